@@ -1,0 +1,189 @@
+"""The verbs that every detector has, and the result that every detector gives.
+
+    update(hosts, peers) · merge(other) · super_hosts(threshold) · top(count) · estimate(host) · clear() · save(path)
+
+Laws (tests hold every detector to them): order and repetition of pairs do not matter; merging equals having seen both
+streams; merging is commutative and idempotent. A detector that cannot keep a law names it in `broken_laws`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.detectors.estimate import UNBOUNDED
+from superhosts.errors import UsageError
+from superhosts.pairs import Addresses, Host, HostFormat, PairBatch, array_to_numbers, format_for
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class SuperHost(NamedTuple):
+    """One host with its number of distinct peers and the 95 % interval of that number."""
+
+    host: Host
+    peers: int
+    peers_low: int
+    peers_high: int | None  # None: saturated, no upper bound
+    saturated: bool
+
+
+class SuperHosts:
+    """Hosts as columns, most peers first. Iterating gives `SuperHost` rows."""
+
+    def __init__(
+        self,
+        hosts: Addresses,
+        peers: NDArray[np.int64],
+        peers_low: NDArray[np.int64],
+        peers_high: NDArray[np.int64],
+        saturated: NDArray[np.bool_],
+    ) -> None:
+        keys = [hosts[:, 1], hosts[:, 0]] if hosts.ndim == 2 else [hosts]
+        order = np.lexsort((*keys, -peers))
+        self.hosts = hosts[order]
+        self.peers = peers[order]
+        self.peers_low = peers_low[order]
+        self.peers_high = peers_high[order]  # the largest int64 where there is no upper bound
+        self.saturated = saturated[order]
+        self.format = format_for(128 if hosts.ndim == 2 else hosts.dtype.itemsize * 8)
+
+    def __len__(self) -> int:
+        return len(self.peers)
+
+    def __iter__(self) -> Iterator[SuperHost]:
+        columns = (self.peers.tolist(), self.peers_low.tolist(), self.peers_high.tolist(), self.saturated.tolist())
+        for number, peers, low, high, saturated in zip(array_to_numbers(self.hosts), *columns, strict=True):
+            host = self.format.to_host(number)
+            yield SuperHost(host, peers, low, None if high == UNBOUNDED else high, saturated)
+
+    def __repr__(self) -> str:
+        return f"<SuperHosts: {len(self)} hosts>"
+
+    def select(self, keep: NDArray[Any] | slice) -> SuperHosts:
+        """Return the rows that `keep` (a mask, indexes or a slice) picks."""
+        columns = (self.hosts, self.peers, self.peers_low, self.peers_high, self.saturated)
+        chosen = SuperHosts(*(column[keep] for column in columns))  # type: ignore[arg-type]
+        chosen.format = self.format
+        return chosen
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return plain columns with readable hosts; no upper bound is None."""
+        rows = list(self)
+        return {
+            name: [str(row[i]) if name == "host" else row[i] for row in rows]
+            for i, name in enumerate(SuperHost._fields)
+        }
+
+    def to_arrow(self) -> Any:
+        """Return a pyarrow Table."""
+        from superhosts.detectors.tables import to_arrow
+
+        return to_arrow(self.to_dict())
+
+    def to_polars(self) -> Any:
+        """Return a Polars DataFrame."""
+        from superhosts.detectors.tables import to_polars
+
+        return to_polars(self.to_dict())
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame."""
+        from superhosts.detectors.tables import to_pandas
+
+        return to_pandas(self.to_dict())
+
+
+class Detector(ABC):
+    """A detector of super hosts over one set of pairs."""
+
+    name: ClassVar[str]
+    broken_laws: ClassVar[frozenset[str]] = frozenset()
+    format: HostFormat  # how this detector's numbers read as hosts
+
+    def update(self, hosts: Addresses | PairBatch, peers: Addresses | None = None) -> None:
+        """Take a batch of pairs: two columns, or one PairBatch."""
+        if isinstance(hosts, PairBatch):
+            hosts, peers = hosts.hosts, hosts.peers
+        if peers is None:
+            raise UsageError("update takes hosts and peers, or one PairBatch")
+        hosts, peers = as_column(hosts, "hosts"), as_column(peers, "peers")
+        if len(hosts) != len(peers):
+            raise UsageError(f"update: {len(hosts)} hosts but {len(peers)} peers")
+        if _bits(hosts) != self.key_bits:
+            raise UsageError(f"update: hosts have {_bits(hosts)} bits, this {self.name} takes {self.key_bits}-bit keys")
+        if len(hosts):
+            self._update(hosts, peers)
+
+    @property
+    def key_bits(self) -> int:
+        """Bits of a host's number."""
+        return self.format.key_bits
+
+    @property
+    @abstractmethod
+    def memory(self) -> int:
+        """Bytes that the detector's data takes."""
+
+    @abstractmethod
+    def _update(self, hosts: Addresses, peers: Addresses) -> None: ...
+
+    @abstractmethod
+    def merge(self, other: Self) -> None:
+        """Take in all that another detector of the same kind has seen."""
+
+    @abstractmethod
+    def super_hosts(self, threshold: float) -> SuperHosts:
+        """Return the hosts of at least `threshold` peers, most peers first."""
+
+    @abstractmethod
+    def top(self, count: int) -> SuperHosts:
+        """Return the `count` hosts with most peers."""
+
+    @abstractmethod
+    def estimate(self, host: str | int | Host) -> SuperHost:
+        """Return the number of peers of any host, with its interval."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget all pairs."""
+
+    @abstractmethod
+    def header(self) -> dict[str, Any]:
+        """Describe this detector for a file: what is needed to build an empty one like it."""
+
+    @abstractmethod
+    def arrays(self) -> Arrays:
+        """Return the arrays that hold all it has seen."""
+
+    def save(self, path: str | Path) -> None:
+        """Write a .cube file that holds this detector alone."""
+        from superhosts.detectors.sketch import Sketch
+
+        Sketch.of(self).save(path)
+
+
+def as_column(column: Any, what: str) -> Addresses:
+    """Check that a column has one of the shapes that detectors take."""
+    array = np.asarray(column)
+    if array.ndim == 1 and array.dtype in (np.uint32, np.uint64):
+        return array
+    if array.ndim == 2 and array.shape[1] == 2 and array.dtype == np.uint64:
+        return array
+    raise UsageError(f"{what}: {array.dtype} {array.shape} is not uint32 (n,), uint64 (n,) or uint64 (n, 2)")
+
+
+def _bits(column: Addresses) -> int:
+    return 128 if column.ndim == 2 else column.dtype.itemsize * 8
+
+
+def check_threshold(threshold: float) -> float:
+    """Return the threshold if it is one."""
+    if not threshold >= 1:
+        raise UsageError(f"threshold {threshold}: a number of peers of at least 1")
+    return float(threshold)

@@ -1,0 +1,69 @@
+"""Where a pair goes in the labelled cube. Scalar functions, shared by the CPU loop and the CUDA kernel.
+
+A host's mangled address m lives in two 64-bit words (the high one is 0 unless keys have 128 bits); `folded` is m in 64
+bits. The slice is the low bits of m, the column of each array is hashed, the row is the low bits of the pair's hash.
+
+Every column carries labels: who set the pair of highest priority here. A host competes in one label of its column,
+chosen by the bits of m above the slice bits. The priority is 32 bits of the pair's hash, other bits for every array:
+with one priority for all arrays, a host that loses in one would lose in all. A label holds (priority << 32 | limb of
+m), one word for each 32-bit limb; all carry the same priority, so that the same pair wins them all.
+"""
+
+from __future__ import annotations
+
+from superhosts.compiled import compiled
+from superhosts.detectors.cube.geometry import Geometry
+from superhosts.detectors.hashing import MASK32, MASK64, Key, column_hash, pair_hash
+
+TICKET_ARRAYS = 3  # arrays that draw their priorities from one ticket
+
+
+@compiled
+def slice_of(low: int, geometry: Geometry) -> int:
+    """Return the slice of a mangled host, from its low word."""
+    return low & ((1 << geometry.slice_bits) - 1)
+
+
+@compiled
+def column_of(folded: int, low: int, array: int, draw: tuple[int, int], geometry: Geometry) -> int:
+    """Return the column of a mangled host in one array, counted over the whole cube."""
+    place = slice_of(low, geometry) * geometry.arrays + array
+    return place * geometry.columns + column_hash(folded, draw, geometry.columns)
+
+
+@compiled
+def label_of(low: int, geometry: Geometry) -> int:
+    """Return which label of its columns a mangled host competes for."""
+    return (low >> geometry.slice_bits) & ((1 << geometry.label_bits) - 1)
+
+
+@compiled
+def row_of(pair: int, geometry: Geometry) -> int:
+    """Return the row of a pair from its hash."""
+    return pair & ((1 << geometry.column_bits) - 1)
+
+
+@compiled
+def next_ticket(ticket: int, key: Key) -> int:
+    """Mix a pair's hash again: three priorities, 16 bits apart, are all that one 64-bit ticket holds."""
+    return pair_hash(ticket, key.pair[1], key)
+
+
+@compiled
+def priority_of(ticket: int, array: int) -> int:
+    """Return the 32-bit priority of a pair in one array, from its ticket: the pair's hash for the first three arrays."""
+    shift = 16 * (array % TICKET_ARRAYS)
+    return ((ticket << shift | (ticket >> 1) >> (63 - shift)) & MASK64) >> 32
+
+
+@compiled
+def lowest_priority(share_bits: int) -> int:
+    """Return the priority from which pairs compete for labels."""
+    return (MASK32 << (32 - share_bits)) & MASK32
+
+
+@compiled
+def limb_of(high: int, low: int, limb: int) -> int:
+    """Return one 32-bit limb of a mangled host, the lowest first."""
+    word = low if limb < 2 else high
+    return (word >> (32 * (limb & 1))) & MASK32

@@ -1,0 +1,100 @@
+"""The geometry of a labelled cube: powers of two by choice, the number of columns from the memory."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+from superhosts.detectors.hashing import MAX_ARRAYS
+from superhosts.errors import GeometryError
+from superhosts.planning import shape_for
+from superhosts.units import format_size, parse_size
+
+ARRAYS = 3
+SHARE_BITS = 3  # pairs of the highest eighth of priorities touch labels
+
+
+class Geometry(NamedTuple):
+    """Sizes of a cube. Plain integers only: kernels take it as it is."""
+
+    key_bits: int  # of a host: 32, 64 or 128
+    slice_bits: int  # r: 2^r slices
+    arrays: int  # k: columns of one host
+    column_bits: int  # log2 g: 2^column_bits rows
+    columns: int  # c: columns of one array of one slice
+    label_bits: int  # 2^label_bits labels beside each column
+    share_bits: int  # pairs with the highest 2^-share_bits of priorities compete for labels
+
+    @classmethod
+    def for_memory(
+        cls,
+        memory: str | int,
+        key_bits: int = 32,
+        *,
+        slice_bits: int | None = None,
+        arrays: int = ARRAYS,
+        column_bits: int | None = None,
+        label_bits: int | None = None,
+        share_bits: int = SHARE_BITS,
+    ) -> Self:
+        """Return the geometry that fills `memory`; what is not given is chosen for the memory."""
+        size = parse_size(memory)
+        shape = shape_for(size)
+        slice_bits = shape.slice_bits if slice_bits is None else slice_bits
+        column_bits = shape.column_bits if column_bits is None else column_bits
+        label_bits = shape.label_bits if label_bits is None else label_bits
+        cls(key_bits, slice_bits, arrays, column_bits, 2, label_bits, share_bits).check()
+        column = (1 << column_bits) // 8 + (8 * key_bits // 32 << label_bits)
+        columns = size // (column * arrays << slice_bits)
+        if columns < 2:
+            least = format_size(2 * column * arrays << slice_bits)
+            rule = f"two columns in each of {arrays} arrays of {1 << slice_bits} slices"
+            raise GeometryError(f"memory {format_size(size)} is too small: {rule} take {least}")
+        return cls(key_bits, slice_bits, arrays, column_bits, columns, label_bits, share_bits).check()
+
+    def check(self) -> Self:
+        """Return this geometry if it is legal; else name the rule that it breaks."""
+        limits = {
+            "slice_bits": (0, 16),
+            "arrays": (1, MAX_ARRAYS),
+            "column_bits": (6, 20),
+            "columns": (2, 1 << 24),
+            "label_bits": (0, 6),
+            "share_bits": (0, 16),
+        }
+        if self.key_bits not in (32, 64, 128):
+            raise GeometryError(f"key_bits={self.key_bits}: keys have 32, 64 or 128 bits")
+        for name, (low, high) in limits.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or not low <= value <= high:
+                raise GeometryError(f"{name}={value}: must be a whole number from {low} to {high}")
+        return self
+
+    @property
+    def rows(self) -> int:
+        """Bits of one column."""  # g
+        return 1 << self.column_bits
+
+    @property
+    def words(self) -> int:
+        """64-bit words of one column."""
+        return 1 << (self.column_bits - 6)
+
+    @property
+    def limbs(self) -> int:
+        """Words of one label: one for each 32 bits of the key."""
+        return self.key_bits // 32
+
+    @property
+    def labels(self) -> int:
+        """Labels beside each column."""
+        return 1 << self.label_bits
+
+    @property
+    def total_columns(self) -> int:
+        """Columns of the whole cube."""
+        return self.arrays * self.columns << self.slice_bits
+
+    @property
+    def memory(self) -> int:
+        """Bytes of columns and labels."""
+        return self.total_columns * (self.rows // 8 + 8 * self.limbs * self.labels)

@@ -1,0 +1,132 @@
+"""From zero counts to a number of peers with an interval: the noise of other hosts is removed host by host.
+
+A host's own peers leave a fraction u = e^(−n/g) of the rows free. Other hosts hit column i with probability p_i, so
+the k columns show zero fractions z_i = u(1 − p_i), and their AND shows z = u(1 − p_1···p_k): k+1 equations for k+1
+unknowns. Their solution is the maximum-likelihood estimate. (The paper subtracts one average noise for
+all hosts of a slice instead; whoever shares a column with a big host is then over-estimated.)
+
+The variance is that of linear counting, raised by the noise that stays in the AND: with t = n/g, P = Π p_i and
+D = 1 − P·(1 + Σ (1−p_i)/p_i), Var(n) = g·(e^t·(1 + P/D) − t − 1).
+
+Where fewer than 16 zeros are left, or D ≤ 0, the equations are nearly singular, and the mean fill of each array in
+the host's slice takes the place of p_i. With no zero left the column is saturated: at least g·ln g peers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.compiled import compiled
+
+Floats = NDArray[np.float64]
+UNBOUNDED = np.iinfo(np.int64).max  # peers_high of a saturated host
+CONFIDENCE = 1.959963984540054  # two-sided 95 %
+FEW_ZEROS = 16
+
+
+class Evidence(NamedTuple):
+    """What the sketch shows of some hosts: integers, so that every device decides alike."""
+
+    zeros: NDArray[np.int32]  # (hosts, k): zero bits of each column
+    common: NDArray[np.int32]  # (hosts,): zero bits of their AND
+    fills: Floats  # (hosts, k): mean fill of each array in the host's slice
+
+
+class Estimate(NamedTuple):
+    """Numbers of peers, unrounded, and their 95 % interval, rounded outward."""
+
+    peers: Floats
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    saturated: NDArray[np.bool_]
+
+
+@compiled
+def free_rows(zeros: Floats, common: float) -> float:
+    """Solve u·(1 − Π(1 − z_i/u)) = z for u, the fraction of rows that the host's own peers leave free."""
+    low = common
+    for z in zeros:
+        low = max(low, z)
+    high = 1.0
+    for _ in range(60):
+        u = 0.5 * (low + high)
+        product = 1.0
+        for z in zeros:
+            product *= 1.0 - z / u
+        if u * (1.0 - product) < common:
+            low = u
+        else:
+            high = u
+    return 0.5 * (low + high)
+
+
+@compiled
+def estimate_one(zeros: Floats, common: float, fills: Floats, rows: int) -> tuple[float, float]:
+    """Return peers and variance of one host from zero fractions; `common` must not be 0."""
+    u = free_rows(zeros, common)
+    noise = 1.0
+    odds = 0.0
+    for z in zeros:
+        p = 1.0 - z / u
+        noise *= p
+        odds += (1.0 - p) / p if p > 0 else 0.0
+    if noise <= 0:
+        noise = 0.0
+    spread = 1.0 - noise * (1.0 + odds)
+    ratio = noise / spread if spread > 0 else 0.0
+    if common * rows < FEW_ZEROS or spread <= 0:
+        noise = 1.0
+        for fill in fills:
+            noise *= fill
+        u = min(1.0, common / (1.0 - noise)) if noise < 1 else 1.0
+        ratio = noise / (1.0 - noise) if noise < 1 else 0.0
+    t = -math.log(u)
+    return rows * t, max(0.0, rows * (math.exp(t) * (1.0 + ratio) - t - 1.0))
+
+
+@compiled
+def _estimate_all(evidence: Evidence, rows: int, peers: Floats, deviations: Floats) -> None:
+    fractions = np.empty(evidence.zeros.shape[1])
+    for host in range(len(peers)):
+        for i in range(len(fractions)):
+            fractions[i] = evidence.zeros[host, i] / rows
+        if evidence.common[host] > 0:
+            found, variance = estimate_one(fractions, evidence.common[host] / rows, evidence.fills[host], rows)
+            peers[host] = found
+            deviations[host] = math.sqrt(variance)
+
+
+def saturation_point(rows: int) -> int:
+    """Peers at which a column of this many rows is expected to have no zero left."""
+    return math.floor(rows * math.log(rows))
+
+
+def estimate(evidence: Evidence, rows: int) -> Estimate:
+    """Estimate the peers of every host in the evidence."""
+    count = len(evidence.common)
+    peers, deviations = np.empty(count), np.zeros(count)
+    _estimate_all(evidence, rows, peers, deviations)
+    saturated = evidence.common == 0
+    peers[saturated] = saturation_point(rows)
+    low = np.maximum(0, np.floor(peers - CONFIDENCE * deviations)).astype(np.int64)
+    high = np.ceil(peers + CONFIDENCE * deviations).astype(np.int64)
+    high[saturated] = UNBOUNDED
+    return Estimate(peers, low, high, saturated)
+
+
+def estimate_by_mean(evidence: Evidence, rows: int) -> Estimate:
+    """Estimate as the paper's Theorem 2 does: one noise ε for a slice, the product of its arrays' mean fills."""
+    saturated = evidence.common == 0
+    noise = evidence.fills.prod(axis=1)
+    free = np.minimum(1.0, np.maximum(evidence.common, 1) / rows / np.maximum(1.0 - noise, 1e-12))
+    peers = np.where(saturated, saturation_point(rows), -rows * np.log(free))
+    t = -np.log(free)
+    ratio = noise / np.maximum(1.0 - noise, 1e-12)
+    deviations = np.where(saturated, 0.0, np.sqrt(np.maximum(0.0, rows * (np.exp(t) * (1.0 + ratio) - t - 1.0))))
+    low = np.maximum(0, np.floor(peers - CONFIDENCE * deviations)).astype(np.int64)
+    high = np.where(saturated, UNBOUNDED, np.ceil(peers + CONFIDENCE * deviations)).astype(np.int64)
+    return Estimate(peers, low, high, saturated)

@@ -1,0 +1,206 @@
+"""Keyed hashing, written once as scalar functions: plain Python, numba on the CPU and CUDA give the same bits.
+
+Three things are hashed:
+
+- A host's address becomes its mangled address m by a keyed bijection (`mangle`, undone by `unmangle`). m chooses
+  the slice and the columns, and labels hold m, so a sketch without its key shows no address. Multiplying alone would
+  not do: the low bits of a product depend only on the low bits of the factor, and the low bits choose the slice.
+  Three keyed odd multipliers with xor-shifts between them reach full avalanche for every key, two do not. 128 bits take a
+  Feistel network over 64-bit halves.
+- A pair (m, peer) becomes 64 bits (`pair_hash`): the row in its low bits, the priorities of labels in its high bits.
+  For one host it is a bijection of the (folded) peer: two peers never share a hash by accident of arithmetic.
+- Columns are drawn by multiply-shift from m, each array with multipliers of its own, so that two hosts that meet in
+  one array are independent in the next.
+
+All multipliers come from the key: an attacker who does not know it cannot choose addresses that collide. This is
+not encryption; it keeps a sketch from being aimed at, and its labels from being read in passing.
+
+Rules that keep the three worlds alike: every product is masked, literals stay below 2^63 except full masks, and right
+shifts act only on unsigned values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.compiled import compiled
+
+MASK32 = 0xFFFFFFFF
+MASK64 = 0xFFFFFFFFFFFFFFFF
+MAX_ARRAYS = 8
+DEFAULT_KEY = b"superhosts default key: public, for tests and single sites"
+
+
+class Key(NamedTuple):
+    """The key schedule: every constant that the hash functions use, as uint64."""
+
+    mangle32: tuple[int, ...]  # whitening word, three odd multipliers, their inverses modulo 2^32
+    mangle64: tuple[int, ...]  # whitening word, two odd multipliers, their inverses modulo 2^64
+    feistel: tuple[int, ...]  # one word for each of four rounds
+    pair: tuple[int, ...]  # host multiplier, two mixing multipliers, two for the high half of a wide peer
+    columns: tuple[int, ...]  # multiplier and addend of each array
+
+
+def make_key(secret: bytes = DEFAULT_KEY, *, integer: type = np.uint64) -> Key:
+    """Derive the key schedule from a secret of any length. `integer=int` gives it for plain Python."""
+    count = iter(range(1 << 16))
+
+    def word() -> int:
+        digest = hashlib.blake2b(next(count).to_bytes(2, "little"), key=_digest(secret), person=b"superhosts key", digest_size=8)
+        return int.from_bytes(digest.digest(), "little")
+
+    def odd(bits: int) -> int:
+        return word() >> (64 - bits) | 1
+
+    def words(*values: int) -> tuple[int, ...]:
+        return tuple(integer(value) for value in values)
+
+    narrow = [odd(32) for _ in range(3)]
+    wide = [odd(64) for _ in range(2)]
+    return Key(
+        mangle32=words(word() & MASK32, *narrow, *(pow(m, -1, 1 << 32) for m in narrow)),
+        mangle64=words(word(), *wide, *(pow(m, -1, 1 << 64) for m in wide)),
+        feistel=words(*(word() for _ in range(4))),
+        pair=words(*(odd(64) for _ in range(5))),
+        columns=words(*(odd(64) if i % 2 == 0 else word() for i in range(2 * MAX_ARRAYS))),
+    )
+
+
+def secret_of(key: bytes | str | None) -> bytes:
+    """Return the secret to use: the one given, else SUPERHOSTS_KEY, else the public default."""
+    if key is None:
+        key = os.environ.get("SUPERHOSTS_KEY") or DEFAULT_KEY
+    return key.encode() if isinstance(key, str) else bytes(key)
+
+
+def fingerprint(secret: bytes) -> str:
+    """Return 16 hex digits that tell keys apart and reveal nothing of them."""
+    return hashlib.blake2b(_digest(secret), person=b"superhosts print", digest_size=8).hexdigest()
+
+
+def _digest(secret: bytes) -> bytes:
+    return hashlib.blake2b(secret, person=b"superhosts", digest_size=32).digest()
+
+
+@compiled
+def mangle32(x: int, key: Key) -> int:
+    """Map a 32-bit address to its mangled form."""
+    words = key.mangle32
+    x = x ^ words[0]
+    x = ((x ^ (x >> 16)) * words[1]) & MASK32
+    x = ((x ^ (x >> 15)) * words[2]) & MASK32
+    x = ((x ^ (x >> 16)) * words[3]) & MASK32
+    return x ^ (x >> 15)
+
+
+@compiled
+def unmangle32(x: int, key: Key) -> int:
+    """Undo `mangle32`."""
+    words = key.mangle32
+    x = x ^ (x >> 15) ^ (x >> 30)
+    x = (x * words[6]) & MASK32
+    x = x ^ (x >> 16)
+    x = (x * words[5]) & MASK32
+    x = x ^ (x >> 15) ^ (x >> 30)
+    x = (x * words[4]) & MASK32
+    x = x ^ (x >> 16)
+    return x ^ words[0]
+
+
+@compiled
+def mangle64(x: int, key: Key) -> int:
+    """Map a 64-bit address (prefix) to its mangled form."""
+    words = key.mangle64
+    x = x ^ words[0]
+    x = ((x ^ (x >> 32)) * words[1]) & MASK64
+    x = ((x ^ (x >> 29)) * words[2]) & MASK64
+    return x ^ (x >> 32)
+
+
+@compiled
+def unmangle64(x: int, key: Key) -> int:
+    """Undo `mangle64`."""
+    words = key.mangle64
+    x = x ^ (x >> 32)
+    x = (x * words[4]) & MASK64
+    x = x ^ (x >> 29) ^ (x >> 58)
+    x = (x * words[3]) & MASK64
+    x = x ^ (x >> 32)
+    return x ^ words[0]
+
+
+@compiled
+def mangle128(high: int, low: int, key: Key) -> tuple[int, int]:
+    """Map a 128-bit address to its mangled form: four Feistel rounds with `mangle64` inside."""
+    words = key.feistel
+    high = high ^ mangle64(low ^ words[0], key)
+    low = low ^ mangle64(high ^ words[1], key)
+    high = high ^ mangle64(low ^ words[2], key)
+    low = low ^ mangle64(high ^ words[3], key)
+    return high, low
+
+
+@compiled
+def unmangle128(high: int, low: int, key: Key) -> tuple[int, int]:
+    """Undo `mangle128`: the same rounds, backwards."""
+    words = key.feistel
+    low = low ^ mangle64(high ^ words[3], key)
+    high = high ^ mangle64(low ^ words[2], key)
+    low = low ^ mangle64(high ^ words[1], key)
+    high = high ^ mangle64(low ^ words[0], key)
+    return high, low
+
+
+@compiled
+def fold(high: int, low: int, key: Key) -> int:
+    """Fold 128 bits into 64, keyed; a value below 2^64 stays as it is, whatever width it was given in."""
+    words = key.pair
+    high = (high * words[3]) & MASK64
+    high = ((high ^ (high >> 32)) * words[4]) & MASK64
+    return high ^ (high >> 29) ^ low
+
+
+@compiled
+def pair_hash(mangled: int, peer: int, key: Key) -> int:
+    """Hash a pair to 64 bits, from the (folded) mangled host and the (folded) peer."""
+    words = key.pair
+    x = (mangled * words[0] + peer) & MASK64
+    x = ((x ^ (x >> 32)) * words[1]) & MASK64
+    x = ((x ^ (x >> 29)) * words[2]) & MASK64
+    return x ^ (x >> 32)
+
+
+@compiled
+def column_draw(array: int, key: Key) -> tuple[int, int]:
+    """Return the multiplier and addend of one array, to be fetched once for many hosts."""
+    return key.columns[2 * array], key.columns[2 * array + 1]
+
+
+@compiled
+def column_hash(mangled: int, draw: tuple[int, int], count: int) -> int:
+    """Draw the column of a (folded) mangled host among `count` columns."""
+    x = (mangled * draw[0] + draw[1]) & MASK64
+    return ((x >> 32) * count) >> 32
+
+
+@compiled
+def mangle_column(hosts: NDArray[np.uint64], bits: int, inverse: bool, key: Key) -> NDArray[np.uint64]:
+    """Mangle (or unmangle) a column of hosts given as rows (high word, low word)."""
+    out = np.empty_like(hosts)
+    for i in range(len(hosts)):
+        high, low = hosts[i, 0], hosts[i, 1]
+        if bits == 32:
+            low = np.uint64(unmangle32(low, key) if inverse else mangle32(low, key))
+        elif bits == 64:
+            low = unmangle64(low, key) if inverse else mangle64(low, key)
+        elif inverse:
+            high, low = unmangle128(high, low, key)
+        else:
+            high, low = mangle128(high, low, key)
+        out[i, 0], out[i, 1] = high, low
+    return out

@@ -1,0 +1,238 @@
+"""The road from a batch of pairs to the slices: drop repeats, mangle, sort into bins by slice, wait.
+
+Setting bits at random over a cube of 128 MiB costs a cache miss for each. So pairs are not written when they come.
+Each thread takes a run of the batch, drops pairs that it has seen a moment ago (a small direct-mapped cache: most
+packets repeat a known pair), mangles the host and appends the rest to bins by slice. When the bins are full, or
+an answer is wanted, `drain` hands every bin to one thread: nobody else writes to its slices, so no atomics are
+needed and no bit is lost, and a slice stays in that core's cache while thousands of pairs go into it.
+
+An update depends on a pair only through (host, folded peer). Dropping an exact repeat of these changes nothing,
+and the cache stays valid from one drain to the next.
+
+Bins are chains of small chunks out of one pool, so that a flood on one host fills a chain instead of a bin. An
+entry is one word for IPv4 (mangled host, peer), else the mangled host in one or two words and the folded peer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.compiled import compiled
+from superhosts.detectors.hashing import MASK32, Key, fold, mangle32, mangle64, mangle128
+from superhosts.device import run_parallel, split_evenly
+from superhosts.pairs import Addresses
+
+Words = NDArray[np.uint64]
+Indexes = NDArray[np.int32]
+CHUNK = 256  # entries: 2 KiB for IPv4, so that the open chunks of 64 bins stay in a core's cache
+BLOCK = 512  # pairs whose repeats are dropped before any is mangled: the mangling then runs in vector registers
+CACHE_BITS = 16
+MAX_BIN_BITS = 8
+FEW = 8192  # pairs below which waking another thread costs more than it saves
+SPREAD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)  # odd; they only spread pairs over the cache
+
+
+class Pool(NamedTuple):
+    """Chunks of entries. A thread appends only to the chunks that its row of `open` gives it."""
+
+    entries: Words  # (chunks · CHUNK · words of an entry)
+    owner: Indexes  # the bin of each chunk
+    cursors: Indexes  # (threads, bins + 1): where each bin's next entry goes; the last cell is the next free chunk
+
+
+@compiled
+def _slot(bin_: int, cursors: Indexes, owner: Indexes) -> int:
+    """Take the place of one more entry in a bin, and open a new chunk when that fills the last one."""
+    slot = cursors[bin_]
+    after = slot + 1
+    if after % CHUNK == 0:
+        chunk = cursors[-1]
+        cursors[-1] = chunk + 1
+        owner[chunk] = bin_
+        after = chunk * CHUNK
+    cursors[bin_] = after
+    return slot
+
+
+@compiled
+def bin_narrow(hosts: NDArray[np.uint32], peers: NDArray[np.uint32], thread: int, cache: Words, pool: Pool, key: Key) -> None:
+    """Bin pairs of 32-bit hosts and peers."""
+    block = np.empty(BLOCK, np.uint64)
+    cursors = pool.cursors[thread]
+    last_bin = len(cursors) - 2  # the number of bins is a power of two
+    for start in range(0, len(hosts), BLOCK):
+        fresh = 0
+        for i in range(start, min(start + BLOCK, len(hosts))):
+            pair = np.uint64(hosts[i]) << np.uint64(32) | np.uint64(peers[i])
+            place = (pair * np.uint64(SPREAD[0])) >> np.uint64(64 - CACHE_BITS)
+            block[fresh] = pair
+            fresh += cache[place, 0] != pair
+            cache[place, 0] = pair
+        for i in range(fresh):
+            pair = block[i]
+            block[i] = np.uint64(mangle32(pair >> np.uint64(32), key)) << np.uint64(32) | pair & np.uint64(MASK32)
+        for i in range(fresh):
+            bin_ = np.int64(block[i] >> np.uint64(32)) & last_bin
+            pool.entries[_slot(bin_, cursors, pool.owner)] = block[i]
+
+
+@compiled
+def bin_wide(hosts: Words, peers: Words, thread: int, cache: Words, pool: Pool, key: Key, bits: int) -> None:
+    """Bin pairs whose host or peer is wider than 32 bits, given as rows of one or two 64-bit words."""
+    cursors = pool.cursors[thread]
+    last_bin = len(cursors) - 2
+    limbs = hosts.shape[1]
+    for i in range(len(hosts)):
+        peer = peers[i, 0] if peers.shape[1] == 1 else fold(peers[i, 0], peers[i, 1], key)
+        high = hosts[i, 0]
+        low = hosts[i, limbs - 1]
+        place = high * np.uint64(SPREAD[0]) + low * np.uint64(SPREAD[1]) + peer * np.uint64(SPREAD[2])
+        place = place >> np.uint64(64 - CACHE_BITS)
+        if cache[place, 0] == high and cache[place, 1] == low and cache[place, 2] == peer:
+            continue
+        cache[place, 0] = high
+        cache[place, 1] = low
+        cache[place, 2] = peer
+        if bits == 32:
+            low = np.uint64(mangle32(low, key))
+        elif bits == 64:
+            low = mangle64(low, key)
+        else:
+            high, low = mangle128(high, low, key)
+        slot = _slot(np.int64(low & np.uint64(last_bin)), cursors, pool.owner) * (limbs + 1)
+        if limbs == 2:
+            pool.entries[slot] = high
+        pool.entries[slot + limbs - 1] = low
+        pool.entries[slot + limbs] = peer
+
+
+@compiled
+def unpack(chunk: int, pool: Pool, high: Words, low: Words, peers: Words) -> None:
+    """Unpack the entries of a chunk: the two words of the mangled hosts (the high one may be 0) and the peers."""
+    width = len(pool.entries) // (len(pool.owner) * CHUNK)
+    start = chunk * CHUNK * width
+    if width == 1:
+        for j in range(CHUNK):
+            low[j] = pool.entries[start + j] >> np.uint64(32)
+            peers[j] = pool.entries[start + j] & np.uint64(MASK32)
+    elif width == 2:
+        for j in range(CHUNK):
+            low[j] = pool.entries[start + 2 * j]
+            peers[j] = pool.entries[start + 2 * j + 1]
+    else:
+        for j in range(CHUNK):
+            high[j] = pool.entries[start + 3 * j]
+            low[j] = pool.entries[start + 3 * j + 1]
+            peers[j] = pool.entries[start + 3 * j + 2]
+
+
+class Task(NamedTuple):
+    """The chunks that one thread writes, bin by bin, and how many entries each holds."""
+
+    chunks: Indexes
+    sizes: Indexes
+
+
+class Pending:
+    """Pairs on their way into the slices of one sketch."""
+
+    def __init__(self, key: Key, *, key_bits: int, slice_bits: int, memory: int, threads: int) -> None:
+        self.key, self.key_bits, self.threads = key, key_bits, threads
+        self.bins = 1 << min(slice_bits, MAX_BIN_BITS)
+        self.memory = memory
+        self.width = 0  # words of an entry; 0 while nothing has come
+        self.waiting = 0  # upper bound on the entries that wait
+
+    def _allocate(self, width: int) -> None:
+        self.width = width
+        self.chunks = max(self.memory // (8 * width * CHUNK * self.threads), 2 * self.bins + FEW // CHUNK)  # of a thread
+        total = self.chunks * self.threads
+        entries = np.empty(total * CHUNK * width, np.uint64)
+        self.pool = Pool(entries, np.empty(total, np.int32), np.empty((self.threads, self.bins + 1), np.int32))
+        self.cache = np.zeros((self.threads, 1 << CACHE_BITS, 1 if width == 1 else 3), np.uint64)
+        self.cache[:, 0] = 1  # place 0 is where an all-zero pair would be found; the pair of ones has another place
+        self._reset()
+
+    def _reset(self) -> None:
+        for thread in range(self.threads):
+            first = thread * self.chunks
+            self.pool.owner[first : first + self.bins] = np.arange(self.bins)
+            self.pool.cursors[thread, :-1] = np.arange(first, first + self.bins) * CHUNK
+            self.pool.cursors[thread, -1] = first + self.bins
+
+    def free(self) -> int:
+        """Entries that the fullest thread can surely still take."""
+        taken = self.pool.cursors[:, -1] - np.arange(self.threads) * self.chunks
+        return int(self.chunks - taken.max()) * CHUNK
+
+    def add(self, hosts: Addresses, peers: Addresses, drain: Callable[[], None]) -> None:
+        """Bin a batch; calls `drain` whenever the bins are full."""
+        narrow = hosts.dtype == np.uint32 and peers.dtype == np.uint32
+        width = 1 if narrow else (1 if hosts.ndim == 1 else hosts.shape[1]) + 1
+        if width != self.width:
+            if self.width:
+                drain()
+            self._allocate(width)
+        if not narrow:
+            hosts = np.ascontiguousarray(hosts, np.uint64).reshape(len(hosts), -1)
+            peers = np.ascontiguousarray(peers, np.uint64).reshape(len(peers), -1)
+        start = 0
+        while start < len(hosts):
+            room = self.free()
+            if room < FEW:
+                drain()
+                room = self.free()
+            threads = self.threads if len(hosts) - start > FEW else 1
+            stop = min(len(hosts), start + room * threads)
+            calls = []
+            for thread, (a, b) in enumerate(split_evenly(stop - start, threads)):
+                common = (hosts[start + a : start + b], peers[start + a : start + b], thread, self.cache[thread], self.pool, self.key)
+                calls.append(common if narrow else (*common, self.key_bits))
+            run_parallel(bin_narrow if narrow else bin_wide, calls, threads)
+            self.waiting += stop - start
+            start = stop
+
+    def take(self) -> list[Task]:
+        """Deal the bins that wait out to threads, the largest bin first, each to the least loaded thread."""
+        chunks, sizes = self._waiting_chunks()
+        owners = self.pool.owner[chunks]
+        order = np.argsort(owners, kind="stable")
+        chunks, sizes, owners = chunks[order], sizes[order], owners[order]
+        loads = np.bincount(owners, weights=sizes, minlength=self.bins)
+        edges = np.searchsorted(owners, np.arange(self.bins + 1))
+        busy = [0.0] * self.threads
+        mine: list[list[slice]] = [[] for _ in range(self.threads)]
+        for bin_ in np.argsort(-loads, kind="stable"):
+            thread = busy.index(min(busy))
+            busy[thread] += loads[bin_]
+            mine[thread].append(slice(edges[bin_], edges[bin_ + 1]))
+        return [
+            Task(np.concatenate([chunks[run] for run in runs]), np.concatenate([sizes[run] for run in runs]))
+            for thread, runs in enumerate(mine)
+            if busy[thread]
+        ]
+
+    def _waiting_chunks(self) -> tuple[Indexes, Indexes]:
+        """Return every chunk that holds entries, and how many."""
+        chunks, sizes = [], []
+        for thread in range(self.threads):
+            first, free = thread * self.chunks, int(self.pool.cursors[thread, -1])
+            size = np.full(free - first, CHUNK, np.int32)
+            opened, used = np.divmod(self.pool.cursors[thread, :-1], CHUNK)
+            size[opened - first] = used
+            chunks.append(np.arange(first, free, dtype=np.int32)[size > 0])
+            sizes.append(size[size > 0])
+        return np.concatenate(chunks), np.concatenate(sizes)
+
+    def done(self) -> None:
+        """Forget the entries: they have been written."""
+        self.waiting = 0
+        self._reset()
+
+    def clear(self) -> None:
+        """Forget everything, recent pairs included."""
+        self.width = self.waiting = 0

@@ -1,0 +1,110 @@
+"""Columns of traffic: what sources give, and what detectors take.
+
+A `PacketBatch` is what a source reads: source address, destination address and time of packets (or flow records)
+of one address family. `Network` says which ends are monitored and turns packets into pairs (host, peer).
+
+Addresses are numbers: IPv4 as uint32 (n,), an IPv6 prefix of up to 64 bits as uint64 (n,), a full IPv6 address as
+uint64 (n, 2), high word first. Times are int64 nanoseconds since the epoch, UTC.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.errors import UsageError
+
+Addresses = NDArray[np.uint32] | NDArray[np.uint64]
+Times = NDArray[np.int64]
+Host = ipaddress.IPv4Address | ipaddress.IPv6Address | ipaddress.IPv6Network
+MASK64 = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class PacketBatch:
+    """Packets of one address family, in the order in which they were read."""
+
+    family: int  # 4 or 6
+    src: Addresses
+    dst: Addresses
+    time: Times
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+@dataclass(frozen=True, slots=True)
+class PairBatch:
+    """Pairs of a monitored host and its peer, with the time where it is known."""
+
+    hosts: Addresses
+    peers: Addresses
+    time: Times | None = None
+
+    def __len__(self) -> int:
+        return len(self.hosts)
+
+
+class HostFormat(NamedTuple):
+    """How the numbers of a sketch read as hosts: address family and the bits of a host's prefix."""
+
+    family: int = 4
+    prefix: int = 32
+
+    @property
+    def key_bits(self) -> int:
+        """Bits of the number that stands for a host: 32, 64 or 128."""
+        return 32 if self.family == 4 else 64 if self.prefix <= 64 else 128
+
+    def to_host(self, number: int) -> Host:
+        """Read a number as an address, or as a prefix when hosts are prefixes."""
+        if self.family == 4:
+            return ipaddress.IPv4Address(number)
+        if self.key_bits == 64:
+            number <<= 64
+        return ipaddress.IPv6Address(number) if self.prefix == 128 else ipaddress.IPv6Network((number, self.prefix))
+
+    def to_number(self, host: str | int | Host) -> int:
+        """Read an address, a prefix or a plain number as the number that stands for the host."""
+        if isinstance(host, int):
+            if not 0 <= host < 1 << self.key_bits:
+                raise UsageError(f"host {host} does not fit {self.key_bits} bits")
+            return host
+        text = str(host)
+        try:
+            network = ipaddress.ip_network(text, strict=False)
+        except ValueError as error:
+            raise UsageError(f"{text!r} is not an address: {error}") from None
+        if network.version != self.family:
+            raise UsageError(f"{text} is IPv{network.version}, these hosts are IPv{self.family}")
+        number = int(network.network_address)
+        if self.family == 4:
+            return number
+        return (number & -(1 << (128 - self.prefix))) >> (64 if self.key_bits == 64 else 0)
+
+
+def format_for(key_bits: int) -> HostFormat:
+    """Return the usual reading of keys of 32 (IPv4), 64 (IPv6 /64) or 128 bits (IPv6)."""
+    formats = {32: HostFormat(4, 32), 64: HostFormat(6, 64), 128: HostFormat(6, 128)}
+    if key_bits not in formats:
+        raise UsageError(f"key_bits={key_bits}: keys have 32, 64 or 128 bits")
+    return formats[key_bits]
+
+
+def numbers_to_array(numbers: list[int], key_bits: int) -> Addresses:
+    """Put host numbers into the column that detectors take for keys of this width."""
+    if key_bits == 128:
+        halves = [(number >> 64, number & MASK64) for number in numbers]
+        return np.array(halves, np.uint64).reshape(len(numbers), 2)
+    return np.array(numbers, np.uint32 if key_bits == 32 else np.uint64)
+
+
+def array_to_numbers(column: Addresses) -> list[int]:
+    """Return the plain numbers of a column of hosts."""
+    if column.ndim == 2:
+        return [int(high) << 64 | int(low) for high, low in column]
+    return [int(number) for number in column]

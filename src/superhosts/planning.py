@@ -1,0 +1,76 @@
+"""What a geometry can do, from formulas alone: errors, thresholds that it supports, a shape for a memory.
+
+Symbols as in docs/paper.md: g rows of a column, θ the threshold, T = θ/g.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+SLICE_BYTES = 512 << 10  # a slice that fits the second-level cache of one core is filled two to three times faster
+
+
+class Shape(NamedTuple):
+    """The powers of two that give a cube its form; the number of columns follows from the memory."""
+
+    slice_bits: int
+    column_bits: int
+    label_bits: int
+
+
+def shape_for(memory: int) -> Shape:
+    """Return the shape that did best in simulations of heavy-tailed windows for this much memory.
+
+    Long columns measure better, many columns keep hosts apart: with less memory both must give.
+    """
+    slice_bits = max(0, min(10, round(math.log2(max(memory, 1) / SLICE_BYTES))))
+    mebibytes = memory / (1 << 20)
+    if mebibytes >= 96:
+        return Shape(slice_bits, 14, 3)
+    if mebibytes >= 48:
+        return Shape(slice_bits, 13, 3)
+    if mebibytes >= 1.5:
+        return Shape(slice_bits, 12, 2)
+    return Shape(slice_bits, 10, 1)
+
+
+def standard_error(column_bits: int, threshold: float) -> float:
+    """Relative standard error of linear counting at the threshold, in an otherwise empty sketch."""
+    rows = 1 << column_bits
+    load = threshold / rows
+    return math.sqrt(rows * (math.exp(load) - load - 1)) / threshold
+
+
+def zero_limit(column_bits: int, threshold: float, deviations: float = 3.0) -> int:
+    """Zmax: most zero bits that a host of at least `threshold` peers leaves in a column, or in an AND of its columns."""
+    rows = 1 << column_bits
+    load = threshold / rows
+    free = math.exp(-load)
+    return math.floor(rows * free + deviations * math.sqrt(max(0.0, rows * (free - (1 + load) * free * free))))
+
+
+class Prefix(NamedTuple):
+    """A cheap first look at an AND of columns: its first words, and the fewest ones they may show."""
+
+    words: int
+    ones: int
+
+
+def prefix_test(column_bits: int, threshold: float) -> Prefix:
+    """Return the look that rejects crowds of small hosts after a cache line or two of each column.
+
+    Rows are hashed, so the first rows are a fair sample: a host of `threshold` peers shows μ ones there, and fewer than
+    μ − 6·sqrt(μ) only about once in 10^9.
+    """
+    words = 1 << (column_bits - 6)
+    per_word = 64 * -math.expm1(-threshold / (1 << column_bits))
+    look = min(words, 8 * math.ceil(60 / per_word / 8))
+    mean = look * per_word
+    return Prefix(look, max(0, math.floor(mean - 6 * math.sqrt(mean))))
+
+
+def unnamed_probability(pairs_per_label: float, threshold: float, arrays: int, share: float) -> float:
+    """Probability that no label names a host of `threshold` peers, given the other pairs that a label sees."""
+    crowded = float((pairs_per_label / (threshold + pairs_per_label)) ** arrays)
+    return min(1.0, crowded + (1 - share) ** threshold)

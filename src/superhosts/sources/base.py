@@ -1,0 +1,46 @@
+"""What every kind of traffic offers to the pipeline, and the counters that it keeps.
+
+A source yields blocks. A block is the packets that were read together: at most one `PacketBatch` for each address
+family, in reading order. Both families travel in one block so that a window never closes between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from superhosts.pairs import PacketBatch
+
+Block = tuple[PacketBatch, ...]
+
+
+@dataclass
+class SourceCounters:
+    """Everything that passed, and everything that did not become a packet with two addresses."""
+
+    packets: int = 0
+    ipv4: int = 0
+    ipv6: int = 0
+    not_ip: int = 0  # ARP, LLDP, ... : whole frames that carry no IP header
+    cut: int = 0  # cut so short (snaplen, damage) that the addresses are missing
+    warnings: list[str] = field(default_factory=list)  # said once each, for the user
+
+
+class Source(Protocol):
+    """One input: a capture file, a pipe, synthetic traffic."""
+
+    name: str
+    counters: SourceCounters
+
+    def first_time(self) -> int | None:
+        """Time of the first packet in nanoseconds, None for an empty input. Reads nothing that is then lost."""
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the traffic, once."""
+
+    def position(self) -> int:
+        """Bytes of the input consumed so far, for the progress bar."""
+
+    def size(self) -> int | None:
+        """Bytes of the whole input where that is known."""

@@ -1,0 +1,253 @@
+"""Captured packets: pcap and pcapng, plain or compressed, from files, pipes and stdin.
+
+`open_capture` looks at the content, never at the name. What it guarantees:
+
+- Every packet is counted once: packets = ipv4 + ipv6 + not_ip + cut.
+- The output does not depend on how the bytes arrive. Blocks may be cut anywhere; a record that is not whole yet is
+  carried over to the next.
+- A capture that ends inside a record is read up to there, with a warning. A capture that is damaged (a length beyond
+  all reason) is an `InputError` with the file and the byte offset in the uncompressed stream; the packets before it
+  have been handed out by then.
+- Memory is bounded by the block size and the largest record that is believed (64 MiB).
+- A live input (a pipe) is handed out as it arrives.
+
+The work is divided so: streams.py gives bytes, a format (pcap.py, pcapng.py) walks the records of a block in compiled
+code, frames.py turns a frame into addresses. This module moves bytes from the first to the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from superhosts.errors import InputError
+from superhosts.pairs import PacketBatch
+from superhosts.sources.base import Block, Source, SourceCounters
+from superhosts.sources.frames import (
+    CUT,
+    IPV4,
+    IPV6,
+    LIMIT,
+    NOT_IP,
+    PACKETS,
+    POSITION,
+    SIMPLE,
+    TALLY_SLOTS,
+    TIME,
+    Bytes,
+    Columns,
+    Tally,
+    new_columns,
+)
+from superhosts.sources.pcap import Pcap
+from superhosts.sources.pcapng import Pcapng
+from superhosts.sources.streams import Input
+
+BLOCK_BYTES = 4 * 1024 * 1024
+BLOCK_PACKETS = 65_536
+_PROBE_BYTES = 64 * 1024
+_MAGIC_BYTES = 4
+
+
+class Format(Protocol):
+    """A way to write packets one after the other."""
+
+    def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
+        """Read the whole records from tally[POSITION] on, and move it; what is wrong there, if something is."""
+
+
+def _format_of(head: bytes) -> Format | None:
+    """The format of a stream that starts with these bytes."""
+    if Pcap.recognises(head):
+        return Pcap()
+    if Pcapng.recognises(head):
+        return Pcapng()
+    return None
+
+
+class _Reader:
+    """One pass over an input: a buffer of bytes, and where in it the next record starts."""
+
+    def __init__(self, source: Input, counters: SourceCounters, block_bytes: int, packets: int) -> None:
+        self._name = source.name
+        self._counters = counters
+        self._packets = packets
+        self._columns = new_columns(packets)
+        self._tally = np.zeros(TALLY_SLOTS, np.int64)
+        self._buffer = np.empty(max(block_bytes, _MAGIC_BYTES), np.uint8)
+        self._filled = 0
+        self._offset = 0  # of the buffer's first byte in the stream
+        self._simple = False
+        self._format: Format | None = None
+        self._finished = False
+        self._stream = source.open()
+
+    def start(self) -> None:
+        """Find out the format; an empty input has none."""
+        if self._format is not None:
+            return
+        while self._filled < _MAGIC_BYTES and self._fill():
+            pass
+        if not self._filled:
+            self._warn(self._stream.ended_early or "the file is empty")
+            return
+        head = self._buffer[: min(self._filled, 8)].tobytes()
+        self._format = _format_of(head)
+        if self._format is None:
+            raise InputError(f"not a capture: it starts with {head.hex(' ')}", file=self._name)
+
+    def read(self, limit: int | None = None) -> Block | None:
+        """The next packets, at most `limit`; () if none of them has addresses, None at the end."""
+        self.start()
+        if self._format is None or self._finished:
+            return None
+        tally = self._tally
+        while True:
+            tally[LIMIT] = min(limit or self._packets, self._packets)
+            tally[PACKETS:] = 0
+            problem = self._format.walk(self._buffer[: self._filled], tally, self._columns)
+            if tally[PACKETS]:
+                return self._take()
+            if problem:
+                raise InputError(problem, file=self._name, offset=self._offset + int(tally[POSITION]))
+            if not self._fill():
+                self._finish()
+                return None
+
+    def first_time(self) -> int:
+        """Time of the packet that was read last; after one packet, of the first."""
+        return int(self._tally[TIME])
+
+    def position(self) -> int:
+        """Bytes of the input read so far."""
+        return self._stream.position()
+
+    def close(self) -> None:
+        """Close the input."""
+        self._stream.close()
+
+    def _fill(self) -> bool:
+        """Move what is not read yet to the front and read more behind it; False at the end."""
+        start = int(self._tally[POSITION])
+        left = self._filled - start
+        if left == len(self._buffer):  # one record fills it
+            self._buffer = np.concatenate([self._buffer, np.empty_like(self._buffer)])
+        elif start:
+            self._buffer[:left] = self._buffer[start : self._filled]
+        self._offset += start
+        self._tally[POSITION] = 0
+        got = self._stream.readinto(self._buffer[left:].data)
+        self._filled = left + got
+        return got > 0
+
+    def _take(self) -> Block:
+        """What the walk has found, counted and copied: the columns are used again."""
+        tally, columns, counters = self._tally, self._columns, self._counters
+        counters.packets += int(tally[PACKETS])
+        counters.ipv4 += int(tally[IPV4])
+        counters.ipv6 += int(tally[IPV6])
+        counters.not_ip += int(tally[NOT_IP])
+        counters.cut += int(tally[CUT])
+        if tally[SIMPLE] and not self._simple:
+            self._simple = True
+            self._warn("packets without a time (simple packet blocks) get the time of the packet before them")
+        narrow, wide = int(tally[IPV4]), int(tally[IPV6])
+        block: Block = ()
+        if narrow:
+            src, dst, time = columns.src4[:narrow], columns.dst4[:narrow], columns.time4[:narrow]
+            block += (PacketBatch(4, src.copy(), dst.copy(), time.copy()),)
+        if wide:
+            src6, dst6, time = columns.src6[:wide], columns.dst6[:wide], columns.time6[:wide]
+            block += (PacketBatch(6, src6.copy(), dst6.copy(), time.copy()),)
+        return block
+
+    def _finish(self) -> None:
+        """Say it if the input ended too early."""
+        self._finished = True
+        place = f"byte {self._offset}"
+        if self._stream.ended_early:
+            self._warn(f"{place}: {self._stream.ended_early}; what came before counts")
+        elif self._filled:
+            self._warn(f"{place}: the file ends inside a record; what came before counts")
+
+    def _warn(self, text: str) -> None:
+        self._counters.warnings.append(f"{self._name}: {text}")
+
+
+class CaptureSource:
+    """A capture as a source of packets."""
+
+    def __init__(self, source: Input, block_bytes: int) -> None:
+        self.name = source.name
+        self.counters = SourceCounters()
+        self._input = source
+        self._block_bytes = block_bytes
+        self._reader: _Reader | None = None
+        self._first: Block = ()  # read from a pipe to know its time, not yet handed out
+        self._first_time: int | None = None
+        self._first_known = False
+        self._position = 0
+        if source.reopens:  # nothing is held open until it is read: there may be thousands of files
+            reader = _Reader(source, SourceCounters(), _PROBE_BYTES, 1)
+            try:
+                reader.start()
+            finally:
+                reader.close()
+
+    def first_time(self) -> int | None:
+        """Time of the first packet, whatever it carries; None for an empty input."""
+        if not self._first_known:
+            if self._input.reopens:
+                reader = _Reader(self._input, SourceCounters(), _PROBE_BYTES, 1)
+                try:
+                    block = reader.read()
+                finally:
+                    reader.close()
+            else:
+                reader = self._open()
+                block = reader.read(limit=1)
+                self._first = block or ()
+            self._first_time = None if block is None else reader.first_time()
+            self._first_known = True
+        return self._first_time
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the packets, once."""
+        reader = self._open()
+        try:
+            if self._first:
+                first, self._first = self._first, ()
+                yield first
+            while (block := reader.read()) is not None:
+                if block:
+                    yield block
+        finally:
+            self.close()
+
+    def position(self) -> int:
+        """Bytes of the input (compressed, if it is) read so far."""
+        return self._reader.position() if self._reader else self._position
+
+    def size(self) -> int | None:
+        """Bytes of the whole input, None for a pipe."""
+        return self._input.size
+
+    def close(self) -> None:
+        """Close the input. Done by itself at the end of `blocks`."""
+        if self._reader:
+            self._position = self._reader.position()
+            self._reader.close()
+            self._reader = None
+
+    def _open(self) -> _Reader:
+        if self._reader is None:
+            self._reader = _Reader(self._input, self.counters, self._block_bytes, BLOCK_PACKETS)
+        return self._reader
+
+
+def open_capture(path: str | Path, *, block_bytes: int = BLOCK_BYTES) -> Source:
+    """Open a capture file, a pipe or ("-") stdin; `InputError` if it is not there or not a capture."""
+    return CaptureSource(Input(path), block_bytes)

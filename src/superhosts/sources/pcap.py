@@ -1,0 +1,128 @@
+"""The classic capture file: a header of 24 bytes, then records.
+
+Both byte orders, microseconds and nanoseconds, and the 'modified' kind whose record headers have 24 bytes. A
+record says how many bytes were captured; that number is the only thing that leads to the next record, so one that
+is beyond all reason means that the file is damaged there, and reading on would be guessing.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+
+from superhosts.compiled import compiled
+from superhosts.sources.frames import (
+    ETHERNET,
+    IPV4,
+    IPV6,
+    LIMIT,
+    PACKETS,
+    POSITION,
+    TIME,
+    UNSUPPORTED,
+    Bytes,
+    Columns,
+    Tally,
+    ip_header,
+    is_ipv4,
+    is_plain,
+    link_of,
+    little,
+    put_ipv4,
+    put_ipv6,
+    swapped,
+    unsupported,
+)
+
+HEADER_BYTES = 24
+LARGEST_USUAL = 256 * 1024  # the largest frame that libpcap itself captures
+LARGEST = 64 * 1024 * 1024  # whatever the header promises
+
+# magic number: bytes of a record header, nanoseconds in a unit of its second field
+_MAGIC = {0xA1B2C3D4: (16, 1000), 0xA1B23C4D: (16, 1), 0xA1B2CD34: (24, 1000)}
+
+
+class Records(NamedTuple):
+    """How the records of a file are written."""
+
+    header: int  # bytes in front of a frame
+    swap: int  # 1: most significant byte first
+    unit: int  # nanoseconds in a unit of the second time field
+    link: int
+    largest: int  # more captured bytes than this are damage
+
+
+@compiled
+def _walk(block: Bytes, records: Records, tally: Tally, columns: Columns) -> bool:
+    """Read the whole records of a block, at most as many as the tally allows; False at a damaged one."""
+    src4, dst4, time4, src6, dst6, time6 = columns
+    at, size, whole = tally[POSITION], len(block), True
+    time, packets, ipv4, ipv6 = tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6]
+    while packets < tally[LIMIT] and size - at >= records.header:
+        seconds, units, captured = little(block, at), little(block, at + 4), little(block, at + 8)
+        if records.swap:
+            seconds, units, captured = swapped(seconds), swapped(units), swapped(captured)
+        if captured > records.largest:
+            whole = False
+            break
+        start = at + records.header
+        end = start + captured
+        if end > size:
+            break
+        time = seconds * 1_000_000_000 + units * records.unit
+        if records.link == ETHERNET and captured >= 34 and is_plain(block, start):
+            header = start + 14
+        else:
+            header = ip_header(block, start, end, records.link)
+        if header < 0:
+            tally[-header] += 1
+        elif is_ipv4(block, header):
+            put_ipv4(block, header, ipv4, src4, dst4)
+            time4[np.uint64(ipv4)] = time
+            ipv4 += 1
+        else:
+            put_ipv6(block, header, ipv6, src6, dst6)
+            time6[np.uint64(ipv6)] = time
+            ipv6 += 1
+        packets += 1
+        at = end
+    tally[POSITION], tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6] = at, time, packets, ipv4, ipv6
+    return whole
+
+
+class Pcap:
+    """A classic capture, from its first byte."""
+
+    def __init__(self) -> None:
+        self._records: Records | None = None
+        self._link_type = 0
+
+    @staticmethod
+    def recognises(head: bytes) -> bool:
+        """Say whether a stream that starts with these four bytes is one."""
+        return int.from_bytes(head[:4], "big") in _MAGIC or int.from_bytes(head[:4], "little") in _MAGIC
+
+    def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
+        """Read on from tally[POSITION]; what is wrong there, if something is."""
+        if self._records is None:
+            if len(block) < HEADER_BYTES:
+                return None
+            self._records = self._read_header(block[:HEADER_BYTES].tobytes())
+            tally[POSITION] = HEADER_BYTES
+        if self._records.link == UNSUPPORTED:
+            left = len(block) - int(tally[POSITION])
+            return unsupported(self._link_type) if left >= self._records.header else None
+        if _walk(block, self._records, tally, columns):
+            return None
+        field = int(tally[POSITION]) + 8
+        captured = int.from_bytes(block[field : field + 4].tobytes(), "big" if self._records.swap else "little")
+        return f"damaged: a record of {captured} captured bytes (more than {self._records.largest})"
+
+    def _read_header(self, header: bytes) -> Records:
+        big = int.from_bytes(header[:4], "big") in _MAGIC
+        magic, _version, _zone, _accuracy, snaplen, link = struct.unpack(">6I" if big else "<6I", header)
+        self._link_type = link & 0xFFFF  # above it: the length of the frame check sequence
+        record, unit = _MAGIC[magic]
+        return Records(record, int(big), unit, link_of(self._link_type), min(max(snaplen, LARGEST_USUAL), LARGEST))

@@ -1,0 +1,58 @@
+"""Sizes, counts and durations as people write them: 128MiB, 5M, 90s, 5m, 1h, 30d."""
+
+from __future__ import annotations
+
+import re
+
+from superhosts.errors import UsageError
+
+_NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
+_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_BYTES |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+_BYTES |= {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_COUNTS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+SECOND = 10**9  # nanoseconds
+
+
+def _parse(text: str, units: dict[str, int], what: str, example: str) -> int:
+    match = _NUMBER.fullmatch(text)
+    if match is None or match[2].lower() not in units:
+        raise UsageError(f"{text!r} is not a {what}; write it like {example}")
+    number, unit = match[1], units[match[2].lower()]
+    return int(number) * unit if number.isdigit() else round(float(number) * unit)
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes: 134217728, "128MiB", "128M" (binary), "1.5GB" (decimal)."""
+    return text if isinstance(text, int) else _parse(text, _BYTES, "size", "128MiB")
+
+
+def parse_count(text: str | int) -> int:
+    """Return a plain number for "5M", "100k", "1.5G" or "12"."""
+    return text if isinstance(text, int) else _parse(text, _COUNTS, "count", "100k or 5M")
+
+
+def parse_duration(text: str) -> int:
+    """Nanoseconds of "90s", "5m", "1h" or "30d"."""
+    nanoseconds = _parse(text, {unit: s * SECOND for unit, s in _SECONDS.items()}, "duration", "90s, 5m, 1h or 30d")
+    if nanoseconds <= 0:
+        raise UsageError(f"{text!r} is not a duration above zero; write it like 90s, 5m, 1h or 30d")
+    return nanoseconds
+
+
+def format_size(size: float) -> str:
+    """Write bytes with a binary unit, to three digits: 128 MiB, 1.5 GiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} TiB"
+
+
+def format_duration(nanoseconds: int) -> str:
+    """Write a duration in the largest unit that divides it: 5m, 90s, 1h."""
+    for unit, seconds in sorted(_SECONDS.items(), key=lambda item: -item[1]):
+        if unit != "w" and nanoseconds % (seconds * SECOND) == 0:
+            return f"{nanoseconds // (seconds * SECOND)}{unit}"
+    return f"{nanoseconds / SECOND:g}s"
