@@ -49,6 +49,21 @@ class PairBatch:
         return len(self.hosts)
 
 
+class Window(NamedTuple):
+    """A span of time in nanoseconds since the epoch; the end is not in it."""
+
+    start: int
+    end: int
+
+
+class Part(NamedTuple):
+    """Which pairs of the traffic: an address family, the watched side, a direction."""
+
+    family: int = 4
+    side: str = "inner"  # or "outer"
+    direction: str = "any"  # or "out": the host sent it, "in": the peer sent it
+
+
 class HostFormat(NamedTuple):
     """How the numbers of a sketch read as hosts: address family and the bits of a host's prefix."""
 

@@ -67,7 +67,7 @@ def synth(
         rows = tally.rows()
         write_rows(part, rows)
     typer.echo(
-        f"{out}: {written.packets:,} packets, {tally.flows:,} flows, {tally.super_hosts:,} hosts with ≥ 1024 peers, "
+        f"{out}: {written.packets:,} packets, {tally.flows:,} flows, {tally.super_hosts:,} hosts of 1024+ peers, "
         f"{format_size(written.bytes)}, {time.perf_counter() - began:.1f} s; truth in {truth}: {len(rows):,} rows",
         err=True,
     )

@@ -191,6 +191,10 @@ class ColumnSketch(Detector):
         pairs = -rows * math.log(max(mean, 1 / rows)) * len(self.zeros) / (len(self._array_edges()) - 1)
         return Fill(1 - mean, 1 - int(self.zeros.min()) / rows, int((self.zeros == 0).sum()), round(pairs))
 
+    def recount(self) -> None:
+        """Count all zeros anew, after the columns came from elsewhere."""
+        columns.recount(self.bits, self.zeros, self.threads)
+
     def header(self) -> dict[str, Any]:
         """Describe this sketch for a file."""
         return {

@@ -110,23 +110,23 @@ def estimate(evidence: Evidence, rows: int) -> Estimate:
     count = len(evidence.common)
     peers, deviations = np.empty(count), np.zeros(count)
     _estimate_all(evidence, rows, peers, deviations)
-    saturated = evidence.common == 0
+    return _interval(peers, deviations, evidence.common == 0, rows)
+
+
+def _interval(peers: Floats, deviations: Floats, saturated: NDArray[np.bool_], rows: int) -> Estimate:
+    """Round the interval outward; a saturated host has only a lower bound."""
     peers[saturated] = saturation_point(rows)
     low = np.maximum(0, np.floor(peers - CONFIDENCE * deviations)).astype(np.int64)
     high = np.ceil(peers + CONFIDENCE * deviations).astype(np.int64)
+    low[saturated] = saturation_point(rows)
     high[saturated] = UNBOUNDED
     return Estimate(peers, low, high, saturated)
 
 
 def estimate_by_mean(evidence: Evidence, rows: int) -> Estimate:
     """Estimate as the paper's Theorem 2 does: one noise ε for a slice, the product of its arrays' mean fills."""
-    saturated = evidence.common == 0
-    noise = evidence.fills.prod(axis=1)
-    free = np.minimum(1.0, np.maximum(evidence.common, 1) / rows / np.maximum(1.0 - noise, 1e-12))
-    peers = np.where(saturated, saturation_point(rows), -rows * np.log(free))
+    noise = np.minimum(evidence.fills.prod(axis=1), 1 - 1e-12)
+    free = np.minimum(1.0, np.maximum(evidence.common, 1) / rows / (1 - noise))
     t = -np.log(free)
-    ratio = noise / np.maximum(1.0 - noise, 1e-12)
-    deviations = np.where(saturated, 0.0, np.sqrt(np.maximum(0.0, rows * (np.exp(t) * (1.0 + ratio) - t - 1.0))))
-    low = np.maximum(0, np.floor(peers - CONFIDENCE * deviations)).astype(np.int64)
-    high = np.where(saturated, UNBOUNDED, np.ceil(peers + CONFIDENCE * deviations)).astype(np.int64)
-    return Estimate(peers, low, high, saturated)
+    variances = rows * (np.exp(t) * (1 + noise / (1 - noise)) - t - 1)
+    return _interval(rows * t, np.sqrt(np.maximum(0.0, variances)), evidence.common == 0, rows)

@@ -31,7 +31,7 @@ Indexes = NDArray[np.int32]
 CHUNK = 256  # entries: 2 KiB for IPv4, so that the open chunks of 64 bins stay in a core's cache
 BLOCK = 512  # pairs whose repeats are dropped before any is mangled: the mangling then runs in vector registers
 CACHE_BITS = 16
-MAX_BIN_BITS = 8
+MAX_BIN_BITS = 7
 FEW = 8192  # pairs below which waking another thread costs more than it saves
 SPREAD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)  # odd; they only spread pairs over the cache
 
@@ -45,24 +45,10 @@ class Pool(NamedTuple):
 
 
 @compiled
-def _slot(bin_: int, cursors: Indexes, owner: Indexes) -> int:
-    """Take the place of one more entry in a bin, and open a new chunk when that fills the last one."""
-    slot = cursors[bin_]
-    after = slot + 1
-    if after % CHUNK == 0:
-        chunk = cursors[-1]
-        cursors[-1] = chunk + 1
-        owner[chunk] = bin_
-        after = chunk * CHUNK
-    cursors[bin_] = after
-    return slot
-
-
-@compiled
 def bin_narrow(hosts: NDArray[np.uint32], peers: NDArray[np.uint32], thread: int, cache: Words, pool: Pool, key: Key) -> None:
     """Bin pairs of 32-bit hosts and peers."""
     block = np.empty(BLOCK, np.uint64)
-    cursors = pool.cursors[thread]
+    entries, owner, cursors = pool.entries, pool.owner, pool.cursors[thread]
     last_bin = len(cursors) - 2  # the number of bins is a power of two
     for start in range(0, len(hosts), BLOCK):
         fresh = 0
@@ -77,13 +63,17 @@ def bin_narrow(hosts: NDArray[np.uint32], peers: NDArray[np.uint32], thread: int
             block[i] = np.uint64(mangle32(pair >> np.uint64(32), key)) << np.uint64(32) | pair & np.uint64(MASK32)
         for i in range(fresh):
             bin_ = np.int64(block[i] >> np.uint64(32)) & last_bin
-            pool.entries[_slot(bin_, cursors, pool.owner)] = block[i]
+            slot = cursors[bin_]
+            entries[slot] = block[i]
+            cursors[bin_] = slot + 1
+            if (slot + 1) % CHUNK == 0:
+                _open_chunk(bin_, cursors, owner)
 
 
 @compiled
 def bin_wide(hosts: Words, peers: Words, thread: int, cache: Words, pool: Pool, key: Key, bits: int) -> None:
     """Bin pairs whose host or peer is wider than 32 bits, given as rows of one or two 64-bit words."""
-    cursors = pool.cursors[thread]
+    entries, owner, cursors = pool.entries, pool.owner, pool.cursors[thread]
     last_bin = len(cursors) - 2
     limbs = hosts.shape[1]
     for i in range(len(hosts)):
@@ -103,11 +93,24 @@ def bin_wide(hosts: Words, peers: Words, thread: int, cache: Words, pool: Pool, 
             low = mangle64(low, key)
         else:
             high, low = mangle128(high, low, key)
-        slot = _slot(np.int64(low & np.uint64(last_bin)), cursors, pool.owner) * (limbs + 1)
+        bin_ = np.int64(low & np.uint64(last_bin))
+        slot = cursors[bin_]
         if limbs == 2:
-            pool.entries[slot] = high
-        pool.entries[slot + limbs - 1] = low
-        pool.entries[slot + limbs] = peer
+            entries[slot * 3] = high
+        entries[slot * (limbs + 1) + limbs - 1] = low
+        entries[slot * (limbs + 1) + limbs] = peer
+        cursors[bin_] = slot + 1
+        if (slot + 1) % CHUNK == 0:
+            _open_chunk(bin_, cursors, owner)
+
+
+@compiled
+def _open_chunk(bin_: int, cursors: Indexes, owner: Indexes) -> None:
+    """Give a bin whose chunk is full the next free one. (Rare: arrays passed in an inner loop cost reference counts.)"""
+    chunk = cursors[-1]
+    cursors[-1] = chunk + 1
+    owner[chunk] = bin_
+    cursors[bin_] = chunk * CHUNK
 
 
 @compiled

@@ -87,12 +87,13 @@ class _Reader:
 
     def start(self) -> None:
         """Find out the format; an empty input has none."""
-        if self._format is not None:
+        if self._format is not None or self._finished:
             return
         while self._filled < _MAGIC_BYTES and self._fill():
             pass
-        if not self._filled:
-            self._warn(self._stream.ended_early or "the file is empty")
+        if not self._filled or (self._filled < _MAGIC_BYTES and self._stream.ended_early):
+            self._warn(self._stream.ended_early or "it is empty")
+            self._finished = True
             return
         head = self._buffer[: min(self._filled, 8)].tobytes()
         self._format = _format_of(head)

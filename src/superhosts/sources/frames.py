@@ -1,7 +1,7 @@
 """From a captured frame to two addresses: the part that every capture format shares.
 
-`put` takes one frame, finds its outermost IP header and writes source, destination and time into columns. It is
-a scalar function compiled into the walk of each format (pcap.py, pcapng.py). A packet ends in exactly one of four
+`ip_header` finds the outermost IP header of a frame; `put_ipv4` and `put_ipv6` write its addresses into columns. They
+are scalar functions, compiled into the walk of each format (pcap.py, pcapng.py). A packet ends in exactly one of four
 counters: ipv4, ipv6, not_ip, or cut (the captured bytes do not reach both addresses), so nothing is lost in silence.
 
 What may stand before the outermost IP header, in any stacking: VLAN tags, an MPLS label stack, PPPoE, LLC/SNAP. Where
@@ -12,9 +12,13 @@ What is inside the outermost header (tunnels) is not looked at.
 Why an own parser: a Python object for each packet costs microseconds (dpkt 0.06 to 0.3 million packets/s, scapy
 0.004), a compiled walk over the bytes costs nanoseconds.
 
-Two habits keep the loops fast. Bytes are read through an unsigned index, because a signed one makes numba test for
-negative values, and then LLVM no longer merges four byte loads into one. And whoever calls a function here has checked
-that `start` and `end` lie inside the block; everything read here lies between them.
+Habits that keep the loops fast: bytes are read through an unsigned index, because a signed one makes numba test for
+negative values, and then LLVM no longer merges four byte loads into one. A function that takes an array and branches
+costs two atomic operations for the array's reference count, which is more than all the rest; so what runs for every
+packet either does not branch or takes numbers only, and `ip_header`, which does both, is left for unusual frames.
+
+Whoever calls a function here has checked that `start` and `end` lie inside the block; everything read lies between
+them.
 """
 
 from __future__ import annotations
@@ -39,6 +43,9 @@ TALLY_SLOTS = 9
 
 # How a frame starts. Zero is a link type that cannot be read.
 UNSUPPORTED, ETHERNET, RAW, NULL, SLL, SLL2 = 0, 1, 2, 3, 4, 5
+
+# A captured Ethernet frame of this length has its last type and the first byte behind it, with or without a VLAN tag.
+QUICK_BYTES = 38
 
 _LINKS = {0: NULL, 1: ETHERNET, 12: RAW, 14: RAW, 101: RAW, 108: NULL, 113: SLL, 228: RAW, 229: RAW, 276: SLL2}
 
@@ -144,6 +151,12 @@ def half(block: Bytes, at: int) -> int:
 
 
 @compiled
+def is_tag(kind: int) -> bool:
+    """Say whether an EtherType announces a VLAN tag."""
+    return kind == 0x8100 or kind == 0x88A8 or kind == 0x9100 or kind == 0x9200
+
+
+@compiled
 def _behind_labels(block: Bytes, at: int, end: int) -> int:
     """Where an MPLS label stack ends."""
     while end - at >= 4:
@@ -176,7 +189,7 @@ def _behind_type(block: Bytes, at: int, end: int, kind: int) -> int:
     while True:
         if kind == 0x0800 or kind == 0x86DD:
             return at
-        if kind == 0x8100 or kind == 0x88A8 or kind == 0x9100 or kind == 0x9200:
+        if is_tag(kind):
             if end - at < 4:
                 return -CUT
             kind = half(block, at + 2)
@@ -251,9 +264,15 @@ def ip_header(block: Bytes, start: int, end: int, link: int) -> int:
 
 
 @compiled
-def is_plain(block: Bytes, start: int) -> bool:
-    """Say whether an Ethernet frame of 34 bytes or more is the usual one: IPv4 and nothing before it."""
-    return (half(block, start + 12) << 4 | byte(block, start + 14) >> 4) == 0x08004
+def type_end(kind: int) -> int:
+    """Bytes of an Ethernet header up to the end of its last type, given the first: usually 14, with a VLAN tag 18."""
+    return 18 if is_tag(kind) else 14
+
+
+@compiled
+def is_whole(kind: int, version: int, length: int) -> bool:
+    """Say whether `length` bytes behind an EtherType are an IP header of that type with both addresses."""
+    return (kind == 0x0800 and version == 4 and length >= 20) or (kind == 0x86DD and version == 6 and length >= 40)
 
 
 @compiled

@@ -20,19 +20,23 @@ from superhosts.sources.frames import (
     LIMIT,
     PACKETS,
     POSITION,
+    QUICK_BYTES,
     TIME,
     UNSUPPORTED,
     Bytes,
     Columns,
     Tally,
+    byte,
+    half,
     ip_header,
     is_ipv4,
-    is_plain,
+    is_whole,
     link_of,
     little,
     put_ipv4,
     put_ipv6,
     swapped,
+    type_end,
     unsupported,
 )
 
@@ -72,9 +76,12 @@ def _walk(block: Bytes, records: Records, tally: Tally, columns: Columns) -> boo
         if end > size:
             break
         time = seconds * 1_000_000_000 + units * records.unit
-        if records.link == ETHERNET and captured >= 34 and is_plain(block, start):
-            header = start + 14
-        else:
+        header = 0
+        if records.link == ETHERNET and captured >= QUICK_BYTES:
+            header = start + type_end(half(block, start + 12))
+            if not is_whole(half(block, header - 2), byte(block, header) >> 4, end - header):
+                header = 0
+        if not header:
             header = ip_header(block, start, end, records.link)
         if header < 0:
             tally[-header] += 1

@@ -29,20 +29,24 @@ from superhosts.sources.frames import (
     LIMIT,
     PACKETS,
     POSITION,
+    QUICK_BYTES,
     SIMPLE,
     TIME,
     UNSUPPORTED,
     Bytes,
     Columns,
     Tally,
+    byte,
+    half,
     ip_header,
     is_ipv4,
-    is_plain,
+    is_whole,
     link_of,
     little,
     put_ipv4,
     put_ipv6,
     swapped,
+    type_end,
     unsupported,
 )
 
@@ -101,19 +105,22 @@ def _binary(ticks: np.uint64, bits: np.uint64) -> np.uint64:
 
 
 @compiled
-def nanoseconds(clock: Clock, ticks: np.uint64) -> int:
-    """Time in nanoseconds since the epoch, clamped to 64 bits."""
+def _unusual(clock: Clock, ticks: np.uint64) -> int:
+    """The same for a clock that is binary or finer than nanoseconds, and for a time that is out of range."""
     if ticks > clock.highest:
         return _LATEST
     if ticks < clock.lowest:
         return _EARLIEST
-    if clock.unit == _TIMES:
-        ticks = ticks * clock.scale
-    elif clock.unit == _DIVIDED:
-        ticks = ticks // clock.scale
-    else:
-        ticks = _binary(ticks, clock.scale)
+    ticks = ticks // clock.scale if clock.unit == _DIVIDED else _binary(ticks, clock.scale)
     return np.int64(ticks + clock.offset)  # type: ignore[return-value]
+
+
+@compiled
+def nanoseconds(clock: Clock, ticks: np.uint64) -> int:
+    """Time in nanoseconds since the epoch, clamped to 64 bits."""
+    if clock.unit != _TIMES or ticks > clock.highest or ticks < clock.lowest:
+        return _unusual(clock, ticks)  # apart, so that the rest is small enough to become part of the walk
+    return np.int64(ticks * clock.scale + clock.offset)  # type: ignore[return-value]
 
 
 @compiled
@@ -175,18 +182,21 @@ def _walk(block: Bytes, swap: int, interfaces: Interfaces, tally: Tally, columns
             row = interfaces[interface]
             current, link = interface, int(row[_LINK])
             clock = Clock(row[_UNIT], row[_SCALE], row[_OFFSET], row[_LOWEST], row[_HIGHEST])
-        if link == UNSUPPORTED:
-            reason = _NO_LINK
-            break
+            if link == UNSUPPORTED:
+                reason = _NO_LINK
+                break
         if kind == _SIMPLE:
             tally[SIMPLE] += 1
             end = min(end, start + int(interfaces[0, _SNAPLEN]))
         else:
             ticks = np.uint64(high) << _U32 | np.uint64(low)
             time = nanoseconds(clock, ticks)
-        if link == ETHERNET and end - start >= 34 and is_plain(block, start):
-            header = start + 14
-        else:
+        header = 0
+        if link == ETHERNET and end - start >= QUICK_BYTES:
+            header = start + type_end(half(block, start + 12))
+            if not is_whole(half(block, header - 2), byte(block, header) >> 4, end - header):
+                header = 0
+        if not header:
             header = ip_header(block, start, end, link)
         if header < 0:
             tally[-header] += 1

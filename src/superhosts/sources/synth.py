@@ -240,10 +240,10 @@ def _plan(traffic: Traffic, window: int, family: int) -> model.Plan:
     sizes = np.concatenate([tail, small])
     kinds = model.kinds_of(sizes, supers)
     ranks = np.arange(len(sizes), dtype=np.uint64)
-    # Scanners and victims come from the ranks that nobody else has, others in each window.
+    # Scanners and victims come from the far end of the ranks, where nobody else is; others in each window.
     planted = np.flatnonzero(kinds >= loops.SWEEP)
     spare = (1 << bits) - len(sizes)
-    ranks[planted] = len(sizes) + (window * len(planted) + np.arange(len(planted))) % spare
+    ranks[planted] = (1 << bits) - 1 - (window * len(planted) + np.arange(len(planted))) % spare
     return model.Plan(sizes, kinds, model.scatter(ranks, bits, _key(traffic, _POPULATION, family)))
 
 

@@ -105,15 +105,15 @@ def tail_sizes(random: np.random.Generator, supers: int, flows: int) -> Sizes:
     q = (cap / THETA) ** -EXPONENT
     hosts = max(supers, _tail_length(supers, low, cap))
     part = (np.arange(hosts) + random.random(hosts)) / supers
-    sizes = (THETA * (part * (1 - q) + q) ** (-1 / EXPONENT)).astype(np.int64)
+    sizes: Sizes = (THETA * (part * (1 - q) + q) ** (-1 / EXPONENT)).astype(np.int64)
     sizes[:supers] = np.maximum(sizes[:supers], THETA)
-    sizes[supers:] = np.minimum(sizes[supers:], THETA - 1)
+    sizes[supers:] = np.clip(sizes[supers:], 1, THETA - 1)
     # One draw of the largest host can outweigh the plan: keep a twentieth of the flows for small hosts all the same.
     room = flows - flows // 20
     sizes = sizes[: max(supers, int(np.searchsorted(np.cumsum(sizes), room, side="right")))]
     if sizes.sum() > room:
         above = sizes - THETA
-        return np.add(THETA, above * ((room - supers * THETA) / above.sum()), dtype=np.float64).astype(np.int64)
+        sizes = THETA + (above * ((room - supers * THETA) / above.sum())).astype(np.int64)
     return sizes
 
 
@@ -142,9 +142,14 @@ def small_sizes(random: np.random.Generator, flows: int, most: int) -> Sizes:
 
 def slot_bits(supers: int, flows: int, host_bits: int) -> int:
     """Bits of the slots that addresses are taken from, the same for all windows of a traffic; many stay free."""
-    tail = _tail_length(supers, *tail_bounds(supers, flows)) if supers else 0
-    hosts = tail + (0.25 if supers else 1.0) * flows / SMALL_MEAN
-    return min(host_bits, int(1.5 * hosts + 2 * supers + 64).bit_length())
+    hosts, rest = 0, float(flows)
+    if supers:
+        low, cap = tail_bounds(supers, flows)
+        hosts = _tail_length(supers, low, cap)
+        # What the tail really takes varies with its few largest hosts: leave room for more small ones.
+        rest = max(0.25 * flows, flows - 0.7 * _tail_flows(supers, cap, low))
+    hosts += int(rest / SMALL_MEAN)
+    return min(host_bits, (hosts + hosts // 2 + 2 * supers + 64).bit_length())
 
 
 def kinds_of(sizes: Sizes, supers: int) -> NDArray[np.uint8]:

@@ -54,7 +54,8 @@ def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> 
     columns, words = np.empty(CHUNK, np.int64), np.empty(CHUNK, np.int64)
     chosen = np.empty(CHUNK + 1, np.int64)
     lowest = np.uint64(lowest_priority(geometry.share_bits))
-    bits = store.bits.reshape(-1)
+    # Bound to plain names and indexed in full: a view made in an inner loop would cost two atomic reference counts.
+    bits, zeros, labels = store.bits.reshape(-1), store.zeros, store.labels
     for c in range(len(task.chunks)):
         count = task.sizes[c]
         unpack(task.chunks[c], pool, high, low, peers)
@@ -78,18 +79,19 @@ def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> 
                 bit = np.uint64(1) << (pairs[j] & np.uint64(63))
                 if bits[words[j]] & bit == 0:
                     bits[words[j]] |= bit
-                    store.zeros[columns[j]] -= 1
+                    zeros[columns[j]] -= 1
             contenders = 0
             for j in range(count):
                 chosen[contenders] = j
                 contenders += np.uint64(priority_of(tickets[j], array)) >= lowest
-            for j in chosen[:contenders]:
+            for i in range(contenders):
+                j = chosen[i]
                 priority = np.uint64(priority_of(tickets[j], array)) << np.uint64(32)
-                label = store.labels[columns[j], label_of(low[j], geometry)]
-                if priority | np.uint64(MASK32) > label[0]:
-                    for limb in range(len(label)):
-                        word = priority | np.uint64(limb_of(high[j], low[j], limb))
-                        label[limb] = max(label[limb], word)
+                label = np.int64(label_of(low[j], geometry))
+                for limb in range(labels.shape[2]):
+                    word = priority | np.uint64(limb_of(high[j], low[j], limb))
+                    if word > labels[columns[j], label, limb]:
+                        labels[columns[j], label, limb] = word
 
 
 @compiled
@@ -101,18 +103,18 @@ def columns_of(high: int, low: int, out: NDArray[np.int64], geometry: Geometry, 
 
 
 @compiled
-def read_label(label: Words) -> tuple[int, int, int]:
+def read_label(labels: Words, column: int, label: int) -> tuple[int, int, int]:
     """Return priority, high and low word of the host that a label names; priority 0 if it names none.
 
     Words of unlike priority come from two pairs: such a label names nobody.
     """
-    priority = label[0] >> np.uint64(32)
+    priority = labels[column, label, 0] >> np.uint64(32)
     high = np.uint64(0)
     low = np.uint64(0)
-    for limb in range(len(label)):
-        if label[limb] >> np.uint64(32) != priority:
+    for limb in range(labels.shape[2]):
+        if labels[column, label, limb] >> np.uint64(32) != priority:
             return np.uint64(0), high, low
-        word = (label[limb] & np.uint64(MASK32)) << np.uint64(32 * (limb & 1))
+        word = (labels[column, label, limb] & np.uint64(MASK32)) << np.uint64(32 * (limb & 1))
         if limb < 2:
             low |= word
         else:
@@ -127,7 +129,7 @@ def _is_new(host: tuple[int, int], array: int, columns: NDArray[np.int64], store
         if store.zeros[columns[other]] > search.zeros:
             return False
     for other in range(array):
-        priority, high, low = read_label(store.labels[columns[other], label])
+        priority, high, low = read_label(store.labels, columns[other], label)
         if priority >= np.uint64(search.priority) and high == host[0] and low == host[1]:
             return False
     return True
@@ -145,7 +147,7 @@ def name_hosts(span: tuple[int, int], store: Store, search: Search, geometry: Ge
             continue
         array = column // geometry.columns % geometry.arrays
         for label in range(store.labels.shape[1]):
-            priority, high, low = read_label(store.labels[column, label])
+            priority, high, low = read_label(store.labels, column, label)
             if priority == 0 or priority < np.uint64(search.priority):
                 continue
             columns_of(high, low, columns, geometry, key)

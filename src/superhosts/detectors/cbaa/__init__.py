@@ -1,0 +1,104 @@
+"""CBAA, the paper's detector: a cube of bit arrays whose column numbers spell the hosts' addresses.
+
+`Cbaa` is the paper's algorithm with its errata corrected, two half-size validating arrays instead of one and the
+estimator of `detectors.estimate`. `Cbaa.paper()` keeps the paper's own choices (docs/paper.md lists them).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from superhosts.detectors.cbaa.cpu import Search, Store, fill, join, measure
+from superhosts.detectors.cbaa.geometry import Geometry
+from superhosts.detectors.columns import Counts, Words
+from superhosts.detectors.columnsketch import ColumnSketch
+from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
+from superhosts.detectors.pending import Task
+from superhosts.device import run_parallel
+from superhosts.planning import prefix_test, zero_limit
+
+__all__ = ["Cbaa", "Geometry", "PaperCbaa"]
+
+
+class Cbaa(ColumnSketch):
+    """The paper's cube of bit arrays, for 32-bit hosts."""
+
+    name = "cbaa"
+    geometry: Geometry
+
+    def __init__(
+        self,
+        memory: str | int = "128MiB",
+        *,
+        key: bytes | str | None = None,
+        device: str = "auto",
+        threads: int | None = None,
+        geometry: Geometry | None = None,
+    ) -> None:
+        geometry = Geometry.for_memory(memory) if geometry is None else geometry.check()
+        super().__init__(geometry, key=key, device=device, threads=threads)
+
+    @staticmethod
+    def paper(*, key: bytes | str | None = None, device: str = "auto", threads: int | None = None) -> PaperCbaa:
+        """Return the paper's detector to the letter: its geometry, rows by peer, its noise and its threshold."""
+        return PaperCbaa(geometry=Geometry.paper(), key=key, device=device, threads=threads)
+
+    @property
+    def _store(self) -> Store:
+        return Store(self.bits, self.zeros)
+
+    def _write(self, task: Task) -> None:
+        fill(task, self.pending.pool, self._store, self.geometry, self.key)
+
+    def _limits(self, threshold: float) -> list[int]:
+        """Return the most zeros that a super host leaves, for each slice."""
+        return [zero_limit(self.geometry.column_bits, threshold)] * (1 << self.geometry.slice_bits)
+
+    def _search(self, threshold: float) -> tuple[Words, Counts]:
+        slices = 1 << self.geometry.slice_bits
+        prefix = prefix_test(self.geometry.column_bits, threshold)
+        search = Search(np.array(self._limits(threshold), np.int64), prefix.words, prefix.ones)
+        shares = -(-2 * self.threads // slices) if self.threads > 1 else 1  # enough pieces to keep every thread busy
+        pieces = [(slice_, (share, shares)) for slice_ in range(slices) for share in range(shares)]
+        calls = [(*piece, self._store, search, self.geometry, self.key) for piece in pieces]
+        hosts, counts = zip(*run_parallel(join, calls, self.threads), strict=True)
+        return np.concatenate(hosts), np.concatenate(counts)
+
+    def _measure(self, mangled: Words) -> Counts:
+        return measure(mangled, self._store, self.geometry, self.key)
+
+    def _array_edges(self) -> list[int]:
+        geometry = self.geometry
+        widths = [1 << geometry.index_bits] * geometry.restoring + [1 << geometry.validating_bits] * geometry.validating
+        return [sum(widths[:array]) for array in range(len(widths) + 1)]
+
+
+class PaperCbaa(Cbaa):
+    """CBAA to the letter of the paper, but for what cannot run as printed."""
+
+    name = "cbaa-paper"
+
+    def __init__(
+        self,
+        memory: str | int = "128MiB",
+        *,
+        key: bytes | str | None = None,
+        device: str = "auto",
+        threads: int | None = None,
+        geometry: Geometry | None = None,
+    ) -> None:
+        geometry = Geometry.for_memory(memory)._replace(validating=1, validating_bits=12, rows_by_peer=1) if geometry is None else geometry
+        super().__init__(key=key, device=device, threads=threads, geometry=geometry)
+
+    def _limits(self, threshold: float) -> list[int]:
+        """Return θ_bn as the paper prints it: g(1+ε)e^(−θ/g) − gε, with ε the product of the arrays' mean fills."""
+        edges = self._array_edges()
+        zeros = np.add.reduceat(self.zeros.reshape(-1, edges[-1]), edges[:-1], axis=1, dtype=np.int64) / np.diff(edges)
+        noise = (1 - zeros / self.geometry.rows).prod(axis=1)
+        free = math.exp(-threshold / self.geometry.rows)
+        return [math.floor(self.geometry.rows * ((1 + e) * free - e)) for e in noise]
+
+    def _estimate(self, evidence: Evidence) -> Estimate:
+        return estimate_by_mean(evidence, self.geometry.rows)

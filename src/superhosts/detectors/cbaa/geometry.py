@@ -1,0 +1,100 @@
+"""The geometry of CBAA, the paper's cube of bit arrays: restoring arrays by bit windows, validating ones by hash."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+from superhosts.detectors.hashing import MAX_ARRAYS
+from superhosts.errors import GeometryError
+from superhosts.units import format_size, parse_size
+
+
+class Geometry(NamedTuple):
+    """Sizes of a CBAA sketch. Plain integers only: kernels take it as it is."""
+
+    slice_bits: int = 4  # r
+    restoring: int = 3  # |RA|
+    index_bits: int = 12  # cbn of each restoring array
+    validating: int = 2  # |VA|
+    validating_bits: int = 11  # log2 of the columns of each validating array
+    column_bits: int = 12  # log2 g
+    rows_by_peer: int = 0  # 1: the row is a hash of the peer alone, as in the paper
+
+    @classmethod
+    def for_memory(cls, memory: str | int) -> Self:
+        """Return the geometry of at most `memory`: slices are added or taken away by powers of two."""
+        size = parse_size(memory)
+        one = cls(slice_bits=0).memory
+        if size < one:
+            raise GeometryError(f"memory {format_size(size)} is too small for cbaa: one slice takes {format_size(one)}")
+        return cls(slice_bits=(size // one).bit_length() - 1).check()
+
+    @classmethod
+    def paper(cls) -> Self:
+        """Return the paper's setting: 3 + 1 arrays of 2^12 columns of 2^12 rows in 16 slices, 128 MiB."""
+        return cls(validating=1, validating_bits=12, rows_by_peer=1)
+
+    def check(self) -> Self:
+        """Return this geometry if it is legal; else name the rule that it breaks."""
+        limits = {
+            "slice_bits": (0, 10),
+            "restoring": (2, MAX_ARRAYS),
+            "index_bits": (1, 20),
+            "validating": (0, MAX_ARRAYS),
+            "validating_bits": (1, 20),
+            "column_bits": (6, 20),
+            "rows_by_peer": (0, 1),
+        }
+        for name, (low, high) in limits.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or not low <= value <= high:
+                raise GeometryError(f"{name}={value}: must be a whole number from {low} to {high}")
+        if self.arrays > MAX_ARRAYS:
+            raise GeometryError(f"restoring={self.restoring} and validating={self.validating}: at most {MAX_ARRAYS} arrays")
+        own = -(-self.left_bits // self.restoring)
+        if self.index_bits < own:
+            rule = f"{self.restoring} windows must cover the {self.left_bits} bits left of the slice bits"
+            raise GeometryError(f"index_bits={self.index_bits}: {rule}, so at least {own}")
+        if self.index_bits > self.left_bits:
+            raise GeometryError(f"index_bits={self.index_bits}: a window is at most {self.left_bits} bits long")
+        return self
+
+    @property
+    def key_bits(self) -> int:
+        """Bits of a host; the search over bits alone drowns in phantoms with wider keys."""
+        return 32
+
+    @property
+    def left_bits(self) -> int:
+        """Bits of the mangled address above the slice bits."""  # L, the length of LP
+        return 32 - self.slice_bits
+
+    @property
+    def arrays(self) -> int:
+        """Columns of one host."""  # k
+        return self.restoring + self.validating
+
+    @property
+    def rows(self) -> int:
+        """Bits of one column."""  # g
+        return 1 << self.column_bits
+
+    @property
+    def words(self) -> int:
+        """64-bit words of one column."""
+        return 1 << (self.column_bits - 6)
+
+    @property
+    def slice_columns(self) -> int:
+        """Columns of one slice, all arrays."""
+        return (self.restoring << self.index_bits) + (self.validating << self.validating_bits)
+
+    @property
+    def total_columns(self) -> int:
+        """Columns of the whole sketch."""
+        return self.slice_columns << self.slice_bits
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the columns."""
+        return self.total_columns * self.rows // 8

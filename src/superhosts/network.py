@@ -1,0 +1,221 @@
+"""Who is a host, who is a peer: the monitored network, and how packets become pairs.
+
+A host is an inner end of a packet (side "inner"), or the outer end of a packet that has an inner end (side "outer").
+Both ends inner: both are hosts. No inner end: ignored, and counted. Source equal to destination: dropped, and counted.
+Without inner prefixes every address is inner. Excluded addresses are never hosts; they remain peers of others.
+Peers are always full addresses, also when hosts are prefixes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.compiled import compiled
+from superhosts.errors import UsageError
+from superhosts.pairs import Addresses, PacketBatch, PairBatch, Part
+
+Words = NDArray[np.uint64]
+Flags = NDArray[np.uint8]
+Networks = list[ipaddress.IPv4Network | ipaddress.IPv6Network]
+NO_FLAGS = np.zeros(0, np.uint8)
+
+
+class PrefixTable(NamedTuple):
+    """Disjoint address ranges in order, and for every first 16 bits the ranges that may hold such an address."""
+
+    first: NDArray[np.int32]
+    last: NDArray[np.int32]
+    low: Words  # (ranges, 2): first address; IPv4 stands in the highest 32 bits
+    high: Words  # (ranges, 2): last address
+
+
+class Rule(NamedTuple):
+    """Which end of a packet becomes a host."""
+
+    outer: int  # 1: the outer end
+    sent: int  # 1: hosts that sent the packet
+    received: int  # 1: hosts that received it
+    all_inner: int  # 1: no prefixes given
+    exclusions: int  # 1: some hosts are excluded
+    mask_high: int
+    mask_low: int
+
+
+@dataclass
+class NetworkCounters:
+    """Packets that gave no pair, and why."""
+
+    no_inner_end: int = 0
+    same_ends: int = 0
+
+
+def make_table(networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network], family: int) -> PrefixTable:
+    """Build the table of one address family."""
+    ranges: list[tuple[int, int]] = []
+    for network in ipaddress.collapse_addresses(n for n in networks if n.version == family):  # type: ignore[type-var]
+        shift = 96 if family == 4 else 0
+        first, last = int(network.network_address) << shift, int(network.broadcast_address) << shift
+        if ranges and ranges[-1][1] + (1 << shift) == first:
+            ranges[-1] = (ranges[-1][0], last)
+        else:
+            ranges.append((first, last))
+    tops = [(first >> 112, last >> 112) for first, last in ranges]
+    sixteen = np.arange(1 << 16)
+    return PrefixTable(
+        np.searchsorted(np.array([top for _, top in tops], np.int64), sixteen, "left").astype(np.int32),
+        np.searchsorted(np.array([top for top, _ in tops], np.int64), sixteen, "right").astype(np.int32),
+        _halves([first for first, _ in ranges]),
+        _halves([last for _, last in ranges]),
+    )
+
+
+def _halves(numbers: list[int]) -> Words:
+    return np.array([(n >> 64, n & (1 << 64) - 1) for n in numbers], np.uint64).reshape(len(numbers), 2)
+
+
+@compiled
+def inside(addresses: Addresses, table: PrefixTable) -> Flags:
+    """Say for every address whether the table holds it."""
+    out = np.zeros(len(addresses), np.uint8)
+    first, last, lows, highs = table.first, table.last, table.low, table.high
+    for i in range(len(addresses)):
+        if addresses.ndim == 1:
+            high, low = np.uint64(addresses[i]) << np.uint64(32), np.uint64(0)
+        else:
+            high, low = addresses[i, 0], addresses[i, 1]
+        top = high >> np.uint64(48)
+        a, b = first[top], last[top]
+        while a < b:  # the first range that does not end before the address
+            middle = (a + b) >> 1
+            if highs[middle, 0] < high or (highs[middle, 0] == high and highs[middle, 1] < low):
+                a = middle + 1
+            else:
+                b = middle
+        if a < last[top] and (lows[a, 0] < high or (lows[a, 0] == high and lows[a, 1] <= low)):
+            out[i] = 1
+    return out
+
+
+@compiled
+def make_pairs(src: Addresses, dst: Addresses, inner: tuple[Flags, Flags], excluded: tuple[Flags, Flags], rule: Rule) -> tuple[Addresses, Addresses, int, int]:
+    """Return hosts, peers, and how many packets had no inner end or equal ends."""
+    n = len(src)
+    # 2n for both ends of every packet; only what is written is ever touched
+    if src.ndim == 1:
+        hosts, peers = np.empty(2 * n, src.dtype), np.empty(2 * n, src.dtype)
+    else:
+        hosts, peers = np.empty((2 * n, 2), src.dtype), np.empty((2 * n, 2), src.dtype)
+    inner_src, inner_dst = inner
+    excluded_src, excluded_dst = excluded
+    count, ignored, same = 0, 0, 0
+    for i in range(n):
+        if src.ndim == 1:
+            equal = src[i] == dst[i]
+        else:
+            equal = src[i, 0] == dst[i, 0] and src[i, 1] == dst[i, 1]
+        if equal:
+            same += 1
+            continue
+        a = rule.all_inner == 1 or inner_src[i] == 1
+        b = rule.all_inner == 1 or inner_dst[i] == 1
+        if not (a or b):
+            ignored += 1
+            continue
+        if rule.outer == 1:
+            a, b = not a, not b
+        if rule.sent == 1 and a and not (rule.exclusions == 1 and excluded_src[i] == 1):
+            if src.ndim == 1:
+                hosts[count], peers[count] = src[i], dst[i]
+            else:
+                hosts[count, 0], hosts[count, 1] = src[i, 0] & rule.mask_high, src[i, 1] & rule.mask_low
+                peers[count, 0], peers[count, 1] = dst[i, 0], dst[i, 1]
+            count += 1
+        if rule.received == 1 and b and not (rule.exclusions == 1 and excluded_dst[i] == 1):
+            if src.ndim == 1:
+                hosts[count], peers[count] = dst[i], src[i]
+            else:
+                hosts[count, 0], hosts[count, 1] = dst[i, 0] & rule.mask_high, dst[i, 1] & rule.mask_low
+                peers[count, 0], peers[count, 1] = src[i, 0], src[i, 1]
+            count += 1
+    return hosts[:count], peers[:count], ignored, same
+
+
+def parse_networks(values: Sequence[str], option: str) -> Networks:
+    """Read prefixes: each value is a prefix, several separated by commas, or @FILE with one to a line (# comments)."""
+    networks: Networks = []
+    for value in values:
+        if value.startswith("@"):
+            try:
+                lines = Path(value[1:]).read_text().splitlines()
+            except (OSError, UnicodeDecodeError) as error:
+                raise UsageError(f"{option} {value}: cannot be read: {error}") from None
+            places = [(f"{value[1:]}, line {i}", line.split("#")[0].strip()) for i, line in enumerate(lines, 1)]
+        else:
+            places = [(option, text.strip()) for text in value.split(",")]
+        for place, text in places:
+            if not text:
+                continue
+            try:
+                networks.append(ipaddress.ip_network(text))
+            except ValueError as error:
+                raise UsageError(f"{place}: {text!r} is not a prefix: {error}") from None
+    return networks
+
+
+class Network:
+    """The monitored network: turns packets into pairs, and counts those that give none."""
+
+    def __init__(self, inner: Sequence[str] = (), exclude: Sequence[str] = (), *, ipv6_prefix: int = 64) -> None:
+        if not 1 <= ipv6_prefix <= 128:
+            raise UsageError(f"--ipv6-prefix {ipv6_prefix}: from 1 to 128")
+        inner_networks, excluded = parse_networks(inner, "--inner"), parse_networks(exclude, "--exclude")
+        self.all_inner = not inner_networks
+        self.inner = {family: make_table(inner_networks, family) for family in (4, 6)}
+        self.excluded = {family: make_table(excluded, family) for family in (4, 6)}
+        self.ipv6_prefix = ipv6_prefix
+        self.counters = NetworkCounters()
+
+    def pairs(self, batch: PacketBatch, parts: Sequence[Part]) -> list[tuple[Part, PairBatch]]:
+        """Return the pairs of each part of the batch's family."""
+        chosen = [part for part in parts if part.family == batch.family]
+        inner = (NO_FLAGS, NO_FLAGS) if self.all_inner else self._flags(batch, self.inner[batch.family])
+        exclusions = len(self.excluded[batch.family].low) > 0
+        excluded = self._flags(batch, self.excluded[batch.family]) if exclusions else (NO_FLAGS, NO_FLAGS)
+        mask = -(1 << (128 - self.ipv6_prefix))
+        result = []
+        for number, part in enumerate(chosen):
+            rule = Rule(
+                outer=int(part.side == "outer"),
+                sent=int(part.direction != "in"),
+                received=int(part.direction != "out"),
+                all_inner=int(self.all_inner),
+                exclusions=int(exclusions),
+                mask_high=np.uint64(mask >> 64 & (1 << 64) - 1),  # type: ignore[arg-type]
+                mask_low=np.uint64(mask & (1 << 64) - 1),  # type: ignore[arg-type]
+            )
+            hosts, peers, ignored, same = make_pairs(batch.src, batch.dst, inner, excluded, rule)
+            if number == 0:  # a packet counts once, however many parts look at it
+                self.counters.no_inner_end += ignored
+                self.counters.same_ends += same
+            if batch.family == 6 and self.ipv6_prefix <= 64:
+                hosts = hosts[:, 0].copy()
+            result.append((part, PairBatch(hosts, peers)))
+        return result
+
+    def monitors(self, hosts: Addresses, part: Part) -> NDArray[np.bool_]:
+        """Say which hosts of a result lie on the part's side; what does not was never seen (a phantom)."""
+        if self.all_inner:
+            return np.ones(len(hosts), bool)
+        if part.family == 6 and hosts.ndim == 1:
+            hosts = np.stack([hosts, np.zeros_like(hosts)], axis=1)
+        return np.asarray(inside(hosts, self.inner[part.family]).astype(bool) != (part.side == "outer"))
+
+    def _flags(self, batch: PacketBatch, table: PrefixTable) -> tuple[Flags, Flags]:
+        return inside(batch.src, table), inside(batch.dst, table)

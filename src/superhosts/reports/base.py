@@ -1,0 +1,63 @@
+"""The result row, and what every destination offers.
+
+One row has the same columns in JSON Lines, CSV and Parquet; rows are sorted by window, then by peers, most first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from superhosts.detectors.sketch import Found
+from superhosts.pairs import Window
+
+Row = dict[str, Any]
+COLUMNS = (
+    "window_start",
+    "window_end",
+    "host",
+    "family",
+    "side",
+    "direction",
+    "peers",
+    "peers_low",
+    "peers_high",
+    "saturated",
+    "detector",
+)
+
+
+class Report(Protocol):
+    """A destination: takes rows as windows close, and is closed once."""
+
+    def write(self, rows: list[Row]) -> None:
+        """Take the rows of one window."""
+
+    def close(self) -> None:
+        """Everything has come: put the result in place."""
+
+
+def iso_time(nanoseconds: int) -> str:
+    """Write a time as ISO 8601, UTC, with a fraction only where there is one."""
+    seconds, fraction = divmod(nanoseconds, 10**9)
+    try:
+        text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    except (OverflowError, ValueError, OSError):  # a stray time that no calendar holds
+        return f"{nanoseconds / 1e9:.3f}"
+    return f"{text}.{fraction:09d}".rstrip("0") + "Z" if fraction else text + "Z"
+
+
+def make_rows(window: Window | None, found: Iterable[Found]) -> list[Row]:
+    """Return the rows of one window."""
+    start, end = (iso_time(window.start), iso_time(window.end)) if window else (None, None)
+    return [
+        dict(
+            zip(
+                COLUMNS,
+                (start, end, str(item.row.host), *item.part, *item.row[1:], item.detector),
+                strict=True,
+            )
+        )
+        for item in found
+    ]

@@ -1,0 +1,121 @@
+"""Results as JSON Lines, CSV or Parquet, to standard output or to a file.
+
+A file is written under a temporary name and renamed when the run has ended: a reader never sees half of it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any, TextIO
+
+from superhosts.errors import MissingExtraError, OutputError, UsageError
+from superhosts.reports.base import COLUMNS, Row
+
+
+class JsonLines:
+    """One JSON object to a line."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, rows: list[Row]) -> None:
+        """Write rows and hand them on at once: the reader may be waiting."""
+        for row in rows:
+            self._stream.write(json.dumps(row) + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+
+class Csv:
+    """Comma-separated values with one header line; an unbounded interval is an empty field."""
+
+    def __init__(self, stream: TextIO, columns: tuple[str, ...] = COLUMNS) -> None:
+        self._stream = stream
+        self._writer = csv.DictWriter(stream, columns, lineterminator="\n")
+        self._writer.writeheader()
+
+    def write(self, rows: list[Row]) -> None:
+        """Write rows and hand them on at once."""
+        self._writer.writerows(_plain(row) for row in rows)
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+
+def _plain(row: Row) -> Row:
+    return {name: str(value).lower() if isinstance(value, bool) else value for name, value in row.items()}
+
+
+class OutputFile:
+    """Rows into a file whose kind its name tells: .jsonl, .csv or .parquet."""
+
+    def __init__(self, path: str | Path, columns: tuple[str, ...] = COLUMNS) -> None:
+        self.path = Path(path)
+        self._columns = columns
+        self._rows: list[Row] = []
+        self._kind = self.path.suffix.lower()
+        if self._kind not in (".jsonl", ".csv", ".parquet"):
+            raise UsageError(f"--output {path}: the name must end in .jsonl, .csv or .parquet")
+        if self._kind == ".parquet":
+            _import_arrow()
+        if not self.path.parent.is_dir():
+            raise OutputError(f"{path}: cannot be written: {self.path.parent} is not a folder")
+        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        try:
+            self._stream = self._temporary.open("wb")
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
+        text = io.TextIOWrapper(self._stream, encoding="utf-8", newline="", write_through=True)
+        self._text = text
+        self._lines = Csv(text, columns) if self._kind == ".csv" else JsonLines(text)
+
+    def write(self, rows: list[Row]) -> None:
+        """Take rows; Parquet is written at the end."""
+        if self._kind == ".parquet":
+            self._rows += rows
+            return
+        try:
+            self._lines.write(rows)
+        except OSError as error:
+            raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from None
+
+    def close(self) -> None:
+        """Put the file in place."""
+        try:
+            if self._kind == ".parquet":
+                self._write_parquet()
+            self._text.flush()
+            os.fsync(self._stream.fileno())
+            self._text.close()
+            self._temporary.replace(self.path)
+        except OSError as error:
+            raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from None
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Leave nothing behind: the run has failed."""
+        if not self._text.closed:
+            self._text.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def _write_parquet(self) -> None:
+        from superhosts.detectors.tables import to_arrow
+
+        columns = {name: [row[name] for row in self._rows] for name in self._columns}
+        _import_arrow().write_table(to_arrow(columns), self._stream)
+
+
+def _import_arrow() -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("Parquet output", "tables") from error
+    return pyarrow.parquet

@@ -1,0 +1,46 @@
+"""Results as a table for people."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from superhosts.reports.base import Row
+
+
+def host_table(rows: list[Row], title: str, *, with_part: bool = False) -> Table:
+    """Return a table of hosts; side and direction appear only where they differ."""
+    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    table.add_column("host", no_wrap=True)
+    if with_part:
+        table.add_column("side")
+        table.add_column("direction")
+    table.add_column("peers", justify="right", no_wrap=True)
+    table.add_column("95 % interval", justify="right", no_wrap=True)
+    for row in rows:
+        part = [row["side"], row["direction"]] if with_part else []
+        table.add_row(row["host"], *part, f"{row['peers']:,}", interval(row))
+    return table
+
+
+def interval(row: Row) -> str:
+    """Write an interval; a saturated host has only a lower bound."""
+    if row["peers_high"] is None:
+        return f"≥ {row['peers_low']:,} (saturated)"
+    return f"{row['peers_low']:,} – {row['peers_high']:,}"
+
+
+class Terminal:
+    """One table for every window that has super hosts, one line for every other."""
+
+    def __init__(self, console: Console, *, with_part: bool = False) -> None:
+        self._console = console
+        self._with_part = with_part
+
+    def write_window(self, title: str, rows: list[Row]) -> None:
+        """Print the result of one window."""
+        if rows:
+            self._console.print(host_table(rows, title, with_part=self._with_part))
+            self._console.print()
+        else:
+            self._console.print(f"{title}: none", highlight=False)

@@ -1,0 +1,161 @@
+"""Tumbling windows of event time, aligned to the epoch, so that all sites cut alike.
+
+Packets go to their own window while it is open. A window closes once 1,000 packets beyond it have come (and every
+input has passed its end); until then those packets are held. What comes for a window that is closed is late: counted,
+not lost in silence. A stray timestamp, years away from everything else, closes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from superhosts.pairs import PacketBatch, Window
+from superhosts.units import SECOND
+
+SETTLE = 1000  # packets beyond a window that close it
+YEAR = 365 * 86400 * SECOND
+MAX_HELD = 1 << 23  # packets held for other windows; beyond that the current window closes early
+STRAY_SHARE = 100  # strays are fewer than one in a hundred packets
+
+
+class Piece(NamedTuple):
+    """Packets of one window."""
+
+    window: Window
+    batch: PacketBatch
+
+
+class Closed(NamedTuple):
+    """A window that will not change any more."""
+
+    window: Window
+
+
+class TumblingWindows:
+    """Cuts a stream of blocks into windows of `length` nanoseconds; None takes everything as one window."""
+
+    def __init__(self, length: int | None, *, settle: int = SETTLE) -> None:
+        self.length = length
+        self.settle = settle
+        self.late = 0
+        self.stray = 0
+        self._seen = 0
+        self._current: int | None = None
+        self._frontier: int | None = None  # windows below this one are closed
+        self._held: dict[int, list[PacketBatch]] = {}
+        self._anchors: list[int] = []
+        self._hull: Window | None = None  # for the one window over everything
+
+    def expect(self, time: int) -> None:
+        """Say that an input begins at `time`: traffic around it is no stray."""
+        if self.length is not None:
+            self._anchors.append(time // self.length)
+
+    def push(self, block: tuple[PacketBatch, ...], watermark: int | None = None) -> Iterator[Piece | Closed]:
+        """Take a block. `watermark`: the time that all inputs have reached, None where there is only one."""
+        for batch in block:
+            if not len(batch):
+                continue
+            self._seen += len(batch)
+            if self.length is None:
+                yield self._take_all(batch)
+                continue
+            for index, piece in self._cut(batch):
+                if index == self._current:
+                    yield Piece(self._window(index), piece)
+                elif self._frontier is not None and index < self._frontier:
+                    if (self._frontier - index) * self.length > YEAR:
+                        self.stray += len(piece)
+                    else:
+                        self.late += len(piece)
+                else:
+                    self._held.setdefault(index, []).append(piece)
+        if self._held:
+            yield from self._advance(watermark, final=False)
+
+    def finish(self) -> Iterator[Piece | Closed]:
+        """Close all that is open: the input has ended."""
+        if self.length is None:
+            if self._hull is not None:
+                yield Closed(self._hull)
+            return
+        yield from self._advance(None, final=True)
+        self.stray += sum(self._count(index) for index in self._held)
+        self._held.clear()
+
+    def _take_all(self, batch: PacketBatch) -> Piece:
+        first, last = int(batch.time.min()), int(batch.time.max())
+        if self._hull is not None:
+            first, last = min(first, self._hull.start), max(last, self._hull.end)
+        self._hull = Window(first, last)
+        return Piece(self._hull, batch)
+
+    def _window(self, index: int) -> Window:
+        assert self.length is not None
+        return Window(index * self.length, (index + 1) * self.length)
+
+    def _cut(self, batch: PacketBatch) -> list[tuple[int, PacketBatch]]:
+        """Split a batch by window; nearly always all of it is of one."""
+        assert self.length is not None
+        first, last = int(batch.time.min()) // self.length, int(batch.time.max()) // self.length
+        if first == last:
+            return [(first, batch)]
+        indexes = batch.time // self.length
+        order = np.argsort(indexes, kind="stable")
+        edges = np.flatnonzero(np.diff(indexes[order])) + 1
+        return [
+            (int(indexes[run[0]]), PacketBatch(batch.family, batch.src[run], batch.dst[run], batch.time[run]))
+            for run in np.split(order, edges)
+        ]
+
+    def _count(self, index: int) -> int:
+        return sum(len(batch) for batch in self._held[index])
+
+    def _is_stray(self, index: int) -> bool:
+        """Say whether a held window is years from all that is expected, with next to no packets around it."""
+        assert self.length is not None
+        anchors = self._anchors if self._current is None else [*self._anchors, self._current]
+        if any(abs(index - anchor) * self.length <= YEAR for anchor in anchors):
+            return False
+        around = sum(self._count(other) for other in self._held if abs(other - index) * self.length <= YEAR)
+        return around < self.settle and around * STRAY_SHARE < self._seen
+
+    def _advance(self, watermark: int | None, *, final: bool) -> Iterator[Piece | Closed]:
+        """Open the next window or close the current one, as long as the held packets warrant it."""
+        assert self.length is not None
+        while True:
+            if self._current is None:
+                if not final and sum(map(self._count, self._held)) < self.settle:
+                    return
+                ready = [index for index in self._held if not self._is_stray(index)]
+                if not ready:
+                    return
+                yield from self._open(min(ready))
+            current = self._current
+            assert current is not None
+            if not final:
+                beyond = [index for index in self._held if index > current and not self._is_stray(index)]
+                behind = watermark is not None and watermark < (current + 1) * self.length
+                crowded = sum(map(self._count, self._held)) > MAX_HELD
+                if (behind or sum(map(self._count, beyond)) < self.settle) and not crowded:
+                    return
+            for index in sorted(index for index in self._held if index < current and not self._is_stray(index)):
+                yield from self._release(index)  # older than the first window that settled, and never closed
+                yield Closed(self._window(index))
+            yield Closed(self._window(current))
+            self._frontier = current + 1
+            later = [index for index in self._held if index > current and not self._is_stray(index)]
+            self._current = None
+            if later:
+                yield from self._open(min(later))
+
+    def _open(self, index: int) -> Iterator[Piece | Closed]:
+        self._current = index
+        yield from self._release(index)
+
+    def _release(self, index: int) -> Iterator[Piece | Closed]:
+        for batch in self._held.pop(index):
+            yield Piece(self._window(index), batch)
