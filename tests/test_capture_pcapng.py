@@ -36,6 +36,21 @@ def test_every_resolution_and_offset_is_exact_or_clamped(order: str, tmp_path: P
         assert [row[3] for row in found] == [exact(ticks, resolution, offset) for resolution, ticks in cases], offset
 
 
+def test_the_first_and_last_ticks_that_fit_are_exact(tmp_path: Path) -> None:
+    for offset in (0, -(10**10), -18_446_744_073, 9_223_372_036, -9_223_372_037, -(10**12)):
+        for resolution in (0, 3, 6, 9, 12, 0x80, 0x8A, 0xA0, 0xA1, 0xBF):
+            power = resolution & 0x7F
+            per_second = 2**power if resolution & 0x80 else 10**power
+            cases = []
+            for bound in (EARLIEST, LATEST):
+                middle = (bound - offset * 10**9) * per_second // 10**9
+                cases += [ticks for ticks in range(middle - 3, middle + 4) if 0 <= ticks < 2**64]
+            data = p.section() + p.interface(1, "<", resolution, offset)
+            data += b"".join(p.enhanced(ticks, PLAIN) for ticks in cases)
+            found, _ = rows(write(tmp_path, data))
+            assert [row[3] for row in found] == [exact(ticks, resolution, offset) for ticks in cases]
+
+
 @settings(max_examples=200, deadline=None)
 @given(t=st.integers(0, 2**64 - 1), r=st.integers(0, 255), offset=st.integers(-(2**63), 2**63 - 1))
 def test_any_time_is_exact_or_clamped(tmp_path_factory: pytest.TempPathFactory, t: int, r: int, offset: int) -> None:

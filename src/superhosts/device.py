@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from superhosts.errors import UsageError
@@ -56,4 +57,4 @@ def run_parallel(function: Callable[..., Result], calls: Iterable[tuple[Any, ...
 def split_evenly(count: int, parts: int) -> list[tuple[int, int]]:
     """Cut range(count) into `parts` runs (start, stop) of nearly equal length, without empty ones."""
     edges = [count * part // parts for part in range(parts + 1)]
-    return [(a, b) for a, b in zip(edges, edges[1:], strict=False) if b > a] or [(0, 0)]
+    return [(a, b) for a, b in pairwise(edges) if b > a] or [(0, 0)]

@@ -104,7 +104,9 @@ def inside(addresses: Addresses, table: PrefixTable) -> Flags:
 
 
 @compiled
-def make_pairs(src: Addresses, dst: Addresses, inner: tuple[Flags, Flags], excluded: tuple[Flags, Flags], rule: Rule) -> tuple[Addresses, Addresses, int, int]:
+def make_pairs(
+    src: Addresses, dst: Addresses, inner: tuple[Flags, Flags], excluded: tuple[Flags, Flags], rule: Rule
+) -> tuple[Addresses, Addresses, int, int]:
     """Return hosts, peers, and how many packets had no inner end or equal ends."""
     n = len(src)
     # 2n for both ends of every packet; only what is written is ever touched
@@ -204,9 +206,8 @@ class Network:
             if number == 0:  # a packet counts once, however many parts look at it
                 self.counters.no_inner_end += ignored
                 self.counters.same_ends += same
-            if batch.family == 6 and self.ipv6_prefix <= 64:
-                hosts = hosts[:, 0].copy()
-            result.append((part, PairBatch(hosts, peers)))
+            narrow = batch.family == 6 and self.ipv6_prefix <= 64  # the low word of such hosts is empty
+            result.append((part, PairBatch(hosts[:, 0].copy() if narrow else hosts, peers)))
         return result
 
     def monitors(self, hosts: Addresses, part: Part) -> NDArray[np.bool_]:

@@ -115,7 +115,7 @@ def numbers_to_array(numbers: list[int], key_bits: int) -> Addresses:
     if key_bits == 128:
         halves = [(number >> 64, number & MASK64) for number in numbers]
         return np.array(halves, np.uint64).reshape(len(numbers), 2)
-    return np.array(numbers, np.uint32 if key_bits == 32 else np.uint64)
+    return np.array(numbers, np.uint32) if key_bits == 32 else np.array(numbers, np.uint64)
 
 
 def array_to_numbers(column: Addresses) -> list[int]:

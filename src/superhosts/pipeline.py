@@ -10,6 +10,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from superhosts.detectors.base import Detector
@@ -18,6 +19,7 @@ from superhosts.errors import SuperhostsError, UsageError
 from superhosts.network import Network
 from superhosts.pairs import HostFormat, PacketBatch, Part, Window
 from superhosts.sources.base import Block, Source
+from superhosts.sources.capture import open_capture
 from superhosts.units import format_size, parse_duration, parse_size
 from superhosts.windows import Closed, Piece, TumblingWindows
 
@@ -139,7 +141,7 @@ class _Ahead:
                 if not self._put(block):
                     return
             self._put(None)
-        except BaseException as error:  # noqa: BLE001  # handed to the reader's thread
+        except BaseException as error:  # handed to the reader's thread
             self._put(error)
 
     def _put(self, item: Block | BaseException | None) -> bool:
@@ -302,3 +304,32 @@ class Scan:
 
         found = sketch.collect(monitored)
         return found[:top] if top is not None else found
+
+
+def open_inputs(
+    inputs: Sequence[str | Path], on_error: Callable[[SuperhostsError], None] | None = None
+) -> list[Source]:
+    """Open captures; one that cannot be opened goes to `on_error` where that is given."""
+    sources: list[Source] = []
+    for name in inputs:
+        try:
+            sources.append(open_capture(name))
+        except SuperhostsError as error:
+            if on_error is None:
+                raise
+            on_error(error)
+    return sources
+
+
+def scan(inputs: str | Path | Sequence[str | Path], **settings: Any) -> Scan:
+    """Scan captures; iterate over the result for the windows. Settings are the fields of `Settings`.
+
+    >>> for window in scan("trace.pcap", inner="10.0.0.0/8", threshold=1024, window="5m"):
+    ...     for item in window:
+    ...         print(item.row.host, item.row.peers)
+    """
+    names = [inputs] if isinstance(inputs, str | Path) else inputs
+    for option in ("inner", "exclude", "watch", "direction"):
+        if isinstance(settings.get(option), str):
+            settings[option] = (settings[option],)
+    return Scan(open_inputs(names), Settings(**settings))

@@ -43,7 +43,7 @@ def standard_error(column_bits: int, threshold: float) -> float:
 
 
 def zero_limit(column_bits: int, threshold: float, deviations: float = 3.0) -> int:
-    """Zmax: most zero bits that a host of at least `threshold` peers leaves in a column, or in an AND of its columns."""
+    """Zmax: the most zero bits that a host of at least `threshold` peers leaves in a column or an AND of columns."""
     rows = 1 << column_bits
     load = threshold / rows
     free = math.exp(-load)
@@ -72,5 +72,5 @@ def prefix_test(column_bits: int, threshold: float) -> Prefix:
 
 def unnamed_probability(pairs_per_label: float, threshold: float, arrays: int, share: float) -> float:
     """Probability that no label names a host of `threshold` peers, given the other pairs that a label sees."""
-    crowded = float((pairs_per_label / (threshold + pairs_per_label)) ** arrays)
-    return min(1.0, crowded + (1 - share) ** threshold)
+    crowded = (pairs_per_label / (threshold + pairs_per_label)) ** float(arrays)
+    return float(min(1.0, crowded + (1 - share) ** threshold))

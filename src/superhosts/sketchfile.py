@@ -6,9 +6,9 @@ A reader checks the digest before it believes anything, refuses headers that ask
 executes nothing: arrays are plain little-endian numbers whose type and shape stand in the header. This module
 knows a header and arrays; what they mean is for the detectors to say.
 
-Sparse bit columns are stored as gaps: the zeros between one set bit and the next, a byte each (255: go on), then zstandard. At 5 M
-flows a 128 MiB cube takes about a tenth of its memory. Denser arrays are stored byte plane by byte plane,
-so that the bytes that are alike (high bits of labels) stand together.
+Sparse bit columns are stored as gaps: the zeros between one set bit and the next, a byte each (255: go on), then
+zstandard. At 5 M flows a 128 MiB cube takes about a tenth of its memory. Denser arrays are stored byte plane by byte
+plane, so that the bytes that are alike (high bits of labels) stand together.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _encode_gaps(words: NDArray[np.uint64], out: NDArray[np.uint8]) -> int:
 @compiled
 def _decode_gaps(data: NDArray[np.uint8], words: NDArray[np.uint64]) -> bool:
     """Set the bits that the gaps name; False when they run past the end."""
-    position = 0
+    position = np.int64(0)
     for byte in data:
         position += np.int64(byte)
         if byte == 255:
@@ -92,7 +92,7 @@ def _encode(block: NDArray[Any], compress: Any) -> bytes:
         out = np.empty(block.nbytes // 2, np.uint8)
         used = _encode_gaps(block, out)
         if used >= 0:
-            data = compress(out[:used].tobytes())
+            data: bytes = compress(out[:used].tobytes())
             return _FRAME.pack(GAPS, len(data)) + data
     planes = block.view(np.uint8).reshape(-1, block.dtype.itemsize).T.tobytes()
     data = compress(planes)

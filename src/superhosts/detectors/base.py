@@ -108,17 +108,17 @@ class Detector(ABC):
 
     def update(self, hosts: Addresses | PairBatch, peers: Addresses | None = None) -> None:
         """Take a batch of pairs: two columns, or one PairBatch."""
-        if isinstance(hosts, PairBatch):
-            hosts, peers = hosts.hosts, hosts.peers
-        if peers is None:
+        batch = hosts if isinstance(hosts, PairBatch) else None
+        if batch is None and peers is None:
             raise UsageError("update takes hosts and peers, or one PairBatch")
-        hosts, peers = as_column(hosts, "hosts"), as_column(peers, "peers")
-        if len(hosts) != len(peers):
-            raise UsageError(f"update: {len(hosts)} hosts but {len(peers)} peers")
-        if _bits(hosts) != self.key_bits:
-            raise UsageError(f"update: hosts have {_bits(hosts)} bits, this {self.name} takes {self.key_bits}-bit keys")
-        if len(hosts):
-            self._update(hosts, peers)
+        left = as_column(batch.hosts if batch else hosts, "hosts")
+        right = as_column(batch.peers if batch else peers, "peers")
+        if len(left) != len(right):
+            raise UsageError(f"update: {len(left)} hosts but {len(right)} peers")
+        if _bits(left) != self.key_bits:
+            raise UsageError(f"update: hosts have {_bits(left)} bits, this {self.name} takes {self.key_bits}-bit keys")
+        if len(left):
+            self._update(left, right)
 
     @property
     def key_bits(self) -> int:

@@ -17,10 +17,9 @@ Counts = NDArray[np.int32]
 
 
 @compiled
-def ones_of(word: int) -> int:
+def ones_of(word: np.uint64) -> np.uint64:
     """Count the set bits of a 64-bit word (LLVM knows this form and uses the machine's own instruction)."""
-    x = np.uint64(word)
-    x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    x = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
     x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
     return (x * np.uint64(0x0101010101010101)) >> np.uint64(56)
@@ -48,7 +47,7 @@ def or_columns(into: Words, other: Words, zeros: Counts, start: int, stop: int) 
 
 
 @compiled
-def and_ones(columns: Words, chosen: NDArray[np.int64], start: int, stop: int) -> int:
+def and_ones(columns: Words, chosen: NDArray[np.int64], start: int, stop: int) -> np.int64:
     """Count the ones of the AND of the chosen columns, in words start..stop."""
     ones = np.uint64(0)
     for w in range(start, stop):

@@ -113,7 +113,9 @@ class ColumnSketch(Detector):
         if type(other) is not type(self) or not isinstance(other, ColumnSketch):
             raise MergeError(f"cannot merge {other.name} into {self.name}: another detector")
         if self.fingerprint != other.fingerprint:
-            raise MergeError(f"cannot merge: key {other.fingerprint} into key {self.fingerprint}; all sites need one key")
+            raise MergeError(
+                f"cannot merge: key {other.fingerprint} into key {self.fingerprint}; all sites need one key"
+            )
         for name in self.geometry._fields:
             mine, theirs = getattr(self.geometry, name), getattr(other.geometry, name)
             if mine != theirs:
@@ -134,19 +136,23 @@ class ColumnSketch(Detector):
         self.flush()
         unnamed = self._unnamed(threshold, self.fill().pairs)
         if unnamed > MAX_UNNAMED:
-            text = f"about {unnamed:.0%} of the hosts with {threshold:g} peers cannot be named: more memory or a higher threshold"
-            warnings.warn(f"threshold {threshold:g} is low for this {self.name}; {text}", LowThresholdWarning, stacklevel=2)
+            text = f"about {unnamed:.0%} of hosts with so many peers cannot be named; take more memory or a higher one"
+            warnings.warn(
+                f"threshold {threshold:g} is low for this {self.name}; {text}", LowThresholdWarning, stacklevel=2
+            )
         return self._find(threshold)
 
     def _find(self, threshold: float) -> SuperHosts:
         mangled, counts = self._search(threshold)
         found = self._estimate(self._evidence(mangled, counts))
         keep = found.peers >= threshold
-        return self._result(mangled[keep], Estimate(*(column[keep] for column in found)))
+        return self._result(mangled[keep], found.select(keep))
 
     def _result(self, mangled: Words, found: Estimate) -> SuperHosts:
         hosts = mangle_column(mangled, self.key_bits, True, self.key)
-        column = hosts if self.key_bits == 128 else hosts[:, 1].astype(np.uint32 if self.key_bits == 32 else np.uint64)
+        column: Addresses = hosts if self.key_bits == 128 else hosts[:, 1].copy()
+        if self.key_bits == 32:
+            column = column.astype(np.uint32)
         result = SuperHosts(column, np.rint(found.peers).astype(np.int64), found.low, found.high, found.saturated)
         result.format = self.format
         return result
@@ -176,6 +182,19 @@ class ColumnSketch(Detector):
         mangled = self.mangled(host)
         found = self._estimate(self._evidence(mangled, self._measure(mangled)))
         return next(iter(self._result(mangled, found)))
+
+    def columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
+        """Return how full the columns of a host are, beside the mean of their arrays; last, the AND of the columns."""
+        self.flush()
+        mangled = self.mangled(host)
+        evidence = self._evidence(mangled, self._measure(mangled))
+        fills = 1 - evidence.zeros[0] / self.geometry.rows
+        columns: list[dict[str, Any]] = [
+            {"array": array, "fill": float(fill), "mean_fill": float(mean)}
+            for array, (fill, mean) in enumerate(zip(fills, evidence.fills[0], strict=True))
+        ]
+        union = 1 - float(evidence.common[0]) / self.geometry.rows
+        return [*columns, {"array": "all (AND)", "fill": union, "mean_fill": None}]
 
     def mangled(self, host: str | int | Host) -> Words:
         """Return a host's mangled address as one row (high word, low word)."""

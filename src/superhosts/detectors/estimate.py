@@ -44,6 +44,10 @@ class Estimate(NamedTuple):
     high: NDArray[np.int64]
     saturated: NDArray[np.bool_]
 
+    def select(self, keep: NDArray[np.bool_]) -> Estimate:
+        """Return the estimates of some hosts."""
+        return Estimate(self.peers[keep], self.low[keep], self.high[keep], self.saturated[keep])
+
 
 @compiled
 def free_rows(zeros: Floats, common: float) -> float:

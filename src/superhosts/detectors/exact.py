@@ -152,7 +152,9 @@ class Exact(Detector):
     def counts(self) -> tuple[Addresses, NDArray[np.int64]]:
         """Return every host and its exact number of peers."""
         self._compact()
-        found = run_parallel(_count, [(rows, self.host_words) for rows in self.buckets if len(rows)] or [], self.threads)
+        found = run_parallel(
+            _count, [(rows, self.host_words) for rows in self.buckets if len(rows)] or [], self.threads
+        )
         if not found:
             return np.empty((0, 2) if self.key_bits == 128 else 0, _DTYPES[self.key_bits]), np.empty(0, np.int64)
         hosts = np.concatenate([part.hosts for part in found])

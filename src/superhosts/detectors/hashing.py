@@ -5,8 +5,8 @@ Three things are hashed:
 - A host's address becomes its mangled address m by a keyed bijection (`mangle`, undone by `unmangle`). m chooses
   the slice and the columns, and labels hold m, so a sketch without its key shows no address. Multiplying alone would
   not do: the low bits of a product depend only on the low bits of the factor, and the low bits choose the slice.
-  Three keyed odd multipliers with xor-shifts between them reach full avalanche for every key, two do not. 128 bits take a
-  Feistel network over 64-bit halves.
+  Three keyed odd multipliers with xor-shifts between them reach full avalanche for every key, two do not (32 bits).
+  128 bits take a Feistel network over 64-bit halves.
 - A pair (m, peer) becomes 64 bits (`pair_hash`): the row in its low bits, the priorities of labels in its high bits.
   For one host it is a bijection of the (folded) peer: two peers never share a hash by accident of arithmetic.
 - Columns are drawn by multiply-shift from m, each array with multipliers of its own, so that two hosts that meet in
@@ -51,7 +51,9 @@ def make_key(secret: bytes = DEFAULT_KEY, *, integer: type = np.uint64) -> Key:
     count = iter(range(1 << 16))
 
     def word() -> int:
-        digest = hashlib.blake2b(next(count).to_bytes(2, "little"), key=_digest(secret), person=b"superhosts key", digest_size=8)
+        digest = hashlib.blake2b(
+            next(count).to_bytes(2, "little"), key=_digest(secret), person=b"superhosts key", digest_size=8
+        )
         return int.from_bytes(digest.digest(), "little")
 
     def odd(bits: int) -> int:

@@ -45,7 +45,9 @@ class Pool(NamedTuple):
 
 
 @compiled
-def bin_narrow(hosts: NDArray[np.uint32], peers: NDArray[np.uint32], thread: int, cache: Words, pool: Pool, key: Key) -> None:
+def bin_narrow(
+    hosts: NDArray[np.uint32], peers: NDArray[np.uint32], thread: int, cache: Words, pool: Pool, key: Key
+) -> None:
     """Bin pairs of 32-bit hosts and peers."""
     block = np.empty(BLOCK, np.uint64)
     entries, owner, cursors = pool.entries, pool.owner, pool.cursors[thread]
@@ -105,8 +107,8 @@ def bin_wide(hosts: Words, peers: Words, thread: int, cache: Words, pool: Pool, 
 
 
 @compiled
-def _open_chunk(bin_: int, cursors: Indexes, owner: Indexes) -> None:
-    """Give a bin whose chunk is full the next free one. (Rare: arrays passed in an inner loop cost reference counts.)"""
+def _open_chunk(bin_: np.int64, cursors: Indexes, owner: Indexes) -> None:
+    """Give a bin whose chunk is full the next free one."""
     chunk = cursors[-1]
     cursors[-1] = chunk + 1
     owner[chunk] = bin_
@@ -152,7 +154,9 @@ class Pending:
 
     def _allocate(self, width: int) -> None:
         self.width = width
-        self.chunks = max(self.memory // (8 * width * CHUNK * self.threads), 2 * self.bins + FEW // CHUNK)  # of a thread
+        self.chunks = max(
+            self.memory // (8 * width * CHUNK * self.threads), 2 * self.bins + FEW // CHUNK
+        )  # of a thread
         total = self.chunks * self.threads
         entries = np.empty(total * CHUNK * width, np.uint64)
         self.pool = Pool(entries, np.empty(total, np.int32), np.empty((self.threads, self.bins + 1), np.int32))
@@ -193,7 +197,14 @@ class Pending:
             stop = min(len(hosts), start + room * threads)
             calls = []
             for thread, (a, b) in enumerate(split_evenly(stop - start, threads)):
-                common = (hosts[start + a : start + b], peers[start + a : start + b], thread, self.cache[thread], self.pool, self.key)
+                common = (
+                    hosts[start + a : start + b],
+                    peers[start + a : start + b],
+                    thread,
+                    self.cache[thread],
+                    self.pool,
+                    self.key,
+                )
                 calls.append(common if narrow else (*common, self.key_bits))
             run_parallel(bin_narrow if narrow else bin_wide, calls, threads)
             self.waiting += stop - start

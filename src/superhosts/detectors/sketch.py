@@ -39,7 +39,9 @@ class Found(NamedTuple):
 class Sketch:
     """The detectors of one window. `sh.load` gives one; `scan` makes one for every window."""
 
-    def __init__(self, make: Callable[[Part], Detector] | None = None, *, window: Window | None = None, site: str = "") -> None:
+    def __init__(
+        self, make: Callable[[Part], Detector] | None = None, *, window: Window | None = None, site: str = ""
+    ) -> None:
         self._make = make
         self.parts: dict[Part, Detector] = {}
         self.window = window
@@ -76,7 +78,9 @@ class Sketch:
 
     def collect(self, ask: Callable[[Part, Detector], SuperHosts]) -> list[Found]:
         """Ask every part, and put the answers in one order: most peers first."""
-        found = [Found(part, row, detector.name) for part, detector in self.parts.items() for row in ask(part, detector)]
+        found = [
+            Found(part, row, detector.name) for part, detector in self.parts.items() for row in ask(part, detector)
+        ]
         return sorted(found, key=lambda item: (-item.row.peers, item.part, int_of(item.row.host)))
 
     def estimate(self, host: str | Host) -> list[Found]:
@@ -128,7 +132,9 @@ class Sketch:
         sketchfile.write(path, header, arrays)
 
 
-def load(path: str | Path, *, key: bytes | str | None = None, threads: int | None = None, max_memory: str | int | None = None) -> Sketch:
+def load(
+    path: str | Path, *, key: bytes | str | None = None, threads: int | None = None, max_memory: str | int | None = None
+) -> Sketch:
     """Read a .cube file. A sketch made with another key is refused."""
     limit = _default_limit() if max_memory is None else parse_size(max_memory)
     with sketchfile.Reader(path) as reader:

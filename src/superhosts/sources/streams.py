@@ -75,8 +75,7 @@ class PlainStream:
         """Fill some of `view`."""
         got = min(len(self._head), len(view))
         view[:got], self._head = self._head[:got], self._head[got:]
-        if not got or not self.live:
-            got += self._readinto(view[got:])
+        got += self._readinto(view[got:])  # never kept waiting for long: the head alone is not a packet
         self._position += got
         return got
 

@@ -89,7 +89,11 @@ class PaperCbaa(Cbaa):
         threads: int | None = None,
         geometry: Geometry | None = None,
     ) -> None:
-        geometry = Geometry.for_memory(memory)._replace(validating=1, validating_bits=12, rows_by_peer=1) if geometry is None else geometry
+        geometry = (
+            Geometry.for_memory(memory)._replace(validating=1, validating_bits=12, rows_by_peer=1)
+            if geometry is None
+            else geometry
+        )
         super().__init__(key=key, device=device, threads=threads, geometry=geometry)
 
     def _limits(self, threshold: float) -> list[int]:

@@ -1,9 +1,10 @@
 """Where a pair goes in CBAA. Scalar functions, shared by the CPU loop and the CUDA kernel.
 
 The low bits of the mangled address choose the slice; the rest, LP, is L bits long. A restoring array's column is a
-window of LP: `index_bits` consecutive bits from its offset on, wrapping around inside LP. Windows overlap: the low bits of a column
-are its own (EP in the paper), the bits above them (CP) repeat the low bits of the next array's column. So a tuple of columns
-that agrees on all repeated bits spells an address. A validating array's column is a hash of LP.
+window of LP: `index_bits` consecutive bits from its offset on, wrapping around inside LP. Windows overlap: the low
+bits of a column are its own (EP in the paper), the bits above them (CP) repeat the low bits of the next array's
+column. So a tuple of columns that agrees on all repeated bits spells an address. A validating array's column is a
+hash of LP.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """CBAA on CPU threads: writing pairs, and the join that finds addresses in bits alone.
 
 The join walks the restoring arrays of one slice. Hot columns of each array are bucketed by the bits that they must
-share with the array before, so partners are looked up, never enumerated. Every step ANDs one more column and drops the tuple
-as soon as more zeros are left than a super host can leave; the first words of the AND reject most tuples
+share with the array before, so partners are looked up, never enumerated. Every step ANDs one more column and drops
+the tuple as soon as more zeros are left than a super host can leave; the first words of the AND reject most tuples
 after a cache line or two.
 """
 
@@ -113,8 +113,10 @@ def _and_into(store: Store, column: int, before: Words, after: Words, search: Se
 
 
 @compiled
-def join(slice_: int, share: tuple[int, int], store: Store, search: Search, geometry: Geometry, key: Key) -> tuple[Words, Counts]:
-    """Find the addresses of one slice that start in every share[1]-th hot column; return mangled hosts and zero counts."""
+def join(
+    slice_: int, share: tuple[int, int], store: Store, search: Search, geometry: Geometry, key: Key
+) -> tuple[Words, Counts]:
+    """Find the addresses of one slice that begin in every share[1]-th hot column; return hosts and zero counts."""
     restoring, arrays = geometry.restoring, geometry.restoring + geometry.validating
     limit = search.zeros[slice_]
     rows = 1 << geometry.column_bits

@@ -50,7 +50,9 @@ class Geometry(NamedTuple):
             if not isinstance(value, int) or not low <= value <= high:
                 raise GeometryError(f"{name}={value}: must be a whole number from {low} to {high}")
         if self.arrays > MAX_ARRAYS:
-            raise GeometryError(f"restoring={self.restoring} and validating={self.validating}: at most {MAX_ARRAYS} arrays")
+            raise GeometryError(
+                f"restoring={self.restoring} and validating={self.validating}: at most {MAX_ARRAYS} arrays"
+            )
         own = -(-self.left_bits // self.restoring)
         if self.index_bits < own:
             rule = f"{self.restoring} windows must cover the {self.left_bits} bits left of the slice bits"

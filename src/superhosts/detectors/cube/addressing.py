@@ -51,7 +51,7 @@ def next_ticket(ticket: int, key: Key) -> int:
 
 @compiled
 def priority_of(ticket: int, array: int) -> int:
-    """Return the 32-bit priority of a pair in one array, from its ticket: the pair's hash for the first three arrays."""
+    """Return the 32-bit priority of a pair in one array from its ticket (the pair's hash for the first arrays)."""
     shift = 16 * (array % TICKET_ARRAYS)
     return ((ticket << shift | (ticket >> 1) >> (63 - shift)) & MASK64) >> 32
 

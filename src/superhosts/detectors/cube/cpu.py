@@ -1,8 +1,8 @@
 """The labelled cube on CPU threads: writing pairs that wait into the slices, and naming super hosts.
 
 `fill` first computes the addresses of a whole chunk, in loops that the compiler turns into vector code, then writes.
-A bit is read first and written only when it is clear. A label is compared for every pair of high priority,
-never skipped because the bits were set already: another pair may have set them, and the result would depend on the order.
+A bit is read first and written only when it is clear. A label is compared for every pair of high priority, never
+skipped because the bits were set already: another pair may have set them, and the result would depend on the order.
 """
 
 from __future__ import annotations
@@ -123,7 +123,9 @@ def read_label(labels: Words, column: int, label: int) -> tuple[int, int, int]:
 
 
 @compiled
-def _is_new(host: tuple[int, int], array: int, columns: NDArray[np.int64], store: Store, search: Search, label: int) -> bool:
+def _is_new(
+    host: tuple[int, int], array: int, columns: NDArray[np.int64], store: Store, search: Search, label: int
+) -> bool:
     """Say whether a host's columns are all hot and no earlier array names it (it is evaluated there)."""
     for other in range(len(columns)):
         if store.zeros[columns[other]] > search.zeros:
@@ -136,7 +138,9 @@ def _is_new(host: tuple[int, int], array: int, columns: NDArray[np.int64], store
 
 
 @compiled
-def name_hosts(span: tuple[int, int], store: Store, search: Search, geometry: Geometry, key: Key) -> tuple[Words, Counts]:
+def name_hosts(
+    span: tuple[int, int], store: Store, search: Search, geometry: Geometry, key: Key
+) -> tuple[Words, Counts]:
     """Follow the labels of hot columns start..stop; return the mangled hosts that pass, and their zero counts."""
     found = 0
     hosts = np.empty((16, 2), np.uint64)

@@ -1,0 +1,42 @@
+# `make demo` and `make test` do all the set-up on a fresh machine with Python 3.11 or later, pip and make.
+PYTHON ?= python3
+BIN := .venv/bin
+MARK := .venv/.installed
+
+.PHONY: demo test check format bench clean
+
+demo: .venv/.core
+	$(BIN)/superhosts demo demo
+
+test: $(MARK)
+	$(BIN)/pytest
+
+check: $(MARK)
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+format: $(MARK)
+	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks
+
+bench: $(MARK)
+	$(BIN)/pip install -q -e '.[bench]'
+	$(BIN)/python benchmarks/cpu.py
+
+clean:
+	rm -rf .venv demo build dist
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "superhosts needs Python 3.11 or later")'
+	$(PYTHON) -m venv .venv
+
+.venv/.core: .venv/bin/python pyproject.toml
+	$(BIN)/pip install -q --disable-pip-version-check -e .
+	touch $@
+
+$(MARK): .venv/bin/python pyproject.toml
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]'
+	touch $@

@@ -1,0 +1,91 @@
+"""superhosts: finds hosts that talk to very many distinct peers, in one pass and constant memory.
+
+    import superhosts as sh
+
+    cube = sh.Cube(memory="128MiB")
+    cube.update(hosts, peers)
+    for row in cube.super_hosts(threshold=1024):
+        print(row.host, row.peers, row.peers_low, row.peers_high)
+
+Names are loaded when they are first used: `import superhosts` is fast, and the command line's help needs no compiler.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from superhosts._version import __version__
+
+if TYPE_CHECKING:
+    from superhosts.detectors.base import SuperHost, SuperHosts
+    from superhosts.detectors.cbaa import Cbaa
+    from superhosts.detectors.columnsketch import LowThresholdWarning
+    from superhosts.detectors.cube import Cube, Geometry
+    from superhosts.detectors.exact import Exact
+    from superhosts.detectors.sketch import Sketch, load
+    from superhosts.errors import GeometryError, InputError, MergeError, SketchFileError, SuperhostsError, UsageError
+    from superhosts.network import Network
+    from superhosts.pairs import PacketBatch, PairBatch, Part, Window
+    from superhosts.pipeline import scan
+
+_HOMES = {
+    "Cbaa": "detectors.cbaa",
+    "Cube": "detectors.cube",
+    "Exact": "detectors.exact",
+    "Geometry": "detectors.cube",
+    "GeometryError": "errors",
+    "InputError": "errors",
+    "LowThresholdWarning": "detectors.columnsketch",
+    "MergeError": "errors",
+    "Network": "network",
+    "PacketBatch": "pairs",
+    "PairBatch": "pairs",
+    "Part": "pairs",
+    "Sketch": "detectors.sketch",
+    "SketchFileError": "errors",
+    "SuperHost": "detectors.base",
+    "SuperHosts": "detectors.base",
+    "SuperhostsError": "errors",
+    "UsageError": "errors",
+    "Window": "pairs",
+    "load": "detectors.sketch",
+    "scan": "pipeline",
+}
+
+__all__ = [
+    "Cbaa",
+    "Cube",
+    "Exact",
+    "Geometry",
+    "GeometryError",
+    "InputError",
+    "LowThresholdWarning",
+    "MergeError",
+    "Network",
+    "PacketBatch",
+    "PairBatch",
+    "Part",
+    "Sketch",
+    "SketchFileError",
+    "SuperHost",
+    "SuperHosts",
+    "SuperhostsError",
+    "UsageError",
+    "Window",
+    "__version__",
+    "load",
+    "scan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'superhosts' has no attribute {name!r}")
+    value = getattr(import_module(f"superhosts.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,62 @@
+"""The command line: one small file per command. Heavy imports stand inside the commands, so that help comes at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from superhosts._version import __version__
+from superhosts.cli.bench import bench
+from superhosts.cli.demo import demo
+from superhosts.cli.explain import explain
+from superhosts.cli.hosts import hosts
+from superhosts.cli.merge import merge
+from superhosts.cli.scan import scan
+from superhosts.cli.synth import synth
+from superhosts.errors import SuperhostsError
+
+app = typer.Typer(
+    name="superhosts",
+    help="Find hosts that talk to very many distinct peers: scanners, worms, DDoS victims, resolvers, busy servers.",
+    epilog="Start with: superhosts demo. Then: superhosts scan trace.pcap --inner 10.0.0.0/8",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (scan, hosts, explain, merge, synth, demo, bench):
+    app.command()(command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"superhosts {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None: ...
+
+
+def main() -> None:
+    """Run the command line; every foreseeable error becomes one line and an exit status."""
+    try:
+        app()
+    except SuperhostsError as error:
+        print(f"superhosts: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+    except BrokenPipeError:  # the reader of our output went away: that is its right
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        print("superhosts: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except MemoryError:
+        print("superhosts: out of memory; take less --memory", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,64 @@
+"""`superhosts demo`: synthetic traffic, a scan, and the result beside the truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from superhosts.cli.output import say
+
+
+def demo(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the capture and its truth are written.")] = Path(
+        "demo"
+    ),
+    flows: Annotated[str, typer.Option(help="Distinct (host, peer) pairs.")] = "500k",
+    packets: Annotated[str, typer.Option(help="Packets.")] = "5M",
+    super_hosts: Annotated[str, typer.Option(help="Super hosts among them.")] = "30",
+) -> None:
+    """See it work: write a synthetic capture with known super hosts, scan it, show the result beside the truth.
+
+    Example: superhosts demo /tmp/demo
+    """
+    import json
+
+    from superhosts.cli.scan import scan
+    from superhosts.cli.synth import synth
+    from superhosts.errors import OutputError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be made: {error.strerror}") from None
+    capture, found = folder / "demo.pcap", folder / "found.jsonl"
+    say(f"$ superhosts synth {capture} --flows {flows} --packets {packets} --super-hosts {super_hosts}")
+    synth(capture, flows=flows, packets=packets, super_hosts=super_hosts)
+    say(f"$ superhosts scan {capture} --inner 10.0.0.0/8 --output {found}")
+    scan([str(capture)], inner=["10.0.0.0/8"], output=found)
+    truth_rows = (json.loads(line) for line in capture.with_suffix(".truth.jsonl").open())
+    truth = {row["host"]: row["peers"] for row in truth_rows if row["side"] == "inner"}
+    _compare([json.loads(line) for line in found.open()], truth)
+
+
+def _compare(rows: list[dict[str, Any]], truth: dict[str, int]) -> None:
+    """Print what was found beside what is true, and the score."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from superhosts.reports.terminal import interval
+
+    table = Table(title="found beside the truth", title_justify="left", box=None, header_style="bold", pad_edge=False)
+    for title in ("host", "peers", "95 % interval", "truth", "error"):
+        table.add_column(title, justify="left" if title == "host" else "right", no_wrap=True)
+    for row in rows:
+        true = truth.get(row["host"], 0)
+        error = f"{row['peers'] / true - 1:+.1%}" if true else "not seen"
+        table.add_row(row["host"], f"{row['peers']:,}", interval(row), f"{true:,}", error)
+    Console().print(table)
+    wanted = {host for host, peers in truth.items() if peers >= 1024}
+    got = {row["host"] for row in rows}
+    inside = sum(row["peers_low"] <= truth.get(row["host"], 0) <= (row["peers_high"] or 1 << 62) for row in rows)
+    score = f"{len(wanted & got)} of {len(wanted)} super hosts found, {len(got - wanted)} false"
+    print(f"{score}; {inside} of {len(rows)} intervals hold the truth")

@@ -1,0 +1,113 @@
+"""Options and destinations that several commands share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from superhosts.errors import UsageError
+
+if TYPE_CHECKING:
+    from superhosts.pairs import Window
+    from superhosts.reports.base import Row
+
+Json = Annotated[bool, typer.Option("--json", help="Results as JSON Lines on standard output.")]
+CsvFlag = Annotated[bool, typer.Option("--csv", help="Results as CSV on standard output.")]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Also write results to FILE (.jsonl, .csv, .parquet)."),
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(help="File that holds the secret key; without it SUPERHOSTS_KEY, else a public default key."),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option("--threshold", "-t", help="Least number of distinct peers. [default: 1024]", show_default=False),
+]
+Top = Annotated[
+    int | None,
+    typer.Option(
+        "--top", "-n", help="Only the K hosts with most peers (whatever their number, unless --threshold is given)."
+    ),
+]
+
+
+def read_key(path: Path | None) -> bytes | None:
+    """Return the key from a file, without the newline at its end; None where no file is given."""
+    if path is None:
+        return None
+    try:
+        key = path.read_bytes().rstrip(b"\r\n")
+    except OSError as error:
+        raise UsageError(f"--key-file {path}: cannot be read: {error.strerror}") from None
+    if len(key) < 8:
+        raise UsageError(f"--key-file {path}: holds {len(key)} bytes; a key has at least 8")
+    return key
+
+
+class Outputs:
+    """The destinations of one run: a table, JSON Lines or CSV on standard output, and a file."""
+
+    def __init__(self, *, json: bool, csv: bool, output: Path | None, with_part: bool = False) -> None:
+        from superhosts.reports.files import Csv, JsonLines, OutputFile
+
+        if json and csv:
+            raise UsageError("--json and --csv: choose one")
+        self._file = OutputFile(output) if output is not None else None
+        self._stream: Any = JsonLines(sys.stdout) if json else Csv(sys.stdout) if csv else None
+        self._terminal: Any = None
+        if self._stream is None:
+            from rich.console import Console
+
+            from superhosts.reports.terminal import Terminal
+
+            self._terminal = Terminal(Console(soft_wrap=True), with_part=with_part)
+
+    def write(self, title: str, rows: list[Row]) -> None:
+        """Hand the rows of one window to every destination."""
+        if self._stream is not None:
+            self._stream.write(rows)
+        else:
+            self._terminal.write_window(title, rows)
+        self.write_file(rows)
+
+    def write_file(self, rows: list[Row]) -> None:
+        """Hand rows to the file alone."""
+        if self._file is not None:
+            self._file.write(rows)
+
+    def __enter__(self) -> Outputs:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._file is not None:
+            if kind is None:
+                self._file.close()
+            else:
+                self._file.abandon()
+
+
+def window_title(window: Window | None, least: float | None, top: int | None, count: int) -> str:
+    """Say what a table shows: which window, and hosts of how many peers."""
+    from superhosts.reports.base import iso_time
+
+    span = f"{iso_time(window.start)} to {iso_time(window.end)}" if window else "no window"
+    what = (
+        f"{count} hosts with at least {least:,g} peers" if least is not None else f"the {count} hosts with most peers"
+    )
+    return f"{span}: {what}" + (f", the top {top}" if top is not None and least is not None else "")
+
+
+def fail_with(errors: list[Any]) -> None:
+    """End with the status of the first error after all else has run; each has been said already."""
+    if errors:
+        raise typer.Exit(errors[0].exit_status)
+
+
+def say(text: str) -> None:
+    """Write one line for people to standard error."""
+    print(text, file=sys.stderr)

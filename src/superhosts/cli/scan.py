@@ -1,0 +1,205 @@
+"""`superhosts scan`: super hosts of captures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from superhosts.cli.output import CsvFlag, Json, KeyFile, Output, Threshold, Top, fail_with, read_key, say
+
+if TYPE_CHECKING:
+    from superhosts.pipeline import Counters, Scan, Settings, WindowResult
+
+
+def scan(
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUT...", help="Captures (pcap, pcapng, .gz, .zst); - is standard input.")
+    ],
+    inner: Annotated[
+        list[str],
+        typer.Option(help="Monitored prefix, or @FILE of prefixes; repeatable. Without it every address is a host."),
+    ] = [],  # noqa: B006
+    exclude: Annotated[
+        list[str], typer.Option(help="Prefix (or @FILE) whose addresses are never hosts; repeatable.")
+    ] = [],  # noqa: B006
+    watch: Annotated[list[str], typer.Option(help="Hosts to find: inner or outer; repeatable.")] = ["inner"],  # noqa: B006
+    direction: Annotated[
+        list[str], typer.Option(help="Packets that count: any, out (the host sent it) or in; repeatable.")
+    ] = ["any"],  # noqa: B006
+    threshold: Threshold = None,
+    top: Top = None,
+    window: Annotated[str, typer.Option("--window", "-w", help="Length of a window: 90s, 5m, 1h, 30d, or all.")] = "5m",
+    detector: Annotated[str, typer.Option(help="cube, cbaa, cbaa-paper or exact.")] = "cube",
+    memory: Annotated[str, typer.Option("--memory", "-m", help="Memory of one cube.")] = "128MiB",
+    memory_total: Annotated[
+        str | None, typer.Option(help="Refuse to start if all cubes together may exceed this.")
+    ] = None,
+    ipv6_prefix: Annotated[
+        int, typer.Option(help="Bits of an IPv6 host: 64 counts /64 prefixes, 128 full addresses.")
+    ] = 64,
+    key_file: KeyFile = None,
+    site: Annotated[str, typer.Option(help="Name of this place, kept in saved sketches.")] = "local",
+    device: Annotated[str, typer.Option(help="cpu or auto.")] = "auto",
+    json: Json = False,
+    csv: CsvFlag = False,
+    output: Output = None,
+    save: Annotated[Path | None, typer.Option(metavar="DIR", help="Save the sketch of every window to DIR.")] = None,
+    fail_on_find: Annotated[bool, typer.Option(help="Exit with status 1 if any super host was found.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on standard error but errors.")] = False,
+) -> None:
+    """Find the super hosts of captures: hosts that talk to many distinct peers within a window.
+
+    Examples: superhosts scan trace.pcap --inner 10.0.0.0/8 · tcpdump -w - | superhosts scan - --json ·
+    superhosts scan day/*.pcap.gz --window 1h --top 20 --save sketches
+    """
+    from superhosts.cli.output import Outputs, window_title
+    from superhosts.errors import SuperhostsError
+    from superhosts.pipeline import Scan, Settings, open_inputs
+    from superhosts.reports.base import make_rows
+
+    settings = Settings(
+        inner=inner,
+        exclude=exclude,
+        watch=watch,
+        direction=direction,
+        threshold=threshold,
+        top=top,
+        window=window,
+        detector=detector,
+        memory=memory,
+        memory_total=memory_total,
+        ipv6_prefix=ipv6_prefix,
+        key=read_key(key_file),
+        site=site,
+        device=device,
+    )
+    if save is not None:
+        _prepare_folder(save, site)
+    errors: list[SuperhostsError] = []
+
+    def on_error(error: SuperhostsError) -> None:
+        errors.append(error)
+        say(f"superhosts: {error}")
+
+    progress = _Progress(show=not quiet and sys.stderr.isatty())
+    run = Scan(open_inputs(inputs, on_error), settings, on_error=on_error, on_progress=progress.update)
+    if not quiet:
+        _announce(settings)
+    found_any = False
+    several = len(set(watch)) > 1 or len(set(direction)) > 1
+    with Outputs(json=json, csv=csv, output=output, with_part=several) as outputs, progress.over(run):
+        for result in run:
+            progress.pause()
+            rows = make_rows(result.window, result.found)
+            outputs.write(window_title(result.window, settings.least_peers, top, len(rows)), rows)
+            found_any = found_any or bool(rows)
+            if save is not None:
+                result.sketch.save(save / _file_name(result, settings))
+            progress.resume()
+    if not quiet:
+        _summarise(run.counters)
+    fail_with(errors)
+    if fail_on_find and found_any:
+        raise typer.Exit(1)
+
+
+def _prepare_folder(folder: Path, site: str) -> None:
+    from superhosts.errors import OutputError, UsageError
+
+    if not site or set(site) & set("/\\\0"):
+        raise UsageError(f"--site {site!r}: a name without slashes, since it becomes part of file names")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"--save {folder}: cannot be made: {error.strerror}") from None
+
+
+def _file_name(result: WindowResult, settings: Settings) -> str:
+    """START-LENGTH-SITE.cube, START as 20261114T120000Z."""
+    from datetime import UTC, datetime
+
+    start = datetime.fromtimestamp(result.window.start // 10**9, UTC)
+    return f"{start:%Y%m%dT%H%M%SZ}-{settings.window}-{settings.site}.cube"
+
+
+def _announce(settings: Settings) -> None:
+    from superhosts.compiled import is_cold
+    from superhosts.detectors.cube.cpu import fill
+    from superhosts.units import format_size
+
+    if settings.detector != "exact":
+        cubes = len(settings.parts)
+        say(f"memory: at most {format_size(settings.most_memory)} ({cubes} cubes of {settings.memory} with buffers)")
+    if sys.stderr.isatty() and is_cold(fill):
+        say("first run on this machine: compiling, about ten seconds …")
+
+
+def _summarise(counters: Counters) -> None:
+    """Say what passed, and everything that did not become a pair."""
+    parts = [f"{counters.packets:,} packets"]
+    notes = {
+        "not_ip": "not IP",
+        "cut": "cut short of their addresses",
+        "no_inner_end": "without an inner end",
+        "same_ends": "from an address to itself",
+        "late": "too late for their window",
+        "stray": "with a stray time",
+        "skipped_family": "IPv6, which this detector does not take",
+    }
+    parts += [f"{getattr(counters, name):,} {words}" for name, words in notes.items() if getattr(counters, name)]
+    say(", ".join(parts))
+    for warning in counters.warnings:
+        say(f"warning: {warning}")
+
+
+class _Progress:
+    """A bar with rate and time left on standard error, where that is a terminal."""
+
+    def __init__(self, *, show: bool) -> None:
+        self._bar = None
+        if show:
+            from rich.console import Console
+            from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (BarColumn(), DownloadColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+
+    def over(self, run: Scan) -> _Progress:
+        """Take the size of all inputs as the whole."""
+        if self._bar is not None:
+            sizes = [source.size() for source in run.sources]
+            total = None if None in sizes else sum(size or 0 for size in sizes)
+            self._task = self._bar.add_task("scan", total=total, rate="")
+        return self
+
+    def __enter__(self) -> None:
+        if self._bar is not None:
+            import time
+
+            self._started = time.monotonic()
+            self._bar.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, position: int, packets: int) -> None:
+        """Show how far the scan is."""
+        if self._bar is not None:
+            import time
+
+            rate = packets / max(1e-9, time.monotonic() - self._started)
+            self._bar.update(self._task, completed=position, rate=f"{rate / 1e6:.1f} M packets/s")
+
+    def pause(self) -> None:
+        """Clear the bar while results are printed."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def resume(self) -> None:
+        """Show the bar again."""
+        if self._bar is not None:
+            self._bar.start()
