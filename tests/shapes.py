@@ -61,7 +61,9 @@ def near_threshold() -> Shape:
     """Sixty hosts of 964 to 1,083 peers around a threshold of 1,024."""
     sizes = np.arange(964, 1084, 2)
     hosts = np.repeat((_address("10.7.0.1") + 256 * np.arange(len(sizes))).astype(np.uint32), sizes)
-    return Shape("near the threshold", hosts, np.random.default_rng(4).integers(0, 1 << 32, len(hosts), dtype=np.uint32))
+    return Shape(
+        "near the threshold", hosts, np.random.default_rng(4).integers(0, 1 << 32, len(hosts), dtype=np.uint32)
+    )
 
 
 def flood_of_sources() -> Shape:

@@ -30,7 +30,7 @@ def thread_count() -> int:
     """Threads to use: SUPERHOSTS_THREADS, else as many as this process may run on."""
     wanted = os.environ.get("SUPERHOSTS_THREADS", "")
     if wanted:
-        if not wanted.isdigit() or int(wanted) < 1:
+        if not wanted.isdecimal() or int(wanted) < 1:
             raise UsageError(f"SUPERHOSTS_THREADS={wanted!r} is not a number of threads above zero")
         return int(wanted)
     if hasattr(os, "sched_getaffinity"):
@@ -46,7 +46,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 def run_parallel(function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], threads: int) -> list[Result]:
     """Call `function` with each tuple of arguments, on up to `threads` threads; results in the order of the calls."""
     work = list(calls)
-    if threads == 1 or len(work) == 1:
+    if threads == 1 or len(work) < 2:
         return [function(*arguments) for arguments in work]
     pool = _pool(threads)
     futures: list[Future[Result]] = [pool.submit(function, *arguments) for arguments in work[1:]]

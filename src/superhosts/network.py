@@ -76,6 +76,23 @@ def make_table(networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]
     )
 
 
+def _host_tables(networks: Networks, ipv6_prefix: int) -> tuple[dict[int, PrefixTable], dict[int, PrefixTable]]:
+    """Return tables of the hosts that hold an inner address, and of those that hold no other.
+
+    They differ where hosts are prefixes and an inner prefix is longer than a host's.
+    """
+    wide: Networks = [
+        n.supernet(new_prefix=ipv6_prefix) if n.version == 6 and n.prefixlen > ipv6_prefix else n for n in networks
+    ]
+    whole: Networks = list(ipaddress.collapse_addresses(n for n in networks if n.version == 4))
+    sixes = ipaddress.collapse_addresses(n for n in networks if n.version == 6)
+    whole += [n for n in sixes if n.prefixlen <= ipv6_prefix]
+    return (
+        {family: make_table(wide, family) for family in (4, 6)},
+        {family: make_table(whole, family) for family in (4, 6)},
+    )
+
+
 def _halves(numbers: list[int]) -> Words:
     return np.array([(n >> 64, n & (1 << 64) - 1) for n in numbers], np.uint64).reshape(len(numbers), 2)
 
@@ -178,8 +195,11 @@ class Network:
         if not 1 <= ipv6_prefix <= 128:
             raise UsageError(f"--ipv6-prefix {ipv6_prefix}: from 1 to 128")
         inner_networks, excluded = parse_networks(inner, "--inner"), parse_networks(exclude, "--exclude")
+        if inner and not inner_networks:  # an empty file must not turn everybody into a host
+            raise UsageError(f"--inner {' '.join(inner)}: holds no prefix")
         self.all_inner = not inner_networks
         self.inner = {family: make_table(inner_networks, family) for family in (4, 6)}
+        self._touched, self._covered = _host_tables(inner_networks, ipv6_prefix)
         self.excluded = {family: make_table(excluded, family) for family in (4, 6)}
         self.ipv6_prefix = ipv6_prefix
         self.counters = NetworkCounters()
@@ -215,8 +235,12 @@ class Network:
         if self.all_inner:
             return np.ones(len(hosts), bool)
         if part.family == 6 and hosts.ndim == 1:
-            hosts = np.stack([hosts, np.zeros_like(hosts)], axis=1)
-        return np.asarray(inside(hosts, self.inner[part.family]).astype(bool) != (part.side == "outer"))
+            prefixes = hosts
+            hosts = np.zeros((len(prefixes), 2), np.uint64)
+            hosts[:, 0] = prefixes
+        if part.side == "inner":
+            return np.asarray(inside(hosts, self._touched[part.family]).astype(bool))
+        return np.asarray(inside(hosts, self._covered[part.family]) == 0)
 
     def _flags(self, batch: PacketBatch, table: PrefixTable) -> tuple[Flags, Flags]:
         return inside(batch.src, table), inside(batch.dst, table)

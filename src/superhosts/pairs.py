@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,12 +83,12 @@ class HostFormat(NamedTuple):
             number <<= 64
         return ipaddress.IPv6Address(number) if self.prefix == 128 else ipaddress.IPv6Network((number, self.prefix))
 
-    def to_number(self, host: str | int | Host) -> int:
+    def to_number(self, host: str | int | np.integer[Any] | Host) -> int:
         """Read an address, a prefix or a plain number as the number that stands for the host."""
-        if isinstance(host, int):
+        if isinstance(host, int | np.integer):
             if not 0 <= host < 1 << self.key_bits:
                 raise UsageError(f"host {host} does not fit {self.key_bits} bits")
-            return host
+            return int(host)
         text = str(host)
         try:
             network = ipaddress.ip_network(text, strict=False)
@@ -96,6 +96,8 @@ class HostFormat(NamedTuple):
             raise UsageError(f"{text!r} is not an address: {error}") from None
         if network.version != self.family:
             raise UsageError(f"{text} is IPv{network.version}, these hosts are IPv{self.family}")
+        if network.prefixlen < self.prefix:
+            raise UsageError(f"{text} holds many hosts; these hosts are /{self.prefix}")
         number = int(network.network_address)
         if self.family == 4:
             return number

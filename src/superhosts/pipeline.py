@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from superhosts.detectors.base import Detector
 from superhosts.detectors.sketch import DETECTORS, Found, Sketch
 from superhosts.errors import SuperhostsError, UsageError
@@ -21,7 +23,7 @@ from superhosts.pairs import HostFormat, PacketBatch, Part, Window
 from superhosts.sources.base import Block, Source
 from superhosts.sources.capture import open_capture
 from superhosts.units import format_size, parse_duration, parse_size
-from superhosts.windows import Closed, Piece, TumblingWindows
+from superhosts.windows import SETTLE, Closed, Piece, TumblingWindows
 
 READ_AHEAD = 4  # blocks of an input that wait to be processed
 SIDES = ("inner", "outer")
@@ -70,7 +72,8 @@ class Settings:
     def parts(self) -> list[Part]:
         """The detectors that may be needed: every family, side and direction."""
         families = (4,) if self.detector.startswith("cbaa") else (4, 6)
-        return [Part(family, side, way) for family in families for side in self.watch for way in self.direction]
+        sides, ways = dict.fromkeys(self.watch), dict.fromkeys(self.direction)
+        return [Part(family, side, way) for family in families for side in sides for way in ways]
 
     @property
     def most_memory(self) -> int:
@@ -125,6 +128,14 @@ class WindowResult:
         return iter(self.found)
 
 
+@dataclass
+class _Open:
+    """A window that still takes packets."""
+
+    sketch: Sketch
+    packets: int = 0
+
+
 class _Ahead:
     """An input, read ahead by a thread of its own."""
 
@@ -133,6 +144,7 @@ class _Ahead:
         self._queue: queue.Queue[Block | BaseException | None] = queue.Queue(READ_AHEAD)
         self._stopped = threading.Event()
         self._next: Block | None = None
+        self.taken = 0  # packets
         threading.Thread(target=self._read, name=f"read {source.name}", daemon=True).start()
 
     def _read(self) -> None:
@@ -169,14 +181,15 @@ class _Ahead:
         return self._next
 
     def next_time(self) -> int | None:
-        """Return the time at which the next block begins, None at the end."""
+        """Return the earliest time of the next block, None at the end."""
         block = self.peek()
-        return None if block is None else min(int(batch.time[0]) for batch in block if len(batch))
+        return None if block is None else min(int(batch.time.min()) for batch in block if len(batch))
 
     def take(self) -> Block:
         block = self.peek()
         assert block is not None
         self._next = None
+        self.taken += sum(len(batch) for batch in block)
         return block
 
 
@@ -197,8 +210,7 @@ class Scan:
         self._on_progress = on_progress
         self._network = Network(settings.inner, settings.exclude, ipv6_prefix=settings.ipv6_prefix)
         self._windows = TumblingWindows(None if settings.window == "all" else parse_duration(settings.window))
-        self._sketch: Sketch | None = None
-        self._packets = 0  # of the open window
+        self._open: dict[int, _Open] = {}  # by start; more than one only where an older window turns up late
         self._skipped = 0
 
     @property
@@ -232,19 +244,24 @@ class Scan:
             first = self._try(source.first_time)
             if first is not None:
                 starts.append((first, number, source))
-                self._windows.expect(first)
         waiting = sorted(starts)
         active: list[tuple[int, int, _Ahead]] = []
+        started: list[_Ahead] = []
         try:
             while waiting or active:
                 while waiting and (not active or waiting[0][0] <= active[0][0]):
                     first, number, source = waiting.pop(0)
-                    active.append((first, number, _Ahead(source)))
+                    started.append(_Ahead(source))
+                    active.append((first, number, started[-1]))
                     active.sort(key=lambda item: item[:2])
                 _, number, ahead = active.pop(0)
                 if self._try(ahead.peek) is None:
                     continue
+                young = ahead.taken < SETTLE
                 block = ahead.take()
+                if young:  # what it begins with may be a stray; most of what it begins with is not
+                    middle = np.median(np.concatenate([batch.time for batch in block]))
+                    self._windows.expect(int(middle), number)
                 if len(starts) == 1:  # do not wait for a live input's next block
                     yield block, None
                 time = self._try(ahead.next_time)
@@ -255,7 +272,7 @@ class Scan:
                     reached = [item[0] for item in (*active[:1], *waiting[:1])]
                     yield block, min(reached) if reached else None
         finally:
-            for _, _, ahead in active:
+            for ahead in started:
                 ahead.stop()
 
     def _try(self, call: Callable[[], Any]) -> Any:
@@ -270,24 +287,26 @@ class Scan:
 
     def _handle(self, event: Piece | Closed) -> Iterator[WindowResult]:
         if isinstance(event, Piece):
-            self._update(event.batch)
+            self._update(self._key(event.window), event.batch)
         else:
             yield self._close(event.window)
 
-    def _update(self, batch: PacketBatch) -> None:
-        if self._sketch is None:
-            self._sketch = Sketch(self.settings.make_detector, site=self.settings.site)
+    def _key(self, window: Window) -> int:
+        return 0 if self._windows.length is None else window.start  # the one window over everything still grows
+
+    def _update(self, key: int, batch: PacketBatch) -> None:
+        opened = self._open.setdefault(key, _Open(Sketch(self.settings.make_detector, site=self.settings.site)))
         parts = self.settings.parts
         if all(part.family != batch.family for part in parts):
             self._skipped += len(batch)
         for part, pairs in self._network.pairs(batch, parts):
             if len(pairs):
-                self._sketch.part(part).update(pairs)
-        self._packets += len(batch)
+                opened.sketch.part(part).update(pairs)
+        opened.packets += len(batch)
 
     def _close(self, window: Window) -> WindowResult:
-        sketch, packets = self._sketch or Sketch(self.settings.make_detector, site=self.settings.site), self._packets
-        self._sketch, self._packets = None, 0
+        opened = self._open.pop(self._key(window))
+        sketch, packets = opened.sketch, opened.packets
         sketch.window = window
         sketch.entries = [
             {"site": self.settings.site, "start": window.start, "end": window.end, **part._asdict(), "packets": packets}

@@ -13,6 +13,7 @@ plane, so that the bytes that are alike (high bits of labels) stand together.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -135,7 +136,8 @@ def write(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where it could not be made, there is nothing to remove
+            temporary.unlink()
 
 
 class Reader:
@@ -197,7 +199,7 @@ class Reader:
         file.seek(_START.size)
         try:
             header = json.loads(file.read(length))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise self._bad("damaged: the header is not JSON", _START.size) from None
         if not isinstance(header, dict) or not isinstance(header.get("arrays"), list):
             raise self._bad("damaged: the header lists no arrays", _START.size)
@@ -214,15 +216,17 @@ class Reader:
         for entry in self.header["arrays"]:
             try:
                 dtype = np.dtype(entry["dtype"])
-                shape = [int(side) for side in entry["shape"]]
-            except (TypeError, KeyError, ValueError):
+                name, shape = str(entry["name"]), [int(side) for side in entry["shape"]]
+            except (ArithmeticError, TypeError, KeyError, ValueError):
                 raise self._bad(f"damaged: array {entry!r} has no readable type and shape") from None
             if dtype.kind not in "ui" or not shape or min(shape) < 0:
                 raise self._bad(f"damaged: array {entry!r} is not an array of whole numbers")
             count = 1
             for side in shape:
                 count *= side  # Python's numbers do not overflow
-            shapes[str(entry["name"])] = (dtype, count)
+            if name in shapes:
+                raise self._bad(f"damaged: two arrays are called {name}")
+            shapes[name] = (dtype, count)
         return shapes
 
     def arrays(self, prepared: Arrays | None = None) -> Arrays:
@@ -241,6 +245,8 @@ class Reader:
             for block in _blocks(array):
                 self._read_block(block, decompress)
             arrays[name] = array
+        if self._file.tell() != self._end:
+            raise self._bad("damaged: more follows the last array", self._file.tell())
         return arrays
 
     def _read_block(self, block: NDArray[Any], decompress: Any) -> None:
@@ -254,7 +260,10 @@ class Reader:
         if length > self._end - offset:
             raise self._bad("damaged: a block runs past the end", offset)
         try:
-            data = np.frombuffer(decompress(self._file.read(length), max_output_size=2 * BLOCK), np.uint8)
+            packed = self._file.read(length)
+            if zstandard.frame_content_size(packed) > 2 * BLOCK:  # zstandard believes this size, whatever the limit
+                raise self._bad("damaged: a block is larger than blocks are", offset)
+            data = np.frombuffer(decompress(packed, max_output_size=2 * BLOCK), np.uint8)
         except zstandard.ZstdError as error:
             raise self._bad(f"damaged: {error}", offset) from None
         if coding == GAPS and block.dtype == np.uint64:

@@ -38,13 +38,15 @@ def parse_duration(text: str) -> int:
     nanoseconds = _parse(text, {unit: s * SECOND for unit, s in _SECONDS.items()}, "duration", "90s, 5m, 1h or 30d")
     if nanoseconds <= 0:
         raise UsageError(f"{text!r} is not a duration above zero; write it like 90s, 5m, 1h or 30d")
+    if nanoseconds >= 1 << 63:
+        raise UsageError(f"{text!r} is longer than the 292 years that times reach; write it like 30d, or take all")
     return nanoseconds
 
 
 def format_size(size: float) -> str:
     """Write bytes with a binary unit, to three digits: 128 MiB, 1.5 GiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1000:
+        if size < 999.5:  # 999.5 would round to 1e+03
             return f"{size:.3g} {unit}"
         size /= 1024
     return f"{size:.3g} TiB"

@@ -46,13 +46,13 @@ class TumblingWindows:
         self._current: int | None = None
         self._frontier: int | None = None  # windows below this one are closed
         self._held: dict[int, list[PacketBatch]] = {}
-        self._anchors: list[int] = []
+        self._anchors: dict[int, int] = {}
         self._hull: Window | None = None  # for the one window over everything
 
-    def expect(self, time: int) -> None:
-        """Say that an input begins at `time`: traffic around it is no stray."""
+    def expect(self, time: int, source: int = 0) -> None:
+        """Say that traffic around `time` is no stray; what was said last of an input holds."""
         if self.length is not None:
-            self._anchors.append(time // self.length)
+            self._anchors[source] = time // self.length
 
     def push(self, block: tuple[PacketBatch, ...], watermark: int | None = None) -> Iterator[Piece | Closed]:
         """Take a block. `watermark`: the time that all inputs have reached, None where there is only one."""
@@ -117,8 +117,9 @@ class TumblingWindows:
     def _is_stray(self, index: int) -> bool:
         """Say whether a held window is years from all that is expected, with next to no packets around it."""
         assert self.length is not None
-        anchors = self._anchors if self._current is None else [*self._anchors, self._current]
-        if any(abs(index - anchor) * self.length <= YEAR for anchor in anchors):
+        if self._current is not None and abs(index - self._current) * self.length <= YEAR:
+            return False
+        if any(abs(index - anchor) * self.length <= YEAR for anchor in self._anchors.values()):
             return False
         around = sum(self._count(other) for other in self._held if abs(other - index) * self.length <= YEAR)
         return around < self.settle and around * STRAY_SHARE < self._seen

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import functools
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +15,7 @@ from superhosts.cli.demo import demo
 from superhosts.cli.explain import explain
 from superhosts.cli.hosts import hosts
 from superhosts.cli.merge import merge
+from superhosts.cli.output import forget_stdout
 from superhosts.cli.scan import scan
 from superhosts.cli.synth import synth
 from superhosts.errors import SuperhostsError
@@ -26,8 +28,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _into_pipe(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command end well when the reader of its output goes away: that is the reader's right."""
+
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        try:
+            command(**options)
+            sys.stdout.flush()
+        except BrokenPipeError:  # caught here: typer would make it status 1
+            forget_stdout()
+
+    return run
+
+
 for command in (scan, hosts, explain, merge, synth, demo, bench):
-    app.command()(command)
+    app.command()(_into_pipe(command))
 
 
 def _version(wanted: bool) -> None:
@@ -51,9 +69,6 @@ def main() -> None:
     except SuperhostsError as error:
         print(f"superhosts: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
-    except BrokenPipeError:  # the reader of our output went away: that is its right
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except KeyboardInterrupt:
         print("superhosts: interrupted", file=sys.stderr)
         sys.exit(130)

@@ -44,10 +44,9 @@ def demo(
 
 def _compare(rows: list[dict[str, Any]], truth: dict[str, int]) -> None:
     """Print what was found beside what is true, and the score."""
-    from rich.console import Console
     from rich.table import Table
 
-    from superhosts.reports.terminal import interval
+    from superhosts.reports.terminal import OutputConsole, interval
 
     table = Table(title="found beside the truth", title_justify="left", box=None, header_style="bold", pad_edge=False)
     for title in ("host", "peers", "95 % interval", "truth", "error"):
@@ -56,7 +55,7 @@ def _compare(rows: list[dict[str, Any]], truth: dict[str, int]) -> None:
         true = truth.get(row["host"], 0)
         error = f"{row['peers'] / true - 1:+.1%}" if true else "not seen"
         table.add_row(row["host"], f"{row['peers']:,}", interval(row), f"{true:,}", error)
-    Console().print(table)
+    OutputConsole().print(table)
     wanted = {host for host, peers in truth.items() if peers >= 1024}
     got = {row["host"] for row in rows}
     inside = sum(row["peers_low"] <= truth.get(row["host"], 0) <= (row["peers_high"] or 1 << 62) for row in rows)

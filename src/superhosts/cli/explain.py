@@ -31,6 +31,8 @@ def explain(
     from superhosts.errors import UsageError
     from superhosts.reports.base import make_rows
 
+    if json and csv:
+        raise UsageError("--json and --csv: choose one")
     sketch = load(file, key=read_key(key_file))
     found = sketch.estimate(host)
     if not found:
@@ -61,8 +63,9 @@ def _columns(detector: Detector, host: str) -> list[dict[str, Any]]:
 
 
 def _print_columns(detector: Detector, host: str) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from superhosts.reports.terminal import OutputConsole
 
     columns = _columns(detector, host)
     if not columns:
@@ -73,4 +76,4 @@ def _print_columns(detector: Detector, host: str) -> None:
     for column in columns:
         mean = "" if column["mean_fill"] is None else f"{column['mean_fill']:.1%}"
         table.add_row(str(column["array"]), f"{column['fill']:.1%}", mean)
-    Console().print(table)
+    OutputConsole().print(table)

@@ -31,9 +31,11 @@ def hosts(
     """
     from superhosts.cli.output import Outputs, window_title
     from superhosts.detectors.sketch import load
-    from superhosts.errors import MergeError, SuperhostsError
+    from superhosts.errors import MergeError, SuperhostsError, UsageError
     from superhosts.reports.base import make_rows
 
+    if top is not None and top < 1:
+        raise UsageError(f"--top {top}: at least 1")
     least = threshold if threshold is not None or top is not None else 1024.0
     key = read_key(key_file)
     errors: list[SuperhostsError] = []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from superhosts.errors import UsageError
+from superhosts.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
     from superhosts.pairs import Window
@@ -61,18 +62,22 @@ class Outputs:
         self._stream: Any = JsonLines(sys.stdout) if json else Csv(sys.stdout) if csv else None
         self._terminal: Any = None
         if self._stream is None:
-            from rich.console import Console
+            from superhosts.reports.terminal import OutputConsole, Terminal
 
-            from superhosts.reports.terminal import Terminal
-
-            self._terminal = Terminal(Console(soft_wrap=True), with_part=with_part)
+            self._terminal = Terminal(OutputConsole(), with_part=with_part)
 
     def write(self, title: str, rows: list[Row]) -> None:
         """Hand the rows of one window to every destination."""
-        if self._stream is not None:
-            self._stream.write(rows)
-        else:
-            self._terminal.write_window(title, rows)
+        try:
+            if self._stream is not None:
+                self._stream.write(rows)
+            else:
+                self._terminal.write_window(title, rows)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            forget_stdout()
+            raise OutputError(f"standard output: cannot be written: {error.strerror}") from None
         self.write_file(rows)
 
     def write_file(self, rows: list[Row]) -> None:
@@ -106,6 +111,11 @@ def fail_with(errors: list[Any]) -> None:
     """End with the status of the first error after all else has run; each has been said already."""
     if errors:
         raise typer.Exit(errors[0].exit_status)
+
+
+def forget_stdout() -> None:
+    """Send what is still to be written nowhere: standard output takes no more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def say(text: str) -> None:

@@ -98,6 +98,7 @@ def scan(
             found_any = found_any or bool(rows)
             if save is not None:
                 result.sketch.save(save / _file_name(result, settings))
+            del result  # its cubes: the next window's are made while this loop waits
             progress.resume()
     if not quiet:
         _summarise(run.counters)
@@ -119,10 +120,12 @@ def _prepare_folder(folder: Path, site: str) -> None:
 
 def _file_name(result: WindowResult, settings: Settings) -> str:
     """START-LENGTH-SITE.cube, START as 20261114T120000Z."""
-    from datetime import UTC, datetime
+    from superhosts.reports.base import iso_time
+    from superhosts.units import format_duration, parse_duration
 
-    start = datetime.fromtimestamp(result.window.start // 10**9, UTC)
-    return f"{start:%Y%m%dT%H%M%SZ}-{settings.window}-{settings.site}.cube"
+    start = iso_time(result.window.start).replace("-", "").replace(":", "")
+    length = "all" if settings.window == "all" else format_duration(parse_duration(settings.window))
+    return f"{start}-{length}-{settings.site}.cube"
 
 
 def _announce(settings: Settings) -> None:

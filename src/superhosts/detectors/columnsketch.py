@@ -134,8 +134,9 @@ class ColumnSketch(Detector):
         """Return the hosts of at least `threshold` peers, most peers first."""
         threshold = check_threshold(threshold)
         self.flush()
-        unnamed = self._unnamed(threshold, self.fill().pairs)
-        if unnamed > MAX_UNNAMED:
+        pairs = self.fill().pairs
+        unnamed = self._unnamed(threshold, pairs)
+        if unnamed > MAX_UNNAMED and pairs:
             text = f"about {unnamed:.0%} of hosts with so many peers cannot be named; take more memory or a higher one"
             warnings.warn(
                 f"threshold {threshold:g} is low for this {self.name}; {text}", LowThresholdWarning, stacklevel=2

@@ -221,7 +221,11 @@ class Exact(Detector):
         """Take the pairs back from a file."""
         rows = arrays["pairs"]
         self.clear()
+        if rows.dtype != np.uint64 or rows.ndim != 2:
+            raise ValueError(f"pairs are {rows.dtype} {rows.shape}")
         if len(rows):
+            if rows.shape[1] not in ((1, 3) if self.key_bits == 32 else (self.host_words + 2,)):
+                raise ValueError(f"pairs have {rows.shape[1]} words")
             self._start(rows.shape[1])
             self._wait(rows)
 

@@ -6,6 +6,7 @@ their hull, sites unite, and the counters of (site, window, part) are kept as en
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +20,8 @@ from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.hashing import fingerprint, secret_of
-from superhosts.errors import MergeError, SketchFileError, SuperhostsError, UsageError
+from superhosts.device import thread_count
+from superhosts.errors import MergeError, SketchFileError, UsageError
 from superhosts.pairs import Host, HostFormat, Part, Window
 from superhosts.units import parse_size
 
@@ -101,7 +103,7 @@ class Sketch:
             if part in self.parts:
                 self.parts[part].merge(detector)
             else:
-                self.parts[part] = detector
+                self.parts[part] = copy.deepcopy(detector)  # what is merged in later must not reach the other sketch
         if other.window is not None:
             mine_window = self.window or other.window
             self.window = Window(min(mine_window.start, other.window.start), max(mine_window.end, other.window.end))
@@ -137,23 +139,25 @@ def load(
 ) -> Sketch:
     """Read a .cube file. A sketch made with another key is refused."""
     limit = _default_limit() if max_memory is None else parse_size(max_memory)
+    threads = thread_count() if threads is None else threads
     with sketchfile.Reader(path) as reader:
         reader.check_memory(limit)
         try:
             return _build(reader, secret_of(key), threads, limit)
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, SuperhostsError):
-                raise
+        except (MergeError, SketchFileError):
+            raise
+        except (ArithmeticError, KeyError, TypeError, ValueError) as error:
             raise SketchFileError(f"damaged: the header makes no sense ({error!r})", file=str(path)) from None
 
 
-def _build(reader: sketchfile.Reader, secret: bytes, threads: int | None, limit: int) -> Sketch:
+def _build(reader: sketchfile.Reader, secret: bytes, threads: int, limit: int) -> Sketch:
     header = reader.header
     sketch = Sketch(window=Window(*map(int, header["window"])) if header["window"] else None)
     sketch.sites = set(map(str, header["sites"]))
     sketch.entries = list(header["counters"])
     prepared: sketchfile.Arrays = {}
-    exact: dict[int, Exact] = {}
+    shapes = {str(array["name"]): array["shape"] for array in header["arrays"]}
+    total = 0
     for number, entry in enumerate(header["parts"]):
         name = entry["detector"]
         if name not in DETECTORS:
@@ -163,20 +167,27 @@ def _build(reader: sketchfile.Reader, secret: bytes, threads: int | None, limit:
             raise MergeError(f"{reader.name}: was made with key {entry['key']}, the key at hand is {mine} (--key-file)")
         detector: Detector
         if name == "exact":
-            detector = exact[number] = Exact(key_bits=int(entry["key_bits"]), threads=threads)
+            detector = Exact(key_bits=int(entry["key_bits"]), threads=threads)
         else:
             geometry = _GEOMETRIES[name](**entry["geometry"]).check()
-            if geometry.memory > limit:
+            total += geometry.memory
+            if total > limit:
                 raise SketchFileError("asks for more memory than the limit", file=reader.name)
-            shapes = {str(array["name"]): array["shape"] for array in header["arrays"]}
             if shapes.get(f"{number}/bits") != [geometry.total_columns, geometry.words]:
                 raise SketchFileError("damaged: geometry and columns do not agree", file=reader.name)
             detector = DETECTORS[name](geometry=geometry, key=secret, threads=threads)  # type: ignore[call-arg]
             prepared.update({f"{number}/{key}": array for key, array in detector.arrays().items()})
-        detector.format = HostFormat(*map(int, entry["format"]))
-        if detector.format.key_bits != detector.key_bits or detector.format.family not in (4, 6):
+        host, part = HostFormat(*map(int, entry["format"])), Part(entry["family"], entry["side"], entry["direction"])
+        prefixes = {4: range(32, 33), 6: range(1, 129)}.get(host.family, ())
+        if host.prefix not in prefixes or host.key_bits != detector.key_bits or part.family != host.family:
             raise SketchFileError("damaged: hosts and keys do not agree", file=reader.name)
-        sketch.parts[Part(int(entry["family"]), str(entry["side"]), str(entry["direction"]))] = detector
+        if part in sketch.parts:
+            raise SketchFileError(f"damaged: holds {part} twice", file=reader.name)
+        detector.format = host
+        sketch.parts[part] = detector
+    missing = prepared.keys() - shapes.keys()
+    if missing:
+        raise SketchFileError(f"damaged: no array {', '.join(sorted(missing))}", file=reader.name)
     arrays = reader.arrays(prepared)
     for number, detector in enumerate(sketch.parts.values()):
         if isinstance(detector, ColumnSketch):
@@ -196,6 +207,8 @@ def _check_alike(mine: Detector, other: Detector) -> None:
         mine.check_alike(other)
     elif type(mine) is not type(other):
         raise MergeError(f"cannot merge {other.name} into {mine.name}: another detector")
+    elif mine.format != other.format:
+        raise MergeError(f"cannot merge: hosts /{other.format.prefix} into hosts /{mine.format.prefix}")
 
 
 def _check_same_kind(mine: Detector, other: Detector) -> None:

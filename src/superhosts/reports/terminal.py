@@ -8,6 +8,17 @@ from rich.table import Table
 from superhosts.reports.base import Row
 
 
+class OutputConsole(Console):
+    """Standard output, word for word: no emoji for `:b:` in an IPv6 address, no markup in a file's name."""
+
+    def __init__(self) -> None:
+        super().__init__(soft_wrap=True, emoji=False, markup=False)
+
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command line, which ends well when its reader has gone."""
+        raise  # the error that rich is handling when it calls this
+
+
 def host_table(rows: list[Row], title: str, *, with_part: bool = False) -> Table:
     """Return a table of hosts; side and direction appear only where they differ."""
     table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)

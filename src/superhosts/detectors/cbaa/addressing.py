@@ -64,5 +64,5 @@ def first_column(slice_: int, array: int, geometry: Geometry) -> int:
 @compiled
 def row_of(mangled: int, peer: int, geometry: Geometry, key: Key) -> int:
     """Return the row of a pair; by peer alone in the paper, where popular peers then fill the same row everywhere."""
-    host = mangled * (1 - geometry.rows_by_peer)
+    host = mangled if geometry.rows_by_peer == 0 else mangled ^ mangled  # 0, and still unsigned
     return pair_hash(host, peer, key) & ((1 << geometry.column_bits) - 1)

@@ -1,0 +1,285 @@
+"""The labelled cube against the oracle: no pair is ever lost, bits and labels are the oracle's, hosts come back."""
+
+from __future__ import annotations
+
+import warnings
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shapes import SHAPES, Shape, all_equal, ddos_victim, one_scanner, zipf
+
+from superhosts import Cube, Geometry, GeometryError, LowThresholdWarning, UsageError
+from superhosts.detectors import pending
+from superhosts.detectors.hashing import DEFAULT_KEY
+from superhosts.pairs import numbers_to_array
+
+SMALL = Geometry(32, 3, 3, 10, 17, 2, 1)  # small enough that everything collides
+
+
+def filled_oracle(cube: Cube, pairs: list[tuple[int, int]]) -> naive.Cube:
+    oracle = naive.Cube(cube.geometry._asdict(), DEFAULT_KEY)
+    for host, peer in set(pairs):
+        oracle.update(host, peer)
+    return oracle
+
+
+def assert_equal_to_oracle(cube: Cube, pairs: list[tuple[int, int]]) -> None:
+    """Every bit and every label, and the zero counts that are kept beside."""
+    oracle = filled_oracle(cube, pairs)
+    bits = np.zeros((cube.geometry.total_columns, cube.geometry.rows), bool)
+    for column, rows in oracle.columns.items():
+        bits[column, list(rows)] = True
+    cube.flush()
+    stored = np.unpackbits(cube.bits.view(np.uint8), axis=1, bitorder="little").astype(bool)
+    assert np.array_equal(stored, bits)
+    assert np.array_equal(cube.zeros, (~bits).sum(axis=1))
+    labels = np.zeros_like(cube.labels)
+    for place, word in oracle.labels.items():
+        labels[place] = word
+    assert np.array_equal(cube.labels, labels)
+
+
+def random_pairs(bits: int, peer_bits: int, count: int, seed: int = 0) -> list[tuple[int, int]]:
+    """Few hosts, repeated peers: collisions of every kind."""
+    rng = np.random.default_rng(seed)
+    hosts = [int(x) * 0x9E3779B97F4A7C15F39CC0605CEDC835 & (1 << bits) - 1 for x in rng.integers(0, 40, count)]
+    peers = [int(x) * 0x9E3779B97F4A7C15F39CC0605CEDC835 & (1 << peer_bits) - 1 for x in rng.integers(0, 300, count)]
+    return list(zip(hosts, peers, strict=True))
+
+
+def feed(cube: Cube, pairs: list[tuple[int, int]], peer_bits: int) -> None:
+    hosts = numbers_to_array([host for host, _ in pairs], cube.key_bits)
+    cube.update(hosts, numbers_to_array([peer for _, peer in pairs], peer_bits))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(("bits", "peer_bits"), [(32, 32), (32, 64), (32, 128), (64, 64), (64, 128), (128, 128)])
+def test_bits_and_labels_are_the_oracles_for_every_width(bits, peer_bits, threads, monkeypatch):
+    monkeypatch.setattr(pending, "FEW", 64)  # let several threads work on few pairs
+    cube = Cube(geometry=SMALL._replace(key_bits=bits), threads=threads)
+    pairs = random_pairs(bits, peer_bits, 3000)
+    feed(cube, pairs, peer_bits)
+    assert_equal_to_oracle(cube, pairs)
+
+
+@pytest.mark.parametrize("arrays", [1, 2, 4, 8])
+def test_any_number_of_arrays(arrays):
+    cube = Cube(geometry=SMALL._replace(arrays=arrays), threads=1)
+    pairs = random_pairs(32, 32, 500)
+    feed(cube, pairs, 32)
+    assert_equal_to_oracle(cube, pairs)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    slice_bits=st.integers(0, 9),
+    column_bits=st.integers(6, 12),
+    columns=st.integers(2, 40),
+    label_bits=st.integers(0, 4),
+    share_bits=st.integers(0, 8),
+    seed=st.integers(0, 1000),
+)
+def test_any_legal_geometry(slice_bits, column_bits, columns, label_bits, share_bits, seed):
+    geometry = Geometry(32, slice_bits, 3, column_bits, columns, label_bits, share_bits)
+    cube = Cube(geometry=geometry, threads=2)
+    pairs = random_pairs(32, 32, 200, seed)
+    feed(cube, pairs, 32)
+    assert_equal_to_oracle(cube, pairs)
+
+
+def test_the_all_zero_pair_is_not_taken_for_a_repeat():
+    for bits, peer_bits in ((32, 32), (64, 64), (128, 128)):
+        cube = Cube(geometry=SMALL._replace(key_bits=bits), threads=1)
+        feed(cube, [(0, 0), (1, 1)], peer_bits)
+        assert_equal_to_oracle(cube, [(0, 0), (1, 1)])
+
+
+def test_full_bins_are_drained_without_losing_a_pair(monkeypatch):
+    """A flood on one host, many times what the bins hold, arrives in one call and in many."""
+    shape = ddos_victim()
+    cube = Cube(geometry=SMALL, threads=2)
+    monkeypatch.setattr(pending, "FEW", 512)
+    cube.pending.memory = 1  # the least that bins can be
+    for start in range(0, len(shape.hosts), 7000):
+        cube.update(shape.hosts[start : start + 7000], shape.peers[start : start + 7000])
+    assert_equal_to_oracle(cube, list(zip(shape.hosts.tolist(), shape.peers.tolist(), strict=True)))
+
+
+def test_widths_of_peers_may_change_between_updates():
+    narrow, wide = Cube(geometry=SMALL), Cube(geometry=SMALL)
+    pairs = random_pairs(32, 32, 400)
+    feed(narrow, pairs, 32)
+    feed(wide, pairs[:200], 32)
+    feed(wide, pairs[200:], 64)
+    feed(wide, pairs[:50], 128)
+    narrow.flush(), wide.flush()
+    assert np.array_equal(narrow.bits, wide.bits)
+    assert np.array_equal(narrow.labels, wide.labels)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_super_hosts_of_named_shapes(shape: Shape):
+    """All hosts clearly above the threshold are found, none clearly below, and only hosts that were really seen."""
+    cube = Cube("16MiB")
+    cube.update(shape.hosts, shape.peers)
+    truth, threshold = shape.truth, 1024
+    found = {
+        int(host): row for host, row in zip(cube.super_hosts(threshold).hosts, cube.super_hosts(threshold), strict=True)
+    }
+    assert set(found) <= set(truth)
+    sigma = np.sqrt(4096 * (np.exp(0.25) - 1.25))  # linear counting at the threshold, 12 column bits; 5 deviations
+    for host, peers in truth.items():
+        if peers >= threshold + 5 * sigma:
+            assert host in found
+        elif peers <= threshold - 5 * sigma:
+            assert host not in found
+    for host, row in found.items():
+        if not row.saturated:  # 95 % intervals are 1.96 deviations wide; 3 times that must hold
+            assert abs(row.peers - truth[host]) <= 3 * (row.peers_high - row.peers_low) / 2 + 1
+
+
+def test_every_reported_host_was_seen_even_in_a_crowded_cube():
+    shape = zipf()
+    cube = Cube("256KiB")
+    cube.update(shape.hosts, shape.peers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LowThresholdWarning)
+        found = cube.super_hosts(200)
+    assert len(found) > 0
+    assert set(found.hosts.tolist()) <= set(shape.truth)
+
+
+def test_results_do_not_depend_on_the_number_of_threads():
+    shape = zipf()
+    cubes = [Cube("8MiB", threads=threads) for threads in (1, 2, 5)]
+    for cube in cubes:
+        cube.update(shape.hosts, shape.peers)
+        cube.flush()
+    for cube in cubes[1:]:
+        assert np.array_equal(cube.bits, cubes[0].bits)
+        assert np.array_equal(cube.labels, cubes[0].labels)
+        assert cube.super_hosts(500).to_dict() == cubes[0].super_hosts(500).to_dict()
+
+
+@pytest.mark.parametrize("bits", [64, 128])
+def test_wide_hosts_come_back(bits):
+    rng = np.random.default_rng(7)
+    numbers = [int.from_bytes(rng.bytes(bits // 8)) for _ in range(5)]
+    sizes = [400, 700, 1500, 2500, 9000]
+    cube = Cube("8MiB", key_bits=bits)
+    for number, size in zip(numbers, sizes, strict=True):
+        peers = rng.integers(0, 1 << 63, (size, 2), dtype=np.uint64)
+        cube.update(np.repeat(numbers_to_array([number], bits), size, axis=0), peers)
+    found = cube.super_hosts(1000)
+    assert [row.host for row in found] == [cube.format.to_host(n) for n in (numbers[4], numbers[3], numbers[2])]
+    assert cube.estimate(str(cube.format.to_host(numbers[0]))).peers == pytest.approx(400, rel=0.1)
+
+
+def test_estimate_of_any_host_agrees_with_the_oracles_equations():
+    shape = one_scanner()
+    cube = Cube(geometry=SMALL._replace(column_bits=13))
+    cube.update(shape.hosts, shape.peers)
+    oracle = filled_oracle(cube, list(zip(shape.hosts.tolist(), shape.peers.tolist(), strict=True)))
+    for host in [int(shape.hosts[0]), int(shape.hosts[-1]), 12345]:
+        zeros, common = oracle.zeros(host)
+        row = cube.estimate(host)
+        assert row.peers == pytest.approx(naive.estimate(zeros, common, 1 << 13), abs=0.51)
+        assert row.peers_low <= row.peers <= row.peers_high
+
+
+def test_top_gives_the_largest_in_order():
+    shape = zipf()
+    cube = Cube("32MiB")
+    cube.update(shape.hosts, shape.peers)
+    top = cube.top(10)
+    assert len(top) == 10
+    truth = sorted(shape.truth.values(), reverse=True)[:10]
+    assert top.peers.tolist() == pytest.approx(truth, rel=0.05)
+    assert list(top.peers) == sorted(top.peers, reverse=True)
+    assert len(cube.top(1_000_000)) < 1_000_000
+    assert len(Cube("1MiB").top(3)) == 0
+
+
+def test_saturation_is_said():
+    cube = Cube(geometry=SMALL._replace(column_bits=6))
+    shape = ddos_victim()
+    cube.update(shape.hosts, shape.peers)
+    (row,) = cube.super_hosts(100)
+    assert row.saturated
+    assert row.peers == row.peers_low == int(64 * np.log(64))
+    assert row.peers_high is None
+    assert cube.fill().saturated == 3
+
+
+def test_a_threshold_that_labels_cannot_support_is_warned_about():
+    shape = all_equal()
+    cube = Cube(geometry=Geometry(32, 0, 3, 12, 8, 0, 3))
+    cube.update(shape.hosts, shape.peers)
+    with pytest.warns(LowThresholdWarning, match="cannot be named"):
+        cube.super_hosts(100)
+
+
+def test_clear_forgets_everything_also_recent_pairs():
+    cube = Cube(geometry=SMALL)
+    pairs = random_pairs(32, 32, 300)
+    feed(cube, pairs, 32)
+    cube.clear()
+    assert cube.fill().pairs == 0
+    assert not cube.labels.any()
+    feed(cube, pairs, 32)
+    assert_equal_to_oracle(cube, pairs)
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"slice_bits": 17}, "slice_bits=17: must be a whole number from 0 to 16"),
+        ({"arrays": 0}, "arrays=0: must be a whole number from 1 to 8"),
+        ({"column_bits": 5}, "column_bits=5"),
+        ({"columns": 1}, "columns=1"),
+        ({"label_bits": 7}, "label_bits=7"),
+        ({"share_bits": -1}, "share_bits=-1"),
+        ({"key_bits": 33}, "keys have 32, 64 or 128 bits"),
+    ],
+)
+def test_illegal_geometries_are_refused_with_the_rule(change, rule):
+    with pytest.raises(GeometryError, match=rule):
+        Cube(geometry=SMALL._replace(**change))
+
+
+def test_too_little_memory_is_refused_with_the_least_that_works():
+    with pytest.raises(GeometryError, match="too small.*two columns"):
+        Cube("100B")
+
+
+@given(st.integers(1 << 13, 1 << 40), st.sampled_from([32, 64, 128]))
+def test_geometry_fills_the_memory_and_never_exceeds_it(memory, bits):
+    geometry = Geometry.for_memory(memory, bits)
+    assert geometry.memory <= memory
+    assert geometry._replace(columns=geometry.columns + 1).memory > memory
+
+
+def test_the_default_geometry_is_that_of_the_documents():
+    assert Geometry.for_memory("128MiB") == Geometry(32, 7, 3, 14, 165, 3, 3)
+
+
+def test_updates_that_cannot_be_are_refused():
+    cube = Cube("1MiB")
+    one = np.zeros(1, np.uint32)
+    with pytest.raises(UsageError, match="int64"):
+        cube.update(np.zeros(1, np.int64), one)
+    with pytest.raises(UsageError, match="1 hosts but 2 peers"):
+        cube.update(one, np.zeros(2, np.uint32))
+    with pytest.raises(UsageError, match="64 bits, this cube takes 32-bit keys"):
+        cube.update(np.zeros(1, np.uint64), one)
+    with pytest.raises(UsageError, match="hosts and peers"):
+        cube.update(one)
+    with pytest.raises(UsageError, match="device 'tpu'"):
+        Cube("1MiB", device="tpu")
+    with pytest.raises(UsageError, match="at least 1"):
+        cube.super_hosts(0)
+    cube.update(one[:0], one[:0])
+    assert len(cube.super_hosts(1)) == 0

@@ -1,0 +1,125 @@
+"""The estimator: its equations, its variance and the coverage of its interval against theory, and its edges."""
+
+from __future__ import annotations
+
+import math
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from superhosts.detectors.estimate import UNBOUNDED, Evidence, estimate, estimate_by_mean, saturation_point
+from superhosts.planning import prefix_test, standard_error, unnamed_probability, zero_limit
+
+
+def evidence(zeros: list[list[int]], common: list[int], fills: list[list[float]] | None = None) -> Evidence:
+    fills = fills or [[0.0] * len(zeros[0])] * len(zeros)
+    return Evidence(np.array(zeros, np.int32), np.array(common, np.int32), np.array(fills, float))
+
+
+@given(st.data())
+def test_it_solves_the_oracles_equation(data):
+    rows = 1 << data.draw(st.integers(8, 14))
+    zeros = data.draw(st.lists(st.integers(rows // 8, rows), min_size=2, max_size=5))
+    common = data.draw(st.integers(max(zeros), rows))
+    if common < 16:
+        return
+    found = estimate(evidence([zeros], [common]), rows)
+    expected = naive.estimate(zeros, common, rows)
+    # Nearly singular equations fall back on the mean fill: these the oracle does not know.
+    u = math.exp(-expected / rows)
+    noises = [1 - z / rows / u for z in zeros]
+    product = math.prod(noises)
+    if min(noises) > 1e-9 and 1 - product * (1 + sum((1 - p) / p for p in noises)) > 1e-3:
+        assert found.peers[0] == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def simulate(peers: int, fills: tuple[float, ...], rows: int, times: int) -> Evidence:
+    """Columns of a host with independent noise of other hosts, many times over."""
+    rng = np.random.default_rng(peers)
+    zeros, common = [], []
+    for _ in range(times):
+        own = np.zeros(rows, bool)
+        own[rng.integers(0, rows, peers)] = True
+        columns = [own | (rng.random(rows) < fill) for fill in fills]
+        zeros.append([int((~column).sum()) for column in columns])
+        common.append(int((~np.logical_and.reduce(columns)).sum()))
+    return evidence(zeros, common, [list(fills)] * times)
+
+
+@pytest.mark.parametrize("fills", [(0.02, 0.02, 0.02), (0.1, 0.3, 0.2), (0.6, 0.5, 0.7), (0.9, 0.1, 0.2, 0.3, 0.5)])
+@pytest.mark.parametrize("peers", [300, 1024, 5000])
+def test_the_interval_holds_the_truth_19_times_of_20(peers, fills):
+    """Coverage of 400 trials: five standard deviations of a binomial of 0.95, and the bias stays within the interval."""
+    rows, times = 4096, 400
+    found = estimate(simulate(peers, fills, rows, times), rows)
+    inside = ((found.low <= peers) & (peers <= found.high)).mean()
+    assert inside > 0.95 - 5 * math.sqrt(0.95 * 0.05 / times)
+    deviation = found.peers.std()
+    claimed = ((found.high - found.low) / 2 / 1.96).mean()
+    assert deviation == pytest.approx(
+        claimed, rel=0.25
+    )  # a standard deviation of 400 trials is known to 3.5 %, 5 of these
+    assert abs(found.peers.mean() - peers) < 0.3 * deviation + 5 * deviation / math.sqrt(times)
+
+
+def test_without_noise_it_is_linear_counting():
+    found = estimate(evidence([[3000] * 3], [3000]), 4096)
+    assert found.peers[0] == pytest.approx(-4096 * math.log(3000 / 4096))
+    deviation = (found.high[0] - found.low[0]) / 2 / 1.96
+    t = found.peers[0] / 4096
+    assert deviation == pytest.approx(math.sqrt(4096 * (math.exp(t) - t - 1)), abs=1)
+
+
+def test_no_zero_left_is_saturated_never_infinite():
+    for method in (estimate, estimate_by_mean):
+        found = method(evidence([[0, 5, 9], [5, 0, 0]], [9, 0]), 4096)
+        assert found.saturated.tolist() == [False, True]
+        assert found.peers[1] == found.low[1] == saturation_point(4096) == 34069
+        assert found.high[1] == UNBOUNDED
+        assert np.isfinite(found.peers).all()
+
+
+def test_a_big_host_with_few_zeros_left_does_not_come_out_as_nothing():
+    rows = 4096
+    noisy = simulate(24_000, (0.3, 0.2, 0.25), rows, 100)
+    found = estimate(noisy, rows)
+    assert (found.peers > 15_000).all()
+
+
+def test_an_untouched_host_has_no_peers():
+    found = estimate(evidence([[4096] * 3], [4096]), 4096)
+    assert (found.peers[0], found.low[0]) == (0, 0)
+    crowded = estimate(evidence([[2000, 2000, 2000]], [3500], [[0.5] * 3]), 4096)
+    assert crowded.low[0] >= 0
+
+
+def test_theorem_2_subtracts_the_slices_mean_noise():
+    found = estimate_by_mean(evidence([[1, 2, 3]], [2000], [[0.5, 0.4, 0.1]]), 4096)
+    assert found.peers[0] == pytest.approx(-4096 * math.log(2000 / (4096 * (1 - 0.02))))
+
+
+def test_hot_columns_lose_no_host_of_the_threshold():
+    """A host of exactly θ peers leaves more zeros than Zmax about once in 740 (three deviations)."""
+    rng = np.random.default_rng(1)
+    rows, theta, times = 4096, 1024, 2000
+    zeros = [rows - len(np.unique(rng.integers(0, rows, theta))) for _ in range(times)]
+    limit = zero_limit(12, theta)
+    assert limit == naive.zero_limit(rows, theta)
+    assert (np.array(zeros) > limit).mean() < 0.00135 + 5 * math.sqrt(0.00135 / times)
+    look = prefix_test(12, theta)
+    assert look.words * 64 <= rows
+    ones = [len(np.unique(r[r < look.words * 64])) for r in (rng.integers(0, rows, theta) for _ in range(500))]
+    assert min(ones) >= look.ones > 0
+
+
+def test_formulas_of_the_documents():
+    assert standard_error(12, 1024) == pytest.approx(0.0115, abs=5e-5)
+    assert standard_error(13, 1024) == pytest.approx(0.0080, abs=5e-5)
+    assert standard_error(14, 1024) == pytest.approx(0.0056, abs=5e-5)
+    labels = 16 * 1323 * 8
+    assert unnamed_probability(50e6 / labels, 128, 3, 1 / 8) == pytest.approx(1 / 3, abs=0.03)
+    assert unnamed_probability(5e6 / labels, 1024, 3, 1 / 8) < 1e-4
+    assert unnamed_probability(0, 32, 3, 1 / 8) == pytest.approx((7 / 8) ** 32)

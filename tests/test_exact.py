@@ -1,0 +1,58 @@
+"""The exact detector: wide keys, compaction, and memory that follows distinct pairs."""
+
+from __future__ import annotations
+
+import naive
+import numpy as np
+import pytest
+
+from superhosts import Exact
+from superhosts.detectors import exact as module
+from superhosts.pairs import array_to_numbers, numbers_to_array
+
+
+def pairs_of(bits: int, peer_bits: int, count: int = 4000) -> list[tuple[int, int]]:
+    rng = np.random.default_rng(bits + peer_bits)
+    spread = 0x9E3779B97F4A7C15F39CC0605CEDC835
+    hosts = [int(x) * spread & (1 << bits) - 1 for x in rng.integers(0, 30, count)]
+    peers = [int(x) * spread & (1 << peer_bits) - 1 for x in rng.integers(0, 200, count)]
+    return list(zip(hosts, peers, strict=True))
+
+
+@pytest.mark.parametrize(("bits", "peer_bits"), [(32, 32), (32, 64), (32, 128), (64, 64), (64, 128), (128, 128)])
+def test_counts_are_those_of_sets(bits, peer_bits, monkeypatch):
+    monkeypatch.setattr(module, "LEAST_WAIT", 500)  # compact often
+    pairs = pairs_of(bits, peer_bits)
+    exact = Exact(key_bits=bits)
+    for start in range(0, len(pairs), 333):
+        piece = pairs[start : start + 333]
+        exact.update(
+            numbers_to_array([host for host, _ in piece], bits),
+            numbers_to_array([peer for _, peer in piece], peer_bits),
+        )
+    hosts, peers = exact.counts()
+    assert dict(zip(array_to_numbers(hosts), peers.tolist(), strict=True)) == naive.peers(pairs)
+
+
+def test_a_pair_is_the_same_in_every_width():
+    exact, other = Exact(), Exact()
+    pairs = pairs_of(32, 32)
+    hosts, peers = (numbers_to_array(list(column), 32) for column in zip(*pairs, strict=True))
+    exact.update(hosts, peers)
+    exact.update(hosts, peers.astype(np.uint64))
+    other.update(hosts, peers.astype(np.uint64))
+    exact.merge(other)
+    other.merge(exact)
+    for detector in (exact, other):
+        found, counts = detector.counts()
+        assert dict(zip(found.tolist(), counts.tolist(), strict=True)) == naive.peers(pairs)
+
+
+def test_memory_follows_distinct_pairs_not_packets(monkeypatch):
+    monkeypatch.setattr(module, "LEAST_WAIT", 1000)
+    exact = Exact()
+    hosts, peers = np.zeros(900, np.uint32), np.arange(900, dtype=np.uint32)
+    for _ in range(50):
+        exact.update(hosts, peers)
+    assert exact.memory <= 8 * (900 + 1900)
+    assert exact.estimate("0.0.0.0").peers == 900
