@@ -7,7 +7,9 @@ not lost in silence. A stray timestamp, years away from everything else, closes 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +48,8 @@ class TumblingWindows:
         self._current: int | None = None
         self._frontier: int | None = None  # windows below this one are closed
         self._held: dict[int, list[PacketBatch]] = {}
+        self._order: list[int] = []  # the windows that are held, in order: a quiet input may have thousands in a block
+        self._waiting = 0  # packets that are held
         self._anchors: dict[int, int] = {}
         self._hull: Window | None = None  # for the one window over everything
 
@@ -72,7 +76,7 @@ class TumblingWindows:
                     else:
                         self.late += len(piece)
                 else:
-                    self._held.setdefault(index, []).append(piece)
+                    self._hold(index, piece)
         if self._held:
             yield from self._advance(watermark, final=False)
 
@@ -83,8 +87,8 @@ class TumblingWindows:
                 yield Closed(self._hull)
             return
         yield from self._advance(None, final=True)
-        self.stray += sum(self._count(index) for index in self._held)
-        self._held.clear()
+        self.stray += self._waiting
+        self._held, self._order, self._waiting = {}, [], 0
 
     def _take_all(self, batch: PacketBatch) -> Piece:
         first, last = int(batch.time.min()), int(batch.time.max())
@@ -111,6 +115,16 @@ class TumblingWindows:
             for run in np.split(order, edges)
         ]
 
+    def _hold(self, index: int, piece: PacketBatch) -> None:
+        if index not in self._held:
+            self._held[index] = []
+            insort(self._order, index)
+        self._held[index].append(piece)
+        self._waiting += len(piece)
+
+    def _order_between(self, first: int, last: int) -> list[int]:
+        return self._order[bisect_left(self._order, first) : bisect_right(self._order, last)]
+
     def _count(self, index: int) -> int:
         return sum(len(batch) for batch in self._held[index])
 
@@ -121,7 +135,8 @@ class TumblingWindows:
             return False
         if any(abs(index - anchor) * self.length <= YEAR for anchor in self._anchors.values()):
             return False
-        around = sum(self._count(other) for other in self._held if abs(other - index) * self.length <= YEAR)
+        reach = YEAR // self.length
+        around = sum(map(self._count, self._order_between(index - reach, index + reach)))
         return around < self.settle and around * STRAY_SHARE < self._seen
 
     def _advance(self, watermark: int | None, *, final: bool) -> Iterator[Piece | Closed]:
@@ -129,34 +144,46 @@ class TumblingWindows:
         assert self.length is not None
         while True:
             if self._current is None:
-                if not final and sum(map(self._count, self._held)) < self.settle:
+                if not final and self._waiting < self.settle:
                     return
-                ready = [index for index in self._held if not self._is_stray(index)]
-                if not ready:
+                ready = self._first_real(0)
+                if ready is None:
                     return
-                yield from self._open(min(ready))
+                yield from self._open(ready)
             current = self._current
             assert current is not None
             if not final:
-                beyond = [index for index in self._held if index > current and not self._is_stray(index)]
                 behind = watermark is not None and watermark < (current + 1) * self.length
-                crowded = sum(map(self._count, self._held)) > MAX_HELD
-                if (behind or sum(map(self._count, beyond)) < self.settle) and not crowded:
+                if (behind or self._beyond(current) < self.settle) and self._waiting <= MAX_HELD:
                     return
-            for index in sorted(index for index in self._held if index < current and not self._is_stray(index)):
+            older = self._order[: bisect_left(self._order, current)]
+            for index in [index for index in older if not self._is_stray(index)]:
                 yield from self._release(index)  # older than the first window that settled, and never closed
                 yield Closed(self._window(index))
             yield Closed(self._window(current))
             self._frontier = current + 1
-            later = [index for index in self._held if index > current and not self._is_stray(index)]
+            later = self._first_real(bisect_right(self._order, current))
             self._current = None
-            if later:
-                yield from self._open(min(later))
+            if later is not None:
+                yield from self._open(later)
+
+    def _first_real(self, place: int) -> int | None:
+        """Return the first held window from a place in the order on that is no stray."""
+        return next((index for index in islice(self._order, place, None) if not self._is_stray(index)), None)
+
+    def _beyond(self, current: int) -> int:
+        """Count the packets held for later windows, strays left out."""
+        assert self.length is not None
+        older = self._order[: bisect_left(self._order, current)]
+        far = self._order[bisect_right(self._order, current + YEAR // self.length) :]
+        return self._waiting - sum(map(self._count, [*older, *(index for index in far if self._is_stray(index))]))
 
     def _open(self, index: int) -> Iterator[Piece | Closed]:
         self._current = index
         yield from self._release(index)
 
     def _release(self, index: int) -> Iterator[Piece | Closed]:
+        del self._order[bisect_left(self._order, index)]
         for batch in self._held.pop(index):
+            self._waiting -= len(batch)
             yield Piece(self._window(index), batch)

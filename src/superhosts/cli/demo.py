@@ -24,9 +24,11 @@ def demo(
     """
     import json
 
-    from superhosts.cli.scan import scan
+    from superhosts.cli.output import Outputs
+    from superhosts.cli.scan import run_scan
     from superhosts.cli.synth import synth
     from superhosts.errors import OutputError
+    from superhosts.pipeline import Settings
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -36,7 +38,7 @@ def demo(
     say(f"$ superhosts synth {capture} --flows {flows} --packets {packets} --super-hosts {super_hosts}")
     synth(capture, flows=flows, packets=packets, super_hosts=super_hosts)
     say(f"$ superhosts scan {capture} --inner 10.0.0.0/8 --output {found}")
-    scan([str(capture)], inner=["10.0.0.0/8"], output=found)
+    run_scan([str(capture)], Settings(inner=["10.0.0.0/8"]), Outputs(table=False, output=found))
     truth_rows = (json.loads(line) for line in capture.with_suffix(".truth.jsonl").open())
     truth = {row["host"]: row["peers"] for row in truth_rows if row["side"] == "inner"}
     _compare([json.loads(line) for line in found.open()], truth)

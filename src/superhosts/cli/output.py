@@ -53,7 +53,15 @@ def read_key(path: Path | None) -> bytes | None:
 class Outputs:
     """The destinations of one run: a table, JSON Lines or CSV on standard output, and a file."""
 
-    def __init__(self, *, json: bool, csv: bool, output: Path | None, with_part: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        json: bool = False,
+        csv: bool = False,
+        table: bool = True,
+        output: Path | None = None,
+        with_part: bool = False,
+    ) -> None:
         from superhosts.reports.files import Csv, JsonLines, OutputFile
 
         if json and csv:
@@ -61,7 +69,7 @@ class Outputs:
         self._file = OutputFile(output) if output is not None else None
         self._stream: Any = JsonLines(sys.stdout) if json else Csv(sys.stdout) if csv else None
         self._terminal: Any = None
-        if self._stream is None:
+        if self._stream is None and table:
             from superhosts.reports.terminal import OutputConsole, Terminal
 
             self._terminal = Terminal(OutputConsole(), with_part=with_part)
@@ -71,7 +79,7 @@ class Outputs:
         try:
             if self._stream is not None:
                 self._stream.write(rows)
-            else:
+            elif self._terminal is not None:
                 self._terminal.write_window(title, rows)
         except BrokenPipeError:
             raise

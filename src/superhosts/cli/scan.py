@@ -11,6 +11,8 @@ import typer
 from superhosts.cli.output import CsvFlag, Json, KeyFile, Output, Threshold, Top, fail_with, read_key, say
 
 if TYPE_CHECKING:
+    from superhosts.cli.output import Outputs
+    from superhosts.errors import SuperhostsError
     from superhosts.pipeline import Counters, Scan, Settings, WindowResult
 
 
@@ -55,10 +57,8 @@ def scan(
     Examples: superhosts scan trace.pcap --inner 10.0.0.0/8 · tcpdump -w - | superhosts scan - --json ·
     superhosts scan day/*.pcap.gz --window 1h --top 20 --save sketches
     """
-    from superhosts.cli.output import Outputs, window_title
-    from superhosts.errors import SuperhostsError
-    from superhosts.pipeline import Scan, Settings, open_inputs
-    from superhosts.reports.base import make_rows
+    from superhosts.cli.output import Outputs
+    from superhosts.pipeline import Settings
 
     settings = Settings(
         inner=inner,
@@ -76,8 +76,22 @@ def scan(
         site=site,
         device=device,
     )
-    if save is not None:
-        _prepare_folder(save, site)
+    several = len(set(watch)) > 1 or len(set(direction)) > 1
+    outputs = Outputs(json=json, csv=csv, output=output, with_part=several)
+    errors, found_any = run_scan(inputs, settings, outputs, save=save, quiet=quiet)
+    fail_with(errors)
+    if fail_on_find and found_any:
+        raise typer.Exit(1)
+
+
+def run_scan(
+    inputs: list[str], settings: Settings, outputs: Outputs, *, save: Path | None = None, quiet: bool = False
+) -> tuple[list[SuperhostsError], bool]:
+    """Scan and hand out the results; return the inputs' errors, all said already, and whether any host was found."""
+    from superhosts.cli.output import window_title
+    from superhosts.pipeline import Scan, open_inputs
+    from superhosts.reports.base import make_rows
+
     errors: list[SuperhostsError] = []
 
     def on_error(error: SuperhostsError) -> None:
@@ -85,26 +99,27 @@ def scan(
         say(f"superhosts: {error}")
 
     progress = _Progress(show=not quiet and sys.stderr.isatty())
-    run = Scan(open_inputs(inputs, on_error), settings, on_error=on_error, on_progress=progress.update)
-    if not quiet:
-        _announce(settings)
     found_any = False
-    several = len(set(watch)) > 1 or len(set(direction)) > 1
-    with Outputs(json=json, csv=csv, output=output, with_part=several) as outputs, progress.over(run):
-        for result in run:
-            progress.pause()
-            rows = make_rows(result.window, result.found)
-            outputs.write(window_title(result.window, settings.least_peers, top, len(rows)), rows)
-            found_any = found_any or bool(rows)
-            if save is not None:
-                result.sketch.save(save / _file_name(result, settings))
-            del result  # its cubes: the next window's are made while this loop waits
-            progress.resume()
+    with outputs:
+        if save is not None:
+            _prepare_folder(save, settings.site)
+        run = Scan(open_inputs(inputs, on_error), settings, on_error=on_error, on_progress=progress.update)
+        if not quiet:
+            _announce(settings)
+        with progress.over(run):
+            for result in run:
+                progress.pause()
+                rows = make_rows(result.window, result.found)
+                title = window_title(result.window, settings.least_peers, settings.top, len(rows))
+                outputs.write(title, rows)
+                found_any = found_any or bool(rows)
+                if save is not None:
+                    result.sketch.save(save / _file_name(result, settings))
+                del result  # its cubes: the next window's are made while this loop waits
+                progress.resume()
     if not quiet:
         _summarise(run.counters)
-    fail_with(errors)
-    if fail_on_find and found_any:
-        raise typer.Exit(1)
+    return errors, found_any
 
 
 def _prepare_folder(folder: Path, site: str) -> None:

@@ -31,6 +31,7 @@ Indexes = NDArray[np.int32]
 CHUNK = 256  # entries: 2 KiB for IPv4, so that the open chunks of 64 bins stay in a core's cache
 BLOCK = 512  # pairs whose repeats are dropped before any is mangled: the mangling then runs in vector registers
 CACHE_BITS = 16
+SEEN_BITS = 15
 MAX_BIN_BITS = 7
 FEW = 8192  # pairs below which waking another thread costs more than it saves
 SPREAD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)  # odd; they only spread pairs over the cache
@@ -115,24 +116,53 @@ def _open_chunk(bin_: np.int64, cursors: Indexes, owner: Indexes) -> None:
     cursors[bin_] = chunk * CHUNK
 
 
+class Scratch(NamedTuple):
+    """Entries on their way out of the bins, unpacked: columns of 2 · CHUNK words."""
+
+    high: Words  # of the mangled host; 0 unless keys have 128 bits
+    low: Words
+    folded: Words  # the mangled host in 64 bits
+    peers: Words
+    pairs: Words  # the pair's hash
+
+
 @compiled
-def unpack(chunk: int, pool: Pool, high: Words, low: Words, peers: Words) -> None:
-    """Unpack the entries of a chunk: the two words of the mangled hosts (the high one may be 0) and the peers."""
-    width = len(pool.entries) // (len(pool.owner) * CHUNK)
+def make_scratch() -> Scratch:
+    """Return room for two chunks of entries."""
+    room = np.zeros((5, 2 * CHUNK), np.uint64)
+    return Scratch(room[0], room[1], room[2], room[3], room[4])
+
+
+@compiled
+def unpack(chunk: int, count: int, pool: Pool, seen: Words, out: Scratch, have: int) -> int:
+    """Append the entries of a chunk to `have` unpacked ones, without pairs that this thread has just written.
+
+    Returns how many there are now. A bin holds one slice's pairs out of millions, so a small cache catches nearly every
+    repeat here.
+    """
+    high, low, peers = out.high, out.low, out.peers
+    entries = pool.entries
+    width = len(entries) // (len(pool.owner) * CHUNK)
     start = chunk * CHUNK * width
     if width == 1:
-        for j in range(CHUNK):
-            low[j] = pool.entries[start + j] >> np.uint64(32)
-            peers[j] = pool.entries[start + j] & np.uint64(MASK32)
-    elif width == 2:
-        for j in range(CHUNK):
-            low[j] = pool.entries[start + 2 * j]
-            peers[j] = pool.entries[start + 2 * j + 1]
-    else:
-        for j in range(CHUNK):
-            high[j] = pool.entries[start + 3 * j]
-            low[j] = pool.entries[start + 3 * j + 1]
-            peers[j] = pool.entries[start + 3 * j + 2]
+        for j in range(start, start + count):
+            pair = entries[j]
+            place = (pair * np.uint64(SPREAD[1])) >> np.uint64(64 - SEEN_BITS)
+            low[have] = pair >> np.uint64(32)
+            peers[have] = pair & np.uint64(MASK32)
+            have += seen[place, 0] != pair
+            seen[place, 0] = pair
+        return have
+    for j in range(start, start + width * count, width):
+        high[have] = entries[j] if width == 3 else np.uint64(0)
+        low[have] = entries[j + width - 2]
+        peers[have] = entries[j + width - 1]
+        place = low[have] * np.uint64(SPREAD[1]) + peers[have] * np.uint64(SPREAD[2])
+        place = place >> np.uint64(64 - SEEN_BITS)
+        if seen[place, 0] != low[have] or seen[place, 1] != peers[have] or seen[place, 2] != high[have]:
+            seen[place, 0], seen[place, 1], seen[place, 2] = low[have], peers[have], high[have]
+            have += 1
+    return have
 
 
 class Task(NamedTuple):
@@ -140,6 +170,7 @@ class Task(NamedTuple):
 
     chunks: Indexes
     sizes: Indexes
+    seen: Words  # the thread's cache of pairs that it has just written
 
 
 class Pending:
@@ -160,8 +191,11 @@ class Pending:
         total = self.chunks * self.threads
         entries = np.empty(total * CHUNK * width, np.uint64)
         self.pool = Pool(entries, np.empty(total, np.int32), np.empty((self.threads, self.bins + 1), np.int32))
-        self.cache = np.zeros((self.threads, 1 << CACHE_BITS, 1 if width == 1 else 3), np.uint64)
-        self.cache[:, 0] = 1  # place 0 is where an all-zero pair would be found; the pair of ones has another place
+        # An empty place must not hold a pair that belongs there. Zeros belong to place 0, which holds ones instead.
+        words = 1 if width == 1 else 3
+        self.cache = np.zeros((self.threads, 1 << CACHE_BITS, words), np.uint64)
+        self.seen = np.zeros((self.threads, 1 << SEEN_BITS, words), np.uint64)
+        self.cache[:, 0], self.seen[:, 0] = 1, 1
         self._reset()
 
     def _reset(self) -> None:
@@ -225,7 +259,11 @@ class Pending:
             busy[thread] += loads[bin_]
             mine[thread].append(slice(edges[bin_], edges[bin_ + 1]))
         return [
-            Task(np.concatenate([chunks[run] for run in runs]), np.concatenate([sizes[run] for run in runs]))
+            Task(
+                np.concatenate([chunks[run] for run in runs]),
+                np.concatenate([sizes[run] for run in runs]),
+                self.seen[thread],
+            )
             for thread, runs in enumerate(mine)
             if busy[thread]
         ]

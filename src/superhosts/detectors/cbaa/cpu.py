@@ -26,7 +26,7 @@ from superhosts.detectors.cbaa.addressing import (
 from superhosts.detectors.cbaa.geometry import Geometry
 from superhosts.detectors.columns import Counts, Words, and_ones, ones_of
 from superhosts.detectors.hashing import Key, column_draw
-from superhosts.detectors.pending import CHUNK, Pool, Task, unpack
+from superhosts.detectors.pending import CHUNK, Pool, Scratch, Task, make_scratch, unpack
 
 
 class Store(NamedTuple):
@@ -47,30 +47,40 @@ class Search(NamedTuple):
 @compiled
 def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> None:
     """Write the chunks of one thread's task."""
-    high, low, peers = np.zeros(CHUNK, np.uint64), np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
-    rows, columns = np.empty(CHUNK, np.int64), np.empty(CHUNK, np.int64)
+    scratch = make_scratch()
+    have = 0
+    for c in range(len(task.chunks)):
+        have = unpack(task.chunks[c], task.sizes[c], pool, task.seen, scratch, have)
+        if have >= CHUNK or c == len(task.chunks) - 1:
+            _write(have, scratch, store, geometry, key)
+            have = 0
+
+
+@compiled
+def _write(count: int, scratch: Scratch, store: Store, geometry: Geometry, key: Key) -> None:
+    """Set the bits of some pairs."""
+    low, peers = scratch.low, scratch.peers
+    rows, columns = np.empty(2 * CHUNK, np.int64), np.empty(2 * CHUNK, np.int64)
     bits, zeros = store.bits.reshape(-1), store.zeros
     slices = np.uint64((1 << geometry.slice_bits) - 1)
-    for c in range(len(task.chunks)):
-        unpack(task.chunks[c], pool, high, low, peers)
-        for j in range(CHUNK):
-            rows[j] = row_of(low[j], peers[j], geometry, key)
-        for array in range(geometry.restoring + geometry.validating):
-            start = offset(array, geometry)
-            draw = column_draw(array, key)
-            for j in range(CHUNK):
-                left = low[j] >> np.uint64(geometry.slice_bits)
-                first = first_column(np.int64(low[j] & slices), array, geometry)
-                if array < geometry.restoring:
-                    columns[j] = first + np.int64(restoring_column(left, start, geometry))
-                else:
-                    columns[j] = first + np.int64(validating_column(left, draw, geometry))
-            for j in range(task.sizes[c]):
-                word = (columns[j] << (geometry.column_bits - 6)) + (rows[j] >> 6)
-                bit = np.uint64(1) << np.uint64(rows[j] & 63)
-                if bits[word] & bit == 0:
-                    bits[word] |= bit
-                    zeros[columns[j]] -= 1
+    for j in range(count):
+        rows[j] = row_of(low[j], peers[j], geometry, key)
+    for array in range(geometry.restoring + geometry.validating):
+        start = offset(array, geometry)
+        draw = column_draw(array, key)
+        for j in range(count):
+            left = low[j] >> np.uint64(geometry.slice_bits)
+            first = first_column(np.int64(low[j] & slices), array, geometry)
+            if array < geometry.restoring:
+                columns[j] = first + np.int64(restoring_column(left, start, geometry))
+            else:
+                columns[j] = first + np.int64(validating_column(left, draw, geometry))
+        for j in range(count):
+            word = (columns[j] << (geometry.column_bits - 6)) + (rows[j] >> 6)
+            bit = np.uint64(1) << np.uint64(rows[j] & 63)
+            if bits[word] & bit == 0:
+                bits[word] |= bit
+                zeros[columns[j]] -= 1
 
 
 @compiled

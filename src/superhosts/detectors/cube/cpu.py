@@ -26,7 +26,7 @@ from superhosts.detectors.cube.addressing import (
 )
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.detectors.hashing import MASK32, Key, column_draw, fold, pair_hash
-from superhosts.detectors.pending import CHUNK, Pool, Task, unpack
+from superhosts.detectors.pending import CHUNK, Pool, Scratch, Task, make_scratch, unpack
 
 
 class Store(NamedTuple):
@@ -49,49 +49,52 @@ class Search(NamedTuple):
 @compiled
 def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> None:
     """Write the chunks of one thread's task."""
-    high, low, peers = np.zeros(CHUNK, np.uint64), np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
-    folded, pairs, tickets = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
-    columns, words = np.empty(CHUNK, np.int64), np.empty(CHUNK, np.int64)
-    chosen = np.empty(CHUNK + 1, np.int64)
-    lowest = np.uint64(lowest_priority(geometry.share_bits))
-    # Bound to plain names and indexed in full: a view made in an inner loop would cost two atomic reference counts.
-    bits, zeros, labels = store.bits.reshape(-1), store.zeros, store.labels
+    scratch = make_scratch()
+    have = 0
     for c in range(len(task.chunks)):
-        count = task.sizes[c]
-        unpack(task.chunks[c], pool, high, low, peers)
-        if geometry.key_bits == 128:
-            for j in range(CHUNK):
-                folded[j] = fold(high[j], low[j], key)
-        else:
-            folded[:] = low
-        for j in range(CHUNK):
-            pairs[j] = pair_hash(folded[j], peers[j], key)
-        tickets[:] = pairs
-        for array in range(geometry.arrays):
-            draw = column_draw(array, key)
-            if array > 0 and array % TICKET_ARRAYS == 0:
-                for j in range(CHUNK):
-                    tickets[j] = next_ticket(tickets[j], key)
-            for j in range(CHUNK):
-                columns[j] = column_of(folded[j], low[j], array, draw, geometry)
-                words[j] = (columns[j] << (geometry.column_bits - 6)) + (row_of(pairs[j], geometry) >> 6)
-            for j in range(count):
-                bit = np.uint64(1) << (pairs[j] & np.uint64(63))
-                if bits[words[j]] & bit == 0:
-                    bits[words[j]] |= bit
-                    zeros[columns[j]] -= 1
-            contenders = 0
-            for j in range(count):
-                chosen[contenders] = j
-                contenders += np.uint64(priority_of(tickets[j], array)) >= lowest
-            for i in range(contenders):
-                j = chosen[i]
-                priority = np.uint64(priority_of(tickets[j], array)) << np.uint64(32)
-                label = np.int64(label_of(low[j], geometry))
-                for limb in range(labels.shape[2]):
-                    word = priority | np.uint64(limb_of(high[j], low[j], limb))
-                    if word > labels[columns[j], label, limb]:
-                        labels[columns[j], label, limb] = word
+        have = unpack(task.chunks[c], task.sizes[c], pool, task.seen, scratch, have)
+        if have >= CHUNK or c == len(task.chunks) - 1:
+            _write(have, scratch, store, geometry, key)
+            have = 0
+
+
+@compiled
+def _write(count: int, scratch: Scratch, store: Store, geometry: Geometry, key: Key) -> None:
+    """Set the bits of some pairs and let them compete for labels."""
+    # Bound to plain names and indexed in full: a view made in an inner loop would cost two atomic reference counts.
+    high, low, folded, peers, pairs = scratch
+    bits, zeros, labels = store.bits.reshape(-1), store.zeros, store.labels
+    columns, words, chosen = np.empty(2 * CHUNK, np.int64), np.empty(2 * CHUNK, np.int64), np.empty(2 * CHUNK, np.int64)
+    lowest = np.uint64(lowest_priority(geometry.share_bits))
+    for j in range(count):
+        folded[j] = low[j] if geometry.key_bits < 128 else fold(high[j], low[j], key)
+    for j in range(count):
+        pairs[j] = pair_hash(folded[j], peers[j], key)
+    tickets = pairs
+    for array in range(geometry.arrays):
+        draw = column_draw(array, key)
+        for j in range(count):
+            columns[j] = column_of(folded[j], low[j], array, draw, geometry)
+            words[j] = (columns[j] << (geometry.column_bits - 6)) + (row_of(pairs[j], geometry) >> 6)
+        for j in range(count):
+            bit = np.uint64(1) << (pairs[j] & np.uint64(63))
+            if bits[words[j]] & bit == 0:
+                bits[words[j]] |= bit
+                zeros[columns[j]] -= 1
+        if array > 0 and array % TICKET_ARRAYS == 0:
+            tickets = np.array([next_ticket(ticket, key) for ticket in tickets])
+        contenders = 0
+        for j in range(count):
+            chosen[contenders] = j
+            contenders += np.uint64(priority_of(tickets[j], array)) >= lowest
+        for i in range(contenders):
+            j = chosen[i]
+            priority = np.uint64(priority_of(tickets[j], array)) << np.uint64(32)
+            label = np.int64(label_of(low[j], geometry))
+            for limb in range(labels.shape[2]):
+                word = priority | np.uint64(limb_of(high[j], low[j], limb))
+                if word > labels[columns[j], label, limb]:
+                    labels[columns[j], label, limb] = word
 
 
 @compiled

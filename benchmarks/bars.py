@@ -1,0 +1,44 @@
+"""What the figures must reach (bar) and should reach (goal), in one place. A figure without a line here has no bar."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Bar(NamedTuple):
+    """A bar and a goal; `higher` says which way is better."""
+
+    bar: float | None
+    goal: float | None
+    higher: bool = False
+
+
+BARS = {
+    "memory, 5 M flows: cube / leanest peer": Bar(1 / 3, None),
+    "memory, 48 M flows: cube / leanest peer": Bar(None, 1 / 6),
+    "restore, 5 M flows: cube": Bar(5, 2),
+    "restore, 5 M flows: cbaa": Bar(11, 5),
+    "restore, 50 M flows: cube": Bar(60, 15),
+    "restore, 50 M flows: cbaa": Bar(200, 60),
+    "scan, pcap, --inner: whole process": Bar(15, 40, higher=True),
+    "accuracy, cube: total false rate": Bar(0.8, 0.5),
+    "start: superhosts --help": Bar(0.3, 0.2),
+    "start: scan of a tiny capture, warm caches": Bar(2, 1),
+    "start: very first scan, empty compile cache": Bar(20, 10),
+}
+
+
+def verdict(name: str, value: float) -> str:
+    """Say how a value stands against its bar: "goal", "bar", "goal missed", "MISSED", or nothing without a bar."""
+    if name not in BARS:
+        return ""
+    bar, goal, higher = BARS[name]
+
+    def reached(limit: float) -> bool:
+        return value >= limit if higher else value <= limit
+
+    if goal is not None and reached(goal):
+        return "goal"
+    if bar is None:
+        return "goal missed"
+    return "bar" if reached(bar) else "MISSED"

@@ -1,0 +1,60 @@
+"""CPU benchmarks: speed, memory and accuracy of superhosts beside other engines, on the same input, in the same run.
+
+    python benchmarks/cpu.py                     everything, some 15 minutes on two cores with 24 GiB
+    python benchmarks/cpu.py --quick             ten times smaller inputs, to see that it works
+    python benchmarks/cpu.py --only restore scan
+
+Needs the extra "bench" (pip install 'superhosts[bench]'). A quiet machine matters: other work shows in the spread
+between smallest and largest run. JSON and a Markdown table with machine, commit and command go to benchmarks/results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+from cases import warm_up
+from harness import HERE, Report
+
+SECTIONS = ("update", "memory", "restore", "scan", "accuracy", "start")
+HIGH_LOAD = 0.5
+
+
+def main() -> None:
+    """Run the sections asked for, print the table, write the files."""
+    parser = argparse.ArgumentParser(description="CPU benchmarks of superhosts")
+    parser.add_argument("--quick", action="store_true", help="ten times smaller inputs; the bars do not apply")
+    parser.add_argument(
+        "--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), metavar="NAME", help=" ".join(SECTIONS)
+    )
+    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
+    options = parser.parse_args()
+    report = Report(quick=options.quick)
+    machine = report.machine
+    print(f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['kernel']}")
+    if report.load > HIGH_LOAD:
+        print(f"load average {report.load:.2f}: something else is running here, figures will be too low")
+    warnings.filterwarnings("error", module="superhosts")  # a sketch that is too small for its threshold says so
+    warm_up()
+    sections = [section for section in SECTIONS if section in options.only]
+    with tempfile.TemporaryDirectory(prefix="superhosts-bench-") as folder:
+        for section in sections:
+            print(f"{section} (load {os.getloadavg()[0]:.2f})", flush=True)
+            start = time.perf_counter()
+            importlib.import_module(f"cpu_{section}").run(report, Path(folder))
+            report.seconds[section] = time.perf_counter() - start
+    print()
+    print(report.table())
+    kind = "cpu-quick" if options.quick else "cpu"
+    part = "" if len(sections) == len(SECTIONS) else "-" + "-".join(sections)
+    for path in report.write(options.results, f"{kind}-{machine['arch']}-{report.started:%Y-%m-%d}{part}"):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

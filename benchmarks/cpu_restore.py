@@ -1,0 +1,34 @@
+"""restore: from a full sketch to the list of super hosts, as a user calls it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from statistics import median
+
+from cases import FLOWS_5M, FLOWS_50M, THETA, update_in_batches
+from harness import Report
+from superhosts.detectors.cbaa import Cbaa
+from superhosts.detectors.cube import Cube
+
+BUDGET = 4.0  # seconds of repeats for one figure
+LEAST, MOST = 11, 300  # repeats
+
+
+def run(report: Report, _folder: Path) -> None:
+    """Measure both sizes."""
+    for full in (FLOWS_5M, FLOWS_50M):
+        case = full.quick() if report.quick else full
+        hosts, peers = case.make()
+        for detector in (Cube("128MiB"), Cbaa("128MiB")):
+            update_in_batches(detector, hosts, peers)
+            score = case.score(detector.super_hosts(THETA).hosts)
+            detector.super_hosts(THETA)
+            runs: list[float] = []
+            while len(runs) < LEAST or (sum(runs) < 1000 * BUDGET and len(runs) < MOST):
+                start = time.perf_counter()
+                detector.super_hosts(THETA)
+                runs.append(1e3 * (time.perf_counter() - start))
+            name = f"restore, {case.label}: {detector.name}"
+            report.add("restore", name, median(runs), "ms, median", note=f"best {min(runs):.2f}; {score}", runs=runs)
+            del detector

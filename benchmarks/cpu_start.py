@@ -1,0 +1,28 @@
+"""start: how long the command line keeps one waiting before it works."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from harness import Report, run_command
+from superhosts.sources.capture_writer import write_capture
+from superhosts.sources.synth import SyntheticSource, Traffic
+
+
+def run(report: Report, folder: Path) -> None:
+    """Measure help, a tiny scan, and the first scan ever."""
+    tiny = folder / "start.pcap"
+    write_capture(tiny, SyntheticSource(Traffic(flows=1000, packets=5000, super_hosts=0)).blocks())
+    scan = ("scan", str(tiny), "--inner", "10.0.0.0/8", "--json", "--quiet")
+    run_command("--help")
+    run_command(*scan)
+    helps = [run_command("--help")[0] for _ in range(5)]
+    warm = [run_command(*scan)[0] for _ in range(5)]
+    cold = []
+    for _ in range(1 if report.quick else 3):
+        with tempfile.TemporaryDirectory(dir=folder) as empty:
+            cold.append(run_command(*scan, env={"NUMBA_CACHE_DIR": empty})[0])
+    report.add("start", "start: superhosts --help", min(helps), "s", runs=helps)
+    report.add("start", "start: scan of a tiny capture, warm caches", min(warm), "s", runs=warm)
+    report.add("start", "start: very first scan, empty compile cache", min(cold), "s", runs=cold)

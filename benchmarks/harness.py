@@ -1,0 +1,216 @@
+"""What all benchmarks share: timing, figures beside their bars, and the files that keep them."""
+
+from __future__ import annotations
+
+import gc
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bars import BARS, verdict
+
+HERE = Path(__file__).parent
+PACKAGES = ("superhosts", "numpy", "numba", "llvmlite", "duckdb", "polars", "chdb", "pyarrow", "pandas")
+
+
+@dataclass
+class Figure:
+    """One measured number. `value` is what is held against the bar; `runs` are all that it was chosen from."""
+
+    section: str
+    name: str
+    value: float
+    unit: str
+    note: str = ""
+    runs: list[float] = field(default_factory=list)
+    reached: str = ""
+
+    @property
+    def spread(self) -> str:
+        """Smallest, median and largest run."""
+        if len(self.runs) < 2:
+            return ""
+        return " / ".join(show(x) for x in (min(self.runs), statistics.median(self.runs), max(self.runs)))
+
+    def cells(self) -> list[str]:
+        """The figure as a row of the table."""
+        bar = BARS.get(self.name)
+        limits = [show(limit) if limit is not None else "" for limit in (bar.bar, bar.goal)] if bar else ["", ""]
+        return [
+            self.name,
+            show(self.value),
+            self.unit,
+            *limits,
+            self.reached,
+            self.spread,
+            str(len(self.runs)),
+            self.note,
+        ]
+
+
+HEADER = ["figure", "value", "unit", "bar", "goal", "reached", "min / median / max", "runs", "note"]
+
+
+def show(value: float) -> str:
+    """Three digits, no exponent."""
+    if value == 0:
+        return "0"
+    size = abs(value)
+    return f"{value:,.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.3g}"
+
+
+class Report:
+    """The figures of one run."""
+
+    def __init__(self, *, quick: bool) -> None:
+        self.quick = quick
+        self.figures: list[Figure] = []
+        self.seconds: dict[str, float] = {}
+        self.machine = machine()
+        self.load = os.getloadavg()[0]
+        self.started = datetime.now(UTC)
+
+    def add(self, section: str, name: str, value: float, unit: str, *, note: str = "", runs: Any = ()) -> Figure:
+        """Keep a figure and print it."""
+        reached = "" if self.quick else verdict(name, float(value))  # bars are meant for the full inputs
+        figure = Figure(section, name, float(value), unit, note, [float(run) for run in runs], reached)
+        self.figures.append(figure)
+        extra = " · ".join(text for text in (reached, figure.spread, note) if text)
+        print(f"  {name:58} {show(figure.value):>8} {unit:12} {extra}", flush=True)
+        return figure
+
+    def table(self) -> str:
+        """All figures as a Markdown table with aligned columns."""
+        rows = [HEADER, *(figure.cells() for figure in self.figures)]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(HEADER))]
+        right = {1, 3, 4, 7}
+        lines = [
+            "| " + " | ".join(f"{cell:>{w}}" if i in right else f"{cell:<{w}}" for i, (cell, w) in pairs) + " |"
+            for row in rows
+            for pairs in [list(enumerate(zip(row, widths, strict=True)))]
+        ]
+        ruler = "|" + "|".join("-" * (w + 1) + (":" if i in right else "-") for i, w in enumerate(widths)) + "|"
+        return "\n".join([lines[0], ruler, *lines[1:]])
+
+    def write(self, folder: Path, name: str) -> list[Path]:
+        """Write NAME.json and NAME.md."""
+        folder.mkdir(parents=True, exist_ok=True)
+        facts = {
+            "date": self.started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "commit": commit(),
+            "command": shlex.join(["python", *sys.argv]),
+            "quick": self.quick,
+            "load_at_start": round(self.load, 2),
+            "machine": self.machine,
+            "seconds": {section: round(value, 1) for section, value in self.seconds.items()},
+        }
+        figures = []
+        for figure in self.figures:
+            bar = BARS.get(figure.name)
+            figures.append(asdict(figure) | ({"bar": bar.bar, "goal": bar.goal} if bar else {}))
+        paths = [folder / f"{name}.json", folder / f"{name}.md"]
+        paths[0].write_text(json.dumps({**facts, "figures": figures}, indent=1) + "\n")
+        what = "small inputs: the bars do not apply" if self.quick else "full inputs"
+        versions = ", ".join(f"{package} {version}" for package, version in self.machine["packages"].items())
+        lines = [
+            f"# CPU benchmarks, {facts['date']}, {what}",
+            "",
+            f"- machine: {self.machine['cpu']}, {self.machine['cores']} cores, {self.machine['memory_gib']} GiB, "
+            f"{self.machine['kernel']}",
+            f"- Python {self.machine['python']}, {versions}",
+            f"- commit {facts['commit']}, load at the start {facts['load_at_start']}",
+            f"- command: `{facts['command']}`",
+            f"- seconds: {', '.join(f'{section} {value:.0f}' for section, value in self.seconds.items())}",
+            "",
+            self.table(),
+            "",
+        ]
+        paths[1].write_text("\n".join(lines))
+        return paths
+
+
+def machine() -> dict[str, Any]:
+    """Describe this machine and the software on it."""
+    packages = {}
+    for package in PACKAGES:
+        try:
+            packages[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            packages[package] = "missing"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": _cpu_model(),
+        "arch": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_gib": round(memory / 2**30, 1),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "packages": packages,
+    }
+
+
+def _cpu_model() -> str:
+    """The processor's name as lscpu knows it (it also decodes the part numbers of ARM)."""
+    names = {"Model name": "", "L3 cache": ""}
+    try:
+        listing = subprocess.run(
+            ["lscpu"], capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return platform.processor() or platform.machine()
+    for line in listing.stdout.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in names and not names[key.strip()]:
+            names[key.strip()] = value.strip()
+    return names["Model name"] + (f", L3 {names['L3 cache']}" if names["L3 cache"] else "")
+
+
+def commit() -> str:
+    """The commit that was measured, with a + where files differ from it."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", str(HERE), *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        dirty = git("status", "--porcelain", "--", ":(top)src", ":(top)benchmarks", ":(top)pyproject.toml")
+        return git("rev-parse", "HEAD") + ("+" if dirty else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Call with an empty garbage heap; return seconds and the result."""
+    gc.collect()
+    start = time.perf_counter()
+    result = call()
+    return time.perf_counter() - start, result
+
+
+def superhosts_command() -> list[str]:
+    """How to start the command line of the package that this Python sees."""
+    script = Path(sys.executable).parent / "superhosts"
+    return [str(script)] if script.exists() else [sys.executable, "-m", "superhosts"]
+
+
+def run_command(*arguments: str, env: dict[str, str] | None = None) -> tuple[float, str]:
+    """Run a command of superhosts; return seconds from start to end and its standard output."""
+    start = time.perf_counter()
+    done = subprocess.run(
+        [*superhosts_command(), *arguments], capture_output=True, text=True, env={**os.environ, **(env or {})}
+    )
+    seconds = time.perf_counter() - start
+    if done.returncode:
+        raise RuntimeError(f"superhosts {shlex.join(arguments)}: status {done.returncode}\n{done.stderr}")
+    return seconds, done.stdout

@@ -1,0 +1,325 @@
+"""Tumbling windows: where packets go, when windows close, what is late and what is stray."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from superhosts.pairs import PacketBatch, Window
+from superhosts.units import SECOND
+from superhosts.windows import SETTLE, Closed, Piece, TumblingWindows
+
+LENGTH = 300 * SECOND
+NOON = 1_700_000_100 * SECOND  # the start of a window of five minutes
+YEARS = 10 * 365 * 86400 * SECOND
+assert NOON % LENGTH == 0
+
+
+def batch(times: Iterable[int], first: int = 0, family: int = 4) -> PacketBatch:
+    """Packets at these times; each is known by its source, counted from `first`."""
+    times = np.array(list(times), np.int64)
+    src = np.arange(first, first + len(times))
+    if family == 4:
+        return PacketBatch(4, src.astype(np.uint32), src.astype(np.uint32), times)
+    wide = np.stack([src, src], axis=1).astype(np.uint64)
+    return PacketBatch(6, wide, wide, times)
+
+
+class Run:
+    """Pushes lists of times and keeps what came out."""
+
+    def __init__(self, length: int | None = LENGTH, *, settle: int = SETTLE, expect: int | None = None) -> None:
+        self.windows = TumblingWindows(length, settle=settle)
+        if expect is not None:
+            self.windows.expect(expect)
+        self.inside: dict[Window, list[int]] = {}
+        self.closed: list[Window] = []
+        self.pushed = 0
+
+    def push(self, *lists: Iterable[int], watermark: int | None = None) -> Run:
+        for times in lists:
+            block = batch(times, self.pushed)
+            self.pushed += len(block)
+            self.take(self.windows.push((block,), watermark))
+        return self
+
+    def take(self, events: Iterable[Piece | Closed]) -> None:
+        for event in events:
+            assert event.window not in self.closed, "a closed window changed"
+            if isinstance(event, Closed):
+                self.closed.append(event.window)
+                continue
+            if self.windows.length is not None:
+                assert (event.batch.time >= event.window.start).all()
+                assert (event.batch.time < event.window.end).all()
+            src = event.batch.src if event.batch.family == 4 else event.batch.src[:, 0]
+            self.inside.setdefault(event.window, []).extend(src.tolist())
+
+    def finish(self) -> Run:
+        self.take(self.windows.finish())
+        if self.windows.length is not None:
+            assert sorted(self.inside) == sorted(self.closed), "every window with packets closes, and no other"
+            held = sum(map(len, self.inside.values()))
+            assert held + self.windows.late + self.windows.stray == self.pushed, "no packet is lost in silence"
+        return self
+
+    @property
+    def starts(self) -> list[int]:
+        """Closed windows in order, counted from noon."""
+        return [(window.start - NOON) // LENGTH for window in self.closed]
+
+
+def spread(count: int, window: int = 0) -> list[int]:
+    """Times in one window, in order."""
+    return [NOON + window * LENGTH + i * (LENGTH // (count + 1)) for i in range(count)]
+
+
+# Where windows lie
+
+
+@pytest.mark.parametrize("time", [0, 1, NOON, NOON + 1, NOON + LENGTH - 1, -1, -LENGTH, -LENGTH - 1])
+def test_windows_are_aligned_to_the_epoch(time: int) -> None:
+    run = Run().push([time]).finish()
+    start = time // LENGTH * LENGTH
+    assert run.closed == [Window(start, start + LENGTH)]
+
+
+def test_a_packet_at_the_edge_belongs_to_the_next_window() -> None:
+    run = Run().push([NOON + LENGTH - 1, NOON + LENGTH]).finish()
+    assert run.inside == {Window(NOON, NOON + LENGTH): [0], Window(NOON + LENGTH, NOON + 2 * LENGTH): [1]}
+
+
+@pytest.mark.parametrize("length", [SECOND, 90 * SECOND, 7 * SECOND, 86400 * SECOND])
+def test_other_lengths_are_aligned_too(length: int) -> None:
+    run = Run(length).push([NOON + 12345]).finish()
+    assert run.closed == [Window(NOON // length * length, NOON // length * length + length)]
+
+
+def test_empty_windows_between_are_not_reported() -> None:
+    assert Run().push(spread(10), spread(10, window=7), spread(3, window=9)).finish().starts == [0, 7, 9]
+
+
+def test_no_packets_no_windows() -> None:
+    assert Run().push([]).finish().closed == []
+    assert Run(None).push([]).finish().closed == []
+
+
+# When a window closes
+
+
+def test_999_packets_beyond_do_not_close_a_window_and_the_thousandth_does() -> None:
+    run = Run().push(spread(2000), spread(999, window=1))
+    assert run.starts == []
+    run.push(spread(1, window=1))
+    assert run.starts == [0]
+
+
+def test_packets_beyond_may_lie_in_several_windows() -> None:
+    run = Run().push(spread(1500), spread(400, window=1), spread(400, window=2), spread(199, window=3))
+    assert run.starts == []
+    assert run.push(spread(1, window=9)).starts == [0]
+    assert run.finish().starts == [0, 1, 2, 3, 9]
+
+
+def test_packets_before_the_thousandth_beyond_still_count() -> None:
+    run = Run().push(spread(2000), spread(900, window=1), spread(5), spread(99, window=1), spread(5))
+    assert run.starts == []
+    run.push(spread(1, window=1)).finish()
+    assert run.windows.late == 0
+    assert [len(run.inside[window]) for window in run.closed] == [2010, 1000]
+
+
+def test_what_comes_after_the_close_is_late_and_counted() -> None:
+    run = Run().push(spread(2000), spread(1000, window=1), spread(7)).finish()
+    assert run.windows.late == 7
+    assert [len(run.inside[window]) for window in run.closed] == [2000, 1000]
+
+
+def test_an_older_window_that_was_never_closed_still_comes_and_comes_first() -> None:
+    run = Run().push(spread(1500, window=3), spread(20, window=1), spread(30, window=2), spread(1500, window=4)).finish()
+    assert run.starts == [1, 2, 3, 4]
+    assert [len(run.inside[window]) for window in run.closed] == [20, 30, 1500, 1500]
+    assert run.windows.late == 0
+
+
+def test_the_end_closes_all_in_order() -> None:
+    assert Run().push(spread(3, window=2), spread(3), spread(3, window=5)).finish().starts == [0, 2, 5]
+
+
+def test_the_watermark_keeps_a_window_open() -> None:
+    run = Run().push(spread(2000), watermark=NOON)
+    run.push(spread(5000, window=1), spread(5000, window=2), watermark=NOON + LENGTH - 1)
+    assert run.starts == []  # another input has not passed the end
+    run.push(spread(10), watermark=NOON + LENGTH)
+    assert run.starts == [0]  # and the next one waits for its own end
+    run.push(spread(1, window=2), watermark=NOON + 2 * LENGTH)
+    assert run.starts == [0, 1]
+    assert run.finish().windows.late == 0
+
+
+def test_both_families_of_a_block_come_before_the_window_closes() -> None:
+    run = Run()
+    four, six = batch(spread(1500) + spread(1200, window=1)), batch(spread(40), first=5000, family=6)
+    run.take(run.windows.push((four, six)))
+    run.pushed = len(four) + len(six)
+    assert run.starts == [0]
+    run.finish()
+    assert run.windows.late == 0
+    assert len(run.inside[run.closed[0]]) == 1540
+
+
+# Strays
+
+
+def beside(run: Run, stray: int) -> None:
+    """What holds wherever in the traffic a stray stands: three windows, and the stray counted."""
+    run.finish()
+    assert run.starts == [0, 1, 2]
+    assert [len(run.inside[window]) for window in run.closed] == [2000, 2000, 2000]
+    assert (run.windows.stray, run.windows.late) == (stray, 0)
+
+
+@pytest.mark.parametrize("away", [-YEARS, YEARS, -NOON])
+@pytest.mark.parametrize("where", [0, 1, 999, 1999, 2000, 3500, 5999, 6000])
+@pytest.mark.parametrize("size", [1, 500, 6001])
+def test_a_stray_is_counted_and_closes_nothing(away: int, where: int, size: int) -> None:
+    times = spread(2000) + spread(2000, window=1) + spread(2000, window=2)
+    times.insert(where, NOON + away)
+    beside(Run(expect=NOON).push(*(times[i : i + size] for i in range(0, len(times), size))), stray=1)
+
+
+@pytest.mark.parametrize("away", [-YEARS, YEARS])
+def test_strays_close_nothing_also_where_no_start_is_expected(away: int) -> None:
+    times = spread(2000)
+    times.insert(1500, NOON + away)
+    run = Run().push(times, spread(2000, window=1), spread(2000, window=2))
+    beside(run, stray=1)
+
+
+def test_many_strays_of_many_times() -> None:
+    strays = [NOON + (i + 2) * YEARS for i in range(20)] + [NOON - (i + 2) * YEARS // 10 for i in range(20)]
+    beside(Run(expect=NOON).push(spread(2000), strays[::2], spread(2000, window=1), strays[1::2], spread(2000, 2)), 40)
+
+
+def test_a_real_gap_of_years_is_no_stray() -> None:
+    later = [time + YEARS for time in spread(1500)]
+    run = Run(expect=NOON).push(spread(200_000), later).finish()
+    assert len(run.closed) == 2
+    assert run.windows.stray == 0
+
+
+def test_a_small_input_years_away_is_expected() -> None:
+    run = Run()
+    run.windows.expect(NOON - YEARS, 0)
+    run.windows.expect(NOON, 1)
+    run.push([NOON - YEARS, NOON - YEARS + 1], spread(5000)).finish()
+    assert len(run.closed) == 2
+    assert run.windows.stray == 0
+
+
+# One window over everything
+
+
+def test_all_is_one_window_over_the_hull() -> None:
+    run = Run(None).push([NOON + 5, NOON - YEARS], [NOON + YEARS, 0]).finish()
+    (window,) = run.closed
+    assert window.start == min(0, NOON - YEARS)
+    assert window.end >= NOON + YEARS
+    assert sorted(sum(run.inside.values(), [])) == [0, 1, 2, 3]
+    assert (run.windows.late, run.windows.stray) == (0, 0)
+
+
+# Against plain Python
+
+
+class Plain:
+    """The same rule for lists of times, window numbers as dictionary keys, no strays, one input."""
+
+    def __init__(self, length: int, settle: int) -> None:
+        self.length, self.settle = length, settle
+        self.current: int | None = None
+        self.frontier: int | None = None
+        self.held: dict[int, list[int]] = {}
+        self.inside: dict[int, list[int]] = {}
+        self.closed: list[int] = []
+        self.late = 0
+
+    def push(self, block: list[tuple[int, int]]) -> None:
+        for name, time in block:
+            window = time // self.length
+            if window == self.current:
+                self.inside[window].append(name)
+            elif self.frontier is not None and window < self.frontier:
+                self.late += 1
+            else:
+                self.held.setdefault(window, []).append(name)
+        self.settled(self.settle)
+
+    def settled(self, settle: int) -> None:
+        while True:
+            if self.current is None:
+                if not self.held or sum(map(len, self.held.values())) < settle:
+                    return
+                self.open(min(self.held))
+            assert self.current is not None
+            if sum(len(names) for window, names in self.held.items() if window > self.current) < settle:
+                return
+            for window in sorted(w for w in self.held if w < self.current):
+                self.inside[window] = self.held.pop(window)
+                self.closed.append(window)
+            self.closed.append(self.current)
+            self.frontier, self.current = self.current + 1, None
+            if self.held:
+                self.open(min(self.held))
+
+    def open(self, window: int) -> None:
+        self.current = window
+        self.inside[window] = self.held.pop(window)
+
+    def finish(self) -> None:
+        self.settled(0)
+
+
+@given(
+    st.lists(st.lists(st.integers(-50, 400), max_size=12), max_size=25),
+    st.integers(1, 60),
+    st.integers(1, 12),
+)
+def test_any_order_of_times_agrees_with_plain_python(blocks: list[list[int]], length: int, settle: int) -> None:
+    run, plain = Run(length, settle=settle), Plain(length, settle)
+    for block in blocks:
+        plain.push(list(enumerate(block, run.pushed)))
+        run.push(block)
+        assert [window.start // length for window in run.closed] == plain.closed
+    run.finish()
+    plain.finish()
+    assert [window.start // length for window in run.closed] == plain.closed
+    got = {window.start // length: sorted(names) for window, names in run.inside.items()}
+    assert got == {window: sorted(names) for window, names in plain.inside.items()}
+    assert run.windows.late == plain.late
+
+
+@given(st.lists(st.integers(0, 2000), max_size=80), st.lists(st.integers(0, 80), max_size=8), st.integers(1, 300))
+def test_how_traffic_in_order_is_cut_into_blocks_does_not_matter(times: list[int], cuts: list[int], length: int) -> None:
+    times = sorted(times)
+    edges = [0, *sorted(min(cut, len(times)) for cut in cuts), len(times)]
+    run = Run(length, settle=5).push(*(times[a:b] for a, b in zip(edges, edges[1:], strict=False))).finish()
+    wanted: dict[Window, list[int]] = {}
+    for name, time in enumerate(times):
+        start = time // length * length
+        wanted.setdefault(Window(start, start + length), []).append(name)
+    assert run.inside == wanted
+    assert run.closed == list(wanted)
+    assert run.windows.late == 0
+
+
+def test_a_quiet_input_with_thousands_of_windows_in_one_block() -> None:
+    windows, count = TumblingWindows(SECOND), 20_000  # work that grows with the square of this would take minutes
+    events = [*windows.push((batch(NOON + i * SECOND for i in range(count)),)), *windows.finish()]
+    closed = [event.window.start for event in events if isinstance(event, Closed)]
+    assert closed == [NOON + i * SECOND for i in range(count)]
+    assert (windows.late, windows.stray) == (0, 0)
