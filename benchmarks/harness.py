@@ -80,6 +80,7 @@ class Report:
         self.machine = machine()
         self.load = os.getloadavg()[0]
         self.started = datetime.now(UTC)
+        self.commit = commit()  # at the start: that is what gets imported
 
     def add(self, section: str, name: str, value: float, unit: str, *, note: str = "", runs: Any = ()) -> Figure:
         """Keep a figure and print it."""
@@ -106,9 +107,10 @@ class Report:
     def write(self, folder: Path, name: str) -> list[Path]:
         """Write NAME.json and NAME.md."""
         folder.mkdir(parents=True, exist_ok=True)
+        after = commit()
         facts = {
             "date": self.started.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "commit": commit(),
+            "commit": self.commit if after == self.commit else f"{self.commit}, {after} at the end: not one state",
             "command": shlex.join(["python", *sys.argv]),
             "quick": self.quick,
             "load_at_start": round(self.load, 2),
@@ -177,7 +179,12 @@ def _cpu_model() -> str:
 
 
 def commit() -> str:
-    """The commit that was measured, with a + where files differ from it."""
+    """The commit that is measured, with a + where files differ from it; unknown for a package from elsewhere."""
+    import superhosts
+
+    home = Path(superhosts.__file__).resolve().parent
+    if not home.is_relative_to(HERE.resolve().parent):
+        return f"unknown: superhosts comes from {home}"
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", "-C", str(HERE), *arguments], capture_output=True, text=True, check=True)

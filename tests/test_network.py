@@ -222,10 +222,10 @@ def test_a_result_host_on_the_wrong_side_is_a_phantom(family: int) -> None:
 
 @pytest.mark.parametrize("prefix", [16, 48, 64, 96, 112])
 def test_every_host_that_was_seen_is_monitored_also_where_inner_prefixes_are_longer_than_hosts(prefix: int) -> None:
-    network = Network(["2001:db8::1:0/112", "2001:db9::/32"], ipv6_prefix=prefix)
-    batch = packets(("2001:db8::1:5", "2001:db8::2:5"), ("2001:db9::1", "2a00::1"))
-    for part, pairs in network.pairs(batch, [Part(6), Part(6, "outer")]):
-        assert len(pairs) == 2
+    network = Network(["2001:db8::1:0/112", "2001:db8:0:7::/112", "2001:db9::/32"], ipv6_prefix=prefix)
+    ends = ("2001:db8::1:5", "2001:db8::2:5"), ("2001:db8:0:7::5", "2001:db8:0:7::2:5"), ("2001:db9::1", "2a00::1")
+    for part, pairs in network.pairs(packets(*ends), [Part(6), Part(6, "outer")]):
+        assert len(pairs) == 3
         assert network.monitors(pairs.hosts, part).all(), part
 
 
@@ -282,10 +282,11 @@ def test_ipv6_tables_agree_with_plain_python(prefixes: list[tuple[int, int]], pr
 def test_thousands_of_prefixes(family: int) -> None:
     rng = np.random.default_rng(5)
     if family == 4:
-        prefixes = [(int(a), int(n)) for a, n in zip(rng.integers(1 << 32, size=3000), rng.integers(18, 33, size=3000))]
+        tops = rng.integers(1 << 32, size=3000)
+        prefixes = [(int(a), int(n)) for a, n in zip(tops, rng.integers(18, 33, size=3000), strict=True)]
     else:
-        tops = rng.integers(1 << 40, size=3000)
-        prefixes = [(0x2001 << 112 | int(a) << 64, int(n)) for a, n in zip(tops, rng.integers(40, 129, size=3000))]
+        tops, lengths = rng.integers(1 << 40, size=3000), rng.integers(40, 129, size=3000)
+        prefixes = [(0x2001 << 112 | int(a) << 64, int(n)) for a, n in zip(tops, lengths, strict=True)]
     bits = 32 if family == 4 else 128
     networks = [ip_network((a >> (bits - n) << (bits - n), n)) for a, n in prefixes]
     asked = [int(n[i]) + d for n in networks for i in (0, -1) for d in (-1, 0, 1)]

@@ -15,7 +15,6 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traffic import content
 
 import superhosts as sh
 from superhosts import sketchfile
@@ -24,6 +23,7 @@ from superhosts.detectors.cbaa.geometry import Geometry as CbaaGeometry
 from superhosts.detectors.exact import Exact
 from superhosts.errors import MergeError, OutputError, SketchFileError
 from superhosts.pairs import HostFormat
+from traffic import content
 
 TINY = {bits: sh.Geometry(bits, 0, 2, 6, 2, 0, 3) for bits in (32, 64, 128)}
 
@@ -51,12 +51,16 @@ def make(name: str, bits: int = 32, seed: int = 1, **options: Any) -> Any:
     return detector
 
 
-def bundle(site: str = "ams", start: int = 0, seed: int = 1, make_part: Callable[..., Any] = make, **options: Any) -> Any:
+def bundle(
+    site: str = "ams", start: int = 0, seed: int = 1, make_part: Callable[..., Any] = make, **options: Any
+) -> Any:
     """A sketch of both families, with window, site and counters."""
     sketch = sh.Sketch(window=sh.Window(start, start + 300), site=site)
     for part, bits in ((sh.Part(4), 32), (sh.Part(6), 64), (sh.Part(4, "outer", "in"), 32)):
         sketch.parts[part] = make_part("tiny", bits, seed + bits, **options)
-        sketch.entries.append({"site": site, "start": start, "end": start + 300, **part._asdict(), "packets": 300 + seed})
+        sketch.entries.append(
+            {"site": site, "start": start, "end": start + 300, **part._asdict(), "packets": 300 + seed}
+        )
     return sketch
 
 
@@ -183,7 +187,7 @@ def test_bytes_that_follow_are_refused(tiny: Path) -> None:
 
 def test_other_files_and_folders(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
-    with pytest.raises(SketchFileError, match="text: not a .cube file"):
+    with pytest.raises(SketchFileError, match=r"text: not a \.cube file"):
         sh.load(tmp_path / "text")
     with pytest.raises(SketchFileError, match="none: cannot be read: No such file"):
         sh.load(tmp_path / "none")
@@ -276,7 +280,10 @@ def test_labels_that_the_arrays_do_not_show_count_too(tiny: Path, monkeypatch: p
 
 def two_arrays_of_one_name(header: dict[str, Any]) -> None:
     header["parts"] = [{**header["parts"][0], "detector": "exact", "key": None, "key_bits": 32}]
-    header["arrays"] = [{"name": "0/pairs", "dtype": "<u8", "shape": [1 << 50, 1]}, {"name": "0/pairs", "dtype": "<u8", "shape": [1, 1]}]
+    header["arrays"] = [
+        {"name": "0/pairs", "dtype": "<u8", "shape": [1 << 50, 1]},
+        {"name": "0/pairs", "dtype": "<u8", "shape": [1, 1]},
+    ]
 
 
 def change(**values: Any) -> Callable[[dict[str, Any]], None]:

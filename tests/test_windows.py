@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -140,7 +141,9 @@ def test_what_comes_after_the_close_is_late_and_counted() -> None:
 
 
 def test_an_older_window_that_was_never_closed_still_comes_and_comes_first() -> None:
-    run = Run().push(spread(1500, window=3), spread(20, window=1), spread(30, window=2), spread(1500, window=4)).finish()
+    run = (
+        Run().push(spread(1500, window=3), spread(20, window=1), spread(30, window=2), spread(1500, window=4)).finish()
+    )
     assert run.starts == [1, 2, 3, 4]
     assert [len(run.inside[window]) for window in run.closed] == [20, 30, 1500, 1500]
     assert run.windows.late == 0
@@ -229,7 +232,7 @@ def test_all_is_one_window_over_the_hull() -> None:
     (window,) = run.closed
     assert window.start == min(0, NOON - YEARS)
     assert window.end >= NOON + YEARS
-    assert sorted(sum(run.inside.values(), [])) == [0, 1, 2, 3]
+    assert sorted(chain(*run.inside.values())) == [0, 1, 2, 3]
     assert (run.windows.late, run.windows.stray) == (0, 0)
 
 
@@ -304,10 +307,12 @@ def test_any_order_of_times_agrees_with_plain_python(blocks: list[list[int]], le
 
 
 @given(st.lists(st.integers(0, 2000), max_size=80), st.lists(st.integers(0, 80), max_size=8), st.integers(1, 300))
-def test_how_traffic_in_order_is_cut_into_blocks_does_not_matter(times: list[int], cuts: list[int], length: int) -> None:
+def test_how_traffic_in_order_is_cut_into_blocks_does_not_matter(
+    times: list[int], cuts: list[int], length: int
+) -> None:
     times = sorted(times)
     edges = [0, *sorted(min(cut, len(times)) for cut in cuts), len(times)]
-    run = Run(length, settle=5).push(*(times[a:b] for a, b in zip(edges, edges[1:], strict=False))).finish()
+    run = Run(length, settle=5).push(*(times[a:b] for a, b in pairwise(edges))).finish()
     wanted: dict[Window, list[int]] = {}
     for name, time in enumerate(times):
         start = time // length * length

@@ -21,7 +21,9 @@ def packet(time: int, src: str, dst: str) -> tuple[int, bytes]:
     return time, packets.ethernet(0x86DD if wide else 0x0800, (packets.ipv6 if wide else packets.ipv4)(src, dst))
 
 
-def talk(host: str, peers: int, start: int = NOON, *, step: int = STEP, base: str = "", inbound: bool = False) -> Frames:
+def talk(
+    host: str, peers: int, start: int = NOON, *, step: int = STEP, base: str = "", inbound: bool = False
+) -> Frames:
     """`host` talks to so many peers, one packet each, beginning at `start`."""
     first = ip_address(base or ("2a00::" if ":" in host else "172.16.0.0"))
     ends = [(host, str(first + i)) for i in range(peers)]
@@ -40,6 +42,12 @@ def three_windows() -> Frames:
         if window:
             frames += talk("2001:db8::7", 1300, start + 2 * STEP, step=170 * STEP)
     return sorted(frames, key=lambda frame: frame[0])
+
+
+def near(row: Any, truth: int) -> bool:
+    """Say whether an estimate lies within four deviations of the truth; its interval is 1.96 deviations either side."""
+    row = row if isinstance(row, dict) else row._asdict()
+    return abs(row["peers"] - truth) <= 4 * (row["peers_high"] - row["peers_low"]) / 2 / 1.96
 
 
 def write(path: Path, frames: Frames) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from superhosts.cli.demo import demo
 from superhosts.cli.explain import explain
 from superhosts.cli.hosts import hosts
 from superhosts.cli.merge import merge
-from superhosts.cli.output import forget_stdout
+from superhosts.cli.output import forget_stdout, say
 from superhosts.cli.scan import scan
 from superhosts.cli.synth import synth
 from superhosts.errors import SuperhostsError
@@ -64,6 +65,7 @@ def _options(
 
 def main() -> None:
     """Run the command line; every foreseeable error becomes one line and an exit status."""
+    warnings.showwarning = lambda message, *_: say(f"superhosts: warning: {message}")
     try:
         app()
     except SuperhostsError as error:

@@ -109,9 +109,8 @@ def window_title(window: Window | None, least: float | None, top: int | None, co
     from superhosts.reports.base import iso_time
 
     span = f"{iso_time(window.start)} to {iso_time(window.end)}" if window else "no window"
-    what = (
-        f"{count} hosts with at least {least:,g} peers" if least is not None else f"the {count} hosts with most peers"
-    )
+    hosts = "host" if count == 1 else "hosts"
+    what = f"{count} {hosts} with at least {least:,g} peers" if least is not None else f"top {count} {hosts}"
     return f"{span}: {what}" + (f", the top {top}" if top is not None and least is not None else "")
 
 

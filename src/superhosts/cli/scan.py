@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,7 +105,9 @@ def run_scan(
         if save is not None:
             _prepare_folder(save, settings.site)
         run = Scan(open_inputs(inputs, on_error), settings, on_error=on_error, on_progress=progress.update)
-        if not quiet:
+        if quiet:
+            warnings.simplefilter("ignore")
+        else:
             _announce(settings)
         with progress.over(run):
             for result in run:

@@ -6,8 +6,9 @@ packets repeat a known pair), mangles the host and appends the rest to bins by s
 an answer is wanted, `drain` hands every bin to one thread: nobody else writes to its slices, so no atomics are
 needed and no bit is lost, and a slice stays in that core's cache while thousands of pairs go into it.
 
-An update depends on a pair only through (host, folded peer). Dropping an exact repeat of these changes nothing,
-and the cache stays valid from one drain to the next.
+Inside a bin repeats stand close together, so a second small cache, on the way out, catches nearly all that the first
+one let through. An update depends on a pair only through (host, folded peer). Dropping an exact repeat of these
+changes nothing, and both caches stay valid from one drain to the next.
 
 Bins are chains of small chunks out of one pool, so that a flood on one host fills a chain instead of a bin. An
 entry is one word for IPv4 (mangled host, peer), else the mangled host in one or two words and the folded peer.
@@ -28,17 +29,18 @@ from superhosts.pairs import Addresses
 
 Words = NDArray[np.uint64]
 Indexes = NDArray[np.int32]
-CHUNK = 256  # entries: 2 KiB for IPv4, so that the open chunks of 64 bins stay in a core's cache
+CHUNK = 256  # entries: 2 KiB for IPv4, so that the open chunks of all bins stay in a core's cache
 BLOCK = 512  # pairs whose repeats are dropped before any is mangled: the mangling then runs in vector registers
-CACHE_BITS = 16
-SEEN_BITS = 15
-MAX_BIN_BITS = 7
+CACHE_BITS = 16  # pairs that a thread remembers on the way into the bins: 512 KiB for IPv4
+SEEN_BITS = 15  # and on the way out
+MAX_BIN_BITS = 7  # more bins than this, and appending to them misses the cache
+MAX_MEMORY = 1 << 30  # bytes of waiting pairs: enough for any number of threads, and places fit 32 bits
 FEW = 8192  # pairs below which waking another thread costs more than it saves
 SPREAD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)  # odd; they only spread pairs over the cache
 
 
 class Pool(NamedTuple):
-    """Chunks of entries. A thread appends only to the chunks that its row of `open` gives it."""
+    """Chunks of entries. A thread appends only where its row of `cursors` points."""
 
     entries: Words  # (chunks · CHUNK · words of an entry)
     owner: Indexes  # the bin of each chunk
@@ -179,15 +181,14 @@ class Pending:
     def __init__(self, key: Key, *, key_bits: int, slice_bits: int, memory: int, threads: int) -> None:
         self.key, self.key_bits, self.threads = key, key_bits, threads
         self.bins = 1 << min(slice_bits, MAX_BIN_BITS)
-        self.memory = memory
+        self.memory = min(memory, MAX_MEMORY)
         self.width = 0  # words of an entry; 0 while nothing has come
         self.waiting = 0  # upper bound on the entries that wait
 
     def _allocate(self, width: int) -> None:
         self.width = width
-        self.chunks = max(
-            self.memory // (8 * width * CHUNK * self.threads), 2 * self.bins + FEW // CHUNK
-        )  # of a thread
+        least = 2 * self.bins + 64  # every bin's first chunk, one more for each, and some to work with
+        self.chunks = max(self.memory // (8 * width * CHUNK * self.threads), least)  # of one thread
         total = self.chunks * self.threads
         entries = np.empty(total * CHUNK * width, np.uint64)
         self.pool = Pool(entries, np.empty(total, np.int32), np.empty((self.threads, self.bins + 1), np.int32))
@@ -206,9 +207,9 @@ class Pending:
             self.pool.cursors[thread, -1] = first + self.bins
 
     def free(self) -> int:
-        """Entries that the fullest thread can surely still take."""
+        """Entries that the fullest thread can surely still take: each bin may have to open one more chunk."""
         taken = self.pool.cursors[:, -1] - np.arange(self.threads) * self.chunks
-        return int(self.chunks - taken.max()) * CHUNK
+        return int(self.chunks - taken.max() - self.bins) * CHUNK
 
     def add(self, hosts: Addresses, peers: Addresses, drain: Callable[[], None]) -> None:
         """Bin a batch; calls `drain` whenever the bins are full."""
@@ -224,7 +225,7 @@ class Pending:
         start = 0
         while start < len(hosts):
             room = self.free()
-            if room < FEW:
+            if room < max(FEW, self.chunks * CHUNK // 16):  # nearly full: many small runs would cost more
                 drain()
                 room = self.free()
             threads = self.threads if len(hosts) - start > FEW else 1

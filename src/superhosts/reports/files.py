@@ -5,6 +5,7 @@ A file is written under a temporary name and renamed when the run has ended: a r
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -102,7 +103,7 @@ class OutputFile:
 
     def abandon(self) -> None:
         """Leave nothing behind: the run has failed."""
-        if not self._text.closed:
+        with contextlib.suppress(OSError):  # a full disk refuses the last bytes again
             self._text.close()
         self._temporary.unlink(missing_ok=True)
 

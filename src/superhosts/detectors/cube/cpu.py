@@ -64,37 +64,43 @@ def _write(count: int, scratch: Scratch, store: Store, geometry: Geometry, key: 
     # Bound to plain names and indexed in full: a view made in an inner loop would cost two atomic reference counts.
     high, low, folded, peers, pairs = scratch
     bits, zeros, labels = store.bits.reshape(-1), store.zeros, store.labels
-    columns, words, chosen = np.empty(2 * CHUNK, np.int64), np.empty(2 * CHUNK, np.int64), np.empty(2 * CHUNK, np.int64)
-    lowest = np.uint64(lowest_priority(geometry.share_bits))
+    columns = np.empty((geometry.arrays, 2 * CHUNK), np.int64)
+    words, chosen = np.empty(2 * CHUNK, np.int64), np.empty(2 * CHUNK, np.int64)
     for j in range(count):
         folded[j] = low[j] if geometry.key_bits < 128 else fold(high[j], low[j], key)
     for j in range(count):
         pairs[j] = pair_hash(folded[j], peers[j], key)
-    tickets = pairs
     for array in range(geometry.arrays):
         draw = column_draw(array, key)
         for j in range(count):
-            columns[j] = column_of(folded[j], low[j], array, draw, geometry)
-            words[j] = (columns[j] << (geometry.column_bits - 6)) + (row_of(pairs[j], geometry) >> 6)
+            columns[array, j] = column_of(folded[j], low[j], array, draw, geometry)
+            words[j] = (columns[array, j] << (geometry.column_bits - 6)) + (row_of(pairs[j], geometry) >> 6)
         for j in range(count):
             bit = np.uint64(1) << (pairs[j] & np.uint64(63))
             if bits[words[j]] & bit == 0:
                 bits[words[j]] |= bit
-                zeros[columns[j]] -= 1
-        if array > 0 and array % TICKET_ARRAYS == 0:
-            tickets = np.array([next_ticket(ticket, key) for ticket in tickets])
+                zeros[columns[array, j]] -= 1
+    lowest = np.uint64(lowest_priority(geometry.share_bits))
+    for first in range(0, geometry.arrays, TICKET_ARRAYS):
+        if first > 0:
+            for j in range(count):
+                pairs[j] = next_ticket(pairs[j], key)
         contenders = 0
         for j in range(count):
             chosen[contenders] = j
-            contenders += np.uint64(priority_of(tickets[j], array)) >= lowest
+            best = max(priority_of(pairs[j], 0), priority_of(pairs[j], 1), priority_of(pairs[j], 2))
+            contenders += np.uint64(best) >= lowest
         for i in range(contenders):
             j = chosen[i]
-            priority = np.uint64(priority_of(tickets[j], array)) << np.uint64(32)
             label = np.int64(label_of(low[j], geometry))
-            for limb in range(labels.shape[2]):
-                word = priority | np.uint64(limb_of(high[j], low[j], limb))
-                if word > labels[columns[j], label, limb]:
-                    labels[columns[j], label, limb] = word
+            for array in range(first, min(first + TICKET_ARRAYS, geometry.arrays)):
+                priority = np.uint64(priority_of(pairs[j], array))
+                if priority < lowest:
+                    continue
+                for limb in range(labels.shape[2]):
+                    word = priority << np.uint64(32) | np.uint64(limb_of(high[j], low[j], limb))
+                    if word > labels[columns[array, j], label, limb]:
+                        labels[columns[array, j], label, limb] = word
 
 
 @compiled
