@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import naive
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shapes import near_threshold, one_scanner, zipf
 
+import naive
+from shapes import near_threshold, one_scanner, zipf
 from superhosts import Cbaa, GeometryError, UsageError
 from superhosts.detectors.cbaa import Geometry, PaperCbaa, addressing
 from superhosts.detectors.hashing import DEFAULT_KEY

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 
-import naive
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shapes import SHAPES, Shape, all_equal, ddos_victim, one_scanner, zipf
 
+import naive
+from shapes import SHAPES, Shape, all_equal, ddos_victim, one_scanner, zipf
 from superhosts import Cube, Geometry, GeometryError, LowThresholdWarning, UsageError
 from superhosts.detectors import pending
 from superhosts.detectors.hashing import DEFAULT_KEY

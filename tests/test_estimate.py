@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-import naive
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import naive
 from superhosts.detectors.estimate import UNBOUNDED, Evidence, estimate, estimate_by_mean, saturation_point
 from superhosts.planning import prefix_test, standard_error, unnamed_probability, zero_limit
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import naive
 import numpy as np
 import pytest
 
+import naive
 from superhosts import Exact
 from superhosts.detectors import exact as module
 from superhosts.pairs import array_to_numbers, numbers_to_array

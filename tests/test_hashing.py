@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import naive
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import naive
 from superhosts.detectors import hashing
 from superhosts.detectors.hashing import DEFAULT_KEY, fingerprint, make_key, mangle_column, secret_of
 

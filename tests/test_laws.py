@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from shapes import all_equal, flood_of_sources, repeats, zipf
 
+from shapes import all_equal, flood_of_sources, repeats, zipf
 from superhosts import MergeError, Sketch, load
 from superhosts.detectors.base import Detector
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry

@@ -39,9 +39,9 @@ def demo(
     synth(capture, flows=flows, packets=packets, super_hosts=super_hosts)
     say(f"$ superhosts scan {capture} --inner 10.0.0.0/8 --output {found}")
     run_scan([str(capture)], Settings(inner=["10.0.0.0/8"]), Outputs(table=False, output=found))
-    truth_rows = (json.loads(line) for line in capture.with_suffix(".truth.jsonl").open())
+    truth_rows = (json.loads(line) for line in capture.with_suffix(".truth.jsonl").read_text().splitlines())
     truth = {row["host"]: row["peers"] for row in truth_rows if row["side"] == "inner"}
-    _compare([json.loads(line) for line in found.open()], truth)
+    _compare([json.loads(line) for line in found.read_text().splitlines()], truth)
 
 
 def _compare(rows: list[dict[str, Any]], truth: dict[str, int]) -> None:

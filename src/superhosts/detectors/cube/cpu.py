@@ -28,6 +28,8 @@ from superhosts.detectors.cube.geometry import Geometry
 from superhosts.detectors.hashing import MASK32, Key, column_draw, fold, pair_hash
 from superhosts.detectors.pending import CHUNK, Pool, Scratch, Task, make_scratch, unpack
 
+FETCH_LINES = (2 << 20) // 64  # cache lines of a slice that is worth fetching: more would not stay in the cache
+
 
 class Store(NamedTuple):
     """The arrays of a cube."""
@@ -47,15 +49,41 @@ class Search(NamedTuple):
 
 
 @compiled
-def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> None:
-    """Write the chunks of one thread's task."""
+def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> int:
+    """Write the chunks of one thread's task. (Returns what `_fetch` read, which means nothing.)"""
     scratch = make_scratch()
-    have = 0
+    have, fetched, bin_ = 0, 0, -1
     for c in range(len(task.chunks)):
+        if pool.owner[task.chunks[c]] != bin_:
+            bin_ = pool.owner[task.chunks[c]]
+            fetched += _fetch(bin_, c, task, pool, store, geometry)
         have = unpack(task.chunks[c], task.sizes[c], pool, task.seen, scratch, have)
         if have >= CHUNK or c == len(task.chunks) - 1:
             _write(have, scratch, store, geometry, key)
             have = 0
+    return fetched
+
+
+@compiled
+def _fetch(bin_: int, start: int, task: Task, pool: Pool, store: Store, geometry: Geometry) -> int:
+    """Read a bin's slice from end to end if many pairs are about to be written there.
+
+    One stream through memory is several times faster than as many cache misses at random.
+    """
+    slice_columns = geometry.arrays * geometry.columns
+    words = store.bits.shape[1]
+    entries = 0
+    for c in range(start, len(task.chunks)):
+        if pool.owner[task.chunks[c]] != bin_:
+            break
+        entries += task.sizes[c]
+    lines = slice_columns * words // 8
+    fetched = 0
+    if pool.cursors.shape[1] - 1 == 1 << geometry.slice_bits and 2 * entries > lines and lines <= FETCH_LINES:
+        for column in range(bin_ * slice_columns, (bin_ + 1) * slice_columns):
+            for word in range(0, words, 8):
+                fetched ^= np.int64(store.bits[column, word])
+    return fetched
 
 
 @compiled
@@ -64,43 +92,37 @@ def _write(count: int, scratch: Scratch, store: Store, geometry: Geometry, key: 
     # Bound to plain names and indexed in full: a view made in an inner loop would cost two atomic reference counts.
     high, low, folded, peers, pairs = scratch
     bits, zeros, labels = store.bits.reshape(-1), store.zeros, store.labels
-    columns = np.empty((geometry.arrays, 2 * CHUNK), np.int64)
-    words, chosen = np.empty(2 * CHUNK, np.int64), np.empty(2 * CHUNK, np.int64)
+    columns, words, chosen = np.empty(2 * CHUNK, np.int64), np.empty(2 * CHUNK, np.int64), np.empty(2 * CHUNK, np.int64)
+    lowest = np.uint64(lowest_priority(geometry.share_bits))
     for j in range(count):
         folded[j] = low[j] if geometry.key_bits < 128 else fold(high[j], low[j], key)
     for j in range(count):
         pairs[j] = pair_hash(folded[j], peers[j], key)
+    tickets = pairs
     for array in range(geometry.arrays):
         draw = column_draw(array, key)
         for j in range(count):
-            columns[array, j] = column_of(folded[j], low[j], array, draw, geometry)
-            words[j] = (columns[array, j] << (geometry.column_bits - 6)) + (row_of(pairs[j], geometry) >> 6)
+            columns[j] = column_of(folded[j], low[j], array, draw, geometry)
+            words[j] = (columns[j] << (geometry.column_bits - 6)) + (row_of(pairs[j], geometry) >> 6)
         for j in range(count):
             bit = np.uint64(1) << (pairs[j] & np.uint64(63))
             if bits[words[j]] & bit == 0:
                 bits[words[j]] |= bit
-                zeros[columns[array, j]] -= 1
-    lowest = np.uint64(lowest_priority(geometry.share_bits))
-    for first in range(0, geometry.arrays, TICKET_ARRAYS):
-        if first > 0:
-            for j in range(count):
-                pairs[j] = next_ticket(pairs[j], key)
+                zeros[columns[j]] -= 1
+        if array > 0 and array % TICKET_ARRAYS == 0:
+            tickets = np.array([next_ticket(ticket, key) for ticket in tickets])
         contenders = 0
         for j in range(count):
             chosen[contenders] = j
-            best = max(priority_of(pairs[j], 0), priority_of(pairs[j], 1), priority_of(pairs[j], 2))
-            contenders += np.uint64(best) >= lowest
+            contenders += np.uint64(priority_of(tickets[j], array)) >= lowest
         for i in range(contenders):
             j = chosen[i]
+            priority = np.uint64(priority_of(tickets[j], array)) << np.uint64(32)
             label = np.int64(label_of(low[j], geometry))
-            for array in range(first, min(first + TICKET_ARRAYS, geometry.arrays)):
-                priority = np.uint64(priority_of(pairs[j], array))
-                if priority < lowest:
-                    continue
-                for limb in range(labels.shape[2]):
-                    word = priority << np.uint64(32) | np.uint64(limb_of(high[j], low[j], limb))
-                    if word > labels[columns[array, j], label, limb]:
-                        labels[columns[array, j], label, limb] = word
+            for limb in range(labels.shape[2]):
+                word = priority | np.uint64(limb_of(high[j], low[j], limb))
+                if word > labels[columns[j], label, limb]:
+                    labels[columns[j], label, limb] = word
 
 
 @compiled
