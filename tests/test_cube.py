@@ -251,7 +251,7 @@ def test_illegal_geometries_are_refused_with_the_rule(change, rule):
 
 
 def test_too_little_memory_is_refused_with_the_least_that_works():
-    with pytest.raises(GeometryError, match="too small.*two columns"):
+    with pytest.raises(GeometryError, match=r"too small.*two columns"):
         Cube("100B")
 
 

@@ -52,7 +52,7 @@ def simulate(peers: int, fills: tuple[float, ...], rows: int, times: int) -> Evi
 @pytest.mark.parametrize("fills", [(0.02, 0.02, 0.02), (0.1, 0.3, 0.2), (0.6, 0.5, 0.7), (0.9, 0.1, 0.2, 0.3, 0.5)])
 @pytest.mark.parametrize("peers", [300, 1024, 5000])
 def test_the_interval_holds_the_truth_19_times_of_20(peers, fills):
-    """Coverage of 400 trials: five standard deviations of a binomial of 0.95, and the bias stays within the interval."""
+    """Coverage of 400 trials, to five standard deviations of a binomial of 0.95; the bias stays small beside it."""
     rows, times = 4096, 400
     found = estimate(simulate(peers, fills, rows, times), rows)
     inside = ((found.low <= peers) & (peers <= found.high)).mean()

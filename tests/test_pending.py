@@ -42,7 +42,7 @@ def test_full_bins_never_overflow_and_lose_nothing(threads, slice_bits, flood):
         nonlocal drains
         drains += 1
         for thread in range(threads):
-            assert pending.pool.cursors[thread, -1] <= (thread + 1) * pending.chunks
+            assert pending.pool.cursors[thread, pending.bins] <= (thread + 1) * pending.chunks
         found.extend(entries_of(pending))
         pending.done()
 

@@ -6,9 +6,9 @@ packets repeat a known pair), mangles the host and appends the rest to bins by s
 an answer is wanted, `drain` hands every bin to one thread: nobody else writes to its slices, so no atomics are
 needed and no bit is lost, and a slice stays in that core's cache while thousands of pairs go into it.
 
-Inside a bin repeats stand close together, so a second small cache, on the way out, catches nearly all that the first
-one let through. An update depends on a pair only through (host, folded peer). Dropping an exact repeat of these
-changes nothing, and both caches stay valid from one drain to the next.
+On the way out every bin has a second cache of its own, which remembers the pairs of one slice for long. An update
+depends on a pair only through (host, folded peer). Dropping an exact repeat of these changes nothing, and both caches
+stay valid from one drain to the next.
 
 Bins are chains of small chunks out of one pool, so that a flood on one host fills a chain instead of a bin. An
 entry is one word for IPv4 (mangled host, peer), else the mangled host in one or two words and the folded peer.
@@ -32,9 +32,10 @@ Indexes = NDArray[np.int32]
 CHUNK = 256  # entries: 2 KiB for IPv4, so that the open chunks of all bins stay in a core's cache
 BLOCK = 512  # pairs whose repeats are dropped before any is mangled: the mangling then runs in vector registers
 CACHE_BITS = 16  # pairs that a thread remembers on the way into the bins: 512 KiB for IPv4
-SEEN_BITS = 15  # and on the way out
 MAX_BIN_BITS = 7  # more bins than this, and appending to them misses the cache
 MAX_MEMORY = 1 << 30  # bytes of waiting pairs: enough for any number of threads, and places fit 32 bits
+BATCH = 4096  # entries that leave the bins together: passing arrays to a function costs atomic reference counts
+PADDING = 32  # cells behind a thread's cursors, so that no two threads write to one cache line
 FEW = 8192  # pairs below which waking another thread costs more than it saves
 SPREAD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)  # odd; they only spread pairs over the cache
 
@@ -44,7 +45,7 @@ class Pool(NamedTuple):
 
     entries: Words  # (chunks · CHUNK · words of an entry)
     owner: Indexes  # the bin of each chunk
-    cursors: Indexes  # (threads, bins + 1): where each bin's next entry goes; the last cell is the next free chunk
+    cursors: Indexes  # (threads, bins + PADDING): where each bin's next entry goes, then the next free chunk
 
 
 @compiled
@@ -54,7 +55,8 @@ def bin_narrow(
     """Bin pairs of 32-bit hosts and peers."""
     block = np.empty(BLOCK, np.uint64)
     entries, owner, cursors = pool.entries, pool.owner, pool.cursors[thread]
-    last_bin = len(cursors) - 2  # the number of bins is a power of two
+    free = len(cursors) - PADDING
+    last_bin = free - 1  # the number of bins is a power of two
     for start in range(0, len(hosts), BLOCK):
         fresh = 0
         for i in range(start, min(start + BLOCK, len(hosts))):
@@ -71,15 +73,19 @@ def bin_narrow(
             slot = cursors[bin_]
             entries[slot] = block[i]
             cursors[bin_] = slot + 1
-            if (slot + 1) % CHUNK == 0:
-                _open_chunk(bin_, cursors, owner)
+            if (slot + 1) % CHUNK == 0:  # full: the bin gets the next free chunk
+                chunk = cursors[free]
+                cursors[free] = chunk + 1
+                owner[chunk] = bin_
+                cursors[bin_] = chunk * CHUNK
 
 
 @compiled
 def bin_wide(hosts: Words, peers: Words, thread: int, cache: Words, pool: Pool, key: Key, bits: int) -> None:
     """Bin pairs whose host or peer is wider than 32 bits, given as rows of one or two 64-bit words."""
     entries, owner, cursors = pool.entries, pool.owner, pool.cursors[thread]
-    last_bin = len(cursors) - 2
+    free = len(cursors) - PADDING
+    last_bin = free - 1
     limbs = hosts.shape[1]
     for i in range(len(hosts)):
         peer = peers[i, 0] if peers.shape[1] == 1 else fold(peers[i, 0], peers[i, 1], key)
@@ -106,20 +112,22 @@ def bin_wide(hosts: Words, peers: Words, thread: int, cache: Words, pool: Pool, 
         entries[slot * (limbs + 1) + limbs] = peer
         cursors[bin_] = slot + 1
         if (slot + 1) % CHUNK == 0:
-            _open_chunk(bin_, cursors, owner)
+            chunk = cursors[free]
+            cursors[free] = chunk + 1
+            owner[chunk] = bin_
+            cursors[bin_] = chunk * CHUNK
 
 
-@compiled
-def _open_chunk(bin_: np.int64, cursors: Indexes, owner: Indexes) -> None:
-    """Give a bin whose chunk is full the next free one."""
-    chunk = cursors[-1]
-    cursors[-1] = chunk + 1
-    owner[chunk] = bin_
-    cursors[bin_] = chunk * CHUNK
+class Task(NamedTuple):
+    """The chunks that one thread writes, bin by bin, and how many entries each holds."""
+
+    chunks: Indexes
+    sizes: Indexes
+    seen: Words  # (bins, places, words of a pair): pairs that were written before
 
 
 class Scratch(NamedTuple):
-    """Entries on their way out of the bins, unpacked: columns of 2 · CHUNK words."""
+    """Entries on their way out of the bins, unpacked: columns of BATCH + CHUNK words."""
 
     high: Words  # of the mangled host; 0 unless keys have 128 bits
     low: Words
@@ -130,49 +138,46 @@ class Scratch(NamedTuple):
 
 @compiled
 def make_scratch() -> Scratch:
-    """Return room for two chunks of entries."""
-    room = np.zeros((5, 2 * CHUNK), np.uint64)
+    """Return room for a batch of entries."""
+    room = np.zeros((5, BATCH + CHUNK), np.uint64)
     return Scratch(room[0], room[1], room[2], room[3], room[4])
 
 
 @compiled
-def unpack(chunk: int, count: int, pool: Pool, seen: Words, out: Scratch, have: int) -> int:
-    """Append the entries of a chunk to `have` unpacked ones, without pairs that this thread has just written.
+def unpack(first: int, task: Task, pool: Pool, out: Scratch) -> tuple[int, int]:
+    """Unpack a task's chunks from `first` on until a batch or a bin ends, without pairs that were written before.
 
-    Returns how many there are now. A bin holds one slice's pairs out of millions, so a small cache catches nearly every
-    repeat here.
+    Returns the next chunk and the number of entries.
     """
     high, low, peers = out.high, out.low, out.peers
-    entries = pool.entries
+    entries, owner, bin_ = pool.entries, pool.owner, pool.owner[task.chunks[first]]
+    seen = task.seen[bin_]
+    places = np.uint64(len(seen) - 1)  # their number is a power of two
     width = len(entries) // (len(pool.owner) * CHUNK)
-    start = chunk * CHUNK * width
-    if width == 1:
-        for j in range(start, start + count):
-            pair = entries[j]
-            place = (pair * np.uint64(SPREAD[1])) >> np.uint64(64 - SEEN_BITS)
-            low[have] = pair >> np.uint64(32)
-            peers[have] = pair & np.uint64(MASK32)
-            have += seen[place, 0] != pair
-            seen[place, 0] = pair
-        return have
-    for j in range(start, start + width * count, width):
-        high[have] = entries[j] if width == 3 else np.uint64(0)
-        low[have] = entries[j + width - 2]
-        peers[have] = entries[j + width - 1]
-        place = low[have] * np.uint64(SPREAD[1]) + peers[have] * np.uint64(SPREAD[2])
-        place = place >> np.uint64(64 - SEEN_BITS)
-        if seen[place, 0] != low[have] or seen[place, 1] != peers[have] or seen[place, 2] != high[have]:
-            seen[place, 0], seen[place, 1], seen[place, 2] = low[have], peers[have], high[have]
-            have += 1
-    return have
-
-
-class Task(NamedTuple):
-    """The chunks that one thread writes, bin by bin, and how many entries each holds."""
-
-    chunks: Indexes
-    sizes: Indexes
-    seen: Words  # the thread's cache of pairs that it has just written
+    have, number = 0, first
+    while number < len(task.chunks) and have <= BATCH - CHUNK and owner[task.chunks[number]] == bin_:
+        start = task.chunks[number] * CHUNK * width
+        stop = start + task.sizes[number] * width
+        number += 1
+        if width == 1:
+            for j in range(start, stop):
+                pair = entries[j]
+                place = ((pair * np.uint64(SPREAD[1])) >> np.uint64(32)) & places
+                low[have] = pair >> np.uint64(32)
+                peers[have] = pair & np.uint64(MASK32)
+                have += seen[place, 0] != pair
+                seen[place, 0] = pair
+            continue
+        for j in range(start, stop, width):
+            high[have] = entries[j] if width == 3 else np.uint64(0)
+            low[have] = entries[j + width - 2]
+            peers[have] = entries[j + width - 1]
+            place = low[have] * np.uint64(SPREAD[1]) + peers[have] * np.uint64(SPREAD[2])
+            place = (place >> np.uint64(32)) & places
+            if seen[place, 0] != low[have] or seen[place, 1] != peers[have] or seen[place, 2] != high[have]:
+                seen[place, 0], seen[place, 1], seen[place, 2] = low[have], peers[have], high[have]
+                have += 1
+    return number, have
 
 
 class Pending:
@@ -191,24 +196,25 @@ class Pending:
         self.chunks = max(self.memory // (8 * width * CHUNK * self.threads), least)  # of one thread
         total = self.chunks * self.threads
         entries = np.empty(total * CHUNK * width, np.uint64)
-        self.pool = Pool(entries, np.empty(total, np.int32), np.empty((self.threads, self.bins + 1), np.int32))
-        # An empty place must not hold a pair that belongs there. Zeros belong to place 0, which holds ones instead.
+        self.pool = Pool(entries, np.empty(total, np.int32), np.empty((self.threads, self.bins + PADDING), np.int32))
+        # An empty place must not hold a pair that belongs there. Zeros belong to place 0, which holds a one instead.
         words = 1 if width == 1 else 3
         self.cache = np.zeros((self.threads, 1 << CACHE_BITS, words), np.uint64)
-        self.seen = np.zeros((self.threads, 1 << SEEN_BITS, words), np.uint64)
-        self.cache[:, 0], self.seen[:, 0] = 1, 1
+        places = max(2, self.memory // (16 * words * self.bins))
+        self.seen = np.zeros((self.bins, 1 << (places.bit_length() - 1), words), np.uint64)
+        self.cache[:, 0], self.seen[:, 0, 0] = 1, 1
         self._reset()
 
     def _reset(self) -> None:
         for thread in range(self.threads):
             first = thread * self.chunks
             self.pool.owner[first : first + self.bins] = np.arange(self.bins)
-            self.pool.cursors[thread, :-1] = np.arange(first, first + self.bins) * CHUNK
-            self.pool.cursors[thread, -1] = first + self.bins
+            self.pool.cursors[thread, : self.bins] = np.arange(first, first + self.bins) * CHUNK
+            self.pool.cursors[thread, self.bins] = first + self.bins
 
     def free(self) -> int:
         """Entries that the fullest thread can surely still take: each bin may have to open one more chunk."""
-        taken = self.pool.cursors[:, -1] - np.arange(self.threads) * self.chunks
+        taken = self.pool.cursors[:, self.bins] - np.arange(self.threads) * self.chunks
         return int(self.chunks - taken.max() - self.bins) * CHUNK
 
     def add(self, hosts: Addresses, peers: Addresses, drain: Callable[[], None]) -> None:
@@ -263,7 +269,7 @@ class Pending:
             Task(
                 np.concatenate([chunks[run] for run in runs]),
                 np.concatenate([sizes[run] for run in runs]),
-                self.seen[thread],
+                self.seen,
             )
             for thread, runs in enumerate(mine)
             if busy[thread]
@@ -273,9 +279,9 @@ class Pending:
         """Return every chunk that holds entries, and how many."""
         chunks, sizes = [], []
         for thread in range(self.threads):
-            first, free = thread * self.chunks, int(self.pool.cursors[thread, -1])
+            first, free = thread * self.chunks, int(self.pool.cursors[thread, self.bins])
             size = np.full(free - first, CHUNK, np.int32)
-            opened, used = np.divmod(self.pool.cursors[thread, :-1], CHUNK)
+            opened, used = np.divmod(self.pool.cursors[thread, : self.bins], CHUNK)
             size[opened - first] = used
             chunks.append(np.arange(first, free, dtype=np.int32)[size > 0])
             sizes.append(size[size > 0])

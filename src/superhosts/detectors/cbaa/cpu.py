@@ -26,7 +26,7 @@ from superhosts.detectors.cbaa.addressing import (
 from superhosts.detectors.cbaa.geometry import Geometry
 from superhosts.detectors.columns import Counts, Words, and_ones, ones_of
 from superhosts.detectors.hashing import Key, column_draw
-from superhosts.detectors.pending import CHUNK, Pool, Scratch, Task, make_scratch, unpack
+from superhosts.detectors.pending import BLOCK, Pool, Scratch, Task, make_scratch, unpack
 
 
 class Store(NamedTuple):
@@ -48,78 +48,66 @@ class Search(NamedTuple):
 def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> None:
     """Write the chunks of one thread's task."""
     scratch = make_scratch()
-    have = 0
-    for c in range(len(task.chunks)):
-        have = unpack(task.chunks[c], task.sizes[c], pool, task.seen, scratch, have)
-        if have >= CHUNK or c == len(task.chunks) - 1:
-            _write(have, scratch, store, geometry, key)
-            have = 0
+    number = 0
+    while number < len(task.chunks):
+        number, count = unpack(number, task, pool, scratch)
+        _write(count, scratch, store, geometry, key)
 
 
 @compiled
 def _write(count: int, scratch: Scratch, store: Store, geometry: Geometry, key: Key) -> None:
-    """Set the bits of some pairs."""
+    """Set the bits of a batch of pairs."""
     low, peers = scratch.low, scratch.peers
-    rows, columns = np.empty(2 * CHUNK, np.int64), np.empty(2 * CHUNK, np.int64)
+    rows, columns = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     bits, zeros = store.bits.reshape(-1), store.zeros
     slices = np.uint64((1 << geometry.slice_bits) - 1)
-    for j in range(count):
-        rows[j] = row_of(low[j], peers[j], geometry, key)
-    for array in range(geometry.restoring + geometry.validating):
-        start = offset(array, geometry)
-        draw = column_draw(array, key)
-        for j in range(count):
-            left = low[j] >> np.uint64(geometry.slice_bits)
-            first = first_column(np.int64(low[j] & slices), array, geometry)
-            if array < geometry.restoring:
-                columns[j] = first + np.int64(restoring_column(left, start, geometry))
-            else:
-                columns[j] = first + np.int64(validating_column(left, draw, geometry))
-        for j in range(count):
-            word = (columns[j] << (geometry.column_bits - 6)) + (rows[j] >> 6)
-            bit = np.uint64(1) << np.uint64(rows[j] & 63)
-            if bits[word] & bit == 0:
-                bits[word] |= bit
-                zeros[columns[j]] -= 1
+    for begin in range(0, count, BLOCK):
+        size = min(BLOCK, count - begin)
+        for i in range(size):
+            rows[i] = row_of(low[begin + i], peers[begin + i], geometry, key)
+        for array in range(geometry.restoring + geometry.validating):
+            start = offset(array, geometry)
+            draw = column_draw(array, key)
+            for i in range(size):
+                left = low[begin + i] >> np.uint64(geometry.slice_bits)
+                first = first_column(np.int64(low[begin + i] & slices), array, geometry)
+                if array < geometry.restoring:
+                    columns[i] = first + np.int64(restoring_column(left, start, geometry))
+                else:
+                    columns[i] = first + np.int64(validating_column(left, draw, geometry))
+            for i in range(size):
+                word = (columns[i] << (geometry.column_bits - 6)) + (rows[i] >> 6)
+                bit = np.uint64(1) << np.uint64(rows[i] & 63)
+                if bits[word] & bit == 0:
+                    bits[word] |= bit
+                    zeros[columns[i]] -= 1
 
 
 @compiled
-def _hot_columns(slice_: int, array: int, limit: int, store: Store, geometry: Geometry) -> tuple[Counts, Counts]:
-    """Bucket the hot columns of a restoring array by the low bits that the array before it repeats.
+def hot_columns(slice_: int, limit: int, store: Store, geometry: Geometry) -> tuple[Counts, Counts]:
+    """Bucket the hot columns of every restoring array by the low bits that the array before it repeats.
 
-    Returns the columns in bucket order and where each bucket begins. The first array is not looked up: one bucket.
+    Returns for each array its columns in bucket order, and where each bucket begins. The first array is not looked up:
+    all its columns are one bucket.
     """
-    shared = check_bits(array - 1, geometry) if array > 0 else 0
-    first = first_column(slice_, array, geometry)
-    begins = np.zeros((1 << shared) + 1, np.int32)
-    for column in range(1 << geometry.index_bits):
-        if store.zeros[first + column] <= limit:
-            begins[(column & ((1 << shared) - 1)) + 1] += 1
-    begins = np.cumsum(begins).astype(np.int32)
-    columns = np.empty(begins[-1], np.int32)
-    cursors = begins.copy()
-    for column in range(1 << geometry.index_bits):
-        if store.zeros[first + column] <= limit:
-            bucket = column & ((1 << shared) - 1)
-            columns[cursors[bucket]] = column
-            cursors[bucket] += 1
+    size = 1 << geometry.index_bits
+    columns = np.empty((geometry.restoring, size), np.int32)
+    begins = np.zeros((geometry.restoring, size + 1), np.int32)
+    for array in range(geometry.restoring):
+        buckets = 1 << (check_bits(array - 1, geometry) if array > 0 else 0)
+        first = first_column(slice_, array, geometry)
+        for column in range(size):
+            if store.zeros[first + column] <= limit:
+                begins[array, (column & (buckets - 1)) + 1] += 1
+        for bucket in range(buckets):
+            begins[array, bucket + 1] += begins[array, bucket]
+        cursors = begins[array].copy()
+        for column in range(size):
+            if store.zeros[first + column] <= limit:
+                bucket = column & (buckets - 1)
+                columns[array, cursors[bucket]] = column
+                cursors[bucket] += 1
     return columns, begins
-
-
-@compiled
-def _and_into(store: Store, column: int, before: Words, after: Words, search: Search) -> int:
-    """AND a column to an accumulator; return the ones, or −1 as soon as the first words show too few."""
-    bits = store.bits
-    ones = np.int64(0)
-    for w in range(search.prefix_words):
-        after[w] = before[w] & bits[column, w]
-        ones += np.int64(ones_of(after[w]))
-    if ones < search.prefix_ones:
-        return -1
-    for w in range(search.prefix_words, bits.shape[1]):
-        after[w] = before[w] & bits[column, w]
-        ones += np.int64(ones_of(after[w]))
-    return ones
 
 
 @compiled
@@ -128,47 +116,54 @@ def join(
 ) -> tuple[Words, Counts]:
     """Find the addresses of one slice that begin in every share[1]-th hot column; return hosts and zero counts."""
     restoring, arrays = geometry.restoring, geometry.restoring + geometry.validating
+    bits, words, rows = store.bits, store.bits.shape[1], 1 << geometry.column_bits
     limit = search.zeros[slice_]
-    rows = 1 << geometry.column_bits
-    hot = [_hot_columns(slice_, array, limit, store, geometry) for array in range(restoring)]
-    ands = np.empty((arrays + 1, store.bits.shape[1]), np.uint64)
+    columns, begins = hot_columns(slice_, limit, store, geometry)
+    ands = np.empty((arrays + 1, words), np.uint64)  # the AND of the first columns of the tuple
+    ands[0, :] = ~np.uint64(0)
     tuple_ = np.empty(arrays, np.int64)  # the chosen column of each array
-    next_ = np.zeros(restoring, np.int64)  # where the walk goes on in each array's list
-    stop = np.zeros(restoring, np.int64)
-    found = 0
+    next_, stop = np.zeros(arrays, np.int64), np.zeros(arrays, np.int64)  # the walk through each array's list
     hosts = np.empty((16, 2), np.uint64)
     counts = np.empty((16, arrays + 1), np.int32)
-    ands[0, :] = ~np.uint64(0)
-    depth = 0
-    next_[0], stop[0] = share[0], len(hot[0][0])
+    found, depth = 0, 0
+    left = np.uint64(0)
+    next_[0], stop[0] = share[0], begins[0, 1]
     while depth >= 0:
         if next_[depth] >= stop[depth]:
             depth -= 1
             continue
-        column = np.int64(hot[depth][0][next_[depth]])
-        next_[depth] += share[1] if depth == 0 else 1
-        if depth == restoring - 1:
-            closing = (1 << check_bits(depth, geometry)) - 1
-            if column >> own_bits(depth, geometry) != tuple_[0] & closing:
-                continue
-        ones = _and_into(store, first_column(slice_, depth, geometry) + column, ands[depth], ands[depth + 1], search)
-        if rows - ones > limit or ones < 0:
+        if depth < restoring:
+            column = np.int64(columns[depth, next_[depth]])
+            next_[depth] += share[1] if depth == 0 else 1
+            if depth == restoring - 1:
+                closing = (1 << check_bits(depth, geometry)) - 1
+                if column >> own_bits(depth, geometry) != tuple_[0] & closing:
+                    continue
+        else:
+            column = np.int64(validating_column(left, column_draw(depth, key), geometry))
+            next_[depth] += 1
+        place = first_column(slice_, depth, geometry) + column
+        ones = np.int64(0)
+        for w in range(words):
+            if w == search.prefix_words and ones < search.prefix_ones:
+                break
+            ands[depth + 1, w] = ands[depth, w] & bits[place, w]
+            ones += np.int64(ones_of(ands[depth + 1, w]))
+        if rows - ones > limit:
             continue
         tuple_[depth] = column
-        if depth + 1 < restoring:
-            bucket = column >> own_bits(depth, geometry)
+        if depth == restoring - 1:
+            left = np.uint64(0)
+            for array in range(restoring):
+                own = tuple_[array] & ((1 << own_bits(array, geometry)) - 1)
+                left |= np.uint64(own) << np.uint64(offset(array, geometry))
+        if depth < arrays - 1:
             depth += 1
-            next_[depth], stop[depth] = hot[depth][1][bucket], hot[depth][1][bucket + 1]
-            continue
-        left = np.uint64(0)
-        for array in range(restoring):
-            own = tuple_[array] & ((1 << own_bits(array, geometry)) - 1)
-            left |= np.uint64(own) << np.uint64(offset(array, geometry))
-        for array in range(restoring, arrays):
-            tuple_[array] = validating_column(left, column_draw(array, key), geometry)
-            column = first_column(slice_, array, geometry) + tuple_[array]
-            ones = _and_into(store, column, ands[array], ands[array + 1], search) if ones >= rows - limit else -1
-        if ones < 0 or rows - ones > limit:
+            if depth < restoring:
+                bucket = column >> own_bits(depth - 1, geometry)
+                next_[depth], stop[depth] = begins[depth, bucket], begins[depth, bucket + 1]
+            else:
+                next_[depth], stop[depth] = 0, 1  # a validating array has one column for an address
             continue
         if found == len(hosts):
             hosts = np.concatenate((hosts, np.empty_like(hosts)))

@@ -15,7 +15,7 @@ from superhosts.compiled import compiled
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.detectors.hashing import MASK32, MASK64, Key, column_hash, pair_hash
 
-TICKET_ARRAYS = 3  # arrays that draw their priorities from one ticket
+TICKET_ARRAYS = 3  # priorities of 32 bits, 16 apart, that one ticket of 64 bits holds
 
 
 @compiled
@@ -44,14 +44,16 @@ def row_of(pair: int, geometry: Geometry) -> int:
 
 
 @compiled
-def next_ticket(ticket: int, key: Key) -> int:
-    """Mix a pair's hash again: three priorities, 16 bits apart, are all that one 64-bit ticket holds."""
-    return pair_hash(ticket, key.pair[1], key)
+def ticket_of(pair: int, array: int, key: Key) -> int:
+    """Return the 64 bits from which an array draws its priority: the pair's hash, mixed again for every three arrays."""
+    for _ in range(array // TICKET_ARRAYS):
+        pair = pair_hash(pair, key.pair[1], key)
+    return pair
 
 
 @compiled
 def priority_of(ticket: int, array: int) -> int:
-    """Return the 32-bit priority of a pair in one array from its ticket (the pair's hash for the first arrays)."""
+    """Return the 32-bit priority of a pair in one array, from its ticket."""
     shift = 16 * (array % TICKET_ARRAYS)
     return ((ticket << shift | (ticket >> 1) >> (63 - shift)) & MASK64) >> 32
 

@@ -1,8 +1,8 @@
 """The labelled cube on CPU threads: writing pairs that wait into the slices, and naming super hosts.
 
-`fill` first computes the addresses of a whole chunk, in loops that the compiler turns into vector code, then writes.
-A bit is read first and written only when it is clear. A label is compared for every pair of high priority, never
-skipped because the bits were set already: another pair may have set them, and the result would depend on the order.
+`fill` computes the addresses of a block first, in loops that the compiler turns into vector code, then writes. A label
+is compared for every pair of high priority, never skipped because the bits were set already: another pair may have
+set them, and the result would depend on the order.
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
-from superhosts.detectors.columns import Counts, Words, and_ones
+from superhosts.detectors.columns import Counts, Words, and_ones, count_zeros, ones_of
 from superhosts.detectors.cube.addressing import (
-    TICKET_ARRAYS,
     column_of,
     label_of,
     limb_of,
     lowest_priority,
-    next_ticket,
     priority_of,
     row_of,
+    ticket_of,
 )
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.detectors.hashing import MASK32, Key, column_draw, fold, pair_hash
-from superhosts.detectors.pending import CHUNK, Pool, Scratch, Task, make_scratch, unpack
+from superhosts.detectors.pending import BLOCK, PADDING, Pool, Scratch, Task, make_scratch, unpack
 
-FETCH_LINES = (2 << 20) // 64  # cache lines of a slice that is worth fetching: more would not stay in the cache
+MOST_LINES = (2 << 20) // 64  # cache lines of a slice that can stay in a core's cache while it is filled
 
 
 class Store(NamedTuple):
@@ -50,79 +49,85 @@ class Search(NamedTuple):
 
 @compiled
 def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> int:
-    """Write the chunks of one thread's task. (Returns what `_fetch` read, which means nothing.)"""
-    scratch = make_scratch()
-    have, fetched, bin_ = 0, 0, -1
-    for c in range(len(task.chunks)):
-        if pool.owner[task.chunks[c]] != bin_:
-            bin_ = pool.owner[task.chunks[c]]
-            fetched += _fetch(bin_, c, task, pool, store, geometry)
-        have = unpack(task.chunks[c], task.sizes[c], pool, task.seen, scratch, have)
-        if have >= CHUNK or c == len(task.chunks) - 1:
-            _write(have, scratch, store, geometry, key)
-            have = 0
-    return fetched
+    """Write the chunks of one thread's task, bin by bin. (Returns what `_fetch` read, which means nothing.)
 
-
-@compiled
-def _fetch(bin_: int, start: int, task: Task, pool: Pool, store: Store, geometry: Geometry) -> int:
-    """Read a bin's slice from end to end if many pairs are about to be written there.
-
-    One stream through memory is several times faster than as many cache misses at random.
+    Where many pairs go to one slice, it is read as one stream first, bits are set without a look at what was there, and
+    the zeros are counted afterwards, while the slice is still in the cache.
     """
-    slice_columns = geometry.arrays * geometry.columns
-    words = store.bits.shape[1]
-    entries = 0
-    for c in range(start, len(task.chunks)):
-        if pool.owner[task.chunks[c]] != bin_:
-            break
-        entries += task.sizes[c]
-    lines = slice_columns * words // 8
-    fetched = 0
-    if pool.cursors.shape[1] - 1 == 1 << geometry.slice_bits and 2 * entries > lines and lines <= FETCH_LINES:
-        for column in range(bin_ * slice_columns, (bin_ + 1) * slice_columns):
-            for word in range(0, words, 8):
-                fetched ^= np.int64(store.bits[column, word])
+    scratch = make_scratch()
+    number, fetched = 0, 0
+    while number < len(task.chunks):
+        bin_ = pool.owner[task.chunks[number]]
+        end, entries = number, 0
+        while end < len(task.chunks) and pool.owner[task.chunks[end]] == bin_:
+            entries += task.sizes[end]
+            end += 1
+        columns = geometry.arrays * geometry.columns
+        lines = columns * store.bits.shape[1] // 8
+        one_slice = pool.cursors.shape[1] - PADDING == 1 << geometry.slice_bits
+        many = one_slice and 2 * entries > lines and lines <= MOST_LINES
+        if many:
+            fetched += _fetch(store.bits, bin_ * columns, (bin_ + 1) * columns)
+        while number < end:
+            number, count = unpack(number, task, pool, scratch)
+            _write(count, many, scratch, store, geometry, key)
+        if many:
+            count_zeros(store.bits, store.zeros, bin_ * columns, (bin_ + 1) * columns)
     return fetched
 
 
 @compiled
-def _write(count: int, scratch: Scratch, store: Store, geometry: Geometry, key: Key) -> None:
-    """Set the bits of some pairs and let them compete for labels."""
+def _fetch(bits: Words, start: int, stop: int) -> int:
+    """Read a word of every cache line of some columns: one stream is several times faster than misses at random."""
+    fetched = 0
+    for column in range(start, stop):
+        for word in range(0, bits.shape[1], 8):
+            fetched ^= np.int64(bits[column, word])
+    return fetched
+
+
+@compiled
+def _write(count: int, blindly: bool, scratch: Scratch, store: Store, geometry: Geometry, key: Key) -> None:
+    """Set the bits of a batch of pairs and let them compete for labels; `blindly`: zeros are counted later."""
     # Bound to plain names and indexed in full: a view made in an inner loop would cost two atomic reference counts.
     high, low, folded, peers, pairs = scratch
     bits, zeros, labels = store.bits.reshape(-1), store.zeros, store.labels
-    columns, words, chosen = np.empty(2 * CHUNK, np.int64), np.empty(2 * CHUNK, np.int64), np.empty(2 * CHUNK, np.int64)
+    columns, words, chosen = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     lowest = np.uint64(lowest_priority(geometry.share_bits))
     for j in range(count):
         folded[j] = low[j] if geometry.key_bits < 128 else fold(high[j], low[j], key)
     for j in range(count):
         pairs[j] = pair_hash(folded[j], peers[j], key)
-    tickets = pairs
-    for array in range(geometry.arrays):
-        draw = column_draw(array, key)
-        for j in range(count):
-            columns[j] = column_of(folded[j], low[j], array, draw, geometry)
-            words[j] = (columns[j] << (geometry.column_bits - 6)) + (row_of(pairs[j], geometry) >> 6)
-        for j in range(count):
-            bit = np.uint64(1) << (pairs[j] & np.uint64(63))
-            if bits[words[j]] & bit == 0:
-                bits[words[j]] |= bit
-                zeros[columns[j]] -= 1
-        if array > 0 and array % TICKET_ARRAYS == 0:
-            tickets = np.array([next_ticket(ticket, key) for ticket in tickets])
-        contenders = 0
-        for j in range(count):
-            chosen[contenders] = j
-            contenders += np.uint64(priority_of(tickets[j], array)) >= lowest
-        for i in range(contenders):
-            j = chosen[i]
-            priority = np.uint64(priority_of(tickets[j], array)) << np.uint64(32)
-            label = np.int64(label_of(low[j], geometry))
-            for limb in range(labels.shape[2]):
-                word = priority | np.uint64(limb_of(high[j], low[j], limb))
-                if word > labels[columns[j], label, limb]:
-                    labels[columns[j], label, limb] = word
+    for start in range(0, count, BLOCK):
+        size = min(BLOCK, count - start)
+        for array in range(geometry.arrays):
+            draw = column_draw(array, key)
+            for i in range(size):
+                j = start + i
+                columns[i] = column_of(folded[j], low[j], array, draw, geometry)
+                words[i] = (columns[i] << (geometry.column_bits - 6)) + (row_of(pairs[j], geometry) >> 6)
+            if blindly:
+                for i in range(size):
+                    bits[words[i]] |= np.uint64(1) << (pairs[start + i] & np.uint64(63))
+            else:
+                for i in range(size):
+                    bit = np.uint64(1) << (pairs[start + i] & np.uint64(63))
+                    if bits[words[i]] & bit == 0:
+                        bits[words[i]] |= bit
+                        zeros[columns[i]] -= 1
+            contenders = 0
+            for i in range(size):
+                ticket = ticket_of(pairs[start + i], array, key)
+                chosen[contenders] = i
+                contenders += np.uint64(priority_of(ticket, array)) >= lowest
+            for i in range(contenders):
+                column, j = columns[chosen[i]], start + chosen[i]
+                priority = np.uint64(priority_of(ticket_of(pairs[j], array, key), array)) << np.uint64(32)
+                label = np.int64(label_of(low[j], geometry))
+                for limb in range(labels.shape[2]):
+                    word = priority | np.uint64(limb_of(high[j], low[j], limb))
+                    if word > labels[column, label, limb]:
+                        labels[column, label, limb] = word
 
 
 @compiled
@@ -134,76 +139,83 @@ def columns_of(high: int, low: int, out: NDArray[np.int64], geometry: Geometry, 
 
 
 @compiled
-def read_label(labels: Words, column: int, label: int) -> tuple[int, int, int]:
-    """Return priority, high and low word of the host that a label names; priority 0 if it names none.
+def list_candidates(span: tuple[int, int], store: Store, search: Search, geometry: Geometry, key: Key) -> Words:
+    """Follow the labels of hot columns start..stop; return the mangled hosts (high, low) whose columns are all hot.
 
-    Words of unlike priority come from two pairs: such a label names nobody.
+    A host that several arrays name is listed once, by the first of them.
     """
-    priority = labels[column, label, 0] >> np.uint64(32)
-    high = np.uint64(0)
-    low = np.uint64(0)
-    for limb in range(labels.shape[2]):
-        if labels[column, label, limb] >> np.uint64(32) != priority:
-            return np.uint64(0), high, low
-        word = (labels[column, label, limb] & np.uint64(MASK32)) << np.uint64(32 * (limb & 1))
-        if limb < 2:
-            low |= word
-        else:
-            high |= word
-    return priority, high, low
-
-
-@compiled
-def _is_new(
-    host: tuple[int, int], array: int, columns: NDArray[np.int64], store: Store, search: Search, label: int
-) -> bool:
-    """Say whether a host's columns are all hot and no earlier array names it (it is evaluated there)."""
-    for other in range(len(columns)):
-        if store.zeros[columns[other]] > search.zeros:
-            return False
-    for other in range(array):
-        priority, high, low = read_label(store.labels, columns[other], label)
-        if priority >= np.uint64(search.priority) and high == host[0] and low == host[1]:
-            return False
-    return True
+    zeros, labels, limbs = store.zeros, store.labels, store.labels.shape[2]
+    cut = np.uint64(max(1, search.priority))
+    columns = np.empty(geometry.arrays, np.int64)
+    hosts = np.empty((64, 2), np.uint64)
+    found = 0
+    for column in range(span[0], span[1]):
+        if zeros[column] > search.zeros:
+            continue
+        own = column // geometry.columns % geometry.arrays
+        for label in range(labels.shape[1]):
+            priority = labels[column, label, 0] >> np.uint64(32)
+            if priority < cut:
+                continue
+            low, high, whole = labels[column, label, 0] & np.uint64(MASK32), np.uint64(0), True
+            for limb in range(1, limbs):
+                word = labels[column, label, limb]
+                whole = whole and word >> np.uint64(32) == priority
+                part = (word & np.uint64(MASK32)) << np.uint64(32 * (limb & 1))
+                low, high = (low | part, high) if limb < 2 else (low, high | part)
+            folded = fold(high, low, key)
+            hot = whole and np.int64(label_of(low, geometry)) == label
+            for array in range(geometry.arrays):
+                columns[array] = column_of(folded, low, array, column_draw(array, key), geometry)
+                hot = hot and zeros[columns[array]] <= search.zeros
+            # Words of unlike priority, or a host of another place: a label mixed from two pairs. It names nobody.
+            if not hot or columns[own] != column:
+                continue
+            for array in range(own):
+                named = labels[columns[array], label, 0] >> np.uint64(32) >= cut
+                for limb in range(limbs):
+                    other = labels[columns[array], label, limb]
+                    named = named and other >> np.uint64(32) == labels[columns[array], label, 0] >> np.uint64(32)
+                    named = named and np.int64(other & np.uint64(MASK32)) == np.int64(limb_of(high, low, limb))
+                hot = hot and not named
+            if not hot:
+                continue
+            if found == len(hosts):
+                hosts = np.concatenate((hosts, np.empty_like(hosts)))
+            hosts[found, 0], hosts[found, 1] = high, low
+            found += 1
+    return hosts[:found]
 
 
 @compiled
 def name_hosts(
     span: tuple[int, int], store: Store, search: Search, geometry: Geometry, key: Key
 ) -> tuple[Words, Counts]:
-    """Follow the labels of hot columns start..stop; return the mangled hosts that pass, and their zero counts."""
+    """Return the mangled hosts that the labels of columns start..stop name and that pass, and their zero counts."""
+    bits, zeros, arrays, words = store.bits, store.zeros, geometry.arrays, store.bits.shape[1]
+    hosts = list_candidates(span, store, search, geometry, key)
+    counts = np.empty((len(hosts), arrays + 1), np.int32)
+    columns = np.empty(arrays, np.int64)
     found = 0
-    hosts = np.empty((16, 2), np.uint64)
-    counts = np.empty((16, geometry.arrays + 1), np.int32)
-    columns = np.empty(geometry.arrays, np.int64)
-    for column in range(span[0], span[1]):
-        if store.zeros[column] > search.zeros:
+    for i in range(len(hosts)):
+        folded = fold(hosts[i, 0], hosts[i, 1], key)
+        for array in range(arrays):
+            columns[array] = column_of(folded, hosts[i, 1], array, column_draw(array, key), geometry)
+        ones = np.int64(0)
+        for word in range(words):
+            if word == search.prefix_words and ones < search.prefix_ones:
+                break
+            common = bits[columns[0], word]
+            for array in range(1, arrays):
+                common &= bits[columns[array], word]
+            ones += np.int64(ones_of(common))
+        if geometry_rows(geometry) - ones > search.zeros:
             continue
-        array = column // geometry.columns % geometry.arrays
-        for label in range(store.labels.shape[1]):
-            priority, high, low = read_label(store.labels, column, label)
-            if priority == 0 or priority < np.uint64(search.priority):
-                continue
-            columns_of(high, low, columns, geometry, key)
-            if columns[array] != column or np.int64(label_of(low, geometry)) != label:
-                continue  # limbs of two pairs of equal priority, mixed
-            if not _is_new((high, low), array, columns, store, search, label):
-                continue
-            if and_ones(store.bits, columns, 0, search.prefix_words) < search.prefix_ones:
-                continue
-            zeros = geometry_rows(geometry) - and_ones(store.bits, columns, 0, store.bits.shape[1])
-            if zeros > search.zeros:
-                continue
-            if found == len(hosts):
-                hosts = np.concatenate((hosts, np.empty_like(hosts)))
-                counts = np.concatenate((counts, np.empty_like(counts)))
-            hosts[found, 0] = high
-            hosts[found, 1] = low
-            for other in range(geometry.arrays):
-                counts[found, other] = store.zeros[columns[other]]
-            counts[found, geometry.arrays] = zeros
-            found += 1
+        hosts[found, 0], hosts[found, 1] = hosts[i, 0], hosts[i, 1]
+        for array in range(arrays):
+            counts[found, array] = zeros[columns[array]]
+        counts[found, arrays] = geometry_rows(geometry) - ones
+        found += 1
     return hosts[:found], counts[:found]
 
 
