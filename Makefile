@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/.installed
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test lint check format bench clean
 
 demo: .venv/.core
 	$(BIN)/superhosts demo demo
@@ -11,12 +11,13 @@ demo: .venv/.core
 test: $(MARK)
 	$(BIN)/pytest
 
-check: $(MARK)
+lint: $(MARK)
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+
+check: lint test
 
 format: $(MARK)
 	$(BIN)/ruff format src tests benchmarks

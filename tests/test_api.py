@@ -22,7 +22,7 @@ NAMES = [
     "Geometry",
     "GeometryError",
     "InputError",
-    "LowThresholdWarning",
+    "ThresholdWarning",
     "MergeError",
     "Network",
     "PacketBatch",

@@ -626,7 +626,7 @@ def test_standard_output_on_a_full_disk(folder: Path, options: list[str]) -> Non
     assert (ended.status, ended.err) == (4, "superhosts: standard output: cannot be written: No space left on device\n")
 
 
-def test_an_interrupt_ends_with_130_and_leaves_nothing(folder: Path, tmp_path: Path) -> None:
+def test_an_interrupt_ends_with_130_and_keeps_whole_windows(folder: Path, tmp_path: Path) -> None:
     data = (folder / "three.pcap").read_bytes()
     with start("scan", "-", "--json", "--output", tmp_path / "a.jsonl", *SMALL) as child:
         assert child.stdin is not None
@@ -641,7 +641,8 @@ def test_an_interrupt_ends_with_130_and_leaves_nothing(folder: Path, tmp_path: P
         err = child.stderr.read().decode()
     assert "Traceback" not in err
     assert "Fatal" not in err
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+    assert all(json.loads(line)["host"] for line in (tmp_path / "a.jsonl").open())
 
 
 def on_terminal(*arguments: object, **environment: str) -> tuple[int, str]:

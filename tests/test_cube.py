@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import naive
 from shapes import SHAPES, Shape, all_equal, ddos_victim, one_scanner, zipf
-from superhosts import Cube, Geometry, GeometryError, LowThresholdWarning, UsageError
+from superhosts import Cube, Geometry, GeometryError, ThresholdWarning, UsageError
 from superhosts.detectors import pending
 from superhosts.detectors.hashing import DEFAULT_KEY
 from superhosts.pairs import numbers_to_array
@@ -146,7 +146,7 @@ def test_every_reported_host_was_seen_even_in_a_crowded_cube():
     cube = Cube("256KiB")
     cube.update(shape.hosts, shape.peers)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LowThresholdWarning)
+        warnings.simplefilter("ignore", ThresholdWarning)
         found = cube.super_hosts(200)
     assert len(found) > 0
     assert set(found.hosts.tolist()) <= set(shape.truth)
@@ -218,7 +218,7 @@ def test_a_threshold_that_labels_cannot_support_is_warned_about():
     shape = all_equal()
     cube = Cube(geometry=Geometry(32, 0, 3, 12, 8, 0, 3))
     cube.update(shape.hosts, shape.peers)
-    with pytest.warns(LowThresholdWarning, match="cannot be named"):
+    with pytest.warns(ThresholdWarning, match="cannot be named"):
         cube.super_hosts(100)
 
 
@@ -263,7 +263,7 @@ def test_geometry_fills_the_memory_and_never_exceeds_it(memory, bits):
 
 
 def test_the_default_geometry_is_that_of_the_documents():
-    assert Geometry.for_memory("128MiB") == Geometry(32, 7, 3, 14, 165, 3, 3)
+    assert Geometry.for_memory("128MiB") == Geometry(32, 4, 3, 14, 1323, 3, 3)
 
 
 def test_updates_that_cannot_be_are_refused():

@@ -20,7 +20,7 @@ from superhosts._version import __version__
 if TYPE_CHECKING:
     from superhosts.detectors.base import SuperHost, SuperHosts
     from superhosts.detectors.cbaa import Cbaa
-    from superhosts.detectors.columnsketch import LowThresholdWarning
+    from superhosts.detectors.columnsketch import ThresholdWarning
     from superhosts.detectors.cube import Cube, Geometry
     from superhosts.detectors.exact import Exact
     from superhosts.detectors.sketch import Sketch, load
@@ -36,7 +36,7 @@ _HOMES = {
     "Geometry": "detectors.cube",
     "GeometryError": "errors",
     "InputError": "errors",
-    "LowThresholdWarning": "detectors.columnsketch",
+    "ThresholdWarning": "detectors.columnsketch",
     "MergeError": "errors",
     "Network": "network",
     "PacketBatch": "pairs",
@@ -60,7 +60,6 @@ __all__ = [
     "Geometry",
     "GeometryError",
     "InputError",
-    "LowThresholdWarning",
     "MergeError",
     "Network",
     "PacketBatch",
@@ -71,6 +70,7 @@ __all__ = [
     "SuperHost",
     "SuperHosts",
     "SuperhostsError",
+    "ThresholdWarning",
     "UsageError",
     "Window",
     "__version__",

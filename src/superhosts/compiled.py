@@ -24,12 +24,17 @@ _STAMP = (max(stat.st_mtime for stat in _sources), sum(stat.st_size for stat in 
 
 def compiled(function: Function) -> Function:
     """Compile `function` with numba when it is first called; keep the result on disk."""
-    dispatcher = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
-    dispatcher._cache._cache_file._source_stamp = _STAMP
+    try:
+        dispatcher = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+    except RuntimeError:  # no folder to keep it in: a read-only install without a home
+        return cast(Function, numba.njit(nogil=True, error_model="numpy")(function))
+    if hasattr(dispatcher, "_cache"):  # not when numba is switched off
+        dispatcher._cache._cache_file._source_stamp = _STAMP
     return cast(Function, dispatcher)
 
 
 def is_cold(function: Callable[..., Any]) -> bool:
     """Say whether `function` still has to be compiled on this machine (nothing usable on disk)."""
     dispatcher = cast(Any, function)
-    return not dispatcher.signatures and not dispatcher._cache._cache_file._load_index()
+    cache = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    return not dispatcher.signatures and (cache is None or not cache._load_index())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -43,6 +43,9 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="superhosts")
 
 
+os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads
+
+
 def run_parallel(function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], threads: int) -> list[Result]:
     """Call `function` with each tuple of arguments, on up to `threads` threads; results in the order of the calls."""
     work = list(calls)
@@ -50,7 +53,10 @@ def run_parallel(function: Callable[..., Result], calls: Iterable[tuple[Any, ...
         return [function(*arguments) for arguments in work]
     pool = _pool(threads)
     futures: list[Future[Result]] = [pool.submit(function, *arguments) for arguments in work[1:]]
-    first = function(*work[0])  # the caller works too, so that small jobs wake as few threads as possible
+    try:
+        first = function(*work[0])  # the caller works too, so that small jobs wake as few threads as possible
+    finally:
+        wait(futures)  # also when interrupted: nobody may go on writing behind the caller's back
     return [first, *(future.result() for future in futures)]
 
 

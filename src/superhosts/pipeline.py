@@ -17,6 +17,7 @@ import numpy as np
 
 from superhosts.detectors.base import Detector
 from superhosts.detectors.sketch import DETECTORS, Found, Sketch
+from superhosts.device import choose_device, thread_count
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.network import Network
 from superhosts.pairs import HostFormat, PacketBatch, Part, Window
@@ -63,8 +64,12 @@ class Settings:
             raise UsageError(f"--threshold {self.threshold:g}: at least 1")
         if self.top is not None and self.top < 1:
             raise UsageError(f"--top {self.top}: at least 1")
+        choose_device(self.device)
         limit = self.memory_total
-        if limit is not None and self.most_memory > parse_size(limit):
+        if self.detector == "exact":
+            if limit is not None:
+                raise UsageError("--memory-total: the exact detector's memory grows with the traffic")
+        elif limit is not None and self.most_memory > parse_size(limit):
             needs = f"may reach {format_size(self.most_memory)} ({len(self.parts)} cubes and their buffers)"
             raise UsageError(f"--memory-total {limit}: this scan {needs}; take less --memory")
 
@@ -77,8 +82,9 @@ class Settings:
 
     @property
     def most_memory(self) -> int:
-        """Bytes that the cubes and the pairs that wait for them may reach."""
-        return len(self.parts) * parse_size(self.memory) * 3 // 2
+        """Bytes that the cubes, the pairs that wait for them and the caches may reach."""
+        caches = 4 * (thread_count() if self.threads is None else self.threads) << 20
+        return len(self.parts) * (parse_size(self.memory) * 7 // 4 + caches)
 
     @property
     def least_peers(self) -> float | None:
@@ -134,6 +140,7 @@ class _Open:
 
     sketch: Sketch
     packets: int = 0
+    pairs: dict[Part, int] = field(default_factory=dict)
 
 
 class _Ahead:
@@ -302,6 +309,7 @@ class Scan:
         for part, pairs in self._network.pairs(batch, parts):
             if len(pairs):
                 opened.sketch.part(part).update(pairs)
+                opened.pairs[part] = opened.pairs.get(part, 0) + len(pairs)
         opened.packets += len(batch)
 
     def _close(self, window: Window) -> WindowResult:
@@ -309,8 +317,8 @@ class Scan:
         sketch, packets = opened.sketch, opened.packets
         sketch.window = window
         sketch.entries = [
-            {"site": self.settings.site, "start": window.start, "end": window.end, **part._asdict(), "packets": packets}
-            for part in sketch.parts
+            {"site": self.settings.site, "start": window.start, "end": window.end, **part._asdict(), "pairs": pairs}
+            for part, pairs in opened.pairs.items()
         ]
         return WindowResult(window, self._find(sketch), sketch, packets)
 
@@ -345,7 +353,7 @@ def scan(inputs: str | Path | Sequence[str | Path], **settings: Any) -> Scan:
 
     >>> for window in scan("trace.pcap", inner="10.0.0.0/8", threshold=1024, window="5m"):
     ...     for item in window:
-    ...         print(item.row.host, item.row.peers)
+    ...         print(item.host, item.peers)
     """
     names = [inputs] if isinstance(inputs, str | Path) else inputs
     for option in ("inner", "exclude", "watch", "direction"):

@@ -67,6 +67,7 @@ class Outputs:
         if json and csv:
             raise UsageError("--json and --csv: choose one")
         self._file = OutputFile(output) if output is not None else None
+        self.others = output is not None  # whether somebody but standard output waits for the results
         self._stream: Any = JsonLines(sys.stdout) if json else Csv(sys.stdout) if csv else None
         self._terminal: Any = None
         if self._stream is None and table:
@@ -82,7 +83,10 @@ class Outputs:
             elif self._terminal is not None:
                 self._terminal.write_window(title, rows)
         except BrokenPipeError:
-            raise
+            if not self.others:
+                raise
+            forget_stdout()  # the reader went away; the file and the saved sketches are still wanted
+            self._stream = self._terminal = None
         except OSError as error:
             forget_stdout()
             raise OutputError(f"standard output: cannot be written: {error.strerror}") from None
@@ -98,7 +102,7 @@ class Outputs:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._file is not None:
-            if kind is None:
+            if kind is None or kind is KeyboardInterrupt:  # a live scan ends like this; whole windows are kept
                 self._file.close()
             else:
                 self._file.abandon()

@@ -103,6 +103,7 @@ def run_scan(
     found_any = False
     with outputs:
         if save is not None:
+            outputs.others = True
             _prepare_folder(save, settings.site)
         run = Scan(open_inputs(inputs, on_error), settings, on_error=on_error, on_progress=progress.update)
         if quiet:
@@ -117,7 +118,7 @@ def run_scan(
                 outputs.write(title, rows)
                 found_any = found_any or bool(rows)
                 if save is not None:
-                    result.sketch.save(save / _file_name(result, settings))
+                    _save(result, save / _file_name(result, settings), settings)
                 del result  # its cubes: the next window's are made while this loop waits
                 progress.resume()
     if not quiet:
@@ -136,6 +137,15 @@ def _prepare_folder(folder: Path, site: str) -> None:
         raise OutputError(f"--save {folder}: cannot be made: {error.strerror}") from None
 
 
+def _save(result: WindowResult, path: Path, settings: Settings) -> None:
+    """Save a window's sketch; what an earlier run saved of the same window and site is kept, too."""
+    if path.exists():
+        from superhosts.detectors.sketch import load
+
+        result.sketch.merge(load(path, key=settings.key))
+    result.sketch.save(path)
+
+
 def _file_name(result: WindowResult, settings: Settings) -> str:
     """START-LENGTH-SITE.cube, START as 20261114T120000Z."""
     from superhosts.reports.base import iso_time
@@ -151,7 +161,9 @@ def _announce(settings: Settings) -> None:
     from superhosts.detectors.cube.cpu import fill
     from superhosts.units import format_size
 
-    if settings.detector != "exact":
+    if settings.detector == "exact":
+        say("memory: grows with the traffic, as the exact answer needs every distinct pair")
+    else:
         cubes = len(settings.parts)
         say(f"memory: at most {format_size(settings.most_memory)} ({cubes} cubes of {settings.memory} with buffers)")
     if sys.stderr.isatty() and is_cold(fill):

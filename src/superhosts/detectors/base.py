@@ -100,7 +100,7 @@ class SuperHosts:
 
 
 class Detector(ABC):
-    """A detector of super hosts over one set of pairs."""
+    """A detector of super hosts over one set of pairs. It uses threads by itself; call it from one at a time."""
 
     name: ClassVar[str]
     broken_laws: ClassVar[frozenset[str]] = frozenset()
@@ -108,17 +108,18 @@ class Detector(ABC):
 
     def update(self, hosts: Addresses | PairBatch, peers: Addresses | None = None) -> None:
         """Take a batch of pairs: two columns, or one PairBatch."""
-        batch = hosts if isinstance(hosts, PairBatch) else None
-        if batch is None and peers is None:
+        if isinstance(hosts, PairBatch):
+            return self.update(hosts.hosts, hosts.peers)
+        if peers is None:
             raise UsageError("update takes hosts and peers, or one PairBatch")
-        left = as_column(batch.hosts if batch else hosts, "hosts")
-        right = as_column(batch.peers if batch else peers, "peers")
+        left, right = as_column(hosts, "hosts"), as_column(peers, "peers")
         if len(left) != len(right):
             raise UsageError(f"update: {len(left)} hosts but {len(right)} peers")
         if _bits(left) != self.key_bits:
             raise UsageError(f"update: hosts have {_bits(left)} bits, this {self.name} takes {self.key_bits}-bit keys")
         if len(left):
             self._update(left, right)
+        return None
 
     @property
     def key_bits(self) -> int:

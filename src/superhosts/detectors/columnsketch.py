@@ -15,7 +15,7 @@ import numpy as np
 from superhosts.detectors import columns
 from superhosts.detectors.base import Arrays, Detector, SuperHost, SuperHosts, check_threshold
 from superhosts.detectors.columns import Counts, Words
-from superhosts.detectors.estimate import Estimate, Evidence, estimate
+from superhosts.detectors.estimate import Estimate, Evidence, estimate, saturation_point
 from superhosts.detectors.hashing import fingerprint, make_key, mangle_column, secret_of
 from superhosts.detectors.pending import Pending, Task
 from superhosts.device import choose_device, run_parallel, thread_count
@@ -26,8 +26,8 @@ MAX_UNNAMED = 0.01  # a threshold at which more hosts than this go unnamed earns
 LEAST_TOP = 16  # `top` does not look for hosts of fewer peers: labels and columns are mostly noise there
 
 
-class LowThresholdWarning(UserWarning):
-    """The threshold is below what the sketch's geometry and fill support."""
+class ThresholdWarning(UserWarning):
+    """The threshold is below or above what the sketch's geometry and fill support."""
 
 
 class Fill(NamedTuple):
@@ -134,19 +134,25 @@ class ColumnSketch(Detector):
         """Return the hosts of at least `threshold` peers, most peers first."""
         threshold = check_threshold(threshold)
         self.flush()
-        pairs = self.fill().pairs
+        mean = max(float(self.zeros.mean()), 1.0) / self.geometry.rows
+        pairs = -self.geometry.rows * math.log(mean) * len(self.zeros) / self.geometry.arrays  # a lower bound
         unnamed = self._unnamed(threshold, pairs)
         if unnamed > MAX_UNNAMED and pairs:
             text = f"about {unnamed:.0%} of hosts with so many peers cannot be named; take more memory or a higher one"
             warnings.warn(
-                f"threshold {threshold:g} is low for this {self.name}; {text}", LowThresholdWarning, stacklevel=2
+                f"threshold {threshold:g} is low for this {self.name}; {text}", ThresholdWarning, stacklevel=2
+            )
+        if threshold > saturation_point(self.geometry.rows):
+            text = f"hosts beyond {saturation_point(self.geometry.rows):,} peers cannot be measured; all are reported"
+            warnings.warn(
+                f"threshold {threshold:g} is high for this {self.name}: {text}", ThresholdWarning, stacklevel=2
             )
         return self._find(threshold)
 
     def _find(self, threshold: float) -> SuperHosts:
         mangled, counts = self._search(threshold)
         found = self._estimate(self._evidence(mangled, counts))
-        keep = found.peers >= threshold
+        keep = (found.peers >= threshold) | found.saturated  # of these only a lower bound is known
         return self._result(mangled[keep], found.select(keep))
 
     def _result(self, mangled: Words, found: Estimate) -> SuperHosts:
@@ -207,9 +213,9 @@ class ColumnSketch(Detector):
         """Say how full the sketch is."""
         self.flush()
         rows = self.geometry.rows
-        mean = float(self.zeros.mean()) / rows
-        pairs = -rows * math.log(max(mean, 1 / rows)) * len(self.zeros) / (len(self._array_edges()) - 1)
-        return Fill(1 - mean, 1 - int(self.zeros.min()) / rows, int((self.zeros == 0).sum()), round(pairs))
+        pairs = -rows * float(np.log(np.maximum(self.zeros, 1) / rows).sum()) / self.geometry.arrays
+        fullest, saturated = int(self.zeros.min()), int((self.zeros == 0).sum())
+        return Fill(1 - float(self.zeros.mean()) / rows, 1 - fullest / rows, saturated, round(pairs))
 
     def recount(self) -> None:
         """Count all zeros anew, after the columns came from elsewhere."""

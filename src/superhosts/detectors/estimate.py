@@ -9,7 +9,9 @@ The variance is that of linear counting, raised by the noise that stays in the A
 D = 1 − P·(1 + Σ (1−p_i)/p_i), Var(n) = g·(e^t·(1 + P/D) − t − 1).
 
 Where fewer than 16 zeros are left, or D ≤ 0, the equations are nearly singular, and the mean fill of each array in
-the host's slice takes the place of p_i. With no zero left the column is saturated: at least g·ln g peers.
+the host's slice takes the place of p_i, as far as the host's own columns allow it: p_i lies between 1 − z_i/z (the
+host is as big as its AND) and 1 − z_i (it is nothing). A small host in two full columns is thereby not taken for a
+big one. With no zero left in the AND the host is saturated: at least g·ln g peers.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ Floats = NDArray[np.float64]
 UNBOUNDED = np.iinfo(np.int64).max  # peers_high of a saturated host
 CONFIDENCE = 1.959963984540054  # two-sided 95 %
 FEW_ZEROS = 16
+SINGULAR = 1e-9  # D of equations that do not tell the host from its neighbours
 
 
 class Evidence(NamedTuple):
@@ -73,19 +76,20 @@ def estimate_one(zeros: Floats, common: float, fills: Floats, rows: int) -> tupl
     """Return peers and variance of one host from zero fractions; `common` must not be 0."""
     u = free_rows(zeros, common)
     noise = 1.0
-    odds = 0.0
     for z in zeros:
-        p = 1.0 - z / u
-        noise *= p
-        odds += (1.0 - p) / p if p > 0 else 0.0
-    if noise <= 0:
-        noise = 0.0
-    spread = 1.0 - noise * (1.0 + odds)
-    ratio = noise / spread if spread > 0 else 0.0
-    if common * rows < FEW_ZEROS or spread <= 0:
+        noise *= max(0.0, 1.0 - z / u)
+    spread = 1.0 - noise  # D, written so that a column without noise does not divide by zero
+    for i in range(len(zeros)):
+        others = 1.0
+        for j in range(len(zeros)):
+            if j != i:
+                others *= max(0.0, 1.0 - zeros[j] / u)
+        spread -= others * zeros[i] / u
+    ratio = noise / spread if spread > SINGULAR else 0.0
+    if common * rows < FEW_ZEROS or spread <= SINGULAR:
         noise = 1.0
-        for fill in fills:
-            noise *= fill
+        for i in range(len(zeros)):
+            noise *= min(max(fills[i], 1.0 - zeros[i] / common), 1.0 - zeros[i])
         u = min(1.0, common / (1.0 - noise)) if noise < 1 else 1.0
         ratio = noise / (1.0 - noise) if noise < 1 else 0.0
     t = -math.log(u)

@@ -247,8 +247,8 @@ class Pending:
                     self.key,
                 )
                 calls.append(common if narrow else (*common, self.key_bits))
+            self.waiting += stop - start  # before the work: interrupted pairs must not be taken for written ones
             run_parallel(bin_narrow if narrow else bin_wide, calls, threads)
-            self.waiting += stop - start
             start = stop
 
     def take(self) -> list[Task]:

@@ -31,11 +31,36 @@ Entry = dict[str, Any]  # counters of one site, window and part
 
 
 class Found(NamedTuple):
-    """A super host of a sketch: the host, and the part that saw it."""
+    """A super host of a sketch: the host with its numbers, the part that saw it, and the detector's name."""
 
     part: Part
     row: SuperHost
     detector: str
+
+    @property
+    def host(self) -> Host:
+        """The host."""
+        return self.row.host
+
+    @property
+    def peers(self) -> int:
+        """Its number of distinct peers."""
+        return self.row.peers
+
+    @property
+    def peers_low(self) -> int:
+        """Lower end of the 95 % interval."""
+        return self.row.peers_low
+
+    @property
+    def peers_high(self) -> int | None:
+        """Upper end of the 95 % interval; None where there is none."""
+        return self.row.peers_high
+
+    @property
+    def saturated(self) -> bool:
+        """Whether only a lower bound is known."""
+        return self.row.saturated
 
 
 class Sketch:

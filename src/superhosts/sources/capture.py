@@ -49,6 +49,8 @@ from superhosts.sources.streams import Input
 BLOCK_BYTES = 4 * 1024 * 1024
 BLOCK_PACKETS = 65_536
 _PROBE_BYTES = 64 * 1024
+_PROBE_PACKETS = 1000  # looked at to know when a file begins
+_YEAR = 365 * 86400 * 10**9
 _MAGIC_BYTES = 4
 
 
@@ -199,10 +201,13 @@ class CaptureSource:
                 reader.close()
 
     def first_time(self) -> int | None:
-        """Time of the first packet, whatever it carries; None for an empty input."""
+        """Time at which the input begins; None for an empty input.
+
+        Of a file the first packets are looked at, and a stray time among them, years from the others, does not count.
+        """
         if not self._first_known:
             if self._input.reopens:
-                reader = _Reader(self._input, SourceCounters(), _PROBE_BYTES, 1)
+                reader = _Reader(self._input, SourceCounters(), _PROBE_BYTES, _PROBE_PACKETS)
                 try:
                     block = reader.read()
                 finally:
@@ -211,7 +216,7 @@ class CaptureSource:
                 reader = self._open()
                 block = reader.read(limit=1)
                 self._first = block or ()
-            self._first_time = None if block is None else reader.first_time()
+            self._first_time = None if block is None else _begin(block, reader.first_time())
             self._first_known = True
         return self._first_time
 
@@ -230,7 +235,8 @@ class CaptureSource:
 
     def position(self) -> int:
         """Bytes of the input (compressed, if it is) read so far."""
-        return self._reader.position() if self._reader else self._position
+        reader = self._reader  # bound once: the reading thread may be closing it
+        return reader.position() if reader else self._position
 
     def size(self) -> int | None:
         """Bytes of the whole input, None for a pipe."""
@@ -247,6 +253,13 @@ class CaptureSource:
         if self._reader is None:
             self._reader = _Reader(self._input, self.counters, self._block_bytes, BLOCK_PACKETS)
         return self._reader
+
+
+def _begin(block: Block, first: int | None) -> int | None:
+    """Return the earliest time of a block that is not years from most of its packets."""
+    times = np.concatenate([batch.time for batch in block]) if block else np.empty(0, np.int64)
+    near = times[np.abs(times - np.median(times)) < _YEAR] if len(times) else times
+    return int(near.min()) if len(near) else first
 
 
 def open_capture(path: str | Path, *, block_bytes: int = BLOCK_BYTES) -> Source:

@@ -45,7 +45,7 @@ def row_of(pair: int, geometry: Geometry) -> int:
 
 @compiled
 def ticket_of(pair: int, array: int, key: Key) -> int:
-    """Return the 64 bits from which an array draws its priority: the pair's hash, mixed again for every three arrays."""
+    """Return the 64 bits from which an array draws its priority: the pair's hash, mixed anew every three arrays."""
     for _ in range(array // TICKET_ARRAYS):
         pair = pair_hash(pair, key.pair[1], key)
     return pair

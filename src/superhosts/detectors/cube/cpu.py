@@ -27,7 +27,7 @@ from superhosts.detectors.cube.geometry import Geometry
 from superhosts.detectors.hashing import MASK32, Key, column_draw, fold, pair_hash
 from superhosts.detectors.pending import BLOCK, PADDING, Pool, Scratch, Task, make_scratch, unpack
 
-MOST_LINES = (2 << 20) // 64  # cache lines of a slice that can stay in a core's cache while it is filled
+MOST_LINES = (16 << 20) // 64  # cache lines of a slice that can stay in a shared cache while it is filled
 
 
 class Store(NamedTuple):
