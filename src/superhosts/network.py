@@ -30,6 +30,7 @@ NO_FLAGS = np.zeros(0, np.uint8)
 class PrefixTable(NamedTuple):
     """Disjoint address ranges in order, and for every first 16 bits the ranges that may hold such an address."""
 
+    known: Flags  # for every first 16 bits: 0 outside, 1 inside, 2 look at the ranges
     first: NDArray[np.int32]
     last: NDArray[np.int32]
     low: Words  # (ranges, 2): first address; IPv4 stands in the highest 32 bits
@@ -68,9 +69,16 @@ def make_table(networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]
             ranges.append((first, last))
     tops = [(first >> 112, last >> 112) for first, last in ranges]
     sixteen = np.arange(1 << 16)
+    begins = np.searchsorted(np.array([top for _, top in tops], np.int64), sixteen, "left").astype(np.int32)
+    ends = np.searchsorted(np.array([top for top, _ in tops], np.int64), sixteen, "right").astype(np.int32)
+    known = np.where(begins == ends, 0, 2).astype(np.uint8)
+    for first, last in ranges:
+        whole = -(-first >> 112), (last + (1 << (96 if family == 4 else 0))) >> 112
+        known[whole[0] : whole[1]] = 1
     return PrefixTable(
-        np.searchsorted(np.array([top for _, top in tops], np.int64), sixteen, "left").astype(np.int32),
-        np.searchsorted(np.array([top for top, _ in tops], np.int64), sixteen, "right").astype(np.int32),
+        known,
+        begins,
+        ends,
         _halves([first for first, _ in ranges]),
         _halves([last for _, last in ranges]),
     )
@@ -101,13 +109,16 @@ def _halves(numbers: list[int]) -> Words:
 def inside(addresses: Addresses, table: PrefixTable) -> Flags:
     """Say for every address whether the table holds it."""
     out = np.zeros(len(addresses), np.uint8)
-    first, last, lows, highs = table.first, table.last, table.low, table.high
+    known, first, last, lows, highs = table
     for i in range(len(addresses)):
         if addresses.ndim == 1:
             high, low = np.uint64(addresses[i]) << np.uint64(32), np.uint64(0)
         else:
             high, low = addresses[i, 0], addresses[i, 1]
         top = high >> np.uint64(48)
+        if known[top] < 2:  # most prefixes decide most addresses here, by one look at a small table
+            out[i] = known[top]
+            continue
         a, b = first[top], last[top]
         while a < b:  # the first range that does not end before the address
             middle = (a + b) >> 1

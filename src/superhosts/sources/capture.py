@@ -209,14 +209,15 @@ class CaptureSource:
             if self._input.reopens:
                 reader = _Reader(self._input, SourceCounters(), _PROBE_BYTES, _PROBE_PACKETS)
                 try:
-                    block = reader.read()
+                    if reader.read(limit=1) is not None:
+                        self._first_time = _begin(reader.first_time(), reader.read() or ())
                 finally:
                     reader.close()
             else:
                 reader = self._open()
                 block = reader.read(limit=1)
                 self._first = block or ()
-            self._first_time = None if block is None else _begin(block, reader.first_time())
+                self._first_time = None if block is None else reader.first_time()
             self._first_known = True
         return self._first_time
 
@@ -255,11 +256,11 @@ class CaptureSource:
         return self._reader
 
 
-def _begin(block: Block, first: int | None) -> int | None:
-    """Return the earliest time of a block that is not years from most of its packets."""
-    times = np.concatenate([batch.time for batch in block]) if block else np.empty(0, np.int64)
-    near = times[np.abs(times - np.median(times)) < _YEAR] if len(times) else times
-    return int(near.min()) if len(near) else first
+def _begin(first: int, block: Block) -> int:
+    """Return the earliest time, of the first frame and those behind it, that is not years from most of them."""
+    times: list[int] = [first, *(time for batch in block for time in batch.time.tolist())]
+    middle = sorted(times)[len(times) // 2]
+    return min(time for time in times if abs(time - middle) < _YEAR)
 
 
 def open_capture(path: str | Path, *, block_bytes: int = BLOCK_BYTES) -> Source:
