@@ -14,6 +14,9 @@ class Bar(NamedTuple):
 
 
 BARS = {
+    "update, 5 M flows shuffled: cube / fastest plain peer": Bar(5, 8, higher=True),
+    "update, 5 M flows in trains: cube / fastest plain peer": Bar(7, 12, higher=True),
+    "update, 48 M flows shuffled: cube / fastest plain peer": Bar(5, 8, higher=True),
     "memory, 5 M flows: cube / leanest peer": Bar(1 / 3, None),
     "memory, 48 M flows: cube / leanest peer": Bar(None, 1 / 6),
     "restore, 5 M flows: cube": Bar(5, 2),

@@ -19,7 +19,7 @@ def entries_of(pending: Pending) -> list[tuple[int, ...]]:
     for number, task in enumerate(pending.take()):
         for chunk, size in zip(task.chunks, task.sizes, strict=True):
             bin_ = int(pending.pool.owner[chunk])
-            assert owned.setdefault(bin_, number) == number  # a bin belongs to one thread
+            assert owned.setdefault(bin_ % pending.slices, number) == number  # a slice belongs to one thread
             assert 0 < size <= CHUNK
             found += [(bin_, *map(int, row)) for row in rows[chunk, :size]]
     return found

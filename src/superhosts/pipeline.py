@@ -84,7 +84,7 @@ class Settings:
     def most_memory(self) -> int:
         """Bytes that the cubes, the pairs that wait for them and the caches may reach."""
         caches = 4 * (thread_count() if self.threads is None else self.threads) << 20
-        return len(self.parts) * (parse_size(self.memory) * 7 // 4 + caches)
+        return len(self.parts) * (parse_size(self.memory) * 3 // 2 + caches)
 
     @property
     def least_peers(self) -> float | None:

@@ -6,9 +6,9 @@ packets repeat a known pair), mangles the host and appends the rest to bins by s
 an answer is wanted, `drain` hands every bin to one thread: nobody else writes to its slices, so no atomics are
 needed and no bit is lost, and a slice stays in that core's cache while thousands of pairs go into it.
 
-On the way out every bin has a second cache of its own, which remembers the pairs of one slice for long. An update
-depends on a pair only through (host, folded peer). Dropping an exact repeat of these changes nothing, and both caches
-stay valid from one drain to the next.
+Inside a bin repeats stand close together, so a second small cache, on the way out, catches many that the first one
+let through. An update depends on a pair only through (host, folded peer). Dropping an exact repeat of these changes
+nothing, and both caches stay valid from one drain to the next.
 
 Bins are chains of small chunks out of one pool, so that a flood on one host fills a chain instead of a bin. An
 entry is one word for IPv4 (mangled host, peer), else the mangled host in one or two words and the folded peer.
@@ -32,7 +32,9 @@ Indexes = NDArray[np.int32]
 CHUNK = 256  # entries: 2 KiB for IPv4, so that the open chunks of all bins stay in a core's cache
 BLOCK = 512  # pairs whose repeats are dropped before any is mangled: the mangling then runs in vector registers
 CACHE_BITS = 16  # pairs that a thread remembers on the way into the bins: 512 KiB for IPv4
+SEEN_BITS = 16  # and on the way out
 MAX_BIN_BITS = 7  # more bins than this, and appending to them misses the cache
+FINE_MEMORY = 4 << 20  # bytes of waiting pairs from which on bins are as fine as that
 MAX_MEMORY = 1 << 30  # bytes of waiting pairs: enough for any number of threads, and places fit 32 bits
 BATCH = 4096  # entries that leave the bins together: passing arrays to a function costs atomic reference counts
 PADDING = 32  # cells behind a thread's cursors, so that no two threads write to one cache line
@@ -123,7 +125,7 @@ class Task(NamedTuple):
 
     chunks: Indexes
     sizes: Indexes
-    seen: Words  # (bins, places, words of a pair): pairs that were written before
+    seen: Words  # the thread's cache of pairs that it has just written
 
 
 class Scratch(NamedTuple):
@@ -145,14 +147,13 @@ def make_scratch() -> Scratch:
 
 @compiled
 def unpack(first: int, task: Task, pool: Pool, out: Scratch) -> tuple[int, int]:
-    """Unpack a task's chunks from `first` on until a batch or a bin ends, without pairs that were written before.
+    """Unpack a task's chunks from `first` on until a batch or a bin ends, without pairs that were just written.
 
     Returns the next chunk and the number of entries.
     """
     high, low, peers = out.high, out.low, out.peers
     entries, owner, bin_ = pool.entries, pool.owner, pool.owner[task.chunks[first]]
-    seen = task.seen[bin_]
-    places = np.uint64(len(seen) - 1)  # their number is a power of two
+    seen = task.seen
     width = len(entries) // (len(pool.owner) * CHUNK)
     have, number = 0, first
     while number < len(task.chunks) and have <= BATCH - CHUNK and owner[task.chunks[number]] == bin_:
@@ -162,7 +163,7 @@ def unpack(first: int, task: Task, pool: Pool, out: Scratch) -> tuple[int, int]:
         if width == 1:
             for j in range(start, stop):
                 pair = entries[j]
-                place = ((pair * np.uint64(SPREAD[1])) >> np.uint64(32)) & places
+                place = (pair * np.uint64(SPREAD[1])) >> np.uint64(64 - SEEN_BITS)
                 low[have] = pair >> np.uint64(32)
                 peers[have] = pair & np.uint64(MASK32)
                 have += seen[place, 0] != pair
@@ -173,7 +174,7 @@ def unpack(first: int, task: Task, pool: Pool, out: Scratch) -> tuple[int, int]:
             low[have] = entries[j + width - 2]
             peers[have] = entries[j + width - 1]
             place = low[have] * np.uint64(SPREAD[1]) + peers[have] * np.uint64(SPREAD[2])
-            place = (place >> np.uint64(32)) & places
+            place = place >> np.uint64(64 - SEEN_BITS)
             if seen[place, 0] != low[have] or seen[place, 1] != peers[have] or seen[place, 2] != high[have]:
                 seen[place, 0], seen[place, 1], seen[place, 2] = low[have], peers[have], high[have]
                 have += 1
@@ -185,7 +186,9 @@ class Pending:
 
     def __init__(self, key: Key, *, key_bits: int, slice_bits: int, memory: int, threads: int) -> None:
         self.key, self.key_bits, self.threads = key, key_bits, threads
-        self.bins = 1 << min(slice_bits, MAX_BIN_BITS)
+        self.slices = 1 << slice_bits
+        # Bins are finer than slices where slices are few: what a bin's cache remembers must fit a core's own cache.
+        self.bins = 1 << (MAX_BIN_BITS if memory >= FINE_MEMORY else min(slice_bits, MAX_BIN_BITS))
         self.memory = min(memory, MAX_MEMORY)
         self.width = 0  # words of an entry; 0 while nothing has come
         self.waiting = 0  # upper bound on the entries that wait
@@ -197,13 +200,17 @@ class Pending:
         total = self.chunks * self.threads
         entries = np.empty(total * CHUNK * width, np.uint64)
         self.pool = Pool(entries, np.empty(total, np.int32), np.empty((self.threads, self.bins + PADDING), np.int32))
-        # An empty place must not hold a pair that belongs there. Zeros belong to place 0, which holds a one instead.
         words = 1 if width == 1 else 3
-        self.cache = np.zeros((self.threads, 1 << CACHE_BITS, words), np.uint64)
-        places = max(2, self.memory // (16 * words * self.bins))
-        self.seen = np.zeros((self.bins, 1 << (places.bit_length() - 1), words), np.uint64)
-        self.cache[:, 0], self.seen[:, 0, 0] = 1, 1
+        self.cache = np.empty((self.threads, 1 << CACHE_BITS, words), np.uint64)
+        self.seen = np.empty((self.threads, 1 << SEEN_BITS, words), np.uint64)
+        self._forget()
         self._reset()
+
+    def _forget(self) -> None:
+        """Empty the caches. An empty place must not hold a pair that belongs there."""
+        self.cache.fill(0)
+        self.seen.fill(0)
+        self.cache[:, 0], self.seen[:, 0] = 1, 1  # zeros belong to place 0; ones do not
 
     def _reset(self) -> None:
         for thread in range(self.threads):
@@ -252,24 +259,26 @@ class Pending:
             start = stop
 
     def take(self) -> list[Task]:
-        """Deal the bins that wait out to threads, the largest bin first, each to the least loaded thread."""
+        """Deal the bins out to threads: all bins of a slice to one, the largest slice first, to the least loaded."""
         chunks, sizes = self._waiting_chunks()
         owners = self.pool.owner[chunks]
-        order = np.argsort(owners, kind="stable")
-        chunks, sizes, owners = chunks[order], sizes[order], owners[order]
-        loads = np.bincount(owners, weights=sizes, minlength=self.bins)
-        edges = np.searchsorted(owners, np.arange(self.bins + 1))
+        groups = owners & (min(self.slices, self.bins) - 1)
+        order = np.lexsort((owners, groups))
+        chunks, sizes, groups = chunks[order], sizes[order], groups[order]
+        count = min(self.slices, self.bins)
+        loads = np.bincount(groups, weights=sizes, minlength=count)
+        edges = np.searchsorted(groups, np.arange(count + 1))
         busy = [0.0] * self.threads
         mine: list[list[slice]] = [[] for _ in range(self.threads)]
-        for bin_ in np.argsort(-loads, kind="stable"):
+        for group in np.argsort(-loads, kind="stable"):
             thread = busy.index(min(busy))
-            busy[thread] += loads[bin_]
-            mine[thread].append(slice(edges[bin_], edges[bin_ + 1]))
+            busy[thread] += loads[group]
+            mine[thread].append(slice(edges[group], edges[group + 1]))
         return [
             Task(
                 np.concatenate([chunks[run] for run in runs]),
                 np.concatenate([sizes[run] for run in runs]),
-                self.seen,
+                self.seen[thread],
             )
             for thread, runs in enumerate(mine)
             if busy[thread]
@@ -293,5 +302,7 @@ class Pending:
         self._reset()
 
     def clear(self) -> None:
-        """Forget everything, recent pairs included."""
-        self.width = self.waiting = 0
+        """Forget everything, recent pairs included; the memory stays."""
+        if self.width:
+            self._forget()
+            self.done()

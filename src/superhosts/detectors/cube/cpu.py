@@ -49,30 +49,31 @@ class Search(NamedTuple):
 
 @compiled
 def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> int:
-    """Write the chunks of one thread's task, bin by bin. (Returns what `_fetch` read, which means nothing.)
+    """Write the chunks of one thread's task, slice by slice. (Returns what `_fetch` read, which means nothing.)
 
     Where many pairs go to one slice, it is read as one stream first, bits are set without a look at what was there, and
     the zeros are counted afterwards, while the slice is still in the cache.
     """
     scratch = make_scratch()
+    slices = (1 << geometry.slice_bits) - 1
+    whole = pool.cursors.shape[1] - PADDING > slices  # else a bin holds pairs of several slices
+    columns = geometry.arrays * geometry.columns
+    lines = columns * store.bits.shape[1] // 8
     number, fetched = 0, 0
     while number < len(task.chunks):
-        bin_ = pool.owner[task.chunks[number]]
+        slice_ = pool.owner[task.chunks[number]] & slices
         end, entries = number, 0
-        while end < len(task.chunks) and pool.owner[task.chunks[end]] == bin_:
+        while end < len(task.chunks) and pool.owner[task.chunks[end]] & slices == slice_:
             entries += task.sizes[end]
             end += 1
-        columns = geometry.arrays * geometry.columns
-        lines = columns * store.bits.shape[1] // 8
-        one_slice = pool.cursors.shape[1] - PADDING == 1 << geometry.slice_bits
-        many = one_slice and 2 * entries > lines and lines <= MOST_LINES
+        many = whole and 2 * entries > lines and lines <= MOST_LINES
         if many:
-            fetched += _fetch(store.bits, bin_ * columns, (bin_ + 1) * columns)
+            fetched += _fetch(store.bits, slice_ * columns, (slice_ + 1) * columns)
         while number < end:
             number, count = unpack(number, task, pool, scratch)
             _write(count, many, scratch, store, geometry, key)
         if many:
-            count_zeros(store.bits, store.zeros, bin_ * columns, (bin_ + 1) * columns)
+            count_zeros(store.bits, store.zeros, slice_ * columns, (slice_ + 1) * columns)
     return fetched
 
 
