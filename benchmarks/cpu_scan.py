@@ -21,7 +21,7 @@ MARGIN = 3  # a difference is trusted if it is so many times the spread of the s
 def run(report: Report, folder: Path) -> None:
     """Measure pcap and pcapng, with and without a monitored network."""
     scale = 10 if report.quick else 1
-    traffic = Traffic(flows=1_000_000 // scale, packets=20_000_000 // scale, super_hosts=120 // scale)
+    traffic = Traffic(flows=1_000_000 // scale, packets=60_000_000 // scale, super_hosts=120 // scale)
     pcap, pcapng = write_captures(traffic, folder)
     jobs: dict[str, tuple[Path, tuple[str, ...]]] = {}
     for kind, path in (("pcap", pcap), ("pcapng", pcapng)):

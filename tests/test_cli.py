@@ -246,6 +246,19 @@ def test_sites_that_make_no_file_name(run: Run, folder: Path, tmp_path: Path, si
     assert (ended.status, "--site" in ended.err) == (2, True)
 
 
+def test_a_window_that_two_runs_saw_is_saved_whole(run: Run, tmp_path: Path) -> None:
+    """A capture rotated in the middle of a window: the second run adds to what the first one saved."""
+    frames = three_windows()
+    for number, half in enumerate((frames[: len(frames) // 2], frames[len(frames) // 2 :])):
+        path = write(tmp_path / f"{number}.pcap", half)
+        assert run("scan", path, "-q", *SMALL, "--save", tmp_path / "halves").status == 0
+    assert run("scan", write(tmp_path / "all.pcap", frames), "-q", *SMALL, "--save", tmp_path / "whole").status == 0
+    names = [path.name for path in sorted((tmp_path / "whole").iterdir())]
+    assert [path.name for path in sorted((tmp_path / "halves").iterdir())] == names
+    for name in names:
+        assert content(sh.load(tmp_path / "halves" / name)) == content(sh.load(tmp_path / "whole" / name))
+
+
 def test_saved_sketches_answer_like_the_scan(run: Run, folder: Path, tmp_path: Path) -> None:
     rows = run("scan", folder / "three.pcap", "--json", "-q", "-t", 1000, "--save", tmp_path, *SMALL).rows
     assert run("hosts", *sorted(tmp_path.iterdir()), "--json", "-t", 1000).rows == rows
@@ -618,6 +631,19 @@ def test_nobody_reads_to_the_end(folder: Path) -> None:
             err = child.stderr.read()
             assert child.wait(120) == 0
         assert err == b""
+
+
+def test_a_file_gets_all_rows_though_nobody_reads_the_pipe(folder: Path, tmp_path: Path) -> None:
+    common = ["scan", folder / "three.pcap", "-q", "--detector", "exact", "-t", 1, "-w", "1s", "--json"]
+    with start(*common, "--output", tmp_path / "a.jsonl", "--save", tmp_path / "s") as child:
+        assert child.stdout is not None
+        assert child.stdout.readline()
+        child.stdout.close()
+        assert child.wait(120) == 0
+        assert child.stderr is not None
+        assert child.stderr.read() == b""
+    assert lines(tmp_path / "a.jsonl") == process(*common).rows
+    assert len(list((tmp_path / "s").iterdir())) == len({row["window_start"] for row in lines(tmp_path / "a.jsonl")})
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import naive
 from shapes import SHAPES, Shape, all_equal, ddos_victim, one_scanner, zipf
-from superhosts import Cube, Geometry, GeometryError, ThresholdWarning, UsageError
+from superhosts import Cube, Geometry, GeometryError, PairBatch, ThresholdWarning, UsageError
 from superhosts.detectors import pending
 from superhosts.detectors.hashing import DEFAULT_KEY
 from superhosts.pairs import numbers_to_array
@@ -212,6 +212,22 @@ def test_saturation_is_said():
     assert row.peers == row.peers_low == int(64 * np.log(64))
     assert row.peers_high is None
     assert cube.fill().saturated == 3
+
+
+def test_hosts_beyond_all_measure_are_reported_whatever_the_threshold():
+    cube = Cube(geometry=SMALL._replace(column_bits=6))
+    shape = ddos_victim()
+    cube.update(shape.hosts, shape.peers)
+    with pytest.warns(ThresholdWarning, match="beyond 266 peers cannot be measured"):
+        found = cube.super_hosts(10_000)
+    assert found.hosts.tolist() == [int(shape.hosts[0])]
+
+
+def test_an_empty_batch_of_pairs_is_no_error():
+    cube = Cube("1MiB")
+    cube.update(PairBatch(np.zeros(0, np.uint32), np.zeros(0, np.uint32)))
+    cube.update(PairBatch(np.full(300, 7, np.uint32), np.arange(300, dtype=np.uint32)))
+    assert cube.estimate(7).peers == pytest.approx(300, rel=0.1)
 
 
 def test_a_threshold_that_labels_cannot_support_is_warned_about():

@@ -89,6 +89,14 @@ def test_a_big_host_with_few_zeros_left_does_not_come_out_as_nothing():
     assert (found.peers > 15_000).all()
 
 
+def test_a_small_host_in_two_full_columns_is_not_taken_for_a_big_one():
+    """Its AND is its third column, as full as any: the equations allow 0 to 650 peers, the mean fill says none."""
+    found = estimate(evidence([[0, 0, 3500]], [3500], [[0.14, 0.14, 0.14]]), 4096)
+    assert found.peers[0] < 50
+    big = estimate(evidence([[0, 0, 1200]], [1200], [[0.14, 0.14, 0.14]]), 4096)
+    assert big.peers[0] == pytest.approx(-4096 * math.log(1200 / 4096 / 0.86), rel=1e-6)
+
+
 def test_an_untouched_host_has_no_peers():
     found = estimate(evidence([[4096] * 3], [4096]), 4096)
     assert (found.peers[0], found.low[0]) == (0, 0)

@@ -1,0 +1,72 @@
+"""Threads: the pool survives interrupts and forks, and counts what this process may use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import warnings
+
+import pytest
+
+from superhosts.device import run_parallel, split_evenly, thread_count
+
+
+def test_results_come_in_the_order_of_the_calls():
+    assert run_parallel(lambda a, b: a * b, [(i, 10) for i in range(7)], 3) == [0, 10, 20, 30, 40, 50, 60]
+    assert run_parallel(lambda: 1, [], 3) == []
+
+
+def test_an_interrupted_caller_waits_for_its_threads():
+    """Otherwise they would go on writing to a sketch that the caller believes to be at rest."""
+    done = []
+
+    def work(number: int) -> None:
+        if number == 0:
+            raise KeyboardInterrupt
+        time.sleep(0.2)
+        done.append(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_parallel(work, [(0,), (1,)], 2)
+    assert done == [1]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_has_threads_of_its_own():
+    run_parallel(abs, [(1,), (2,)], 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forks beside threads: that is the test
+        child = os.fork()
+    if child == 0:
+        os._exit(0 if run_parallel(abs, [(-3,), (-4,)], 2) == [3, 4] else 1)
+    deadline = time.monotonic() + 60
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if ended == (0, 0):
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    assert ended == (child, 0)
+
+
+def test_even_splits_cover_everything_once():
+    for count in (0, 1, 5, 1000):
+        for parts in (1, 2, 7):
+            runs = split_evenly(count, parts)
+            assert [i for a, b in runs for i in range(a, b)] == list(range(count))
+
+
+def test_as_many_threads_as_this_process_may_use(monkeypatch):
+    monkeypatch.delenv("SUPERHOSTS_THREADS", raising=False)
+    assert thread_count() >= 1
+    monkeypatch.setenv("SUPERHOSTS_THREADS", "3")
+    assert thread_count() == 3
+
+
+def test_it_works_with_numba_switched_off():
+    pairs = "np.zeros(3, np.uint32), np.arange(3, dtype=np.uint32)"
+    code = f"import numpy as np, superhosts as sh; e = sh.Exact(); e.update({pairs}); print(e.top(1).peers)"
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.returncode) == ("[3]\n", 0), ended.stderr
