@@ -143,13 +143,14 @@ def join(
             column = np.int64(validating_column(left, column_draw(depth, key), geometry))
             next_[depth] += 1
         place = first_column(slice_, depth, geometry) + column
-        ones = np.int64(0)
-        for w in range(words):
-            if w == search.prefix_words and ones < search.prefix_ones:
-                break
-            ands[depth + 1, w] = ands[depth, w] & bits[place, w]
-            ones += np.int64(ones_of(ands[depth + 1, w]))
-        if rows - ones > limit:
+        ones, start, end = np.uint64(0), 0, search.prefix_words
+        while start < words:  # the first words, and only if they show enough ones the others
+            for w in range(start, end):
+                common = ands[depth, w] & bits[place, w]
+                ands[depth + 1, w] = common
+                ones += ones_of(common)
+            start, end = end if np.int64(ones) >= search.prefix_ones else words, words
+        if rows - np.int64(ones) > limit:
             continue
         tuple_[depth] = column
         if depth == restoring - 1:
@@ -172,7 +173,7 @@ def join(
         hosts[found, 1] = left << np.uint64(geometry.slice_bits) | np.uint64(slice_)
         for array in range(arrays):
             counts[found, array] = store.zeros[first_column(slice_, array, geometry) + tuple_[array]]
-        counts[found, arrays] = rows - ones
+        counts[found, arrays] = rows - np.int64(ones)
         found += 1
     return hosts[:found], counts[:found]
 

@@ -202,20 +202,20 @@ def name_hosts(
         folded = fold(hosts[i, 0], hosts[i, 1], key)
         for array in range(arrays):
             columns[array] = column_of(folded, hosts[i, 1], array, column_draw(array, key), geometry)
-        ones = np.int64(0)
-        for word in range(words):
-            if word == search.prefix_words and ones < search.prefix_ones:
-                break
-            common = bits[columns[0], word]
-            for array in range(1, arrays):
-                common &= bits[columns[array], word]
-            ones += np.int64(ones_of(common))
-        if geometry_rows(geometry) - ones > search.zeros:
+        ones, start, stop = np.uint64(0), 0, search.prefix_words
+        while start < words:  # the first words, and only if they show enough ones the others
+            for word in range(start, stop):
+                common = bits[columns[0], word]
+                for array in range(1, arrays):
+                    common &= bits[columns[array], word]
+                ones += ones_of(common)
+            start, stop = stop if np.int64(ones) >= search.prefix_ones else words, words
+        if geometry_rows(geometry) - np.int64(ones) > search.zeros:
             continue
         hosts[found, 0], hosts[found, 1] = hosts[i, 0], hosts[i, 1]
         for array in range(arrays):
             counts[found, array] = zeros[columns[array]]
-        counts[found, arrays] = geometry_rows(geometry) - ones
+        counts[found, arrays] = geometry_rows(geometry) - np.int64(ones)
         found += 1
     return hosts[:found], counts[:found]
 
