@@ -240,6 +240,12 @@ def test_names_of_saved_sketches(run: Run, folder: Path, tmp_path: Path, window:
     assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == names
 
 
+def test_the_name_of_one_window_over_everything_has_whole_seconds(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", talk("10.0.0.1", 5, NOON + 123_456_000))
+    assert run("scan", path, "--detector", "exact", "--save", tmp_path / "s", "-w", "all").status == 0
+    assert [saved.name for saved in (tmp_path / "s").iterdir()] == ["20231114T221500Z-all-local.cube"]
+
+
 @pytest.mark.parametrize("site", ["", "a/b", "a\\b"])
 def test_sites_that_make_no_file_name(run: Run, folder: Path, tmp_path: Path, site: str) -> None:
     ended = run("scan", folder / "quiet.pcap", "--save", tmp_path, "--site", site)

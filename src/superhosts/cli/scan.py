@@ -151,7 +151,10 @@ def _file_name(result: WindowResult, settings: Settings) -> str:
     from superhosts.reports.base import iso_time
     from superhosts.units import format_duration, parse_duration
 
-    start = iso_time(result.window.start).replace("-", "").replace(":", "")
+    begin = result.window.start
+    if settings.window == "all":  # it begins with its first packet, at any fraction of a second
+        begin -= begin % 10**9
+    start = iso_time(begin).replace("-", "").replace(":", "")
     length = "all" if settings.window == "all" else format_duration(parse_duration(settings.window))
     return f"{start}-{length}-{settings.site}.cube"
 
