@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from superhosts.detectors.hashing import make_key, mangle_column
-from superhosts.detectors.pending import CHUNK, Pending
+from superhosts.detectors.pending import CHUNK, FINE_MEMORY, Pending
 
 KEY = make_key()
 
@@ -70,3 +70,14 @@ def test_recent_repeats_are_dropped_once_and_forgotten_on_clear():
     pending.clear()
     pending.add(hosts, peers, pending.done)
     assert len(entries_of(pending)) == 100
+
+
+@pytest.mark.parametrize("slice_bits", [0, 2, 4, 9])
+def test_bins_finer_than_slices_still_give_a_slice_to_one_thread(slice_bits):
+    """Two threads in one slice would lose bits: there are no atomics."""
+    rng = np.random.default_rng(1)
+    hosts, peers = rng.integers(0, 1 << 32, (2, 20_000), dtype=np.uint32)
+    pending = Pending(KEY, key_bits=32, slice_bits=slice_bits, memory=FINE_MEMORY, threads=3)
+    pending.add(hosts, peers, pending.done)
+    assert pending.bins == 128
+    assert len(entries_of(pending)) == 20_000

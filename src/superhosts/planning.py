@@ -6,11 +6,21 @@ Symbols as in docs/paper.md: g rows of a column, θ the threshold, T = θ/g.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from superhosts.errors import GeometryError
 
 # Smaller slices are filled faster, larger ones keep hosts apart: two hosts that meet in two arrays cannot be told from
 # each other, and with c columns in each array of 2^r slices a pair of hosts does that with probability 3/(2^r·c²).
 SLICE_BYTES = 8 << 20
+
+
+def check_limits(geometry: Any, limits: dict[str, tuple[int, int]]) -> None:
+    """Refuse a geometry with a size outside its limits, naming the size and the rule."""
+    for name, (low, high) in limits.items():
+        value = getattr(geometry, name)
+        if not isinstance(value, int) or not low <= value <= high:
+            raise GeometryError(f"{name}={value}: must be a whole number from {low} to {high}")
 
 
 class Shape(NamedTuple):

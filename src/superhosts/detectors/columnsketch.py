@@ -15,7 +15,7 @@ import numpy as np
 from superhosts.detectors import columns
 from superhosts.detectors.base import Arrays, Detector, SuperHost, SuperHosts, check_threshold
 from superhosts.detectors.columns import Counts, Words
-from superhosts.detectors.estimate import Estimate, Evidence, estimate, saturation_point
+from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate, saturation_point
 from superhosts.detectors.hashing import fingerprint, make_key, mangle_column, secret_of
 from superhosts.detectors.pending import Pending, Task
 from superhosts.device import choose_device, run_parallel, thread_count
@@ -165,12 +165,15 @@ class ColumnSketch(Detector):
         return result
 
     def _evidence(self, mangled: Words, counts: Counts) -> Evidence:
-        edges = self._array_edges()
         slices = mangled[:, 1].astype(np.int64) & ((1 << self.geometry.slice_bits) - 1)
-        by_slice = self.zeros.reshape(-1, edges[-1])
-        widths = np.diff(edges)
-        means = np.add.reduceat(by_slice, edges[:-1], axis=1, dtype=np.int64) / widths
-        return Evidence(counts[:, :-1], counts[:, -1], 1.0 - means[slices] / self.geometry.rows)
+        return Evidence(counts[:, :-1], counts[:, -1], self._mean_fills()[slices])
+
+    def _mean_fills(self) -> Floats:
+        """Return the share of set bits of every array (second axis) in every slice (first axis)."""
+        edges = self._array_edges()
+        zeros = np.add.reduceat(self.zeros.reshape(-1, edges[-1]), edges[:-1], axis=1, dtype=np.int64)
+        fills: Floats = 1.0 - zeros / np.diff(edges) / self.geometry.rows
+        return fills
 
     def top(self, count: int) -> SuperHosts:
         """Return the `count` hosts with most peers, of those above `LEAST_TOP`."""

@@ -1,1 +1,1 @@
-"""Where results go: one file per destination, all with the shape of `base.Report`."""
+"""Where results go: a table for people, and files for programs; all take the rows of `base`."""

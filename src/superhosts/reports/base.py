@@ -1,4 +1,4 @@
-"""The result row, and what every destination offers.
+"""The result row that every destination takes.
 
 One row has the same columns in JSON Lines, CSV and Parquet; rows are sorted by window, then by peers, most first.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from superhosts.detectors.sketch import Found
 from superhosts.pairs import Window
@@ -26,16 +26,6 @@ COLUMNS = (
     "saturated",
     "detector",
 )
-
-
-class Report(Protocol):
-    """A destination: takes rows as windows close, and is closed once."""
-
-    def write(self, rows: list[Row]) -> None:
-        """Take the rows of one window."""
-
-    def close(self) -> None:
-        """Everything has come: put the result in place."""
 
 
 def iso_time(nanoseconds: int) -> str:

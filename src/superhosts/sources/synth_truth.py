@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from superhosts.errors import UsageError
 from superhosts.pairs import PacketBatch
 from superhosts.sources.base import Block
-from superhosts.sources.capture_writer import capture_kind, replacing
+from superhosts.sources.capture_writer import capture_kind
 from superhosts.sources.synth import SECOND, Traffic
 from superhosts.sources.synth_loops import insert_rows
 
@@ -177,12 +177,6 @@ def exact_truth(traffic: Traffic, blocks: Iterable[Block], minimum: int = 100, i
 def truth_path(capture: Path) -> Path:
     """Where the answer to a capture stands: day.pcap.zst has its truth in day.truth.jsonl."""
     return capture.with_name(capture.name.removesuffix(capture_kind(capture)) + ".truth.jsonl")
-
-
-def write_truth(path: Path, rows: Iterable[Row]) -> None:
-    """Write rows as JSON Lines, whole or not at all."""
-    with replacing(path) as part:
-        write_rows(part, rows)
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:

@@ -37,8 +37,12 @@ class Cbaa(ColumnSketch):
         threads: int | None = None,
         geometry: Geometry | None = None,
     ) -> None:
-        geometry = Geometry.for_memory(memory) if geometry is None else geometry.check()
-        super().__init__(geometry, key=key, device=device, threads=threads)
+        geometry = self._geometry_for(memory) if geometry is None else geometry
+        super().__init__(geometry.check(), key=key, device=device, threads=threads)
+
+    @classmethod
+    def _geometry_for(cls, memory: str | int) -> Geometry:
+        return Geometry.for_memory(memory)
 
     @staticmethod
     def paper(*, key: bytes | str | None = None, device: str = "auto", threads: int | None = None) -> PaperCbaa:
@@ -80,27 +84,13 @@ class PaperCbaa(Cbaa):
 
     name = "cbaa-paper"
 
-    def __init__(
-        self,
-        memory: str | int = "128MiB",
-        *,
-        key: bytes | str | None = None,
-        device: str = "auto",
-        threads: int | None = None,
-        geometry: Geometry | None = None,
-    ) -> None:
-        geometry = (
-            Geometry.for_memory(memory)._replace(validating=1, validating_bits=12, rows_by_peer=1)
-            if geometry is None
-            else geometry
-        )
-        super().__init__(key=key, device=device, threads=threads, geometry=geometry)
+    @classmethod
+    def _geometry_for(cls, memory: str | int) -> Geometry:
+        return Geometry.for_memory(memory)._replace(validating=1, validating_bits=12, rows_by_peer=1)
 
     def _limits(self, threshold: float) -> list[int]:
         """Return θ_bn as the paper prints it: g(1+ε)e^(−θ/g) − gε, with ε the product of the arrays' mean fills."""
-        edges = self._array_edges()
-        zeros = np.add.reduceat(self.zeros.reshape(-1, edges[-1]), edges[:-1], axis=1, dtype=np.int64) / np.diff(edges)
-        noise = (1 - zeros / self.geometry.rows).prod(axis=1)
+        noise = self._mean_fills().prod(axis=1)
         free = math.exp(-threshold / self.geometry.rows)
         return [math.floor(self.geometry.rows * ((1 + e) * free - e)) for e in noise]
 

@@ -6,6 +6,7 @@ from typing import NamedTuple, Self
 
 from superhosts.detectors.hashing import MAX_ARRAYS
 from superhosts.errors import GeometryError
+from superhosts.planning import check_limits
 from superhosts.units import format_size, parse_size
 
 
@@ -45,10 +46,7 @@ class Geometry(NamedTuple):
             "column_bits": (6, 20),
             "rows_by_peer": (0, 1),
         }
-        for name, (low, high) in limits.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or not low <= value <= high:
-                raise GeometryError(f"{name}={value}: must be a whole number from {low} to {high}")
+        check_limits(self, limits)
         if self.arrays > MAX_ARRAYS:
             raise GeometryError(
                 f"restoring={self.restoring} and validating={self.validating}: at most {MAX_ARRAYS} arrays"

@@ -53,7 +53,7 @@ class Cube(ColumnSketch):
     def _search(self, threshold: float) -> tuple[Words, Counts]:
         geometry = self.geometry
         prefix = prefix_test(geometry.column_bits, threshold)
-        priority = max(lowest_priority.py_func(geometry.share_bits), int((1 - MISS / threshold) * (1 << 32)))  # type: ignore[attr-defined]
+        priority = max(lowest_priority(geometry.share_bits), int((1 - MISS / threshold) * (1 << 32)))
         search = Search(zero_limit(geometry.column_bits, threshold), priority, prefix.words, prefix.ones)
         spans = split_evenly(geometry.total_columns, 4 * self.threads if self.threads > 1 else 1)
         calls = [(span, self._store, search, geometry, self.key) for span in spans]

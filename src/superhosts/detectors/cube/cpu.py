@@ -210,20 +210,14 @@ def name_hosts(
                     common &= bits[columns[array], word]
                 ones += ones_of(common)
             start, stop = stop if np.int64(ones) >= search.prefix_ones else words, words
-        if geometry_rows(geometry) - np.int64(ones) > search.zeros:
+        if (1 << geometry.column_bits) - np.int64(ones) > search.zeros:
             continue
         hosts[found, 0], hosts[found, 1] = hosts[i, 0], hosts[i, 1]
         for array in range(arrays):
             counts[found, array] = zeros[columns[array]]
-        counts[found, arrays] = geometry_rows(geometry) - np.int64(ones)
+        counts[found, arrays] = (1 << geometry.column_bits) - np.int64(ones)
         found += 1
     return hosts[:found], counts[:found]
-
-
-@compiled
-def geometry_rows(geometry: Geometry) -> int:
-    """Return the rows of a column."""
-    return 1 << geometry.column_bits
 
 
 @compiled
@@ -235,5 +229,5 @@ def measure(hosts: Words, store: Store, geometry: Geometry, key: Key) -> Counts:
         columns_of(hosts[i, 0], hosts[i, 1], columns, geometry, key)
         for array in range(geometry.arrays):
             counts[i, array] = store.zeros[columns[array]]
-        counts[i, geometry.arrays] = geometry_rows(geometry) - and_ones(store.bits, columns, 0, store.bits.shape[1])
+        counts[i, geometry.arrays] = (1 << geometry.column_bits) - and_ones(store.bits, columns, 0, store.bits.shape[1])
     return counts

@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 
 from superhosts.detectors.hashing import MAX_ARRAYS
 from superhosts.errors import GeometryError
-from superhosts.planning import shape_for
+from superhosts.planning import check_limits, shape_for
 from superhosts.units import format_size, parse_size
 
 ARRAYS = 3
@@ -63,10 +63,7 @@ class Geometry(NamedTuple):
         }
         if self.key_bits not in (32, 64, 128):
             raise GeometryError(f"key_bits={self.key_bits}: keys have 32, 64 or 128 bits")
-        for name, (low, high) in limits.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or not low <= value <= high:
-                raise GeometryError(f"{name}={value}: must be a whole number from {low} to {high}")
+        check_limits(self, limits)
         return self
 
     @property
