@@ -170,7 +170,7 @@ def _announce(settings: Settings) -> None:
         cubes = len(settings.parts)
         say(f"memory: at most {format_size(settings.most_memory)} ({cubes} cubes of {settings.memory} with buffers)")
     if sys.stderr.isatty() and is_cold(fill):
-        say("first run on this machine: compiling, about ten seconds …")
+        say("first run on this machine: compiling, 10 to 20 seconds …")
 
 
 def _summarise(counters: Counters) -> None:
