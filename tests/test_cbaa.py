@@ -146,7 +146,7 @@ def test_the_papers_detector_keeps_the_papers_threshold_and_noise():
     assert detector._limits(1024) == expected.tolist()
     row = next(iter(detector.super_hosts(1024)))
     mangled = detector.mangled(row.host)
-    common = int(detector._measure(mangled)[0, -1])
+    common = int(detector.engine.measure(mangled)[0, -1])
     slice_ = int(mangled[0, 1]) & 15
     assert row.peers == pytest.approx(-4096 * np.log(common / (4096 * (1 - noise[slice_]))), abs=0.5)
 

@@ -102,7 +102,7 @@ def test_full_bins_are_drained_without_losing_a_pair(monkeypatch):
     shape = ddos_victim()
     cube = Cube(geometry=SMALL, threads=2)
     monkeypatch.setattr(pending, "FEW", 512)
-    cube.pending.memory = 1  # the least that bins can be
+    cube.engine.pending.memory = 1  # the least that bins can be
     for start in range(0, len(shape.hosts), 7000):
         cube.update(shape.hosts[start : start + 7000], shape.peers[start : start + 7000])
     assert_equal_to_oracle(cube, list(zip(shape.hosts.tolist(), shape.peers.tolist(), strict=True)))

@@ -6,24 +6,84 @@ from several threads, and a scan updates, reads and writes at the same time.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, TypeVar
 
 from superhosts.errors import UsageError
 
 Result = TypeVar("Result")
-DEVICES = ("cpu", "auto")
+DEVICES = "cpu, auto, cuda, cuda:all, or GPUs by number as in cuda:0,1"
+INSTALL = "pip install 'superhosts[gpu]' (CUDA 12) or 'superhosts[gpu13]' (CUDA 13, driver 580 or later)"
+_GPUS = re.compile(r"cuda(?::(all|\d+(?:,\d+)*))?")
 
 
 def choose_device(device: str) -> str:
-    """Return the device to use: "cpu", or what "auto" finds. An unknown name is refused."""
-    if device not in DEVICES:
-        raise UsageError(f"device {device!r} is not known; use one of {', '.join(DEVICES)}")
-    return "cpu"
+    """Return the device to use: "cpu", or "cuda:" and the numbers of the GPUs.
+
+    "auto" takes the first GPU where one can be used, else the CPU. A GPU that is asked for by name and cannot be used
+    is an error that says what is missing.
+    """
+    if device in ("cpu", "auto"):
+        return "cuda:0" if device == "auto" and cuda_problem() is None and not simulated() else "cpu"
+    named = _GPUS.fullmatch(device)
+    if named is None:
+        raise UsageError(f"device {device!r} is not known; use one of {DEVICES}")
+    problem = cuda_problem()
+    if problem is not None:
+        raise UsageError(f"device {device!r} cannot be used: {problem}")
+    count = len(import_cuda().gpus)
+    wanted = list(range(count)) if named[1] == "all" else [int(number) for number in (named[1] or "0").split(",")]
+    if max(wanted) >= count:
+        raise UsageError(f"device {device!r}: GPU {max(wanted)} is not there; GPUs are numbered 0 to {count - 1}")
+    return "cuda:" + ",".join(map(str, wanted))
+
+
+def gpus_of(device: str) -> list[int]:
+    """Return the numbers of the GPUs that a chosen device names; none for the CPU."""
+    return [int(number) for number in device[5:].split(",")] if device.startswith("cuda:") else []
+
+
+def simulated() -> bool:
+    """Say whether numba simulates its GPU (for tests). "auto" does not choose that one."""
+    return os.environ.get("NUMBA_ENABLE_CUDASIM", "0") == "1"
+
+
+@cache
+def cuda_problem() -> str | None:
+    """Say why no GPU can be used, or None if one can. Nothing of CUDA is imported to find out."""
+    if simulated():
+        return None
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return f"no NVIDIA driver was found (libcuda.so.1); with a GPU and its driver: {INSTALL}"
+    count = ctypes.c_int(0)
+    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    if status or not count.value:
+        return f"the NVIDIA driver sees no GPU (status {status})"
+    missing = [name for name in ("numba_cuda", "cupy") if find_spec(name) is None]
+    return f"{' and '.join(missing)} not installed: {INSTALL}" if missing else None
+
+
+@cache
+def import_cuda() -> Any:
+    """Import numba.cuda, once, and make it fit."""
+    import numba
+    import numpy as np
+
+    if not hasattr(np, "row_stack"):  # NumPy 2.5 dropped the name, numba-cuda 0.30 still asks for it
+        np.row_stack = np.vstack  # type: ignore[attr-defined,unused-ignore]
+    numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # small batches are small on purpose
+    from numba import cuda
+
+    return cuda
 
 
 def thread_count() -> int:
@@ -46,13 +106,20 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads
 
 
+def start_parallel(
+    function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], threads: int
+) -> list[Future[Result]]:
+    """Begin to call `function` with each tuple of arguments, on up to `threads` threads."""
+    pool = _pool(threads)
+    return [pool.submit(function, *arguments) for arguments in calls]
+
+
 def run_parallel(function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], threads: int) -> list[Result]:
     """Call `function` with each tuple of arguments, on up to `threads` threads; results in the order of the calls."""
     work = list(calls)
     if threads == 1 or len(work) < 2:
         return [function(*arguments) for arguments in work]
-    pool = _pool(threads)
-    futures: list[Future[Result]] = [pool.submit(function, *arguments) for arguments in work[1:]]
+    futures = start_parallel(function, work[1:], threads)
     try:
         first = function(*work[0])  # the caller works too, so that small jobs wake as few threads as possible
     finally:

@@ -8,6 +8,7 @@ streams; merging is commutative and idempotent. A detector that cannot keep a la
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,6 +163,10 @@ class Detector(ABC):
     def arrays(self) -> Arrays:
         """Return the arrays that hold all it has seen."""
 
+    def copy(self) -> Self:
+        """Return a detector of its own with the same content."""
+        return copy.deepcopy(self)
+
     def save(self, path: str | Path) -> None:
         """Write a .cube file that holds this detector alone."""
         from superhosts.detectors.sketch import Sketch
@@ -169,9 +174,14 @@ class Detector(ABC):
         Sketch.of(self).save(path)
 
 
+def is_on_gpu(column: Any) -> bool:
+    """Say whether an array lies in a GPU's memory (CuPy's, numba's, or any other with the CUDA array interface)."""
+    return hasattr(column, "__cuda_array_interface__") or getattr(column, "__cuda_ndarray__", False)
+
+
 def as_column(column: Any, what: str) -> Addresses:
     """Check that a column has one of the shapes that detectors take."""
-    array = np.asarray(column)
+    array = column if is_on_gpu(column) else np.asarray(column)
     if array.ndim == 1 and array.dtype in (np.uint32, np.uint64):
         return array
     if array.ndim == 2 and array.shape[1] == 2 and array.dtype == np.uint64:

@@ -5,20 +5,20 @@ Only two things are left to each: where a pair goes (addressing) and how hosts a
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from abc import abstractmethod
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from superhosts.detectors import columns
 from superhosts.detectors.base import Arrays, Detector, SuperHost, SuperHosts, check_threshold
 from superhosts.detectors.columns import Counts, Words
+from superhosts.detectors.engine import Engine, Plan, SeveralEngines
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate, saturation_point
 from superhosts.detectors.hashing import fingerprint, make_key, mangle_column, secret_of
-from superhosts.detectors.pending import Pending, Task
-from superhosts.device import choose_device, run_parallel, thread_count
+from superhosts.device import choose_device, gpus_of, thread_count
 from superhosts.errors import MergeError, UsageError
 from superhosts.pairs import Addresses, Host, HostFormat, format_for
 
@@ -43,6 +43,7 @@ class ColumnSketch(Detector):
     """A sketch of bit columns. Subclasses say where a pair goes and how hosts are found."""
 
     geometry: Any
+    array_names: ClassVar[tuple[str, ...]] = ("bits",)
 
     def __init__(self, geometry: Any, *, key: bytes | str | None, device: str, threads: int | None) -> None:
         self.geometry = geometry
@@ -54,27 +55,26 @@ class ColumnSketch(Detector):
         secret = secret_of(key)
         self.fingerprint = fingerprint(secret)
         self.key = make_key(secret)
-        self.bits: Words = np.zeros((geometry.total_columns, geometry.words), np.uint64)
-        self.zeros: Counts = np.full(geometry.total_columns, geometry.rows, np.int32)
-        self.pending = Pending(
-            self.key,
-            key_bits=geometry.key_bits,
-            slice_bits=geometry.slice_bits,
-            memory=geometry.memory // 2,
-            threads=self.threads,
-        )
+        self.engine = self._make_engine()
+
+    def _make_engine(self) -> Engine:
+        plan = Plan(self.geometry, self.key, self._array_edges(), self.threads)
+        engines = [self._on_gpu(plan, gpu) for gpu in gpus_of(self.device)]
+        if not engines:
+            return self._on_cpu(plan)
+        return engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
 
     @abstractmethod
-    def _write(self, task: Task) -> None:
-        """Write the pairs of one thread's task."""
+    def _on_cpu(self, plan: Plan) -> Engine:
+        """Return an engine on the CPU."""
 
     @abstractmethod
-    def _search(self, threshold: float) -> tuple[Words, Counts]:
-        """Return mangled hosts, (high, low) words, that may have `threshold` peers, and their zero counts."""
+    def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
+        """Return an engine on one GPU."""
 
     @abstractmethod
-    def _measure(self, mangled: Words) -> Counts:
-        """Return the zero counts of mangled hosts: of each column, then of their AND."""
+    def _search_for(self, threshold: float) -> Any:
+        """Return what a host of at least `threshold` peers must show."""
 
     @abstractmethod
     def _array_edges(self) -> list[int]:
@@ -93,20 +93,15 @@ class ColumnSketch(Detector):
         return int(self.geometry.memory)
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
-        self.pending.add(hosts, peers, self.flush)
+        self.engine.update(hosts, peers)
 
     def flush(self) -> None:
         """Write the pairs that wait. Every question does this by itself."""
-        if self.pending.waiting:
-            run_parallel(self._write, [(task,) for task in self.pending.take()], self.threads)
-            self.pending.done()
+        self.engine.flush()
 
     def clear(self) -> None:
         """Forget all pairs; the memory stays."""
-        self.pending.clear()
-        for array in self.arrays().values():
-            array.fill(0)
-        self.zeros.fill(self.geometry.rows)
+        self.engine.clear()
 
     def check_alike(self, other: Detector) -> None:
         """Refuse a sketch that must not be merged into this one, naming both values."""
@@ -126,28 +121,42 @@ class ColumnSketch(Detector):
     def merge(self, other: Self) -> None:
         """OR another sketch of the same geometry and key into this one."""
         self.check_alike(other)
-        self.flush()
-        other.flush()
-        columns.merge(self.bits, other.bits, self.zeros, self.threads)
+        self.engine.merge(other.engine)
+
+    def copy(self) -> Self:
+        """Return a sketch of its own with the same content, on the same device."""
+        twin = copy.copy(self)
+        twin.engine = self._make_engine()
+        twin.engine.load(self.engine.arrays())
+        return twin
 
     def super_hosts(self, threshold: float) -> SuperHosts:
         """Return the hosts of at least `threshold` peers, most peers first."""
         threshold = check_threshold(threshold)
-        self.flush()
-        mean = max(float(self.zeros.mean()), 1.0) / self.geometry.rows
-        pairs = -self.geometry.rows * math.log(mean) * len(self.zeros) / self.geometry.arrays  # a lower bound
+        found = self._find(threshold)
+        self._warn(threshold)
+        return found
+
+    def _warn(self, threshold: float) -> None:
+        """Warn of a threshold that this geometry, as full as it is, does not support."""
+        rows, total = self.geometry.rows, self.geometry.total_columns
+        mean = max(float(self.engine.zero_sums().sum()) / total, 1.0) / rows
+        pairs = -rows * math.log(mean) * total / self.geometry.arrays  # a lower bound
         unnamed = self._unnamed(threshold, pairs)
         if unnamed > MAX_UNNAMED and pairs:
             text = f"about {unnamed:.0%} of hosts with so many peers cannot be named; take more memory or a higher one"
             warnings.warn(
-                f"threshold {threshold:g} is low for this {self.name}; {text}", ThresholdWarning, stacklevel=2
+                f"threshold {threshold:g} is low for this {self.name}; {text}", ThresholdWarning, stacklevel=3
             )
-        if threshold > saturation_point(self.geometry.rows):
-            text = f"hosts beyond {saturation_point(self.geometry.rows):,} peers cannot be measured; all are reported"
+        if threshold > saturation_point(rows):
+            text = f"hosts beyond {saturation_point(rows):,} peers cannot be measured; all are reported"
             warnings.warn(
-                f"threshold {threshold:g} is high for this {self.name}: {text}", ThresholdWarning, stacklevel=2
+                f"threshold {threshold:g} is high for this {self.name}: {text}", ThresholdWarning, stacklevel=3
             )
-        return self._find(threshold)
+
+    def _search(self, threshold: float) -> tuple[Words, Counts]:
+        """Return mangled hosts that may have `threshold` peers, and their zero counts."""
+        return self.engine.search(self._search_for(threshold))
 
     def _find(self, threshold: float) -> SuperHosts:
         mangled, counts = self._search(threshold)
@@ -170,14 +179,11 @@ class ColumnSketch(Detector):
 
     def _mean_fills(self) -> Floats:
         """Return the share of set bits of every array (second axis) in every slice (first axis)."""
-        edges = self._array_edges()
-        zeros = np.add.reduceat(self.zeros.reshape(-1, edges[-1]), edges[:-1], axis=1, dtype=np.int64)
-        fills: Floats = 1.0 - zeros / np.diff(edges) / self.geometry.rows
+        fills: Floats = 1.0 - self.engine.zero_sums() / np.diff(self._array_edges()) / self.geometry.rows
         return fills
 
     def top(self, count: int) -> SuperHosts:
         """Return the `count` hosts with most peers, of those above `LEAST_TOP`."""
-        self.flush()
         fullest = max(1, int(self.zeros.min()))
         threshold = max(LEAST_TOP, self.geometry.rows * math.log(self.geometry.rows / fullest) / 4)
         found = self._find(threshold)
@@ -188,16 +194,14 @@ class ColumnSketch(Detector):
 
     def estimate(self, host: str | int | Host) -> SuperHost:
         """Return the number of peers of any host, with its interval."""
-        self.flush()
         mangled = self.mangled(host)
-        found = self._estimate(self._evidence(mangled, self._measure(mangled)))
+        found = self._estimate(self._evidence(mangled, self.engine.measure(mangled)))
         return next(iter(self._result(mangled, found)))
 
     def columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
         """Return how full the columns of a host are, beside the mean of their arrays; last, the AND of the columns."""
-        self.flush()
         mangled = self.mangled(host)
-        evidence = self._evidence(mangled, self._measure(mangled))
+        evidence = self._evidence(mangled, self.engine.measure(mangled))
         fills = 1 - evidence.zeros[0] / self.geometry.rows
         columns: list[dict[str, Any]] = [
             {"array": array, "fill": float(fill), "mean_fill": float(mean)}
@@ -214,15 +218,20 @@ class ColumnSketch(Detector):
 
     def fill(self) -> Fill:
         """Say how full the sketch is."""
-        self.flush()
-        rows = self.geometry.rows
-        pairs = -rows * float(np.log(np.maximum(self.zeros, 1) / rows).sum()) / self.geometry.arrays
-        fullest, saturated = int(self.zeros.min()), int((self.zeros == 0).sum())
-        return Fill(1 - float(self.zeros.mean()) / rows, 1 - fullest / rows, saturated, round(pairs))
+        rows, zeros = self.geometry.rows, self.zeros
+        pairs = -rows * float(np.log(np.maximum(zeros, 1) / rows).sum()) / self.geometry.arrays
+        fullest, saturated = int(zeros.min()), int((zeros == 0).sum())
+        return Fill(1 - float(zeros.mean()) / rows, 1 - fullest / rows, saturated, round(pairs))
 
-    def recount(self) -> None:
-        """Count all zeros anew, after the columns came from elsewhere."""
-        columns.recount(self.bits, self.zeros, self.threads)
+    @property
+    def bits(self) -> Words:
+        """The columns of all arrays and slices."""
+        return self.arrays()["bits"]
+
+    @property
+    def zeros(self) -> Counts:
+        """The zero bits of every column."""
+        return self.engine.zeros()
 
     def header(self) -> dict[str, Any]:
         """Describe this sketch for a file."""
@@ -235,5 +244,8 @@ class ColumnSketch(Detector):
 
     def arrays(self) -> Arrays:
         """Return the arrays that hold all it has seen."""
-        self.flush()
-        return {"bits": self.bits}
+        return self.engine.arrays()
+
+    def load_arrays(self, arrays: Arrays) -> None:
+        """Take such arrays in place of all that it has seen."""
+        self.engine.load(arrays)

@@ -6,7 +6,6 @@ their hull, sites unite, and the counters of (site, window, part) are kept as en
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.hashing import fingerprint, secret_of
-from superhosts.device import thread_count
+from superhosts.device import choose_device, thread_count
 from superhosts.errors import MergeError, SketchFileError, UsageError
 from superhosts.pairs import Host, HostFormat, Part, Window
 from superhosts.units import parse_size
@@ -128,7 +127,7 @@ class Sketch:
             if part in self.parts:
                 self.parts[part].merge(detector)
             else:
-                self.parts[part] = copy.deepcopy(detector)  # what is merged in later must not reach the other sketch
+                self.parts[part] = detector.copy()  # what is merged in later must not reach the other sketch
         if other.window is not None:
             mine_window = self.window or other.window
             self.window = Window(min(mine_window.start, other.window.start), max(mine_window.end, other.window.end))
@@ -160,22 +159,27 @@ class Sketch:
 
 
 def load(
-    path: str | Path, *, key: bytes | str | None = None, threads: int | None = None, max_memory: str | int | None = None
+    path: str | Path,
+    *,
+    key: bytes | str | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    max_memory: str | int | None = None,
 ) -> Sketch:
-    """Read a .cube file. A sketch made with another key is refused."""
+    """Read a .cube file onto a device. A sketch made with another key is refused."""
     limit = _default_limit() if max_memory is None else parse_size(max_memory)
-    threads = thread_count() if threads is None else threads
+    place = {"device": choose_device(device), "threads": thread_count() if threads is None else threads}
     with sketchfile.Reader(path) as reader:
         reader.check_memory(limit)
         try:
-            return _build(reader, secret_of(key), threads, limit)
+            return _build(reader, secret_of(key), place, limit)
         except (MergeError, SketchFileError):
             raise
         except (ArithmeticError, KeyError, TypeError, ValueError) as error:
             raise SketchFileError(f"damaged: the header makes no sense ({error!r})", file=str(path)) from None
 
 
-def _build(reader: sketchfile.Reader, secret: bytes, threads: int, limit: int) -> Sketch:
+def _build(reader: sketchfile.Reader, secret: bytes, place: dict[str, Any], limit: int) -> Sketch:
     header = reader.header
     sketch = Sketch(window=Window(*map(int, header["window"])) if header["window"] else None)
     sketch.sites = set(map(str, header["sites"]))
@@ -192,7 +196,7 @@ def _build(reader: sketchfile.Reader, secret: bytes, threads: int, limit: int) -
             raise MergeError(f"{reader.name}: was made with key {entry['key']}, the key at hand is {mine} (--key-file)")
         detector: Detector
         if name == "exact":
-            detector = Exact(key_bits=int(entry["key_bits"]), threads=threads)
+            detector = Exact(key_bits=int(entry["key_bits"]), **place)
         else:
             geometry = _GEOMETRIES[name](**entry["geometry"]).check()
             total += geometry.memory
@@ -200,7 +204,7 @@ def _build(reader: sketchfile.Reader, secret: bytes, threads: int, limit: int) -
                 raise SketchFileError("asks for more memory than the limit", file=reader.name)
             if shapes.get(f"{number}/bits") != [geometry.total_columns, geometry.words]:
                 raise SketchFileError("damaged: geometry and columns do not agree", file=reader.name)
-            detector = DETECTORS[name](geometry=geometry, key=secret, threads=threads)  # type: ignore[call-arg]
+            detector = DETECTORS[name](geometry=geometry, key=secret, **place)  # type: ignore[call-arg]
             prepared.update({f"{number}/{key}": array for key, array in detector.arrays().items()})
         host, part = HostFormat(*map(int, entry["format"])), Part(entry["family"], entry["side"], entry["direction"])
         prefixes = {4: range(32, 33), 6: range(1, 129)}.get(host.family, ())
@@ -216,7 +220,7 @@ def _build(reader: sketchfile.Reader, secret: bytes, threads: int, limit: int) -
     arrays = reader.arrays(prepared)
     for number, detector in enumerate(sketch.parts.values()):
         if isinstance(detector, ColumnSketch):
-            detector.recount()
+            detector.load_arrays({name: arrays[f"{number}/{name}"] for name in detector.array_names})
         elif isinstance(detector, Exact):
             detector.restore_arrays({"pairs": arrays[f"{number}/pairs"]})
     return sketch

@@ -10,13 +10,11 @@ import math
 
 import numpy as np
 
-from superhosts.detectors.cbaa.cpu import Search, Store, fill, join, measure
-from superhosts.detectors.cbaa.geometry import Geometry
-from superhosts.detectors.columns import Counts, Words
+from superhosts.detectors.cbaa.cpu import CpuCbaa
+from superhosts.detectors.cbaa.geometry import Geometry, Search
 from superhosts.detectors.columnsketch import ColumnSketch
+from superhosts.detectors.engine import Engine, Plan
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
-from superhosts.detectors.pending import Task
-from superhosts.device import run_parallel
 from superhosts.planning import prefix_test, zero_limit
 
 __all__ = ["Cbaa", "Geometry", "PaperCbaa"]
@@ -49,29 +47,21 @@ class Cbaa(ColumnSketch):
         """Return the paper's detector to the letter: its geometry, rows by peer, its noise and its threshold."""
         return PaperCbaa(geometry=Geometry.paper(), key=key, device=device, threads=threads)
 
-    @property
-    def _store(self) -> Store:
-        return Store(self.bits, self.zeros)
+    def _on_cpu(self, plan: Plan) -> Engine:
+        return CpuCbaa(plan)
 
-    def _write(self, task: Task) -> None:
-        fill(task, self.pending.pool, self._store, self.geometry, self.key)
+    def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
+        from superhosts.detectors.cbaa.cuda import CudaCbaa
+
+        return CudaCbaa(plan, gpu)
 
     def _limits(self, threshold: float) -> list[int]:
         """Return the most zeros that a super host leaves, for each slice."""
         return [zero_limit(self.geometry.column_bits, threshold)] * (1 << self.geometry.slice_bits)
 
-    def _search(self, threshold: float) -> tuple[Words, Counts]:
-        slices = 1 << self.geometry.slice_bits
+    def _search_for(self, threshold: float) -> Search:
         prefix = prefix_test(self.geometry.column_bits, threshold)
-        search = Search(np.array(self._limits(threshold), np.int64), prefix.words, prefix.ones)
-        shares = -(-2 * self.threads // slices) if self.threads > 1 else 1  # enough pieces to keep every thread busy
-        pieces = [(slice_, (share, shares)) for slice_ in range(slices) for share in range(shares)]
-        calls = [(*piece, self._store, search, self.geometry, self.key) for piece in pieces]
-        hosts, counts = zip(*run_parallel(join, calls, self.threads), strict=True)
-        return np.concatenate(hosts), np.concatenate(counts)
-
-    def _measure(self, mangled: Words) -> Counts:
-        return measure(mangled, self._store, self.geometry, self.key)
+        return Search(np.array(self._limits(threshold), np.int64), prefix.words, prefix.ones)
 
     def _array_edges(self) -> list[int]:
         geometry = self.geometry

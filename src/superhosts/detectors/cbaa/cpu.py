@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.detectors.cbaa.addressing import (
@@ -23,10 +22,13 @@ from superhosts.detectors.cbaa.addressing import (
     row_of,
     validating_column,
 )
-from superhosts.detectors.cbaa.geometry import Geometry
+from superhosts.detectors.cbaa.geometry import Geometry, Search
 from superhosts.detectors.columns import Counts, Words, and_ones, ones_of
+from superhosts.detectors.cpu import CpuEngine
+from superhosts.detectors.engine import Plan
 from superhosts.detectors.hashing import Key, column_draw
 from superhosts.detectors.pending import BLOCK, Pool, Scratch, Task, make_scratch, unpack
+from superhosts.device import run_parallel
 
 
 class Store(NamedTuple):
@@ -34,14 +36,6 @@ class Store(NamedTuple):
 
     bits: Words  # (columns of all slices and arrays, words)
     zeros: Counts  # (columns,): zero bits of each
-
-
-class Search(NamedTuple):
-    """What a host of at least the threshold must show."""
-
-    zeros: NDArray[np.int64]  # (slices,): most zeros in a column, and in the AND
-    prefix_words: int
-    prefix_ones: int  # fewest ones in the first words of the AND
 
 
 @compiled
@@ -196,3 +190,30 @@ def measure(hosts: Words, store: Store, geometry: Geometry, key: Key) -> Counts:
             counts[i, array] = store.zeros[columns[array]]
         counts[i, arrays] = (1 << geometry.column_bits) - and_ones(store.bits, columns, 0, store.bits.shape[1])
     return counts
+
+
+class CpuCbaa(CpuEngine):
+    """A CBAA sketch in the machine's memory."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.store = Store(self.bits, self.counts)
+
+    def write(self, task: Task) -> None:
+        """Write the pairs of one thread's task."""
+        fill(task, self.pending.pool, self.store, self.geometry, self.key)
+
+    def search(self, search: Search) -> tuple[Words, Counts]:
+        """Join hot columns to addresses, slice by slice."""
+        self.flush()
+        slices = 1 << self.geometry.slice_bits
+        shares = -(-2 * self.threads // slices) if self.threads > 1 else 1  # enough pieces to keep every thread busy
+        pieces = [(slice_, (share, shares)) for slice_ in range(slices) for share in range(shares)]
+        calls = [(*piece, self.store, search, self.geometry, self.key) for piece in pieces]
+        hosts, counts = zip(*run_parallel(join, calls, self.threads), strict=True)
+        return np.concatenate(hosts), np.concatenate(counts)
+
+    def measure(self, mangled: Words) -> Counts:
+        """Return the zero counts of given hosts."""
+        self.flush()
+        return measure(mangled, self.store, self.geometry, self.key)

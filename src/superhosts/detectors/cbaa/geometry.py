@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from superhosts.detectors.hashing import MAX_ARRAYS
 from superhosts.errors import GeometryError
 from superhosts.planning import check_limits
@@ -98,3 +101,11 @@ class Geometry(NamedTuple):
     def memory(self) -> int:
         """Bytes of the columns."""
         return self.total_columns * self.rows // 8
+
+
+class Search(NamedTuple):
+    """What a host of at least the threshold must show."""
+
+    zeros: NDArray[np.int64]  # (slices,): most zeros in a column, and in the AND
+    prefix_words: int
+    prefix_ones: int  # fewest ones in the first words of the AND

@@ -6,16 +6,12 @@ the hot columns, and every key width works the same.
 
 from __future__ import annotations
 
-import numpy as np
-
-from superhosts.detectors.base import Arrays
-from superhosts.detectors.columns import Counts, Words
+from superhosts.detectors.columns import Words
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.cube.addressing import lowest_priority
-from superhosts.detectors.cube.cpu import Search, Store, fill, measure, name_hosts
-from superhosts.detectors.cube.geometry import Geometry
-from superhosts.detectors.pending import Task
-from superhosts.device import run_parallel, split_evenly
+from superhosts.detectors.cube.cpu import CpuCube
+from superhosts.detectors.cube.geometry import Geometry, Search
+from superhosts.detectors.engine import Engine, Plan
 from superhosts.planning import prefix_test, unnamed_probability, zero_limit
 
 __all__ = ["Cube", "Geometry"]
@@ -28,6 +24,7 @@ class Cube(ColumnSketch):
 
     name = "cube"
     geometry: Geometry
+    array_names = ("bits", "labels")
 
     def __init__(
         self,
@@ -41,27 +38,20 @@ class Cube(ColumnSketch):
     ) -> None:
         geometry = Geometry.for_memory(memory, key_bits) if geometry is None else geometry.check()
         super().__init__(geometry, key=key, device=device, threads=threads)
-        self.labels: Words = np.zeros((geometry.total_columns, geometry.labels, geometry.limbs), np.uint64)
 
-    @property
-    def _store(self) -> Store:
-        return Store(self.bits, self.zeros, self.labels)
+    def _on_cpu(self, plan: Plan) -> Engine:
+        return CpuCube(plan)
 
-    def _write(self, task: Task) -> None:
-        fill(task, self.pending.pool, self._store, self.geometry, self.key)
+    def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
+        from superhosts.detectors.cube.cuda import CudaCube
 
-    def _search(self, threshold: float) -> tuple[Words, Counts]:
+        return CudaCube(plan, gpu)
+
+    def _search_for(self, threshold: float) -> Search:
         geometry = self.geometry
         prefix = prefix_test(geometry.column_bits, threshold)
         priority = max(lowest_priority(geometry.share_bits), int((1 - MISS / threshold) * (1 << 32)))
-        search = Search(zero_limit(geometry.column_bits, threshold), priority, prefix.words, prefix.ones)
-        spans = split_evenly(geometry.total_columns, 4 * self.threads if self.threads > 1 else 1)
-        calls = [(span, self._store, search, geometry, self.key) for span in spans]
-        hosts, counts = zip(*run_parallel(name_hosts, calls, self.threads), strict=True)
-        return np.concatenate(hosts), np.concatenate(counts)
-
-    def _measure(self, mangled: Words) -> Counts:
-        return measure(mangled, self._store, self.geometry, self.key)
+        return Search(zero_limit(geometry.column_bits, threshold), priority, prefix.words, prefix.ones)
 
     def _array_edges(self) -> list[int]:
         return [array * self.geometry.columns for array in range(self.geometry.arrays + 1)]
@@ -70,11 +60,7 @@ class Cube(ColumnSketch):
         labels = self.geometry.columns << (self.geometry.slice_bits + self.geometry.label_bits)
         return unnamed_probability(pairs / labels, threshold, self.geometry.arrays, 2.0**-self.geometry.share_bits)
 
-    def merge(self, other: Cube) -> None:
-        """OR the columns and take the larger of each label."""
-        super().merge(other)
-        np.maximum(self.labels, other.labels, out=self.labels)
-
-    def arrays(self) -> Arrays:
-        """Return columns and labels."""
-        return {**super().arrays(), "labels": self.labels}
+    @property
+    def labels(self) -> Words:
+        """The labels of all columns."""
+        return self.arrays()["labels"]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.detectors.columns import Counts, Words, and_ones, count_zeros, ones_of
+from superhosts.detectors.cpu import CpuEngine
 from superhosts.detectors.cube.addressing import (
     column_of,
     label_of,
@@ -23,9 +24,11 @@ from superhosts.detectors.cube.addressing import (
     row_of,
     ticket_of,
 )
-from superhosts.detectors.cube.geometry import Geometry
+from superhosts.detectors.cube.geometry import Geometry, Search
+from superhosts.detectors.engine import Arrays, Engine, Plan
 from superhosts.detectors.hashing import MASK32, Key, column_draw, fold, pair_hash
 from superhosts.detectors.pending import BLOCK, PADDING, Pool, Scratch, Task, make_scratch, unpack
+from superhosts.device import run_parallel, split_evenly
 
 MOST_LINES = (16 << 20) // 64  # cache lines of a slice that can stay in a shared cache while it is filled
 
@@ -36,15 +39,6 @@ class Store(NamedTuple):
     bits: Words  # (columns of all slices and arrays, words)
     zeros: Counts  # (columns,): zero bits of each
     labels: Words  # (columns, labels, limbs)
-
-
-class Search(NamedTuple):
-    """What a host of at least the threshold must show."""
-
-    zeros: int  # most zeros in a column, and in the AND
-    priority: int  # lowest priority of a label that it may have left
-    prefix_words: int
-    prefix_ones: int  # fewest ones in the first words of the AND
 
 
 @compiled
@@ -231,3 +225,38 @@ def measure(hosts: Words, store: Store, geometry: Geometry, key: Key) -> Counts:
             counts[i, array] = store.zeros[columns[array]]
         counts[i, geometry.arrays] = (1 << geometry.column_bits) - and_ones(store.bits, columns, 0, store.bits.shape[1])
     return counts
+
+
+class CpuCube(CpuEngine):
+    """A labelled cube in the machine's memory."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        geometry: Geometry = plan.geometry
+        self.labels: Words = np.zeros((geometry.total_columns, geometry.labels, geometry.limbs), np.uint64)
+        self.store = Store(self.bits, self.counts, self.labels)
+
+    def _arrays(self) -> Arrays:
+        return {"bits": self.bits, "labels": self.labels}
+
+    def write(self, task: Task) -> None:
+        """Write the pairs of one thread's task."""
+        fill(task, self.pending.pool, self.store, self.geometry, self.key)
+
+    def merge(self, other: Engine) -> None:
+        """OR the columns and take the larger of each label."""
+        super().merge(other)
+        np.maximum(self.labels, other.arrays()["labels"], out=self.labels)
+
+    def search(self, search: Search) -> tuple[Words, Counts]:
+        """Name the hosts that pass."""
+        self.flush()
+        spans = split_evenly(self.geometry.total_columns, 4 * self.threads if self.threads > 1 else 1)
+        calls = [(span, self.store, search, self.geometry, self.key) for span in spans]
+        hosts, counts = zip(*run_parallel(name_hosts, calls, self.threads), strict=True)
+        return np.concatenate(hosts), np.concatenate(counts)
+
+    def measure(self, mangled: Words) -> Counts:
+        """Return the zero counts of given hosts."""
+        self.flush()
+        return measure(mangled, self.store, self.geometry, self.key)

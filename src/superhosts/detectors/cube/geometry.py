@@ -95,3 +95,12 @@ class Geometry(NamedTuple):
     def memory(self) -> int:
         """Bytes of columns and labels."""
         return self.total_columns * (self.rows // 8 + 8 * self.limbs * self.labels)
+
+
+class Search(NamedTuple):
+    """What a host of at least the threshold must show."""
+
+    zeros: int  # most zeros in a column, and in the AND
+    priority: int  # lowest priority of a label that it may have left
+    prefix_words: int
+    prefix_ones: int  # fewest ones in the first words of the AND

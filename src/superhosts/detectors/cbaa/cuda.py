@@ -1,0 +1,251 @@
+"""CBAA on a GPU: writing a pair, and the join that finds addresses in bits alone.
+
+After the zeros have been counted, `list_hot` lists the hot columns of the first restoring array, and `join` walks from
+each of them through the other arrays, one block each. The columns that may follow share known low bits, so they are
+tried in turn, a block's threads side by side: first the zero count, then the first words of the AND. What is
+left goes into a list, and the block ANDs one after the other in full before it goes deeper.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+
+from superhosts.detectors.cbaa.addressing import (
+    check_bits,
+    first_column,
+    offset,
+    own_bits,
+    restoring_column,
+    row_of,
+    validating_column,
+)
+from superhosts.detectors.cbaa.geometry import Geometry, Search
+from superhosts.detectors.gpu.engine import FOUND, WANTED, CudaEngine
+from superhosts.detectors.gpu.kernels import U32, U64, Kernel, Put, draw_of
+from superhosts.detectors.gpu.launch import Launch, cuda, device_function, kernel
+from superhosts.detectors.hashing import MASK32
+
+PREFIX_WORDS, PREFIX_ONES, LIMITS = range(3)  # the numbers of a search: then the most zeros of every slice
+
+
+@cache
+def make_column_of(geometry: Geometry) -> Any:
+    """Return the device function that gives a host's column in one array, counted over the whole sketch."""
+    restoring, slices = geometry.restoring, (1 << geometry.slice_bits) - 1
+
+    def column_of(low: Any, array: int, key: Any) -> int:
+        first = first_column(np.int64(low & U64(slices)), array, geometry)
+        left = low >> U64(geometry.slice_bits)
+        if array < restoring:
+            return first + np.int64(restoring_column(left, offset(array, geometry), geometry))
+        return first + np.int64(validating_column(left, draw_of(array, key), geometry))
+
+    return device_function(column_of)
+
+
+@cache
+def make_put(geometry: Geometry) -> Put:
+    """Return the device function that writes one pair, its columns read before anything is written."""
+    arrays, word_shift = geometry.arrays, geometry.column_bits - 5
+    column_of = make_column_of(geometry)
+
+    def put(_high: Any, low: Any, peer: Any, bits: Any, _extra: Any, key: Any) -> None:
+        places = cuda.local.array(arrays, numba.uint32)
+        words = cuda.local.array(arrays, numba.uint32)
+        row = U32(row_of(low, peer, geometry, key) & MASK32)
+        bit = U32(U32(1) << (row & U32(31)))
+        for array in range(arrays):
+            places[array] = U32((U32(column_of(low, array, key)) << U32(word_shift)) + (row >> U32(5)))
+            words[array] = bits[places[array]]
+        for array in range(arrays):
+            if words[array] & bit == 0:
+                cuda.atomic.or_(bits, places[array], bit)
+
+    return device_function(put)
+
+
+@cache
+def make_list_hot(geometry: Geometry) -> Kernel:
+    """Return the kernel that lists the hot columns of the first array in all slices."""
+    size, slices = 1 << geometry.index_bits, 1 << geometry.slice_bits
+
+    def list_hot(zeros: Any, limits: Any, answer: Any, candidates: Any) -> None:
+        for place in range(cuda.grid(1), slices * size, cuda.gridsize(1)):
+            slice_, column = place // size, place % size
+            if zeros[first_column(slice_, 0, geometry) + column] <= limits[LIMITS + slice_]:
+                slot = np.int64(cuda.atomic.add(answer, WANTED, U64(1)))
+                if slot < candidates.shape[0]:
+                    candidates[slot] = U64(place)
+
+    return kernel(list_hot)
+
+
+@cache
+def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
+    """Return the kernel that walks from hot columns to addresses, and the threads of its blocks."""
+    restoring, arrays, words, rows = geometry.restoring, geometry.arrays, geometry.words, geometry.rows
+    size, last = 1 << geometry.index_bits, geometry.restoring - 1
+    threads, width = 2 * launch.team, 3 + geometry.arrays
+    listed = threads * geometry.arrays
+    head = 2 + (geometry.arrays << geometry.slice_bits)
+
+    def join(bits: Any, zeros: Any, limits: Any, candidates: Any, answer: Any, key: Any) -> None:
+        chosen = cuda.shared.array(arrays, numba.int64)  # a column of each array, within its array
+        lists = cuda.shared.array(listed, numba.int64)  # for each array the columns that passed the first look
+        passed = cuda.shared.array(arrays, numba.int32)
+        ones = cuda.shared.array(1, numba.int32)
+        option = cuda.local.array(arrays, numba.int64)  # of each array: the next column to try,
+        position = cuda.local.array(arrays, numba.int64)  # the next of its list,
+        have = cuda.local.array(arrays, numba.int64)  # and how many its list has
+        me = cuda.threadIdx.x
+        count = min(np.int64(answer[WANTED]), candidates.shape[0])
+        for i in range(cuda.blockIdx.x, count, cuda.gridDim.x):
+            slice_ = np.int64(candidates[i]) // size
+            limit = limits[LIMITS + slice_]
+            cuda.syncthreads()
+            if me == 0:
+                chosen[0] = np.int64(candidates[i]) % size
+            depth = 1
+            option[1], position[1], have[1] = 0, 0, 0
+            cuda.syncthreads()
+            while depth > 0:
+                first = first_column(slice_, depth, geometry)
+                left = U64(0)
+                if depth >= restoring:
+                    for array in range(restoring):
+                        own = chosen[array] & ((1 << own_bits(array, geometry)) - 1)
+                        left |= U64(own << offset(array, geometry))
+                if position[depth] == have[depth]:
+                    shared = check_bits(depth - 1, geometry) if depth < restoring else geometry.index_bits
+                    if option[depth] >= size >> shared:
+                        depth -= 1
+                        continue
+                    if me == 0:
+                        passed[depth] = 0
+                    cuda.syncthreads()
+                    mine = option[depth] + me
+                    if mine < size >> shared:
+                        if depth < restoring:
+                            column = mine << shared | chosen[depth - 1] >> own_bits(depth - 1, geometry)
+                        else:
+                            column = np.int64(validating_column(left, draw_of(depth, key), geometry))
+                        good = zeros[first + column] <= limit
+                        if depth == last:
+                            closing = (1 << check_bits(depth, geometry)) - 1
+                            good = good and column >> own_bits(depth, geometry) == chosen[0] & closing
+                        if good:
+                            look = 0
+                            for word in range(limits[PREFIX_WORDS]):
+                                common = bits[U32((first + column) * words + word)]
+                                for array in range(depth):
+                                    place = first_column(slice_, array, geometry) + chosen[array]
+                                    common &= bits[U32(place * words + word)]
+                                look += cuda.popc(common)
+                            good = look >= limits[PREFIX_ONES]
+                        if good:
+                            lists[depth * threads + cuda.atomic.add(passed, depth, 1)] = column
+                    cuda.syncthreads()
+                    option[depth] += threads
+                    position[depth], have[depth] = 0, passed[depth]
+                    continue
+                column = lists[depth * threads + position[depth]]
+                position[depth] += 1
+                cuda.syncthreads()
+                if me == 0:
+                    ones[0] = 0
+                    chosen[depth] = column
+                cuda.syncthreads()
+                found = 0
+                for word in range(me, words, threads):
+                    common = bits[U32((first + column) * words + word)]
+                    for array in range(depth):
+                        place = first_column(slice_, array, geometry) + chosen[array]
+                        common &= bits[U32(place * words + word)]
+                    found += cuda.popc(common)
+                cuda.atomic.add(ones, 0, found)
+                cuda.syncthreads()
+                if rows - ones[0] > limit:
+                    continue
+                if depth < arrays - 1:
+                    depth += 1
+                    option[depth], position[depth], have[depth] = 0, 0, 0
+                    continue
+                if me == 0:
+                    left = U64(0)
+                    for array in range(restoring):
+                        own = chosen[array] & ((1 << own_bits(array, geometry)) - 1)
+                        left |= U64(own << offset(array, geometry))
+                    place = head + np.int64(cuda.atomic.add(answer, FOUND, U64(1))) * width
+                    if place + width <= answer.shape[0]:
+                        answer[place] = U64(0)
+                        answer[place + 1] = left << U64(geometry.slice_bits) | U64(slice_)
+                        for array in range(arrays):
+                            column = first_column(slice_, array, geometry) + chosen[array]
+                            answer[place + 2 + array] = U64(zeros[column])
+                        answer[place + 2 + arrays] = U64(rows - ones[0])
+
+    return kernel(join), threads
+
+
+@cache
+def make_measure(geometry: Geometry) -> Kernel:
+    """Return the kernel that gives the zero counts of given mangled hosts, one thread each."""
+    arrays, words, rows = geometry.arrays, geometry.words, geometry.rows
+    column_of = make_column_of(geometry)
+
+    def measure(hosts: Any, bits: Any, zeros: Any, out: Any, key: Any) -> None:
+        columns = cuda.local.array(arrays, numba.int64)
+        for i in range(cuda.grid(1), hosts.shape[0], cuda.gridsize(1)):
+            for array in range(arrays):
+                columns[array] = column_of(hosts[i, 1], array, key)
+                out[i, array] = zeros[columns[array]]
+            ones = 0
+            for word in range(words):
+                common = bits[U32(columns[0] * words + word)]
+                for array in range(1, arrays):
+                    common &= bits[U32(columns[array] * words + word)]
+                ones += cuda.popc(common)
+            out[i, arrays] = rows - ones
+
+    return kernel(measure)
+
+
+class CudaCbaa(CudaEngine):
+    """A CBAA sketch on one GPU."""
+
+    geometry: Geometry
+
+    def _make_put(self) -> Put:
+        return make_put(self.geometry)
+
+    def _extra_words(self) -> int:
+        return 1  # nothing, but kernels take an array
+
+    def _candidate_words(self) -> int:
+        return 1
+
+    def _limit_words(self) -> int:
+        return LIMITS + (1 << self.geometry.slice_bits)
+
+    def _limits_of(self, search: Search) -> list[int]:
+        return [search.prefix_words, search.prefix_ones, *search.zeros.tolist()]
+
+    def _launch_search(self) -> None:
+        geometry, launch, queue = self.geometry, self.launch, self.stream.numba
+        first = 1 << (geometry.slice_bits + geometry.index_bits)
+        blocks = min(-(-first // launch.threads), 16 * launch.multiprocessors)
+        make_list_hot(geometry)[blocks, launch.threads, queue](self.counts, self.limits, self.answer, self.candidates)
+        join, threads = make_join(geometry, launch)
+        join[16 * launch.multiprocessors, threads, queue](
+            self.words, self.counts, self.limits, self.candidates, self.answer, self.key
+        )
+
+    def _launch_measure(self, mangled: Any, out: Any) -> None:
+        blocks = -(-len(mangled) // self.launch.team)
+        make_measure(self.geometry)[blocks, self.launch.team, self.stream.numba](
+            mangled, self.words, self.counts, out, self.key
+        )

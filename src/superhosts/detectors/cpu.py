@@ -1,0 +1,84 @@
+"""Columns in the machine's memory, worked on by the threads of the CPU."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+
+from superhosts.detectors import columns
+from superhosts.detectors.columns import Counts, Words
+from superhosts.detectors.engine import Arrays, Engine, Plan, Sums
+from superhosts.detectors.pending import Pending, Task
+from superhosts.device import run_parallel
+from superhosts.pairs import Addresses
+
+
+class CpuEngine(Engine):
+    """Bit columns, their zero counts, and the pairs that wait to be written. Subclasses write and search."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        geometry = plan.geometry
+        self.bits: Words = np.zeros((geometry.total_columns, geometry.words), np.uint64)
+        self.counts: Counts = np.full(geometry.total_columns, geometry.rows, np.int32)
+        self.pending = Pending(
+            plan.key,
+            key_bits=geometry.key_bits,
+            slice_bits=geometry.slice_bits,
+            memory=geometry.memory // 2,
+            threads=plan.threads,
+        )
+
+    @abstractmethod
+    def write(self, task: Task) -> None:
+        """Write the pairs of one thread's task."""
+
+    def _arrays(self) -> Arrays:
+        return {"bits": self.bits}
+
+    def update(self, hosts: Addresses, peers: Addresses) -> None:
+        """Bin a batch of pairs."""
+        self.pending.add(hosts, peers, self.flush)
+
+    def flush(self) -> None:
+        """Write the pairs that wait."""
+        if self.pending.waiting:
+            run_parallel(self.write, [(task,) for task in self.pending.take()], self.threads)
+            self.pending.done()
+
+    def clear(self) -> None:
+        """Forget all pairs; the memory stays."""
+        self.pending.clear()
+        for array in self._arrays().values():
+            array.fill(0)
+        self.counts.fill(self.geometry.rows)
+
+    def merge(self, other: Engine) -> None:
+        """OR another engine's columns into these."""
+        self.flush()
+        columns.merge(self.bits, other.arrays()["bits"], self.counts, self.threads)
+
+    def zeros(self) -> Counts:
+        """Return the zero bits of every column."""
+        self.flush()
+        return self.counts
+
+    def zero_sums(self) -> Sums:
+        """Return the zero bits of every array in every slice."""
+        by_slice = self.zeros().reshape(-1, self.edges[-1])
+        sums: Sums = np.add.reduceat(by_slice, self.edges[:-1], axis=1, dtype=np.int64)
+        return sums
+
+    def arrays(self) -> Arrays:
+        """Return the arrays themselves."""
+        self.flush()
+        return self._arrays()
+
+    def load(self, arrays: Arrays) -> None:
+        """Take arrays (its own, when they were filled in place) and count anew."""
+        self.pending.clear()
+        for name, mine in self._arrays().items():
+            if arrays[name] is not mine:
+                np.copyto(mine, arrays[name])
+        columns.recount(self.bits, self.counts, self.threads)

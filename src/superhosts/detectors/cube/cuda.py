@@ -1,0 +1,240 @@
+"""The labelled cube on a GPU: writing a pair, and naming super hosts.
+
+A search is two kernels after the zeros have been counted: `list_candidates` follows the labels of hot columns, one
+thread each, and `verify` ANDs the columns of a candidate, a team of threads each. They ask the same questions as
+the CPU and give the same hosts.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+
+from superhosts.detectors.columns import Words
+from superhosts.detectors.cube.addressing import (
+    column_of,
+    label_of,
+    limb_of,
+    lowest_priority,
+    priority_of,
+    row_of,
+    ticket_of,
+)
+from superhosts.detectors.cube.geometry import Geometry, Search
+from superhosts.detectors.engine import Arrays
+from superhosts.detectors.gpu.engine import FOUND, WANTED, CudaEngine
+from superhosts.detectors.gpu.kernels import U32, U64, Kernel, Put, draw_of
+from superhosts.detectors.gpu.launch import Launch, cuda, device_function, kernel
+from superhosts.detectors.hashing import MASK32, fold, pair_hash
+
+ZEROS, PRIORITY, PREFIX_WORDS, PREFIX_ONES = range(4)  # the numbers of a search
+
+
+@cache
+def make_put(geometry: Geometry) -> Put:
+    """Return the device function that writes one pair, its columns read before anything is written."""
+    arrays, labels, limbs = geometry.arrays, geometry.labels, geometry.limbs
+    word_shift = geometry.column_bits - 5
+    lowest = int(lowest_priority(geometry.share_bits))
+    wide = geometry.key_bits == 128
+
+    def put(high: Any, low: Any, peer: Any, bits: Any, extra: Any, key: Any) -> None:
+        columns = cuda.local.array(arrays, numba.uint32)
+        words = cuda.local.array(arrays, numba.uint32)
+        folded = U64(fold(high, low, key)) if wide else low
+        pair = U64(pair_hash(folded, peer, key))
+        row = U32(row_of(pair, geometry) & MASK32)
+        bit = U32(U32(1) << (row & U32(31)))
+        for array in range(arrays):
+            columns[array] = U32(column_of(folded, low, array, draw_of(array, key), geometry))
+            words[array] = bits[U32((columns[array] << U32(word_shift)) + (row >> U32(5)))]
+        for array in range(arrays):
+            if words[array] & bit == 0:
+                cuda.atomic.or_(bits, U32((columns[array] << U32(word_shift)) + (row >> U32(5))), bit)
+            priority = U32(priority_of(U64(ticket_of(pair, array, key)), array))
+            if priority >= U32(lowest):
+                label = U32(columns[array] * U32(labels) + U32(label_of(low, geometry) & MASK32))
+                for limb in range(limbs):
+                    place = U32(label * U32(limbs) + U32(limb))
+                    word = U64(U64(priority) << U64(32) | U64(limb_of(high, low, limb)))
+                    if word > extra[place]:
+                        cuda.atomic.max(extra, place, word)
+
+    return device_function(put)
+
+
+@cache
+def make_list_candidates(geometry: Geometry) -> Kernel:
+    """Return the kernel that lists the hosts named by labels of hot columns, if all their columns are hot."""
+    arrays, labels, limbs = geometry.arrays, geometry.labels, geometry.limbs
+
+    def list_candidates(zeros: Any, extra: Any, limits: Any, answer: Any, candidates: Any, key: Any) -> None:
+        columns = cuda.local.array(arrays, numba.int64)
+        limit, cut = limits[ZEROS], U64(max(1, limits[PRIORITY]))
+        for place in range(cuda.grid(1), zeros.shape[0] * labels, cuda.gridsize(1)):
+            column, label = place // labels, place % labels
+            if zeros[column] > limit:
+                continue
+            first = extra[place * limbs]
+            priority = first >> U64(32)
+            if priority < cut:
+                continue
+            low, high, named = first & U64(MASK32), U64(0), True
+            for limb in range(1, limbs):
+                word = extra[place * limbs + limb]
+                named = named and word >> U64(32) == priority
+                part = (word & U64(MASK32)) << U64(32 * (limb & 1))
+                if limb < 2:
+                    low |= part
+                else:
+                    high |= part
+            folded = U64(fold(high, low, key))
+            own = column // geometry.columns % arrays
+            named = named and np.int64(label_of(low, geometry)) == label
+            for array in range(arrays):
+                columns[array] = np.int64(column_of(folded, low, array, draw_of(array, key), geometry))
+                named = named and zeros[columns[array]] <= limit
+            if not named or columns[own] != column:
+                continue
+            for array in range(own):  # an array before this one may name the same host: once is enough
+                other = (columns[array] * labels + label) * limbs
+                same = extra[other] >> U64(32) >= cut
+                for limb in range(limbs):
+                    same = same and extra[other + limb] >> U64(32) == extra[other] >> U64(32)
+                    same = same and extra[other + limb] & U64(MASK32) == U64(limb_of(high, low, limb))
+                named = named and not same
+            if named:
+                slot = np.int64(cuda.atomic.add(answer, WANTED, U64(1)))
+                if slot * 2 + 1 < candidates.shape[0]:
+                    candidates[slot * 2], candidates[slot * 2 + 1] = high, low
+
+    return kernel(list_candidates)
+
+
+@cache
+def make_verify(geometry: Geometry, launch: Launch) -> Kernel:
+    """Return the kernel that ANDs the columns of candidates and appends those that pass to the answer.
+
+    A block is one team: its threads share the words of a candidate's columns.
+    """
+    arrays, words, rows = geometry.arrays, geometry.words, geometry.rows
+    team, width = launch.team, 3 + geometry.arrays
+    head = 2 + (geometry.arrays << geometry.slice_bits)
+
+    def verify(bits: Any, zeros: Any, limits: Any, candidates: Any, answer: Any, key: Any) -> None:
+        ones = cuda.shared.array(2, numba.int32)  # of the first words, of the others
+        columns = cuda.local.array(arrays, numba.int64)
+        me = cuda.threadIdx.x
+        prefix = limits[PREFIX_WORDS]
+        count = min(np.int64(answer[WANTED]), candidates.shape[0] // 2)
+        for i in range(cuda.blockIdx.x, count, cuda.gridDim.x):
+            high, low = candidates[2 * i], candidates[2 * i + 1]
+            folded = U64(fold(high, low, key))
+            if me < 2:
+                ones[me] = 0
+            cuda.syncthreads()
+            for array in range(arrays):
+                columns[array] = np.int64(column_of(folded, low, array, draw_of(array, key), geometry)) * words
+            found = 0
+            for word in range(me, prefix, team):
+                common = bits[U32(columns[0] + word)]
+                for array in range(1, arrays):
+                    common &= bits[U32(columns[array] + word)]
+                found += cuda.popc(common)
+            cuda.atomic.add(ones, 0, found)
+            cuda.syncthreads()
+            if ones[0] >= limits[PREFIX_ONES]:
+                found = 0
+                for word in range(prefix + me, words, team):
+                    common = bits[U32(columns[0] + word)]
+                    for array in range(1, arrays):
+                        common &= bits[U32(columns[array] + word)]
+                    found += cuda.popc(common)
+                cuda.atomic.add(ones, 1, found)
+            cuda.syncthreads()
+            left = rows - ones[0] - ones[1]
+            if me == 0 and ones[0] >= limits[PREFIX_ONES] and left <= limits[ZEROS]:
+                slot = np.int64(cuda.atomic.add(answer, FOUND, U64(1)))
+                place = head + slot * width
+                if place + width <= answer.shape[0]:
+                    answer[place], answer[place + 1] = high, low
+                    for array in range(arrays):
+                        answer[place + 2 + array] = U64(zeros[columns[array] // words])
+                    answer[place + 2 + arrays] = U64(left)
+            cuda.syncthreads()
+
+    return kernel(verify)
+
+
+@cache
+def make_measure(geometry: Geometry) -> Kernel:
+    """Return the kernel that gives the zero counts of given mangled hosts, one thread each."""
+    arrays, words, rows = geometry.arrays, geometry.words, geometry.rows
+
+    def measure(hosts: Any, bits: Any, zeros: Any, out: Any, key: Any) -> None:
+        columns = cuda.local.array(arrays, numba.int64)
+        for i in range(cuda.grid(1), hosts.shape[0], cuda.gridsize(1)):
+            high, low = hosts[i, 0], hosts[i, 1]
+            folded = U64(fold(high, low, key))
+            for array in range(arrays):
+                columns[array] = np.int64(column_of(folded, low, array, draw_of(array, key), geometry))
+                out[i, array] = zeros[columns[array]]
+            ones = 0
+            for word in range(words):
+                common = bits[U32(columns[0] * words + word)]
+                for array in range(1, arrays):
+                    common &= bits[U32(columns[array] * words + word)]
+                ones += cuda.popc(common)
+            out[i, arrays] = rows - ones
+
+    return kernel(measure)
+
+
+class CudaCube(CudaEngine):
+    """A labelled cube on one GPU."""
+
+    geometry: Geometry
+
+    def _make_put(self) -> Put:
+        return make_put(self.geometry)
+
+    def _extra_words(self) -> int:
+        return self.geometry.total_columns * self.geometry.labels * self.geometry.limbs
+
+    def _candidate_words(self) -> int:
+        return 2
+
+    def _limit_words(self) -> int:
+        return len(Search._fields)
+
+    def _limits_of(self, search: Search) -> Search:
+        return search
+
+    def _launch_search(self) -> None:
+        geometry, launch, queue = self.geometry, self.launch, self.stream.numba
+        named = geometry.total_columns * geometry.labels
+        blocks = min(-(-named // launch.threads), 16 * launch.multiprocessors)
+        make_list_candidates(geometry)[blocks, launch.threads, queue](
+            self.counts, self.extra, self.limits, self.answer, self.candidates, self.key
+        )
+        make_verify(geometry, launch)[32 * launch.multiprocessors, launch.team, queue](
+            self.words, self.counts, self.limits, self.candidates, self.answer, self.key
+        )
+
+    def _launch_measure(self, mangled: Any, out: Any) -> None:
+        blocks = -(-len(mangled) // self.launch.team)
+        make_measure(self.geometry)[blocks, self.launch.team, self.stream.numba](
+            mangled, self.words, self.counts, out, self.key
+        )
+
+    def arrays(self) -> Arrays:
+        """Return copies of columns and labels."""
+        geometry = self.geometry
+        labels: Words = self.extra.copy_to_host()
+        return {
+            **super().arrays(),
+            "labels": labels.reshape(geometry.total_columns, geometry.labels, geometry.limbs),
+        }

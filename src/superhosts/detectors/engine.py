@@ -1,0 +1,142 @@
+"""Where the columns of a sketch live and who works on them: threads of the CPU, a GPU, or several GPUs.
+
+A `ColumnSketch` knows what columns mean; its engine holds them, sets bits, counts zeros and finds candidates. Engines
+give integers only (bits, labels, zero counts), the same on every device, and all estimating is done in one place.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.detectors.columns import Counts, Words
+from superhosts.detectors.hashing import Key
+from superhosts.pairs import Addresses
+
+Arrays = dict[str, NDArray[Any]]
+Sums = NDArray[np.int64]
+
+
+class Plan(NamedTuple):
+    """What an engine is built from."""
+
+    geometry: Any
+    key: Key
+    edges: Sequence[int]  # where each array begins among the columns of a slice, and the columns of a slice at the end
+    threads: int
+
+
+class Engine(ABC):
+    """The columns of one sketch on one device."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.geometry, self.key, self.edges, self.threads = plan
+
+    @abstractmethod
+    def update(self, hosts: Addresses, peers: Addresses) -> None:
+        """Take a batch of pairs; it may be written later, but the caller may reuse its arrays at once."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Write the pairs that wait."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget all pairs; the memory stays."""
+
+    @abstractmethod
+    def merge(self, other: Engine) -> None:
+        """Take in the columns of an engine of the same geometry, on whatever device."""
+
+    @abstractmethod
+    def search(self, search: Any) -> tuple[Words, Counts]:
+        """Return mangled hosts, (high, low) words, that pass the search, and their zero counts."""
+
+    @abstractmethod
+    def measure(self, mangled: Words) -> Counts:
+        """Return the zero counts of mangled hosts: of each column, then of their AND."""
+
+    @abstractmethod
+    def zeros(self) -> Counts:
+        """Return the zero bits of every column."""
+
+    @abstractmethod
+    def zero_sums(self) -> Sums:
+        """Return the zero bits of every array (second axis) in every slice (first axis)."""
+
+    @abstractmethod
+    def arrays(self) -> Arrays:
+        """Return all that it has seen as arrays in the machine's memory."""
+
+    @abstractmethod
+    def load(self, arrays: Arrays) -> None:
+        """Take such arrays in place of all that it has seen."""
+
+
+class SeveralEngines(Engine):
+    """One engine for each GPU. Batches go to them in turn; before an answer, the first takes in all others."""
+
+    def __init__(self, plan: Plan, engines: Sequence[Engine]) -> None:
+        super().__init__(plan)
+        self.engines = list(engines)
+        self._turn = 0
+        self._dealt = False  # whether others than the first have seen pairs
+
+    def _gathered(self) -> Engine:
+        first = self.engines[0]
+        if self._dealt:
+            for engine in self.engines[1:]:
+                first.merge(engine)
+                engine.clear()
+            self._dealt = False
+        return first
+
+    def update(self, hosts: Addresses, peers: Addresses) -> None:
+        """Give the batch to the engine whose turn it is."""
+        self.engines[self._turn].update(hosts, peers)
+        self._dealt = self._dealt or self._turn > 0
+        self._turn = (self._turn + 1) % len(self.engines)
+
+    def flush(self) -> None:
+        """Write the pairs that wait anywhere."""
+        for engine in self.engines:
+            engine.flush()
+
+    def clear(self) -> None:
+        """Forget all pairs everywhere."""
+        for engine in self.engines:
+            engine.clear()
+        self._dealt = False
+
+    def merge(self, other: Engine) -> None:
+        """Take in another engine's columns."""
+        self._gathered().merge(other)
+
+    def search(self, search: Any) -> tuple[Words, Counts]:
+        """Search the union."""
+        return self._gathered().search(search)
+
+    def measure(self, mangled: Words) -> Counts:
+        """Measure in the union."""
+        return self._gathered().measure(mangled)
+
+    def zeros(self) -> Counts:
+        """Return the zero bits of every column of the union."""
+        return self._gathered().zeros()
+
+    def zero_sums(self) -> Sums:
+        """Return the zero bits of every array in every slice of the union."""
+        return self._gathered().zero_sums()
+
+    def arrays(self) -> Arrays:
+        """Return the union."""
+        return self._gathered().arrays()
+
+    def load(self, arrays: Arrays) -> None:
+        """Take such arrays in place of all that they have seen."""
+        self.clear()
+        self.engines[0].load(arrays)

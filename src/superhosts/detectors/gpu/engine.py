@@ -1,0 +1,314 @@
+"""Columns in the memory of one GPU."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from superhosts.detectors.base import is_on_gpu
+from superhosts.detectors.columns import Counts, Words
+from superhosts.detectors.engine import Arrays, Engine, Plan, Sums
+from superhosts.detectors.gpu import kernels
+from superhosts.detectors.gpu.launch import (
+    Replay,
+    Stream,
+    as_device_array,
+    cuda,
+    device_zeros,
+    launch_of,
+    pinned,
+    set_zero,
+    short_key,
+)
+from superhosts.detectors.gpu.staging import Staging
+from superhosts.device import simulated
+from superhosts.errors import UsageError
+from superhosts.pairs import Addresses
+from superhosts.units import format_size
+
+GROUP_BITS = 4  # slices are filled in 16 groups: 8 MiB at a time of the default cube
+LEAST_TILED = 1 << 22  # pairs of a batch from which on sorting them by slice pays
+LEAST_MEMORY = 32 << 20  # and bytes of a sketch: a smaller one stays in the cache as it is
+MOST_TILED = 1 << 27  # pairs sorted at a time: 1 GiB, where that is a small part of the GPU's memory
+MOST_MEMORY = 1 << 34  # bytes of columns: 32-bit numbers reach so far
+FOUND, WANTED = 0, 1  # counters at the front of an answer: hosts, and candidates that were looked at
+FIRST_ROWS = 4096  # rows of an answer that come with its first copy
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def on_gpu(method: Method) -> Method:
+    """Make the engine's GPU the current one while the method runs."""
+
+    @wraps(method)
+    def run(self: CudaEngine, *arguments: Any) -> Any:
+        if len(cuda.gpus) == 1:
+            return method(self, *arguments)
+        with cuda.gpus[self.gpu]:
+            return method(self, *arguments)
+
+    return cast(Method, run)
+
+
+class CudaEngine(Engine):
+    """Bit columns on one GPU. Subclasses bring `put`, which writes one pair, and the kernels of the search."""
+
+    def __init__(self, plan: Plan, gpu: int) -> None:
+        super().__init__(plan)
+        self.gpu, self.launch = gpu, launch_of(gpu)
+        if plan.geometry.memory >= MOST_MEMORY:
+            raise UsageError(f"memory {format_size(plan.geometry.memory)}: a GPU's sketch is below 16 GiB")
+        self._allocate()
+
+    @on_gpu
+    def _allocate(self) -> None:
+        geometry = self.geometry
+        self.stream = Stream()
+        self.staging = Staging(self.threads)
+        self.words = device_zeros(geometry.total_columns * geometry.words, np.uint64, self.stream)
+        self.halves = self.words.view(np.uint32)
+        self.extra = device_zeros(self._extra_words(), np.uint64, self.stream)  # labels, where a sketch has them
+        self.short = short_key(self.key, geometry.key_bits, geometry.arrays)
+        self.put = self._make_put()
+        slices = 1 << geometry.slice_bits
+        places = np.repeat(np.arange(geometry.arrays), np.diff(self.edges))
+        places = (np.arange(slices)[:, None] * geometry.arrays + places).astype(np.int32).reshape(-1)
+        self.places = cuda.to_device(places)  # slice and array of each column
+        self.counts = cuda.to_device(np.full(geometry.total_columns, geometry.rows, np.int32))
+        self._sums: Sums | None = None  # of zeros, while they are known
+        self._tiles: Any = None
+        self._make_answer(FIRST_ROWS)
+        self.stream.synchronize()
+
+    def _make_answer(self, rows: int) -> None:
+        """Make room for what a search brings back: hosts found, candidates, sums of zeros, then rows.
+
+        A row is the mangled host in two words, then its zero counts.
+        """
+        geometry = self.geometry
+        self.rows = rows
+        self.head = 2 + (geometry.arrays << geometry.slice_bits)
+        self.width = 3 + geometry.arrays
+        self.answer = device_zeros(self.head + rows * self.width, np.uint64, self.stream)
+        self.candidates = device_zeros(self._candidate_words() * rows, np.uint64, self.stream)
+        first = self.head + min(rows, FIRST_ROWS) * self.width
+        self.front = self.answer[:first]
+        self.front_host = pinned(first, np.uint64)
+        self.sums = self.answer[2 : self.head]
+        self.limits_host = pinned(self._limit_words(), np.int64)
+        self.limits = cuda.to_device(np.zeros(self._limit_words(), np.int64))
+        self._find = Replay(self.stream, self._sequence)
+
+    @abstractmethod
+    def _make_put(self) -> kernels.Put:
+        """Return the device function put(high, low, peer, bits, extra, key)."""
+
+    @abstractmethod
+    def _extra_words(self) -> int:
+        """Return how many words a sketch has beside its columns."""
+
+    @abstractmethod
+    def _candidate_words(self) -> int:
+        """Return the words of one candidate."""
+
+    @abstractmethod
+    def _limit_words(self) -> int:
+        """Return how many numbers a search has."""
+
+    @abstractmethod
+    def _limits_of(self, search: Any) -> Any:
+        """Return a search as so many numbers."""
+
+    @abstractmethod
+    def _launch_search(self) -> None:
+        """Launch what finds hosts, after zeros have been counted."""
+
+    @abstractmethod
+    def _launch_measure(self, mangled: Any, out: Any) -> None:
+        """Launch what writes the zero counts of given hosts."""
+
+    def _shape(self, array: Words, name: str) -> Words:
+        """Return a flat array of the device in the shape that it has in a file."""
+        return array.reshape(self.geometry.total_columns, self.geometry.words)
+
+    # Updating.
+
+    @on_gpu
+    def update(self, hosts: Addresses, peers: Addresses) -> None:
+        """Write a batch. From the GPU's own memory it is not copied; host memory is free again on return."""
+        self._sums = None
+        if is_on_gpu(hosts) and is_on_gpu(peers):
+            foreign = [getattr(column, "__cuda_array_interface__", {}).get("stream") for column in (hosts, peers)]
+            self._write(as_device_array(hosts), as_device_array(peers), self.stream)
+            if any(stream not in (None, 1) for stream in foreign):
+                self.stream.synchronize()  # on a stream of their own, later work on them does not wait for ours
+        else:
+            hosts, peers = (as_device_array(c).copy_to_host() if is_on_gpu(c) else c for c in (hosts, peers))
+            self.staging.send(hosts, peers, self._write_directly)
+
+    def _write(self, hosts: Any, peers: Any, stream: Stream) -> None:
+        geometry = self.geometry
+        narrow = hosts.dtype == np.uint32 and peers.dtype == np.uint32
+        least, memory = (8, 0) if simulated() else (LEAST_TILED, LEAST_MEMORY)
+        if narrow and geometry.slice_bits and len(hosts) >= least and geometry.memory >= memory:
+            step = self._tile_room(len(hosts))
+            for start in range(0, len(hosts), step):
+                self._write_tiled(hosts[start : start + step], peers[start : start + step], stream)
+        else:
+            step = 1 << 30
+            for start in range(0, len(hosts), step):
+                self._write_directly(hosts[start : start + step], peers[start : start + step], stream)
+
+    def _write_directly(self, hosts: Any, peers: Any, stream: Stream) -> None:
+        launch = self.launch
+        update = kernels.make_update(self.put, self.geometry.key_bits, hosts.ndim, peers.ndim)
+        blocks = min(4 * launch.multiprocessors, -(-len(hosts) // launch.threads))
+        update[blocks, launch.threads, stream.numba](hosts, peers, self.halves, self.extra, self.short)
+
+    def _tile_room(self, pairs: int) -> int:
+        """Make room for sorted tiles; returns the pairs that they take at a time."""
+        size = self.launch.threads * self.launch.items
+        free = 1 << 20 if simulated() else int(cuda.current_context().get_memory_info().free) // 64
+        tiles = max(1, min(pairs, MOST_TILED, free) // size) + 1
+        if self._tiles is None or len(self._tiles[1]) < tiles:
+            self._tiles = None
+            groups = 1 << min(GROUP_BITS, self.geometry.slice_bits)
+            self._tiles = cuda.device_array(tiles * size, np.uint64), cuda.device_array((tiles, groups + 1), np.int32)
+        return len(self._tiles[1]) * size
+
+    def _write_tiled(self, hosts: Any, peers: Any, stream: Stream) -> None:
+        launch, (pairs, starts) = self.launch, self._tiles
+        group_bits = min(GROUP_BITS, self.geometry.slice_bits)
+        sort = kernels.make_tiles(self.geometry.slice_bits, group_bits, launch)
+        fill = kernels.make_fill(self.put, group_bits, launch)
+        tiles = -(-len(hosts) // (launch.threads * launch.items))
+        sort[min(3 * launch.multiprocessors, tiles), launch.threads, stream.numba](
+            hosts, peers, pairs, starts, self.short
+        )
+        fill[launch.multiprocessors << group_bits, launch.threads, stream.numba](
+            pairs, starts, tiles, self.halves, self.extra, self.short
+        )
+
+    @on_gpu
+    def flush(self) -> None:
+        """Wait until all pairs are written."""
+        self.staging.synchronize()
+        self.stream.synchronize()
+
+    @on_gpu
+    def clear(self) -> None:
+        """Forget all pairs; the memory stays."""
+        self.staging.synchronize()
+        set_zero(self.words, self.stream)
+        set_zero(self.extra, self.stream)
+        self._sums = None
+
+    # Merging and moving.
+
+    @on_gpu
+    def merge(self, other: Engine) -> None:
+        """OR the columns and take the larger of each label."""
+        self.staging.synchronize()
+        if isinstance(other, CudaEngine) and other.gpu == self.gpu:
+            other.flush()
+            words, extra = other.words, other.extra
+        else:
+            arrays = other.arrays()
+            words = cuda.to_device(np.ascontiguousarray(arrays["bits"]).reshape(-1))
+            extra = cuda.to_device(np.ascontiguousarray(arrays["labels"]).reshape(-1)) if "labels" in arrays else None
+        shape = (2, 4) if simulated() else (16 * self.launch.multiprocessors, 512)
+        kernels.or_words[(*shape, self.stream.numba)](self.words, words)
+        if extra is not None:
+            kernels.max_words[(*shape, self.stream.numba)](self.extra, extra)
+        self.stream.synchronize()
+        self._sums = None
+
+    @on_gpu
+    def arrays(self) -> Arrays:
+        """Return copies of all arrays."""
+        self.flush()
+        return {"bits": self._shape(self.words.copy_to_host(), "bits")}
+
+    @on_gpu
+    def load(self, arrays: Arrays) -> None:
+        """Take arrays in place of all that it has seen."""
+        self.flush()
+        self.words.copy_to_device(np.ascontiguousarray(arrays["bits"]).reshape(-1))
+        if "labels" in arrays:
+            self.extra.copy_to_device(np.ascontiguousarray(arrays["labels"]).reshape(-1))
+        self._sums = None
+
+    # Answering.
+
+    def _launch_count(self) -> None:
+        count, threads = kernels.make_count(self.geometry.words, self.launch)
+        blocks = 2 if simulated() else 8 * self.launch.multiprocessors
+        count[blocks, threads, self.stream.numba](self.words, self.places, self.counts, self.sums)
+
+    def _launch_reset(self) -> None:
+        """Set counters and sums to zero."""
+        set_zero(self.answer[: self.head], self.stream)
+
+    def _sequence(self) -> None:
+        self.limits.copy_to_device(self.limits_host, stream=self.stream.numba)
+        self._launch_reset()
+        self._launch_count()
+        self._launch_search()
+        self.front.copy_to_host(self.front_host, stream=self.stream.numba)
+
+    @on_gpu
+    def search(self, search: Any) -> tuple[Words, Counts]:
+        """Find hosts in one recorded sequence of launches; where room runs out, make more and search again."""
+        self.staging.synchronize()
+        while True:
+            self.limits_host[:] = self._limits_of(search)
+            self._find()
+            found, wanted = int(self.front_host[0]), int(self.front_host[1])
+            if max(found, wanted) <= self.rows:
+                break
+            self._make_answer(2 * max(found, wanted))
+        self._keep_sums(self.front_host[2 : self.head])
+        rows = self.front_host[self.head : self.head + found * self.width]
+        if found > FIRST_ROWS:
+            rows = self.answer[self.head : self.head + found * self.width].copy_to_host()
+        table = rows.reshape(found, self.width)
+        return table[:, :2].copy(), table[:, 2:].astype(np.int32)
+
+    def _keep_sums(self, sums: Words) -> None:
+        self._sums = sums.astype(np.int64).reshape(-1, self.geometry.arrays)
+
+    def _count(self) -> None:
+        """Count zeros, unless they are known."""
+        if self._sums is None:
+            self.staging.synchronize()
+            self._launch_reset()
+            self._launch_count()
+            self._keep_sums(self.answer[: self.head].copy_to_host(stream=self.stream.numba)[2:])
+            self.stream.synchronize()
+
+    @on_gpu
+    def zero_sums(self) -> Sums:
+        """Return the zero bits of every array in every slice."""
+        self._count()
+        assert self._sums is not None
+        return self._sums
+
+    @on_gpu
+    def zeros(self) -> Counts:
+        """Return the zero bits of every column."""
+        self._count()
+        zeros: Counts = self.counts.copy_to_host()
+        return zeros
+
+    @on_gpu
+    def measure(self, mangled: Words) -> Counts:
+        """Return the zero counts of given hosts."""
+        self._count()
+        out = cuda.device_array((len(mangled), self.geometry.arrays + 1), np.int32)
+        self._launch_measure(cuda.to_device(np.ascontiguousarray(mangled)), out)
+        self.stream.synchronize()
+        counts: Counts = out.copy_to_host()
+        return counts

@@ -1,0 +1,217 @@
+"""Kernels that any sketch of columns needs: updating, counting zeros, merging.
+
+Updating reads before it writes. Most packets repeat a known pair, so the bit is nearly always set already; a plain read
+costs a fraction of an atomic OR. Atomics decide only about bits that were seen clear, and the result does not depend on
+their order.
+
+A cube beyond the GPU's cache (60 MB on an H200) makes most of those reads go to memory. So large batches are
+taken in two steps: `make_tiles` sorts tiles of a few thousand pairs by slice, `make_fill` then takes one group of
+slices at a time from all tiles, and its columns stay in the cache. In both steps blocks remember recent pairs and drop
+their repeats, which changes nothing.
+
+Indexes are unsigned 32-bit numbers on purpose: numba then leaves out the checks for negative ones, and address
+arithmetic takes half the instructions. Arithmetic that wraps around stands in compiled scalar functions, since
+the simulator runs everything else as plain Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+
+from superhosts.compiled import compiled
+from superhosts.detectors.gpu.launch import Launch, cuda, device_function, kernel
+from superhosts.detectors.hashing import MASK32, fold, mangle32, mangle64, mangle128
+
+U32, U64 = np.uint32, np.uint64
+Kernel = Any
+Put = Callable[..., None]
+WIDE = 2  # words of an address of 128 bits; narrower ones come as a plain column
+
+
+@compiled
+def recent_place(first: int, second: int, bits: int) -> int:
+    """Return where a pair is remembered."""
+    return ((first * 0x9E3779B1 ^ second * 0x85EBCA77) & MASK32) >> (32 - bits)
+
+
+@device_function
+def draw_of(array: int, key: Any) -> Any:
+    """Return the multiplier and addend of one array. (Compiled functions would give plain ints in the simulator.)"""
+    return key.columns[2 * array], key.columns[2 * array + 1]
+
+
+@cache
+def make_update(put: Put, key_bits: int, host_words: int, peer_words: int) -> Kernel:
+    """Return the kernel that writes pairs as they come, for columns of one word or rows of two."""
+
+    def update(hosts: Any, peers: Any, bits: Any, extra: Any, key: Any) -> None:
+        i, step, count = U32(cuda.grid(1)), U32(cuda.gridsize(1)), U32(hosts.shape[0])
+        while i < count:
+            high = U64(0)
+            if host_words == WIDE:
+                high, low = U64(hosts[i, U32(0)]), U64(hosts[i, U32(1)])
+            else:
+                low = U64(hosts[i])
+            if peer_words == WIDE:
+                peer = U64(fold(peers[i, U32(0)], peers[i, U32(1)], key))
+            else:
+                peer = U64(peers[i])
+            if key_bits == 32:
+                low = U64(mangle32(low, key))
+            elif key_bits == 64:
+                low = U64(mangle64(low, key))
+            else:
+                high, low = mangle128(high, low, key)
+            put(U64(high), U64(low), peer, bits, extra, key)
+            i = U32(i + step)
+
+    return kernel(update)
+
+
+@cache
+def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
+    """Return the kernel that sorts tiles of pairs of 32-bit addresses by group of slices.
+
+    `out` gets (mangled host, peer) in one word each, tile after tile; `starts` where each group begins in each tile.
+    """
+    groups, ends = 1 << group_bits, (1 << group_bits) + 1
+    shift, slices = slice_bits - group_bits, (1 << slice_bits) - 1
+    threads, items = launch.threads, launch.items
+    size = threads * items
+    recent_bits, remembered = launch.tile_recent_bits, 1 << launch.tile_recent_bits
+
+    def tiles(hosts: Any, peers: Any, out: Any, starts: Any, key: Any) -> None:
+        recent = cuda.shared.array(remembered, numba.uint64)
+        stage = cuda.shared.array(size, numba.uint64)
+        counts = cuda.shared.array(groups, numba.int32)
+        begins = cuda.shared.array(ends, numba.int32)
+        pairs = cuda.local.array(items, numba.uint64)
+        ranks = cuda.local.array(items, numba.int32)  # of a pair within its group; -1: none
+        me, count = U32(cuda.threadIdx.x), U32(hosts.shape[0])
+        for empty in range(cuda.threadIdx.x, remembered, threads):
+            recent[empty] = U64(empty == 0)  # no pair that belongs there
+        tile = U32(cuda.blockIdx.x)
+        while tile * U32(size) < count:
+            if me < U32(groups):
+                counts[me] = 0
+            cuda.syncthreads()
+            for j in range(items):
+                i = U32(tile * U32(size) + U32(j * threads) + me)
+                ranks[j] = -1
+                if i < count:
+                    host, peer = hosts[i], peers[i]
+                    pair = U64(host) << U64(32) | U64(peer)
+                    place = U32(recent_place(host, peer, recent_bits))
+                    if recent[place] != pair:
+                        recent[place] = pair
+                        ranks[j] = 0
+                    pairs[j] = U64(mangle32(U64(host), key)) << U64(32) | U64(peer)
+            for j in range(items):
+                if ranks[j] >= 0:
+                    group = U32(((pairs[j] >> U64(32)) & U64(slices)) >> U64(shift))
+                    ranks[j] = cuda.atomic.add(counts, group, 1)
+            cuda.syncthreads()
+            if me < U32(ends):
+                total = 0
+                for other in range(groups):
+                    if U32(other) < me:
+                        total += counts[other]
+                begins[me] = total
+                starts[tile, me] = total
+            cuda.syncthreads()
+            for j in range(items):
+                if ranks[j] >= 0:
+                    group = U32(((pairs[j] >> U64(32)) & U64(slices)) >> U64(shift))
+                    stage[U32(begins[group] + ranks[j])] = pairs[j]
+            cuda.syncthreads()
+            slot, end = me, U32(begins[groups])
+            while slot < end:
+                out[U32(tile * U32(size) + slot)] = stage[slot]
+                slot = U32(slot + U32(threads))
+            tile = U32(tile + U32(cuda.gridDim.x))
+
+    return kernel(tiles)
+
+
+@cache
+def make_fill(put: Put, group_bits: int, launch: Launch) -> Kernel:
+    """Return the kernel that writes sorted tiles, one group of slices after the other.
+
+    Blocks are numbered group by group and start in that order, so that only a group or two are at work at a time.
+    """
+    groups, size, team = 1 << group_bits, launch.threads * launch.items, launch.team
+    recent_bits, remembered = launch.fill_recent_bits, 1 << launch.fill_recent_bits
+
+    def fill(pairs: Any, starts: Any, tiles: int, bits: Any, extra: Any, key: Any) -> None:
+        recent = cuda.shared.array(remembered, numba.uint64)
+        for empty in range(cuda.threadIdx.x, remembered, cuda.blockDim.x):
+            recent[empty] = U64(empty == 0)
+        cuda.syncthreads()
+        blocks, teams = cuda.gridDim.x // groups, cuda.blockDim.x // team
+        group = U32(cuda.blockIdx.x // blocks)
+        tile = U32((cuda.blockIdx.x % blocks) * teams + cuda.threadIdx.x // team)
+        member, step = U32(cuda.threadIdx.x % team), U32(blocks * teams)
+        while tile < U32(tiles):
+            i = U32(tile * U32(size) + U32(starts[tile, group]) + member)
+            end = U32(tile * U32(size) + U32(starts[tile, U32(group + U32(1))]))
+            while i < end:
+                pair = pairs[i]
+                low, peer = pair >> U64(32), pair & U64(MASK32)
+                place = U32(recent_place(U32(low), U32(peer), recent_bits))
+                if recent[place] != pair:
+                    recent[place] = pair
+                    put(U64(0), low, peer, bits, extra, key)
+                i = U32(i + U32(team))
+            tile = U32(tile + step)
+
+    return kernel(fill)
+
+
+@cache
+def make_count(words: int, launch: Launch) -> tuple[Kernel, int]:
+    """Return the kernel that counts the zeros of columns of so many words, summed by array too; and its threads."""
+    team = launch.team
+    teams = max(1, launch.threads // (2 * team))
+    threads, rows = teams * team, 64 * words
+
+    def count(bits: Any, places: Any, zeros: Any, sums: Any) -> None:
+        ones = cuda.shared.array(teams, numba.int32)
+        mine, member = cuda.threadIdx.x // team, cuda.threadIdx.x % team
+        for first in range(cuda.blockIdx.x * teams, zeros.shape[0], cuda.gridDim.x * teams):
+            column = first + mine
+            if member == 0:
+                ones[mine] = 0
+            cuda.syncthreads()
+            if column < zeros.shape[0]:
+                found = 0
+                for word in range(member, words, team):
+                    found += cuda.popc(bits[U32(column * words + word)])
+                cuda.atomic.add(ones, mine, found)
+            cuda.syncthreads()
+            if member == 0 and column < zeros.shape[0]:
+                zeros[column] = rows - ones[mine]
+                cuda.atomic.add(sums, U32(places[column]), U64(rows - ones[mine]))
+
+    return kernel(count), threads
+
+
+@kernel
+def or_words(into: Any, other: Any) -> None:
+    """OR one array of words into another."""
+    i, step, count = U32(cuda.grid(1)), U32(cuda.gridsize(1)), U32(into.shape[0])
+    while i < count:
+        into[i] |= other[i]
+        i = U32(i + step)
+
+
+@kernel
+def max_words(into: Any, other: Any) -> None:
+    """Take the larger of each two words."""
+    for i in range(cuda.grid(1), into.shape[0], cuda.gridsize(1)):
+        if other[i] > into[i]:
+            into[i] = other[i]

@@ -1,0 +1,147 @@
+"""How kernels are launched: the size of blocks, and launches recorded once and replayed.
+
+Starting a kernel from Python costs tens of microseconds, as long as a whole search needs on the GPU. So a fixed
+sequence of launches and copies is recorded as a CUDA graph and then started with one call.
+
+Under numba's simulator, which tests use, a kernel's threads are Python threads: blocks are tiny there, and a recorded
+sequence is simply run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.detectors.hashing import Key
+from superhosts.device import import_cuda, simulated
+
+cuda = import_cuda()
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Launch(NamedTuple):
+    """Sizes of blocks."""
+
+    multiprocessors: int
+    threads: int  # of a block that streams pairs
+    items: int  # pairs of each thread in a tile that is sorted by slice
+    tile_recent_bits: int  # pairs that such a block remembers; with the tile it must fit 48 KiB
+    fill_recent_bits: int  # pairs that a block remembers while it fills one group of slices
+    team: int  # threads that read one column together
+
+
+# Measured on an H200. 512 · 7 pairs and 2^11 remembered ones take 44 KiB of the 48 that a block has at once.
+ON_GPU = Launch(0, threads=512, items=7, tile_recent_bits=11, fill_recent_bits=12, team=32)
+IN_SIMULATOR = Launch(2, threads=8, items=3, tile_recent_bits=3, fill_recent_bits=3, team=4)
+
+
+@cache
+def launch_of(gpu: int) -> Launch:
+    """Return the sizes for a GPU."""
+    if simulated():
+        return IN_SIMULATOR
+    return ON_GPU._replace(multiprocessors=cuda.gpus[gpu].MULTIPROCESSOR_COUNT)
+
+
+def kernel(function: Callable[..., None]) -> Any:
+    """Compile a kernel when it is first launched: kernel[blocks, threads, stream](...)."""
+    return cuda.jit(function)
+
+
+def device_function(function: Function) -> Function:
+    """Compile a function that kernels call."""
+    compiled: Function = cuda.jit(device=True)(function)
+    return compiled
+
+
+def short_key(key: Key, key_bits: int, arrays: int) -> Key:
+    """Return the words of a key that an update needs: every word that a launch passes costs a microsecond."""
+    return Key(
+        mangle32=key.mangle32[:4],
+        mangle64=key.mangle64[: 1 if key_bits == 32 else 3],
+        feistel=key.feistel[: 4 if key_bits == 128 else 1],
+        pair=key.pair,
+        columns=key.columns[: 2 * arrays],
+    )
+
+
+class Stream:
+    """A queue of work on one GPU, known to numba and to CuPy."""
+
+    def __init__(self) -> None:
+        if simulated():
+            self.numba = cuda.stream()
+        else:
+            import cupy
+
+            self.cupy = cupy.cuda.Stream()  # a blocking one: it keeps its place beside work on the default stream
+            self.numba = cuda.external_stream(self.cupy.ptr)
+
+    def synchronize(self) -> None:
+        """Wait until all its work is done."""
+        self.numba.synchronize()
+
+
+class Replay:
+    """A sequence of launches and copies on a stream, recorded when it is first called."""
+
+    def __init__(self, stream: Stream, sequence: Callable[[], None]) -> None:
+        self._stream, self._sequence = stream, sequence
+        self._graph: Any = None
+
+    def __call__(self) -> None:
+        """Start the sequence and wait for its end."""
+        if simulated():
+            self._sequence()
+            return
+        if self._graph is None:
+            self._sequence()  # compiles and loads what it launches: none of that can be recorded
+            self._stream.synchronize()
+            self._stream.cupy.begin_capture()
+            try:
+                self._sequence()
+            finally:
+                self._graph = self._stream.cupy.end_capture()
+        self._graph.launch(self._stream.cupy)
+        self._stream.synchronize()
+
+
+def device_zeros(count: int, dtype: Any, stream: Stream) -> Any:
+    """Return an array of zeros on the current GPU."""
+    array = cuda.device_array(count, dtype)
+    set_zero(array, stream)
+    return array
+
+
+def set_zero(array: Any, stream: Stream) -> None:
+    """Fill an array with zeros."""
+    blocks = max(1, min(4096, len(array) // 1024)) if not simulated() else 2
+    _set_zero[blocks, 256 if not simulated() else 4, stream.numba](array)
+
+
+@kernel
+def _set_zero(array: NDArray[Any]) -> None:
+    for i in range(cuda.grid(1), len(array), cuda.gridsize(1)):
+        array[i] = 0
+
+
+def pinned(count: int, dtype: Any) -> NDArray[Any]:
+    """Return an array in host memory that the GPU copies without help."""
+    array: NDArray[Any] = cuda.pinned_array(count, dtype)
+    return array
+
+
+def as_device_array(column: Any) -> Any:
+    """Return numba's view of an array that lies on a GPU, in memory without gaps."""
+    array = column if getattr(column, "__cuda_ndarray__", False) else cuda.as_cuda_array(column)
+    if array.is_c_contiguous():
+        return array
+    if simulated():
+        return cuda.to_device(np.ascontiguousarray(array.copy_to_host()))
+    import cupy
+
+    return cuda.as_cuda_array(cupy.ascontiguousarray(cupy.asarray(array)))
