@@ -3,13 +3,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/.installed
 
-.PHONY: demo test lint check format bench clean
+.PHONY: demo test test-gpu lint check format bench clean
 
 demo: .venv/.core
 	$(BIN)/superhosts demo demo
 
 test: $(MARK)
 	$(BIN)/pytest
+
+# On a machine with a GPU and the packages of superhosts[gpu] or [gpu13] in PYTHON: real kernels instead of simulated ones.
+test-gpu:
+	SUPERHOSTS_TEST_GPU=1 PYTHONPATH=src $(PYTHON) -m pytest -W default -rs \
+		tests/test_gpu.py tests/test_exact_gpu.py tests/test_laws.py tests/test_doctor.py
 
 lint: $(MARK)
 	$(BIN)/ruff format --check src tests benchmarks

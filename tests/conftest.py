@@ -1,6 +1,13 @@
 """Settings for all tests."""
 
+import os
+
 from hypothesis import settings
+
+# Kernels for GPUs run under numba's simulator, on a machine with a GPU too; `make test-gpu` takes the real one. numba
+# reads this when it is first imported.
+if "SUPERHOSTS_TEST_GPU" not in os.environ:
+    os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
 
 # The first call of a compiled function may compile for seconds: no test is held to a deadline.
 settings.register_profile("superhosts", deadline=None, derandomize=True)

@@ -10,49 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import naive
+from cubes import assert_equal_to_oracle, feed, filled_oracle, random_pairs
 from shapes import SHAPES, Shape, all_equal, ddos_victim, one_scanner, zipf
 from superhosts import Cube, Geometry, GeometryError, PairBatch, ThresholdWarning, UsageError
 from superhosts.detectors import pending
-from superhosts.detectors.hashing import DEFAULT_KEY
 from superhosts.pairs import numbers_to_array
 
 SMALL = Geometry(32, 3, 3, 10, 17, 2, 1)  # small enough that everything collides
-
-
-def filled_oracle(cube: Cube, pairs: list[tuple[int, int]]) -> naive.Cube:
-    oracle = naive.Cube(cube.geometry._asdict(), DEFAULT_KEY)
-    for host, peer in set(pairs):
-        oracle.update(host, peer)
-    return oracle
-
-
-def assert_equal_to_oracle(cube: Cube, pairs: list[tuple[int, int]]) -> None:
-    """Every bit and every label, and the zero counts that are kept beside."""
-    oracle = filled_oracle(cube, pairs)
-    bits = np.zeros((cube.geometry.total_columns, cube.geometry.rows), bool)
-    for column, rows in oracle.columns.items():
-        bits[column, list(rows)] = True
-    cube.flush()
-    stored = np.unpackbits(cube.bits.view(np.uint8), axis=1, bitorder="little").astype(bool)
-    assert np.array_equal(stored, bits)
-    assert np.array_equal(cube.zeros, (~bits).sum(axis=1))
-    labels = np.zeros_like(cube.labels)
-    for place, word in oracle.labels.items():
-        labels[place] = word
-    assert np.array_equal(cube.labels, labels)
-
-
-def random_pairs(bits: int, peer_bits: int, count: int, seed: int = 0) -> list[tuple[int, int]]:
-    """Few hosts, repeated peers: collisions of every kind."""
-    rng = np.random.default_rng(seed)
-    hosts = [int(x) * 0x9E3779B97F4A7C15F39CC0605CEDC835 & (1 << bits) - 1 for x in rng.integers(0, 40, count)]
-    peers = [int(x) * 0x9E3779B97F4A7C15F39CC0605CEDC835 & (1 << peer_bits) - 1 for x in rng.integers(0, 300, count)]
-    return list(zip(hosts, peers, strict=True))
-
-
-def feed(cube: Cube, pairs: list[tuple[int, int]], peer_bits: int) -> None:
-    hosts = numbers_to_array([host for host, _ in pairs], cube.key_bits)
-    cube.update(hosts, numbers_to_array([peer for _, peer in pairs], peer_bits))
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -13,6 +13,7 @@ import typer
 from superhosts._version import __version__
 from superhosts.cli.bench import bench
 from superhosts.cli.demo import demo
+from superhosts.cli.doctor import doctor
 from superhosts.cli.explain import explain
 from superhosts.cli.hosts import hosts
 from superhosts.cli.merge import merge
@@ -45,7 +46,7 @@ def _into_pipe(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for command in (scan, hosts, explain, merge, synth, demo, bench):
+for command in (scan, hosts, explain, merge, synth, demo, bench, doctor):
     app.command()(_into_pipe(command))
 
 

@@ -45,7 +45,7 @@ def scan(
     ] = 64,
     key_file: KeyFile = None,
     site: Annotated[str, typer.Option(help="Name of this place, kept in saved sketches.")] = "local",
-    device: Annotated[str, typer.Option(help="cpu or auto.")] = "auto",
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:all, cuda:0,1 or auto.")] = "auto",
     json: Json = False,
     csv: CsvFlag = False,
     output: Output = None,
@@ -169,8 +169,19 @@ def _announce(settings: Settings) -> None:
     else:
         cubes = len(settings.parts)
         say(f"memory: at most {format_size(settings.most_memory)} ({cubes} cubes of {settings.memory} with buffers)")
+    say(_device(settings))
     if sys.stderr.isatty() and is_cold(fill):
         say("first run on this machine: compiling, 10 to 20 seconds …")
+
+
+def _device(settings: Settings) -> str:
+    """Say where the work is done, and who chose that."""
+    from superhosts.device import choose_device
+
+    chosen = choose_device(settings.device)
+    if settings.device != "auto":
+        return f"device: {chosen}"
+    return f"device: {chosen} (auto" + ("; superhosts doctor says more about GPUs)" if chosen == "cpu" else ")")
 
 
 def _summarise(counters: Counters) -> None:

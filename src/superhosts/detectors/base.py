@@ -179,6 +179,15 @@ def is_on_gpu(column: Any) -> bool:
     return hasattr(column, "__cuda_array_interface__") or getattr(column, "__cuda_ndarray__", False)
 
 
+def to_host(column: Any) -> Any:
+    """Return an array in the machine's memory, copied from the GPU if it lies there."""
+    if not is_on_gpu(column):
+        return column
+    from superhosts.detectors.gpu.launch import as_device_array
+
+    return as_device_array(column).copy_to_host()
+
+
 def as_column(column: Any, what: str) -> Addresses:
     """Check that a column has one of the shapes that detectors take."""
     array = column if is_on_gpu(column) else np.asarray(column)

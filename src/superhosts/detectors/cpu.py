@@ -7,6 +7,7 @@ from abc import abstractmethod
 import numpy as np
 
 from superhosts.detectors import columns
+from superhosts.detectors.base import to_host
 from superhosts.detectors.columns import Counts, Words
 from superhosts.detectors.engine import Arrays, Engine, Plan, Sums
 from superhosts.detectors.pending import Pending, Task
@@ -39,7 +40,7 @@ class CpuEngine(Engine):
 
     def update(self, hosts: Addresses, peers: Addresses) -> None:
         """Bin a batch of pairs."""
-        self.pending.add(hosts, peers, self.flush)
+        self.pending.add(to_host(hosts), to_host(peers), self.flush)
 
     def flush(self) -> None:
         """Write the pairs that wait."""

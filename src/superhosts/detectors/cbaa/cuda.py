@@ -28,6 +28,7 @@ from superhosts.detectors.gpu.engine import FOUND, WANTED, CudaEngine
 from superhosts.detectors.gpu.kernels import U32, U64, Kernel, Put, draw_of
 from superhosts.detectors.gpu.launch import Launch, cuda, device_function, kernel
 from superhosts.detectors.hashing import MASK32
+from superhosts.device import simulated
 
 PREFIX_WORDS, PREFIX_ONES, LIMITS = range(3)  # the numbers of a search: then the most zeros of every slice
 
@@ -88,12 +89,19 @@ def make_list_hot(geometry: Geometry) -> Kernel:
 def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
     """Return the kernel that walks from hot columns to addresses, and the threads of its blocks."""
     restoring, arrays, words, rows = geometry.restoring, geometry.arrays, geometry.words, geometry.rows
-    size, last = 1 << geometry.index_bits, geometry.restoring - 1
-    threads, width = 2 * launch.team, 3 + geometry.arrays
+    size, last, per_slice = 1 << geometry.index_bits, geometry.restoring - 1, geometry.slice_columns
+    threads, width = 8 * launch.team if not simulated() else launch.team, 3 + geometry.arrays
     listed = threads * geometry.arrays
     head = 2 + (geometry.arrays << geometry.slice_bits)
+    # The addressing of every array, worked out once: in the walk it would cost a division at every step.
+    firsts = np.array([first_column(0, array, geometry) for array in range(arrays)], np.int64)
+    owns = np.array([own_bits(array, geometry) for array in range(restoring)], np.int64)
+    offsets = np.array([offset(array, geometry) for array in range(restoring)], np.int64)
+    closing = (1 << int(check_bits(last, geometry))) - 1
 
     def join(bits: Any, zeros: Any, limits: Any, candidates: Any, answer: Any, key: Any) -> None:
+        first_of, own_of = cuda.const.array_like(firsts), cuda.const.array_like(owns)
+        offset_of = cuda.const.array_like(offsets)
         chosen = cuda.shared.array(arrays, numba.int64)  # a column of each array, within its array
         lists = cuda.shared.array(listed, numba.int64)  # for each array the columns that passed the first look
         passed = cuda.shared.array(arrays, numba.int32)
@@ -105,7 +113,7 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
         count = min(np.int64(answer[WANTED]), candidates.shape[0])
         for i in range(cuda.blockIdx.x, count, cuda.gridDim.x):
             slice_ = np.int64(candidates[i]) // size
-            limit = limits[LIMITS + slice_]
+            base, limit = slice_ * per_slice, limits[LIMITS + slice_]
             cuda.syncthreads()
             if me == 0:
                 chosen[0] = np.int64(candidates[i]) % size
@@ -113,37 +121,35 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
             option[1], position[1], have[1] = 0, 0, 0
             cuda.syncthreads()
             while depth > 0:
-                first = first_column(slice_, depth, geometry)
-                left = U64(0)
-                if depth >= restoring:
-                    for array in range(restoring):
-                        own = chosen[array] & ((1 << own_bits(array, geometry)) - 1)
-                        left |= U64(own << offset(array, geometry))
+                first = base + first_of[depth]
                 if position[depth] == have[depth]:
-                    shared = check_bits(depth - 1, geometry) if depth < restoring else geometry.index_bits
+                    # Of the next restoring column the low bits are known, a validating one is known as a whole.
+                    known, shared = np.int64(0), geometry.index_bits
+                    if depth < restoring:
+                        known = chosen[depth - 1] >> own_of[depth - 1]
+                        shared = geometry.index_bits - own_of[depth - 1]
+                    else:
+                        left = np.int64(0)
+                        for array in range(restoring):
+                            left |= (chosen[array] & ((1 << own_of[array]) - 1)) << offset_of[array]
+                        known = np.int64(validating_column(U64(left), draw_of(depth, key), geometry))
                     if option[depth] >= size >> shared:
                         depth -= 1
                         continue
                     if me == 0:
                         passed[depth] = 0
                     cuda.syncthreads()
-                    mine = option[depth] + me
-                    if mine < size >> shared:
-                        if depth < restoring:
-                            column = mine << shared | chosen[depth - 1] >> own_bits(depth - 1, geometry)
-                        else:
-                            column = np.int64(validating_column(left, draw_of(depth, key), geometry))
+                    if option[depth] + me < size >> shared:
+                        column = (option[depth] + me) << shared | known
                         good = zeros[first + column] <= limit
                         if depth == last:
-                            closing = (1 << check_bits(depth, geometry)) - 1
-                            good = good and column >> own_bits(depth, geometry) == chosen[0] & closing
+                            good = good and column >> own_of[depth] == chosen[0] & closing
                         if good:
                             look = 0
                             for word in range(limits[PREFIX_WORDS]):
                                 common = bits[U32((first + column) * words + word)]
                                 for array in range(depth):
-                                    place = first_column(slice_, array, geometry) + chosen[array]
-                                    common &= bits[U32(place * words + word)]
+                                    common &= bits[U32((base + first_of[array] + chosen[array]) * words + word)]
                                 look += cuda.popc(common)
                             good = look >= limits[PREFIX_ONES]
                         if good:
@@ -163,10 +169,10 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                 for word in range(me, words, threads):
                     common = bits[U32((first + column) * words + word)]
                     for array in range(depth):
-                        place = first_column(slice_, array, geometry) + chosen[array]
-                        common &= bits[U32(place * words + word)]
+                        common &= bits[U32((base + first_of[array] + chosen[array]) * words + word)]
                     found += cuda.popc(common)
-                cuda.atomic.add(ones, 0, found)
+                if found > 0:
+                    cuda.atomic.add(ones, 0, found)
                 cuda.syncthreads()
                 if rows - ones[0] > limit:
                     continue
@@ -175,17 +181,15 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                     option[depth], position[depth], have[depth] = 0, 0, 0
                     continue
                 if me == 0:
-                    left = U64(0)
+                    host = np.int64(0)
                     for array in range(restoring):
-                        own = chosen[array] & ((1 << own_bits(array, geometry)) - 1)
-                        left |= U64(own << offset(array, geometry))
+                        host |= (chosen[array] & ((1 << own_of[array]) - 1)) << offset_of[array]
                     place = head + np.int64(cuda.atomic.add(answer, FOUND, U64(1))) * width
                     if place + width <= answer.shape[0]:
                         answer[place] = U64(0)
-                        answer[place + 1] = left << U64(geometry.slice_bits) | U64(slice_)
+                        answer[place + 1] = U64(host << geometry.slice_bits | slice_)
                         for array in range(arrays):
-                            column = first_column(slice_, array, geometry) + chosen[array]
-                            answer[place + 2 + array] = U64(zeros[column])
+                            answer[place + 2 + array] = U64(zeros[base + first_of[array] + chosen[array]])
                         answer[place + 2 + arrays] = U64(rows - ones[0])
 
     return kernel(join), threads
@@ -240,7 +244,7 @@ class CudaCbaa(CudaEngine):
         blocks = min(-(-first // launch.threads), 16 * launch.multiprocessors)
         make_list_hot(geometry)[blocks, launch.threads, queue](self.counts, self.limits, self.answer, self.candidates)
         join, threads = make_join(geometry, launch)
-        join[16 * launch.multiprocessors, threads, queue](
+        join[8 * launch.multiprocessors, threads, queue](
             self.words, self.counts, self.limits, self.candidates, self.answer, self.key
         )
 

@@ -69,9 +69,9 @@ def make_put(geometry: Geometry) -> Put:
 @cache
 def make_list_candidates(geometry: Geometry) -> Kernel:
     """Return the kernel that lists the hosts named by labels of hot columns, if all their columns are hot."""
-    arrays, labels, limbs = geometry.arrays, geometry.labels, geometry.limbs
+    arrays, labels, limbs, words = geometry.arrays, geometry.labels, geometry.limbs, geometry.words
 
-    def list_candidates(zeros: Any, extra: Any, limits: Any, answer: Any, candidates: Any, key: Any) -> None:
+    def list_candidates(bits: Any, zeros: Any, extra: Any, limits: Any, answer: Any, candidates: Any, key: Any) -> None:
         columns = cuda.local.array(arrays, numba.int64)
         limit, cut = limits[ZEROS], U64(max(1, limits[PRIORITY]))
         for place in range(cuda.grid(1), zeros.shape[0] * labels, cuda.gridsize(1)):
@@ -106,6 +106,14 @@ def make_list_candidates(geometry: Geometry) -> Kernel:
                     same = same and extra[other + limb] >> U64(32) == extra[other] >> U64(32)
                     same = same and extra[other + limb] & U64(MASK32) == U64(limb_of(high, low, limb))
                 named = named and not same
+            if named:  # a first look, as most of a crowd of candidates is nobody
+                ones = 0
+                for word in range(limits[PREFIX_WORDS]):
+                    common = bits[U32(columns[0] * words + word)]
+                    for array in range(1, arrays):
+                        common &= bits[U32(columns[array] * words + word)]
+                    ones += cuda.popc(common)
+                named = ones >= limits[PREFIX_ONES]
             if named:
                 slot = np.int64(cuda.atomic.add(answer, WANTED, U64(1)))
                 if slot * 2 + 1 < candidates.shape[0]:
@@ -125,38 +133,28 @@ def make_verify(geometry: Geometry, launch: Launch) -> Kernel:
     head = 2 + (geometry.arrays << geometry.slice_bits)
 
     def verify(bits: Any, zeros: Any, limits: Any, candidates: Any, answer: Any, key: Any) -> None:
-        ones = cuda.shared.array(2, numba.int32)  # of the first words, of the others
+        ones = cuda.shared.array(1, numba.int32)
         columns = cuda.local.array(arrays, numba.int64)
         me = cuda.threadIdx.x
-        prefix = limits[PREFIX_WORDS]
         count = min(np.int64(answer[WANTED]), candidates.shape[0] // 2)
         for i in range(cuda.blockIdx.x, count, cuda.gridDim.x):
             high, low = candidates[2 * i], candidates[2 * i + 1]
             folded = U64(fold(high, low, key))
-            if me < 2:
-                ones[me] = 0
+            if me == 0:
+                ones[0] = 0
             cuda.syncthreads()
             for array in range(arrays):
                 columns[array] = np.int64(column_of(folded, low, array, draw_of(array, key), geometry)) * words
             found = 0
-            for word in range(me, prefix, team):
+            for word in range(me, words, team):
                 common = bits[U32(columns[0] + word)]
                 for array in range(1, arrays):
                     common &= bits[U32(columns[array] + word)]
                 found += cuda.popc(common)
             cuda.atomic.add(ones, 0, found)
             cuda.syncthreads()
-            if ones[0] >= limits[PREFIX_ONES]:
-                found = 0
-                for word in range(prefix + me, words, team):
-                    common = bits[U32(columns[0] + word)]
-                    for array in range(1, arrays):
-                        common &= bits[U32(columns[array] + word)]
-                    found += cuda.popc(common)
-                cuda.atomic.add(ones, 1, found)
-            cuda.syncthreads()
-            left = rows - ones[0] - ones[1]
-            if me == 0 and ones[0] >= limits[PREFIX_ONES] and left <= limits[ZEROS]:
+            left = rows - ones[0]
+            if me == 0 and left <= limits[ZEROS]:
                 slot = np.int64(cuda.atomic.add(answer, FOUND, U64(1)))
                 place = head + slot * width
                 if place + width <= answer.shape[0]:
@@ -218,7 +216,7 @@ class CudaCube(CudaEngine):
         named = geometry.total_columns * geometry.labels
         blocks = min(-(-named // launch.threads), 16 * launch.multiprocessors)
         make_list_candidates(geometry)[blocks, launch.threads, queue](
-            self.counts, self.extra, self.limits, self.answer, self.candidates, self.key
+            self.words, self.counts, self.extra, self.limits, self.answer, self.candidates, self.key
         )
         make_verify(geometry, launch)[32 * launch.multiprocessors, launch.team, queue](
             self.words, self.counts, self.limits, self.candidates, self.answer, self.key

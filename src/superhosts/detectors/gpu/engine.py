@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from superhosts.detectors.base import is_on_gpu
+from superhosts.detectors.base import is_on_gpu, to_host
 from superhosts.detectors.columns import Counts, Words
 from superhosts.detectors.engine import Arrays, Engine, Plan, Sums
 from superhosts.detectors.gpu import kernels
@@ -19,6 +19,7 @@ from superhosts.detectors.gpu.launch import (
     as_device_array,
     cuda,
     device_zeros,
+    is_foreign,
     launch_of,
     pinned,
     set_zero,
@@ -34,6 +35,7 @@ GROUP_BITS = 4  # slices are filled in 16 groups: 8 MiB at a time of the default
 LEAST_TILED = 1 << 22  # pairs of a batch from which on sorting them by slice pays
 LEAST_MEMORY = 32 << 20  # and bytes of a sketch: a smaller one stays in the cache as it is
 MOST_TILED = 1 << 27  # pairs sorted at a time: 1 GiB, where that is a small part of the GPU's memory
+MOST_PAIRS = 1 << 30  # pairs of one launch
 MOST_MEMORY = 1 << 34  # bytes of columns: 32-bit numbers reach so far
 FOUND, WANTED = 0, 1  # counters at the front of an answer: hosts, and candidates that were looked at
 FIRST_ROWS = 4096  # rows of an answer that come with its first copy
@@ -63,9 +65,20 @@ class CudaEngine(Engine):
             raise UsageError(f"memory {format_size(plan.geometry.memory)}: a GPU's sketch is below 16 GiB")
         self._allocate()
 
+    def _start(self, kernel: Any, shape: tuple[int, int], stream: Stream, arguments: Any, kinds: Any = ()) -> None:
+        """Launch a kernel. `kinds` tells apart arguments of other types.
+
+        numba looks at the types of all arguments before every launch, which takes longer than the launch. So
+        kernels are bound to their types when they are first used.
+        """
+        if (kernel, kinds) not in self._bound:
+            self._bound[kernel, kinds] = kernel.specialize(*arguments)
+        self._bound[kernel, kinds][(*shape, stream.numba)](*arguments)
+
     @on_gpu
     def _allocate(self) -> None:
         geometry = self.geometry
+        self._bound: dict[Any, Any] = {}
         self.stream = Stream()
         self.staging = Staging(self.threads)
         self.words = device_zeros(geometry.total_columns * geometry.words, np.uint64, self.stream)
@@ -80,6 +93,8 @@ class CudaEngine(Engine):
         self.counts = cuda.to_device(np.full(geometry.total_columns, geometry.rows, np.int32))
         self._sums: Sums | None = None  # of zeros, while they are known
         self._tiles: Any = None
+        free = cuda.current_context().get_memory_info().free
+        self._most_tiled = int(min(MOST_TILED, free // 64))
         self._make_answer(FIRST_ROWS)
         self.stream.synchronize()
 
@@ -141,40 +156,40 @@ class CudaEngine(Engine):
         """Write a batch. From the GPU's own memory it is not copied; host memory is free again on return."""
         self._sums = None
         if is_on_gpu(hosts) and is_on_gpu(peers):
-            foreign = [getattr(column, "__cuda_array_interface__", {}).get("stream") for column in (hosts, peers)]
             self._write(as_device_array(hosts), as_device_array(peers), self.stream)
-            if any(stream not in (None, 1) for stream in foreign):
-                self.stream.synchronize()  # on a stream of their own, later work on them does not wait for ours
+            if is_foreign(hosts) or is_foreign(peers):
+                self.stream.synchronize()  # later work there does not wait for ours
         else:
-            hosts, peers = (as_device_array(c).copy_to_host() if is_on_gpu(c) else c for c in (hosts, peers))
-            self.staging.send(hosts, peers, self._write_directly)
+            self.staging.send(to_host(hosts), to_host(peers), self._write_directly)
 
     def _write(self, hosts: Any, peers: Any, stream: Stream) -> None:
         geometry = self.geometry
         narrow = hosts.dtype == np.uint32 and peers.dtype == np.uint32
         least, memory = (8, 0) if simulated() else (LEAST_TILED, LEAST_MEMORY)
         if narrow and geometry.slice_bits and len(hosts) >= least and geometry.memory >= memory:
-            step = self._tile_room(len(hosts))
-            for start in range(0, len(hosts), step):
-                self._write_tiled(hosts[start : start + step], peers[start : start + step], stream)
+            step, write = self._tile_room(len(hosts)), self._write_tiled
         else:
-            step = 1 << 30
-            for start in range(0, len(hosts), step):
-                self._write_directly(hosts[start : start + step], peers[start : start + step], stream)
+            step, write = MOST_PAIRS, self._write_directly
+        if len(hosts) <= step:  # slicing costs as much as a launch
+            write(hosts, peers, stream)
+            return
+        for start in range(0, len(hosts), step):
+            write(hosts[start : start + step], peers[start : start + step], stream)
 
     def _write_directly(self, hosts: Any, peers: Any, stream: Stream) -> None:
         launch = self.launch
         update = kernels.make_update(self.put, self.geometry.key_bits, hosts.ndim, peers.ndim)
         blocks = min(4 * launch.multiprocessors, -(-len(hosts) // launch.threads))
-        update[blocks, launch.threads, stream.numba](hosts, peers, self.halves, self.extra, self.short)
+        arguments = hosts, peers, self.halves, self.extra, self.short
+        self._start(update, (blocks, launch.threads), stream, arguments, (hosts.dtype, peers.dtype))
 
     def _tile_room(self, pairs: int) -> int:
         """Make room for sorted tiles; returns the pairs that they take at a time."""
         size = self.launch.threads * self.launch.items
-        free = 1 << 20 if simulated() else int(cuda.current_context().get_memory_info().free) // 64
-        tiles = max(1, min(pairs, MOST_TILED, free) // size) + 1
-        if self._tiles is None or len(self._tiles[1]) < tiles:
+        pairs = min(pairs, self._most_tiled)
+        if self._tiles is None or len(self._tiles[0]) < pairs:
             self._tiles = None
+            tiles = pairs // size + 1
             groups = 1 << min(GROUP_BITS, self.geometry.slice_bits)
             self._tiles = cuda.device_array(tiles * size, np.uint64), cuda.device_array((tiles, groups + 1), np.int32)
         return len(self._tiles[1]) * size
@@ -185,12 +200,11 @@ class CudaEngine(Engine):
         sort = kernels.make_tiles(self.geometry.slice_bits, group_bits, launch)
         fill = kernels.make_fill(self.put, group_bits, launch)
         tiles = -(-len(hosts) // (launch.threads * launch.items))
-        sort[min(3 * launch.multiprocessors, tiles), launch.threads, stream.numba](
-            hosts, peers, pairs, starts, self.short
-        )
-        fill[launch.multiprocessors << group_bits, launch.threads, stream.numba](
-            pairs, starts, tiles, self.halves, self.extra, self.short
-        )
+        blocks = min(3 * launch.multiprocessors, tiles)
+        self._start(sort, (blocks, launch.threads), stream, (hosts, peers, pairs, starts, self.short))
+        blocks = 2 * launch.multiprocessors << group_bits
+        arguments = pairs, starts, tiles, self.halves, self.extra, self.short
+        self._start(fill, (blocks, launch.threads), stream, arguments)
 
     @on_gpu
     def flush(self) -> None:
@@ -213,16 +227,15 @@ class CudaEngine(Engine):
         """OR the columns and take the larger of each label."""
         self.staging.synchronize()
         if isinstance(other, CudaEngine) and other.gpu == self.gpu:
-            other.flush()
+            if other is not self:
+                other.flush()
             words, extra = other.words, other.extra
         else:
             arrays = other.arrays()
             words = cuda.to_device(np.ascontiguousarray(arrays["bits"]).reshape(-1))
-            extra = cuda.to_device(np.ascontiguousarray(arrays["labels"]).reshape(-1)) if "labels" in arrays else None
-        shape = (2, 4) if simulated() else (16 * self.launch.multiprocessors, 512)
-        kernels.or_words[(*shape, self.stream.numba)](self.words, words)
-        if extra is not None:
-            kernels.max_words[(*shape, self.stream.numba)](self.extra, extra)
+            extra = cuda.to_device(np.ascontiguousarray(arrays.get("labels", np.zeros(1, np.uint64))).reshape(-1))
+        shape = (2, 4) if simulated() else (4 * self.launch.multiprocessors, 512)
+        self._start(kernels.merge_words, shape, self.stream, (self.words, words, self.extra, extra))
         self.stream.synchronize()
         self._sums = None
 
@@ -246,7 +259,7 @@ class CudaEngine(Engine):
     def _launch_count(self) -> None:
         count, threads = kernels.make_count(self.geometry.words, self.launch)
         blocks = 2 if simulated() else 8 * self.launch.multiprocessors
-        count[blocks, threads, self.stream.numba](self.words, self.places, self.counts, self.sums)
+        self._start(count, (blocks, threads), self.stream, (self.words, self.places, self.counts, self.sums))
 
     def _launch_reset(self) -> None:
         """Set counters and sums to zero."""

@@ -30,6 +30,7 @@ from superhosts.detectors.hashing import MASK32, fold, mangle32, mangle64, mangl
 U32, U64 = np.uint32, np.uint64
 Kernel = Any
 Put = Callable[..., None]
+AT_ONCE = 8  # words that a thread has under way: one read alone leaves the memory waiting
 WIDE = 2  # words of an address of 128 bits; narrower ones come as a plain column
 
 
@@ -97,8 +98,8 @@ def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
             recent[empty] = U64(empty == 0)  # no pair that belongs there
         tile = U32(cuda.blockIdx.x)
         while tile * U32(size) < count:
-            if me < U32(groups):
-                counts[me] = 0
+            for other in range(cuda.threadIdx.x, groups, threads):
+                counts[other] = 0
             cuda.syncthreads()
             for j in range(items):
                 i = U32(tile * U32(size) + U32(j * threads) + me)
@@ -116,13 +117,13 @@ def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
                     group = U32(((pairs[j] >> U64(32)) & U64(slices)) >> U64(shift))
                     ranks[j] = cuda.atomic.add(counts, group, 1)
             cuda.syncthreads()
-            if me < U32(ends):
+            for mine in range(cuda.threadIdx.x, ends, threads):
                 total = 0
                 for other in range(groups):
-                    if U32(other) < me:
+                    if other < mine:
                         total += counts[other]
-                begins[me] = total
-                starts[tile, me] = total
+                begins[mine] = total
+                starts[tile, U32(mine)] = total
             cuda.syncthreads()
             for j in range(items):
                 if ranks[j] >= 0:
@@ -175,43 +176,55 @@ def make_fill(put: Put, group_bits: int, launch: Launch) -> Kernel:
 @cache
 def make_count(words: int, launch: Launch) -> tuple[Kernel, int]:
     """Return the kernel that counts the zeros of columns of so many words, summed by array too; and its threads."""
-    team = launch.team
-    teams = max(1, launch.threads // (2 * team))
-    threads, rows = teams * team, 64 * words
+    team = max(1, min(launch.team, words // AT_ONCE))  # threads of one column
+    each, rows = words // team, 64 * words
+    teams = launch.threads // (2 * team)
+    turn = teams * 4  # columns of a block at a time, so that few barriers are needed
 
     def count(bits: Any, places: Any, zeros: Any, sums: Any) -> None:
-        ones = cuda.shared.array(teams, numba.int32)
-        mine, member = cuda.threadIdx.x // team, cuda.threadIdx.x % team
-        for first in range(cuda.blockIdx.x * teams, zeros.shape[0], cuda.gridDim.x * teams):
-            column = first + mine
-            if member == 0:
-                ones[mine] = 0
+        ones = cuda.shared.array(turn, numba.int32)
+        me, mine, member = cuda.threadIdx.x, cuda.threadIdx.x // team, U32(cuda.threadIdx.x % team)
+        total = U32(zeros.shape[0])
+        first = U32(cuda.blockIdx.x * turn)
+        while first < total:
+            for j in range(me, turn, teams * team):
+                ones[j] = 0
             cuda.syncthreads()
-            if column < zeros.shape[0]:
-                found = 0
-                for word in range(member, words, team):
-                    found += cuda.popc(bits[U32(column * words + word)])
-                cuda.atomic.add(ones, mine, found)
+            for j in range(4):
+                column = U32(first + U32(j * teams + mine))
+                if column < total:
+                    found = 0
+                    for k in range(each):
+                        found += cuda.popc(bits[U32(column * U32(words) + U32(k * team) + member)])
+                    cuda.atomic.add(ones, j * teams + mine, found)
             cuda.syncthreads()
-            if member == 0 and column < zeros.shape[0]:
-                zeros[column] = rows - ones[mine]
-                cuda.atomic.add(sums, U32(places[column]), U64(rows - ones[mine]))
+            for j in range(me, turn, teams * team):
+                column = U32(first + U32(j))
+                if column < total:
+                    zeros[column] = rows - ones[j]
+                    cuda.atomic.add(sums, U32(places[column]), U64(rows - ones[j]))
+            cuda.syncthreads()
+            first = U32(first + U32(cuda.gridDim.x * turn))
 
-    return kernel(count), threads
+    return kernel(count), teams * team
 
 
 @kernel
-def or_words(into: Any, other: Any) -> None:
-    """OR one array of words into another."""
+def merge_words(into: Any, other: Any, labels: Any, other_labels: Any) -> None:
+    """OR the words of one sketch into another's and take the larger of each two labels."""
+    mine, theirs = cuda.local.array(AT_ONCE, numba.uint64), cuda.local.array(AT_ONCE, numba.uint64)
     i, step, count = U32(cuda.grid(1)), U32(cuda.gridsize(1)), U32(into.shape[0])
+    while i + U32(AT_ONCE - 1) * step < count:
+        for j in range(AT_ONCE):
+            mine[j], theirs[j] = into[U32(i + U32(j) * step)], other[U32(i + U32(j) * step)]
+        for j in range(AT_ONCE):
+            into[U32(i + U32(j) * step)] = mine[j] | theirs[j]
+        i = U32(i + U32(AT_ONCE) * step)
     while i < count:
         into[i] |= other[i]
         i = U32(i + step)
-
-
-@kernel
-def max_words(into: Any, other: Any) -> None:
-    """Take the larger of each two words."""
-    for i in range(cuda.grid(1), into.shape[0], cuda.gridsize(1)):
-        if other[i] > into[i]:
-            into[i] = other[i]
+    i = U32(cuda.grid(1))
+    while i < U32(labels.shape[0]):
+        if other_labels[i] > labels[i]:
+            labels[i] = other_labels[i]
+        i = U32(i + step)

@@ -135,9 +135,16 @@ def pinned(count: int, dtype: Any) -> NDArray[Any]:
     return array
 
 
+def is_foreign(column: Any) -> bool:
+    """Say whether an array belongs to a stream of its own. Work on the default stream keeps its place by itself."""
+    return getattr(column, "__cuda_array_interface__", {}).get("stream") not in (None, 1)
+
+
 def as_device_array(column: Any) -> Any:
     """Return numba's view of an array that lies on a GPU, in memory without gaps."""
-    array = column if getattr(column, "__cuda_ndarray__", False) else cuda.as_cuda_array(column)
+    array = (
+        column if getattr(column, "__cuda_ndarray__", False) else cuda.as_cuda_array(column, sync=is_foreign(column))
+    )
     if array.is_c_contiguous():
         return array
     if simulated():

@@ -1,0 +1,210 @@
+"""The checks of `superhosts doctor`. Each gives a state and a text that says what to do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from superhosts.cli.output import say
+
+if TYPE_CHECKING:
+    from superhosts.detectors.cube import Cube
+
+OK, MISSING, PROBLEM = "ok", "missing", "problem"  # missing is optional: only a problem changes the exit status
+MEMORY = "1MiB"  # of the small cube
+COMPUTE_MAJOR, COMPUTE_MINOR = 75, 76  # of the driver's device attributes
+Answer = tuple[str, str]  # state and text
+
+
+def in_words(error: Exception) -> str:
+    """Return the kind and the first line of an error."""
+    return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
+
+
+def _python() -> Answer:
+    import platform
+
+    from superhosts._version import __version__
+
+    return OK, f"superhosts {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+
+
+def _cpu() -> Answer:
+    import os
+    from pathlib import Path
+
+    from superhosts.device import thread_count
+    from superhosts.units import format_size
+
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = Path("/sys/fs/cgroup/memory.max")  # what a container may use of it
+    if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
+        memory = min(memory, int(text))
+    return OK, f"{thread_count()} threads, {format_size(memory)} of memory"
+
+
+def _packages() -> Answer:
+    found, missing = _versions({"numpy": "NumPy", "numba": "numba", "zstandard": "zstandard"})
+    if missing:
+        return PROBLEM, f"{', '.join(missing)} not installed: pip install --force-reinstall superhosts"
+    return OK, ", ".join(found)
+
+
+def _tables() -> Answer:
+    found, missing = _versions({"pyarrow": "pyarrow", "polars": "Polars", "pandas": "pandas"})
+    if missing:
+        absent = f"{', '.join(missing)} not installed; for Parquet and data frames: pip install 'superhosts[tables]'"
+        return MISSING, "; ".join([*found, absent])
+    return OK, ", ".join(found)
+
+
+def _versions(modules: dict[str, str]) -> tuple[list[str], list[str]]:
+    """Import modules; returns those that are there with their versions, and the names of the others."""
+    from importlib import import_module
+
+    found, missing = [], []
+    for module, name in modules.items():
+        try:
+            found.append(f"{name} {import_module(module).__version__}")
+        except ModuleNotFoundError:
+            missing.append(name)
+    return found, missing
+
+
+def _compiled_code() -> Answer:
+    import numba
+
+    from superhosts.compiled import is_cold
+    from superhosts.detectors.cube.cpu import fill
+
+    if numba.config.DISABLE_JIT:
+        return MISSING, "numba is switched off and all is very slow: unset NUMBA_DISABLE_JIT"
+    folder = getattr(getattr(fill, "_cache", None), "cache_path", None)  # numba has tried to write there
+    if folder is None:
+        return MISSING, "cannot be kept, so every start compiles: set NUMBA_CACHE_DIR to a folder that can be written"
+    if is_cold(fill):
+        if sys.stderr.isatty():
+            say("first run on this machine: compiling, 10 to 20 seconds …")
+        return OK, f"kept in {folder}; not compiled yet, which the first run does in 10 to 20 seconds"
+    return OK, f"kept in {folder}; compiled already"
+
+
+def _cpu_check() -> Answer:
+    found = list(_small_cube("cpu").super_hosts(256))
+    names = [str(item.host) for item in found]
+    if names != ["10.0.0.7"] or not found[0].peers_low <= 500 <= (found[0].peers_high or 500):
+        return PROBLEM, f"a small cube with one host of 500 peers, 10.0.0.7, gave {found}: please report this"
+    return OK, "a small cube finds its one super host"
+
+
+def _small_cube(device: str) -> Cube:
+    """Return a cube with a host of 500 peers and 300 hosts of one."""
+    import numpy as np
+
+    from superhosts.detectors.cube import Cube
+
+    cube = Cube(MEMORY, key="superhosts doctor", device=device)
+    hosts = np.concatenate([np.full(500, 0x0A000007), 0x0A010000 + np.arange(300)]).astype(np.uint32)
+    cube.update(hosts, np.arange(len(hosts), dtype=np.uint32))
+    return cube
+
+
+def _gpu() -> Answer:
+    """Ask the driver itself: that needs no other package."""
+    import ctypes
+
+    try:
+        driver: Any = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return MISSING, "no NVIDIA driver was found (libcuda.so.1); without one all runs on the CPU"
+    status = driver.cuInit(0)
+    count = 0 if status else _ask(driver.cuDeviceGetCount)
+    if not count:
+        return MISSING, f"the NVIDIA driver sees no GPU (status {status}); nvidia-smi should list it"
+    version = _ask(driver.cuDriverGetVersion)
+    gpus = "; ".join(_describe(driver, gpu) for gpu in range(count))
+    return OK, f"{gpus}; driver for CUDA {version // 1000}.{version % 1000 // 10}"
+
+
+def _describe(driver: Any, number: int) -> str:
+    import ctypes
+
+    from superhosts.units import format_size
+
+    gpu = _ask(driver.cuDeviceGet, number)
+    name, memory = ctypes.create_string_buffer(256), ctypes.c_size_t(0)
+    driver.cuDeviceGetName(name, len(name), gpu)
+    driver.cuDeviceTotalMem_v2(ctypes.byref(memory), gpu)
+    major, minor = (_ask(driver.cuDeviceGetAttribute, which, gpu) for which in (COMPUTE_MAJOR, COMPUTE_MINOR))
+    size = format_size(memory.value)
+    return f"cuda:{number} {name.value.decode(errors='replace')}, {size}, compute capability {major}.{minor}"
+
+
+def _ask(call: Any, *arguments: int) -> int:
+    """Return the number that a function of the driver gives."""
+    import ctypes
+
+    answer = ctypes.c_int(0)
+    status = call(ctypes.byref(answer), *arguments)
+    if status:
+        raise OSError(f"the NVIDIA driver fails with status {status}")
+    return answer.value
+
+
+def _gpu_packages() -> Answer:
+    from importlib.metadata import PackageNotFoundError, version
+
+    from superhosts.device import INSTALL
+
+    found, missing = [], []
+    for name, packages in {"numba-cuda": ["numba-cuda"], "CuPy": ["cupy-cuda13x", "cupy-cuda12x", "cupy"]}.items():
+        for package in packages:
+            try:
+                found.append(f"{package} {version(package)}")
+                break
+            except PackageNotFoundError:
+                continue
+        else:
+            missing.append(name)
+    if missing:
+        return MISSING, "; ".join([*found, f"{' and '.join(missing)} not installed; with a GPU: {INSTALL}"])
+    return OK, ", ".join(found)
+
+
+def _gpu_check() -> Answer:
+    from superhosts.device import INSTALL, choose_device, cuda_problem, gpus_of, simulated
+
+    if cuda_problem() is not None:
+        return MISSING, "not made: it needs a GPU, its driver and the packages"
+    try:
+        truth = _small_cube("cpu")
+        other = [gpu for gpu in gpus_of(choose_device("cuda:all")) if not same(truth, _small_cube(f"cuda:{gpu}"))]
+    except Exception as error:
+        return PROBLEM, f"a small cube fails there: {in_words(error)}; do packages and driver fit? {INSTALL}"
+    if other:
+        names = ", ".join(f"cuda:{gpu}" for gpu in other)
+        return PROBLEM, f"{names} gives other bits than the CPU: do not trust it, use --device cpu and report this"
+    return OK, "GPU and CPU give the same bits" + (" (numba's simulator)" if simulated() else "")
+
+
+def same(left: Cube, right: Cube) -> bool:
+    """Say whether two cubes hold the same bits and name the same hosts."""
+    import numpy as np
+
+    mine, others = left.arrays(), right.arrays()
+    bits = all(np.array_equal(mine[name], others[name]) for name in left.array_names)
+    return bits and left.super_hosts(256).to_dict() == right.super_hosts(256).to_dict()
+
+
+CHECKS: dict[str, Callable[[], Answer]] = {
+    "versions": _python,
+    "CPU": _cpu,
+    "packages": _packages,
+    "compiled code": _compiled_code,
+    "CPU check": _cpu_check,
+    "GPU": _gpu,
+    "GPU packages": _gpu_packages,
+    "GPU check": _gpu_check,
+    "tables": _tables,
+}

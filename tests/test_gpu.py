@@ -1,0 +1,350 @@
+"""Sketches on a GPU: bits and labels are the oracle's, and every answer is the CPU's.
+
+`make test` runs the kernels under numba's simulator, where a thread of the GPU is a thread of Python: small inputs.
+`make test-gpu` runs the same on a real GPU, larger, and what only a real one can show.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import naive
+from cubes import assert_equal_to_oracle, feed, random_pairs
+from superhosts import Cbaa, Cube, Geometry, UsageError, device, load, scan
+from superhosts.detectors.cbaa import Geometry as CbaaGeometry
+from superhosts.detectors.cbaa import PaperCbaa
+from superhosts.detectors.gpu import staging
+from superhosts.detectors.gpu.launch import cuda
+from superhosts.detectors.hashing import DEFAULT_KEY
+from superhosts.sources.capture_writer import write_capture
+from superhosts.sources.synth import SyntheticSource, Traffic, window_flows, window_packets
+
+SIMULATED = device.simulated()
+COUNT = 60 if SIMULATED else 3000
+TINY = Geometry(32, 2, 3, 7, 5, 1, 1)
+pytestmark = [
+    pytest.mark.skipif(device.cuda_problem() is not None, reason=f"no GPU: {device.cuda_problem()}"),
+    pytest.mark.filterwarnings("ignore:threshold"),
+]
+real = pytest.mark.skipif(SIMULATED, reason="needs a real GPU: make test-gpu")
+
+
+def gpu_cube(geometry: Geometry = TINY, gpus: str = "cuda") -> Cube:
+    return Cube(geometry=geometry, device=gpus, threads=2)
+
+
+def both(count: int = COUNT, geometry: Geometry = TINY) -> tuple[Cube, Cube]:
+    """The same few hosts with many peers on the CPU and on the GPU."""
+    rng = np.random.default_rng(5)
+    hosts = rng.choice(rng.integers(0, 1 << 32, 4), count).astype(np.uint32)
+    peers = rng.integers(0, 1 << 32, count, dtype=np.uint32)
+    cubes = Cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
+    for cube in cubes:
+        cube.update(hosts, peers)
+    return cubes
+
+
+def assert_same(one: Cube, other: Cube, threshold: float = 8) -> None:
+    """Everything that can be asked."""
+    for name, array in one.arrays().items():
+        assert np.array_equal(array, other.arrays()[name]), name
+    assert np.array_equal(one.zeros, other.zeros)
+    assert one.super_hosts(threshold).to_dict() == other.super_hosts(threshold).to_dict()
+    assert one.fill() == other.fill()
+
+
+@pytest.mark.parametrize(("bits", "peer_bits"), [(32, 32), (32, 128), (64, 64), (64, 128), (128, 128)])
+def test_bits_and_labels_are_the_oracles_for_every_width(bits, peer_bits):
+    cube = gpu_cube(TINY._replace(key_bits=bits))
+    pairs = random_pairs(bits, peer_bits, COUNT)
+    feed(cube, pairs, peer_bits)
+    assert_equal_to_oracle(cube, pairs)
+
+
+@pytest.mark.parametrize("arrays", [1, 4])
+def test_any_number_of_arrays(arrays):
+    cube = gpu_cube(TINY._replace(arrays=arrays))
+    pairs = random_pairs(32, 32, COUNT)
+    feed(cube, pairs, 32)
+    assert_equal_to_oracle(cube, pairs)
+
+
+@pytest.mark.parametrize("slice_bits", [1, 2, 6])
+def test_pairs_that_lie_on_the_gpu_are_sorted_by_slice_and_none_is_lost(slice_bits, monkeypatch):
+    from superhosts.detectors.gpu import engine
+
+    monkeypatch.setattr(engine, "LEAST_TILED", 8)
+    monkeypatch.setattr(engine, "LEAST_MEMORY", 0)
+    geometry = TINY._replace(slice_bits=slice_bits, columns=3)
+    pairs = [(0, 0), (0, 1), (1, 0), *random_pairs(32, 32, 2 * COUNT)] * 2  # zeros: an empty place must not hide them
+    cube = gpu_cube(geometry)
+    cube.engine._most_tiled = 50  # several rounds
+    hosts, peers = (np.array(column, np.uint32) for column in zip(*pairs, strict=True))
+    cube.update(cuda.to_device(hosts), cuda.to_device(peers))
+    assert cube.engine._tiles is not None
+    assert_equal_to_oracle(cube, pairs)
+
+
+def test_a_batch_of_host_memory_travels_in_pieces(monkeypatch):
+    monkeypatch.setattr(staging, "SLOT_PAIRS", 17)
+    monkeypatch.setattr(staging, "LEAST_PART", 4)
+    cube = gpu_cube()
+    pairs = random_pairs(32, 32, COUNT)
+    hosts, peers = (np.array(column, np.uint32) for column in zip(*pairs, strict=True))
+    cube.update(hosts, peers)
+    hosts[:], peers[:] = 7, 7  # the caller's arrays are free as soon as update returns
+    assert_equal_to_oracle(cube, pairs)
+
+
+def test_one_pair_none_and_arrays_with_gaps():
+    cube = gpu_cube()
+    hosts, peers = np.arange(20, dtype=np.uint32), np.arange(100, 120, dtype=np.uint32)
+    cube.update(hosts[:0], peers[:0])
+    cube.update(cuda.to_device(hosts[:0]), cuda.to_device(peers[:0]))
+    cube.update(hosts[3:4], peers[3:4])
+    cube.update(hosts[::2], peers[::2])
+    cube.update(cuda.to_device(hosts)[1::5], cuda.to_device(peers)[1::5])
+    cube.update(cuda.to_device(hosts[18:]), peers[18:])  # one column here, one there
+    seen = {3, 18, 19, *range(0, 20, 2), *range(1, 20, 5)}
+    assert_equal_to_oracle(cube, [(i, i + 100) for i in seen])
+
+
+def test_a_cube_on_the_cpu_takes_pairs_from_the_gpu():
+    on_cpu, on_gpu = Cube(geometry=TINY, device="cpu"), gpu_cube()
+    hosts, peers = np.arange(30, dtype=np.uint32) % 3, np.arange(30, dtype=np.uint32)
+    on_cpu.update(cuda.to_device(hosts), cuda.to_device(peers))
+    on_gpu.update(hosts, peers)
+    assert_same(on_cpu, on_gpu)
+
+
+@pytest.mark.parametrize("bits", [32, 64, 128])
+def test_the_same_hosts_as_on_the_cpu_with_the_same_numbers(bits):
+    geometry = TINY._replace(key_bits=bits)
+    on_cpu, on_gpu = Cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
+    pairs = [(host % 5, peer) for host, peer in random_pairs(bits, bits, 2 * COUNT)]
+    for cube in (on_cpu, on_gpu):
+        feed(cube, pairs, bits)
+    assert len(on_cpu.super_hosts(8))
+    assert_same(on_cpu, on_gpu)
+    assert on_cpu.estimate(3) == on_gpu.estimate(3)
+    assert on_cpu.top(2).to_dict() == on_gpu.top(2).to_dict()
+
+
+def test_where_room_runs_out_nobody_is_lost():
+    on_cpu, on_gpu = both()
+    assert len(on_cpu.super_hosts(4)) > 1
+    on_gpu.engine._make_answer(1)
+    assert on_gpu.super_hosts(4).to_dict() == on_cpu.super_hosts(4).to_dict()
+    assert on_gpu.engine.rows > 1
+
+
+def test_answers_follow_what_came_since():
+    on_cpu, on_gpu = both()
+    assert_same(on_cpu, on_gpu)
+    for cube in (on_cpu, on_gpu):
+        cube.update(np.full(40, 9, np.uint32), np.arange(40, dtype=np.uint32))
+    assert_same(on_cpu, on_gpu)
+    for cube in (on_cpu, on_gpu):
+        cube.clear()
+    assert_same(on_cpu, on_gpu)
+    assert len(on_gpu.super_hosts(4)) == 0
+
+
+def test_merging_crosses_devices():
+    left, right = both()
+    for cube, first in ((left, 0), (right, 50)):
+        cube.update(np.full(30, 9, np.uint32), np.arange(first, first + 30, dtype=np.uint32))
+    union = Cube(geometry=TINY, device="cpu")
+    union.merge(left)
+    union.merge(right)
+    onto_gpu, onto_cpu, among_gpus = right.copy(), left.copy(), right.copy()
+    onto_gpu.merge(left)
+    onto_cpu.merge(right)
+    other = gpu_cube()
+    other.merge(left)
+    among_gpus.merge(other)
+    among_gpus.merge(among_gpus)
+    for merged in (onto_gpu, onto_cpu, among_gpus):
+        assert_same(union, merged)
+    assert not np.array_equal(right.bits, union.bits)  # a copy is on its own
+
+
+def test_files_cross_devices(tmp_path):
+    on_cpu, on_gpu = both()
+    on_gpu.save(tmp_path / "gpu.cube")
+    on_cpu.save(tmp_path / "cpu.cube")
+    for name in ("gpu.cube", "cpu.cube"):
+        for where in ("cpu", "cuda"):
+            (loaded,) = load(tmp_path / name, device=where).parts.values()
+            assert isinstance(loaded, Cube)
+            assert loaded.device == device.choose_device(where)
+            assert_same(on_cpu, loaded)
+
+
+def test_several_gpus_share_the_work_and_answer_as_one():
+    on_cpu, several = Cube(geometry=TINY, device="cpu"), gpu_cube(gpus="cuda:0,0")
+    pairs = random_pairs(32, 32, COUNT)
+    for start in range(0, COUNT, COUNT // 4):
+        feed(several, pairs[start : start + COUNT // 4], 32)
+    feed(on_cpu, pairs, 32)
+    assert all(engine.arrays()["bits"].any() for engine in several.engine.engines)
+    assert_same(on_cpu, several)
+    feed(several, [(1, 2), (3, 4)], 32)
+    feed(several, [(5, 6)], 32)
+    feed(on_cpu, [(1, 2), (3, 4), (5, 6)], 32)
+    several.merge(several.copy())
+    assert_same(on_cpu, several)
+    several.clear()
+    assert not several.bits.any()
+
+
+# 31 or 32 bits to restore from many small arrays: little to count, and a search that ends.
+CBAA = {
+    "7 + 1": CbaaGeometry(1, 7, 5, 1, 2, 6),
+    "8 + 0": CbaaGeometry(1, 8, 4, 0, 2, 6),
+    "8 + 0, by peer": CbaaGeometry(1, 8, 4, 0, 2, 6, 1),
+}
+
+
+@pytest.mark.parametrize("name", CBAA)
+def test_cbaa_is_the_oracles_and_finds_what_the_cpu_finds(name):
+    rng = np.random.default_rng(3)
+    hosts = np.repeat(rng.integers(0, 1 << 32, 2, dtype=np.uint32), 40)
+    peers = rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32)
+    kind = PaperCbaa if CBAA[name].rows_by_peer else Cbaa
+    on_cpu, on_gpu = (kind(geometry=CBAA[name], device=where) for where in ("cpu", "cuda"))
+    oracle = naive.Cbaa(CBAA[name]._asdict(), DEFAULT_KEY)
+    for host, peer in zip(hosts.tolist(), peers.tolist(), strict=True):
+        oracle.update(host, peer)
+    for detector in (on_cpu, on_gpu):
+        detector.update(hosts, peers)
+    expected = np.zeros((on_gpu.geometry.total_columns, on_gpu.geometry.rows), bool)
+    edges = on_gpu._array_edges()
+    for (slice_, array, column), rows in oracle.arrays.items():
+        expected[slice_ * edges[-1] + edges[array] + column, list(rows)] = True
+    stored = np.unpackbits(on_gpu.bits.view(np.uint8), axis=1, bitorder="little").astype(bool)
+    assert np.array_equal(stored, expected)
+    assert set(on_cpu.super_hosts(20).hosts.tolist()) >= set(hosts.tolist())
+    assert_same(on_cpu, on_gpu, 20)
+    assert on_cpu.estimate(int(hosts[0])) == on_gpu.estimate(int(hosts[0]))
+
+
+def test_a_gpu_that_is_not_there_is_named():
+    with pytest.raises(UsageError, match="GPU 99 is not there"):
+        Cube(geometry=TINY, device="cuda:99")
+    with pytest.raises(UsageError, match="cuda:x"):
+        Cube(geometry=TINY, device="cuda:x")
+
+
+def test_without_a_driver_the_way_to_one_is_named():
+    code = "import superhosts as sh; sh.Cube('1MiB', device='cuda')"
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0", "CUDA_VISIBLE_DEVICES": ""}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert "UsageError: device 'cuda' cannot be used" in ended.stderr
+    if "no NVIDIA driver" in ended.stderr:
+        assert "pip install 'superhosts[gpu]'" in ended.stderr
+
+
+def test_the_cpu_imports_nothing_of_cuda():
+    code = (
+        "import sys, numpy as np, superhosts as sh; c = sh.Cube('1MiB', device='cpu');"
+        "c.update(np.arange(9, dtype=np.uint32), np.arange(9, dtype=np.uint32)); c.super_hosts(1024);"
+        "print([m for m in sys.modules if m == 'cupy' or m.startswith(('numba.cuda', 'cuda.'))])"
+    )
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0"}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
+
+
+# What only a real GPU shows.
+
+
+def window(flows: int, packets: int, supers: int, order: str = "shuffled") -> tuple[np.ndarray, np.ndarray]:
+    traffic = Traffic(flows=flows, packets=packets, super_hosts=supers)
+    hosts, peers = window_flows(traffic, 0)
+    picks = window_packets(traffic, 0, order=order)
+    return hosts[picks], peers[picks]
+
+
+@real
+@pytest.mark.gpu
+@pytest.mark.parametrize("order", ["shuffled", "trains"])
+@pytest.mark.parametrize("make", [Cube, Cbaa, Cbaa.paper], ids=["cube", "cbaa", "cbaa-paper"])
+def test_a_whole_window_is_the_cpus(make, order):
+    import cupy
+
+    hosts, peers = window(2_000_000, 12_000_000, 300, order)
+    on_cpu = make(device="cpu")
+    on_cpu.update(hosts, peers)
+    for batch in ((hosts, peers), (cupy.asarray(hosts), cupy.asarray(peers))):
+        on_gpu = make(device="cuda")
+        on_gpu.update(*batch)
+        assert_same(on_cpu, on_gpu, 1024)
+        assert_same(on_cpu, on_gpu, 200)
+
+
+@real
+@pytest.mark.gpu
+@pytest.mark.parametrize("bits", [64, 128])
+def test_wide_hosts_at_full_size(bits):
+    hosts, peers = window(300_000, 2_000_000, 100)
+    wide = hosts.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    if bits == 128:
+        wide = np.stack([wide, hosts.astype(np.uint64)], axis=1)
+    on_cpu, on_gpu = Cube(key_bits=bits, device="cpu"), Cube(key_bits=bits, device="cuda")
+    for cube in (on_cpu, on_gpu):
+        cube.update(wide, peers)
+    assert_same(on_cpu, on_gpu, 1024)
+
+
+@real
+@pytest.mark.gpu
+def test_a_crowded_cube_names_more_hosts_than_come_with_the_first_copy():
+    hosts = np.repeat(np.arange(9000, dtype=np.uint32), 700)
+    peers = np.random.default_rng(1).integers(0, 1 << 32, len(hosts), dtype=np.uint32)
+    on_cpu, on_gpu = Cube(device="cpu"), Cube(device="cuda")
+    for cube in (on_cpu, on_gpu):
+        cube.update(hosts, peers)
+    assert len(on_gpu.super_hosts(500)) > 8000
+    assert_same(on_cpu, on_gpu, 500)
+
+
+@real
+@pytest.mark.gpu
+def test_pinned_memory_and_streams_of_the_users_own():
+    import cupy
+
+    hosts, peers = window(100_000, 20_000_000, 10)
+    on_cpu, on_gpu = Cube(device="cpu"), Cube(device="cuda")
+    on_cpu.update(hosts, peers)
+    pinned = [cuda.pinned_array(len(hosts), np.uint32) for _ in range(2)]
+    half = len(hosts) // 2
+    pinned[0][:half], pinned[1][:half] = hosts[:half], peers[:half]
+    assert staging.is_pinned(pinned[0])
+    assert not staging.is_pinned(hosts)
+    on_gpu.update(pinned[0][:half], pinned[1][:half])
+    pinned[0][:], pinned[1][:] = 7, 7
+    with cupy.cuda.Stream(non_blocking=True):
+        columns = cupy.asarray(hosts[half:]), cupy.asarray(peers[half:])
+        on_gpu.update(*columns)
+        columns[0][:], columns[1][:] = 7, 7
+    assert_same(on_cpu, on_gpu, 1024)
+
+
+@real
+@pytest.mark.gpu
+def test_a_scan_on_the_gpu_gives_the_rows_of_the_cpu(tmp_path):
+    traffic = Traffic(flows=200_000, packets=400_000, super_hosts=20, windows=2)
+    path = tmp_path / "trace.pcap"
+    write_capture(path, SyntheticSource(traffic).blocks())
+    rows = [
+        [(w.window, [(f.host, f.peers, f.peers_low, f.peers_high) for f in w]) for w in scan(path, device=where)]
+        for where in ("cpu", "cuda")
+    ]
+    assert rows[0] == rows[1]
+    assert sum(len(found) for _, found in rows[0]) >= 30
