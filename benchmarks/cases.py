@@ -121,7 +121,7 @@ def warm_up() -> None:
     from superhosts.detectors.cube import Cube
 
     hosts, peers = window_flows(Traffic(flows=100_000, packets=100_000, super_hosts=20), 0)
-    for detector in (Cube("8MiB"), Cbaa(), Cbaa.paper()):
+    for detector in (Cube("8MiB", device="cpu"), Cbaa(device="cpu"), Cbaa.paper(device="cpu")):
         update_in_batches(detector, hosts, peers)
         found = detector.super_hosts(THETA)
         detector.estimate(int(found.hosts[0]) if len(found) else 1)

@@ -20,7 +20,7 @@ def run(report: Report, _folder: Path) -> None:
     for full in (FLOWS_5M, FLOWS_50M):
         case = full.quick() if report.quick else full
         hosts, peers = case.make()
-        for detector in (Cube("128MiB"), Cbaa("128MiB")):
+        for detector in (Cube("128MiB", device="cpu"), Cbaa("128MiB", device="cpu")):
             update_in_batches(detector, hosts, peers)
             score = case.score(detector.super_hosts(THETA).hosts)
             detector.super_hosts(THETA)

@@ -26,14 +26,14 @@ def run(report: Report, folder: Path) -> None:
 
 
 def _measure(report: Report, case: Case, hosts: Column, peers: Column) -> None:
-    cube = Cube("128MiB")
+    cube = Cube("128MiB", device="cpu")
 
     def update() -> Hosts:
         update_in_batches(cube, hosts, peers)
         return hosts[:0]
 
     def from_scratch() -> Hosts:
-        fresh = Cube("128MiB")
+        fresh = Cube("128MiB", device="cpu")
         update_in_batches(fresh, hosts, peers)
         return fresh.super_hosts(THETA).hosts
 

@@ -21,7 +21,20 @@ from typing import Any
 from bars import BARS, verdict
 
 HERE = Path(__file__).parent
-PACKAGES = ("superhosts", "numpy", "numba", "llvmlite", "duckdb", "polars", "chdb", "pyarrow", "pandas")
+PACKAGES = (
+    "superhosts",
+    "numpy",
+    "numba",
+    "llvmlite",
+    "numba-cuda",
+    "cupy-cuda12x",
+    "cupy-cuda13x",
+    "duckdb",
+    "polars",
+    "chdb",
+    "pyarrow",
+    "pandas",
+)
 
 
 @dataclass
@@ -104,7 +117,7 @@ class Report:
         ruler = "|" + "|".join("-" * (w + 1) + (":" if i in right else "-") for i, w in enumerate(widths)) + "|"
         return "\n".join([lines[0], ruler, *lines[1:]])
 
-    def write(self, folder: Path, name: str) -> list[Path]:
+    def write(self, folder: Path, name: str, title: str = "CPU benchmarks") -> list[Path]:
         """Write NAME.json and NAME.md."""
         folder.mkdir(parents=True, exist_ok=True)
         after = commit()
@@ -126,10 +139,11 @@ class Report:
         what = "small inputs: the bars do not apply" if self.quick else "full inputs"
         versions = ", ".join(f"{package} {version}" for package, version in self.machine["packages"].items())
         lines = [
-            f"# CPU benchmarks, {facts['date']}, {what}",
+            f"# {title}, {facts['date']}, {what}",
             "",
             f"- machine: {self.machine['cpu']}, {self.machine['cores']} cores, {self.machine['memory_gib']} GiB, "
             f"{self.machine['kernel']}",
+            *([f"- GPU: {self.machine['gpu']}"] if "gpu" in self.machine else []),
             f"- Python {self.machine['python']}, {versions}",
             f"- commit {facts['commit']}, load at the start {facts['load_at_start']}",
             f"- command: `{facts['command']}`",
@@ -149,7 +163,8 @@ def machine() -> dict[str, Any]:
         try:
             packages[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            packages[package] = "missing"
+            if not package.startswith(("numba-cuda", "cupy")):  # of these, at most one is there, and only for GPUs
+                packages[package] = "missing"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": _cpu_model(),

@@ -57,7 +57,7 @@ def open_ours(name: str, hosts: Column, peers: Column) -> Ask:
         from superhosts.detectors.cube import Cube
 
         def ask_cube() -> Column:
-            cube = Cube("128MiB")
+            cube = Cube("128MiB", device="cpu")
             update_in_batches(cube, hosts, peers)
             return cube.super_hosts(THETA).hosts
 
@@ -65,7 +65,7 @@ def open_ours(name: str, hosts: Column, peers: Column) -> Ask:
     from superhosts.detectors.exact import Exact
 
     def ask_exact() -> Column:
-        exact = Exact()
+        exact = Exact(device="cpu")
         for start in range(0, len(hosts), 4_000_000):
             exact.update(hosts[start : start + 4_000_000], peers[start : start + 4_000_000])
         return exact.super_hosts(THETA).hosts
