@@ -13,7 +13,7 @@ test: $(MARK)
 
 # On a machine with a GPU and the packages of superhosts[gpu] or [gpu13] in PYTHON: real kernels instead of simulated ones.
 test-gpu:
-	SUPERHOSTS_TEST_GPU=1 PYTHONPATH=src $(PYTHON) -m pytest -W default -rs \
+	SUPERHOSTS_TEST_GPU=1 PYTHONPATH="src:$$PYTHONPATH" $(PYTHON) -m pytest -W default -rs \
 		tests/test_gpu.py tests/test_exact_gpu.py tests/test_laws.py tests/test_doctor.py
 
 lint: $(MARK)

@@ -71,9 +71,13 @@ class CudaEngine(Engine):
         numba looks at the types of all arguments before every launch, which takes longer than the launch. So
         kernels are bound to their types when they are first used.
         """
-        if (kernel, kinds) not in self._bound:
-            self._bound[kernel, kinds] = kernel.specialize(*arguments)
-        self._bound[kernel, kinds][(*shape, stream.numba)](*arguments)
+        if simulated():
+            kernel[(*shape, stream.numba)](*arguments)
+            return
+        place = kernel, kinds, shape, stream
+        if place not in self._bound:
+            self._bound[place] = kernel.specialize(*arguments)[(*shape, stream.numba)]
+        self._bound[place](*arguments)
 
     @on_gpu
     def _allocate(self) -> None:
@@ -86,6 +90,7 @@ class CudaEngine(Engine):
         self.extra = device_zeros(self._extra_words(), np.uint64, self.stream)  # labels, where a sketch has them
         self.short = short_key(self.key, geometry.key_bits, geometry.arrays)
         self.put = self._make_put()
+        self.group_bits = min(GROUP_BITS, geometry.slice_bits, (self.launch.threads - 1).bit_length() - 1)
         slices = 1 << geometry.slice_bits
         places = np.repeat(np.arange(geometry.arrays), np.diff(self.edges))
         places = (np.arange(slices)[:, None] * geometry.arrays + places).astype(np.int32).reshape(-1)
@@ -190,13 +195,13 @@ class CudaEngine(Engine):
         if self._tiles is None or len(self._tiles[0]) < pairs:
             self._tiles = None
             tiles = pairs // size + 1
-            groups = 1 << min(GROUP_BITS, self.geometry.slice_bits)
-            self._tiles = cuda.device_array(tiles * size, np.uint64), cuda.device_array((tiles, groups + 1), np.int32)
+            starts = cuda.device_array((tiles, (1 << self.group_bits) + 1), np.int32)
+            self._tiles = cuda.device_array(tiles * size, np.uint64), starts
         return len(self._tiles[1]) * size
 
     def _write_tiled(self, hosts: Any, peers: Any, stream: Stream) -> None:
         launch, (pairs, starts) = self.launch, self._tiles
-        group_bits = min(GROUP_BITS, self.geometry.slice_bits)
+        group_bits = self.group_bits
         sort = kernels.make_tiles(self.geometry.slice_bits, group_bits, launch)
         fill = kernels.make_fill(self.put, group_bits, launch)
         tiles = -(-len(hosts) // (launch.threads * launch.items))

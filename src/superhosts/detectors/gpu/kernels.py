@@ -26,6 +26,7 @@ import numpy as np
 from superhosts.compiled import compiled
 from superhosts.detectors.gpu.launch import Launch, cuda, device_function, kernel
 from superhosts.detectors.hashing import MASK32, fold, mangle32, mangle64, mangle128
+from superhosts.device import simulated
 
 U32, U64 = np.uint32, np.uint64
 Kernel = Any
@@ -80,7 +81,7 @@ def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
 
     `out` gets (mangled host, peer) in one word each, tile after tile; `starts` where each group begins in each tile.
     """
-    groups, ends = 1 << group_bits, (1 << group_bits) + 1
+    groups, ends = 1 << group_bits, (1 << group_bits) + 1  # fewer than a block has threads
     shift, slices = slice_bits - group_bits, (1 << slice_bits) - 1
     threads, items = launch.threads, launch.items
     size = threads * items
@@ -98,8 +99,8 @@ def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
             recent[empty] = U64(empty == 0)  # no pair that belongs there
         tile = U32(cuda.blockIdx.x)
         while tile * U32(size) < count:
-            for other in range(cuda.threadIdx.x, groups, threads):
-                counts[other] = 0
+            if me < U32(groups):  # a loop here would cost registers, and with them half of the blocks at work
+                counts[me] = 0
             cuda.syncthreads()
             for j in range(items):
                 i = U32(tile * U32(size) + U32(j * threads) + me)
@@ -117,13 +118,13 @@ def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
                     group = U32(((pairs[j] >> U64(32)) & U64(slices)) >> U64(shift))
                     ranks[j] = cuda.atomic.add(counts, group, 1)
             cuda.syncthreads()
-            for mine in range(cuda.threadIdx.x, ends, threads):
+            if me < U32(ends):
                 total = 0
                 for other in range(groups):
-                    if other < mine:
+                    if U32(other) < me:
                         total += counts[other]
-                begins[mine] = total
-                starts[tile, U32(mine)] = total
+                begins[me] = total
+                starts[tile, me] = total
             cuda.syncthreads()
             for j in range(items):
                 if ranks[j] >= 0:
@@ -176,35 +177,35 @@ def make_fill(put: Put, group_bits: int, launch: Launch) -> Kernel:
 @cache
 def make_count(words: int, launch: Launch) -> tuple[Kernel, int]:
     """Return the kernel that counts the zeros of columns of so many words, summed by array too; and its threads."""
-    team = max(1, min(launch.team, words // AT_ONCE))  # threads of one column
-    each, rows = words // team, 64 * words
-    teams = launch.threads // (2 * team)
-    turn = teams * 4  # columns of a block at a time, so that few barriers are needed
+    team, rows, shuffles = launch.team, 64 * words, not simulated()
+    each, teams = -(-words // team), launch.threads // (2 * team)
 
     def count(bits: Any, places: Any, zeros: Any, sums: Any) -> None:
-        ones = cuda.shared.array(turn, numba.int32)
-        me, mine, member = cuda.threadIdx.x, cuda.threadIdx.x // team, U32(cuda.threadIdx.x % team)
-        total = U32(zeros.shape[0])
-        first = U32(cuda.blockIdx.x * turn)
+        ones = cuda.shared.array(teams, numba.int32)
+        mine, member = cuda.threadIdx.x // team, U32(cuda.threadIdx.x % team)
+        first, total = U32(cuda.blockIdx.x * teams), U32(zeros.shape[0])
         while first < total:
-            for j in range(me, turn, teams * team):
-                ones[j] = 0
-            cuda.syncthreads()
-            for j in range(4):
-                column = U32(first + U32(j * teams + mine))
-                if column < total:
-                    found = 0
-                    for k in range(each):
-                        found += cuda.popc(bits[U32(column * U32(words) + U32(k * team) + member)])
-                    cuda.atomic.add(ones, j * teams + mine, found)
-            cuda.syncthreads()
-            for j in range(me, turn, teams * team):
-                column = U32(first + U32(j))
-                if column < total:
-                    zeros[column] = rows - ones[j]
-                    cuda.atomic.add(sums, U32(places[column]), U64(rows - ones[j]))
-            cuda.syncthreads()
-            first = U32(first + U32(cuda.gridDim.x * turn))
+            column = U32(first + U32(mine))
+            found = numba.int32(0)
+            if column < total:
+                for k in range(each):
+                    word = U32(U32(k * team) + member)
+                    if word < U32(words):
+                        found += numba.int32(cuda.popc(bits[U32(column * U32(words) + word)]))
+            if shuffles:  # a team is a warp: it adds up without any barrier
+                for step in (16, 8, 4, 2, 1):
+                    found += cuda.shfl_down_sync(0xFFFFFFFF, found, step)
+            else:  # the simulator has no warps
+                ones[mine] = 0
+                cuda.syncthreads()
+                cuda.atomic.add(ones, mine, found)
+                cuda.syncthreads()
+                found = ones[mine]
+                cuda.syncthreads()
+            if member == U32(0) and column < total:
+                zeros[column] = rows - found
+                cuda.atomic.add(sums, U32(places[column]), U64(rows - found))
+            first = U32(first + U32(cuda.gridDim.x * teams))
 
     return kernel(count), teams * team
 

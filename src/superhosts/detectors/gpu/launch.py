@@ -61,9 +61,9 @@ def device_function(function: Function) -> Function:
 def short_key(key: Key, key_bits: int, arrays: int) -> Key:
     """Return the words of a key that an update needs: every word that a launch passes costs a microsecond."""
     return Key(
-        mangle32=key.mangle32[:4],
-        mangle64=key.mangle64[: 1 if key_bits == 32 else 3],
-        feistel=key.feistel[: 4 if key_bits == 128 else 1],
+        mangle32=key.mangle32[:4] if key_bits == 32 else (),
+        mangle64=key.mangle64[:3] if key_bits > 32 else (),
+        feistel=key.feistel if key_bits == 128 else (),
         pair=key.pair,
         columns=key.columns[: 2 * arrays],
     )
