@@ -304,7 +304,7 @@ def test_wide_hosts_at_full_size(bits):
 
 @real
 @pytest.mark.gpu
-def test_a_crowded_cube_names_more_hosts_than_come_with_the_first_copy():
+def test_a_crowded_cube_names_more_hosts_than_there_was_room_for():
     hosts = np.repeat(np.arange(9000, dtype=np.uint32), 700)
     peers = np.random.default_rng(1).integers(0, 1 << 32, len(hosts), dtype=np.uint32)
     on_cpu, on_gpu = Cube(device="cpu"), Cube(device="cuda")

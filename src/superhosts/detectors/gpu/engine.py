@@ -31,14 +31,15 @@ from superhosts.errors import UsageError
 from superhosts.pairs import Addresses
 from superhosts.units import format_size
 
-GROUP_BITS = 4  # slices are filled in 16 groups: 8 MiB at a time of the default cube
+GROUP_BITS = 5  # pairs are sorted into 32 groups of hosts, half a slice each in the default cube; 16 and 64 are slower
+FILL_BLOCKS = 16  # blocks for each multiprocessor, over all groups
 LEAST_TILED = 1 << 22  # pairs of a batch from which on sorting them by slice pays
 LEAST_MEMORY = 32 << 20  # and bytes of a sketch: a smaller one stays in the cache as it is
 MOST_TILED = 1 << 27  # pairs sorted at a time: 1 GiB, where that is a small part of the GPU's memory
 MOST_PAIRS = 1 << 30  # pairs of one launch
 MOST_MEMORY = 1 << 34  # bytes of columns: 32-bit numbers reach so far
 FOUND, WANTED = 0, 1  # counters at the front of an answer: hosts, and candidates that were looked at
-FIRST_ROWS = 4096  # rows of an answer that come with its first copy
+FIRST_ROWS = 1024  # room for hosts in an answer; it grows when it is too small
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -89,12 +90,10 @@ class CudaEngine(Engine):
         self.halves = self.words.view(np.uint32)
         self.extra = device_zeros(self._extra_words(), np.uint64, self.stream)  # labels, where a sketch has them
         self.short = short_key(self.key, geometry.key_bits, geometry.arrays)
+        self.tile_key, self.fill_key = short_key(self.key, 32, 0), short_key(self.key, 0, geometry.arrays)
         self.put = self._make_put()
-        self.group_bits = min(GROUP_BITS, geometry.slice_bits, (self.launch.threads - 1).bit_length() - 1)
-        slices = 1 << geometry.slice_bits
-        places = np.repeat(np.arange(geometry.arrays), np.diff(self.edges))
-        places = (np.arange(slices)[:, None] * geometry.arrays + places).astype(np.int32).reshape(-1)
-        self.places = cuda.to_device(places)  # slice and array of each column
+        self.group_bits = min(GROUP_BITS, (self.launch.threads - 1).bit_length() - 1)
+        self.array_edges = cuda.to_device(np.array(self.edges, np.int64))
         self.counts = cuda.to_device(np.full(geometry.total_columns, geometry.rows, np.int32))
         self._sums: Sums | None = None  # of zeros, while they are known
         self._tiles: Any = None
@@ -106,20 +105,21 @@ class CudaEngine(Engine):
     def _make_answer(self, rows: int) -> None:
         """Make room for what a search brings back: hosts found, candidates, sums of zeros, then rows.
 
-        A row is the mangled host in two words, then its zero counts.
+        A row is the mangled host in two words, then its zero counts. The numbers of the search stand before all that,
+        so that one copy brings them and sets counters and sums to zero.
         """
-        geometry = self.geometry
+        geometry, limits = self.geometry, self._limit_words()
         self.rows = rows
         self.head = 2 + (geometry.arrays << geometry.slice_bits)
         self.width = 3 + geometry.arrays
-        self.answer = device_zeros(self.head + rows * self.width, np.uint64, self.stream)
+        memory = device_zeros(limits + self.head + rows * self.width, np.uint64, self.stream)
         self.candidates = device_zeros(self._candidate_words() * rows, np.uint64, self.stream)
-        first = self.head + min(rows, FIRST_ROWS) * self.width
-        self.front = self.answer[:first]
-        self.front_host = pinned(first, np.uint64)
+        self.question, self.limits = memory[: limits + self.head], memory[:limits].view(np.int64)
+        self.question_host = pinned(limits + self.head, np.uint64)
+        self.question_host[:] = 0
+        self.answer = memory[limits:]
+        self.answer_host = pinned(self.head + rows * self.width, np.uint64)
         self.sums = self.answer[2 : self.head]
-        self.limits_host = pinned(self._limit_words(), np.int64)
-        self.limits = cuda.to_device(np.zeros(self._limit_words(), np.int64))
         self._find = Replay(self.stream, self._sequence)
 
     @abstractmethod
@@ -206,9 +206,9 @@ class CudaEngine(Engine):
         fill = kernels.make_fill(self.put, group_bits, launch)
         tiles = -(-len(hosts) // (launch.threads * launch.items))
         blocks = min(3 * launch.multiprocessors, tiles)
-        self._start(sort, (blocks, launch.threads), stream, (hosts, peers, pairs, starts, self.short))
-        blocks = 2 * launch.multiprocessors << group_bits
-        arguments = pairs, starts, tiles, self.halves, self.extra, self.short
+        self._start(sort, (blocks, launch.threads), stream, (hosts, peers, pairs, starts, self.tile_key))
+        blocks = max(1, FILL_BLOCKS * launch.multiprocessors >> group_bits) << group_bits
+        arguments = pairs, starts, tiles, self.halves, self.extra, self.fill_key
         self._start(fill, (blocks, launch.threads), stream, arguments)
 
     @on_gpu
@@ -264,35 +264,32 @@ class CudaEngine(Engine):
     def _launch_count(self) -> None:
         count, threads = kernels.make_count(self.geometry.words, self.launch)
         blocks = 2 if simulated() else 8 * self.launch.multiprocessors
-        self._start(count, (blocks, threads), self.stream, (self.words, self.places, self.counts, self.sums))
+        self._start(count, (blocks, threads), self.stream, (self.words, self.counts))
+        arguments = self.counts, self.array_edges, self.sums
+        self._start(kernels.sum_zeros, (len(self.sums), self.launch.threads), self.stream, arguments)
 
-    def _launch_reset(self) -> None:
-        """Set counters and sums to zero."""
-        set_zero(self.answer[: self.head], self.stream)
+    def _ask(self) -> None:
+        self.question.copy_to_device(self.question_host, stream=self.stream.numba)
 
     def _sequence(self) -> None:
-        self.limits.copy_to_device(self.limits_host, stream=self.stream.numba)
-        self._launch_reset()
+        self._ask()
         self._launch_count()
         self._launch_search()
-        self.front.copy_to_host(self.front_host, stream=self.stream.numba)
+        self.answer.copy_to_host(self.answer_host, stream=self.stream.numba)
 
     @on_gpu
     def search(self, search: Any) -> tuple[Words, Counts]:
         """Find hosts in one recorded sequence of launches; where room runs out, make more and search again."""
         self.staging.synchronize()
         while True:
-            self.limits_host[:] = self._limits_of(search)
+            self.question_host[: len(self.limits)].view(np.int64)[:] = self._limits_of(search)
             self._find()
-            found, wanted = int(self.front_host[0]), int(self.front_host[1])
+            found, wanted = int(self.answer_host[FOUND]), int(self.answer_host[WANTED])
             if max(found, wanted) <= self.rows:
                 break
-            self._make_answer(2 * max(found, wanted))
-        self._keep_sums(self.front_host[2 : self.head])
-        rows = self.front_host[self.head : self.head + found * self.width]
-        if found > FIRST_ROWS:
-            rows = self.answer[self.head : self.head + found * self.width].copy_to_host()
-        table = rows.reshape(found, self.width)
+            self._make_answer(max(found, wanted) * 5 // 4)
+        self._keep_sums(self.answer_host[2 : self.head])
+        table = self.answer_host[self.head : self.head + found * self.width].reshape(found, self.width)
         return table[:, :2].copy(), table[:, 2:].astype(np.int32)
 
     def _keep_sums(self, sums: Words) -> None:
@@ -302,7 +299,7 @@ class CudaEngine(Engine):
         """Count zeros, unless they are known."""
         if self._sums is None:
             self.staging.synchronize()
-            self._launch_reset()
+            self._ask()
             self._launch_count()
             self._keep_sums(self.answer[: self.head].copy_to_host(stream=self.stream.numba)[2:])
             self.stream.synchronize()

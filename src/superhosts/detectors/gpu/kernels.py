@@ -5,9 +5,10 @@ costs a fraction of an atomic OR. Atomics decide only about bits that were seen 
 their order.
 
 A cube beyond the GPU's cache (60 MB on an H200) makes most of those reads go to memory. So large batches are
-taken in two steps: `make_tiles` sorts tiles of a few thousand pairs by slice, `make_fill` then takes one group of
-slices at a time from all tiles, and its columns stay in the cache. In both steps blocks remember recent pairs and drop
-their repeats, which changes nothing.
+taken in two steps: `make_tiles` sorts tiles of a few thousand pairs by group of hosts, slice by slice; `make_fill` then
+takes one group after the other from all tiles, and the columns of its slice stay in the cache. In both steps blocks
+remember recent pairs and drop their repeats, which changes nothing. The fewer hosts a group has, the more of their
+repeats a block remembers.
 
 Indexes are unsigned 32-bit numbers on purpose: numba then leaves out the checks for negative ones, and address
 arithmetic takes half the instructions. Arithmetic that wraps around stands in compiled scalar functions, since
@@ -75,14 +76,23 @@ def make_update(put: Put, key_bits: int, host_words: int, peer_words: int) -> Ke
     return kernel(update)
 
 
+@compiled
+def group_of(low: int, slice_bits: int, group_bits: int) -> int:
+    """Return the group of a mangled host: neighbouring slices, or a part of one slice where there are more groups."""
+    slice_ = low & ((1 << slice_bits) - 1)
+    if group_bits <= slice_bits:
+        return slice_ >> (slice_bits - group_bits)
+    part_bits = group_bits - slice_bits
+    return slice_ << part_bits | (low >> slice_bits) & ((1 << part_bits) - 1)
+
+
 @cache
 def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
-    """Return the kernel that sorts tiles of pairs of 32-bit addresses by group of slices.
+    """Return the kernel that sorts tiles of pairs of 32-bit addresses by group of hosts.
 
     `out` gets (mangled host, peer) in one word each, tile after tile; `starts` where each group begins in each tile.
     """
     groups, ends = 1 << group_bits, (1 << group_bits) + 1  # fewer than a block has threads
-    shift, slices = slice_bits - group_bits, (1 << slice_bits) - 1
     threads, items = launch.threads, launch.items
     size = threads * items
     recent_bits, remembered = launch.tile_recent_bits, 1 << launch.tile_recent_bits
@@ -115,7 +125,7 @@ def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
                     pairs[j] = U64(mangle32(U64(host), key)) << U64(32) | U64(peer)
             for j in range(items):
                 if ranks[j] >= 0:
-                    group = U32(((pairs[j] >> U64(32)) & U64(slices)) >> U64(shift))
+                    group = U32(group_of(pairs[j] >> U64(32), slice_bits, group_bits))
                     ranks[j] = cuda.atomic.add(counts, group, 1)
             cuda.syncthreads()
             if me < U32(ends):
@@ -128,7 +138,7 @@ def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
             cuda.syncthreads()
             for j in range(items):
                 if ranks[j] >= 0:
-                    group = U32(((pairs[j] >> U64(32)) & U64(slices)) >> U64(shift))
+                    group = U32(group_of(pairs[j] >> U64(32), slice_bits, group_bits))
                     stage[U32(begins[group] + ranks[j])] = pairs[j]
             cuda.syncthreads()
             slot, end = me, U32(begins[groups])
@@ -142,7 +152,7 @@ def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
 
 @cache
 def make_fill(put: Put, group_bits: int, launch: Launch) -> Kernel:
-    """Return the kernel that writes sorted tiles, one group of slices after the other.
+    """Return the kernel that writes sorted tiles, one group after the other.
 
     Blocks are numbered group by group and start in that order, so that only a group or two are at work at a time.
     """
@@ -176,11 +186,11 @@ def make_fill(put: Put, group_bits: int, launch: Launch) -> Kernel:
 
 @cache
 def make_count(words: int, launch: Launch) -> tuple[Kernel, int]:
-    """Return the kernel that counts the zeros of columns of so many words, summed by array too; and its threads."""
+    """Return the kernel that counts the zeros of columns of so many words, and its threads."""
     team, rows, shuffles = launch.team, 64 * words, not simulated()
     each, teams = -(-words // team), launch.threads // (2 * team)
 
-    def count(bits: Any, places: Any, zeros: Any, sums: Any) -> None:
+    def count(bits: Any, zeros: Any) -> None:
         ones = cuda.shared.array(teams, numba.int32)
         mine, member = cuda.threadIdx.x // team, U32(cuda.threadIdx.x % team)
         first, total = U32(cuda.blockIdx.x * teams), U32(zeros.shape[0])
@@ -204,10 +214,28 @@ def make_count(words: int, launch: Launch) -> tuple[Kernel, int]:
                 cuda.syncthreads()
             if member == U32(0) and column < total:
                 zeros[column] = rows - found
-                cuda.atomic.add(sums, U32(places[column]), U64(rows - found))
             first = U32(first + U32(cuda.gridDim.x * teams))
 
     return kernel(count), teams * team
+
+
+@kernel
+def sum_zeros(zeros: Any, edges: Any, sums: Any) -> None:
+    """Add up the zeros of every array of every slice, one block each: atomics of all columns would wait in line."""
+    total = cuda.shared.array(1, numba.uint64)
+    arrays = edges.shape[0] - 1
+    first = cuda.blockIdx.x // arrays * edges[arrays]
+    array = cuda.blockIdx.x % arrays
+    if cuda.threadIdx.x == 0:
+        total[0] = U64(0)
+    cuda.syncthreads()
+    mine = 0
+    for column in range(first + edges[array] + cuda.threadIdx.x, first + edges[array + 1], cuda.blockDim.x):
+        mine += zeros[column]
+    cuda.atomic.add(total, 0, U64(mine))
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        sums[cuda.blockIdx.x] = total[0]
 
 
 @kernel

@@ -59,12 +59,15 @@ def device_function(function: Function) -> Function:
 
 
 def short_key(key: Key, key_bits: int, arrays: int) -> Key:
-    """Return the words of a key that an update needs: every word that a launch passes costs a microsecond."""
+    """Return the words of a key for mangling (`key_bits`, or 0) and for columns (`arrays`, or 0) alone.
+
+    Every word that a launch passes costs a microsecond or two.
+    """
     return Key(
         mangle32=key.mangle32[:4] if key_bits == 32 else (),
         mangle64=key.mangle64[:3] if key_bits > 32 else (),
         feistel=key.feistel if key_bits == 128 else (),
-        pair=key.pair,
+        pair=() if not arrays else key.pair[:3] if key_bits == 0 else key.pair,
         columns=key.columns[: 2 * arrays],
     )
 
