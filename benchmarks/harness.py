@@ -194,8 +194,14 @@ def _cpu_model() -> str:
 
 
 def commit() -> str:
-    """The commit that is measured, with a + where files differ from it; unknown for a package from elsewhere."""
+    """The commit that is measured, with a + where files differ from it; unknown for a package from elsewhere.
+
+    Where the files were copied to a machine without their history, SUPERHOSTS_COMMIT names it.
+    """
     import superhosts
+
+    if os.environ.get("SUPERHOSTS_COMMIT"):
+        return os.environ["SUPERHOSTS_COMMIT"]
 
     home = Path(superhosts.__file__).resolve().parent
     if not home.is_relative_to(HERE.resolve().parent):
