@@ -103,8 +103,14 @@ class ColumnSketch(Detector):
         """Forget all pairs; the memory stays."""
         self.engine.clear()
 
+    def _likeness(self) -> tuple[Any, ...]:
+        """What two sketches must have in common to be merged."""
+        return self.fingerprint, self.geometry, self.format
+
     def check_alike(self, other: Detector) -> None:
         """Refuse a sketch that must not be merged into this one, naming both values."""
+        if type(other) is type(self) and self._likeness() == other._likeness():
+            return
         if type(other) is not type(self) or not isinstance(other, ColumnSketch):
             raise MergeError(f"cannot merge {other.name} into {self.name}: another detector")
         if self.fingerprint != other.fingerprint:

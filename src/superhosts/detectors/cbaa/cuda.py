@@ -227,7 +227,7 @@ class CudaCbaa(CudaEngine):
         return make_put(self.geometry)
 
     def _extra_words(self) -> int:
-        return 1  # nothing, but kernels take an array
+        return 0
 
     def _candidate_words(self) -> int:
         return 1

@@ -30,6 +30,7 @@ from superhosts.detectors.gpu.kernels import U32, U64, Kernel, Put, draw_of
 from superhosts.detectors.gpu.launch import Launch, cuda, device_function, kernel
 from superhosts.detectors.hashing import MASK32, fold, pair_hash
 
+LOOK = 8  # words of a first look that are read at once
 ZEROS, PRIORITY, PREFIX_WORDS, PREFIX_ONES = range(4)  # the numbers of a search
 
 
@@ -108,11 +109,14 @@ def make_list_candidates(geometry: Geometry) -> Kernel:
                 named = named and not same
             if named:  # a first look, as most of a crowd of candidates is nobody
                 ones = 0
-                for word in range(limits[PREFIX_WORDS]):
-                    common = bits[U32(columns[0] * words + word)]
-                    for array in range(1, arrays):
-                        common &= bits[U32(columns[array] * words + word)]
-                    ones += cuda.popc(common)
+                for start in range(0, limits[PREFIX_WORDS], LOOK):
+                    for ahead in range(LOOK):  # unrolled: their reads are under way together
+                        word = start + ahead
+                        if word < limits[PREFIX_WORDS]:
+                            common = bits[U32(columns[0] * words + word)]
+                            for array in range(1, arrays):
+                                common &= bits[U32(columns[array] * words + word)]
+                            ones += cuda.popc(common)
                 named = ones >= limits[PREFIX_ONES]
             if named:
                 slot = np.int64(cuda.atomic.add(answer, WANTED, U64(1)))
@@ -230,9 +234,7 @@ class CudaCube(CudaEngine):
 
     def arrays(self) -> Arrays:
         """Return copies of columns and labels."""
-        geometry = self.geometry
+        geometry, arrays = self.geometry, super().arrays()
         labels: Words = self.extra.copy_to_host()
-        return {
-            **super().arrays(),
-            "labels": labels.reshape(geometry.total_columns, geometry.labels, geometry.limbs),
-        }
+        arrays["labels"] = labels.reshape(geometry.total_columns, geometry.labels, geometry.limbs)
+        return arrays

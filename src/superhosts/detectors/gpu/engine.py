@@ -86,9 +86,10 @@ class CudaEngine(Engine):
         self._bound: dict[Any, Any] = {}
         self.stream = Stream()
         self.staging = Staging(self.threads)
-        self.words = device_zeros(geometry.total_columns * geometry.words, np.uint64, self.stream)
-        self.halves = self.words.view(np.uint32)
-        self.extra = device_zeros(self._extra_words(), np.uint64, self.stream)  # labels, where a sketch has them
+        bits = geometry.total_columns * geometry.words
+        self.memory = device_zeros(bits + self._extra_words(), np.uint64, self.stream)
+        self.words, self.halves = self.memory[:bits], self.memory[:bits].view(np.uint32)
+        self.extra = self.memory[bits:]  # labels, where a sketch has them
         self.short = short_key(self.key, geometry.key_bits, geometry.arrays)
         self.tile_key, self.fill_key = short_key(self.key, 32, 0), short_key(self.key, 0, geometry.arrays)
         self.put = self._make_put()
@@ -128,7 +129,7 @@ class CudaEngine(Engine):
 
     @abstractmethod
     def _extra_words(self) -> int:
-        """Return how many words a sketch has beside its columns."""
+        """Return how many words a sketch has beside its columns, at the end of its memory."""
 
     @abstractmethod
     def _candidate_words(self) -> int:
@@ -221,8 +222,7 @@ class CudaEngine(Engine):
     def clear(self) -> None:
         """Forget all pairs; the memory stays."""
         self.staging.synchronize()
-        set_zero(self.words, self.stream)
-        set_zero(self.extra, self.stream)
+        set_zero(self.memory, self.stream)
         self._sums = None
 
     # Merging and moving.
@@ -234,13 +234,11 @@ class CudaEngine(Engine):
         if isinstance(other, CudaEngine) and other.gpu == self.gpu:
             if other is not self:
                 other.flush()
-            words, extra = other.words, other.extra
+            memory = other.memory
         else:
-            arrays = other.arrays()
-            words = cuda.to_device(np.ascontiguousarray(arrays["bits"]).reshape(-1))
-            extra = cuda.to_device(np.ascontiguousarray(arrays.get("labels", np.zeros(1, np.uint64))).reshape(-1))
+            memory = cuda.to_device(np.concatenate([array.reshape(-1) for array in other.arrays().values()]))
         shape = (2, 4) if simulated() else (4 * self.launch.multiprocessors, 512)
-        self._start(kernels.merge_words, shape, self.stream, (self.words, words, self.extra, extra))
+        self._start(kernels.merge_words, shape, self.stream, (self.memory, memory, len(self.words)))
         self.stream.synchronize()
         self._sums = None
 
@@ -254,9 +252,7 @@ class CudaEngine(Engine):
     def load(self, arrays: Arrays) -> None:
         """Take arrays in place of all that it has seen."""
         self.flush()
-        self.words.copy_to_device(np.ascontiguousarray(arrays["bits"]).reshape(-1))
-        if "labels" in arrays:
-            self.extra.copy_to_device(np.ascontiguousarray(arrays["labels"]).reshape(-1))
+        self.memory.copy_to_device(np.concatenate([array.reshape(-1) for array in arrays.values()]))
         self._sums = None
 
     # Answering.

@@ -239,10 +239,10 @@ def sum_zeros(zeros: Any, edges: Any, sums: Any) -> None:
 
 
 @kernel
-def merge_words(into: Any, other: Any, labels: Any, other_labels: Any) -> None:
-    """OR the words of one sketch into another's and take the larger of each two labels."""
+def merge_words(into: Any, other: Any, words: int) -> None:
+    """OR the first words of a sketch's memory into another's, and take the larger of each two of the others: labels."""
     mine, theirs = cuda.local.array(AT_ONCE, numba.uint64), cuda.local.array(AT_ONCE, numba.uint64)
-    i, step, count = U32(cuda.grid(1)), U32(cuda.gridsize(1)), U32(into.shape[0])
+    i, step, count = U32(cuda.grid(1)), U32(cuda.gridsize(1)), U32(words)
     while i + U32(AT_ONCE - 1) * step < count:
         for j in range(AT_ONCE):
             mine[j], theirs[j] = into[U32(i + U32(j) * step)], other[U32(i + U32(j) * step)]
@@ -252,8 +252,8 @@ def merge_words(into: Any, other: Any, labels: Any, other_labels: Any) -> None:
     while i < count:
         into[i] |= other[i]
         i = U32(i + step)
-    i = U32(cuda.grid(1))
-    while i < U32(labels.shape[0]):
-        if other_labels[i] > labels[i]:
-            labels[i] = other_labels[i]
+    i = U32(count + U32(cuda.grid(1)))
+    while i < U32(into.shape[0]):
+        if other[i] > into[i]:
+            into[i] = other[i]
         i = U32(i + step)
