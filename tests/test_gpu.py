@@ -138,9 +138,11 @@ def test_the_same_hosts_as_on_the_cpu_with_the_same_numbers(bits):
 def test_where_room_runs_out_nobody_is_lost():
     on_cpu, on_gpu = both()
     assert len(on_cpu.super_hosts(4)) > 1
-    on_gpu.engine._make_answer(1)
-    assert on_gpu.super_hosts(4).to_dict() == on_cpu.super_hosts(4).to_dict()
-    assert on_gpu.engine.rows > 1
+    for rows, candidates in ((1, 100), (100, 1), (1, 1)):
+        on_gpu.engine._make_answer(rows, candidates)
+        assert on_gpu.super_hosts(4).to_dict() == on_cpu.super_hosts(4).to_dict()
+        assert on_gpu.engine.rows > 1
+        assert on_gpu.engine.room > 1
 
 
 def test_answers_follow_what_came_since():

@@ -69,15 +69,16 @@ class Prefix(NamedTuple):
     ones: int
 
 
-def prefix_test(column_bits: int, threshold: float) -> Prefix:
-    """Return the look that rejects crowds of small hosts after a cache line or two of each column.
+def prefix_test(column_bits: int, threshold: float, ones: float = 60) -> Prefix:
+    """Return a look at as many words as show a host of `threshold` peers with about so many ones.
 
     Rows are hashed, so the first rows are a fair sample: a host of `threshold` peers shows μ ones there, and fewer than
-    μ − 6·sqrt(μ) only about once in 10^9.
+    μ − 6·sqrt(μ) only about once in 10^9. 60 ones reject crowds of small hosts after a cache line or two of
+    each column; four times as many reject nearly all of those that are left.
     """
     words = 1 << (column_bits - 6)
     per_word = 64 * -math.expm1(-threshold / (1 << column_bits))
-    look = min(words, 8 * math.ceil(60 / per_word / 8))
+    look = min(words, 8 * math.ceil(ones / per_word / 8))
     mean = look * per_word
     return Prefix(look, max(0, math.floor(mean - 6 * math.sqrt(mean))))
 

@@ -49,9 +49,10 @@ class Cube(ColumnSketch):
 
     def _search_for(self, threshold: float) -> Search:
         geometry = self.geometry
-        prefix = prefix_test(geometry.column_bits, threshold)
+        first = prefix_test(geometry.column_bits, threshold)
+        second = prefix_test(geometry.column_bits, threshold, 4 * 60)
         priority = max(lowest_priority(geometry.share_bits), int((1 - MISS / threshold) * (1 << 32)))
-        return Search(zero_limit(geometry.column_bits, threshold), priority, prefix.words, prefix.ones)
+        return Search(zero_limit(geometry.column_bits, threshold), priority, *first, *second)
 
     def _array_edges(self) -> list[int]:
         return [array * self.geometry.columns for array in range(self.geometry.arrays + 1)]

@@ -196,14 +196,21 @@ def name_hosts(
         folded = fold(hosts[i, 0], hosts[i, 1], key)
         for array in range(arrays):
             columns[array] = column_of(folded, hosts[i, 1], array, column_draw(array, key), geometry)
-        ones, start, stop = np.uint64(0), 0, search.prefix_words
-        while start < words:  # the first words, and only if they show enough ones the others
+        ones, start = np.uint64(0), 0
+        for look in range(3):  # some words, and only if they show enough ones the next
+            stop, least = words, 0
+            if look == 0:
+                stop, least = search.first_words, search.first_ones
+            elif look == 1:
+                stop, least = search.second_words, search.second_ones
             for word in range(start, stop):
                 common = bits[columns[0], word]
                 for array in range(1, arrays):
                     common &= bits[columns[array], word]
                 ones += ones_of(common)
-            start, stop = stop if np.int64(ones) >= search.prefix_ones else words, words
+            if np.int64(ones) < least:
+                break
+            start = stop
         if (1 << geometry.column_bits) - np.int64(ones) > search.zeros:
             continue
         hosts[found, 0], hosts[found, 1] = hosts[i, 0], hosts[i, 1]

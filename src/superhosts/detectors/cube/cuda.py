@@ -31,7 +31,7 @@ from superhosts.detectors.gpu.launch import Launch, cuda, device_function, kerne
 from superhosts.detectors.hashing import MASK32, fold, pair_hash
 
 LOOK = 8  # words of a first look that are read at once
-ZEROS, PRIORITY, PREFIX_WORDS, PREFIX_ONES = range(4)  # the numbers of a search
+ZEROS, PRIORITY, FIRST_WORDS, FIRST_ONES, SECOND_WORDS, SECOND_ONES = range(6)  # the numbers of a search
 
 
 @cache
@@ -109,15 +109,15 @@ def make_list_candidates(geometry: Geometry) -> Kernel:
                 named = named and not same
             if named:  # a first look, as most of a crowd of candidates is nobody
                 ones = 0
-                for start in range(0, limits[PREFIX_WORDS], LOOK):
+                for start in range(0, limits[FIRST_WORDS], LOOK):
                     for ahead in range(LOOK):  # unrolled: their reads are under way together
                         word = start + ahead
-                        if word < limits[PREFIX_WORDS]:
+                        if word < limits[FIRST_WORDS]:
                             common = bits[U32(columns[0] * words + word)]
                             for array in range(1, arrays):
                                 common &= bits[U32(columns[array] * words + word)]
                             ones += cuda.popc(common)
-                named = ones >= limits[PREFIX_ONES]
+                named = ones >= limits[FIRST_ONES]
             if named:
                 slot = np.int64(cuda.atomic.add(answer, WANTED, U64(1)))
                 if slot * 2 + 1 < candidates.shape[0]:
@@ -149,14 +149,18 @@ def make_verify(geometry: Geometry, launch: Launch) -> Kernel:
             cuda.syncthreads()
             for array in range(arrays):
                 columns[array] = np.int64(column_of(folded, low, array, draw_of(array, key), geometry)) * words
-            found = 0
-            for word in range(me, words, team):
-                common = bits[U32(columns[0] + word)]
-                for array in range(1, arrays):
-                    common &= bits[U32(columns[array] + word)]
-                found += cuda.popc(common)
-            cuda.atomic.add(ones, 0, found)
-            cuda.syncthreads()
+            start, stop, least = 0, limits[SECOND_WORDS], limits[SECOND_ONES]
+            while start < words:  # some words, and only if they show enough ones the others
+                found = 0
+                for word in range(start + me, stop, team):
+                    common = bits[U32(columns[0] + word)]
+                    for array in range(1, arrays):
+                        common &= bits[U32(columns[array] + word)]
+                    found += cuda.popc(common)
+                cuda.atomic.add(ones, 0, found)
+                cuda.syncthreads()
+                start, stop = stop if ones[0] >= least else words, words
+                cuda.syncthreads()
             left = rows - ones[0]
             if me == 0 and left <= limits[ZEROS]:
                 slot = np.int64(cuda.atomic.add(answer, FOUND, U64(1)))

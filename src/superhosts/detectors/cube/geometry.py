@@ -102,5 +102,7 @@ class Search(NamedTuple):
 
     zeros: int  # most zeros in a column, and in the AND
     priority: int  # lowest priority of a label that it may have left
-    prefix_words: int
-    prefix_ones: int  # fewest ones in the first words of the AND
+    first_words: int
+    first_ones: int  # fewest ones in the first words of the AND,
+    second_words: int
+    second_ones: int  # and in some more of them

@@ -39,7 +39,8 @@ MOST_TILED = 1 << 27  # pairs sorted at a time: 1 GiB, where that is a small par
 MOST_PAIRS = 1 << 30  # pairs of one launch
 MOST_MEMORY = 1 << 34  # bytes of columns: 32-bit numbers reach so far
 FOUND, WANTED = 0, 1  # counters at the front of an answer: hosts, and candidates that were looked at
-FIRST_ROWS = 1024  # room for hosts in an answer; it grows when it is too small
+FIRST_ROWS = 1024  # room for hosts in an answer, which is copied as a whole; it grows when it is too small
+FIRST_CANDIDATES = 1 << 16  # room for hosts that are looked at
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -100,21 +101,21 @@ class CudaEngine(Engine):
         self._tiles: Any = None
         free = cuda.current_context().get_memory_info().free
         self._most_tiled = int(min(MOST_TILED, free // 64))
-        self._make_answer(FIRST_ROWS)
+        self._make_answer(FIRST_ROWS, FIRST_CANDIDATES)
         self.stream.synchronize()
 
-    def _make_answer(self, rows: int) -> None:
+    def _make_answer(self, rows: int, candidates: int) -> None:
         """Make room for what a search brings back: hosts found, candidates, sums of zeros, then rows.
 
         A row is the mangled host in two words, then its zero counts. The numbers of the search stand before all that,
         so that one copy brings them and sets counters and sums to zero.
         """
         geometry, limits = self.geometry, self._limit_words()
-        self.rows = rows
+        self.rows, self.room = rows, candidates
         self.head = 2 + (geometry.arrays << geometry.slice_bits)
         self.width = 3 + geometry.arrays
         memory = device_zeros(limits + self.head + rows * self.width, np.uint64, self.stream)
-        self.candidates = device_zeros(self._candidate_words() * rows, np.uint64, self.stream)
+        self.candidates = device_zeros(self._candidate_words() * candidates, np.uint64, self.stream)
         self.question, self.limits = memory[: limits + self.head], memory[:limits].view(np.int64)
         self.question_host = pinned(limits + self.head, np.uint64)
         self.question_host[:] = 0
@@ -281,9 +282,9 @@ class CudaEngine(Engine):
             self.question_host[: len(self.limits)].view(np.int64)[:] = self._limits_of(search)
             self._find()
             found, wanted = int(self.answer_host[FOUND]), int(self.answer_host[WANTED])
-            if max(found, wanted) <= self.rows:
+            if found <= self.rows and wanted <= self.room:
                 break
-            self._make_answer(max(found, wanted) * 5 // 4)
+            self._make_answer(max(self.rows, found * 5 // 4), max(self.room, wanted * 5 // 4))
         self._keep_sums(self.answer_host[2 : self.head])
         table = self.answer_host[self.head : self.head + found * self.width].reshape(found, self.width)
         return table[:, :2].copy(), table[:, 2:].astype(np.int32)

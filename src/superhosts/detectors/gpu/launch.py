@@ -115,6 +115,8 @@ class Replay:
 
 def device_zeros(count: int, dtype: Any, stream: Stream) -> Any:
     """Return an array of zeros on the current GPU."""
+    if simulated():
+        return cuda.to_device(np.zeros(count, dtype))
     array = cuda.device_array(count, dtype)
     set_zero(array, stream)
     return array

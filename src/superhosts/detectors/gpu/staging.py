@@ -18,9 +18,9 @@ from superhosts.device import simulated, split_evenly, start_parallel
 from superhosts.pairs import Addresses
 
 SLOTS = 3
-SLOT_PAIRS = 1 << 23  # 64 MiB of IPv4 pairs: what one slot costs in Python is little beside its copy
+SLOT_PAIRS = 1 << 22  # 32 MiB of IPv4 pairs: what one slot costs in Python is little beside its copy
 LEAST_PART = 1 << 17  # pairs that are worth a thread
-MOST_THREADS = 12  # more do not copy faster
+MOST_THREADS = 6  # waking more costs more than they copy
 Send = Callable[[Any, Any, Stream], None]
 
 
