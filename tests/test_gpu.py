@@ -340,6 +340,19 @@ def test_pinned_memory_and_streams_of_the_users_own():
 
 @real
 @pytest.mark.gpu
+def test_pairs_that_follow_a_clearing_at_once_are_kept():
+    hosts, peers = np.arange(1000, dtype=np.uint32), np.arange(1000, dtype=np.uint32)
+    on_gpu = Cube(device="cuda")
+    on_gpu.update(hosts, peers)
+    expected = on_gpu.bits
+    for _ in range(50):
+        on_gpu.clear()
+        on_gpu.update(hosts, peers)
+        assert np.array_equal(on_gpu.bits, expected)
+
+
+@real
+@pytest.mark.gpu
 def test_a_scan_on_the_gpu_gives_the_rows_of_the_cpu(tmp_path):
     traffic = Traffic(flows=200_000, packets=400_000, super_hosts=20, windows=2)
     path = tmp_path / "trace.pcap"

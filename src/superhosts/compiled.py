@@ -37,4 +37,4 @@ def is_cold(function: Callable[..., Any]) -> bool:
     """Say whether `function` still has to be compiled on this machine (nothing usable on disk)."""
     dispatcher = cast(Any, function)
     cache = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
-    return not dispatcher.signatures and (cache is None or not cache._load_index())
+    return not getattr(dispatcher, "signatures", True) and (cache is None or not cache._load_index())

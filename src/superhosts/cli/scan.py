@@ -162,6 +162,7 @@ def _file_name(result: WindowResult, settings: Settings) -> str:
 def _announce(settings: Settings) -> None:
     from superhosts.compiled import is_cold
     from superhosts.detectors.cube.cpu import fill
+    from superhosts.device import choose_device, gpus_of
     from superhosts.units import format_size
 
     if settings.detector == "exact":
@@ -172,6 +173,8 @@ def _announce(settings: Settings) -> None:
     say(_device(settings))
     if sys.stderr.isatty() and is_cold(fill):
         say("first run on this machine: compiling, 10 to 20 seconds …")
+    elif sys.stderr.isatty() and gpus_of(choose_device(settings.device)):
+        say("compiling kernels for the GPU, a few seconds …")
 
 
 def _device(settings: Settings) -> str:

@@ -25,7 +25,7 @@ from superhosts.detectors.gpu.launch import (
     set_zero,
     short_key,
 )
-from superhosts.detectors.gpu.staging import Staging
+from superhosts.detectors.gpu.staging import staging_of
 from superhosts.device import simulated
 from superhosts.errors import UsageError
 from superhosts.pairs import Addresses
@@ -86,7 +86,7 @@ class CudaEngine(Engine):
         geometry = self.geometry
         self._bound: dict[Any, Any] = {}
         self.stream = Stream()
-        self.staging = Staging(self.threads)
+        self.staging = staging_of(self.gpu, self.threads)
         bits = geometry.total_columns * geometry.words
         self.memory = device_zeros(bits + self._extra_words(), np.uint64, self.stream)
         self.words, self.halves = self.memory[:bits], self.memory[:bits].view(np.uint32)
@@ -224,6 +224,7 @@ class CudaEngine(Engine):
         """Forget all pairs; the memory stays."""
         self.staging.synchronize()
         set_zero(self.memory, self.stream)
+        self.stream.synchronize()  # the next pairs may come on another queue
         self._sums = None
 
     # Merging and moving.

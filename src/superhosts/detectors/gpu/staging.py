@@ -6,8 +6,10 @@ runs at a sixth of that rate. So threads copy it into pinned slots first, the ne
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import wait
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -44,16 +46,24 @@ class Slot:
 
 
 class Staging:
-    """Sends batches of host memory piece by piece; the caller's arrays are free when `send` returns."""
+    """Sends batches of host memory piece by piece; the caller's arrays are free when `send` returns.
+
+    All sketches of a GPU share one, since pinned memory is dear: 96 MiB for IPv4, and slow to come by.
+    """
 
     def __init__(self, threads: int) -> None:
         self.threads = min(threads, MOST_THREADS)
         self.slots = [Slot() for _ in range(SLOTS)]
         self._turn = 0
         self._busy = False
+        self._lock = threading.Lock()  # sketches of several threads may send at the same time
 
     def send(self, hosts: Addresses, peers: Addresses, then: Send) -> None:
         """Copy a batch to the GPU; `then` is called with each piece there and the queue to work in."""
+        with self._lock:
+            self._send(hosts, peers, then)
+
+    def _send(self, hosts: Addresses, peers: Addresses, then: Send) -> None:
         direct = is_pinned(hosts) and is_pinned(peers)
         self._busy = True
         started: tuple[Slot, list[Any], list[tuple[NDArray[Any], Any]]] | None = None
@@ -77,7 +87,7 @@ class Staging:
         if started is not None:
             self._ship(*started, then)
         if direct:
-            self.synchronize()
+            self._wait()
 
     @staticmethod
     def _ship(slot: Slot, copies: list[Any], rooms: list[tuple[NDArray[Any], Any]], then: Send) -> None:
@@ -90,10 +100,20 @@ class Staging:
 
     def synchronize(self) -> None:
         """Wait until every slot's work is done."""
+        with self._lock:
+            self._wait()
+
+    def _wait(self) -> None:
         if self._busy:
             for slot in self.slots:
                 slot.stream.synchronize()
             self._busy = False
+
+
+@cache
+def staging_of(gpu: int, threads: int) -> Staging:
+    """Return the staging of a GPU, which must be the current one."""
+    return Staging(threads)
 
 
 def _copy(targets: list[NDArray[Any]], sources: list[Addresses], run: tuple[int, int]) -> None:
