@@ -19,6 +19,7 @@ from superhosts.detectors.gpu.launch import (
     as_device_array,
     cuda,
     device_zeros,
+    gpu_of,
     is_foreign,
     launch_of,
     pinned,
@@ -162,7 +163,7 @@ class CudaEngine(Engine):
     def update(self, hosts: Addresses, peers: Addresses) -> None:
         """Write a batch. From the GPU's own memory it is not copied; host memory is free again on return."""
         self._sums = None
-        if is_on_gpu(hosts) and is_on_gpu(peers):
+        if all(is_on_gpu(column) and gpu_of(column) == self.gpu for column in (hosts, peers)):
             self._write(as_device_array(hosts), as_device_array(peers), self.stream)
             if is_foreign(hosts) or is_foreign(peers):
                 self.stream.synchronize()  # later work there does not wait for ours

@@ -145,6 +145,15 @@ def is_foreign(column: Any) -> bool:
     return getattr(column, "__cuda_array_interface__", {}).get("stream") not in (None, 1)
 
 
+def gpu_of(column: Any) -> int:
+    """Return the number of the GPU on which an array lies."""
+    if simulated() or len(cuda.gpus) == 1:
+        return 0
+    import cupy
+
+    return int(cupy.cuda.runtime.pointerGetAttributes(column.__cuda_array_interface__["data"][0]).device)
+
+
 def as_device_array(column: Any) -> Any:
     """Return numba's view of an array that lies on a GPU, in memory without gaps."""
     array = (
