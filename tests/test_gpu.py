@@ -6,9 +6,13 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import os
 import subprocess
 import sys
+import time
+import weakref
 
 import numpy as np
 import pytest
@@ -18,7 +22,7 @@ from cubes import assert_equal_to_oracle, feed, random_pairs
 from superhosts import Cbaa, Cube, Geometry, UsageError, device, load, scan
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.cbaa import PaperCbaa
-from superhosts.detectors.gpu import staging
+from superhosts.detectors.gpu import launch, staging
 from superhosts.detectors.gpu.launch import cuda
 from superhosts.detectors.hashing import DEFAULT_KEY
 from superhosts.sources.capture_writer import write_capture
@@ -141,8 +145,144 @@ def test_where_room_runs_out_nobody_is_lost():
     for rows, candidates in ((1, 100), (100, 1), (1, 1)):
         on_gpu.engine._make_answer(rows, candidates)
         assert on_gpu.super_hosts(4).to_dict() == on_cpu.super_hosts(4).to_dict()
-        assert on_gpu.engine.rows > 1
-        assert on_gpu.engine.room > 1
+        assert (on_gpu.engine.rows > rows) is (rows == 1)
+        assert (on_gpu.engine.room > candidates) is (candidates == 1)
+
+
+def test_where_memory_for_more_room_is_refused_nobody_is_lost_either(monkeypatch):
+    from superhosts.detectors.gpu import engine
+
+    on_cpu, on_gpu = both()
+    on_gpu.engine._make_answer(1, 1)
+    allocate = engine.device_zeros
+
+    calls = []
+
+    def refuse(count, dtype, stream):
+        calls.append(count)
+        if len(calls) == 2:  # the first room was had
+            raise MemoryError
+        return allocate(count, dtype, stream)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "device_zeros", refuse)
+        with pytest.raises(MemoryError):
+            on_gpu.super_hosts(4)
+    assert on_gpu.super_hosts(4).to_dict() == on_cpu.super_hosts(4).to_dict()
+
+
+def test_a_recording_that_was_interrupted_is_not_kept():
+    class Graph:
+        def __init__(self, steps):
+            self.steps = steps
+
+        def launch(self, _stream):
+            played.extend(self.steps)
+
+    class Capture:
+        def begin_capture(self):
+            recorded.clear()
+
+        def end_capture(self):
+            return Graph(list(recorded))
+
+    class Stream:
+        cupy = Capture()
+
+        def synchronize(self):
+            pass
+
+    def sequence(broken=False):
+        recorded.append("first")
+        if broken:
+            raise KeyboardInterrupt
+        recorded.append("second")
+
+    recorded: list[str] = []
+    played: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "simulated", lambda: False)
+        replay = launch.Replay(Stream())
+        replay(sequence)  # as it is
+        with pytest.raises(KeyboardInterrupt):
+            replay(lambda: sequence(broken=True))
+        replay(sequence)
+        replay(sequence)
+    assert played == ["first", "second"] * 2
+
+
+def test_a_sketch_that_nobody_holds_is_gone_at_once():
+    """Not only when the garbage collector comes by: a scan would fill the GPU's memory meanwhile."""
+    _, on_gpu = both()
+    on_gpu.super_hosts(4)
+    engine = weakref.ref(on_gpu.engine)
+    gc.disable()
+    try:
+        del on_gpu
+        assert engine() is None
+    finally:
+        gc.enable()
+
+
+def test_threads_have_ended_when_a_batch_fails(monkeypatch):
+    monkeypatch.setattr(staging, "SLOT_PAIRS", 8)
+    monkeypatch.setattr(staging, "LEAST_PART", 2)
+    running = []
+
+    def slow(targets, sources, run):
+        running.append(run)
+        time.sleep(0.05)
+        running.remove(run)
+
+    def fail(*_):
+        raise RuntimeError("no launch")
+
+    monkeypatch.setattr(staging, "_copy", slow)
+    column = np.arange(40, dtype=np.uint32)
+    with pytest.raises(RuntimeError, match="no launch"):
+        staging.Staging(3).send(column, column, fail)
+    assert not running
+
+
+def test_rooms_serve_batches_of_any_width(monkeypatch):
+    made: list[int] = []
+    seen: list[tuple[np.ndarray, np.ndarray]] = []
+    monkeypatch.setattr(staging, "pinned", lambda count, dtype: made.append(count) or np.empty(count, dtype))
+    stage = staging.Staging(1)
+    for count in range(100, 200, 10):
+        for width in (np.uint32, np.uint64):
+            column = np.arange(count, dtype=width)
+            stage.send(
+                column, column, lambda hosts, peers, _: seen.append((hosts.copy_to_host(), peers.copy_to_host()))
+            )
+            assert all(np.array_equal(part, column) for part in seen.pop())
+    assert len(made) <= 2 * staging.SLOTS
+
+
+def test_arrays_go_by_their_names():
+    on_cpu, on_gpu = both()
+    arrays = on_gpu.arrays()
+    on_gpu.load_arrays({"labels": arrays["labels"], "bits": arrays["bits"]})
+    assert_same(on_cpu, on_gpu)
+    with pytest.raises(ValueError, match="words"):
+        on_gpu.load_arrays({"labels": arrays["labels"], "bits": arrays["bits"][1:]})
+    assert_same(on_cpu, copy.deepcopy(on_gpu))
+
+
+ODD = [
+    TINY._replace(slice_bits=0, column_bits=6, label_bits=0, columns=2),
+    TINY._replace(arrays=8, columns=2, share_bits=0),
+    TINY._replace(key_bits=128, arrays=1, label_bits=3),
+]
+
+
+@pytest.mark.parametrize("geometry", ODD, ids=lambda geometry: "-".join(map(str, geometry)))
+def test_odd_geometries_answer_as_on_the_cpu(geometry):
+    pairs = [(host % 4, peer) for host, peer in random_pairs(geometry.key_bits, 32, COUNT)]
+    on_cpu, on_gpu = Cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
+    for cube in (on_cpu, on_gpu):
+        feed(cube, pairs, 32)
+    assert_same(on_cpu, on_gpu)
 
 
 def test_answers_follow_what_came_since():

@@ -129,6 +129,9 @@ class ColumnSketch(Detector):
         self.check_alike(other)
         self.engine.merge(other.engine)
 
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
+        return self.copy()
+
     def copy(self) -> Self:
         """Return a sketch of its own with the same content, on the same device."""
         twin = copy.copy(self)

@@ -214,7 +214,11 @@ class Exact(Detector):
             parts = [rows[begins[b] : begins[b + 1]] for rows, begins in dealt]
             self.buckets[b] = _distinct(self.buckets[b], parts, np)
 
-        run_parallel(compact, [(b,) for b in range(BUCKETS)], self.threads)
+        try:
+            run_parallel(compact, [(b,) for b in range(BUCKETS)], self.threads)
+        except BaseException:  # interrupted: some buckets have their rows, and may get them again
+            self.waiting = [rows for rows, _ in dealt]
+            raise
 
     def _counts(self) -> list[Counts]:
         """Count the peers of all hosts, bucket by bucket, where the rows are."""

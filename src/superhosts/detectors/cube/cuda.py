@@ -25,7 +25,7 @@ from superhosts.detectors.cube.addressing import (
 )
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.engine import Arrays
-from superhosts.detectors.gpu.engine import FOUND, WANTED, CudaEngine
+from superhosts.detectors.gpu.engine import FOUND, WANTED, CudaEngine, on_gpu
 from superhosts.detectors.gpu.kernels import U32, U64, Kernel, Put, draw_of
 from superhosts.detectors.gpu.launch import Launch, cuda, device_function, kernel
 from superhosts.detectors.hashing import MASK32, fold, pair_hash
@@ -203,6 +203,7 @@ class CudaCube(CudaEngine):
     """A labelled cube on one GPU."""
 
     geometry: Geometry
+    names = ("bits", "labels")
 
     def _make_put(self) -> Put:
         return make_put(self.geometry)
@@ -236,6 +237,7 @@ class CudaCube(CudaEngine):
             mangled, self.words, self.counts, out, self.key
         )
 
+    @on_gpu
     def arrays(self) -> Arrays:
         """Return copies of columns and labels."""
         geometry, arrays = self.geometry, super().arrays()

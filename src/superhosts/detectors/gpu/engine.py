@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
@@ -61,6 +61,8 @@ def on_gpu(method: Method) -> Method:
 class CudaEngine(Engine):
     """Bit columns on one GPU. Subclasses bring `put`, which writes one pair, and the kernels of the search."""
 
+    names: ClassVar[tuple[str, ...]] = ("bits",)  # of its arrays, in the order of its memory
+
     def __init__(self, plan: Plan, gpu: int) -> None:
         super().__init__(plan)
         self.gpu, self.launch = gpu, launch_of(gpu)
@@ -78,16 +80,19 @@ class CudaEngine(Engine):
             kernel[(*shape, stream.numba)](*arguments)
             return
         place = kernel, kinds, shape, stream
-        if place not in self._bound:
-            self._bound[place] = kernel.specialize(*arguments)[(*shape, stream.numba)]
-        self._bound[place](*arguments)
+        if place not in self._launches:
+            if (kernel, kinds) not in self._bound:
+                self._bound[kernel, kinds] = kernel.specialize(*arguments)
+            self._launches[place] = self._bound[kernel, kinds][(*shape, stream.numba)]
+        self._launches[place](*arguments)
 
     @on_gpu
     def _allocate(self) -> None:
         geometry = self.geometry
         self._bound: dict[Any, Any] = {}
+        self._launches: dict[Any, Any] = {}
         self.stream = Stream()
-        self.staging = staging_of(self.gpu, self.threads)
+        self.staging = staging_of(self.gpu)
         bits = geometry.total_columns * geometry.words
         self.memory = device_zeros(bits + self._extra_words(), np.uint64, self.stream)
         self.words, self.halves = self.memory[:bits], self.memory[:bits].view(np.uint32)
@@ -112,18 +117,18 @@ class CudaEngine(Engine):
         so that one copy brings them and sets counters and sums to zero.
         """
         geometry, limits = self.geometry, self._limit_words()
-        self.rows, self.room = rows, candidates
         self.head = 2 + (geometry.arrays << geometry.slice_bits)
         self.width = 3 + geometry.arrays
         memory = device_zeros(limits + self.head + rows * self.width, np.uint64, self.stream)
-        self.candidates = device_zeros(self._candidate_words() * candidates, np.uint64, self.stream)
+        listed = device_zeros(self._candidate_words() * candidates, np.uint64, self.stream)
+        question, answer = pinned(limits + self.head, np.uint64), pinned(self.head + rows * self.width, np.uint64)
+        question[:] = 0
+        # All memory is there; had any been refused, the old rooms would still fit together.
         self.question, self.limits = memory[: limits + self.head], memory[:limits].view(np.int64)
-        self.question_host = pinned(limits + self.head, np.uint64)
-        self.question_host[:] = 0
-        self.answer = memory[limits:]
-        self.answer_host = pinned(self.head + rows * self.width, np.uint64)
-        self.sums = self.answer[2 : self.head]
-        self._find = Replay(self.stream, self._sequence)
+        self.answer, self.sums = memory[limits:], memory[limits + 2 : limits + self.head]
+        self.question_host, self.answer_host, self.candidates = question, answer, listed
+        self.rows, self.room = rows, candidates
+        self._find = Replay(self.stream)
 
     @abstractmethod
     def _make_put(self) -> kernels.Put:
@@ -153,9 +158,12 @@ class CudaEngine(Engine):
     def _launch_measure(self, mangled: Any, out: Any) -> None:
         """Launch what writes the zero counts of given hosts."""
 
-    def _shape(self, array: Words, name: str) -> Words:
-        """Return a flat array of the device in the shape that it has in a file."""
-        return array.reshape(self.geometry.total_columns, self.geometry.words)
+    def _flat(self, arrays: Arrays) -> Words:
+        """Return the arrays of a sketch as they lie in the GPU's memory."""
+        flat: Words = np.concatenate([arrays[name].reshape(-1) for name in self.names])
+        if len(flat) != len(self.memory):
+            raise ValueError(f"arrays of {len(flat)} words for a sketch of {len(self.memory)}")
+        return flat
 
     # Updating.
 
@@ -187,7 +195,8 @@ class CudaEngine(Engine):
     def _write_directly(self, hosts: Any, peers: Any, stream: Stream) -> None:
         launch = self.launch
         update = kernels.make_update(self.put, self.geometry.key_bits, hosts.ndim, peers.ndim)
-        blocks = min(4 * launch.multiprocessors, -(-len(hosts) // launch.threads))
+        wanted = -(-len(hosts) // launch.threads)
+        blocks = min(4 * launch.multiprocessors, 1 << (wanted - 1).bit_length())  # few shapes, so that few are bound
         arguments = hosts, peers, self.halves, self.extra, self.short
         self._start(update, (blocks, launch.threads), stream, arguments, (hosts.dtype, peers.dtype))
 
@@ -239,7 +248,7 @@ class CudaEngine(Engine):
                 other.flush()
             memory = other.memory
         else:
-            memory = cuda.to_device(np.concatenate([array.reshape(-1) for array in other.arrays().values()]))
+            memory = cuda.to_device(self._flat(other.arrays()))
         shape = (2, 4) if simulated() else (4 * self.launch.multiprocessors, 512)
         self._start(kernels.merge_words, shape, self.stream, (self.memory, memory, len(self.words)))
         self.stream.synchronize()
@@ -249,13 +258,14 @@ class CudaEngine(Engine):
     def arrays(self) -> Arrays:
         """Return copies of all arrays."""
         self.flush()
-        return {"bits": self._shape(self.words.copy_to_host(), "bits")}
+        bits: Words = self.words.copy_to_host()
+        return {"bits": bits.reshape(self.geometry.total_columns, self.geometry.words)}
 
     @on_gpu
     def load(self, arrays: Arrays) -> None:
         """Take arrays in place of all that it has seen."""
         self.flush()
-        self.memory.copy_to_device(np.concatenate([array.reshape(-1) for array in arrays.values()]))
+        self.memory.copy_to_device(self._flat(arrays))
         self._sums = None
 
     # Answering.
@@ -282,7 +292,7 @@ class CudaEngine(Engine):
         self.staging.synchronize()
         while True:
             self.question_host[: len(self.limits)].view(np.int64)[:] = self._limits_of(search)
-            self._find()
+            self._find(self._sequence)
             found, wanted = int(self.answer_host[FOUND]), int(self.answer_host[WANTED])
             if found <= self.rows and wanted <= self.room:
                 break
@@ -300,8 +310,8 @@ class CudaEngine(Engine):
             self.staging.synchronize()
             self._ask()
             self._launch_count()
-            self._keep_sums(self.answer[: self.head].copy_to_host(stream=self.stream.numba)[2:])
             self.stream.synchronize()
+            self._keep_sums(self.sums.copy_to_host())
 
     @on_gpu
     def zero_sums(self) -> Sums:
@@ -320,6 +330,8 @@ class CudaEngine(Engine):
     @on_gpu
     def measure(self, mangled: Words) -> Counts:
         """Return the zero counts of given hosts."""
+        if not len(mangled):
+            return np.empty((0, self.geometry.arrays + 1), np.int32)
         self._count()
         out = cuda.device_array((len(mangled), self.geometry.arrays + 1), np.int32)
         self._launch_measure(cuda.to_device(np.ascontiguousarray(mangled)), out)

@@ -90,27 +90,35 @@ class Stream:
 
 
 class Replay:
-    """A sequence of launches and copies on a stream, recorded when it is first called."""
+    """A sequence of launches and copies on a stream: run as it is at first, recorded when it is wanted again.
 
-    def __init__(self, stream: Stream, sequence: Callable[[], None]) -> None:
-        self._stream, self._sequence = stream, sequence
+    It is given anew with every call, and must be the same: a recording that kept it would keep the whole sketch alive.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
         self._graph: Any = None
+        self._ran = False
 
-    def __call__(self) -> None:
+    def __call__(self, sequence: Callable[[], None]) -> None:
         """Start the sequence and wait for its end."""
-        if simulated():
-            self._sequence()
+        if simulated() or not self._ran:  # the first run compiles and loads what it launches: that cannot be recorded
+            sequence()
+            self._stream.synchronize()
+            self._ran = True
             return
         if self._graph is None:
-            self._sequence()  # compiles and loads what it launches: none of that can be recorded
-            self._stream.synchronize()
-            self._stream.cupy.begin_capture()
-            try:
-                self._sequence()
-            finally:
-                self._graph = self._stream.cupy.end_capture()
+            self._graph = self._record(sequence)
         self._graph.launch(self._stream.cupy)
         self._stream.synchronize()
+
+    def _record(self, sequence: Callable[[], None]) -> Any:
+        self._stream.cupy.begin_capture()
+        try:
+            sequence()
+        finally:
+            graph = self._stream.cupy.end_capture()  # also when interrupted; half a recording is not kept
+        return graph
 
 
 def device_zeros(count: int, dtype: Any, stream: Stream) -> Any:
