@@ -383,6 +383,25 @@ def test_a_gpu_that_is_not_there_is_named():
         Cube(geometry=TINY, device="cuda:x")
 
 
+def test_a_sketch_too_large_for_the_gpu_is_refused_and_auto_takes_the_cpu(monkeypatch):
+    from superhosts.detectors import columnsketch
+    from superhosts.detectors.gpu import engine
+
+    def no_room(*_):
+        raise RuntimeError("[CUresult.CUDA_ERROR_OUT_OF_MEMORY] Call to cuMemAlloc")
+
+    monkeypatch.setattr(columnsketch, "choose_device", lambda _: "cuda:0")
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "MOST_MEMORY", 1024)
+        with pytest.raises(UsageError, match="a sketch on a GPU is below 1 KiB"):
+            gpu_cube()
+        assert Cube(geometry=TINY, device="auto").device == "cpu"
+    monkeypatch.setattr(engine, "device_zeros", no_room)
+    with pytest.raises(UsageError, match="GPU 0 has no room"):
+        gpu_cube()
+    assert Cube(geometry=TINY, device="auto").device == "cpu"
+
+
 def test_without_a_driver_the_way_to_one_is_named():
     code = "import superhosts as sh; sh.Cube('1MiB', device='cuda')"
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0", "CUDA_VISIBLE_DEVICES": ""}

@@ -57,7 +57,7 @@ def simulated() -> bool:
 
 @cache
 def cuda_problem() -> str | None:
-    """Say why no GPU can be used, or None if one can. Nothing of CUDA is imported to find out."""
+    """Say why no GPU can be used, or None if one can. No CUDA package is imported to find out, the driver is asked."""
     if simulated():
         return None
     try:
@@ -70,6 +70,9 @@ def cuda_problem() -> str | None:
         return f"the NVIDIA driver sees no GPU (status {status})"
     missing = [name for name in ("numba_cuda", "cupy") if find_spec(name) is None]
     return f"{' and '.join(missing)} not installed: {INSTALL}" if missing else None
+
+
+os.register_at_fork(after_in_child=cuda_problem.cache_clear)  # CUDA does not survive a fork: ask again
 
 
 @cache

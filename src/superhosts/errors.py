@@ -19,6 +19,10 @@ class GeometryError(UsageError):
     """A cube that cannot be built; the message names the rule that it breaks."""
 
 
+class GpuMemoryError(UsageError):
+    """A sketch for which a GPU has no room."""
+
+
 class MergeError(SuperhostsError, ValueError):
     """Two sketches that must not be merged: another key, geometry or detector."""
 

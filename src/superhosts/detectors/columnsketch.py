@@ -19,7 +19,7 @@ from superhosts.detectors.engine import Engine, Plan, SeveralEngines
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate, saturation_point
 from superhosts.detectors.hashing import fingerprint, make_key, mangle_column, secret_of
 from superhosts.device import choose_device, gpus_of, thread_count
-from superhosts.errors import MergeError, UsageError
+from superhosts.errors import GpuMemoryError, MergeError, UsageError
 from superhosts.pairs import Addresses, Host, HostFormat, format_for
 
 MAX_UNNAMED = 0.01  # a threshold at which more hosts than this go unnamed earns a warning
@@ -55,7 +55,13 @@ class ColumnSketch(Detector):
         secret = secret_of(key)
         self.fingerprint = fingerprint(secret)
         self.key = make_key(secret)
-        self.engine = self._make_engine()
+        try:
+            self.engine = self._make_engine()
+        except GpuMemoryError:
+            if device != "auto":
+                raise
+            self.device = "cpu"
+            self.engine = self._make_engine()
 
     def _make_engine(self) -> Engine:
         plan = Plan(self.geometry, self.key, self._array_edges(), self.threads)

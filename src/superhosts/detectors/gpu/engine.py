@@ -28,7 +28,7 @@ from superhosts.detectors.gpu.launch import (
 )
 from superhosts.detectors.gpu.staging import staging_of
 from superhosts.device import simulated
-from superhosts.errors import UsageError
+from superhosts.errors import GpuMemoryError
 from superhosts.pairs import Addresses
 from superhosts.units import format_size
 
@@ -66,9 +66,15 @@ class CudaEngine(Engine):
     def __init__(self, plan: Plan, gpu: int) -> None:
         super().__init__(plan)
         self.gpu, self.launch = gpu, launch_of(gpu)
+        size = format_size(plan.geometry.memory)
         if plan.geometry.memory >= MOST_MEMORY:
-            raise UsageError(f"memory {format_size(plan.geometry.memory)}: a GPU's sketch is below 16 GiB")
-        self._allocate()
+            raise GpuMemoryError(f"memory {size}: a sketch on a GPU is below {format_size(MOST_MEMORY)}")
+        try:
+            self._allocate()
+        except Exception as error:
+            if "OUT_OF_MEMORY" not in str(error):  # numba and CuPy have errors of their own for this
+                raise
+            raise GpuMemoryError(f"memory {size}: GPU {gpu} has no room for it; take less, or --device cpu") from None
 
     def _start(self, kernel: Any, shape: tuple[int, int], stream: Stream, arguments: Any, kinds: Any = ()) -> None:
         """Launch a kernel. `kinds` tells apart arguments of other types.
