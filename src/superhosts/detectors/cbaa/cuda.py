@@ -24,8 +24,8 @@ from superhosts.detectors.cbaa.addressing import (
     validating_column,
 )
 from superhosts.detectors.cbaa.geometry import Geometry, Search
-from superhosts.detectors.gpu.engine import FOUND, WANTED, CudaEngine
-from superhosts.detectors.gpu.kernels import U32, U64, Kernel, Put, draw_of
+from superhosts.detectors.gpu.engine import CudaEngine
+from superhosts.detectors.gpu.kernels import FOUND, U32, U64, WANTED, Kernel, Put, answer_shape, draw_of
 from superhosts.detectors.gpu.launch import Launch, cuda, device_function, kernel
 from superhosts.detectors.hashing import MASK32
 from superhosts.device import simulated
@@ -38,7 +38,7 @@ def make_column_of(geometry: Geometry) -> Any:
     """Return the device function that gives a host's column in one array, counted over the whole sketch."""
     restoring, slices = geometry.restoring, (1 << geometry.slice_bits) - 1
 
-    def column_of(low: Any, array: int, key: Any) -> int:
+    def column_of(_high: Any, low: Any, array: int, key: Any) -> int:
         first = first_column(np.int64(low & U64(slices)), array, geometry)
         left = low >> U64(geometry.slice_bits)
         if array < restoring:
@@ -60,7 +60,7 @@ def make_put(geometry: Geometry) -> Put:
         row = U32(row_of(low, peer, geometry, key) & MASK32)
         bit = U32(U32(1) << (row & U32(31)))
         for array in range(arrays):
-            places[array] = U32((U32(column_of(low, array, key)) << U32(word_shift)) + (row >> U32(5)))
+            places[array] = U32((U32(column_of(U64(0), low, array, key)) << U32(word_shift)) + (row >> U32(5)))
             words[array] = bits[places[array]]
         for array in range(arrays):
             if words[array] & bit == 0:
@@ -90,9 +90,8 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
     """Return the kernel that walks from hot columns to addresses, and the threads of its blocks."""
     restoring, arrays, words, rows = geometry.restoring, geometry.arrays, geometry.words, geometry.rows
     size, last, per_slice = 1 << geometry.index_bits, geometry.restoring - 1, geometry.slice_columns
-    threads, width = 8 * launch.team if not simulated() else launch.team, 3 + geometry.arrays
+    threads, (head, width) = 8 * launch.team if not simulated() else launch.team, answer_shape(geometry)
     listed = threads * geometry.arrays
-    head = 2 + (geometry.arrays << geometry.slice_bits)
     # The addressing of every array, worked out once: in the walk it would cost a division at every step.
     firsts = np.array([first_column(0, array, geometry) for array in range(arrays)], np.int64)
     owns = np.array([own_bits(array, geometry) for array in range(restoring)], np.int64)
@@ -195,29 +194,6 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
     return kernel(join), threads
 
 
-@cache
-def make_measure(geometry: Geometry) -> Kernel:
-    """Return the kernel that gives the zero counts of given mangled hosts, one thread each."""
-    arrays, words, rows = geometry.arrays, geometry.words, geometry.rows
-    column_of = make_column_of(geometry)
-
-    def measure(hosts: Any, bits: Any, zeros: Any, out: Any, key: Any) -> None:
-        columns = cuda.local.array(arrays, numba.int64)
-        for i in range(cuda.grid(1), hosts.shape[0], cuda.gridsize(1)):
-            for array in range(arrays):
-                columns[array] = column_of(hosts[i, 1], array, key)
-                out[i, array] = zeros[columns[array]]
-            ones = 0
-            for word in range(words):
-                common = bits[U32(columns[0] * words + word)]
-                for array in range(1, arrays):
-                    common &= bits[U32(columns[array] * words + word)]
-                ones += cuda.popc(common)
-            out[i, arrays] = rows - ones
-
-    return kernel(measure)
-
-
 class CudaCbaa(CudaEngine):
     """A CBAA sketch on one GPU."""
 
@@ -248,8 +224,5 @@ class CudaCbaa(CudaEngine):
             self.words, self.counts, self.limits, self.candidates, self.answer, self.key
         )
 
-    def _launch_measure(self, mangled: Any, out: Any) -> None:
-        blocks = -(-len(mangled) // self.launch.team)
-        make_measure(self.geometry)[blocks, self.launch.team, self.stream.numba](
-            mangled, self.words, self.counts, out, self.key
-        )
+    def _make_column_of(self) -> Any:
+        return make_column_of(self.geometry)

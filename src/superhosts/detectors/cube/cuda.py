@@ -25,8 +25,8 @@ from superhosts.detectors.cube.addressing import (
 )
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.engine import Arrays
-from superhosts.detectors.gpu.engine import FOUND, WANTED, CudaEngine, on_gpu
-from superhosts.detectors.gpu.kernels import U32, U64, Kernel, Put, draw_of
+from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
+from superhosts.detectors.gpu.kernels import FOUND, U32, U64, WANTED, Kernel, Put, answer_shape, draw_of
 from superhosts.detectors.gpu.launch import Launch, cuda, device_function, kernel
 from superhosts.detectors.hashing import MASK32, fold, pair_hash
 
@@ -65,6 +65,16 @@ def make_put(geometry: Geometry) -> Put:
                         cuda.atomic.max(extra, place, word)
 
     return device_function(put)
+
+
+@cache
+def make_column_of(geometry: Geometry) -> Any:
+    """Return the device function that gives a host's column in one array, counted over the whole cube."""
+
+    def host_column(high: Any, low: Any, array: int, key: Any) -> int:
+        return np.int64(column_of(U64(fold(high, low, key)), low, array, draw_of(array, key), geometry))
+
+    return device_function(host_column)
 
 
 @cache
@@ -133,8 +143,7 @@ def make_verify(geometry: Geometry, launch: Launch) -> Kernel:
     A block is one team: its threads share the words of a candidate's columns.
     """
     arrays, words, rows = geometry.arrays, geometry.words, geometry.rows
-    team, width = launch.team, 3 + geometry.arrays
-    head = 2 + (geometry.arrays << geometry.slice_bits)
+    team, (head, width) = launch.team, answer_shape(geometry)
 
     def verify(bits: Any, zeros: Any, limits: Any, candidates: Any, answer: Any, key: Any) -> None:
         ones = cuda.shared.array(1, numba.int32)
@@ -175,30 +184,6 @@ def make_verify(geometry: Geometry, launch: Launch) -> Kernel:
     return kernel(verify)
 
 
-@cache
-def make_measure(geometry: Geometry) -> Kernel:
-    """Return the kernel that gives the zero counts of given mangled hosts, one thread each."""
-    arrays, words, rows = geometry.arrays, geometry.words, geometry.rows
-
-    def measure(hosts: Any, bits: Any, zeros: Any, out: Any, key: Any) -> None:
-        columns = cuda.local.array(arrays, numba.int64)
-        for i in range(cuda.grid(1), hosts.shape[0], cuda.gridsize(1)):
-            high, low = hosts[i, 0], hosts[i, 1]
-            folded = U64(fold(high, low, key))
-            for array in range(arrays):
-                columns[array] = np.int64(column_of(folded, low, array, draw_of(array, key), geometry))
-                out[i, array] = zeros[columns[array]]
-            ones = 0
-            for word in range(words):
-                common = bits[U32(columns[0] * words + word)]
-                for array in range(1, arrays):
-                    common &= bits[U32(columns[array] * words + word)]
-                ones += cuda.popc(common)
-            out[i, arrays] = rows - ones
-
-    return kernel(measure)
-
-
 class CudaCube(CudaEngine):
     """A labelled cube on one GPU."""
 
@@ -231,11 +216,8 @@ class CudaCube(CudaEngine):
             self.words, self.counts, self.limits, self.candidates, self.answer, self.key
         )
 
-    def _launch_measure(self, mangled: Any, out: Any) -> None:
-        blocks = -(-len(mangled) // self.launch.team)
-        make_measure(self.geometry)[blocks, self.launch.team, self.stream.numba](
-            mangled, self.words, self.counts, out, self.key
-        )
+    def _make_column_of(self) -> Any:
+        return make_column_of(self.geometry)
 
     @on_gpu
     def arrays(self) -> Arrays:

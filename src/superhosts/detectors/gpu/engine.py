@@ -39,7 +39,6 @@ LEAST_MEMORY = 32 << 20  # and bytes of a sketch: a smaller one stays in the cac
 MOST_TILED = 1 << 27  # pairs sorted at a time: 1 GiB, where that is a small part of the GPU's memory
 MOST_PAIRS = 1 << 30  # pairs of one launch
 MOST_MEMORY = 1 << 34  # bytes of columns: 32-bit numbers reach so far
-FOUND, WANTED = 0, 1  # counters at the front of an answer: hosts, and candidates that were looked at
 FIRST_ROWS = 1024  # room for hosts in an answer, which is copied as a whole; it grows when it is too small
 FIRST_CANDIDATES = 1 << 16  # room for hosts that are looked at
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -123,8 +122,7 @@ class CudaEngine(Engine):
         so that one copy brings them and sets counters and sums to zero.
         """
         geometry, limits = self.geometry, self._limit_words()
-        self.head = 2 + (geometry.arrays << geometry.slice_bits)
-        self.width = 3 + geometry.arrays
+        self.head, self.width = kernels.answer_shape(geometry)
         memory = device_zeros(limits + self.head + rows * self.width, np.uint64, self.stream)
         listed = device_zeros(self._candidate_words() * candidates, np.uint64, self.stream)
         question, answer = pinned(limits + self.head, np.uint64), pinned(self.head + rows * self.width, np.uint64)
@@ -161,8 +159,8 @@ class CudaEngine(Engine):
         """Launch what finds hosts, after zeros have been counted."""
 
     @abstractmethod
-    def _launch_measure(self, mangled: Any, out: Any) -> None:
-        """Launch what writes the zero counts of given hosts."""
+    def _make_column_of(self) -> Any:
+        """Return the device function column_of(high, low, array, key)."""
 
     def _flat(self, arrays: Arrays) -> Words:
         """Return the arrays of a sketch as they lie in the GPU's memory."""
@@ -187,8 +185,7 @@ class CudaEngine(Engine):
     def _write(self, hosts: Any, peers: Any, stream: Stream) -> None:
         geometry = self.geometry
         narrow = hosts.dtype == np.uint32 and peers.dtype == np.uint32
-        least, memory = (8, 0) if simulated() else (LEAST_TILED, LEAST_MEMORY)
-        if narrow and geometry.slice_bits and len(hosts) >= least and geometry.memory >= memory:
+        if narrow and geometry.slice_bits and len(hosts) >= LEAST_TILED and geometry.memory >= LEAST_MEMORY:
             step, write = self._tile_room(len(hosts)), self._write_tiled
         else:
             step, write = MOST_PAIRS, self._write_directly
@@ -299,7 +296,7 @@ class CudaEngine(Engine):
         while True:
             self.question_host[: len(self.limits)].view(np.int64)[:] = self._limits_of(search)
             self._find(self._sequence)
-            found, wanted = int(self.answer_host[FOUND]), int(self.answer_host[WANTED])
+            found, wanted = int(self.answer_host[kernels.FOUND]), int(self.answer_host[kernels.WANTED])
             if found <= self.rows and wanted <= self.room:
                 break
             self._make_answer(max(self.rows, found * 5 // 4), max(self.room, wanted * 5 // 4))
@@ -340,7 +337,10 @@ class CudaEngine(Engine):
             return np.empty((0, self.geometry.arrays + 1), np.int32)
         self._count()
         out = cuda.device_array((len(mangled), self.geometry.arrays + 1), np.int32)
-        self._launch_measure(cuda.to_device(np.ascontiguousarray(mangled)), out)
+        geometry, team = self.geometry, self.launch.team
+        kernel = kernels.make_measure(self._make_column_of(), geometry.arrays, geometry.words)
+        arguments = cuda.to_device(np.ascontiguousarray(mangled)), self.words, self.counts, out, self.key
+        self._start(kernel, (-(-len(mangled) // team), team), self.stream, arguments)
         self.stream.synchronize()
         counts: Counts = out.copy_to_host()
         return counts

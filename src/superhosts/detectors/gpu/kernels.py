@@ -36,6 +36,17 @@ AT_ONCE = 8  # words that a thread has under way: one read alone leaves the memo
 WIDE = 2  # words of an address of 128 bits; narrower ones come as a plain column
 
 
+FOUND, WANTED = 0, 1  # counters at the front of an answer: hosts, and candidates that were looked at
+
+
+def answer_shape(geometry: Any) -> tuple[int, int]:
+    """Return the words before the rows of an answer (counters, sums of zeros) and those of a row.
+
+    A row is a mangled host in two words, the zeros of its columns and those of their AND.
+    """
+    return 2 + (geometry.arrays << geometry.slice_bits), 3 + geometry.arrays
+
+
 @compiled
 def recent_place(first: int, second: int, bits: int) -> int:
     """Return where a pair is remembered."""
@@ -236,6 +247,28 @@ def sum_zeros(zeros: Any, edges: Any, sums: Any) -> None:
     cuda.syncthreads()
     if cuda.threadIdx.x == 0:
         sums[cuda.blockIdx.x] = total[0]
+
+
+@cache
+def make_measure(column_of: Any, arrays: int, words: int) -> Kernel:
+    """Return the kernel that gives the zero counts of given mangled hosts, one thread each."""
+    rows = 64 * words
+
+    def measure(hosts: Any, bits: Any, zeros: Any, out: Any, key: Any) -> None:
+        columns = cuda.local.array(arrays, numba.int64)
+        for i in range(cuda.grid(1), hosts.shape[0], cuda.gridsize(1)):
+            for array in range(arrays):
+                columns[array] = column_of(hosts[i, 0], hosts[i, 1], array, key)
+                out[i, array] = zeros[columns[array]]
+            ones = 0
+            for word in range(words):
+                common = bits[U32(columns[0] * words + word)]
+                for array in range(1, arrays):
+                    common &= bits[U32(columns[array] * words + word)]
+                ones += cuda.popc(common)
+            out[i, arrays] = rows - ones
+
+    return kernel(measure)
 
 
 @kernel
