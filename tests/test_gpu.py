@@ -105,6 +105,41 @@ def test_a_batch_of_host_memory_travels_in_pieces(monkeypatch):
     assert_equal_to_oracle(cube, pairs)
 
 
+def test_where_there_is_no_room_to_sort_pairs_are_written_as_they_come(monkeypatch):
+    from superhosts.detectors.gpu import engine
+
+    def no_room(_):
+        raise RuntimeError("[CUresult.CUDA_ERROR_OUT_OF_MEMORY] Call to cuMemAlloc")
+
+    monkeypatch.setattr(engine, "LEAST_TILED", 8)
+    monkeypatch.setattr(engine, "LEAST_MEMORY", 0)
+    cube = gpu_cube()
+    monkeypatch.setattr(cube.engine, "_tile_room", no_room)
+    pairs = random_pairs(32, 32, COUNT)
+    hosts, peers = (np.array(column, np.uint32) for column in zip(*pairs, strict=True))
+    cube.update(cuda.to_device(hosts), cuda.to_device(peers))
+    assert_equal_to_oracle(cube, pairs)
+
+
+def test_an_array_on_a_stream_of_its_own_is_waited_for(monkeypatch):
+    waited = []
+
+    class Column:
+        __cuda_ndarray__ = True
+        __cuda_array_interface__ = {"stream": 7}  # noqa: RUF012
+        stream = type("Stream", (), {"synchronize": lambda self: waited.append(7)})()
+
+        def is_c_contiguous(self):
+            return True
+
+    column = Column()
+    assert launch.as_device_array(column) is column
+    assert waited == [7]
+    Column.__cuda_array_interface__ = {"stream": 1}  # the default stream
+    launch.as_device_array(column)
+    assert waited == [7]
+
+
 def test_one_pair_none_and_arrays_with_gaps():
     cube = gpu_cube()
     hosts, peers = np.arange(20, dtype=np.uint32), np.arange(100, 120, dtype=np.uint32)
@@ -343,6 +378,22 @@ def test_several_gpus_share_the_work_and_answer_as_one():
     assert_same(on_cpu, several)
     several.clear()
     assert not several.bits.any()
+
+
+def test_a_batch_that_is_interrupted_on_the_second_gpu_still_counts(monkeypatch):
+    several = gpu_cube(gpus="cuda:0,0")
+    feed(several, [(1, 2)], 32)
+    second = several.engine.engines[1]
+    update = second.update
+
+    def interrupted(*columns):
+        update(*columns)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(second, "update", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        feed(several, [(3, 4)], 32)
+    assert_equal_to_oracle(several, [(1, 2), (3, 4)])
 
 
 # 31 or 32 bits to restore from many small arrays: little to count, and a search that ends.

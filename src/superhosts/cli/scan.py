@@ -165,15 +165,18 @@ def _announce(settings: Settings) -> None:
     from superhosts.device import choose_device, gpus_of
     from superhosts.units import format_size
 
+    gpus = gpus_of(choose_device(settings.device))
     if settings.detector == "exact":
         say("memory: grows with the traffic, as the exact answer needs every distinct pair")
+    elif gpus:
+        say(f"memory: {len(settings.parts)} cubes of {settings.memory} on each GPU, and a tenth of a gigabyte here")
     else:
         cubes = len(settings.parts)
         say(f"memory: at most {format_size(settings.most_memory)} ({cubes} cubes of {settings.memory} with buffers)")
     say(_device(settings))
     if sys.stderr.isatty() and is_cold(fill):
         say("first run on this machine: compiling, 10 to 20 seconds …")
-    elif sys.stderr.isatty() and gpus_of(choose_device(settings.device)):
+    elif sys.stderr.isatty() and gpus:
         say("compiling kernels for the GPU, a few seconds …")
 
 

@@ -38,7 +38,10 @@ class Engine(ABC):
 
     @abstractmethod
     def update(self, hosts: Addresses, peers: Addresses) -> None:
-        """Take a batch of pairs; it may be written later, but the caller may reuse its arrays at once."""
+        """Take a batch of pairs; it may be written later, but the caller's memory is free on return.
+
+        Of arrays on a GPU that holds for work on the default stream, or on the stream that they belong to.
+        """
 
     @abstractmethod
     def flush(self) -> None:
@@ -97,9 +100,9 @@ class SeveralEngines(Engine):
 
     def update(self, hosts: Addresses, peers: Addresses) -> None:
         """Give the batch to the engine whose turn it is."""
-        self.engines[self._turn].update(hosts, peers)
-        self._dealt = self._dealt or self._turn > 0
+        engine, self._dealt = self.engines[self._turn], self._dealt or self._turn > 0  # also if it is interrupted
         self._turn = (self._turn + 1) % len(self.engines)
+        engine.update(hosts, peers)
 
     def flush(self) -> None:
         """Write the pairs that wait anywhere."""

@@ -44,6 +44,11 @@ FIRST_CANDIDATES = 1 << 16  # room for hosts that are looked at
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Say whether a GPU had no room: numba and CuPy have errors of their own for this."""
+    return "OUT_OF_MEMORY" in str(error) or type(error).__name__ == "OutOfMemoryError"
+
+
 def on_gpu(method: Method) -> Method:
     """Make the engine's GPU the current one while the method runs."""
 
@@ -71,7 +76,7 @@ class CudaEngine(Engine):
         try:
             self._allocate()
         except Exception as error:
-            if "OUT_OF_MEMORY" not in str(error):  # numba and CuPy have errors of their own for this
+            if not is_out_of_memory(error):
                 raise
             raise GpuMemoryError(f"memory {size}: GPU {gpu} has no room for it; take less, or --device cpu") from None
 
@@ -185,10 +190,13 @@ class CudaEngine(Engine):
     def _write(self, hosts: Any, peers: Any, stream: Stream) -> None:
         geometry = self.geometry
         narrow = hosts.dtype == np.uint32 and peers.dtype == np.uint32
+        step, write = MOST_PAIRS, self._write_directly
         if narrow and geometry.slice_bits and len(hosts) >= LEAST_TILED and geometry.memory >= LEAST_MEMORY:
-            step, write = self._tile_room(len(hosts)), self._write_tiled
-        else:
-            step, write = MOST_PAIRS, self._write_directly
+            try:
+                step, write = self._tile_room(len(hosts)), self._write_tiled
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise  # else unsorted: slower, but it needs no room
         if len(hosts) <= step:  # slicing costs as much as a launch
             write(hosts, peers, stream)
             return

@@ -33,9 +33,7 @@ U32, U64 = np.uint32, np.uint64
 Kernel = Any
 Put = Callable[..., None]
 AT_ONCE = 8  # words that a thread has under way: one read alone leaves the memory waiting
-WIDE = 2  # words of an address of 128 bits; narrower ones come as a plain column
-
-
+WIDE = 2  # dimensions of a column of 128-bit addresses: rows of two words; narrower ones are a plain column
 FOUND, WANTED = 0, 1  # counters at the front of an answer: hosts, and candidates that were looked at
 
 
@@ -60,18 +58,18 @@ def draw_of(array: int, key: Any) -> Any:
 
 
 @cache
-def make_update(put: Put, key_bits: int, host_words: int, peer_words: int) -> Kernel:
+def make_update(put: Put, key_bits: int, host_dimensions: int, peer_dimensions: int) -> Kernel:
     """Return the kernel that writes pairs as they come, for columns of one word or rows of two."""
 
     def update(hosts: Any, peers: Any, bits: Any, extra: Any, key: Any) -> None:
         i, step, count = U32(cuda.grid(1)), U32(cuda.gridsize(1)), U32(hosts.shape[0])
         while i < count:
             high = U64(0)
-            if host_words == WIDE:
+            if host_dimensions == WIDE:
                 high, low = U64(hosts[i, U32(0)]), U64(hosts[i, U32(1)])
             else:
                 low = U64(hosts[i])
-            if peer_words == WIDE:
+            if peer_dimensions == WIDE:
                 peer = U64(fold(peers[i, U32(0)], peers[i, U32(1)], key))
             else:
                 peer = U64(peers[i])

@@ -28,9 +28,9 @@ class Launch(NamedTuple):
 
     multiprocessors: int
     threads: int  # of a block that streams pairs
-    items: int  # pairs of each thread in a tile that is sorted by slice
-    tile_recent_bits: int  # pairs that such a block remembers; with the tile it must fit 48 KiB
-    fill_recent_bits: int  # pairs that a block remembers while it fills one group of slices
+    items: int  # pairs of each thread in a tile that is sorted by group
+    tile_recent_bits: int  # log2 of the pairs that such a block remembers; with the tile they must fit 48 KiB
+    fill_recent_bits: int  # log2 of the pairs that a block remembers while it fills one group
     team: int  # threads that read one column together
 
 
@@ -164,9 +164,12 @@ def gpu_of(column: Any) -> int:
 
 def as_device_array(column: Any) -> Any:
     """Return numba's view of an array that lies on a GPU, in memory without gaps."""
-    array = (
-        column if getattr(column, "__cuda_ndarray__", False) else cuda.as_cuda_array(column, sync=is_foreign(column))
-    )
+    if getattr(column, "__cuda_ndarray__", False):
+        array = column
+        if is_foreign(column):
+            column.stream.synchronize()
+    else:
+        array = cuda.as_cuda_array(column, sync=is_foreign(column))
     if array.is_c_contiguous():
         return array
     if simulated():
