@@ -24,7 +24,7 @@ from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.cbaa import PaperCbaa
 from superhosts.detectors.gpu import launch, staging
 from superhosts.detectors.gpu.launch import cuda
-from superhosts.detectors.hashing import DEFAULT_KEY
+from superhosts.detectors.hashing import DEFAULT_KEY, make_key, unmangle32
 from superhosts.sources.capture_writer import write_capture
 from superhosts.sources.synth import SyntheticSource, Traffic, window_flows, window_packets
 
@@ -53,11 +53,18 @@ def both(count: int = COUNT, geometry: Geometry = TINY) -> tuple[Cube, Cube]:
     return cubes
 
 
+def candidates(sketch: Cube | Cbaa, threshold: float) -> list[tuple[int, ...]]:
+    """Mangled hosts that may have so many peers, with their zero counts, before anything is estimated."""
+    hosts, counts = sketch._search(threshold)
+    return sorted(tuple(row) for row in np.hstack([hosts, counts.astype(np.uint64)]).tolist())
+
+
 def assert_same(one: Cube, other: Cube, threshold: float = 8) -> None:
     """Everything that can be asked."""
     for name, array in one.arrays().items():
         assert np.array_equal(array, other.arrays()[name]), name
     assert np.array_equal(one.zeros, other.zeros)
+    assert candidates(one, threshold) == candidates(other, threshold)
     assert one.super_hosts(threshold).to_dict() == other.super_hosts(threshold).to_dict()
     assert one.fill() == other.fill()
 
@@ -85,7 +92,9 @@ def test_pairs_that_lie_on_the_gpu_are_sorted_by_slice_and_none_is_lost(slice_bi
     monkeypatch.setattr(engine, "LEAST_TILED", 8)
     monkeypatch.setattr(engine, "LEAST_MEMORY", 0)
     geometry = TINY._replace(slice_bits=slice_bits, columns=3)
-    pairs = [(0, 0), (0, 1), (1, 0), *random_pairs(32, 32, 2 * COUNT)] * 2  # zeros: an empty place must not hide them
+    # Zeros, before and after mangling: an empty place must not hide them.
+    zero = int(unmangle32(0, make_key()))
+    pairs = [(0, 0), (0, 1), (1, 0), (zero, 0), (zero, 1), *random_pairs(32, 32, 2 * COUNT)] * 2
     cube = gpu_cube(geometry)
     cube.engine._most_tiled = 50  # several rounds
     hosts, peers = (np.array(column, np.uint32) for column in zip(*pairs, strict=True))
@@ -169,9 +178,25 @@ def test_the_same_hosts_as_on_the_cpu_with_the_same_numbers(bits):
     for cube in (on_cpu, on_gpu):
         feed(cube, pairs, bits)
     assert len(on_cpu.super_hosts(8))
-    assert_same(on_cpu, on_gpu)
+    for threshold in (8, 20, 30, 50):  # high ones, too: a column may be hot where the AND of all is not
+        assert_same(on_cpu, on_gpu, threshold)
     assert on_cpu.estimate(3) == on_gpu.estimate(3)
     assert on_cpu.top(2).to_dict() == on_gpu.top(2).to_dict()
+
+
+def test_small_hosts_among_big_ones_are_looked_at_and_dropped_as_on_the_cpu():
+    """All columns are hot, so the AND alone decides."""
+    geometry = Geometry(32, 0, 3, 8, 2, 3, 0)
+    hosts = np.repeat(np.arange(16, dtype=np.uint32), np.repeat([30, 12, 18, 5], 4))
+    peers = np.random.default_rng(2).integers(0, 1 << 32, len(hosts), dtype=np.uint32)
+    on_cpu, on_gpu = Cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
+    for cube in (on_cpu, on_gpu):
+        cube.update(hosts, peers)
+    sizes = []
+    for threshold in range(20, 140, 5):
+        assert candidates(on_cpu, threshold) == candidates(on_gpu, threshold)
+        sizes.append(len(candidates(on_cpu, threshold)))
+    assert len(set(sizes)) > 5  # one host after the other falls
 
 
 def test_where_room_runs_out_nobody_is_lost():
