@@ -22,7 +22,7 @@ from cubes import assert_equal_to_oracle, feed, random_pairs
 from superhosts import Cbaa, Cube, Geometry, UsageError, device, load, scan
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.cbaa import PaperCbaa
-from superhosts.detectors.gpu import launch, staging
+from superhosts.detectors.gpu import engine, lane, launch, staging
 from superhosts.detectors.gpu.launch import cuda
 from superhosts.detectors.hashing import DEFAULT_KEY, make_key, unmangle32
 from superhosts.sources.capture_writer import write_capture
@@ -87,8 +87,6 @@ def test_any_number_of_arrays(arrays):
 
 @pytest.mark.parametrize("slice_bits", [1, 2, 6])
 def test_pairs_that_lie_on_the_gpu_are_sorted_by_slice_and_none_is_lost(slice_bits, monkeypatch):
-    from superhosts.detectors.gpu import engine
-
     monkeypatch.setattr(engine, "LEAST_TILED", 8)
     monkeypatch.setattr(engine, "LEAST_MEMORY", 0)
     geometry = TINY._replace(slice_bits=slice_bits, columns=3)
@@ -104,8 +102,9 @@ def test_pairs_that_lie_on_the_gpu_are_sorted_by_slice_and_none_is_lost(slice_bi
 
 
 def test_a_batch_of_host_memory_travels_in_pieces(monkeypatch):
-    monkeypatch.setattr(staging, "SLOT_PAIRS", 17)
-    monkeypatch.setattr(staging, "LEAST_PART", 4)
+    monkeypatch.setattr(staging, "COPIED_PIECE", 17)
+    monkeypatch.setattr(lane, "PART", 16)
+    monkeypatch.setattr(engine, "staging_of", lambda gpu: staging.Staging(gpu, 3))
     cube = gpu_cube()
     pairs = random_pairs(32, 32, COUNT)
     hosts, peers = (np.array(column, np.uint32) for column in zip(*pairs, strict=True))
@@ -115,8 +114,6 @@ def test_a_batch_of_host_memory_travels_in_pieces(monkeypatch):
 
 
 def test_where_there_is_no_room_to_sort_pairs_are_written_as_they_come(monkeypatch):
-    from superhosts.detectors.gpu import engine
-
     def no_room(_):
         raise RuntimeError("[CUresult.CUDA_ERROR_OUT_OF_MEMORY] Call to cuMemAlloc")
 
@@ -210,8 +207,6 @@ def test_where_room_runs_out_nobody_is_lost():
 
 
 def test_where_memory_for_more_room_is_refused_nobody_is_lost_either(monkeypatch):
-    from superhosts.detectors.gpu import engine
-
     on_cpu, on_gpu = both()
     on_gpu.engine._make_answer(1, 1)
     allocate = engine.device_zeros
@@ -249,26 +244,33 @@ def test_a_recording_that_was_interrupted_is_not_kept():
     class Stream:
         cupy = Capture()
 
+        def __init__(self, waits_for_default=True):
+            self.waits_for_default = waits_for_default
+
         def synchronize(self):
             pass
 
-    def sequence(broken=False):
+    def sequence(stream, broken=False):
+        streams.append(stream.waits_for_default)
         recorded.append("first")
         if broken:
             raise KeyboardInterrupt
         recorded.append("second")
 
+    streams: list[bool] = []
     recorded: list[str] = []
     played: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "simulated", lambda: False)
+        patch.setattr(launch, "Stream", Stream)
         replay = launch.Replay(Stream())
         replay(sequence)  # as it is
         with pytest.raises(KeyboardInterrupt):
-            replay(lambda: sequence(broken=True))
+            replay(lambda stream: sequence(stream, broken=True))
         replay(sequence)
         replay(sequence)
     assert played == ["first", "second"] * 2
+    assert streams == [True, False, False]  # recorded where the default stream stays free for others
 
 
 def test_a_sketch_that_nobody_holds_is_gone_at_once():
@@ -285,30 +287,52 @@ def test_a_sketch_that_nobody_holds_is_gone_at_once():
 
 
 def test_threads_have_ended_when_a_batch_fails(monkeypatch):
-    monkeypatch.setattr(staging, "SLOT_PAIRS", 8)
-    monkeypatch.setattr(staging, "LEAST_PART", 2)
+    monkeypatch.setattr(staging, "COPIED_PIECE", 8)
+    monkeypatch.setattr(lane, "PART", 16)
     running = []
 
-    def slow(targets, sources, run):
-        running.append(run)
+    def slow(_lane, _columns, _rooms, first, _step):
+        running.append(first)
         time.sleep(0.05)
-        running.remove(run)
+        running.remove(first)
 
     def fail(*_):
         raise RuntimeError("no launch")
 
-    monkeypatch.setattr(staging, "_copy", slow)
+    monkeypatch.setattr(staging.Lane, "carry", slow)
     column = np.arange(40, dtype=np.uint32)
     with pytest.raises(RuntimeError, match="no launch"):
-        staging.Staging(3).send(column, column, fail)
+        staging.Staging(0, 3).send(column, column, fail)
     assert not running
+
+
+def test_copying_threads_keep_to_rooms_of_their_own(monkeypatch):
+    monkeypatch.setattr(staging, "COPIED_PIECE", 64)
+    monkeypatch.setattr(lane, "PART", 32)
+    carry, busy, shared = staging.Lane.carry, set(), []
+
+    def watched(mine, *arguments):
+        shared.append(mine in busy)
+        busy.add(mine)
+        time.sleep(0.001 * (id(mine) % 7))
+        carry(mine, *arguments)
+        busy.remove(mine)
+
+    monkeypatch.setattr(staging.Lane, "carry", watched)
+    column, stage = np.arange(1000, dtype=np.uint32), staging.Staging(0, 4)
+    seen: list[np.ndarray] = []
+    stage.send(column, column, lambda hosts, _peers, _stream: seen.append(hosts.copy_to_host()))
+    assert np.array_equal(np.concatenate(seen), column)
+    assert len(shared) == 16 * 4
+    assert not any(shared)
+    assert len(stage._idle) <= 5
 
 
 def test_rooms_serve_batches_of_any_width(monkeypatch):
     made: list[int] = []
     seen: list[tuple[np.ndarray, np.ndarray]] = []
-    monkeypatch.setattr(staging, "pinned", lambda count, dtype: made.append(count) or np.empty(count, dtype))
-    stage = staging.Staging(1)
+    monkeypatch.setattr(lane, "pinned", lambda count, dtype: made.append(count) or np.empty(count, dtype))
+    stage = staging.Staging(0, 1)
     for count in range(100, 200, 10):
         for width in (np.uint32, np.uint64):
             column = np.arange(count, dtype=width)
@@ -316,7 +340,7 @@ def test_rooms_serve_batches_of_any_width(monkeypatch):
                 column, column, lambda hosts, peers, _: seen.append((hosts.copy_to_host(), peers.copy_to_host()))
             )
             assert all(np.array_equal(part, column) for part in seen.pop())
-    assert len(made) <= 2 * staging.SLOTS
+    assert made == [2 * lane.PART]
 
 
 def test_arrays_go_by_their_names():
@@ -461,7 +485,6 @@ def test_a_gpu_that_is_not_there_is_named():
 
 def test_a_sketch_too_large_for_the_gpu_is_refused_and_auto_takes_the_cpu(monkeypatch):
     from superhosts.detectors import columnsketch
-    from superhosts.detectors.gpu import engine
 
     def no_room(*_):
         raise RuntimeError("[CUresult.CUDA_ERROR_OUT_OF_MEMORY] Call to cuMemAlloc")

@@ -55,14 +55,21 @@ def simulated() -> bool:
     return os.environ.get("NUMBA_ENABLE_CUDASIM", "0") == "1"
 
 
+def cuda_driver() -> Any:
+    """Return NVIDIA's driver, or None where there is none."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+
+
 @cache
 def cuda_problem() -> str | None:
     """Say why no GPU can be used, or None if one can. No CUDA package is imported to find out, the driver is asked."""
     if simulated():
         return None
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
+    driver = cuda_driver()
+    if driver is None:
         return f"no NVIDIA driver was found (libcuda.so.1); with a GPU and its driver: {INSTALL}"
     count = ctypes.c_int(0)
     status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))

@@ -112,11 +112,10 @@ def _small_cube(device: str) -> Cube:
 
 def _gpu() -> Answer:
     """Ask the driver itself: that needs no other package."""
-    import ctypes
+    from superhosts.device import cuda_driver
 
-    try:
-        driver: Any = ctypes.CDLL("libcuda.so.1")
-    except OSError:
+    driver = cuda_driver()
+    if driver is None:
         return MISSING, "no NVIDIA driver was found (libcuda.so.1); without one all runs on the CPU"
     status = driver.cuInit(0)
     count = 0 if status else _ask(driver.cuDeviceGetCount)

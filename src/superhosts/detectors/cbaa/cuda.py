@@ -26,7 +26,7 @@ from superhosts.detectors.cbaa.addressing import (
 from superhosts.detectors.cbaa.geometry import Geometry, Search
 from superhosts.detectors.gpu.engine import CudaEngine
 from superhosts.detectors.gpu.kernels import FOUND, U32, U64, WANTED, Kernel, Put, answer_shape, draw_of
-from superhosts.detectors.gpu.launch import Launch, cuda, device_function, kernel
+from superhosts.detectors.gpu.launch import Launch, Stream, cuda, device_function, kernel
 from superhosts.detectors.hashing import MASK32
 from superhosts.device import simulated
 
@@ -214,15 +214,15 @@ class CudaCbaa(CudaEngine):
     def _limits_of(self, search: Search) -> list[int]:
         return [search.prefix_words, search.prefix_ones, *search.zeros.tolist()]
 
-    def _launch_search(self) -> None:
-        geometry, launch, queue = self.geometry, self.launch, self.stream.numba
+    def _launch_search(self, stream: Stream) -> None:
+        geometry, launch = self.geometry, self.launch
         first = 1 << (geometry.slice_bits + geometry.index_bits)
         blocks = min(-(-first // launch.threads), 16 * launch.multiprocessors)
-        make_list_hot(geometry)[blocks, launch.threads, queue](self.counts, self.limits, self.answer, self.candidates)
+        hot = self.counts, self.limits, self.answer, self.candidates
+        self._start(make_list_hot(geometry), (blocks, launch.threads), stream, hot)
         join, threads = make_join(geometry, launch)
-        join[8 * launch.multiprocessors, threads, queue](
-            self.words, self.counts, self.limits, self.candidates, self.answer, self.key
-        )
+        candidates = self.words, self.counts, self.limits, self.candidates, self.answer, self.key
+        self._start(join, (8 * launch.multiprocessors, threads), stream, candidates)
 
     def _make_column_of(self) -> Any:
         return make_column_of(self.geometry)

@@ -27,7 +27,7 @@ from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.engine import Arrays
 from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
 from superhosts.detectors.gpu.kernels import FOUND, U32, U64, WANTED, Kernel, Put, answer_shape, draw_of
-from superhosts.detectors.gpu.launch import Launch, cuda, device_function, kernel
+from superhosts.detectors.gpu.launch import Launch, Stream, cuda, device_function, kernel
 from superhosts.detectors.hashing import MASK32, fold, pair_hash
 
 LOOK = 8  # words of a first look that are read at once
@@ -205,16 +205,14 @@ class CudaCube(CudaEngine):
     def _limits_of(self, search: Search) -> Search:
         return search
 
-    def _launch_search(self) -> None:
-        geometry, launch, queue = self.geometry, self.launch, self.stream.numba
-        named = geometry.total_columns * geometry.labels
-        blocks = min(-(-named // launch.threads), 16 * launch.multiprocessors)
-        make_list_candidates(geometry)[blocks, launch.threads, queue](
-            self.words, self.counts, self.extra, self.limits, self.answer, self.candidates, self.key
-        )
-        make_verify(geometry, launch)[32 * launch.multiprocessors, launch.team, queue](
-            self.words, self.counts, self.limits, self.candidates, self.answer, self.key
-        )
+    def _launch_search(self, stream: Stream) -> None:
+        geometry, launch = self.geometry, self.launch
+        labels = geometry.total_columns * geometry.labels
+        blocks = min(-(-labels // launch.threads), 16 * launch.multiprocessors)
+        named = self.words, self.counts, self.extra, self.limits, self.answer, self.candidates, self.key
+        self._start(make_list_candidates(geometry), (blocks, launch.threads), stream, named)
+        candidates = self.words, self.counts, self.limits, self.candidates, self.answer, self.key
+        self._start(make_verify(geometry, launch), (32 * launch.multiprocessors, launch.team), stream, candidates)
 
     def _make_column_of(self) -> Any:
         return make_column_of(self.geometry)

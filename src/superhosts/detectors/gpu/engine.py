@@ -14,9 +14,11 @@ from superhosts.detectors.columns import Counts, Words
 from superhosts.detectors.engine import Arrays, Engine, Plan, Sums
 from superhosts.detectors.gpu import kernels
 from superhosts.detectors.gpu.launch import (
+    Bound,
     Replay,
     Stream,
     as_device_array,
+    attach,
     cuda,
     device_zeros,
     gpu_of,
@@ -55,6 +57,7 @@ def on_gpu(method: Method) -> Method:
     @wraps(method)
     def run(self: CudaEngine, *arguments: Any) -> Any:
         if len(cuda.gpus) == 1:
+            attach()
             return method(self, *arguments)
         with cuda.gpus[self.gpu]:
             return method(self, *arguments)
@@ -81,26 +84,18 @@ class CudaEngine(Engine):
             raise GpuMemoryError(f"memory {size}: GPU {gpu} has no room for it; take less, or --device cpu") from None
 
     def _start(self, kernel: Any, shape: tuple[int, int], stream: Stream, arguments: Any, kinds: Any = ()) -> None:
-        """Launch a kernel. `kinds` tells apart arguments of other types.
-
-        numba looks at the types of all arguments before every launch, which takes longer than the launch. So
-        kernels are bound to their types when they are first used.
-        """
+        """Launch a kernel. `kinds` tells apart arguments of other types."""
         if simulated():
             kernel[(*shape, stream.numba)](*arguments)
             return
-        place = kernel, kinds, shape, stream
-        if place not in self._launches:
-            if (kernel, kinds) not in self._bound:
-                self._bound[kernel, kinds] = kernel.specialize(*arguments)
-            self._launches[place] = self._bound[kernel, kinds][(*shape, stream.numba)]
-        self._launches[place](*arguments)
+        if (kernel, kinds) not in self._bound:
+            self._bound[kernel, kinds] = Bound(kernel, arguments)
+        self._bound[kernel, kinds](shape, stream, arguments)
 
     @on_gpu
     def _allocate(self) -> None:
         geometry = self.geometry
-        self._bound: dict[Any, Any] = {}
-        self._launches: dict[Any, Any] = {}
+        self._bound: dict[Any, Bound] = {}
         self.stream = Stream()
         self.staging = staging_of(self.gpu)
         bits = geometry.total_columns * geometry.words
@@ -160,7 +155,7 @@ class CudaEngine(Engine):
         """Return a search as so many numbers."""
 
     @abstractmethod
-    def _launch_search(self) -> None:
+    def _launch_search(self, stream: Stream) -> None:
         """Launch what finds hosts, after zeros have been counted."""
 
     @abstractmethod
@@ -207,7 +202,7 @@ class CudaEngine(Engine):
         launch = self.launch
         update = kernels.make_update(self.put, self.geometry.key_bits, hosts.ndim, peers.ndim)
         wanted = -(-len(hosts) // launch.threads)
-        blocks = min(4 * launch.multiprocessors, 1 << (wanted - 1).bit_length())  # few shapes, so that few are bound
+        blocks = min(4 * launch.multiprocessors, wanted)
         arguments = hosts, peers, self.halves, self.extra, self.short
         self._start(update, (blocks, launch.threads), stream, arguments, (hosts.dtype, peers.dtype))
 
@@ -281,21 +276,21 @@ class CudaEngine(Engine):
 
     # Answering.
 
-    def _launch_count(self) -> None:
+    def _launch_count(self, stream: Stream) -> None:
         count, threads = kernels.make_count(self.geometry.words, self.launch)
         blocks = 2 if simulated() else 8 * self.launch.multiprocessors
-        self._start(count, (blocks, threads), self.stream, (self.words, self.counts))
+        self._start(count, (blocks, threads), stream, (self.words, self.counts))
         arguments = self.counts, self.array_edges, self.sums
-        self._start(kernels.sum_zeros, (len(self.sums), self.launch.threads), self.stream, arguments)
+        self._start(kernels.sum_zeros, (len(self.sums), self.launch.threads), stream, arguments)
 
-    def _ask(self) -> None:
-        self.question.copy_to_device(self.question_host, stream=self.stream.numba)
+    def _ask(self, stream: Stream) -> None:
+        self.question.copy_to_device(self.question_host, stream=stream.numba)
 
-    def _sequence(self) -> None:
-        self._ask()
-        self._launch_count()
-        self._launch_search()
-        self.answer.copy_to_host(self.answer_host, stream=self.stream.numba)
+    def _sequence(self, stream: Stream) -> None:
+        self._ask(stream)
+        self._launch_count(stream)
+        self._launch_search(stream)
+        self.answer.copy_to_host(self.answer_host, stream=stream.numba)
 
     @on_gpu
     def search(self, search: Any) -> tuple[Words, Counts]:
@@ -319,8 +314,8 @@ class CudaEngine(Engine):
         """Count zeros, unless they are known."""
         if self._sums is None:
             self.staging.synchronize()
-            self._ask()
-            self._launch_count()
+            self._ask(self.stream)
+            self._launch_count(self.stream)
             self.stream.synchronize()
             self._keep_sums(self.sums.copy_to_host())
 

@@ -1,7 +1,8 @@
-"""How kernels are launched: the size of blocks, and launches recorded once and replayed.
+"""How kernels are launched: the size of blocks, kernels bound to their types, launches recorded once and replayed.
 
-Starting a kernel from Python costs tens of microseconds, as long as a whole search needs on the GPU. So a fixed
-sequence of launches and copies is recorded as a CUDA graph and then started with one call.
+Starting a kernel through numba costs some fifty microseconds, half as long as a whole search needs on the GPU. So
+a kernel is bound to the types of its arguments once and then started by the driver; and a fixed sequence of launches
+and copies is recorded as a CUDA graph, which starts with one call.
 
 Under numba's simulator, which tests use, a kernel's threads are Python threads: blocks are tiny there, and a recorded
 sequence is simply run again.
@@ -9,6 +10,8 @@ sequence is simply run again.
 
 from __future__ import annotations
 
+import ctypes
+import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
@@ -17,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.detectors.hashing import Key
-from superhosts.device import import_cuda, simulated
+from superhosts.device import cuda_driver, import_cuda, simulated
 
 cuda = import_cuda()
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -75,18 +78,97 @@ def short_key(key: Key, key_bits: int, arrays: int) -> Key:
 class Stream:
     """A queue of work on one GPU, known to numba and to CuPy."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, waits_for_default: bool = True) -> None:
+        """Make a queue that keeps its place beside work on the default stream, unless told not to."""
         if simulated():
             self.numba = cuda.stream()
         else:
             import cupy
 
-            self.cupy = cupy.cuda.Stream()  # a blocking one: it keeps its place beside work on the default stream
+            self.cupy = cupy.cuda.Stream(non_blocking=not waits_for_default)
             self.numba = cuda.external_stream(self.cupy.ptr)
 
     def synchronize(self) -> None:
         """Wait until all its work is done."""
-        self.numba.synchronize()
+        if not simulated():
+            self.cupy.synchronize()  # in a third of the time that numba takes to ask
+
+
+class Bound:
+    """A kernel compiled for the types of its arguments, and started by the driver.
+
+    numba looks at every argument before each launch, which takes several times as long as the launch. An array reaches
+    a kernel as numba's array structure: two references that kernels do not use, items, bytes of an item, address,
+    shape and strides. All of it, and all other arguments here, are words of 64 bits.
+    """
+
+    def __init__(self, kernel: Any, arguments: tuple[Any, ...]) -> None:
+        """Compile the kernel for such arguments."""
+        compiled = kernel.specialize(*arguments)
+        (overload,) = compiled.overloads.values()
+        self._function = int(overload._codelibrary.get_cufunc().handle)
+        count = len(_argument_words(arguments))
+        self._words = (ctypes.c_uint64 * count)()
+        first = ctypes.addressof(self._words)
+        self._places = (ctypes.c_uint64 * count)(*range(first, first + 8 * count, 8))
+        self._kernel = compiled  # keeps the code loaded
+
+    def __call__(self, shape: tuple[int, int], stream: Stream, arguments: tuple[Any, ...]) -> None:
+        """Start it: blocks, threads of each."""
+        for place, word in enumerate(_argument_words(arguments)):
+            self._words[place] = word
+        status = _launch_call()(
+            self._function, shape[0], 1, 1, shape[1], 1, 1, 0, stream.cupy.ptr, ctypes.addressof(self._places), 0
+        )
+        if status:
+            raise RuntimeError(f"the GPU refused a launch: status {status}")
+
+
+def driver_call(name: str, *arguments: Any) -> Any:
+    """Return a function of the driver: its status is the result."""
+    return ctypes.CFUNCTYPE(ctypes.c_int, *arguments)((name, cuda_driver()))
+
+
+@cache
+def _launch_call() -> Any:
+    return driver_call("cuLaunchKernel", ctypes.c_uint64, *7 * [ctypes.c_uint], *3 * [ctypes.c_uint64])
+
+
+_attached = threading.local()
+
+
+def attach() -> None:
+    """Make sure that this thread has a context of the GPU, which numba gives it when it is first asked."""
+    if not hasattr(_attached, "done"):
+        cuda.current_context()
+        _attached.done = True
+
+
+def current_context() -> int:
+    """Return the context of the current GPU, as the driver knows it."""
+    attach()
+    context = ctypes.c_uint64()
+    driver_call("cuCtxGetCurrent", ctypes.c_void_p)(ctypes.byref(context))
+    return context.value
+
+
+def _argument_words(arguments: tuple[Any, ...]) -> list[int]:
+    words: list[int] = []
+    for argument in arguments:
+        if isinstance(argument, tuple):
+            words += _tuple_words(argument)
+        elif isinstance(argument, int):
+            words.append(argument)
+        else:
+            address = argument.device_ctypes_pointer.value or 0
+            words += (0, 0, argument.size, argument.dtype.itemsize, address, *argument.shape, *argument.strides)
+    return words
+
+
+@cache
+def _tuple_words(numbers: tuple[Any, ...]) -> list[int]:
+    """Return the numbers of nested tuples: keys."""
+    return [word for item in numbers for word in (_tuple_words(item) if isinstance(item, tuple) else [int(item)])]
 
 
 class Replay:
@@ -100,10 +182,10 @@ class Replay:
         self._graph: Any = None
         self._ran = False
 
-    def __call__(self, sequence: Callable[[], None]) -> None:
+    def __call__(self, sequence: Callable[[Stream], None]) -> None:
         """Start the sequence and wait for its end."""
         if simulated() or not self._ran:  # the first run compiles and loads what it launches: that cannot be recorded
-            sequence()
+            sequence(self._stream)
             self._stream.synchronize()
             self._ran = True
             return
@@ -112,12 +194,14 @@ class Replay:
         self._graph.launch(self._stream.cupy)
         self._stream.synchronize()
 
-    def _record(self, sequence: Callable[[], None]) -> Any:
-        self._stream.cupy.begin_capture()
+    @staticmethod
+    def _record(sequence: Callable[[Stream], None]) -> Any:
+        stream = Stream(waits_for_default=False)  # else nobody could use the default stream meanwhile
+        stream.cupy.begin_capture()
         try:
-            sequence()
+            sequence(stream)
         finally:
-            graph = self._stream.cupy.end_capture()  # also when interrupted; half a recording is not kept
+            graph = stream.cupy.end_capture()  # also when interrupted; half a recording is not kept
         return graph
 
 
@@ -132,20 +216,39 @@ def device_zeros(count: int, dtype: Any, stream: Stream) -> Any:
 
 def set_zero(array: Any, stream: Stream) -> None:
     """Fill an array with zeros."""
-    blocks = max(1, min(4096, len(array) // 1024)) if not simulated() else 2
-    _set_zero[blocks, 256 if not simulated() else 4, stream.numba](array)
+    if simulated():
+        array.copy_to_device(np.zeros(array.shape, array.dtype))
+        return
+    import cupy
 
-
-@kernel
-def _set_zero(array: NDArray[Any]) -> None:
-    for i in range(cuda.grid(1), len(array), cuda.gridsize(1)):
-        array[i] = 0
+    address, size = array.device_ctypes_pointer.value, array.size * array.dtype.itemsize
+    if size:
+        cupy.cuda.runtime.memsetAsync(address, 0, size, stream.cupy.ptr)
 
 
 def pinned(count: int, dtype: Any) -> NDArray[Any]:
     """Return an array in host memory that the GPU copies without help."""
     array: NDArray[Any] = cuda.pinned_array(count, dtype)
     return array
+
+
+def use_gpu(gpu: int) -> None:
+    """Make a GPU the current one of this thread."""
+    if not simulated():
+        import cupy
+
+        cupy.cuda.runtime.setDevice(gpu)
+
+
+def send_rows(source: NDArray[Any], target: Any, stream: Stream) -> None:
+    """Begin to copy pinned memory into an array on the GPU. numba takes ten times as long for it."""
+    if simulated():
+        target.copy_to_device(source)
+        return
+    import cupy
+
+    address = target.device_ctypes_pointer.value
+    cupy.cuda.runtime.memcpyAsync(address, source.ctypes.data, source.nbytes, 1, stream.cupy.ptr)  # 1: host to GPU
 
 
 def is_foreign(column: Any) -> bool:
