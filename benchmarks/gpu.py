@@ -86,8 +86,9 @@ def on_gpu(case: Case) -> tuple[Any, Any]:
 
 def seconds(call: Callable[[], Any], prepare: Callable[[], Any], repeats: int = REPEATS) -> list[float]:
     """Seconds of a call until the GPU is done, several times; the first, which compiles, is left out."""
-    from cupy.cuda.runtime import deviceSynchronize as wait  # asks in a microsecond; numba takes ten
+    import cupy
 
+    wait = cupy.cuda.runtime.deviceSynchronize  # asks in a microsecond; numba takes ten
     runs = []
     for _ in range(repeats + 1):
         prepare()

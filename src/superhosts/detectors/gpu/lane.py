@@ -1,8 +1,7 @@
 """One thread's way from ordinary host memory to the GPU: parts are copied into pinned memory and sent off from there.
 
 All parts of a thread are one compiled call without the GIL. From Python, every step of every part would wait for
-the GIL, and with a dozen threads that takes longer than the copies. Parts are small enough for a core's own cache, from
-which the GPU then reads them.
+the GIL, and with many threads that takes longer than the copies.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from superhosts.detectors.gpu.launch import Stream, current_context, driver_call
 from superhosts.device import simulated
 from superhosts.pairs import Addresses
 
-PART = 1 << 20  # bytes that are copied at a time
+PART = 1 << 22  # bytes that are copied at a time; with fewer, threads wait for each other in the driver
 Columns = tuple[Addresses, Addresses]
 
 

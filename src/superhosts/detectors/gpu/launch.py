@@ -80,6 +80,7 @@ class Stream:
 
     def __init__(self, *, waits_for_default: bool = True) -> None:
         """Make a queue that keeps its place beside work on the default stream, unless told not to."""
+        self.cupy: Any = None  # in the simulator
         if simulated():
             self.numba = cuda.stream()
         else:
@@ -90,7 +91,7 @@ class Stream:
 
     def synchronize(self) -> None:
         """Wait until all its work is done."""
-        if not simulated():
+        if self.cupy is not None:
             self.cupy.synchronize()  # in a third of the time that numba takes to ask
 
 
@@ -148,8 +149,13 @@ def current_context() -> int:
     """Return the context of the current GPU, as the driver knows it."""
     attach()
     context = ctypes.c_uint64()
-    driver_call("cuCtxGetCurrent", ctypes.c_void_p)(ctypes.byref(context))
+    _context_call()(ctypes.addressof(context))
     return context.value
+
+
+@cache
+def _context_call() -> Any:
+    return driver_call("cuCtxGetCurrent", ctypes.c_uint64)
 
 
 def _argument_words(arguments: tuple[Any, ...]) -> list[int]:

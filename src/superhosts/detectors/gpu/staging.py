@@ -22,7 +22,7 @@ from superhosts.pairs import Addresses
 PLACES = 3  # pieces on the GPU at a time
 PIECE = 1 << 22  # pairs of pinned memory sent at a time: what is left at the end, when all has been sent, is little
 COPIED_PIECE = 1 << 24  # of ordinary memory: threads are started for each piece
-MOST_THREADS = 12
+MOST_THREADS = 8  # more come to no more
 MOST_VIEWS = 16  # shapes of pieces that a place remembers
 Send = Callable[[Any, Any, Stream], None]
 
