@@ -25,6 +25,7 @@ from superhosts.detectors.cbaa import PaperCbaa
 from superhosts.detectors.gpu import engine, lane, launch, staging
 from superhosts.detectors.gpu.launch import cuda
 from superhosts.detectors.hashing import DEFAULT_KEY, make_key, unmangle32
+from superhosts.pairs import numbers_to_array
 from superhosts.sources.capture_writer import write_capture
 from superhosts.sources.synth import SyntheticSource, Traffic, window_flows, window_packets
 
@@ -111,6 +112,17 @@ def test_a_batch_of_host_memory_travels_in_pieces(monkeypatch):
     cube.update(hosts, peers)
     hosts[:], peers[:] = 7, 7  # the caller's arrays are free as soon as update returns
     assert_equal_to_oracle(cube, pairs)
+
+
+@pytest.mark.parametrize("lies_there", [False, True])
+def test_one_cube_takes_peers_of_every_width_in_turn(lies_there):
+    on_cpu, on_gpu = both(4)
+    for shift, peer_bits in enumerate((32, 128, 64, 32, 128)):
+        hosts, peers = zip(*random_pairs(32, peer_bits, 12 + shift), strict=True)
+        columns = numbers_to_array(hosts, 32), numbers_to_array(peers, peer_bits)
+        on_cpu.update(*columns)
+        on_gpu.update(*(map(cuda.to_device, columns) if lies_there else columns))
+    assert_same(on_cpu, on_gpu)
 
 
 def test_where_there_is_no_room_to_sort_pairs_are_written_as_they_come(monkeypatch):

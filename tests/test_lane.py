@@ -48,11 +48,12 @@ def carry(driver: Driver, columns, targets, first: int, step: int, context: int 
         np.array([column.ctypes.data for column in columns], np.int64),
         np.array([target.ctypes.data for target in targets], np.int64),
         np.array([column.nbytes // len(column) for column in columns], np.int64),
+        len(columns[0]),
         room.ctypes.data,
+        lane.PART,
         np.array([5, 6], np.int64),
         first,
         step,
-        len(columns[0]),
     )
 
 

@@ -48,13 +48,22 @@ def make_carry(calls: Calls) -> Callable[..., int]:
     enter, wait, send, copy = calls
 
     def carry(
-        context: int, sources: Any, targets: Any, widths: Any, room: int, queues: Any, first: int, step: int, rows: int
+        context: int,
+        sources: Any,
+        targets: Any,
+        widths: Any,
+        rows: int,
+        room: int,
+        half_room: int,
+        queues: Any,
+        first: int,
+        step: int,
     ) -> int:
-        size = PART // (widths[0] + widths[1])
+        size = half_room // (widths[0] + widths[1])
         status, half = enter(context), 0
         for start in range(first * size, rows, step * size):
             status = status or wait(queues[half])  # what this half held has been sent
-            place = room + half * PART
+            place = room + half * half_room
             for column in range(2):
                 part = min(size, rows - start) * widths[column]
                 copy(place, sources[column] + start * widths[column], part)
@@ -87,11 +96,12 @@ class Lane:
             np.array([column.ctypes.data for column in columns], np.int64),
             np.array([target.device_ctypes_pointer.value for target in targets], np.int64),
             np.array([_width(column) for column in columns], np.int64),
+            len(columns[0]),
             self._room.ctypes.data,
+            len(self._room) // 2,
             np.array([stream.cupy.ptr for stream in self._streams], np.int64),
             first,
             step,
-            len(columns[0]),
         )
         if status:
             raise RuntimeError(f"the GPU refused a copy: status {status}")
