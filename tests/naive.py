@@ -7,7 +7,9 @@ otherwise. Hash functions are written out here a second time, from their descrip
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
+import struct
 
 M32, M64 = (1 << 32) - 1, (1 << 64) - 1
 
@@ -102,8 +104,9 @@ class Cube:
         h = pair_hash(fold(m, self.key), fold(peer, self.key), self.key)
         label = m >> g["slice_bits"] & ((1 << g["label_bits"]) - 1)
         ticket = h
+        row = h & ((1 << g["column_bits"]) - 1)
         for array, column in enumerate(self.places(m)):
-            self.columns.setdefault(column, set()).add(h & ((1 << g["column_bits"]) - 1))
+            self.columns.setdefault(column, set()).add(self.turned(row, self.turn(m, array)))
             if array and array % 3 == 0:
                 ticket = pair_hash(ticket, self.key.pair[1], self.key)
             turn = 16 * (array % 3)
@@ -115,11 +118,22 @@ class Cube:
                 place = (column, label, limb)
                 self.labels[place] = max(self.labels.get(place, 0), word)
 
+    def turn(self, m: int, array: int) -> int:
+        """How far a host's rows are moved within their group of 64, in one array."""
+        multiplier, addend = self.key.columns[array]
+        return (fold(m, self.key) * multiplier + addend & M64) >> 26 & 63
+
+    def turned(self, row: int, turn: int) -> int:
+        """Move a row around within its group of 64."""
+        return row // 64 * 64 + (row + turn) % 64
+
     def zeros(self, host: int) -> tuple[list[int], int]:
-        """Zero bits of a host's columns, and of their AND."""
-        sets = [self.columns.get(c, set()) for c in self.places(mangle(host, self.g["key_bits"], self.key))]
-        rows = 1 << self.g["column_bits"]
-        return [rows - len(s) for s in sets], rows - len(set.intersection(*sets))
+        """Zero bits of a host's columns, and of their AND after each is turned back."""
+        m = mangle(host, self.g["key_bits"], self.key)
+        sets = [self.columns.get(c, set()) for c in self.places(m)]
+        back = [{self.turned(row, -self.turn(m, array)) for row in rows} for array, rows in enumerate(sets)]
+        count = 1 << self.g["column_bits"]
+        return [count - len(s) for s in sets], count - len(set.intersection(*back))
 
 
 class Cbaa:
@@ -201,3 +215,205 @@ def peers(pairs: list[tuple[int, int]]) -> dict[int, int]:
     for host, peer in pairs:
         sets.setdefault(host, set()).add(peer)
     return {host: len(found) for host, found in sets.items()}
+
+
+class Dcds:
+    """Columns by coprime moduli as sets of rows; every combination of hot columns is solved by the textbook's sum."""
+
+    def __init__(self, reversible: int, moduli: tuple[int, ...], column_bits: int, secret: bytes) -> None:
+        self.reversible, self.moduli, self.rows = reversible, moduli, 1 << column_bits
+        self.key = Key(secret)
+        self.arrays: dict[tuple[int, int], set[int]] = {}
+
+    def update(self, host: int, peer: int) -> None:
+        m = mangle32(host, self.key)
+        row = pair_hash(m, fold(peer, self.key), self.key) % self.rows
+        for array, modulus in enumerate(self.moduli):
+            self.arrays.setdefault((array, m % modulus), set()).add(row)
+
+    def solve(self, columns: tuple[int, ...]) -> int:
+        """The one number below the product of the moduli that leaves these remainders."""
+        moduli = self.moduli[: len(columns)]
+        product = math.prod(moduli)
+        parts = [c * (product // m) * pow(product // m, -1, m) for c, m in zip(columns, moduli, strict=True)]
+        return sum(parts) % product
+
+    def zeros(self, m: int) -> list[int]:
+        """Zero bits of the columns of a mangled host, then of their AND."""
+        sets = [self.arrays.get((array, m % modulus), set()) for array, modulus in enumerate(self.moduli)]
+        return [self.rows - len(s) for s in [*sets, set.intersection(*sets)]]
+
+    def restore(self, limit: int) -> dict[int, list[int]]:
+        """Mangled addresses whose columns, and their AND, all have at most `limit` zeros, with these zeros."""
+        hot = {place for place, ones in self.arrays.items() if self.rows - len(ones) <= limit}
+        lists = [[c for a, c in hot if a == array] for array in range(self.reversible)]
+        numbers = [self.solve(columns) for columns in itertools.product(*lists)]
+        found = {m: self.zeros(m) for m in numbers if m <= M32}
+        return {m: zeros for m, zeros in found.items() if max(zeros) <= limit}
+
+
+class Vbfa:
+    """The vector Bloom filter as published: four windows of the address's bytes, joined one after the other."""
+
+    def __init__(self, window: int, hashed: int, column_bits: int, mangled: bool, secret: bytes) -> None:
+        self.window, self.hashed, self.rows, self.mangled = window, hashed, 1 << column_bits, mangled
+        self.key = Key(secret)
+        self.arrays: dict[tuple[int, int], set[int]] = {}
+
+    def turned(self, x: int) -> int:
+        """The address turned right, so that the window of the third byte begins at the lowest bit; this is hashed."""
+        turn = 16 - self.window
+        return (x >> turn | x << (32 - turn)) & M32
+
+    def address(self, host: int) -> int:
+        """The address whose bytes are taken: the host's own, or the one that turns into its mangled form."""
+        if not self.mangled:
+            return host
+        m, turn = mangle32(host, self.key), 16 - self.window
+        return (m << turn | m >> (32 - turn)) & M32
+
+    def windows(self, x: int) -> list[int]:
+        """h1 to h4: from each byte of the address on so many bits, from the last byte on to the first; then h5."""
+        ring = 2 * f"{x:032b}"
+        own = [int(ring[8 * byte : 8 * byte + self.window], 2) for byte in range(4)]
+        return [*own, column_hash(self.turned(x), 4, 1 << self.hashed, self.key)]
+
+    def update(self, host: int, peer: int) -> None:
+        x = self.address(host)
+        row = pair_hash(self.turned(x), fold(peer, self.key), self.key) % self.rows
+        for array, column in enumerate(self.windows(x)):
+            self.arrays.setdefault((array, column), set()).add(row)
+
+    def noise(self, arrays: int) -> float:
+        """The noise δ of so many arrays, from the mean zero fraction of the fifth."""
+        ones = sum(len(rows) for (array, _), rows in self.arrays.items() if array == 4)
+        zeros = 1 - ones / (self.rows << self.hashed)
+        return -self.rows * math.log(1 - (1 - zeros) ** arrays)
+
+    def restore(self, limit: int) -> set[int]:
+        """Addresses, joined as published: partial addresses grow by a byte, and the last window closes the ring."""
+        hot = [{c: s for (a, c), s in self.arrays.items() if a == k and self.rows - len(s) <= limit} for k in range(5)]
+        shared = self.window - 8
+        partial = [(f"{c:0{self.window}b}", rows) for c, rows in hot[0].items()]
+        for array in (1, 2, 3):
+            joined = []
+            for text, rows in partial:
+                for column, others in hot[array].items():
+                    bits = f"{column:0{self.window}b}"
+                    if text[len(text) - shared :] == bits[:shared] and self.rows - len(rows & others) <= limit:
+                        joined.append((text + bits[shared:], rows & others))
+            partial = joined
+        found = set()
+        for text, rows in partial:
+            x = int(text[:32], 2)
+            last = self.arrays.get((4, self.windows(x)[4]), set())
+            if text[32:] == text[:shared] and self.rows - len(rows & last) <= limit:
+                found.add(x)
+        return found
+
+
+class SpreadSketch:
+    """Buckets as sets of (component, bit) and a pair (level, mangled host) that only rises."""
+
+    def __init__(self, rows: int, buckets: int, secret: bytes) -> None:
+        self.rows, self.buckets = rows, buckets
+        self.key = Key(secret)
+        self.maps: dict[tuple[int, int], set[tuple[int, int]]] = {}
+        self.labels: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def places(self, m: int) -> list[tuple[int, int]]:
+        return [(row, column_hash(m, row, self.buckets, self.key)) for row in range(self.rows)]
+
+    def update(self, host: int, peer: int) -> None:
+        m = mangle32(host, self.key)
+        h = pair_hash(m, fold(peer, self.key), self.key)
+        text = f"{h:064b}"
+        component = min(12, len(text) - len(text.lstrip("1")))
+        bit = (h >> 40) % (64 if component == 12 else 32)
+        level = min(32, len(text) - len(text.rstrip("1")))
+        for place in self.places(m):
+            self.maps.setdefault(place, set()).add((component, bit))
+            self.labels[place] = max(self.labels.get(place, (-1, 0)), (level, m))
+
+    def count(self, place: tuple[int, int]) -> float:
+        """Distinct pairs of a bucket; infinity when its last component is full."""
+        seen = self.maps.get(place, set())
+        sizes = [32] * 12 + [64]
+        zeros = [size - sum(1 for c, _ in seen if c == i) for i, size in enumerate(sizes)]
+        if zeros[12] == 0:
+            return math.inf
+        full = [i for i in range(12) if zeros[i] < 2]
+        base = max(full) + 1 if full else 0
+        return 2**base * sum(s * math.log(s / z) for s, z in list(zip(sizes, zeros, strict=True))[base:])
+
+    def estimate(self, m: int) -> float:
+        return min(self.count(place) for place in self.places(m))
+
+    def find(self, threshold: float) -> dict[int, float]:
+        """Mangled hosts that a bucket of so many pairs names, and that have as many in all of their buckets."""
+        named = {self.labels[place][1] for place in self.maps if self.count(place) >= threshold}
+        return {m: self.estimate(m) for m in named if self.estimate(m) >= threshold}
+
+
+class Filter:
+    """A set of marked bits, a dictionary of counters in 32-bit floats, and a list that hosts join one by one."""
+
+    def __init__(self, geometry: dict[str, int], secret: bytes) -> None:
+        self.g = geometry
+        self.key = Key(secret)
+        self.marked: set[int] = set()
+        self.counters: dict[tuple[int, int], float] = {}
+        self.listed: list[int] = []
+
+    def places(self, m: int) -> list[tuple[int, int]]:
+        return [(row, column_hash(m, row, self.g["counters"], self.key)) for row in range(self.g["rows"])]
+
+    def estimate(self, m: int) -> float:
+        return min(self.counters.get(place, 0.0) for place in self.places(m))
+
+    def update(self, host: int, peer: int) -> None:
+        m = mangle32(host, self.key)
+        bits = 64 * self.g["words"]
+        bit = (pair_hash(m, fold(peer, self.key), self.key) >> 32) * bits >> 32
+        if bit in self.marked:
+            return
+        weight = bits / (bits - len(self.marked))
+        self.marked.add(bit)
+        for place in self.places(m):
+            self.counters[place] = single(self.counters.get(place, 0.0) + weight)
+        if self.estimate(m) >= self.g["threshold"] and m not in self.listed:
+            self.listed.append(m)
+
+
+def single(x: float) -> float:
+    """Round to a 32-bit float."""
+    return float(struct.unpack("<f", struct.pack("<f", x))[0])
+
+
+class Gse:
+    """Virtual vectors in one set of bits. The table of recent pairs changes nothing, so there is none."""
+
+    def __init__(self, geometry: dict[str, int], secret: bytes) -> None:
+        self.m, self.s = 1 << geometry["array_bits"], 1 << geometry["vector_bits"]
+        self.key = Key(secret)
+        self.bits: set[int] = set()
+        self.hosts: set[int] = set()
+
+    def bit(self, m: int, place: int) -> int:
+        return pair_hash(m, place, self.key) % self.m
+
+    def update(self, host: int, peer: int) -> None:
+        m = mangle32(host, self.key)
+        self.bits.add(self.bit(m, pair_hash(0, fold(peer, self.key), self.key) % self.s))
+        self.hosts.add(m)
+
+    def zeros(self, m: int) -> int:
+        return sum(self.bit(m, place) not in self.bits for place in range(self.s))
+
+    def estimate(self, m: int) -> float:
+        free, left = 1 - len(self.bits) / self.m, max(1, self.zeros(m)) / self.s
+        return max(0.0, self.s * math.log(free) - self.s * math.log(left))
+
+    def find(self, threshold: float) -> dict[int, float]:
+        """Mangled hosts of so many peers; those with no zero left have any number."""
+        return {m: self.estimate(m) for m in self.hosts if self.estimate(m) >= threshold or self.zeros(m) == 0}

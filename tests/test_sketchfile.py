@@ -204,7 +204,7 @@ def take_apart(path: Path) -> tuple[dict[str, Any], bytes]:
     return json.loads(data[16 : 16 + length]), data[16 + length : -32]
 
 
-def forge(path: Path, header: Any, blocks: bytes, version: int = 1) -> Path:
+def forge(path: Path, header: Any, blocks: bytes, version: int = 2) -> Path:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     data = struct.pack("<8sII", b"\x89CUBE\r\n\x1a", version, len(text)) + text + blocks
     path.write_bytes(data + hashlib.blake2b(data, digest_size=32).digest())
@@ -221,8 +221,8 @@ def test_a_forged_file_that_is_right_is_read(tiny: Path, tmp_path: Path) -> None
 
 
 def test_another_version_is_named(tiny: Path) -> None:
-    forge(tiny, *take_apart(tiny), version=2)
-    with pytest.raises(SketchFileError, match="format version 2; this program reads version 1"):
+    forge(tiny, *take_apart(tiny), version=3)
+    with pytest.raises(SketchFileError, match="format version 3; this program reads version 2"):
         sh.load(tiny)
 
 

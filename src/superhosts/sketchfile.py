@@ -30,7 +30,7 @@ from superhosts.errors import OutputError, SketchFileError
 from superhosts.units import format_size
 
 MAGIC = b"\x89CUBE\r\n\x1a"
-VERSION = 1
+VERSION = 2  # 1: rows of a cube were not turned
 BLOCK = 1 << 20  # bytes of an array that are compressed together
 MAX_HEADER = 64 << 20
 DIGEST = 32

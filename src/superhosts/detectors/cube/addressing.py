@@ -3,6 +3,10 @@
 A host's mangled address m lives in two 64-bit words (the high one is 0 unless keys have 128 bits); `folded` is m in 64
 bits. The slice is the low bits of m, the column of each array is hashed, the row is the low bits of the pair's hash.
 
+In each array a host's rows are turned: moved around within their words of 64, by a number of its own. The AND of a
+host's columns undoes it. Another host that shares two of its columns would otherwise put every pair into the same row
+of both, and its noise would pass the AND whole; turned by other numbers, it meets there only by chance.
+
 Every column carries labels: who set the pair of highest priority here. A host competes in one label of its column,
 chosen by the bits of m above the slice bits. The priority is 32 bits of the pair's hash, other bits for every array:
 with one priority for all arrays, a host that loses in one would lose in all. A label holds (priority << 32 | limb of
@@ -29,6 +33,18 @@ def column_of(folded: int, low: int, array: int, draw: tuple[int, int], geometry
     """Return the column of a mangled host in one array, counted over the whole cube."""
     place = slice_of(low, geometry) * geometry.arrays + array
     return place * geometry.columns + column_hash(folded, draw, geometry.columns)
+
+
+@compiled
+def turn_of(folded: int, draw: tuple[int, int]) -> int:
+    """Return by how many bits the rows of a mangled host are turned, within their words, in one array."""
+    return (((folded * draw[0] + draw[1]) & MASK64) >> 26) & 63  # bits that do not choose the column
+
+
+@compiled
+def turned_back(word: int, turn: int) -> int:
+    """Return a word of a column with its rows where they were before they were turned."""
+    return (word >> turn | word << (-turn & 63)) & MASK64
 
 
 @compiled

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
-from superhosts.detectors.columns import Counts, Words, and_ones, count_zeros, ones_of
+from superhosts.detectors.columns import Counts, Words, count_zeros, ones_of
 from superhosts.detectors.cpu import CpuEngine
 from superhosts.detectors.cube.addressing import (
     column_of,
@@ -23,6 +23,8 @@ from superhosts.detectors.cube.addressing import (
     priority_of,
     row_of,
     ticket_of,
+    turn_of,
+    turned_back,
 )
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.engine import Arrays, Engine, Plan
@@ -88,6 +90,7 @@ def _write(count: int, blindly: bool, scratch: Scratch, store: Store, geometry: 
     high, low, folded, peers, pairs = scratch
     bits, zeros, labels = store.bits.reshape(-1), store.zeros, store.labels
     columns, words, chosen = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    masks = np.empty(BLOCK, np.uint64)
     lowest = np.uint64(lowest_priority(geometry.share_bits))
     for j in range(count):
         folded[j] = low[j] if geometry.key_bits < 128 else fold(high[j], low[j], key)
@@ -101,14 +104,14 @@ def _write(count: int, blindly: bool, scratch: Scratch, store: Store, geometry: 
                 j = start + i
                 columns[i] = column_of(folded[j], low[j], array, draw, geometry)
                 words[i] = (columns[i] << (geometry.column_bits - 6)) + (row_of(pairs[j], geometry) >> 6)
+                masks[i] = np.uint64(1) << ((pairs[j] + turn_of(folded[j], draw)) & np.uint64(63))
             if blindly:
                 for i in range(size):
-                    bits[words[i]] |= np.uint64(1) << (pairs[start + i] & np.uint64(63))
+                    bits[words[i]] |= masks[i]
             else:
                 for i in range(size):
-                    bit = np.uint64(1) << (pairs[start + i] & np.uint64(63))
-                    if bits[words[i]] & bit == 0:
-                        bits[words[i]] |= bit
+                    if bits[words[i]] & masks[i] == 0:
+                        bits[words[i]] |= masks[i]
                         zeros[columns[i]] -= 1
             contenders = 0
             for i in range(size):
@@ -125,12 +128,46 @@ def _write(count: int, blindly: bool, scratch: Scratch, store: Store, geometry: 
                         labels[column, label, limb] = word
 
 
+class Places(NamedTuple):
+    """Where one host's pairs go, and room to AND its columns."""
+
+    columns: NDArray[np.int64]  # one for each array
+    turns: Words
+    common: Words  # words of the AND
+
+
 @compiled
-def columns_of(high: int, low: int, out: NDArray[np.int64], geometry: Geometry, key: Key) -> None:
-    """Write the columns of a mangled host in all arrays."""
+def make_places(geometry: Geometry) -> Places:
+    """Return room for the places of one host at a time."""
+    arrays, words = geometry.arrays, 1 << (geometry.column_bits - 6)
+    return Places(np.empty(arrays, np.int64), np.empty(arrays, np.uint64), np.empty(words, np.uint64))
+
+
+@compiled
+def find_places(high: int, low: int, places: Places, geometry: Geometry, key: Key) -> None:
+    """Write where a mangled host's pairs go in all arrays."""
     folded = fold(high, low, key)
     for array in range(geometry.arrays):
-        out[array] = column_of(folded, low, array, column_draw(array, key), geometry)
+        draw = column_draw(array, key)
+        places.columns[array] = column_of(folded, low, array, draw, geometry)
+        places.turns[array] = turn_of(folded, draw)
+
+
+@compiled
+def and_ones(bits: Words, places: Places, start: int, stop: int) -> np.int64:
+    """Count the ones of the AND of a host's columns, in words start..stop. Array by array: so it is vector code."""
+    columns, turns, common = places
+    column, turn = columns[0], turns[0]
+    for w in range(start, stop):
+        common[w] = turned_back(bits[column, w], turn)
+    for array in range(1, len(columns)):
+        column, turn = columns[array], turns[array]
+        for w in range(start, stop):
+            common[w] &= turned_back(bits[column, w], turn)
+    ones = np.uint64(0)
+    for w in range(start, stop):
+        ones += ones_of(common[w])
+    return np.int64(ones)
 
 
 @compiled
@@ -190,33 +227,27 @@ def name_hosts(
     bits, zeros, arrays, words = store.bits, store.zeros, geometry.arrays, store.bits.shape[1]
     hosts = list_candidates(span, store, search, geometry, key)
     counts = np.empty((len(hosts), arrays + 1), np.int32)
-    columns = np.empty(arrays, np.int64)
+    places = make_places(geometry)
     found = 0
     for i in range(len(hosts)):
-        folded = fold(hosts[i, 0], hosts[i, 1], key)
-        for array in range(arrays):
-            columns[array] = column_of(folded, hosts[i, 1], array, column_draw(array, key), geometry)
-        ones, start = np.uint64(0), 0
+        find_places(hosts[i, 0], hosts[i, 1], places, geometry, key)
+        ones, start = 0, 0
         for look in range(3):  # some words, and only if they show enough ones the next
             stop, least = words, 0
             if look == 0:
                 stop, least = search.first_words, search.first_ones
             elif look == 1:
                 stop, least = search.second_words, search.second_ones
-            for word in range(start, stop):
-                common = bits[columns[0], word]
-                for array in range(1, arrays):
-                    common &= bits[columns[array], word]
-                ones += ones_of(common)
-            if np.int64(ones) < least:
+            ones += and_ones(bits, places, start, stop)
+            if ones < least:
                 break
             start = stop
-        if (1 << geometry.column_bits) - np.int64(ones) > search.zeros:
+        if (1 << geometry.column_bits) - ones > search.zeros:
             continue
         hosts[found, 0], hosts[found, 1] = hosts[i, 0], hosts[i, 1]
         for array in range(arrays):
-            counts[found, array] = zeros[columns[array]]
-        counts[found, arrays] = (1 << geometry.column_bits) - np.int64(ones)
+            counts[found, array] = zeros[places.columns[array]]
+        counts[found, arrays] = (1 << geometry.column_bits) - ones
         found += 1
     return hosts[:found], counts[:found]
 
@@ -225,12 +256,12 @@ def name_hosts(
 def measure(hosts: Words, store: Store, geometry: Geometry, key: Key) -> Counts:
     """Return the zero counts of given mangled hosts: their columns, and the AND."""
     counts = np.empty((len(hosts), geometry.arrays + 1), np.int32)
-    columns = np.empty(geometry.arrays, np.int64)
+    places = make_places(geometry)
     for i in range(len(hosts)):
-        columns_of(hosts[i, 0], hosts[i, 1], columns, geometry, key)
+        find_places(hosts[i, 0], hosts[i, 1], places, geometry, key)
         for array in range(geometry.arrays):
-            counts[i, array] = store.zeros[columns[array]]
-        counts[i, geometry.arrays] = (1 << geometry.column_bits) - and_ones(store.bits, columns, 0, store.bits.shape[1])
+            counts[i, array] = store.zeros[places.columns[array]]
+        counts[i, geometry.arrays] = (1 << geometry.column_bits) - and_ones(store.bits, places, 0, store.bits.shape[1])
     return counts
 
 

@@ -22,6 +22,8 @@ from superhosts.detectors.cube.addressing import (
     priority_of,
     row_of,
     ticket_of,
+    turn_of,
+    turned_back,
 )
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.engine import Arrays
@@ -38,26 +40,31 @@ ZEROS, PRIORITY, FIRST_WORDS, FIRST_ONES, SECOND_WORDS, SECOND_ONES = range(6)  
 def make_put(geometry: Geometry) -> Put:
     """Return the device function that writes one pair, its columns read before anything is written."""
     arrays, labels, limbs = geometry.arrays, geometry.labels, geometry.limbs
-    word_shift = geometry.column_bits - 5
+    word_shift, above = geometry.column_bits - 5, geometry.rows - 64
     lowest = int(lowest_priority(geometry.share_bits))
     wide = geometry.key_bits == 128
 
     def put(high: Any, low: Any, peer: Any, bits: Any, extra: Any, key: Any) -> None:
-        columns = cuda.local.array(arrays, numba.uint32)
+        places = cuda.local.array(arrays, numba.uint32)  # of the half-words
+        marks = cuda.local.array(arrays, numba.uint32)
         words = cuda.local.array(arrays, numba.uint32)
         folded = U64(fold(high, low, key)) if wide else low
         pair = U64(pair_hash(folded, peer, key))
         row = U32(row_of(pair, geometry) & MASK32)
-        bit = U32(U32(1) << (row & U32(31)))
         for array in range(arrays):
-            columns[array] = U32(column_of(folded, low, array, draw_of(array, key), geometry))
-            words[array] = bits[U32((columns[array] << U32(word_shift)) + (row >> U32(5)))]
+            draw = draw_of(array, key)
+            column = U32(column_of(folded, low, array, draw, geometry))
+            turned = U32(row & U32(above) | (row + U32(turn_of(folded, draw))) & U32(63))
+            places[array] = U32((column << U32(word_shift)) + (turned >> U32(5)))
+            marks[array] = U32(U32(1) << (turned & U32(31)))
+            words[array] = bits[places[array]]
         for array in range(arrays):
-            if words[array] & bit == 0:
-                cuda.atomic.or_(bits, U32((columns[array] << U32(word_shift)) + (row >> U32(5))), bit)
+            if words[array] & marks[array] == 0:
+                cuda.atomic.or_(bits, places[array], marks[array])
             priority = U32(priority_of(U64(ticket_of(pair, array, key)), array))
             if priority >= U32(lowest):
-                label = U32(columns[array] * U32(labels) + U32(label_of(low, geometry) & MASK32))
+                column = U32(places[array] >> U32(word_shift))
+                label = U32(column * U32(labels) + U32(label_of(low, geometry) & MASK32))
                 for limb in range(limbs):
                     place = U32(label * U32(limbs) + U32(limb))
                     word = U64(U64(priority) << U64(32) | U64(limb_of(high, low, limb)))
@@ -77,6 +84,12 @@ def make_column_of(geometry: Geometry) -> Any:
     return device_function(host_column)
 
 
+@device_function
+def host_back(word: Any, high: Any, low: Any, array: int, key: Any) -> Any:
+    """Return a word of a host's column in one array with its rows turned back."""
+    return U64(turned_back(word, U64(turn_of(U64(fold(high, low, key)), draw_of(array, key)))))
+
+
 @cache
 def make_list_candidates(geometry: Geometry) -> Kernel:
     """Return the kernel that lists the hosts named by labels of hot columns, if all their columns are hot."""
@@ -84,6 +97,7 @@ def make_list_candidates(geometry: Geometry) -> Kernel:
 
     def list_candidates(bits: Any, zeros: Any, extra: Any, limits: Any, answer: Any, candidates: Any, key: Any) -> None:
         columns = cuda.local.array(arrays, numba.int64)
+        turns = cuda.local.array(arrays, numba.uint32)
         limit, cut = limits[ZEROS], U64(max(1, limits[PRIORITY]))
         for place in range(cuda.grid(1), zeros.shape[0] * labels, cuda.gridsize(1)):
             column, label = place // labels, place % labels
@@ -119,13 +133,16 @@ def make_list_candidates(geometry: Geometry) -> Kernel:
                 named = named and not same
             if named:  # a first look, as most of a crowd of candidates is nobody
                 ones = 0
+                for array in range(arrays):
+                    turns[array] = U32(turn_of(folded, draw_of(array, key)))
                 for start in range(0, limits[FIRST_WORDS], LOOK):
                     for ahead in range(LOOK):  # unrolled: their reads are under way together
                         word = start + ahead
                         if word < limits[FIRST_WORDS]:
-                            common = bits[U32(columns[0] * words + word)]
+                            common = U64(turned_back(bits[U32(columns[0] * words + word)], U64(turns[0])))
                             for array in range(1, arrays):
-                                common &= bits[U32(columns[array] * words + word)]
+                                mine = bits[U32(columns[array] * words + word)]
+                                common &= U64(turned_back(mine, U64(turns[array])))
                             ones += cuda.popc(common)
                 named = ones >= limits[FIRST_ONES]
             if named:
@@ -148,6 +165,7 @@ def make_verify(geometry: Geometry, launch: Launch) -> Kernel:
     def verify(bits: Any, zeros: Any, limits: Any, candidates: Any, answer: Any, key: Any) -> None:
         ones = cuda.shared.array(1, numba.int32)
         columns = cuda.local.array(arrays, numba.int64)
+        turns = cuda.local.array(arrays, numba.uint64)
         me = cuda.threadIdx.x
         count = min(np.int64(answer[WANTED]), candidates.shape[0] // 2)
         for i in range(cuda.blockIdx.x, count, cuda.gridDim.x):
@@ -158,13 +176,14 @@ def make_verify(geometry: Geometry, launch: Launch) -> Kernel:
             cuda.syncthreads()
             for array in range(arrays):
                 columns[array] = np.int64(column_of(folded, low, array, draw_of(array, key), geometry)) * words
+                turns[array] = U64(turn_of(folded, draw_of(array, key)))
             start, stop, least = 0, limits[SECOND_WORDS], limits[SECOND_ONES]
             while start < words:  # some words, and only if they show enough ones the others
                 found = 0
                 for word in range(start + me, stop, team):
-                    common = bits[U32(columns[0] + word)]
+                    common = U64(turned_back(bits[U32(columns[0] + word)], turns[0]))
                     for array in range(1, arrays):
-                        common &= bits[U32(columns[array] + word)]
+                        common &= U64(turned_back(bits[U32(columns[array] + word)], turns[array]))
                     found += cuda.popc(common)
                 cuda.atomic.add(ones, 0, found)
                 cuda.syncthreads()
@@ -208,14 +227,18 @@ class CudaCube(CudaEngine):
     def _launch_search(self, stream: Stream) -> None:
         geometry, launch = self.geometry, self.launch
         labels = geometry.total_columns * geometry.labels
-        blocks = min(-(-labels // launch.threads), 16 * launch.multiprocessors)
+        threads = launch.threads // 4  # it takes many registers: smaller blocks leave fewer of them unused
+        blocks = min(-(-labels // threads), 64 * launch.multiprocessors)
         named = self.words, self.counts, self.extra, self.limits, self.answer, self.candidates, self.key
-        self._start(make_list_candidates(geometry), (blocks, launch.threads), stream, named)
+        self._start(make_list_candidates(geometry), (blocks, threads), stream, named)
         candidates = self.words, self.counts, self.limits, self.candidates, self.answer, self.key
         self._start(make_verify(geometry, launch), (32 * launch.multiprocessors, launch.team), stream, candidates)
 
     def _make_column_of(self) -> Any:
         return make_column_of(self.geometry)
+
+    def _word_of(self) -> Any:
+        return host_back
 
     @on_gpu
     def arrays(self) -> Arrays:

@@ -162,6 +162,10 @@ class CudaEngine(Engine):
     def _make_column_of(self) -> Any:
         """Return the device function column_of(high, low, array, key)."""
 
+    def _word_of(self) -> Any:
+        """Return the device function word_of(word, high, low, array, key): a word as the AND of columns takes it."""
+        return kernels.plain_word
+
     def _flat(self, arrays: Arrays) -> Words:
         """Return the arrays of a sketch as they lie in the GPU's memory."""
         flat: Words = np.concatenate([arrays[name].reshape(-1) for name in self.names])
@@ -341,7 +345,7 @@ class CudaEngine(Engine):
         self._count()
         out = cuda.device_array((len(mangled), self.geometry.arrays + 1), np.int32)
         geometry, team = self.geometry, self.launch.team
-        kernel = kernels.make_measure(self._make_column_of(), geometry.arrays, geometry.words)
+        kernel = kernels.make_measure(self._make_column_of(), self._word_of(), geometry.arrays, geometry.words)
         arguments = cuda.to_device(np.ascontiguousarray(mangled)), self.words, self.counts, out, self.key
         self._start(kernel, (-(-len(mangled) // team), team), self.stream, arguments)
         self.stream.synchronize()

@@ -247,8 +247,14 @@ def sum_zeros(zeros: Any, edges: Any, sums: Any) -> None:
         sums[cuda.blockIdx.x] = total[0]
 
 
+@device_function
+def plain_word(word: Any, _high: Any, _low: Any, _array: int, _key: Any) -> Any:
+    """Return a word of a host's column as it is."""
+    return word
+
+
 @cache
-def make_measure(column_of: Any, arrays: int, words: int) -> Kernel:
+def make_measure(column_of: Any, word_of: Any, arrays: int, words: int) -> Kernel:
     """Return the kernel that gives the zero counts of given mangled hosts, one thread each."""
     rows = 64 * words
 
@@ -260,9 +266,10 @@ def make_measure(column_of: Any, arrays: int, words: int) -> Kernel:
                 out[i, array] = zeros[columns[array]]
             ones = 0
             for word in range(words):
-                common = bits[U32(columns[0] * words + word)]
+                common = word_of(bits[U32(columns[0] * words + word)], hosts[i, 0], hosts[i, 1], 0, key)
                 for array in range(1, arrays):
-                    common &= bits[U32(columns[array] * words + word)]
+                    other = bits[U32(columns[array] * words + word)]
+                    common &= word_of(other, hosts[i, 0], hosts[i, 1], array, key)
                 ones += cuda.popc(common)
             out[i, arrays] = rows - ones
 
