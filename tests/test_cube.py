@@ -243,7 +243,7 @@ def test_geometry_fills_the_memory_and_never_exceeds_it(memory, bits):
 
 
 def test_the_default_geometry_is_that_of_the_documents():
-    assert Geometry.for_memory("128MiB") == Geometry(32, 4, 3, 14, 1323, 3, 3)
+    assert Geometry.for_memory("128MiB") == Geometry(32, 6, 3, 14, 330, 3, 3)
 
 
 def test_updates_that_cannot_be_are_refused():

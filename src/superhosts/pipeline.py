@@ -76,7 +76,7 @@ class Settings:
     @property
     def parts(self) -> list[Part]:
         """The detectors that may be needed: every family, side and direction."""
-        families = (4,) if self.detector.startswith("cbaa") else (4, 6)
+        families = (4, 6) if DETECTORS[self.detector].takes_ipv6 else (4,)
         sides, ways = dict.fromkeys(self.watch), dict.fromkeys(self.direction)
         return [Part(family, side, way) for family in families for side in sides for way in ways]
 
@@ -95,8 +95,10 @@ class Settings:
         """Return an empty detector for a part."""
         common: dict[str, Any] = {"key": self.key, "device": self.device, "threads": self.threads}
         host = HostFormat(4, 32) if part.family == 4 else HostFormat(6, self.ipv6_prefix)
-        if not self.detector.startswith("cbaa"):
+        if DETECTORS[self.detector].takes_ipv6:
             common["key_bits"] = host.key_bits
+        if self.detector == "filter":  # it lists hosts while they pass, so it must know the threshold before
+            common["threshold"] = 1024 if self.least_peers is None else self.least_peers
         if self.detector != "exact":
             common["memory"] = self.memory
         detector = DETECTORS[self.detector](**common)

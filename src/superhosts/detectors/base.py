@@ -105,6 +105,7 @@ class Detector(ABC):
 
     name: ClassVar[str]
     broken_laws: ClassVar[frozenset[str]] = frozenset()
+    takes_ipv6: ClassVar[bool] = False  # hosts of 64 and 128 bits
     format: HostFormat  # how this detector's numbers read as hosts
 
     def update(self, hosts: Addresses | PairBatch, peers: Addresses | None = None) -> None:
@@ -150,6 +151,9 @@ class Detector(ABC):
     @abstractmethod
     def estimate(self, host: str | int | Host) -> SuperHost:
         """Return the number of peers of any host, with its interval."""
+
+    def flush(self) -> None:  # noqa: B027 (most detectors have nothing that waits)
+        """Write the pairs that wait. Every question does this by itself."""
 
     @abstractmethod
     def clear(self) -> None:

@@ -134,6 +134,7 @@ class Exact(Detector):
     """
 
     name = "exact"
+    takes_ipv6 = True
 
     def __init__(
         self, *, key_bits: int = 32, device: str = "auto", threads: int | None = None, **_ignored: Any

@@ -9,24 +9,70 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
 
 from superhosts import sketchfile
-from superhosts.detectors.base import Detector, SuperHost, SuperHosts
+from superhosts.detectors.base import Arrays, Detector, SuperHost, SuperHosts
 from superhosts.detectors.cbaa import Cbaa, PaperCbaa
 from superhosts.detectors.cbaa.geometry import Geometry as CbaaGeometry
-from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.cube import Cube, Geometry
+from superhosts.detectors.dcds import Dcds
+from superhosts.detectors.dcds import Geometry as DcdsGeometry
 from superhosts.detectors.exact import Exact
+from superhosts.detectors.filter import Filter
+from superhosts.detectors.filter import Geometry as FilterGeometry
+from superhosts.detectors.gse import Geometry as GseGeometry
+from superhosts.detectors.gse import Gse
 from superhosts.detectors.hashing import fingerprint, secret_of
+from superhosts.detectors.narrow import DeviceError
+from superhosts.detectors.spreadsketch import Geometry as SpreadSketchGeometry
+from superhosts.detectors.spreadsketch import SpreadSketch
+from superhosts.detectors.vbfa import Geometry as VbfaGeometry
+from superhosts.detectors.vbfa import Vbfa
 from superhosts.device import choose_device, thread_count
-from superhosts.errors import MergeError, SketchFileError, UsageError
+from superhosts.errors import GpuMemoryError, MergeError, SketchFileError, UsageError
 from superhosts.pairs import Host, HostFormat, Part, Window
 from superhosts.units import parse_size
 
-DETECTORS: dict[str, type[Detector]] = {"cube": Cube, "cbaa": Cbaa, "cbaa-paper": PaperCbaa, "exact": Exact}
-_GEOMETRIES: dict[str, Any] = {"cube": Geometry, "cbaa": CbaaGeometry, "cbaa-paper": CbaaGeometry}
+DETECTORS: dict[str, type[Detector]] = {
+    "cube": Cube,
+    "cbaa": Cbaa,
+    "cbaa-paper": PaperCbaa,
+    "exact": Exact,
+    "dcds": Dcds,
+    "vbfa": Vbfa,
+    "gse": Gse,
+    "filter": Filter,
+    "spreadsketch": SpreadSketch,
+}
+_GEOMETRIES: dict[str, Any] = {
+    "cube": Geometry,
+    "cbaa": CbaaGeometry,
+    "cbaa-paper": CbaaGeometry,
+    "dcds": DcdsGeometry,
+    "vbfa": VbfaGeometry,
+    "gse": GseGeometry,
+    "filter": FilterGeometry,
+    "spreadsketch": SpreadSketchGeometry,
+}
 Entry = dict[str, Any]  # counters of one site, window and part
+LISTED_HOST = 16  # most bytes that a host of a list takes: a set has up to four slots for each
+
+
+@runtime_checkable
+class Keyed(Protocol):
+    """What every detector but the exact one has: a geometry that says what its arrays are, and a key."""
+
+    geometry: Any
+    fingerprint: str
+
+    def check_alike(self, other: Detector) -> None:
+        """Refuse a detector that must not be merged into this one."""
+
+    def load_arrays(self, arrays: Arrays) -> None:
+        """Take arrays in place of all that it has seen."""
 
 
 class Found(NamedTuple):
@@ -168,12 +214,13 @@ def load(
 ) -> Sketch:
     """Read a .cube file onto a device. A sketch made with another key is refused."""
     limit = _default_limit() if max_memory is None else parse_size(max_memory)
-    place = {"device": choose_device(device), "threads": thread_count() if threads is None else threads}
+    choose_device(device)  # a device that is not there is said before the file is read
+    place = {"device": device, "threads": thread_count() if threads is None else threads}
     with sketchfile.Reader(path) as reader:
         reader.check_memory(limit)
         try:
             return _build(reader, secret_of(key), place, limit)
-        except (MergeError, SketchFileError):
+        except (DeviceError, GpuMemoryError, MergeError, SketchFileError):
             raise
         except (ArithmeticError, KeyError, TypeError, ValueError) as error:
             raise SketchFileError(f"damaged: the header makes no sense ({error!r})", file=str(path)) from None
@@ -199,13 +246,17 @@ def _build(reader: sketchfile.Reader, secret: bytes, place: dict[str, Any], limi
             detector = Exact(key_bits=int(entry["key_bits"]), **place)
         else:
             geometry = _GEOMETRIES[name](**entry["geometry"]).check()
-            total += geometry.memory
+            expected = _shapes_of(geometry)
+            if not all(_fits(shapes.get(f"{number}/{key}"), shape) for key, shape in expected.items()):
+                raise SketchFileError("damaged: geometry and columns do not agree", file=reader.name)
+            listed = sum(shapes[f"{number}/{key}"][0] for key, shape in expected.items() if None in shape)
+            total += geometry.memory + LISTED_HOST * listed
             if total > limit:
                 raise SketchFileError("asks for more memory than the limit", file=reader.name)
-            if shapes.get(f"{number}/bits") != [geometry.total_columns, geometry.words]:
-                raise SketchFileError("damaged: geometry and columns do not agree", file=reader.name)
             detector = DETECTORS[name](geometry=geometry, key=secret, **place)  # type: ignore[call-arg]
-            prepared.update({f"{number}/{key}": array for key, array in detector.arrays().items()})
+            for key, array in detector.arrays().items():
+                free = None in expected.get(key, ())
+                prepared[f"{number}/{key}"] = np.zeros(shapes[f"{number}/{key}"], array.dtype) if free else array
         host, part = HostFormat(*map(int, entry["format"])), Part(entry["family"], entry["side"], entry["direction"])
         prefixes = {4: range(32, 33), 6: range(1, 129)}.get(host.family, ())
         if host.prefix not in prefixes or host.key_bits != detector.key_bits or part.family != host.family:
@@ -219,11 +270,30 @@ def _build(reader: sketchfile.Reader, secret: bytes, place: dict[str, Any], limi
         raise SketchFileError(f"damaged: no array {', '.join(sorted(missing))}", file=reader.name)
     arrays = reader.arrays(prepared)
     for number, detector in enumerate(sketch.parts.values()):
-        if isinstance(detector, ColumnSketch):
-            detector.load_arrays({name: arrays[f"{number}/{name}"] for name in detector.array_names})
+        if isinstance(detector, Keyed):
+            own, start = f"{number}/", len(f"{number}/")
+            detector.load_arrays({name[start:]: arrays[name] for name in prepared if name.startswith(own)})
         elif isinstance(detector, Exact):
             detector.restore_arrays({"pairs": arrays[f"{number}/pairs"]})
     return sketch
+
+
+def _shapes_of(geometry: Any) -> dict[str, tuple[int | None, ...]]:
+    """Return the shapes of the arrays that a geometry decides; None where a side follows the traffic (lists of hosts).
+
+    A sketch of columns has its bits; what else it has is as its own arrays are.
+    """
+    if hasattr(geometry, "array_shapes"):
+        shapes: dict[str, tuple[int | None, ...]] = geometry.array_shapes()
+        return shapes
+    return {"bits": (geometry.total_columns, geometry.words)}
+
+
+def _fits(shape: Any, expected: tuple[int | None, ...]) -> bool:
+    """Say whether a shape read from a header is the one expected."""
+    if not isinstance(shape, list) or len(shape) != len(expected):
+        return False
+    return all(side == wanted or wanted is None for side, wanted in zip(shape, expected, strict=True))
 
 
 def _default_limit() -> int:
@@ -232,7 +302,7 @@ def _default_limit() -> int:
 
 
 def _check_alike(mine: Detector, other: Detector) -> None:
-    if isinstance(mine, ColumnSketch):
+    if isinstance(mine, Keyed):
         mine.check_alike(other)
     elif type(mine) is not type(other):
         raise MergeError(f"cannot merge {other.name} into {mine.name}: another detector")
@@ -244,7 +314,7 @@ def _check_same_kind(mine: Detector, other: Detector) -> None:
     """Refuse a part of another key or detector even where nothing stands in its place yet."""
     if type(mine) is not type(other):
         raise MergeError(f"cannot merge {other.name} into {mine.name}: another detector")
-    if isinstance(mine, ColumnSketch) and isinstance(other, ColumnSketch) and mine.fingerprint != other.fingerprint:
+    if isinstance(mine, Keyed) and isinstance(other, Keyed) and mine.fingerprint != other.fingerprint:
         raise MergeError(f"cannot merge: key {other.fingerprint} into key {mine.fingerprint}; all sites need one key")
 
 

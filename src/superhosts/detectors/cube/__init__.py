@@ -12,6 +12,7 @@ from superhosts.detectors.cube.addressing import lowest_priority
 from superhosts.detectors.cube.cpu import CpuCube
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.engine import Engine, Plan
+from superhosts.errors import UsageError
 from superhosts.planning import prefix_test, unnamed_probability, zero_limit
 
 __all__ = ["Cube", "Geometry"]
@@ -20,9 +21,13 @@ MISS = 24  # a host whose best pair has a lower priority than 1 − 24/θ is mis
 
 
 class Cube(ColumnSketch):
-    """A labelled cube for 32-, 64- or 128-bit hosts. See `Geometry` for its sizes."""
+    """A labelled cube for 32-, 64- or 128-bit hosts. See `Geometry` for its sizes.
+
+    Where `flows` (distinct pairs of a window) or `threshold` are given, the geometry is planned for them.
+    """
 
     name = "cube"
+    takes_ipv6 = True
     geometry: Geometry
     array_names = ("bits", "labels")
 
@@ -35,8 +40,18 @@ class Cube(ColumnSketch):
         device: str = "auto",
         threads: int | None = None,
         geometry: Geometry | None = None,
+        flows: str | int | None = None,
+        threshold: float | None = None,
     ) -> None:
-        geometry = Geometry.for_memory(memory, key_bits) if geometry is None else geometry.check()
+        planned = flows is not None or threshold is not None
+        if planned and geometry is not None:
+            raise UsageError("a geometry and flows or threshold to plan one for: give one or the other")
+        if geometry is not None:
+            geometry.check()
+        elif planned:
+            geometry = Geometry.for_traffic(memory, key_bits, flows=flows, threshold=threshold)
+        else:
+            geometry = Geometry.for_memory(memory, key_bits)
         super().__init__(geometry, key=key, device=device, threads=threads)
 
     def _on_cpu(self, plan: Plan) -> Engine:

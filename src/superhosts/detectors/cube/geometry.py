@@ -6,8 +6,8 @@ from typing import NamedTuple, Self
 
 from superhosts.detectors.hashing import MAX_ARRAYS
 from superhosts.errors import GeometryError
-from superhosts.planning import check_limits, shape_for
-from superhosts.units import format_size, parse_size
+from superhosts.planning import DEFAULT_FLOWS, DEFAULT_THRESHOLD, best_sizes, check_limits, column_bytes, shape_for
+from superhosts.units import format_size, parse_count, parse_size
 
 ARRAYS = 3
 SHARE_BITS = 3  # pairs of the highest eighth of priorities touch labels
@@ -43,13 +43,22 @@ class Geometry(NamedTuple):
         column_bits = shape.column_bits if column_bits is None else column_bits
         label_bits = shape.label_bits if label_bits is None else label_bits
         cls(key_bits, slice_bits, arrays, column_bits, 2, label_bits, share_bits).check()
-        column = (1 << column_bits) // 8 + (8 * key_bits // 32 << label_bits)
+        column = column_bytes(column_bits, label_bits, key_bits)
         columns = size // (column * arrays << slice_bits)
         if columns < 2:
             least = format_size(2 * column * arrays << slice_bits)
             rule = f"two columns in each of {arrays} arrays of {1 << slice_bits} slices"
             raise GeometryError(f"memory {format_size(size)} is too small: {rule} take {least}")
         return cls(key_bits, slice_bits, arrays, column_bits, columns, label_bits, share_bits).check()
+
+    @classmethod
+    def for_traffic(
+        cls, memory: str | int, key_bits: int = 32, *, flows: str | int | None = None, threshold: float | None = None
+    ) -> Self:
+        """Return the geometry that is predicted to do best in `memory`; without flows 5 M, without threshold 1024."""
+        pairs = DEFAULT_FLOWS if flows is None else parse_count(flows)
+        least = DEFAULT_THRESHOLD if threshold is None else threshold
+        return cls(*best_sizes(parse_size(memory), pairs, least, key_bits)).check()
 
     def check(self) -> Self:
         """Return this geometry if it is legal; else name the rule that it breaks."""

@@ -34,7 +34,7 @@ from superhosts.errors import GpuMemoryError
 from superhosts.pairs import Addresses
 from superhosts.units import format_size
 
-GROUP_BITS = 5  # pairs are sorted into 32 groups of hosts, half a slice each in the default cube; 16 and 64 are slower
+GROUP_BITS = 5  # pairs are sorted into 32 groups of hosts, two slices each in the default cube; 16 and 64 are slower
 FILL_BLOCKS = 16  # blocks for each multiprocessor, over all groups
 LEAST_TILED = 1 << 22  # pairs of a batch from which on sorting them by slice pays
 LEAST_MEMORY = 32 << 20  # and bytes of a sketch: a smaller one stays in the cache as it is

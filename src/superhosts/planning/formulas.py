@@ -1,4 +1,4 @@
-"""What a geometry can do, from formulas alone: errors, thresholds that it supports, a shape for a memory.
+"""Exact statements on columns and labels: errors, thresholds that they support, a shape for a memory.
 
 Symbols as in docs/paper.md: g rows of a column, θ the threshold, T = θ/g.
 """
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from superhosts.errors import GeometryError
 
-# Smaller slices are filled faster, larger ones keep hosts apart: two hosts that meet in two arrays cannot be told from
-# each other, and with c columns in each array of 2^r slices a pair of hosts does that with probability 3/(2^r·c²).
-SLICE_BYTES = 8 << 20
+# Smaller slices are filled faster, larger ones keep hosts apart: with c columns in each array of 2^r slices, two hosts
+# share two columns with probability 3/(2^r·c²), and are then measured worse.
+SLICE_BYTES = 2 << 20
 
 
 def check_limits(geometry: Any, limits: dict[str, tuple[int, int]]) -> None:
@@ -45,6 +45,11 @@ def shape_for(memory: int) -> Shape:
     if mebibytes >= 1.5:
         return Shape(slice_bits, 12, 2)
     return Shape(slice_bits, 10, 1)
+
+
+def column_bytes(column_bits: int, label_bits: int, key_bits: int) -> int:
+    """Bytes of one column and its labels: a label has a 64-bit word for each 32 bits of the key."""
+    return (1 << column_bits) // 8 + (8 * key_bits // 32 << label_bits)
 
 
 def standard_error(column_bits: int, threshold: float) -> float:

@@ -1,0 +1,62 @@
+"""DCDS, a rival (Wang, Guan and others, 2011): columns by coprime moduli, addresses by the Chinese remainder theorem.
+
+Every array is so many bit columns as its modulus says; a pair sets one bit, in the same row of the host's column in
+each array. Hot columns of the reversible arrays are combined, each combination is one address at most, and the
+validating arrays and the number of ones in the AND of all columns decide. What is published is kept: the AND is taken
+as the host's own, noise of other hosts is not removed. The interval is that of linear counting alone and knows of no
+noise either: where columns are crowded it lies too high.
+
+The published setting is H = 2 reversible and one validating array of 2^16 columns of 2^14 rows, 384 MiB. Here the
+moduli are the primes just above 2^16: the product of two is beyond 2^32, so a pair of columns is at most one address.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from superhosts.detectors.columnsketch import ColumnSketch
+from superhosts.detectors.dcds.cpu import CpuDcds
+from superhosts.detectors.dcds.geometry import Geometry, Search
+from superhosts.detectors.engine import Engine, Plan
+from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
+from superhosts.planning import prefix_test, zero_limit
+
+__all__ = ["Dcds", "Geometry"]
+
+
+class Dcds(ColumnSketch):
+    """Columns by coprime moduli, for 32-bit hosts."""
+
+    name = "dcds"
+    geometry: Geometry
+
+    def __init__(
+        self,
+        memory: str | int = "384MiB",
+        *,
+        key: bytes | str | None = None,
+        device: str = "auto",
+        threads: int | None = None,
+        geometry: Geometry | None = None,
+    ) -> None:
+        geometry = Geometry.for_memory(memory) if geometry is None else geometry
+        super().__init__(geometry.check(), key=key, device=device, threads=threads)
+
+    def _on_cpu(self, plan: Plan) -> Engine:
+        return CpuDcds(plan)
+
+    def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
+        from superhosts.detectors.dcds.cuda import CudaDcds
+
+        return CudaDcds(plan, gpu)
+
+    def _search_for(self, threshold: float) -> Search:
+        bits = self.geometry.column_bits
+        return Search(zero_limit(bits, threshold), *prefix_test(bits, threshold))
+
+    def _array_edges(self) -> list[int]:
+        return self.geometry.edges
+
+    def _estimate(self, evidence: Evidence) -> Estimate:
+        """Return n = v·ln(v/Z): no noise, as if all other columns were empty."""
+        return estimate_by_mean(evidence._replace(fills=np.zeros_like(evidence.fills)), self.geometry.rows)

@@ -1,0 +1,191 @@
+"""DCDS on CPU threads: writing pairs, and the search through all combinations of hot columns.
+
+There are no slices that threads could own, but arrays lie apart: every thread reads all pairs and writes its own
+arrays. The search has no check bits to look partners up by. Every hot column of the first array is combined with
+every one of the next (its price: the square of the number of hot columns), and a combination is dropped as soon as
+its AND leaves more zeros than a super host can; its first words reject most after a cache line or two.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.compiled import compiled
+from superhosts.detectors.columns import Counts, Words, and_ones, ones_of
+from superhosts.detectors.cpu import CpuEngine
+from superhosts.detectors.dcds.addressing import column_of, one_more, row_of
+from superhosts.detectors.dcds.geometry import ADDRESSES, Geometry, Search
+from superhosts.detectors.engine import Plan
+from superhosts.detectors.hashing import Key
+from superhosts.detectors.pending import BLOCK, Pool, Scratch, Task, make_scratch, unpack
+from superhosts.device import run_parallel, split_evenly
+
+
+class Store(NamedTuple):
+    """The arrays of a DCDS sketch."""
+
+    bits: Words  # (columns of all arrays, words)
+    zeros: Counts  # (columns,): zero bits of each
+    edges: NDArray[np.int64]  # where the columns of each array begin, and all columns at the end
+
+
+@compiled
+def fill(task: Task, pool: Pool, share: tuple[int, int], store: Store, geometry: Geometry, key: Key) -> None:
+    """Write the chunks of a task to the arrays from share[0] up to share[1]."""
+    scratch = make_scratch()
+    number = 0
+    while number < len(task.chunks):
+        number, count = unpack(number, task, pool, scratch)
+        _write(count, scratch, share, store, geometry, key)
+
+
+@compiled
+def _write(count: int, scratch: Scratch, share: tuple[int, int], store: Store, geometry: Geometry, key: Key) -> None:
+    """Set the bits of a batch of pairs."""
+    low, peers = scratch.low, scratch.peers
+    rows, columns = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    bits, zeros = store.bits.reshape(-1), store.zeros
+    for begin in range(0, count, BLOCK):
+        size = min(BLOCK, count - begin)
+        for i in range(size):
+            rows[i] = row_of(low[begin + i], peers[begin + i], geometry.column_bits, key)
+        for array in range(share[0], share[1]):
+            first, modulus = store.edges[array], geometry.moduli[array]
+            for i in range(size):
+                columns[i] = first + np.int64(column_of(low[begin + i], modulus))
+            for i in range(size):
+                word = (columns[i] << (geometry.column_bits - 6)) + (rows[i] >> 6)
+                bit = np.uint64(1) << np.uint64(rows[i] & 63)
+                if bits[word] & bit == 0:
+                    bits[word] |= bit
+                    zeros[columns[i]] -= 1
+
+
+@compiled
+def hot_columns(store: Store, limit: int, reversible: int) -> tuple[Counts, NDArray[np.int64]]:
+    """Return the hot columns of the reversible arrays, array after array, and where each array's begin."""
+    columns = np.empty(store.edges[reversible], np.int32)
+    begins = np.zeros(reversible + 1, np.int64)
+    count = 0
+    for array in range(reversible):
+        for place in range(store.edges[array], store.edges[array + 1]):
+            if store.zeros[place] <= limit:
+                columns[count] = place - store.edges[array]
+                count += 1
+        begins[array + 1] = count
+    return columns[:count], begins
+
+
+Steps = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@compiled
+def combine(
+    share: tuple[int, int], store: Store, search: Search, geometry: Geometry, steps: Steps
+) -> tuple[Words, Counts]:
+    """Find the addresses that begin in every share[1]-th hot column; return hosts and zero counts."""
+    reversible, arrays = geometry.reversible, len(geometry.moduli)
+    before, inverses = steps
+    bits, words, rows = store.bits, store.bits.shape[1], 1 << geometry.column_bits
+    columns, begins = hot_columns(store, search.zeros, reversible)
+    ands = np.empty((arrays + 1, words), np.uint64)  # the AND of the first columns of the combination
+    ands[0, :] = ~np.uint64(0)
+    numbers = np.zeros(arrays + 1, np.int64)  # the address, as far as the first columns tell it
+    places = np.empty(arrays, np.int64)  # the chosen column of each array, counted over the whole sketch
+    next_, stop = np.zeros(arrays, np.int64), np.zeros(arrays, np.int64)  # the walk through each array's list
+    hosts = np.empty((16, 2), np.uint64)
+    counts = np.empty((16, arrays + 1), np.int32)
+    found, depth = 0, 0
+    next_[0], stop[0] = share[0], begins[1]
+    while depth >= 0:
+        if next_[depth] >= stop[depth]:
+            depth -= 1
+            continue
+        if depth < reversible:
+            column = np.int64(columns[next_[depth]])
+            next_[depth] += share[1] if depth == 0 else 1
+        else:
+            column = np.int64(column_of(numbers[depth], geometry.moduli[depth]))
+            next_[depth] += 1
+        place = store.edges[depth] + column
+        ones, start, end = np.uint64(0), 0, search.prefix_words
+        while start < words:  # the first words, and only if they show enough ones the others
+            for w in range(start, end):
+                common = ands[depth, w] & bits[place, w]
+                ands[depth + 1, w] = common
+                ones += ones_of(common)
+            start, end = end if np.int64(ones) >= search.prefix_ones else words, words
+        if rows - np.int64(ones) > search.zeros:
+            continue
+        number = numbers[depth]
+        if depth < reversible:
+            number = one_more(number, column, geometry.moduli[depth], before[depth], inverses[depth])
+            if number >= ADDRESSES:
+                continue
+        places[depth], numbers[depth + 1] = place, number
+        if depth < arrays - 1:
+            depth += 1
+            if depth < reversible:
+                next_[depth], stop[depth] = begins[depth], begins[depth + 1]
+            else:
+                next_[depth], stop[depth] = 0, 1  # a validating array has one column for an address
+            continue
+        if found == len(hosts):
+            hosts = np.concatenate((hosts, np.empty_like(hosts)))
+            counts = np.concatenate((counts, np.empty_like(counts)))
+        hosts[found, 0], hosts[found, 1] = 0, np.uint64(number)
+        for array in range(arrays):
+            counts[found, array] = store.zeros[places[array]]
+        counts[found, arrays] = rows - np.int64(ones)
+        found += 1
+    return hosts[:found], counts[:found]
+
+
+@compiled
+def measure(hosts: Words, store: Store, geometry: Geometry) -> Counts:
+    """Return the zero counts of given mangled hosts: their columns, and the AND."""
+    arrays = len(geometry.moduli)
+    counts = np.empty((len(hosts), arrays + 1), np.int32)
+    columns = np.empty(arrays, np.int64)
+    for i in range(len(hosts)):
+        for array in range(arrays):
+            columns[array] = store.edges[array] + np.int64(column_of(hosts[i, 1], geometry.moduli[array]))
+            counts[i, array] = store.zeros[columns[array]]
+        counts[i, arrays] = (1 << geometry.column_bits) - and_ones(store.bits, columns, 0, store.bits.shape[1])
+    return counts
+
+
+class CpuDcds(CpuEngine):
+    """A DCDS sketch in the machine's memory."""
+
+    geometry: Geometry
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.store = Store(self.bits, self.counts, np.array(self.edges, np.int64))
+
+    def write(self, task: Task) -> None:
+        """Write all pairs that wait, each thread to arrays of its own."""
+        pool, seen = self.pending.pool, self.pending.seen  # a thread's cache knows what its own arrays have
+        shares = split_evenly(self.geometry.arrays, min(self.threads, self.geometry.arrays))
+        calls = [
+            (task._replace(seen=seen[thread]), pool, share, self.store, self.geometry, self.key)
+            for thread, share in enumerate(shares)
+        ]
+        run_parallel(fill, calls, self.threads)
+
+    def search(self, search: Search) -> tuple[Words, Counts]:
+        """Combine hot columns to addresses."""
+        self.flush()
+        shares = 4 * self.threads if self.threads > 1 else 1  # enough pieces to keep every thread busy
+        calls = [((share, shares), self.store, search, self.geometry, self.geometry.steps) for share in range(shares)]
+        hosts, counts = zip(*run_parallel(combine, calls, self.threads), strict=True)
+        return np.concatenate(hosts), np.concatenate(counts)
+
+    def measure(self, mangled: Words) -> Counts:
+        """Return the zero counts of given hosts."""
+        self.flush()
+        return measure(mangled, self.store, self.geometry)

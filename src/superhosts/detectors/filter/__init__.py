@@ -1,0 +1,128 @@
+"""The line-speed filter of Chen et al.: a bit array marks pairs already seen, counters count the first packets.
+
+A new pair finds its bit clear only with the probability 1 − fill, so each that does counts 1/(1 − fill). A host's
+estimate is its least counter, and a host is listed when that first reaches the threshold, which must therefore be
+known beforehand.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+import numpy as np
+
+from superhosts.detectors.base import Arrays, Detector, SuperHosts, check_threshold
+from superhosts.detectors.estimate import Estimate
+from superhosts.detectors.filter import cpu
+from superhosts.detectors.filter.geometry import Geometry
+from superhosts.detectors.hostset import HostSet
+from superhosts.detectors.narrow import Mangled, NarrowSketch, interval, on_cpu_only, plain_columns
+from superhosts.errors import MergeError, UsageError
+from superhosts.pairs import Addresses
+
+__all__ = ["Filter", "Geometry"]
+
+
+class Filter(NarrowSketch):
+    """The filter for 32-bit hosts, on one thread of the CPU.
+
+    Order matters, as the weight of a pair depends on the pairs before it; two filters cannot be merged, as a pair that
+    both have seen would count twice. The interval covers the pairs that found their bit set, and downward what
+    other hosts may have added: by Markov's inequality all d counters of a host hold more than e times the mean
+    only once in e^d.
+    """
+
+    name = "filter"
+    broken_laws = frozenset({"order", "merge"})
+    geometry: Geometry
+
+    def __init__(
+        self,
+        memory: str | int = "128MiB",
+        *,
+        threshold: float = 1024,
+        key: bytes | str | None = None,
+        device: str = "auto",
+        threads: int | None = None,
+        geometry: Geometry | None = None,
+    ) -> None:
+        geometry = Geometry.for_memory(memory, threshold) if geometry is None else geometry
+        super().__init__(geometry, key=key, device=on_cpu_only(self.name, device), threads=threads)
+        self.bits = np.zeros(geometry.words, np.uint64)
+        self.counters = np.zeros(geometry.rows * geometry.counters, np.float32)
+        self.listed = HostSet()
+        self.ones = 0
+
+    @property
+    def memory(self) -> int:
+        """Bytes of bits, counters and the list."""
+        return self.bits.nbytes + self.counters.nbytes + self.listed.memory
+
+    def _update(self, hosts: Addresses, peers: Addresses) -> None:
+        mine, theirs = plain_columns(hosts, peers, self.key)
+        start = 0
+        while start < len(mine):
+            tally = np.array([self.ones, self.listed.count])
+            state = cpu.State(self.bits, self.counters, self.listed.slots, tally)
+            start = int(cpu.write(mine, theirs, start, state, self.geometry, self.key))
+            self.ones, self.listed.count = int(tally[cpu.ONES]), int(tally[cpu.LISTED])
+            if start < len(mine):
+                self.listed.grow()
+
+    def clear(self) -> None:
+        """Forget all pairs."""
+        self.bits.fill(0)
+        self.counters.fill(0)
+        self.listed.clear()
+        self.ones = 0
+
+    def check_alike(self, other: Detector) -> None:
+        """Refuse every merge."""
+        super().check_alike(other)
+        raise MergeError("cannot merge filters: a pair that both have seen would count twice")
+
+    def _merge(self, other: Self) -> None:
+        raise AssertionError("check_alike has refused it")
+
+    def super_hosts(self, threshold: float) -> SuperHosts:
+        """Return the listed hosts of at least `threshold` peers, most peers first."""
+        listed = self.geometry.threshold
+        if check_threshold(threshold) < listed:
+            raise UsageError(f"threshold {threshold:g}: this filter lists hosts of at least {listed} peers, no others")
+        return super().super_hosts(threshold)
+
+    def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
+        mangled = self.listed.hosts()
+        return mangled, self._measure(mangled)
+
+    def _measure(self, mangled: Mangled) -> Estimate:
+        geometry = self.geometry
+        peers = np.empty(len(mangled))
+        cpu.measure(mangled, self.counters, geometry, self.key, peers)
+        bits = 64 * geometry.words
+        full = self.ones == bits  # from then on no pair counts
+        fill = min(self.ones, bits - 1) / bits
+        deviations = np.sqrt(peers * (fill / (1 - fill)))
+        crowd = math.e * float(self.counters.mean(dtype=np.float64))
+        return interval(peers, deviations, np.full(len(peers), full), crowd)
+
+    def top(self, count: int) -> SuperHosts:
+        """Return the `count` listed hosts with most peers."""
+        return self.super_hosts(self.geometry.threshold).select(slice(0, count))
+
+    def arrays(self) -> Arrays:
+        """Return bits, counters (the bits of 32-bit floats) and the mangled hosts of the list, in rising order."""
+        return {"bits": self.bits, "counters": self.counters.view(np.uint32), "hosts": self.listed.hosts()}
+
+    def load_arrays(self, arrays: Arrays) -> None:
+        """Take such arrays in place of all that it has seen."""
+        counters = arrays["counters"].view(np.float32)
+        if not (np.isfinite(counters) & (counters >= 0)).all():
+            raise ValueError("counters are not numbers of pairs")
+        if arrays["bits"] is not self.bits:
+            np.copyto(self.bits, arrays["bits"])
+        np.copyto(self.counters, counters)
+        self.ones = int(cpu.count_ones(self.bits))
+        self.listed.clear()
+        self.listed.add(arrays["hosts"])

@@ -1,0 +1,145 @@
+"""GSE (Shin, Im, Yoon, 2014) on CSE (Yoon, Li, Chen, Peir, 2009): virtual vectors in one shared array of bits.
+
+A host's vector of s bits is scattered over an array of m bits that all hosts share. The share of zeros in the vector,
+V_s, against that of the whole array, V_m, gives n = s·ln V_m − s·ln V_s. A table of recent pairs drops repeats first.
+Nothing in the array names a host: the hosts seen are kept in a set beside it, which must travel too, and a search asks
+for every one of them. Its first few hundred bits reject nearly all.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any, Self
+
+import numpy as np
+
+from superhosts.detectors.base import Arrays, SuperHosts
+from superhosts.detectors.columns import Counts
+from superhosts.detectors.engine import Engine, Plan, SeveralEngines
+from superhosts.detectors.estimate import Estimate
+from superhosts.detectors.gse.cpu import CpuGse
+from superhosts.detectors.gse.geometry import Geometry, Search
+from superhosts.detectors.narrow import Mangled, NarrowSketch, as_words, interval
+from superhosts.device import choose_device, gpus_of
+from superhosts.errors import GpuMemoryError
+from superhosts.pairs import Addresses
+
+__all__ = ["Geometry", "Gse"]
+
+LEAST_TOP = 16  # `top` does not look for hosts of fewer peers
+DEVIATIONS = 6.0  # of the zeros in a first look: a host that passes the whole fails it once in 10^9
+
+
+class Gse(NarrowSketch):
+    """GSE for 32-bit hosts. On the CPU one thread writes; on GPUs all of their threads do."""
+
+    name = "gse"
+    geometry: Geometry
+
+    def __init__(
+        self,
+        memory: str | int = "128MiB",
+        *,
+        key: bytes | str | None = None,
+        device: str = "auto",
+        threads: int | None = None,
+        geometry: Geometry | None = None,
+    ) -> None:
+        geometry = Geometry.for_memory(memory) if geometry is None else geometry
+        super().__init__(geometry, key=key, device=choose_device(device), threads=threads)
+        try:
+            self.engine = self._make_engine()
+        except GpuMemoryError:
+            if device != "auto":
+                raise
+            self.device = "cpu"
+            self.engine = self._make_engine()
+
+    def _make_engine(self) -> Engine:
+        plan = Plan(self.geometry, self.key, [0, self.geometry.total_columns], self.threads)
+        gpus = gpus_of(self.device)
+        if not gpus:
+            return CpuGse(plan)
+        from superhosts.detectors.gse.cuda import CudaGse
+
+        engines = [CudaGse(plan, gpu) for gpu in gpus]
+        return engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of bits, table and the set of hosts, on all devices."""
+        engines: list[Any] = self.engine.engines if isinstance(self.engine, SeveralEngines) else [self.engine]
+        return len(engines) * int(self.geometry.memory) + sum(int(engine.host_memory) for engine in engines)
+
+    def _update(self, hosts: Addresses, peers: Addresses) -> None:
+        self.engine.update(hosts, peers)
+
+    def flush(self) -> None:
+        """Wait until all pairs are written."""
+        self.engine.flush()
+
+    def clear(self) -> None:
+        """Forget all pairs."""
+        self.engine.clear()
+
+    def _merge(self, other: Self) -> None:
+        self.engine.merge(other.engine)
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def copy(self) -> Self:
+        """Return a sketch of its own with the same content, on the same device."""
+        twin = copy.copy(self)
+        twin.engine = self._make_engine()
+        twin.engine.load(self.engine.arrays())
+        return twin
+
+    def _free(self) -> float:
+        """Return the share of zeros of the array; a full one counts as if it had one zero left."""  # V_m
+        total = 1 << self.geometry.array_bits
+        return max(1, int(self.engine.zero_sums().sum())) / total
+
+    def _search_for(self, threshold: float) -> Search:
+        """Return what a host with an estimate of `threshold` shows at most: V_s = V_m·e^(−θ/s)."""
+        size, free = self.geometry.vector, self._free()
+        share = free * math.exp(-threshold / size)
+        spread, noise = math.sqrt(share * (1 - share)), math.sqrt(free * (1 - free))
+        apart = (DEVIATIONS * spread + 2 * noise) / (free - share)  # squared: the look that tells a small host
+        look = min(size, 64 * math.ceil(max(64.0, min(apart * apart, size)) / 64))
+        look_zeros = math.ceil(look * share + DEVIATIONS * spread * math.sqrt(look))
+        return Search(look, look_zeros, math.floor(size * share) + 1)
+
+    def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
+        mangled, zeros = self.engine.search(self._search_for(threshold))
+        return mangled[:, 1].astype(np.uint32), self._estimate(zeros)
+
+    def _measure(self, mangled: Mangled) -> Estimate:
+        return self._estimate(self.engine.measure(as_words(mangled)))
+
+    def _estimate(self, zeros: Counts) -> Estimate:
+        """Return numbers from the zeros of vectors, of which the last zero counts as one left."""
+        size, free = self.geometry.vector, self._free()
+        zeros = zeros[:, -1]
+        peers = np.maximum(0.0, size * (math.log(free) - np.log(np.maximum(zeros, 1) / size)))
+        load = peers / size
+        variances = size * (np.exp(load) / free - load - 1)  # e^(N/m) is 1/V_m
+        return interval(peers, np.sqrt(np.maximum(0.0, variances)), zeros == 0)
+
+    def top(self, count: int) -> SuperHosts:
+        """Return the `count` hosts with most peers, of those above `LEAST_TOP`."""
+        threshold = float(self.geometry.vector)
+        found = self.super_hosts(threshold)
+        while len(found) < count and threshold > LEAST_TOP:
+            threshold = max(LEAST_TOP, threshold / 4)
+            found = self.super_hosts(threshold)
+        return found.select(slice(0, count))
+
+    def arrays(self) -> Arrays:
+        """Return the bits, and the mangled hosts in rising order. The table is a cache and not part of it."""
+        return self.engine.arrays()
+
+    def load_arrays(self, arrays: Arrays) -> None:
+        """Take such arrays in place of all that it has seen."""
+        self.engine.load(arrays)

@@ -1,0 +1,28 @@
+"""Where a pair goes in GSE. Scalar functions, shared by the CPU loop and the CUDA kernel.
+
+A peer chooses one of the s places of a host's vector, and host and place together one of the m bits of the array.
+"""
+
+from __future__ import annotations
+
+from superhosts.compiled import compiled
+from superhosts.detectors.gse.geometry import Geometry
+from superhosts.detectors.hashing import Key, pair_hash
+
+
+@compiled
+def place_of(peer: int, geometry: Geometry, key: Key) -> int:
+    """Return the place of a (folded) peer in every host's vector."""
+    return pair_hash(peer ^ peer, peer, key) & ((1 << geometry.vector_bits) - 1)  # 0, and still unsigned
+
+
+@compiled
+def bit_of(mangled: int, place: int, geometry: Geometry, key: Key) -> int:
+    """Return the bit of the array behind one place of a host's vector."""
+    return pair_hash(mangled, place, key) & ((1 << geometry.array_bits) - 1)
+
+
+@compiled
+def slot_of(pair: int, geometry: Geometry) -> int:
+    """Return where the table holds a pair's hash."""
+    return pair & ((1 << geometry.table_bits) - 1)

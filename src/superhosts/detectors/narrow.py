@@ -1,0 +1,152 @@
+"""What GSE, the filter and SpreadSketch have in common: 32-bit hosts, a key, a geometry, and hosts kept by name.
+
+Only mangled addresses are kept and written to files, as in the cube: without the key nobody reads an address there.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.compiled import compiled
+from superhosts.detectors.base import Arrays, Detector, SuperHost, SuperHosts, check_threshold, to_host
+from superhosts.detectors.estimate import CONFIDENCE, UNBOUNDED, Estimate, Floats
+from superhosts.detectors.hashing import Key, fingerprint, fold, make_key, mangle_column, secret_of
+from superhosts.device import choose_device, thread_count
+from superhosts.errors import MergeError, UsageError
+from superhosts.pairs import Addresses, Host, format_for
+
+Mangled = NDArray[np.uint32]
+
+
+class DeviceError(UsageError):
+    """A device on which this detector does not run."""
+
+
+class NarrowSketch(Detector):
+    """A sketch for 32-bit hosts. Subclasses write pairs, and say which hosts may be large and how large a host is."""
+
+    geometry: Any
+
+    def __init__(self, geometry: Any, *, key: bytes | str | None, device: str, threads: int | None) -> None:
+        self.geometry = geometry.check()
+        self.device = device
+        self.threads = thread_count() if threads is None else threads
+        if self.threads < 1:
+            raise UsageError(f"threads={threads}: at least one")
+        self.format = format_for(32)
+        secret = secret_of(key)
+        self.fingerprint = fingerprint(secret)
+        self.key = make_key(secret)
+
+    @abstractmethod
+    def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
+        """Return the mangled hosts that may have `threshold` peers, and their numbers."""
+
+    @abstractmethod
+    def _measure(self, mangled: Mangled) -> Estimate:
+        """Return the numbers of any mangled hosts."""
+
+    @abstractmethod
+    def _merge(self, other: Self) -> None:
+        """Take in a sketch that is like this one."""
+
+    @abstractmethod
+    def load_arrays(self, arrays: Arrays) -> None:
+        """Take such arrays in place of all that it has seen."""
+
+    def check_alike(self, other: Detector) -> None:
+        """Refuse a sketch that must not be merged into this one, naming both values."""
+        if type(other) is not type(self) or not isinstance(other, NarrowSketch):
+            raise MergeError(f"cannot merge {other.name} into {self.name}: another detector")
+        if self.fingerprint != other.fingerprint:
+            raise MergeError(
+                f"cannot merge: key {other.fingerprint} into key {self.fingerprint}; all sites need one key"
+            )
+        for name in self.geometry._fields:
+            mine, theirs = getattr(self.geometry, name), getattr(other.geometry, name)
+            if mine != theirs:
+                raise MergeError(f"cannot merge: geometry differs, {name} {theirs} into {name} {mine}")
+
+    def merge(self, other: Self) -> None:
+        """Take in all that a sketch of the same geometry and key has seen."""
+        self.check_alike(other)
+        self._merge(other)
+
+    def super_hosts(self, threshold: float) -> SuperHosts:
+        """Return the hosts of at least `threshold` peers, most peers first."""
+        threshold = check_threshold(threshold)
+        mangled, found = self._find(threshold)
+        keep = (found.peers >= threshold) | found.saturated  # of these only a lower bound is known
+        return self._result(mangled[keep], found.select(keep))
+
+    def estimate(self, host: str | int | Host) -> SuperHost:
+        """Return the number of peers of any host, with its interval."""
+        mangled = mangled_of(np.array([self.format.to_number(host)], np.uint32), self.key)
+        return next(iter(self._result(mangled, self._measure(mangled))))
+
+    def _result(self, mangled: Mangled, found: Estimate) -> SuperHosts:
+        hosts = mangled_of(mangled, self.key, inverse=True)
+        result = SuperHosts(hosts, np.rint(found.peers).astype(np.int64), found.low, found.high, found.saturated)
+        result.format = self.format
+        return result
+
+    def header(self) -> dict[str, Any]:
+        """Describe this sketch for a file."""
+        return {
+            "detector": self.name,
+            "geometry": dict(self.geometry._asdict()),
+            "key": self.fingerprint,
+            "format": list(self.format),
+        }
+
+
+def on_cpu_only(name: str, device: str) -> str:
+    """Return the device of a detector that has no kernels for GPUs: the CPU, unless a GPU is asked for by name."""
+    if device.startswith("cuda"):
+        raise DeviceError(f"device {device!r}: {name} runs on the CPU only; take cpu or auto")
+    choose_device(device)
+    return "cpu"
+
+
+def interval(peers: Floats, deviations: Floats, saturated: NDArray[np.bool_], crowd: float = 0.0) -> Estimate:
+    """Return numbers with their 95 % interval, rounded outward.
+
+    `crowd` is what others may have added to a number: the interval reaches down by so much. A saturated host has no
+    upper end.
+    """
+    low = np.maximum(0, np.floor(peers - crowd - CONFIDENCE * deviations)).astype(np.int64)
+    high = np.ceil(peers + CONFIDENCE * deviations).astype(np.int64)
+    low[saturated] = np.maximum(0, np.floor(peers[saturated] - crowd)).astype(np.int64)
+    high[saturated] = UNBOUNDED
+    return Estimate(peers, low, high, saturated)
+
+
+def plain_columns(hosts: Any, peers: Any, key: Key) -> tuple[NDArray[np.uint32], Addresses]:
+    """Return two columns in the machine's memory, without gaps; peers of two words are folded."""
+    hosts, peers = np.ascontiguousarray(to_host(hosts)), np.ascontiguousarray(to_host(peers))
+    return hosts, fold_column(peers, key) if peers.ndim == 2 else peers
+
+
+@compiled
+def fold_column(peers: NDArray[np.uint64], key: Key) -> NDArray[np.uint64]:
+    """Fold peers of two words into one."""
+    out = np.empty(len(peers), np.uint64)
+    for i in range(len(peers)):
+        out[i] = fold(peers[i, 0], peers[i, 1], key)
+    return out
+
+
+def as_words(hosts: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """Return hosts as rows (high word, low word)."""
+    words = np.zeros((len(hosts), 2), np.uint64)
+    words[:, 1] = hosts
+    return words
+
+
+def mangled_of(hosts: NDArray[np.uint32], key: Key, *, inverse: bool = False) -> Mangled:
+    """Mangle (or unmangle) a column of hosts."""
+    return mangle_column(as_words(hosts), 32, inverse, key)[:, 1].astype(np.uint32)

@@ -1,0 +1,104 @@
+"""SpreadSketch (Tang, Huang, Lee, 2020): rows of buckets with a distinct counter and the name of its likeliest host.
+
+A bucket's counter is a multiresolution bitmap of 448 bits (the published 438 in whole words): 12 components of 32 bits,
+of which component i takes 2^-(i+1) of the pairs, and a last one of 64 bits for the rest. It counts up to a million
+peers; beyond that a bucket is saturated.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+import numpy as np
+
+from superhosts.detectors.base import Arrays, SuperHosts
+from superhosts.detectors.estimate import Estimate, Floats
+from superhosts.detectors.narrow import Mangled, NarrowSketch, interval, on_cpu_only, plain_columns
+from superhosts.detectors.spreadsketch import cpu
+from superhosts.detectors.spreadsketch.geometry import BUCKET_WORDS, MAP_WORDS, SATURATION, Geometry
+from superhosts.device import run_parallel, split_evenly
+from superhosts.pairs import Addresses
+
+__all__ = ["Geometry", "SpreadSketch"]
+
+FEW = 4096  # pairs below which waking another thread costs more than it saves
+
+
+class SpreadSketch(NarrowSketch):
+    """SpreadSketch for 32-bit hosts, on the CPU.
+
+    The interval covers the error of the bitmap, and downward what other hosts may have added: by Markov's inequality
+    all d buckets of a host hold more than e times the mean count only once in e^d.
+    """
+
+    name = "spreadsketch"
+    geometry: Geometry
+
+    def __init__(
+        self,
+        memory: str | int = "128MiB",
+        *,
+        key: bytes | str | None = None,
+        device: str = "auto",
+        threads: int | None = None,
+        geometry: Geometry | None = None,
+    ) -> None:
+        geometry = Geometry.for_memory(memory) if geometry is None else geometry
+        super().__init__(geometry, key=key, device=on_cpu_only(self.name, device), threads=threads)
+        self.buckets: cpu.Buckets = np.zeros((geometry.rows * geometry.buckets, BUCKET_WORDS), np.uint64)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the buckets."""
+        return self.buckets.nbytes
+
+    def _update(self, hosts: Addresses, peers: Addresses) -> None:
+        columns = plain_columns(hosts, peers, self.key)
+        threads = min(self.threads, self.geometry.rows) if len(hosts) > FEW else 1
+        calls = [(*columns, (row, threads), self.buckets, self.geometry, self.key) for row in range(threads)]
+        run_parallel(cpu.write, calls, threads)
+
+    def clear(self) -> None:
+        """Forget all pairs; the memory stays."""
+        self.buckets.fill(0)
+
+    def _merge(self, other: Self) -> None:
+        calls = [(self.buckets, other.buckets, a, b) for a, b in split_evenly(len(self.buckets), self.threads)]
+        run_parallel(cpu.merge, calls, self.threads)
+
+    def _counts(self) -> Floats:
+        """Return the distinct pairs of every bucket, infinity where it is saturated."""
+        counts = np.empty(len(self.buckets))
+        calls = [(self.buckets, counts, a, b) for a, b in split_evenly(len(counts), self.threads)]
+        run_parallel(cpu.count_all, calls, self.threads)
+        return counts
+
+    def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
+        counts = self._counts()
+        nominating = self.buckets[counts >= threshold, MAP_WORDS]
+        mangled = np.unique(nominating[nominating != 0].astype(np.uint32))  # the low half of a label is the host
+        return mangled, self._numbers(mangled, counts)
+
+    def _measure(self, mangled: Mangled) -> Estimate:
+        return self._numbers(mangled, self._counts())
+
+    def _numbers(self, mangled: Mangled, counts: Floats) -> Estimate:
+        peers, deviations = np.empty(len(mangled)), np.empty(len(mangled))
+        cpu.measure(mangled, self.buckets, self.geometry, self.key, peers, deviations)
+        saturated = np.isinf(peers)
+        crowd = math.e * float(np.minimum(counts, SATURATION).mean())
+        return interval(np.minimum(peers, math.floor(SATURATION)), deviations, saturated, crowd)
+
+    def top(self, count: int) -> SuperHosts:
+        """Return the `count` hosts with most peers, of those that a bucket names."""
+        return self.super_hosts(1).select(slice(0, count))
+
+    def arrays(self) -> Arrays:
+        """Return the buckets themselves."""
+        return {"buckets": self.buckets}
+
+    def load_arrays(self, arrays: Arrays) -> None:
+        """Take buckets in place of all that it has seen."""
+        if arrays["buckets"] is not self.buckets:
+            np.copyto(self.buckets, arrays["buckets"])

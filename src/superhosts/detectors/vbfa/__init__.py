@@ -1,0 +1,124 @@
+"""VBFA, a rival (Liu, Qu, Gong and others, 2016): the vector Bloom filter.
+
+Five arrays of bit columns. With b1 b2 b3 b4 the bytes of an address, four arrays take h1 = b1 and the high half of b2,
+h2 = b2 and the high half of b3, h3 = b3 and the high half of b4, h4 = b4 and the high half of b1; the fifth takes a
+hash of the address. So h1 to h4 are windows of 12 bits of the address seen as a ring, 8 bits apart, each with 4 bits
+of the next: exactly CBAA's restoring arrays for one slice. CBAA's windows begin at bits 0, 8, 16 and 24, those of h3,
+h2, h1 and h4 at bits 4, 12, 20 and 28. An address turned right by 4 bits makes the two the same. Engines and kernels
+are therefore CBAA's; limits and estimates are VBFA's own.
+
+Addresses are mangled first, or all hosts of a network share h1; turning a mangled address is immaterial. Without
+mangling (`mangled=False`) windows are as published: the host that an engine is given is then chosen so that its
+mangled form is the turned address. That is done in the machine's memory: pairs on a GPU are copied back for it.
+
+The noise of other hosts comes from the fifth array alone: with v5 its mean share of zeros and m rows,
+δ = −m·ln(v5·(2 − v5)), and n = m·ln(m/Z) − δ from the zeros Z of the AND. v5·(2 − v5) = 1 − (1 − v5)², so this is
+the noise of two arrays while five are ANDed: full columns are under-read. `noise="five"` takes
+δ = −m·ln(1 − (1 − v5)^5). The interval is that of linear counting for a noise that is what δ says it is: it
+knows nothing of δ's own error, nor that some columns are fuller than others.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from superhosts.detectors.base import SuperHosts, to_host
+from superhosts.detectors.cbaa.geometry import Search
+from superhosts.detectors.columns import Words
+from superhosts.detectors.columnsketch import ColumnSketch
+from superhosts.detectors.engine import Engine, Plan
+from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
+from superhosts.detectors.hashing import MASK32, mangle_column
+from superhosts.detectors.vbfa.cpu import CpuVbfa
+from superhosts.detectors.vbfa.geometry import Geometry, Noise, Reading
+from superhosts.pairs import Addresses, Host
+from superhosts.planning import prefix_test
+
+__all__ = ["Geometry", "Vbfa"]
+
+
+class Vbfa(ColumnSketch):
+    """The vector Bloom filter, for 32-bit hosts.
+
+    `reading` is one of three readings of the published setting (see `Geometry.reading`); `memory` makes its columns
+    shorter or longer. `noise` and `mangled` are told above. A `geometry` stands in place of all four.
+    """
+
+    name = "vbfa"
+    geometry: Geometry
+
+    def __init__(
+        self,
+        memory: str | int | None = None,
+        *,
+        reading: Reading = "published",
+        noise: Noise = "two",
+        mangled: bool = True,
+        key: bytes | str | None = None,
+        device: str = "auto",
+        threads: int | None = None,
+        geometry: Geometry | None = None,
+    ) -> None:
+        if geometry is None:
+            geometry = Geometry.reading(reading, noise=noise, mangled=mangled)
+            geometry = geometry if memory is None else geometry.resized(memory)
+        super().__init__(geometry.check(), key=key, device=device, threads=threads)
+
+    def _on_cpu(self, plan: Plan) -> Engine:
+        return CpuVbfa(plan._replace(geometry=self.geometry.cube))
+
+    def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
+        from superhosts.detectors.cbaa.cuda import CudaCbaa
+
+        return CudaCbaa(plan._replace(geometry=self.geometry.cube), gpu)
+
+    def _noise(self) -> float:
+        """Return the share of rows that other hosts set in the AND, as δ has it: δ = −m·ln(1 − this)."""
+        return min(1 - 1e-12, float(self._mean_fills()[0, -1]) ** self.geometry.noise_arrays)
+
+    def _search_for(self, threshold: float) -> Search:
+        rows, bits = self.geometry.rows, self.geometry.column_bits
+        most = math.floor(rows * math.exp(-threshold / rows) * (1 - self._noise()))  # Zthr = m·e^(−(θ+δ)/m)
+        return Search(np.array([most], np.int64), *prefix_test(bits, threshold))
+
+    def _array_edges(self) -> list[int]:
+        windows = 1 << self.geometry.index_bits
+        return [windows * array for array in range(5)] + [self.geometry.total_columns]
+
+    def _estimate(self, evidence: Evidence) -> Estimate:
+        fills = np.full((len(evidence.common), 1), self._noise())
+        return estimate_by_mean(evidence._replace(fills=fills), self.geometry.rows)
+
+    # Addresses that are not mangled.
+
+    def _update(self, hosts: Addresses, peers: Addresses) -> None:
+        if not self.geometry.mangled:
+            hosts = self._unmangled(self._turned(_as_rows(to_host(hosts))))
+        super()._update(hosts, peers)
+
+    def mangled(self, host: str | int | Host) -> Words:
+        """Return a host's address as the engine has it: mangled, or turned if this one does not mangle."""
+        if self.geometry.mangled:
+            return super().mangled(host)
+        return self._turned(_as_rows(np.array([self.format.to_number(host)], np.uint64)))
+
+    def _result(self, mangled: Words, found: Estimate) -> SuperHosts:
+        if not self.geometry.mangled:
+            mangled = mangle_column(self._turned(mangled, back=True), 32, False, self.key)
+        return super()._result(mangled, found)
+
+    def _turned(self, rows: Words, *, back: bool = False) -> Words:
+        """Return 32-bit addresses turned right, or back."""
+        turn = np.uint64((32 - self.geometry.turn if back else self.geometry.turn) % 32)
+        return (rows >> turn | rows << np.uint64(32) - turn) & np.uint64(MASK32)
+
+    def _unmangled(self, rows: Words) -> Addresses:
+        """Return the hosts whose mangled forms are given."""
+        return mangle_column(rows, 32, True, self.key)[:, 1].astype(np.uint32)
+
+
+def _as_rows(hosts: Addresses) -> Words:
+    """Return 32-bit addresses as rows (high word, low word)."""
+    return np.stack([np.zeros(len(hosts), np.uint64), hosts.astype(np.uint64)], axis=1)

@@ -1,0 +1,202 @@
+"""The planner: its population, each part of the prediction against arithmetic by hand, and the whole against a cube."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from superhosts.detectors.cube import Cube, Geometry
+from superhosts.errors import GeometryError, UsageError
+from superhosts.planning import best_sizes, least_memory, population_of, predict, standard_error
+from superhosts.planning.population import load_distribution
+from superhosts.sources.synth import Traffic, window_flows, window_hosts
+from superhosts.units import parse_size
+
+MIB = 1 << 20
+
+
+def test_standard_error_by_hand():
+    # g = 4096, θ = 1024, T = 1/4: g·(e^T − T − 1) = 4096·(1.2840254 − 1.25) = 139.368; its root over 1024
+    assert standard_error(12, 1024) == pytest.approx(math.sqrt(139.368) / 1024, rel=1e-4)
+    quiet = predict(Geometry(32, 4, 3, 12, 100_000, 3, 3), 100_000, 1024)
+    assert quiet.standard_error == pytest.approx(standard_error(12, 1024), rel=1e-3)
+
+
+def test_a_quiet_cube_reaches_the_floor_of_measuring():
+    quiet = predict(Geometry(32, 4, 3, 14, 100_000, 3, 3), 100_000, 1024)
+    assert quiet.total == pytest.approx(0.80 * 1.05 * standard_error(14, 1024), rel=0.03)
+    assert quiet.missed_unnamed < 1e-4
+    assert quiet.false_meeting < 1e-5
+    assert quiet.saturation == math.floor(16384 * math.log(16384))
+
+
+def test_the_population_has_the_flows_and_the_hosts():
+    population = population_of(5_000_000)
+    assert (population.peers * population.hosts).sum() == pytest.approx(5_000_000, rel=1e-6)
+    assert population.at_least(1024) == pytest.approx(500)
+    sizes = window_hosts(Traffic(flows=5_000_000, packets=5_000_000, super_hosts=500), 0)[1]
+    for peers in (16, 128, 1024, 8192):
+        assert population.at_least(peers) == pytest.approx((sizes >= peers).sum(), rel=0.1)
+    # Between two sizes the density adds up to the difference of the counts.
+    grid = np.linspace(1024, 2048, 4001)
+    between = population.density(grid).mean() * 1024
+    assert between == pytest.approx(population.at_least(1024) - population.at_least(2048), rel=1e-3)
+
+
+def test_loads_of_columns_have_the_right_mean_and_chance_of_silence():
+    population = population_of(100_000)
+    load = load_distribution(population, 1e4, 1.0, 1 << 20)
+    assert (load * np.arange(1 << 20)).sum() == pytest.approx(10, rel=0.01)
+    assert load[0] == pytest.approx(math.exp(-population.hosts.sum() / 1e4), rel=1e-6)
+
+
+def test_a_load_beyond_the_range_is_full():
+    load = load_distribution(population_of(1_000_000), 1.0, 1.0, 1 << 10)
+    assert load[-1] == 1
+    assert load.sum() == 1
+
+
+def test_each_cause_shows_in_its_own_part():
+    flows = 20_000_000
+    usual = predict(Geometry(32, 4, 3, 14, 1323, 3, 3), flows, 1024)
+    assert predict(Geometry(32, 4, 3, 14, 1323, 0, 3), flows, 1024).missed_unnamed > 20 * usual.missed_unnamed
+    # Pairs meet in two arrays with 3/(2^r·c²), in three with 1/(2^r·c³): four times the slices with a quarter of the
+    # columns make 4 and 16 times as many meetings, and the same noise.
+    narrow = predict(Geometry(32, 6, 3, 14, 1323 // 4, 3, 3), flows, 1024)
+    assert 4 < narrow.false_meeting / usual.false_meeting < 16
+    assert narrow.missed_measuring == pytest.approx(usual.missed_measuring, rel=0.05)
+    low = predict(Geometry(32, 0, 3, 10, 50_000, 3, 3), flows, 10_000)  # 2^10 rows measure up to 7,097 peers
+    hosts = population_of(flows)
+    assert low.false_saturated == pytest.approx(hosts.at_least(7097) / hosts.at_least(10_000) - 1)
+    few = predict(Geometry(32, 4, 3, 14, 1323, 3, 6), 20_000, 64)  # one pair in 64 competes for labels
+    assert few.missed_unnamed == pytest.approx(predicted_without_label(few.threshold), rel=0.1)
+
+
+def predicted_without_label(threshold: float) -> float:
+    """Share of hosts without one pair among the highest 64th of priorities in any of three arrays."""
+    hosts = population_of(20_000)
+    peers = hosts.peers[hosts.peers >= threshold]
+    counts = hosts.hosts[hosts.peers >= threshold]
+    return float(((63 / 64) ** (3 * peers) * counts).sum() / counts.sum())
+
+
+@pytest.mark.parametrize("threshold", [128, 1024, 8192])
+def test_more_memory_is_not_worse_and_more_flows_are_not_better(threshold):
+    totals = [
+        predict(best_sizes(size * MIB, 10_000_000, threshold), 10_000_000, threshold).total for size in (2, 16, 128)
+    ]
+    assert totals[0] >= totals[1] >= totals[2]
+    geometry = Geometry.for_memory("16MiB")
+    rates = [predict(geometry, flows, threshold) for flows in (500_000, 5_000_000, 50_000_000)]
+    # The first two may both be quiet: then the totals differ by the rounding of integrals, some parts in a thousand.
+    assert rates[0].total < 1.005 * rates[1].total
+    assert rates[1].total < rates[2].total
+    assert rates[0].candidates < rates[1].candidates < rates[2].candidates
+
+
+def test_the_default_geometry_follows_the_memory_alone():
+    assert Cube("128MiB", device="cpu").geometry == Geometry(32, 6, 3, 14, 330, 3, 3)
+    assert Geometry.for_memory("8MiB") == Geometry(32, 2, 3, 12, 1285, 2, 3)
+
+
+@pytest.mark.parametrize("memory", ["11k", "100001", "1.7MiB", "97MiB", "3GiB"])
+@pytest.mark.parametrize("key_bits", [32, 128])
+def test_the_best_geometry_is_legal_for_odd_memories(memory, key_bits):
+    geometry = Geometry.for_traffic(memory, key_bits, flows="3M", threshold=777)
+    assert geometry.check() == geometry
+    assert geometry.key_bits == key_bits
+    wasted = parse_size(memory) - geometry.memory
+    assert 0 <= wasted <= geometry.memory / geometry.columns
+
+
+def test_the_best_geometry_is_better_than_the_default():
+    for memory in ("8MiB", "128MiB"):
+        planned = predict(Geometry.for_traffic(memory, flows="20M"), 20_000_000, 1024)
+        assert planned.total < 0.8 * predict(Geometry.for_memory(memory), 20_000_000, 1024).total
+
+
+def test_low_thresholds_let_more_pairs_compete():
+    bits = [best_sizes(8 * MIB, 1_000_000, threshold).share_bits for threshold in (8, 32, 64, 1024)]
+    assert bits == [0, 1, 2, 3]
+
+
+def test_arguments_of_the_cube():
+    planned = Cube("1MiB", flows="1M", threshold=512, device="cpu")
+    assert planned.geometry == Geometry(*best_sizes(MIB, 1_000_000, 512))
+    assert Cube("1MiB", flows=1_000_000, device="cpu").geometry == Geometry(*best_sizes(MIB, 1_000_000, 1024))
+    assert Cube("1MiB", threshold=512, device="cpu").geometry == Geometry(*best_sizes(MIB, 5_000_000, 512))
+    with pytest.raises(UsageError, match="one or the other"):
+        Cube(geometry=planned.geometry, flows="1M")
+
+
+def test_the_least_memory_holds_the_error_and_a_step_less_does_not():
+    memory = least_memory(0.01, 2_000_000, 1024)
+    assert predict(best_sizes(memory, 2_000_000, 1024), 2_000_000, 1024).total <= 0.01
+    less = memory * 3 // 4 if memory & (memory - 1) == 0 else memory // 3 * 2
+    assert predict(best_sizes(less, 2_000_000, 1024), 2_000_000, 1024).total > 0.01
+
+
+def test_impossible_wishes_are_refused():
+    with pytest.raises(UsageError, match=r"0\.10% cannot be held: with 16 GiB"):
+        least_memory(0.001, 1_000_000, 1024)
+    with pytest.raises(GeometryError, match="too small"):
+        best_sizes(100, 1_000_000, 1024)
+    with pytest.raises(GeometryError, match="32, 64 or 128"):
+        best_sizes(MIB, 1_000_000, 1024, 33)
+    with pytest.raises(UsageError, match="flows 0"):
+        predict(Geometry.for_memory("1MiB"), 0, 1024)
+    for threshold in (0, 200_000, math.nan):
+        with pytest.raises(UsageError, match="predictions reach from 1"):
+            predict(Geometry.for_memory("1MiB"), 1000, threshold)
+
+
+@pytest.mark.parametrize("threshold", [1, 2, 5])
+def test_the_lowest_thresholds_are_predicted(threshold):
+    expected = predict(Geometry.for_traffic("8MiB", flows="100k", threshold=threshold), 100_000, threshold)
+    assert 0 < expected.total < 0.1
+
+
+@pytest.mark.filterwarnings("ignore::superhosts.detectors.columnsketch.ThresholdWarning")
+def test_predictions_agree_with_a_cube():
+    """Four windows of 500,000 flows: 2,070 hosts of 128 peers, 200 of 1024. A crowded and a wide cube."""
+    flows, windows = 500_000, 4
+    crowded, wide = Geometry(32, 0, 3, 10, 500, 4, 3), Geometry(32, 0, 3, 12, 1300, 2, 3)
+    errors = {(geometry, threshold): [0, 0, 0] for geometry in (crowded, wide) for threshold in (128, 1024)}
+    for seed in range(windows):
+        traffic = Traffic(flows=flows, packets=flows, super_hosts=50, seed=70 + seed)
+        pairs, (hosts, sizes) = window_flows(traffic, 0), window_hosts(traffic, 0)
+        for geometry in (crowded, wide):
+            cube = Cube(geometry=geometry, device="cpu")
+            cube.update(*pairs)
+            for threshold in (128, 1024):
+                true = set(hosts[sizes >= threshold].tolist())
+                found = set(cube.super_hosts(threshold).hosts.tolist())
+                seen = errors[geometry, threshold]
+                errors[geometry, threshold] = [
+                    seen[0] + len(true),
+                    seen[1] + len(true - found),
+                    seen[2] + len(found - true),
+                ]
+    for (geometry, threshold), (true, missed, false) in errors.items():
+        expected = predict(geometry, flows, threshold)
+        assert expected.super_hosts * windows == pytest.approx(true, rel=0.05)
+        # A factor of two, and twice the standard deviation of a count.
+        for measured, share in ((missed + false, expected.total), (missed, expected.fnr)):
+            count = share * true
+            assert count / 2 - 2 * math.sqrt(count) <= measured <= 2 * count + 2 * math.sqrt(2 * count)
+    # The rates that are tested are no trifles.
+    assert predict(crowded, flows, 128).total > 0.09
+    assert predict(wide, flows, 128).total > 0.01
+
+
+def test_work_and_size_agree_with_a_cube():
+    flows = 1_000_000
+    cube = Cube("8MiB", device="cpu")
+    cube.update(*window_flows(Traffic(flows=flows, packets=flows, super_hosts=100), 0))
+    expected = predict(cube.geometry, flows, 1024)
+    hot = int((cube.zeros <= cube._search_for(1024).zeros).sum())
+    assert hot / 1.5 < expected.hot_columns < 1.5 * hot
+    assert expected.fill == pytest.approx(cube.fill().mean, rel=0.1)
+    assert expected.memory == cube.memory
