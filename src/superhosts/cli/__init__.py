@@ -12,12 +12,15 @@ import typer
 
 from superhosts._version import __version__
 from superhosts.cli.bench import bench
+from superhosts.cli.calibrate import calibrate
+from superhosts.cli.compare import compare
 from superhosts.cli.demo import demo
 from superhosts.cli.doctor import doctor
 from superhosts.cli.explain import explain
 from superhosts.cli.hosts import hosts
 from superhosts.cli.merge import merge
 from superhosts.cli.output import forget_stdout, say
+from superhosts.cli.plan import plan
 from superhosts.cli.scan import scan
 from superhosts.cli.synth import synth
 from superhosts.errors import SuperhostsError
@@ -46,7 +49,7 @@ def _into_pipe(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for command in (scan, hosts, explain, merge, synth, demo, bench, doctor):
+for command in (scan, hosts, explain, merge, plan, calibrate, compare, synth, demo, bench, doctor):
     app.command()(_into_pipe(command))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,6 +50,20 @@ def read_key(path: Path | None) -> bytes | None:
     if len(key) < 8:
         raise UsageError(f"--key-file {path}: holds {len(key)} bytes; a key has at least 8")
     return key
+
+
+def parse_share(option: str, text: str) -> float:
+    """Read a share like 1% or 0.01."""
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(%?)\s*", text)
+    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < share < 1:
+        raise UsageError(f"--{option} {text}: write a share of the super hosts, like 1% or 0.01")
+    return share
+
+
+def command_line(arguments: list[str]) -> str:
+    """Return the command as a user would type it."""
+    return shlex.join(["superhosts", *arguments[1:]])
 
 
 class Outputs:

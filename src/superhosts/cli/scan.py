@@ -35,7 +35,9 @@ def scan(
     threshold: Threshold = None,
     top: Top = None,
     window: Annotated[str, typer.Option("--window", "-w", help="Length of a window: 90s, 5m, 1h, 30d, or all.")] = "5m",
-    detector: Annotated[str, typer.Option(help="cube, cbaa, cbaa-paper or exact.")] = "cube",
+    detector: Annotated[
+        str, typer.Option(help="cube, cbaa, cbaa-paper, exact, dcds, vbfa, gse, filter or spreadsketch.")
+    ] = "cube",
     memory: Annotated[str, typer.Option("--memory", "-m", help="Memory of one cube.")] = "128MiB",
     memory_total: Annotated[
         str | None, typer.Option(help="Refuse to start if all cubes together may exceed this.")

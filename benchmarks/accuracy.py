@@ -1,0 +1,248 @@
+"""What the cube finds and misses, as docs/results.md shows it: `python benchmarks/accuracy.py [--quick] [--only ...]`.
+
+ftr       total false rate of cube, planned cube and cbaa at 5 M, 20 M and 50 M flows
+flood     the same with a flood of spoofed sources, every address a host
+memory    the least memory that holds 1 % at 5 M flows
+giants    hosts of up to a million peers
+small     half a megabyte: the largest hosts by name, beside SpreadSketch
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from cases import THETA, update_in_batches
+from harness import HERE, Report
+from superhosts.detectors.base import Detector
+from superhosts.detectors.cbaa import Cbaa
+from superhosts.detectors.columnsketch import ThresholdWarning
+from superhosts.detectors.cube import Cube
+from superhosts.detectors.exact import Exact
+from superhosts.detectors.spreadsketch import SpreadSketch
+from superhosts.evaluation.scores import Estimates, Truth, ask_all, score
+from superhosts.sources.synth import Traffic, window_flows, window_hosts
+
+MIB = 1 << 20
+Make = Callable[[], Detector]
+SIZES = {5_000_000: 600, 20_000_000: 1400, 50_000_000: 3700}  # flows and super hosts of a window
+WINDOWS = 12
+FLOOD_WINDOWS = 3
+SPOOFED = 50_000_000
+MEMORIES = (64, 32, 16, 8, 6, 4, 3)
+SMALL = 500_000  # bytes
+
+
+def main() -> None:
+    """Run the sections that are asked for."""
+    sections = {"ftr": ftr, "flood": flood, "memory": memory, "giants": giants, "small": small}
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="smaller windows, fewer of them; the bars do not apply")
+    parser.add_argument("--only", nargs="+", choices=sections, default=list(sections))
+    parser.add_argument("--results", type=Path, default=HERE / "results")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", ThresholdWarning)
+    report = Report(quick=options.quick)
+    for name in options.only:
+        start = time.perf_counter()
+        sections[name](report)
+        report.seconds[name] = time.perf_counter() - start
+    print("\n" + report.table())
+    part = "" if len(options.only) == len(sections) else "-" + "-".join(options.only)
+    kind = "accuracy-quick" if options.quick else "accuracy"
+    name = f"{kind}-{report.machine['arch']}-{report.started:%Y-%m-%d}{part}"
+    for path in report.write(options.results, name, title="Accuracy"):
+        print(path)
+
+
+def window(flows: int, supers: int, seed: int) -> tuple[Any, Any, Truth]:
+    """Pairs of a window, each once, and the truth."""
+    traffic = Traffic(flows=flows, packets=flows, super_hosts=supers, seed=seed)
+    return *window_flows(traffic, 0), Truth(*window_hosts(traffic, 0))
+
+
+class Tally:
+    """What one detector did over the windows."""
+
+    def __init__(self, make: Make) -> None:
+        self.detector = make()
+        self.rates: list[float] = []
+        self.fnr: list[float] = []
+        self.phantoms = 0
+        self.estimates: list[Estimates] = []
+
+    def add(self, hosts: Any, peers: Any, truth: Truth, *, ask: bool = False) -> None:
+        """Feed one window and score it."""
+        update_in_batches(self.detector, hosts, peers)
+        result = score(self.detector.super_hosts(THETA), truth, THETA)
+        self.rates.append(100 * result.ftr)
+        self.fnr.append(100 * result.fnr)
+        self.phantoms += result.phantoms
+        if ask:
+            self.estimates.append(ask_all(self.detector, truth, THETA))
+        self.detector.clear()
+
+    def report(self, report: Report, section: str, name: str) -> None:
+        """Add the mean rate, with its standard error."""
+        error = stdev(self.rates) / math.sqrt(len(self.rates)) if len(self.rates) > 1 else 0.0
+        fnr, memory = fmean(self.fnr), self.detector.memory / MIB
+        parts = f"FNR {fnr:.2f}, FPR {fmean(self.rates) - fnr:.2f}"
+        note = f"± {error:.2f}; {parts}; {self.phantoms} phantoms; {memory:.3g} MiB"
+        report.add(section, name, fmean(self.rates), "%", note=note, runs=self.rates)
+        if self.estimates:
+            together = Estimates(*map(np.concatenate, zip(*self.estimates, strict=True)))
+            note = f"{len(together.true)} super hosts, {int(together.saturated.sum())} saturated"
+            report.add(section, f"{name}, 95 % interval", 100 * together.coverage, "% hold", note=note)
+            report.add(section, f"{name}, mean error", 100 * together.mean_error, "%")
+
+
+def run(report: Report, section: str, makers: dict[str, Make], windows: Sequence[tuple[Any, Any, Truth]]) -> None:
+    """Feed the same windows to several detectors, one after the other."""
+    tallies = {name: Tally(make) for name, make in makers.items()}
+    for hosts, peers, truth in windows:
+        for tally in tallies.values():
+            tally.add(hosts, peers, truth, ask=section == "ftr")
+    for name, tally in tallies.items():
+        tally.report(report, section, name)
+
+
+def ftr(report: Report) -> None:
+    """Total false rates by flows."""
+    for full, supers in SIZES.items():
+        flows, count = (full // 10, 2) if report.quick else (full, WINDOWS)
+        label = f"FTR, {full // 1_000_000} M flows"
+        makers: dict[str, Make] = {
+            f"{label}: cube": lambda: Cube(device="cpu"),
+            f"{label}: cube, planned": lambda flows=flows: Cube("128MiB", flows=flows, threshold=THETA, device="cpu"),
+            f"{label}: cbaa": lambda: Cbaa(device="cpu"),
+        }
+        hosts = supers // 10 if report.quick else supers
+        run(report, "ftr", makers, _Windows(flows, hosts, count))
+
+
+class _Windows(Sequence[tuple[Any, Any, Truth]]):
+    """Windows made when they are wanted: a dozen of them would not fit."""
+
+    def __init__(self, flows: int, supers: int, count: int) -> None:
+        self._traffic, self._count = (flows, supers), count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Any:
+        if number >= self._count:
+            raise IndexError
+        return window(*self._traffic, seed=number + 1)
+
+
+def flood(report: Report) -> None:
+    """5 M flows and a flood of spoofed sources on one victim; both ends of every packet are hosts."""
+    flows, spoofed, count = (500_000, 5_000_000, 1) if report.quick else (5_000_000, SPOOFED, FLOOD_WINDOWS)
+    makers: dict[str, Make] = {
+        "FTR, flood: cube": lambda: Cube(device="cpu"),
+        "FTR, flood: cube, planned": lambda: Cube("128MiB", flows=2 * (flows + spoofed), device="cpu"),
+    }
+    tallies = {name: Tally(make) for name, make in makers.items()}
+    for seed in range(1, count + 1):
+        hosts, peers, _ = window(flows, flows // 8333, seed)
+        random = np.random.default_rng(seed)
+        sources = random.integers(0x20000000, 1 << 32, spoofed, dtype=np.uint32)
+        victim = np.full(spoofed, hosts[0])
+        left = np.concatenate([hosts, peers, sources, victim])
+        right = np.concatenate([peers, hosts, victim, sources])
+        exact = Exact(device="cpu")
+        update_in_batches(exact, left, right)
+        truth = Truth.of(exact)
+        del exact
+        for tally in tallies.values():
+            tally.add(left, right, truth)
+    for name, tally in tallies.items():
+        tally.report(report, "flood", name)
+
+
+def memory(report: Report) -> None:
+    """Planned cubes of less and less memory."""
+    flows, supers, count = (500_000, 60, 2) if report.quick else (5_000_000, 600, 6)
+    held = []
+    makers: dict[str, Make] = {
+        f"FTR, 5 M flows, {size} MiB": lambda size=size: Cube(size * MIB, flows=flows, threshold=THETA, device="cpu")
+        for size in MEMORIES
+    }
+    run(report, "memory", makers, _Windows(flows, supers, count))
+    for size in MEMORIES:
+        rate = next(figure.value for figure in report.figures if figure.name == f"FTR, 5 M flows, {size} MiB")
+        if rate > 1:
+            break
+        held.append(size)
+    if held:
+        report.add("memory", "memory that holds 1 %, 5 M flows", held[-1], "MiB")
+
+
+def giants(report: Report) -> None:
+    """Hosts of 50,000 to a million peers among 5 M flows of others."""
+    hosts, peers, _ = window(500_000 if report.quick else 5_000_000, 60 if report.quick else 600, 1)
+    sizes = np.geomspace(5e4, 1e6, 12).astype(np.int64)
+    random = np.random.default_rng(5)
+    big = np.repeat((0xC0000000 + np.arange(len(sizes))).astype(np.uint32), sizes)
+    others = random.permutation(1 << 24)[: len(big)] if len(big) < 1 << 24 else random.integers(0, 1 << 32, len(big))
+    truth = Exact(device="cpu")
+    left, right = np.concatenate([hosts, big]), np.concatenate([peers, others.astype(np.uint32)])
+    truth.update(left, right)
+    cubes = {
+        "cube": Cube(device="cpu"),
+        "cube of 2^17 rows, 128 MiB": Cube(geometry=Cube("128MiB").geometry.for_memory("128MiB", column_bits=17)),
+    }
+    for name, cube in cubes.items():
+        update_in_batches(cube, left, right)
+        found = ask_all(cube, Truth.of(truth), 50_000)
+        wrong = np.abs(found.errors).max() if found.measured.any() else 0.0
+        flagged = f"{int(found.saturated.sum())} of {len(found.true)} flagged as saturated"
+        note = f"{flagged}; the truth in {100 * found.coverage:.0f} % of intervals"
+        report.add("giants", f"hosts of up to 1 M peers: {name}, largest error", 100 * wrong, "%", note=note)
+
+
+def small(report: Report) -> None:
+    """0.9 M pairs of 60,000 hosts in half a megabyte: F1 of the largest hosts, found by name."""
+    random = np.random.default_rng(1)
+    rates: dict[str, list[list[float]]] = {"cube": [], "spreadsketch": []}
+    for _ in range(2 if report.quick else 8):
+        sizes = np.minimum(random.pareto(1.05, 60_000) + 1, 60_000)
+        sizes = np.maximum(1, sizes * 900_000 / sizes.sum()).astype(np.int64)
+        names = _distinct(random, 60_000)
+        hosts = np.repeat(names, sizes)
+        peers = random.integers(0, 1 << 32, len(hosts), dtype=np.uint32)
+        order = np.argsort(-sizes)
+        makers: dict[str, Make] = {
+            "cube": lambda: Cube(SMALL, flows=900_000, threshold=500, device="cpu"),
+            "spreadsketch": lambda: SpreadSketch(SMALL, device="cpu"),
+        }
+        for name, make in makers.items():
+            detector = make()
+            detector.update(hosts, peers)
+            rates[name].append([_f1(detector.top(k).hosts, names[order[:k]]) for k in (50, 100, 150)])
+    for name, rows in rates.items():
+        for place, k in enumerate((50, 100, 150)):
+            values = [row[place] for row in rows]
+            report.add("small", f"F1 of the top {k} at 0.5 MB: {name}", fmean(values), "", runs=values)
+
+
+def _distinct(random: np.random.Generator, count: int) -> Any:
+    names = np.unique(random.integers(0, 1 << 32, 2 * count, dtype=np.uint32))
+    return random.permutation(names)[:count]
+
+
+def _f1(found: Any, true: Any) -> float:
+    right = len(set(found.tolist()) & set(true.tolist()))
+    return 2 * right / max(1, len(found) + len(true))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""The planner's predictions against measurements: total false rate over flows, thresholds and memories.
+
+    python benchmarks/plan.py                    0.5 M to 50 M flows, some minutes on two cores, 4 GiB
+    python benchmarks/plan.py --quick            0.5 M and 2 M flows, about a minute
+    python benchmarks/plan.py --flows 5M 20M
+
+Every point is a cube with the geometry that the planner chooses for it, and one with the geometry that a memory gives
+without a plan. Windows have one host of 1024 or more peers in 10,000 flows, and several windows are pooled. Each window
+has its own hosts, peers and addresses. A prediction agrees ("yes") when it is within a factor of two of the measured
+rate, or both are under 0.5 %, or both above 20 %. Few true hosts measure badly: where it only agrees with some rate
+inside the 95 % interval of what was measured (Poisson), the table says "in band". All others say "NO".
+
+Not in the sweep: a threshold of exactly 256, where synthetic traffic has more hosts than its law says (the cut of the
+small hosts). JSON, a Markdown table and a figure go to benchmarks/results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cases import update_in_batches
+from harness import HERE, Report
+from superhosts.detectors.columnsketch import ThresholdWarning
+from superhosts.detectors.cube import Cube, Geometry
+from superhosts.planning import Prediction, predict
+from superhosts.sources.synth import Traffic, window_flows, window_hosts
+from superhosts.units import format_size, parse_count
+
+MIB = 1 << 20
+MEMORIES = (8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB)
+THRESHOLDS = (128, 1024, 4096, 16384)
+WINDOWS = {500_000: 10, 5_000_000: 4, 20_000_000: 2, 50_000_000: 1}
+QUICK_WINDOWS = {500_000: 8, 2_000_000: 4}
+LOW, HIGH = 0.005, 0.2  # rates that count as equal below and above
+SEED = 1000
+
+
+@dataclass
+class Point:
+    """One cube at one threshold: what was predicted, and what several windows showed."""
+
+    kind: str
+    memory: int
+    geometry: Geometry
+    expected: Prediction
+    true: int = 0
+    missed: int = 0
+    false: int = 0
+    runs: list[float] = field(default_factory=list)
+
+    def add(self, cube: Cube, hosts: Any, sizes: Any) -> None:
+        """Ask a filled cube, and score its answer."""
+        true = set(hosts[sizes >= self.expected.threshold].tolist())
+        found = set(cube.super_hosts(self.expected.threshold).hosts.tolist())
+        missed, false = len(true - found), len(found - true)
+        self.true, self.missed, self.false = self.true + len(true), self.missed + missed, self.false + false
+        if true:
+            self.runs.append(100 * (missed + false) / len(true))
+
+    @property
+    def measured(self) -> float:
+        """Total false rate over all windows."""
+        return (self.missed + self.false) / max(1, self.true)
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """95 % interval of the measured rate, from the Poisson distribution of errors (Byar's approximation)."""
+        low, high = self.missed + self.false, self.missed + self.false + 1
+        least = low * (1 - 1 / (9 * low) - 1.96 / (3 * low**0.5)) ** 3 if low else 0.0
+        most = high * (1 - 1 / (9 * high) + 1.96 / (3 * high**0.5)) ** 3
+        return least / max(1, self.true), most / max(1, self.true)
+
+    @property
+    def verdict(self) -> str:
+        """Whether prediction and measurement agree."""
+        if agree(self.expected.total, self.measured, self.measured):
+            return "yes"
+        return "in band" if agree(self.expected.total, *self.band) else "NO"
+
+    @property
+    def name(self) -> str:
+        """Say which point this is."""
+        expected = self.expected
+        memory = format_size(self.memory)
+        return f"{expected.flows / 1e6:g} M flows, threshold {expected.threshold:,g}, {memory}, {self.kind}"
+
+
+def agree(predicted: float, low: float, high: float) -> bool:
+    """Say whether a prediction fits some measured rate between two limits."""
+    if predicted < LOW:
+        return low < LOW or low <= 2 * predicted
+    if predicted > HIGH and high > HIGH:
+        return True
+    return low / 2 <= predicted <= 2 * high
+
+
+def points_of(flows: int) -> list[Point]:
+    """Return the points of one number of flows."""
+    points = []
+    for memory in MEMORIES:
+        for threshold in THRESHOLDS:
+            for kind in ("planned", "default"):
+                if kind == "planned":
+                    geometry = Geometry.for_traffic(memory, flows=flows, threshold=threshold)
+                else:
+                    geometry = Geometry.for_memory(memory)
+                points.append(Point(kind, memory, geometry, predict(geometry, flows, threshold)))
+    return points
+
+
+def measure(points: list[Point], flows: int, windows: int) -> None:
+    """Feed every window to one cube for each geometry, and ask it at all its thresholds."""
+    for seed in range(SEED, SEED + windows):
+        traffic = Traffic(flows=flows, packets=flows, super_hosts=flows // 10_000, seed=seed)
+        hosts, peers = window_flows(traffic, 0)
+        names, sizes = window_hosts(traffic, 0)
+        for geometry in dict.fromkeys(point.geometry for point in points):
+            cube = Cube(geometry=geometry, device="cpu")
+            update_in_batches(cube, hosts, peers)
+            for point in points:
+                if point.geometry == geometry:
+                    point.add(cube, names, sizes)
+
+
+def show(report: Report, point: Point) -> None:
+    """Print a point and keep it."""
+    expected, (low, high) = point.expected, point.band
+    note = (
+        f"predicted {expected.total:.2%} (FNR {expected.fnr:.2%}, FPR {expected.fpr:.2%}); measured "
+        f"{low:.2%} to {high:.2%}, {point.missed} missed, {point.false} false of {point.true:,}; "
+        f"r, k, log g, c, labels {tuple(point.geometry[1:6])}"
+    )
+    figure = report.add("plan", point.name, 100 * point.measured, "%", note=note, runs=point.runs)
+    figure.reached = point.verdict
+    print(f"    {point.verdict}", flush=True)
+
+
+def draw(points: list[Point], path: Path) -> list[Path]:
+    """Draw predicted against measured rates, with the factor of two."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.5, 6.5))
+    least, most = 0.03, 300.0
+    axes.fill_between([least, most], [least / 2, most / 2], [2 * least, 2 * most], color="0.9", label="factor of two")
+    axes.fill_between([least, 0.5], least, 0.5, color="#dce9f5", label="both under 0.5 %")
+    axes.fill_between([20, most], 20, most, color="#f5e3dc", label="both above 20 %")
+    axes.plot([least, most], [least, most], color="0.5", linewidth=0.8)
+    all_flows = sorted({point.expected.flows for point in points})
+    colours = {
+        flows: plt.get_cmap("viridis")(0.95 * i / max(1, len(all_flows) - 1)) for i, flows in enumerate(all_flows)
+    }
+    for threshold, marker in zip(THRESHOLDS, "os^D", strict=True):
+        for point in points:
+            if point.expected.threshold != threshold:
+                continue
+            low, high = (max(100 * limit, least) for limit in point.band)
+            x, y = max(100 * point.measured, least), 100 * point.expected.total
+            colour = colours[point.expected.flows]
+            face = colour if point.kind == "planned" else "none"
+            axes.errorbar(x, y, xerr=[[x - low], [max(high - x, 0)]], color=colour, elinewidth=0.5, alpha=0.6)
+            axes.plot(x, y, marker, color=colour, markerfacecolor=face, markersize=6)
+        axes.plot([], [], marker, color="0.3", label=f"threshold {threshold:,}")
+    for flows, colour in colours.items():
+        axes.plot([], [], "-", color=colour, linewidth=4, label=f"{flows / 1e6:g} M flows")
+    axes.plot([], [], "o", color="0.3", markerfacecolor="none", label="default geometry (filled: planned)")
+    axes.set(xscale="log", yscale="log", xlim=(least, most), ylim=(least, most))
+    axes.set(xlabel="measured total false rate, % (95 % interval)", ylabel="predicted total false rate, %")
+    axes.set_title("Predictions of the planner, 8 MiB to 512 MiB")
+    axes.legend(fontsize=7, loc="upper left")
+    figure.tight_layout()
+    paths = [path.with_suffix(".png"), path.with_suffix(".svg")]
+    for each in paths:
+        figure.savefig(each, dpi=150)
+    return paths
+
+
+def main() -> None:
+    """Predict, measure, print, write."""
+    parser = argparse.ArgumentParser(description="Predicted against measured false rates")
+    parser.add_argument("--quick", action="store_true", help="few flows and windows")
+    parser.add_argument("--flows", nargs="+", default=None, metavar="N", help="only these numbers of flows")
+    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the files")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", ThresholdWarning)  # points that are too small for their threshold are meant
+    windows = QUICK_WINDOWS if options.quick else WINDOWS
+    chosen = [parse_count(text) for text in options.flows] if options.flows else list(windows)
+    report = Report(quick=options.quick)
+    points: list[Point] = []
+    for flows in chosen:
+        start = time.perf_counter()
+        some = points_of(flows)
+        measure(some, flows, windows.get(flows, 2))
+        for point in some:
+            show(report, point)
+        points += some
+        report.seconds[f"{flows / 1e6:g} M flows"] = time.perf_counter() - start
+    print()
+    print(report.table())
+    counts = {verdict: sum(point.verdict == verdict for point in points) for verdict in ("yes", "in band", "NO")}
+    print(f"{len(points)} points: " + ", ".join(f"{verdict} {count}" for verdict, count in counts.items()))
+    kind = "plan-quick" if options.quick else "plan"
+    name = f"{kind}-{report.machine['arch']}-{report.started:%Y-%m-%d}"
+    for path in report.write(options.results, name, "Predicted against measured false rates"):
+        print(path)
+    for path in draw(points, options.results / name):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

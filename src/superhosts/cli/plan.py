@@ -1,0 +1,160 @@
+"""`superhosts plan`: the best geometry for the traffic that is expected, and how often it will be wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from superhosts.cli.output import parse_share
+from superhosts.errors import GeometryError, UsageError
+
+if TYPE_CHECKING:
+    from superhosts.planning import Prediction, Sizes
+
+Planned = tuple["Sizes", "Prediction"]
+
+
+def plan(
+    flows: Annotated[str, typer.Option(help="Distinct (host, peer) pairs of a window, like 5M.")] = "5M",
+    threshold: Annotated[str, typer.Option("--threshold", "-t", help="Least number of distinct peers.")] = "1024",
+    memory: Annotated[
+        str | None,
+        typer.Option("--memory", "-m", help="Memory of the cube; 128MiB unless --error is given."),
+    ] = None,
+    error: Annotated[
+        str | None,
+        typer.Option(help="Wanted total false rate, like 1%: gives the least memory that holds it."),
+    ] = None,
+    key_bits: Annotated[int, typer.Option(help="Bits of a host: 32, 64 or 128.")] = 32,
+    json: Annotated[bool, typer.Option("--json", help="The plan as one line of JSON on standard output.")] = False,
+) -> None:
+    """Plan a cube: the best geometry for a memory, or the least memory for an error, and what to expect of it.
+
+    False rates are shares of the true super hosts. They are predicted for hosts with a heavy tail of peers: exponent
+    1.05, one host in 10,000 flows with 1024 peers or more. In Python: sh.Cube("128MiB", flows="20M", threshold=1024)
+
+    Examples: superhosts plan --flows 20M --threshold 1024 --memory 128MiB; superhosts plan --flows 20M --error 1%
+    """
+    import json as json_module
+
+    from superhosts.units import format_size, parse_count, parse_size
+
+    pairs, least = parse_count(flows), parse_count(threshold)
+    wanted = None if error is None else parse_share("error", error)
+    size = parse_size("128MiB" if memory is None else memory)
+    if wanted is not None:
+        from superhosts.planning import least_memory
+
+        enough = least_memory(wanted, pairs, least, key_bits)
+        size = enough if memory is None else size
+    chosen = _planned(size, pairs, least, key_bits)
+    if wanted is not None and chosen[1].total > wanted:
+        raise UsageError(
+            f"--memory {memory}: a total false rate of {chosen[1].total:.2%} is to be expected, not {error}; "
+            f"{format_size(enough)} would hold it"
+        )
+    others = []
+    for other in (size // 2, size * 2):
+        try:
+            others.append(_planned(other, pairs, least, key_bits))
+        except GeometryError:  # half of it is too little for any cube
+            continue
+    if json:
+        print(json_module.dumps({**_facts(chosen), "alternatives": [_facts(each) for each in others]}))
+    else:
+        _print(size, chosen, others)
+
+
+def _planned(memory: int, flows: int, threshold: float, key_bits: int) -> Planned:
+    """Return the best sizes for a memory and what to expect of them."""
+    from superhosts.planning import best_sizes, predict
+
+    sizes = best_sizes(memory, flows, threshold, key_bits)
+    return sizes, predict(sizes, flows, threshold)
+
+
+def _facts(planned: Planned) -> dict[str, Any]:
+    """Return a plan by names: plain numbers, rates as shares of the true super hosts."""
+    sizes, expected = planned
+    return {
+        "flows": expected.flows,
+        "threshold": expected.threshold,
+        "memory": expected.memory,
+        "geometry": sizes._asdict(),
+        "super_hosts": round(expected.super_hosts, 1),
+        "standard_error": expected.standard_error,
+        "fnr": expected.fnr,
+        "fpr": expected.fpr,
+        "total": expected.total,
+        "unnamed": expected.missed_unnamed,
+        "phantoms": 0,
+        "saturation": expected.saturation,
+        "fill": expected.fill,
+        "hot_columns": round(expected.hot_columns),
+        "candidates": round(expected.candidates),
+        "restore_seconds": expected.restore_seconds,
+        "wire_bytes": round(expected.wire_bytes),
+    }
+
+
+def _print(memory: int, chosen: Planned, others: list[Planned]) -> None:
+    from rich.table import Table
+
+    from superhosts.reports.terminal import OutputConsole
+    from superhosts.units import format_size
+
+    sizes, expected = chosen
+    plans = sorted([chosen, *others], key=lambda planned: planned[1].memory)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("memory")
+    for each in plans:
+        mark = " (this plan)" if each is chosen and others else ""
+        table.add_column(format_size(each[1].memory) + mark, justify="right", no_wrap=True)
+    cells = [_cells(each) for each in plans]
+    for name in cells[0]:
+        table.add_row(name, *(column[name] for column in cells))
+    console = OutputConsole()
+    console.print(
+        f"{expected.flows:,} flows, threshold {expected.threshold:,g}, keys of {sizes.key_bits} bits: "
+        f"about {expected.super_hosts:,.0f} super hosts",
+        highlight=False,
+    )
+    console.print()
+    console.print(table, highlight=False)
+    console.print()
+    keys = "" if sizes.key_bits == 32 else f", key_bits={sizes.key_bits}"
+    wish = f"flows={expected.flows}, threshold={expected.threshold:g}{keys}"
+    console.print(f"Python: sh.Cube({memory}, {wish})", highlight=False)
+
+
+def _cells(planned: Planned) -> dict[str, str]:
+    """Return the cells of one plan's column, by the names of the rows."""
+    from superhosts.units import format_size
+
+    sizes, expected = planned
+    return {
+        "slices": f"{1 << sizes.slice_bits:,}",
+        "arrays": str(sizes.arrays),
+        "columns of an array": f"{sizes.columns:,}",
+        "rows of a column": f"{1 << sizes.column_bits:,}",
+        "labels of a column": str(1 << sizes.label_bits),
+        "pairs that seek a label": f"1 in {1 << sizes.share_bits}",
+        "standard error at threshold": _rate(expected.standard_error),
+        "missed (FNR)": _rate(expected.fnr),
+        "  of these unnamed": _rate(expected.missed_unnamed),
+        "false (FPR)": _rate(expected.fpr),
+        "total false rate": _rate(expected.total),
+        "phantoms (hosts never seen)": "none",
+        "saturated beyond": f"{expected.saturation:,} peers",
+        "mean fill": f"{expected.fill:.1%}",
+        "hot columns": f"{expected.hot_columns:,.0f}",
+        "candidates to look at": f"{expected.candidates:,.0f}",
+        "restore, one core, roughly": f"{float(f'{1e3 * expected.restore_seconds:.1g}'):,g} ms",
+        "file, about": format_size(expected.wire_bytes),
+    }
+
+
+def _rate(share: float) -> str:
+    """Write a rate in per cent; beyond all use the number says nothing."""
+    return f"{share:.2%}" if share < 10 else "over 1000%"

@@ -1,0 +1,1 @@
+"""Detectors against the truth and against each other: scores, experiments, figures."""

@@ -1,0 +1,159 @@
+"""The paper's experiment: windows of traffic, every detector fed the same pairs, scored against the truth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from statistics import fmean, stdev
+from typing import Any
+
+from superhosts.detectors.base import Detector
+from superhosts.evaluation.panel import Make, Outcome, Panel
+from superhosts.pairs import HostFormat, Part, Window
+from superhosts.pipeline import Scan, Settings
+from superhosts.reports.base import iso_time
+from superhosts.sources.base import Source
+from superhosts.sources.synth import SECOND, Traffic, window_flows, window_packets
+
+Makers = Callable[[int], Mapping[str, Make]]  # for hosts of so many bits
+BATCH = 1 << 20  # pairs of one update
+WARM = 1000  # pairs of a first, untimed update
+
+
+@dataclass(frozen=True)
+class Row:
+    """One detector in one window, as tables and files show it."""
+
+    window: str
+    detector: str
+    true: int
+    fnr: float
+    fpr: float
+    ftr: float
+    phantoms: int
+    error: float  # mean relative error of the true super hosts' estimates
+    coverage: float  # share of 95 % intervals that hold the truth
+    saturated: int
+    update_rate: float  # pairs a second
+    restore_ms: float
+    memory: int
+    wire: int
+
+
+COLUMNS = tuple(column.name for column in fields(Row))
+
+
+def make_row(window: str, outcome: Outcome) -> Row:
+    """Return the row of an outcome."""
+    score, estimates = outcome.score, outcome.estimates
+    return Row(
+        window=window,
+        detector=outcome.detector,
+        true=score.true,
+        fnr=score.fnr,
+        fpr=score.fpr,
+        ftr=score.ftr,
+        phantoms=score.phantoms,
+        error=estimates.mean_error,
+        coverage=estimates.coverage,
+        saturated=int(estimates.saturated.sum()),
+        update_rate=outcome.pairs / max(outcome.update_seconds, 1e-9),
+        restore_ms=1e3 * outcome.restore_seconds,
+        memory=outcome.memory,
+        wire=outcome.wire,
+    )
+
+
+def on_synthetic(
+    traffic: Traffic, makers: Mapping[str, Make], threshold: float, on_window: Callable[[int], None] | None = None
+) -> Iterator[list[Row]]:
+    """Run over synthetic windows: packets in trains, as on a link."""
+    panel = Panel(makers)
+    for window in range(traffic.windows):
+        if on_window is not None:
+            on_window(window)
+        hosts, peers = window_flows(traffic, window)
+        picks = window_packets(traffic, window)
+        if window == 0:
+            panel.warm_up(hosts[:WARM], peers[:WARM])
+        for start in range(0, len(picks), BATCH):
+            some = picks[start : start + BATCH]
+            panel.update(hosts[some], peers[some])
+        time = iso_time(traffic.first_window + window * traffic.window_seconds * SECOND)
+        yield [make_row(time, outcome) for outcome in panel.outcomes(threshold)]
+        panel.clear()
+
+
+@dataclass(frozen=True)
+class PanelSettings(Settings):
+    """A scan whose windows are seen by panels, of what `makers` gives for hosts of so many bits.
+
+    IPv4 alone, unless told otherwise: the rivals know no other hosts.
+    """
+
+    makers: Makers = field(default=lambda _bits: {})
+    families: tuple[int, ...] = (4,)
+
+    @property
+    def parts(self) -> list[Part]:
+        """The parts of these families."""
+        return [part for part in super().parts if part.family in self.families]
+
+    def make_detector(self, part: Part) -> Detector:
+        """Return a panel."""
+        host = HostFormat(4, 32) if part.family == 4 else HostFormat(6, self.ipv6_prefix)
+        panel = Panel(self.makers(host.key_bits), host.key_bits)
+        for detector in (panel, *panel.detectors.values()):
+            detector.format = host
+        return panel
+
+
+def panels_of(sources: Sequence[Source], settings: PanelSettings, **hooks: Any) -> Iterator[tuple[Window, Panel]]:
+    """Run over captures, cut into windows as `scan` does."""
+    for result in Scan(sources, settings, **hooks):
+        for panel in result.sketch.parts.values():
+            assert isinstance(panel, Panel)
+            yield result.window, panel
+
+
+def on_inputs(sources: Sequence[Source], settings: PanelSettings, **hooks: Any) -> Iterator[list[Row]]:
+    """Compare detectors over captures."""
+    least = settings.least_peers or 1.0
+    for window, panel in panels_of(sources, settings, **hooks):
+        yield [make_row(iso_time(window.start), outcome) for outcome in panel.outcomes(least)]
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A detector over all windows: means, and the standard error of the total false rate."""
+
+    detector: str
+    windows: int
+    true: float
+    fnr: float
+    fpr: float
+    ftr: float
+    ftr_error: float
+    phantoms: float
+    error: float
+    coverage: float
+    saturated: float
+    update_rate: float
+    restore_ms: float
+    memory: int
+    wire: float
+
+
+def averages(rows: Sequence[Row]) -> list[Mean]:
+    """Return the means of every detector, in the order in which they came."""
+    means = []
+    for name in dict.fromkeys(row.detector for row in rows):
+        mine = [row for row in rows if row.detector == name]
+        plain = ("true", "fnr", "fpr", "ftr", "phantoms", "error", "coverage", "saturated", "restore_ms", "wire")
+        numbers = {column: fmean(getattr(row, column) for row in mine) for column in plain}
+        spread = stdev(row.ftr for row in mine) / math.sqrt(len(mine)) if len(mine) > 1 else 0.0
+        rate = len(mine) / sum(1 / row.update_rate for row in mine)
+        memory = max(row.memory for row in mine)
+        means.append(Mean(name, len(mine), ftr_error=spread, update_rate=rate, memory=memory, **numbers))
+    return means

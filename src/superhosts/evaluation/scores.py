@@ -1,0 +1,136 @@
+"""How well a list of super hosts matches the truth: the paper's scores, with its boundary corrected (docs/paper.md).
+
+With H the hosts of at least θ peers: FNR = missed / |H|, FPR = reported with fewer than θ peers / |H|, FTR = FNR + FPR.
+FPR is held against |H|, not against all other hosts, of which there are millions: it may exceed 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.detectors.base import Detector, SuperHosts
+from superhosts.detectors.exact import Exact
+from superhosts.pairs import Addresses, array_to_numbers
+
+
+class Truth:
+    """The exact number of peers of every host of a window."""
+
+    def __init__(self, hosts: Addresses, peers: NDArray[np.int64]) -> None:
+        self._hosts, self._peers = _sortable(hosts), peers
+        order = np.argsort(self._hosts)
+        self._hosts, self._peers, self._columns = self._hosts[order], peers[order], hosts[order]
+
+    @classmethod
+    def of(cls, exact: Exact) -> Truth:
+        """Return what an exact detector knows."""
+        return cls(*exact.counts())
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def peers_of(self, hosts: Addresses) -> NDArray[np.int64]:
+        """Return the peers of given hosts; 0 for one that was never seen."""
+        if not len(self._hosts):
+            return np.zeros(len(hosts), np.int64)
+        wanted = _sortable(hosts)
+        place = np.minimum(np.searchsorted(self._hosts, wanted), len(self._hosts) - 1)
+        return np.where(self._hosts[place] == wanted, self._peers[place], 0)
+
+    def at_least(self, threshold: float) -> tuple[Addresses, NDArray[np.int64]]:
+        """Return the super hosts and their peers."""
+        chosen = self._peers >= threshold
+        return self._columns[chosen], self._peers[chosen]
+
+
+def _sortable(hosts: Addresses) -> NDArray[np.generic]:
+    """Return hosts as one value each: numbers, or for 128 bits the words as bytes in the order of the numbers."""
+    if hosts.ndim == 1:
+        return hosts
+    return np.ascontiguousarray(hosts.astype(">u8")).view("V16").reshape(-1)
+
+
+class Score(NamedTuple):
+    """One answer, or several added up, against the truth."""
+
+    true: int  # super hosts there are
+    missed: int
+    false: int  # reported with fewer peers than the threshold
+    phantoms: int  # of these, hosts that were never seen
+
+    @property
+    def fnr(self) -> float:
+        """False negative rate."""
+        return self.missed / max(1, self.true)
+
+    @property
+    def fpr(self) -> float:
+        """False positive rate."""
+        return self.false / max(1, self.true)
+
+    @property
+    def ftr(self) -> float:
+        """False total rate."""
+        return self.fnr + self.fpr
+
+
+def score(found: SuperHosts, truth: Truth, threshold: float) -> Score:
+    """Hold the hosts that were reported against the truth."""
+    peers = truth.peers_of(found.hosts)
+    true = len(truth.at_least(threshold)[1])
+    right = int((peers >= threshold).sum())
+    return Score(true, true - right, len(peers) - right, int((peers == 0).sum()))
+
+
+class Estimates(NamedTuple):
+    """What a detector says of every true super host, asked by name: no choice by the estimate itself."""
+
+    true: NDArray[np.int64]
+    peers: NDArray[np.int64]
+    low: NDArray[np.int64]
+    high: NDArray[np.float64]  # infinite where there is no upper bound
+    saturated: NDArray[np.bool_]
+
+    @property
+    def measured(self) -> NDArray[np.bool_]:
+        """Which of them have a number, not only a lower bound."""
+        return ~self.saturated
+
+    @property
+    def errors(self) -> NDArray[np.float64]:
+        """Relative errors of those that have a number."""
+        return self.peers[self.measured] / self.true[self.measured] - 1
+
+    @property
+    def mean_error(self) -> float:
+        """Mean relative error without its sign."""
+        return float(np.abs(self.errors).mean()) if self.measured.any() else 0.0
+
+    @property
+    def held(self) -> NDArray[np.bool_]:
+        """Whether the truth lies in the interval."""
+        return (self.low <= self.true) & (self.true <= self.high)
+
+    @property
+    def coverage(self) -> float:
+        """Share of intervals that hold the truth."""
+        return float(self.held.mean()) if len(self.true) else 1.0
+
+
+def ask_all(detector: Detector, truth: Truth, threshold: float) -> Estimates:
+    """Ask a detector for every true super host."""
+    hosts, true = truth.at_least(threshold)
+    rows = np.array(list(_rows(detector, hosts)), np.float64).reshape(-1, 4)
+    peers, low, high, saturated = rows.T
+    return Estimates(true, peers.astype(np.int64), low.astype(np.int64), high, saturated.astype(bool))
+
+
+def _rows(detector: Detector, hosts: Addresses) -> Iterator[tuple[float, float, float, float]]:
+    for number in array_to_numbers(hosts):
+        row = detector.estimate(detector.format.to_host(number))
+        high = np.inf if row.peers_high is None else row.peers_high
+        yield row.peers, row.peers_low, high, row.saturated

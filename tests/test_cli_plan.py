@@ -1,0 +1,107 @@
+"""`superhosts plan` from end to end."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+import superhosts as sh
+from superhosts import cli
+
+
+class Ended(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `superhosts plan ARGUMENTS` in this process."""
+
+    def call(*arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["superhosts", "plan", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        code = ended.value.code
+        return Ended(code if isinstance(code, int) else 0, *capsys.readouterr())
+
+    return call
+
+
+def test_the_table_shows_the_plan_and_its_neighbours(run: Run) -> None:
+    ended = run("--flows", "2M", "--threshold", "1024", "--memory", "16MiB")
+    assert ended.status == 0
+    assert ended.err == ""
+    lines = ended.out.splitlines()
+    assert lines[0] == "2,000,000 flows, threshold 1,024, keys of 32 bits: about 200 super hosts"
+    assert "(this plan)" in lines[2]
+    for name in ("arrays", "missed (FNR)", "false (FPR)", "total false rate", "saturated beyond", "file, about"):
+        row = next(line for line in lines if line.startswith(name))
+        assert len(row.removeprefix(name).replace(" peers", "").replace(" MiB", "MiB").split()) == 3
+    assert lines[-1] == "Python: sh.Cube(16777216, flows=2000000, threshold=1024)"
+
+
+def test_json_names_the_geometry_that_the_cube_gets(run: Run) -> None:
+    plan = json.loads(run("--flows", "2M", "--threshold", "1k", "--memory", "4MiB", "--key-bits", "64", "--json").out)
+    cube = sh.Cube("4MiB", flows="2M", threshold=1000, key_bits=64, device="cpu")
+    assert plan["geometry"] == cube.geometry._asdict()
+    assert plan["memory"] == cube.memory
+    assert plan["total"] == pytest.approx(plan["fnr"] + plan["fpr"])
+    less, more = plan["alternatives"]
+    assert less["memory"] < plan["memory"] < more["memory"]
+    assert less["total"] > plan["total"] > more["total"]
+
+
+def test_an_error_gives_the_least_memory(run: Run) -> None:
+    plan = json.loads(run("--flows", "1M", "--error", "1%", "--json").out)
+    assert plan["total"] <= 0.01 < plan["alternatives"][0]["total"]
+    assert json.loads(run("--flows", "1M", "--error", "0.01", "--json").out) == plan
+
+
+def test_a_memory_that_does_not_hold_the_error_is_refused_with_one_that_does(run: Run) -> None:
+    ended = run("--flows", "1M", "--error", "1%", "--memory", "256KiB")
+    assert ended.status == 2
+    assert ended.out == ""
+    assert "--memory 256KiB: a total false rate of" in ended.err
+    assert "MiB would hold it" in ended.err
+    assert run("--flows", "1M", "--error", "1%", "--memory", "32MiB").status == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--error", "0.01%"], "cannot be held"),
+        (["--error", "none"], "write a share of the super hosts, like 1%"),
+        (["--error", "5"], "write a share"),
+        (["--memory", "100"], "too small"),
+        (["--memory", "big"], "not a size"),
+        (["--flows", "0"], "at least 1"),
+        (["--flows", "many"], "not a count"),
+        (["--threshold", "0"], "predictions reach from 1"),
+        (["--threshold", "1M"], "predictions reach from 1"),
+        (["--key-bits", "33"], "32, 64 or 128"),
+    ],
+)
+def test_bad_wishes_are_one_line_and_status_2(run: Run, arguments: list[str], message: str) -> None:
+    ended = run(*arguments)
+    assert ended.status == 2
+    assert ended.out == ""
+    assert message in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_half_of_a_tiny_memory_is_left_out(run: Run) -> None:
+    plan = json.loads(run("--flows", "10k", "--memory", "900", "--json").out)
+    assert [each["memory"] > plan["memory"] for each in plan["alternatives"]] == [True]
+
+
+def test_help_has_an_example(run: Run) -> None:
+    assert "superhosts plan --flows 20M" in run("--help").out
