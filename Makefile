@@ -14,7 +14,8 @@ test: $(MARK)
 # On a machine with a GPU and the packages of superhosts[gpu] or [gpu13] in PYTHON: real kernels instead of simulated ones.
 test-gpu:
 	SUPERHOSTS_TEST_GPU=1 PYTHONPATH="src:$$PYTHONPATH" $(PYTHON) -m pytest -W default -rs \
-		tests/test_gpu.py tests/test_exact_gpu.py tests/test_laws.py tests/test_doctor.py
+		tests/test_gpu.py tests/test_exact_gpu.py tests/test_laws.py tests/test_doctor.py \
+		tests/test_gse.py tests/test_dcds.py tests/test_vbfa.py
 
 lint: $(MARK)
 	$(BIN)/ruff format --check src tests benchmarks

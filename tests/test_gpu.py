@@ -22,9 +22,12 @@ from cubes import assert_equal_to_oracle, feed, random_pairs
 from superhosts import Cbaa, Cube, Geometry, UsageError, device, load, scan
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.cbaa import PaperCbaa
+from superhosts.detectors.dcds import Dcds
 from superhosts.detectors.gpu import engine, lane, launch, staging
 from superhosts.detectors.gpu.launch import cuda
+from superhosts.detectors.gse import Gse
 from superhosts.detectors.hashing import DEFAULT_KEY, make_key, unmangle32
+from superhosts.detectors.vbfa import Vbfa
 from superhosts.pairs import numbers_to_array
 from superhosts.sources.capture_writer import write_capture
 from superhosts.sources.synth import SyntheticSource, Traffic, window_flows, window_packets
@@ -558,6 +561,25 @@ def test_a_whole_window_is_the_cpus(make, order):
         on_gpu.update(*batch)
         assert_same(on_cpu, on_gpu, 1024)
         assert_same(on_cpu, on_gpu, 200)
+
+
+@real
+@pytest.mark.gpu
+@pytest.mark.parametrize("make", [Dcds, Vbfa, Gse], ids=["dcds", "vbfa", "gse"])
+def test_a_whole_window_of_a_rival_is_the_cpus(make):
+    import cupy
+
+    hosts, peers = window(2_000_000, 12_000_000, 300, "shuffled")
+    on_cpu = make(device="cpu")
+    on_cpu.update(hosts, peers)
+    expected = on_cpu.super_hosts(1024).to_dict()
+    assert len(expected["host"]) > 250
+    for batch in ((hosts, peers), (cupy.asarray(hosts), cupy.asarray(peers))):
+        on_gpu = make(device="cuda")
+        on_gpu.update(*batch)
+        assert on_gpu.super_hosts(1024).to_dict() == expected
+        for name, array in on_cpu.arrays().items():
+            assert np.array_equal(array, on_gpu.arrays()[name]), name
 
 
 @real
