@@ -66,14 +66,15 @@ def compare(
         raise UsageError("--json and --csv: choose one")
     if threshold < 1:
         raise UsageError(f"--threshold {threshold:g}: at least 1")
-    makers = choose(detector or [], Terms(threshold, choose_device(device), memory))
+    if quick:
+        windows, flows, super_hosts = QUICK_WINDOWS, QUICK_FLOWS, QUICK_SUPER_HOSTS
+    each = parse_count(flows)
+    terms = Terms(threshold, choose_device(device), memory, flows=None if inputs else each)
+    makers = choose(detector or [], terms)
     errors: list[SuperhostsError] = []
     if inputs:
         run = _over_inputs(inputs, makers, errors, threshold=threshold, inner=inner or [], window=window)
     else:
-        if quick:
-            windows, flows, super_hosts = QUICK_WINDOWS, QUICK_FLOWS, QUICK_SUPER_HOSTS
-        each = parse_count(flows)
         sent = parse_count(packets) if packets is not None else 2 * each
         traffic = Traffic(flows=each, packets=sent, windows=windows, super_hosts=super_hosts, seed=seed)
         run = _over_synthetic(traffic, makers, threshold)

@@ -24,6 +24,7 @@ class Terms(NamedTuple):
     threshold: float
     device: str
     memory: str | int | None = None  # of each; None: as its paper, or we, set it
+    flows: int | None = None  # of a window, where they are known
 
 
 def _cuda(terms: Terms) -> dict[str, Any]:
@@ -36,6 +37,7 @@ def _sized(terms: Terms) -> dict[str, Any]:
 
 ENTRANTS: dict[str, Callable[[Terms], Detector]] = {
     "cube": lambda terms: Cube(**_sized(terms), **_cuda(terms)),
+    "cube-planned": lambda terms: Cube(**_sized(terms), **_cuda(terms), flows=terms.flows, threshold=terms.threshold),
     "cbaa": lambda terms: Cbaa(**_sized(terms), **_cuda(terms)),
     "cbaa-paper": lambda terms: Cbaa.paper(**_cuda(terms)),
     "dcds": lambda terms: Dcds(**_sized(terms), **_cuda(terms)),

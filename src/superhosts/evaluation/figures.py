@@ -18,6 +18,7 @@ from superhosts.evaluation.scores import Estimates
 
 COLOURS = {
     "cube": "#d62728",
+    "cube-planned": "#e377c2",
     "cbaa": "#1f77b4",
     "cbaa-paper": "#17becf",
     "dcds": "#2ca02c",

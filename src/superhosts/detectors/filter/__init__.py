@@ -53,6 +53,7 @@ class Filter(NarrowSketch):
         self.counters = np.zeros(geometry.rows * geometry.counters, np.float32)
         self.listed = HostSet()
         self.ones = 0
+        self._crowd: float | None = None  # what others may have added to a host, while it is known
 
     @property
     def memory(self) -> int:
@@ -60,6 +61,7 @@ class Filter(NarrowSketch):
         return self.bits.nbytes + self.counters.nbytes + self.listed.memory
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
+        self._crowd = None
         mine, theirs = plain_columns(hosts, peers, self.key)
         start = 0
         while start < len(mine):
@@ -76,6 +78,7 @@ class Filter(NarrowSketch):
         self.counters.fill(0)
         self.listed.clear()
         self.ones = 0
+        self._crowd = None
 
     def check_alike(self, other: Detector) -> None:
         """Refuse every merge."""
@@ -104,8 +107,9 @@ class Filter(NarrowSketch):
         full = self.ones == bits  # from then on no pair counts
         fill = min(self.ones, bits - 1) / bits
         deviations = np.sqrt(peers * (fill / (1 - fill)))
-        crowd = math.e * float(self.counters.mean(dtype=np.float64))
-        return interval(peers, deviations, np.full(len(peers), full), crowd)
+        if self._crowd is None:
+            self._crowd = math.e * float(self.counters.mean(dtype=np.float64))
+        return interval(peers, deviations, np.full(len(peers), full), self._crowd)
 
     def top(self, count: int) -> SuperHosts:
         """Return the `count` listed hosts with most peers."""
@@ -123,6 +127,7 @@ class Filter(NarrowSketch):
         if arrays["bits"] is not self.bits:
             np.copyto(self.bits, arrays["bits"])
         np.copyto(self.counters, counters)
+        self._crowd = None
         self.ones = int(cpu.count_ones(self.bits))
         self.listed.clear()
         self.listed.add(arrays["hosts"])

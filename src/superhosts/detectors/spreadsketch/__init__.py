@@ -47,6 +47,7 @@ class SpreadSketch(NarrowSketch):
         geometry = Geometry.for_memory(memory) if geometry is None else geometry
         super().__init__(geometry, key=key, device=on_cpu_only(self.name, device), threads=threads)
         self.buckets: cpu.Buckets = np.zeros((geometry.rows * geometry.buckets, BUCKET_WORDS), np.uint64)
+        self._crowd: float | None = None  # what others may have added to a host, while it is known
 
     @property
     def memory(self) -> int:
@@ -54,6 +55,7 @@ class SpreadSketch(NarrowSketch):
         return self.buckets.nbytes
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
+        self._crowd = None
         columns = plain_columns(hosts, peers, self.key)
         threads = min(self.threads, self.geometry.rows) if len(hosts) > FEW else 1
         calls = [(*columns, (row, threads), self.buckets, self.geometry, self.key) for row in range(threads)]
@@ -62,8 +64,10 @@ class SpreadSketch(NarrowSketch):
     def clear(self) -> None:
         """Forget all pairs; the memory stays."""
         self.buckets.fill(0)
+        self._crowd = None
 
     def _merge(self, other: Self) -> None:
+        self._crowd = None
         calls = [(self.buckets, other.buckets, a, b) for a, b in split_evenly(len(self.buckets), self.threads)]
         run_parallel(cpu.merge, calls, self.threads)
 
@@ -72,23 +76,23 @@ class SpreadSketch(NarrowSketch):
         counts = np.empty(len(self.buckets))
         calls = [(self.buckets, counts, a, b) for a, b in split_evenly(len(counts), self.threads)]
         run_parallel(cpu.count_all, calls, self.threads)
+        self._crowd = math.e * float(np.minimum(counts, SATURATION).mean())
         return counts
 
     def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
         counts = self._counts()
         nominating = self.buckets[counts >= threshold, MAP_WORDS]
         mangled = np.unique(nominating[nominating != 0].astype(np.uint32))  # the low half of a label is the host
-        return mangled, self._numbers(mangled, counts)
+        return mangled, self._measure(mangled)
 
     def _measure(self, mangled: Mangled) -> Estimate:
-        return self._numbers(mangled, self._counts())
-
-    def _numbers(self, mangled: Mangled, counts: Floats) -> Estimate:
+        if self._crowd is None:
+            self._counts()
+        assert self._crowd is not None
         peers, deviations = np.empty(len(mangled)), np.empty(len(mangled))
         cpu.measure(mangled, self.buckets, self.geometry, self.key, peers, deviations)
         saturated = np.isinf(peers)
-        crowd = math.e * float(np.minimum(counts, SATURATION).mean())
-        return interval(np.minimum(peers, math.floor(SATURATION)), deviations, saturated, crowd)
+        return interval(np.minimum(peers, math.floor(SATURATION)), deviations, saturated, self._crowd)
 
     def top(self, count: int) -> SuperHosts:
         """Return the `count` hosts with most peers, of those that a bucket names."""
@@ -100,5 +104,6 @@ class SpreadSketch(NarrowSketch):
 
     def load_arrays(self, arrays: Arrays) -> None:
         """Take buckets in place of all that it has seen."""
+        self._crowd = None
         if arrays["buckets"] is not self.buckets:
             np.copyto(self.buckets, arrays["buckets"])
