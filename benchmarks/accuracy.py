@@ -1,6 +1,6 @@
 """What the cube finds and misses, as docs/results.md shows it: `python benchmarks/accuracy.py [--quick] [--only ...]`.
 
-ftr       total false rate of cube, planned cube and cbaa at 5 M, 20 M and 50 M flows
+ftr       total false rate of cube, planned cube, cbaa and the filter at 5 M, 20 M and 50 M flows
 flood     the same with a flood of spoofed sources, every address a host
 memory    the least memory that holds 1 % at 5 M flows
 giants    hosts of up to a million peers
@@ -27,6 +27,7 @@ from superhosts.detectors.cbaa import Cbaa
 from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.cube import Cube
 from superhosts.detectors.exact import Exact
+from superhosts.detectors.filter import Filter
 from superhosts.detectors.spreadsketch import SpreadSketch
 from superhosts.evaluation.scores import Estimates, Truth, ask_all, score
 from superhosts.sources.synth import Traffic, window_flows, window_hosts
@@ -123,6 +124,7 @@ def ftr(report: Report) -> None:
             f"{label}: cube": lambda: Cube(device="cpu"),
             f"{label}: cube, planned": lambda flows=flows: Cube("128MiB", flows=flows, threshold=THETA, device="cpu"),
             f"{label}: cbaa": lambda: Cbaa(device="cpu"),
+            f"{label}: filter": lambda: Filter(device="cpu"),
         }
         hosts = supers // 10 if report.quick else supers
         run(report, "ftr", makers, _Windows(flows, hosts, count))
