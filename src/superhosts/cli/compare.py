@@ -152,29 +152,32 @@ def _print_table(means: list[Any], threshold: float) -> None:
     from rich.table import Table
 
     from superhosts.reports.terminal import OutputConsole
-    from superhosts.units import format_size
 
     hosts = f"{means[0].true:,.0f} super hosts (at least {threshold:,g} peers) a window"
     windows = "1 window" if means[0].windows == 1 else f"means of {means[0].windows} windows"
     table = Table(title=f"{windows}, {hosts}", title_justify="left", box=None, pad_edge=False)
-    names = ("FNR %", "FPR %", "FTR %", "error %", "held %", "M pairs/s", "restore ms", "memory", "file")
-    table.add_column("detector")
-    for name in names:
-        table.add_column(name, justify="right")
+    table.add_column("detector", no_wrap=True)
+    for name in ("FNR %", "FPR %", "FTR %", "±", "err %", "held %", "M/s", "ms", "MiB", "file"):
+        table.add_column(name, justify="right", no_wrap=True)
     for mean in means:
         table.add_row(
             mean.detector,
             f"{100 * mean.fnr:.2f}",
             f"{100 * mean.fpr:.2f}",
-            f"{100 * mean.ftr:.2f} ± {100 * mean.ftr_error:.2f}",
+            f"{100 * mean.ftr:.2f}",
+            f"{100 * mean.ftr_error:.2f}",
             f"{100 * mean.error:.2f}",
             f"{100 * mean.coverage:.1f}",
             f"{mean.update_rate / 1e6:.1f}",
             f"{mean.restore_ms:,.1f}",
-            format_size(mean.memory),
-            format_size(round(mean.wire)),
+            f"{mean.memory / (1 << 20):,.1f}",
+            f"{mean.wire / (1 << 20):,.1f}",
         )
     console = OutputConsole()
     console.print(table)
-    note = "FTR: FNR + FPR ± standard error · error: of the estimates, mean · held: the truth in the 95 % interval"
-    console.print(note, style="dim", highlight=False)
+    console.print(
+        "FTR: FNR + FPR, ± its standard error · err: of the estimates, mean · held: the truth in the 95 % interval ·\n"
+        "M/s: million pairs a second · ms: to restore · MiB: memory with host lists · file: MiB of the .cube file",
+        style="dim",
+        highlight=False,
+    )

@@ -34,7 +34,7 @@ RATES = {
     "fpr": "false positives, share of super hosts (FPR)",
     "ftr": "false negatives and positives (FTR)",
 }
-LEAST_RATE = 1e-4  # rates are drawn from here on a logarithmic axis, below it on a straight one
+LEAST_RATE = 1e-3  # rates are drawn from here on a logarithmic axis, below it on a straight one
 
 
 def draw_comparison(rows: Sequence[Row], folder: Path, command: str) -> list[Path]:
@@ -108,12 +108,15 @@ def _by_window(axes: Any, rows: Sequence[Row], column: str, label: str) -> None:
 
 
 def _memory(axes: Any, means: Sequence[Mean]) -> None:
-    for mean in means:
+    for turn, mean in enumerate(sorted(means, key=lambda mean: mean.ftr)):
         place, rate = mean.memory / (1 << 20), max(mean.ftr, LEAST_RATE)
         axes.errorbar(place, rate, yerr=min(mean.ftr_error, 0.9 * rate), fmt="o", color=COLOURS.get(mean.detector))
-        axes.annotate(mean.detector, (place, rate), xytext=(5, 4), textcoords="offset points", fontsize=8)
-    axes.set(xscale="log", yscale="log", xlabel="memory, MiB (host lists included)", ylabel=RATES["ftr"])
-    axes.margins(x=0.2)
+        side = {"xytext": (6, -3), "ha": "left"} if turn % 2 else {"xytext": (-6, -3), "ha": "right"}
+        axes.annotate(mean.detector, (place, rate), textcoords="offset points", fontsize=8, **side)
+    axes.set_xscale("log", base=2)
+    axes.set(yscale="log", xlabel="memory, MiB (host lists included)", ylabel=RATES["ftr"])
+    axes.margins(x=0.25)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
 
 
