@@ -46,7 +46,7 @@ def test_the_table_shows_the_plan_and_its_neighbours(run: Run) -> None:
     for name in ("arrays", "missed (FNR)", "false (FPR)", "total false rate", "saturated beyond", "file, about"):
         row = next(line for line in lines if line.startswith(name))
         assert len(row.removeprefix(name).replace(" peers", "").replace(" MiB", "MiB").split()) == 3
-    assert lines[-1] == "Python: sh.Cube(16777216, flows=2000000, threshold=1024)"
+    assert lines[-1] == 'Python: sh.Cube("16MiB", flows=2000000, threshold=1024)'
 
 
 def test_json_names_the_geometry_that_the_cube_gets(run: Run) -> None:

@@ -40,6 +40,12 @@ def test_every_detector_takes_part(tmp_path: Path) -> None:
     assert rows["gse"]["memory"] > 128 << 20  # with its list of hosts
 
 
+def test_quick_is_two_small_windows() -> None:
+    rows = [json.loads(line) for line in run("--quick", "--detector", "cube-planned", "--json").splitlines()]
+    assert [row["true"] for row in rows] == [60, 60]
+    assert all(row["ftr"] < 0.1 for row in rows)
+
+
 def test_rows_go_to_a_file_and_means_to_the_terminal(tmp_path: Path) -> None:
     output = tmp_path / "rows.csv"
     text = run(*SMALL, "--detector", "cube", "--detector", "cbaa", "-m", "16MiB", "-o", str(output))

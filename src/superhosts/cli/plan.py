@@ -102,7 +102,7 @@ def _print(memory: int, chosen: Planned, others: list[Planned]) -> None:
     from rich.table import Table
 
     from superhosts.reports.terminal import OutputConsole
-    from superhosts.units import format_size
+    from superhosts.units import format_size, parse_size
 
     sizes, expected = chosen
     plans = sorted([chosen, *others], key=lambda planned: planned[1].memory)
@@ -125,7 +125,9 @@ def _print(memory: int, chosen: Planned, others: list[Planned]) -> None:
     console.print()
     keys = "" if sizes.key_bits == 32 else f", key_bits={sizes.key_bits}"
     wish = f"flows={expected.flows}, threshold={expected.threshold:g}{keys}"
-    console.print(f"Python: sh.Cube({memory}, {wish})", highlight=False)
+    size = format_size(memory).replace(" ", "")
+    exact = f'"{size}"' if parse_size(size) == memory else str(memory)
+    console.print(f"Python: sh.Cube({exact}, {wish})", highlight=False)
 
 
 def _cells(planned: Planned) -> dict[str, str]:
