@@ -14,6 +14,7 @@ from cubes import assert_equal_to_oracle, feed, filled_oracle, random_pairs
 from shapes import SHAPES, Shape, all_equal, ddos_victim, one_scanner, zipf
 from superhosts import Cube, Geometry, GeometryError, PairBatch, ThresholdWarning, UsageError
 from superhosts.detectors import pending
+from superhosts.detectors.hashing import DEFAULT_KEY
 from superhosts.pairs import numbers_to_array
 
 SMALL = Geometry(32, 3, 3, 10, 17, 2, 1)  # small enough that everything collides
@@ -263,3 +264,29 @@ def test_updates_that_cannot_be_are_refused():
         cube.super_hosts(0)
     cube.update(one[:0], one[:0])
     assert len(cube.super_hosts(1)) == 0
+
+
+def test_a_host_in_the_columns_of_a_big_one_is_told_from_it():
+    """Rows are turned by other numbers for every host: without that its AND would hold all bits of the big host."""
+    geometry = Geometry(32, 0, 3, 12, 2, 1, 1)
+    oracle = naive.Cube(geometry._asdict(), DEFAULT_KEY)
+    rng = np.random.default_rng(4)
+    big, *others = rng.integers(0, 1 << 32, 200, dtype=np.uint32).tolist()
+
+    def places(host: int) -> list[int]:
+        return oracle.places(naive.mangle32(host, oracle.key))
+
+    def turns(host: int) -> set[int]:
+        m = naive.mangle32(host, oracle.key)
+        return {oracle.turn(m, array) - oracle.turn(naive.mangle32(big, oracle.key), array) for array in range(3)}
+
+    sharing = [host for host in others if places(host) == places(big) and len(turns(host)) == 3]
+    assert len(sharing) > 10
+    found = []
+    for host in sharing:
+        cube = Cube(geometry=geometry, device="cpu")
+        hosts = np.repeat(np.array([big, host], np.uint32), [2000, 100])
+        cube.update(hosts, rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32))
+        found.append(cube.estimate(host).peers)
+    assert np.mean(found) == pytest.approx(100, abs=60)
+    assert max(found) < 400
