@@ -92,6 +92,15 @@ def test_a_capture_is_cut_into_windows(tmp_path: Path) -> None:
     assert all(row["ftr"] < 1 for row in rows)
 
 
+def test_figures_that_cannot_be_written_are_refused_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for command in (["compare", "--figures"], ["calibrate", str(tmp_path / "none.pcap"), "--figure"]):
+        place = tmp_path / "file" / "sub" / "plot.png"
+        result = CliRunner().invoke(app, [*command, str(place)])
+        assert result.exit_code != 0
+        assert "figures cannot be written there" in str(result.exception)
+
+
 def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     for arguments in (["--detector", "crystal-ball"], ["--json", "--csv"], ["--threshold", "0"]):
         result = CliRunner().invoke(app, ["compare", *arguments])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from superhosts.cli.output import KeyFile, command_line, fail_with, parse_share, read_key, say
+from superhosts.cli.output import KeyFile, command_line, fail_with, parse_share, read_key, say, tell_packets
 
 if TYPE_CHECKING:
     from superhosts.errors import SuperhostsError
@@ -48,6 +48,10 @@ def calibrate(
     from superhosts.pipeline import open_inputs
     from superhosts.units import parse_size
 
+    if figure is not None:
+        from superhosts.evaluation.figures import draw_estimates, prepare
+
+        prepare(figure.parent)
     errors: list[SuperhostsError] = []
 
     def on_error(problem: SuperhostsError) -> None:
@@ -68,9 +72,10 @@ def calibrate(
     )
     others = [least for least in (threshold / 8, threshold / 4, threshold / 2) if least >= 16]
     sources = open_inputs(inputs, on_error)
-    result = run(sources, settings, error=parse_share("error", error), thresholds=others, on_error=on_error)
+    hooks = {"on_error": on_error, "on_progress": tell_packets()}
+    result = run(sources, settings, error=parse_share("error", error), thresholds=others, **hooks)
     if not result.windows:
-        say("superhosts: no window was seen")
+        say("superhosts: nothing to judge: no packet has a monitored end")
         fail_with(errors)
         return
     if json:
@@ -80,8 +85,6 @@ def calibrate(
     else:
         _print(result)
     if figure is not None:
-        from superhosts.evaluation.figures import draw_estimates
-
         for path in draw_estimates(result.asked.all_estimates(), figure, command_line(sys.argv), threshold):
             say(str(path))
     fail_with(errors)

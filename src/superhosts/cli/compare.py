@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from superhosts.cli.output import CsvFlag, Json, Output, command_line, fail_with, say
+from superhosts.cli.output import CsvFlag, Json, Output, command_line, fail_with, say, tell_packets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +71,10 @@ def compare(
     each = parse_count(flows)
     terms = Terms(threshold, choose_device(device), memory, flows=None if inputs else each)
     makers = choose(detector or [], terms)
+    if figures is not None:
+        from superhosts.evaluation.figures import draw_comparison, prepare
+
+        prepare(figures)
     errors: list[SuperhostsError] = []
     if inputs:
         run = _over_inputs(inputs, makers, errors, threshold=threshold, inner=inner or [], window=window)
@@ -85,14 +89,12 @@ def compare(
             outputs.write(some)
             rows += some
     if not rows:
-        say("superhosts: no window was compared")
+        say("superhosts: nothing to compare: no packet has a monitored end")
         fail_with(errors)
         return
     if not (json or csv):
         _print_table(averages(rows), threshold)
     if figures is not None:
-        from superhosts.evaluation.figures import draw_comparison
-
         for path in draw_comparison(rows, figures, command_line(sys.argv)):
             say(str(path))
     fail_with(errors)
@@ -118,7 +120,8 @@ def _over_inputs(
         say(f"superhosts: {error}")
 
     panels = PanelSettings(makers=lambda _bits: makers, **settings)
-    yield from on_inputs(open_inputs(inputs, on_error), panels, on_error=on_error)
+    sources = open_inputs(inputs, on_error)
+    yield from on_inputs(sources, panels, on_error=on_error, on_progress=tell_packets())
 
 
 class _Outputs:

@@ -6,6 +6,8 @@ import os
 import re
 import shlex
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -143,6 +145,19 @@ def fail_with(errors: list[Any]) -> None:
 def forget_stdout() -> None:
     """Send what is still to be written nowhere: standard output takes no more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def tell_packets() -> Callable[[int, int], None]:
+    """Return what tells a person, every few seconds, how many packets have been read; files and pipes get nothing."""
+    last = time.monotonic()
+
+    def tell(_position: int, packets: int) -> None:
+        nonlocal last
+        if sys.stderr.isatty() and time.monotonic() - last > 2:
+            last = time.monotonic()
+            say(f"{packets:,} packets …")
+
+    return tell
 
 
 def say(text: str) -> None:

@@ -13,14 +13,15 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from superhosts.detectors.base import Arrays, Detector, SuperHost, SuperHosts, check_threshold
+from superhosts.detectors.base import Arrays, SuperHost, SuperHosts, check_threshold
 from superhosts.detectors.columns import Counts, Words
 from superhosts.detectors.engine import Engine, Plan, SeveralEngines
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate, saturation_point
-from superhosts.detectors.hashing import fingerprint, make_key, mangle_column, secret_of
-from superhosts.device import choose_device, gpus_of, thread_count
-from superhosts.errors import GpuMemoryError, MergeError, UsageError
-from superhosts.pairs import Addresses, Host, HostFormat, format_for
+from superhosts.detectors.hashing import mangle_column
+from superhosts.detectors.keyed import KeyedSketch
+from superhosts.device import choose_device, gpus_of
+from superhosts.errors import GpuMemoryError
+from superhosts.pairs import Addresses, Host
 
 MAX_UNNAMED = 0.01  # a threshold at which more hosts than this go unnamed earns a warning
 LEAST_TOP = 16  # `top` does not look for hosts of fewer peers: labels and columns are mostly noise there
@@ -39,22 +40,14 @@ class Fill(NamedTuple):
     pairs: int  # distinct pairs, about
 
 
-class ColumnSketch(Detector):
+class ColumnSketch(KeyedSketch):
     """A sketch of bit columns. Subclasses say where a pair goes and how hosts are found."""
 
-    geometry: Any
     array_names: ClassVar[tuple[str, ...]] = ("bits",)
 
     def __init__(self, geometry: Any, *, key: bytes | str | None, device: str, threads: int | None) -> None:
-        self.geometry = geometry
+        super().__init__(geometry, key=key, threads=threads)
         self.device = choose_device(device)
-        self.threads = thread_count() if threads is None else threads
-        if self.threads < 1:
-            raise UsageError(f"threads={threads}: at least one")
-        self.format: HostFormat = format_for(geometry.key_bits)
-        secret = secret_of(key)
-        self.fingerprint = fingerprint(secret)
-        self.key = make_key(secret)
         try:
             self.engine = self._make_engine()
         except GpuMemoryError:
@@ -108,27 +101,6 @@ class ColumnSketch(Detector):
     def clear(self) -> None:
         """Forget all pairs; the memory stays."""
         self.engine.clear()
-
-    def _likeness(self) -> tuple[Any, ...]:
-        """What two sketches must have in common to be merged."""
-        return self.fingerprint, self.geometry, self.format
-
-    def check_alike(self, other: Detector) -> None:
-        """Refuse a sketch that must not be merged into this one, naming both values."""
-        if type(other) is type(self) and self._likeness() == other._likeness():
-            return
-        if type(other) is not type(self) or not isinstance(other, ColumnSketch):
-            raise MergeError(f"cannot merge {other.name} into {self.name}: another detector")
-        if self.fingerprint != other.fingerprint:
-            raise MergeError(
-                f"cannot merge: key {other.fingerprint} into key {self.fingerprint}; all sites need one key"
-            )
-        for name in self.geometry._fields:
-            mine, theirs = getattr(self.geometry, name), getattr(other.geometry, name)
-            if mine != theirs:
-                raise MergeError(f"cannot merge: geometry differs, {name} {theirs} into {name} {mine}")
-        if self.format != other.format:
-            raise MergeError(f"cannot merge: hosts /{other.format.prefix} into hosts /{self.format.prefix}")
 
     def merge(self, other: Self) -> None:
         """OR another sketch of the same geometry and key into this one."""
@@ -247,15 +219,6 @@ class ColumnSketch(Detector):
     def zeros(self) -> Counts:
         """The zero bits of every column."""
         return self.engine.zeros()
-
-    def header(self) -> dict[str, Any]:
-        """Describe this sketch for a file."""
-        return {
-            "detector": self.name,
-            "geometry": dict(self.geometry._asdict()),
-            "key": self.fingerprint,
-            "format": list(self.format),
-        }
 
     def arrays(self) -> Arrays:
         """Return the arrays that hold all it has seen."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +13,7 @@ from superhosts.detectors.base import to_host
 from superhosts.detectors.columns import Counts, Words
 from superhosts.detectors.engine import Arrays, Engine, Plan, Sums
 from superhosts.detectors.pending import Pending, Task
-from superhosts.device import run_parallel
+from superhosts.device import run_parallel, split_evenly
 from superhosts.pairs import Addresses
 
 
@@ -34,6 +36,19 @@ class CpuEngine(Engine):
     @abstractmethod
     def write(self, task: Task) -> None:
         """Write the pairs of one thread's task."""
+
+    def _write_by_array(self, fill: Callable[..., None], task: Task, store: Any) -> None:
+        """Write a task on all threads, for sketches of a single slice: each reads all pairs and writes its own arrays.
+
+        `fill` takes the task, the pool, the arrays from and up to which it writes, the store, the geometry and the key.
+        """
+        pool, seen = self.pending.pool, self.pending.seen  # a thread's cache knows what its own arrays have
+        shares = split_evenly(self.geometry.arrays, min(self.threads, self.geometry.arrays))
+        calls = [
+            (task._replace(seen=seen[thread]), pool, share, store, self.geometry, self.key)
+            for thread, share in enumerate(shares)
+        ]
+        run_parallel(fill, calls, self.threads)
 
     def _arrays(self) -> Arrays:
         return {"bits": self.bits}

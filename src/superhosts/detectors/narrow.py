@@ -1,4 +1,4 @@
-"""What GSE, the filter and SpreadSketch have in common: 32-bit hosts, a key, a geometry, and hosts kept by name.
+"""What GSE, the filter and SpreadSketch have in common: 32-bit hosts, kept by name.
 
 Only mangled addresses are kept and written to files, as in the cube: without the key nobody reads an address there.
 """
@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
-from superhosts.detectors.base import Arrays, Detector, SuperHost, SuperHosts, check_threshold, to_host
+from superhosts.detectors.base import SuperHost, SuperHosts, check_threshold, to_host
 from superhosts.detectors.estimate import CONFIDENCE, UNBOUNDED, Estimate, Floats
-from superhosts.detectors.hashing import Key, fingerprint, fold, make_key, mangle_column, secret_of
-from superhosts.device import choose_device, thread_count
-from superhosts.errors import MergeError, UsageError
-from superhosts.pairs import Addresses, Host, format_for
+from superhosts.detectors.hashing import Key, fold, mangle_column
+from superhosts.detectors.keyed import KeyedSketch
+from superhosts.device import choose_device
+from superhosts.errors import UsageError
+from superhosts.pairs import Addresses, Host
 
 Mangled = NDArray[np.uint32]
 
@@ -26,21 +27,12 @@ class DeviceError(UsageError):
     """A device on which this detector does not run."""
 
 
-class NarrowSketch(Detector):
+class NarrowSketch(KeyedSketch):
     """A sketch for 32-bit hosts. Subclasses write pairs, and say which hosts may be large and how large a host is."""
 
-    geometry: Any
-
     def __init__(self, geometry: Any, *, key: bytes | str | None, device: str, threads: int | None) -> None:
-        self.geometry = geometry.check()
+        super().__init__(geometry.check(), key=key, threads=threads)
         self.device = device
-        self.threads = thread_count() if threads is None else threads
-        if self.threads < 1:
-            raise UsageError(f"threads={threads}: at least one")
-        self.format = format_for(32)
-        secret = secret_of(key)
-        self.fingerprint = fingerprint(secret)
-        self.key = make_key(secret)
 
     @abstractmethod
     def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
@@ -53,23 +45,6 @@ class NarrowSketch(Detector):
     @abstractmethod
     def _merge(self, other: Self) -> None:
         """Take in a sketch that is like this one."""
-
-    @abstractmethod
-    def load_arrays(self, arrays: Arrays) -> None:
-        """Take such arrays in place of all that it has seen."""
-
-    def check_alike(self, other: Detector) -> None:
-        """Refuse a sketch that must not be merged into this one, naming both values."""
-        if type(other) is not type(self) or not isinstance(other, NarrowSketch):
-            raise MergeError(f"cannot merge {other.name} into {self.name}: another detector")
-        if self.fingerprint != other.fingerprint:
-            raise MergeError(
-                f"cannot merge: key {other.fingerprint} into key {self.fingerprint}; all sites need one key"
-            )
-        for name in self.geometry._fields:
-            mine, theirs = getattr(self.geometry, name), getattr(other.geometry, name)
-            if mine != theirs:
-                raise MergeError(f"cannot merge: geometry differs, {name} {theirs} into {name} {mine}")
 
     def merge(self, other: Self) -> None:
         """Take in all that a sketch of the same geometry and key has seen."""
@@ -93,15 +68,6 @@ class NarrowSketch(Detector):
         result = SuperHosts(hosts, np.rint(found.peers).astype(np.int64), found.low, found.high, found.saturated)
         result.format = self.format
         return result
-
-    def header(self) -> dict[str, Any]:
-        """Describe this sketch for a file."""
-        return {
-            "detector": self.name,
-            "geometry": dict(self.geometry._asdict()),
-            "key": self.fingerprint,
-            "format": list(self.format),
-        }
 
 
 def on_cpu_only(name: str, device: str) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from superhosts import sketchfile
-from superhosts.detectors.base import Arrays, Detector, SuperHost, SuperHosts
+from superhosts.detectors.base import Detector, SuperHost, SuperHosts
 from superhosts.detectors.cbaa import Cbaa, PaperCbaa
 from superhosts.detectors.cbaa.geometry import Geometry as CbaaGeometry
 from superhosts.detectors.cube import Cube, Geometry
@@ -26,6 +26,7 @@ from superhosts.detectors.filter import Geometry as FilterGeometry
 from superhosts.detectors.gse import Geometry as GseGeometry
 from superhosts.detectors.gse import Gse
 from superhosts.detectors.hashing import fingerprint, secret_of
+from superhosts.detectors.keyed import KeyedSketch
 from superhosts.detectors.narrow import DeviceError
 from superhosts.detectors.spreadsketch import Geometry as SpreadSketchGeometry
 from superhosts.detectors.spreadsketch import SpreadSketch
@@ -59,20 +60,6 @@ _GEOMETRIES: dict[str, Any] = {
 }
 Entry = dict[str, Any]  # counters of one site, window and part
 LISTED_HOST = 16  # most bytes that a host of a list takes: a set has up to four slots for each
-
-
-@runtime_checkable
-class Keyed(Protocol):
-    """What every detector but the exact one has: a geometry that says what its arrays are, and a key."""
-
-    geometry: Any
-    fingerprint: str
-
-    def check_alike(self, other: Detector) -> None:
-        """Refuse a detector that must not be merged into this one."""
-
-    def load_arrays(self, arrays: Arrays) -> None:
-        """Take arrays in place of all that it has seen."""
 
 
 class Found(NamedTuple):
@@ -270,7 +257,7 @@ def _build(reader: sketchfile.Reader, secret: bytes, place: dict[str, Any], limi
         raise SketchFileError(f"damaged: no array {', '.join(sorted(missing))}", file=reader.name)
     arrays = reader.arrays(prepared)
     for number, detector in enumerate(sketch.parts.values()):
-        if isinstance(detector, Keyed):
+        if isinstance(detector, KeyedSketch):
             own, start = f"{number}/", len(f"{number}/")
             detector.load_arrays({name[start:]: arrays[name] for name in prepared if name.startswith(own)})
         elif isinstance(detector, Exact):
@@ -302,7 +289,7 @@ def _default_limit() -> int:
 
 
 def _check_alike(mine: Detector, other: Detector) -> None:
-    if isinstance(mine, Keyed):
+    if isinstance(mine, KeyedSketch):
         mine.check_alike(other)
     elif type(mine) is not type(other):
         raise MergeError(f"cannot merge {other.name} into {mine.name}: another detector")
@@ -314,7 +301,7 @@ def _check_same_kind(mine: Detector, other: Detector) -> None:
     """Refuse a part of another key or detector even where nothing stands in its place yet."""
     if type(mine) is not type(other):
         raise MergeError(f"cannot merge {other.name} into {mine.name}: another detector")
-    if isinstance(mine, Keyed) and isinstance(other, Keyed) and mine.fingerprint != other.fingerprint:
+    if isinstance(mine, KeyedSketch) and isinstance(other, KeyedSketch) and mine.fingerprint != other.fingerprint:
         raise MergeError(f"cannot merge: key {other.fingerprint} into key {mine.fingerprint}; all sites need one key")
 
 

@@ -5,6 +5,7 @@ Under each stands the command that made it. Colours belong to detectors, not to 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -37,10 +38,20 @@ RATES = {
 LEAST_RATE = 1e-3  # rates are drawn from here on a logarithmic axis, below it on a straight one
 
 
+def prepare(folder: Path) -> None:
+    """Refuse what cannot be drawn, or not be written, before hours of work are spent on it."""
+    _pyplot()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OutputError(f"{folder}: figures cannot be written there: {error.strerror}") from None
+
+
 def draw_comparison(rows: Sequence[Row], folder: Path, command: str) -> list[Path]:
-    """Draw all figures of a comparison into a folder; return the files."""
+    """Draw all figures of a comparison into a folder that is prepared; return the files."""
     plt = _pyplot()
-    _make_folder(folder)
     made: list[Path] = []
     for column, label in RATES.items():
         made += _draw(plt, folder / column, command, partial(_by_window, rows=rows, column=column, label=label))
@@ -52,9 +63,9 @@ def draw_comparison(rows: Sequence[Row], folder: Path, command: str) -> list[Pat
 
 def draw_estimates(estimates: Estimates, path: Path, command: str, threshold: float) -> list[Path]:
     """Draw the estimate of every super host against its true number of peers, with intervals."""
-    plt = _pyplot()
-    _make_folder(path.parent)
-    return _draw(plt, path.with_suffix(""), command, partial(_estimates, estimates=estimates, threshold=threshold))
+    return _draw(
+        _pyplot(), path.with_suffix(""), command, partial(_estimates, estimates=estimates, threshold=threshold)
+    )
 
 
 def _pyplot() -> Any:
@@ -68,13 +79,6 @@ def _pyplot() -> Any:
     import matplotlib.pyplot as plt
 
     return plt
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder}: cannot be made: {error.strerror}") from None
 
 
 def _draw(plt: Any, path: Path, command: str, draw: Callable[[Any], None]) -> list[Path]:

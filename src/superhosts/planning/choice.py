@@ -70,8 +70,8 @@ def least_memory(error: float, flows: int, threshold: float, key_bits: int = 32)
     remains = _total(memories[high], flows, threshold, key_bits)
     if remains > error:
         raise UsageError(
-            f"a total false rate of {error:.2%} cannot be held: with {format_size(LARGEST)}, the most that is tried, "
-            f"{remains:.2%} remain (columns of 2^{COLUMN_BITS[-1]} rows measure no better)"
+            f"a total false rate of {100 * error:g} % cannot be held: with {format_size(LARGEST)}, the most that is "
+            f"tried, {remains:.2%} remain (columns of 2^{COLUMN_BITS[-1]} rows measure no better)"
         )
     while low < high:
         middle = (low + high) // 2

@@ -39,17 +39,17 @@ class Store(NamedTuple):
 
 
 @compiled
-def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> None:
-    """Write the chunks of one thread's task."""
+def fill(task: Task, pool: Pool, share: tuple[int, int], store: Store, geometry: Geometry, key: Key) -> None:
+    """Write the chunks of one thread's task to the arrays from share[0] up to share[1]."""
     scratch = make_scratch()
     number = 0
     while number < len(task.chunks):
         number, count = unpack(number, task, pool, scratch)
-        _write(count, scratch, store, geometry, key)
+        _write(count, scratch, share, store, geometry, key)
 
 
 @compiled
-def _write(count: int, scratch: Scratch, store: Store, geometry: Geometry, key: Key) -> None:
+def _write(count: int, scratch: Scratch, share: tuple[int, int], store: Store, geometry: Geometry, key: Key) -> None:
     """Set the bits of a batch of pairs."""
     low, peers = scratch.low, scratch.peers
     rows, columns = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
@@ -59,7 +59,7 @@ def _write(count: int, scratch: Scratch, store: Store, geometry: Geometry, key: 
         size = min(BLOCK, count - begin)
         for i in range(size):
             rows[i] = row_of(low[begin + i], peers[begin + i], geometry, key)
-        for array in range(geometry.restoring + geometry.validating):
+        for array in range(share[0], share[1]):
             start = offset(array, geometry)
             draw = column_draw(array, key)
             for i in range(size):
@@ -201,7 +201,7 @@ class CpuCbaa(CpuEngine):
 
     def write(self, task: Task) -> None:
         """Write the pairs of one thread's task."""
-        fill(task, self.pending.pool, self.store, self.geometry, self.key)
+        fill(task, self.pending.pool, (0, self.geometry.arrays), self.store, self.geometry, self.key)
 
     def search(self, search: Search) -> tuple[Words, Counts]:
         """Join hot columns to addresses, slice by slice."""

@@ -21,7 +21,7 @@ from superhosts.detectors.dcds.geometry import ADDRESSES, Geometry, Search
 from superhosts.detectors.engine import Plan
 from superhosts.detectors.hashing import Key
 from superhosts.detectors.pending import BLOCK, Pool, Scratch, Task, make_scratch, unpack
-from superhosts.device import run_parallel, split_evenly
+from superhosts.device import run_parallel
 
 
 class Store(NamedTuple):
@@ -168,14 +168,8 @@ class CpuDcds(CpuEngine):
         self.store = Store(self.bits, self.counts, np.array(self.edges, np.int64))
 
     def write(self, task: Task) -> None:
-        """Write all pairs that wait, each thread to arrays of its own."""
-        pool, seen = self.pending.pool, self.pending.seen  # a thread's cache knows what its own arrays have
-        shares = split_evenly(self.geometry.arrays, min(self.threads, self.geometry.arrays))
-        calls = [
-            (task._replace(seen=seen[thread]), pool, share, self.store, self.geometry, self.key)
-            for thread, share in enumerate(shares)
-        ]
-        run_parallel(fill, calls, self.threads)
+        """Write all pairs that wait."""
+        self._write_by_array(fill, task, self.store)
 
     def search(self, search: Search) -> tuple[Words, Counts]:
         """Combine hot columns to addresses."""
