@@ -40,6 +40,15 @@ def test_every_detector_takes_part(tmp_path: Path) -> None:
     assert rows["gse"]["memory"] > 128 << 20  # with its list of hosts
 
 
+def test_any_threshold_suits_every_detector() -> None:
+    few = ["--windows", "1", "--flows", "20000", "--super-hosts", "4", "-m", "4MiB"]
+    chosen = [word for name in ("filter", "cube", "spreadsketch") for word in ("--detector", name)]
+    for threshold in ("300", "2500"):
+        rows = [json.loads(line) for line in run(*few, *chosen, "--threshold", threshold, "--json").splitlines()]
+        assert len(rows) == 3
+        assert all(row["fnr"] < 0.5 for row in rows)
+
+
 def test_quick_is_two_small_windows() -> None:
     rows = [json.loads(line) for line in run("--quick", "--detector", "cube-planned", "--json").splitlines()]
     assert [row["true"] for row in rows] == [60, 60]

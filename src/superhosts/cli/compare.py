@@ -180,7 +180,7 @@ def _print_table(means: list[Any], threshold: float) -> None:
     console.print(table)
     console.print(
         "FTR: FNR + FPR, ± its standard error · err: of the estimates, mean · held: the truth in the 95 % interval ·\n"
-        "M/s: million pairs a second · ms: to restore · MiB: memory with host lists · file: MiB of the .cube file",
+        "M/s: million pairs a second · ms: to restore, best of three · MiB: memory with host lists · file: MiB on the wire",
         style="dim",
         highlight=False,
     )

@@ -18,7 +18,6 @@ from superhosts.sources.synth import SECOND, Traffic, window_flows, window_packe
 
 Makers = Callable[[int], Mapping[str, Make]]  # for hosts of so many bits
 BATCH = 1 << 20  # pairs of one update
-WARM = 1000  # pairs of a first, untimed update
 
 
 @dataclass(frozen=True)
@@ -70,13 +69,12 @@ def on_synthetic(
 ) -> Iterator[list[Row]]:
     """Run over synthetic windows: packets in trains, as on a link."""
     panel = Panel(makers)
+    panel.warm_up(threshold)
     for window in range(traffic.windows):
         if on_window is not None:
             on_window(window)
         hosts, peers = window_flows(traffic, window)
         picks = window_packets(traffic, window)
-        if window == 0:
-            panel.warm_up(hosts[:WARM], peers[:WARM])
         for start in range(0, len(picks), BATCH):
             some = picks[start : start + BATCH]
             panel.update(hosts[some], peers[some])
@@ -120,6 +118,7 @@ def panels_of(sources: Sequence[Source], settings: PanelSettings, **hooks: Any) 
 def on_inputs(sources: Sequence[Source], settings: PanelSettings, **hooks: Any) -> Iterator[list[Row]]:
     """Compare detectors over captures."""
     least = settings.least_peers or 1.0
+    Panel(settings.makers(32)).warm_up(least)  # every window has detectors of its own, compiled code serves them all
     for window, panel in panels_of(sources, settings, **hooks):
         yield [make_row(iso_time(window.start), outcome) for outcome in panel.outcomes(least)]
 
