@@ -180,7 +180,7 @@ def _print_table(means: list[Any], threshold: float) -> None:
     console.print(table)
     console.print(
         "FTR: FNR + FPR, ± its standard error · err: of the estimates, mean · held: the truth in the 95 % interval ·\n"
-        "M/s: million pairs a second · ms: to restore, best of three · MiB: memory with host lists · file: MiB on the wire",
+        "M/s: million pairs a second · ms: to restore, best of three · MiB: memory, host lists too · file: MiB to send",
         style="dim",
         highlight=False,
     )
