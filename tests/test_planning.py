@@ -139,7 +139,7 @@ def test_the_least_memory_holds_the_error_and_a_step_less_does_not():
 
 
 def test_impossible_wishes_are_refused():
-    with pytest.raises(UsageError, match=r"0\.10% cannot be held: with 16 GiB"):
+    with pytest.raises(UsageError, match=r"false rate of 0\.1 % cannot be held: with 16 GiB"):
         least_memory(0.001, 1_000_000, 1024)
     with pytest.raises(GeometryError, match="too small"):
         best_sizes(100, 1_000_000, 1024)

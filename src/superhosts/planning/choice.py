@@ -71,7 +71,7 @@ def least_memory(error: float, flows: int, threshold: float, key_bits: int = 32)
     if remains > error:
         raise UsageError(
             f"a total false rate of {100 * error:g} % cannot be held: with {format_size(LARGEST)}, the most that is "
-            f"tried, {remains:.2%} remain (columns of 2^{COLUMN_BITS[-1]} rows measure no better)"
+            f"tried, {100 * remains:.2f} % remain (columns of 2^{COLUMN_BITS[-1]} rows measure no better)"
         )
     while low < high:
         middle = (low + high) // 2
