@@ -394,7 +394,7 @@ def test_blocks_that_lie(tiny: Path, first: bytes) -> None:
 
 def test_a_bomb_is_not_unpacked(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     header, _ = take_apart(tiny)
-    forge(tiny, header, BLOCKS["a bomb"])
+    forge(tiny, header, BLOCKS["a bomb"] + frame(bytes([0] * 4)))
 
     class Decompressor:
         decompress = staticmethod(no_memory)

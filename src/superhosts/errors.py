@@ -35,12 +35,21 @@ class InputError(SuperhostsError):
     def __init__(self, message: str, *, file: str, offset: int | None = None) -> None:
         place = file if offset is None else f"{file}: byte {offset}"
         super().__init__(f"{place}: {message}")
+        self.message = message
         self.file = file
         self.offset = offset
 
 
 class SketchFileError(InputError):
     """A .cube file that is damaged, cut, of another version, or not a .cube file at all."""
+
+
+class VersionError(SketchFileError):
+    """A .cube file that is whole, of a version that this program does not read."""
+
+
+class HalfMergedError(SketchFileError):
+    """A .cube file that failed while it was being merged: the sketch that took it in holds part of it."""
 
 
 class OutputError(SuperhostsError):

@@ -18,15 +18,16 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
-from superhosts.errors import OutputError, SketchFileError
+from superhosts.device import run_parallel
+from superhosts.errors import OutputError, SketchFileError, VersionError
 from superhosts.units import format_size
 
 MAGIC = b"\x89CUBE\r\n\x1a"
@@ -74,18 +75,83 @@ def _encode_gaps(words: NDArray[np.uint64], out: NDArray[np.uint8]) -> int:
 
 
 @compiled
-def _decode_gaps(data: NDArray[np.uint8], words: NDArray[np.uint64]) -> bool:
-    """Set the bits that the gaps name; False when they run past the end."""
+def _check_gaps(data: NDArray[np.uint8], bits: int) -> int:
+    """Return how many bytes name bits, or −1 when some name bits past the end."""
+    total, last = np.int64(0), len(data)
+    while last > 0 and data[last - 1] == 255:  # a gap that no bit follows names none
+        last -= 1
+    for i in range(last):
+        total += np.int64(data[i]) + np.int64(data[i] != 255)
+    return last if total <= bits else -1
+
+
+@compiled
+def _or_gaps(data: NDArray[np.uint8], words: NDArray[np.uint64]) -> None:
+    """Set the bits that the gaps name; they must have been checked. (Without branches: gaps are hard to foretell.)"""
     position = np.int64(0)
     for byte in data:
         position += np.int64(byte)
-        if byte == 255:
-            continue
-        if position >= len(words) * 64:
-            return False
-        words[position >> 6] |= np.uint64(1) << np.uint64(position & 63)
-        position += 1
-    return True
+        mark = np.uint64(byte != 255)
+        words[position >> 6] |= mark << np.uint64(position & 63)
+        position += np.int64(mark)
+
+
+@compiled
+def _or_planes(data: NDArray[np.uint8], words: NDArray[np.uint64]) -> None:
+    """OR words that stand byte plane by byte plane into others."""
+    count = len(words)
+    for plane in range(8):
+        shift = np.uint64(8 * plane)
+        for i in range(count):
+            words[i] |= np.uint64(data[plane * count + i]) << shift
+
+
+@compiled
+def _max_words(other: NDArray[np.uint64], words: NDArray[np.uint64]) -> None:
+    for i in range(len(words)):
+        words[i] = max(words[i], other[i])
+
+
+class Block(NamedTuple):
+    """A block as read: it is known to decode to its place in the array."""
+
+    coding: int
+    data: NDArray[np.uint8]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no bit is set; an empty block of planes does not say so."""
+        return self.coding == GAPS and not len(self.data)
+
+    def put(self, into: NDArray[Any]) -> None:
+        """Write it over what is there."""
+        if self.coding == PLANES:
+            into.view(np.uint8)[:] = self.data.reshape(into.dtype.itemsize, -1).T.reshape(-1)
+        else:
+            into.fill(0)
+            _or_gaps(self.data, into)
+
+    def merge_or(self, into: NDArray[np.uint64]) -> None:
+        """OR it into what is there; gaps touch only the words that have bits."""
+        (_or_planes if self.coding == PLANES else _or_gaps)(self.data, into)
+
+    def merge_max(self, into: NDArray[np.uint64]) -> None:
+        """Leave the larger of each word and what is there."""
+        words = np.zeros(len(into), np.uint64)
+        self.merge_or(words)
+        _max_words(words, into)
+
+
+class Place(NamedTuple):
+    """Where a block lies in the file and in its array."""
+
+    offset: int
+    start: int  # first item
+    stop: int
+    dtype: np.dtype[Any]
+
+
+Take = Callable[[int, int, Block], None]  # a function that takes a block for the items start..stop of an array
 
 
 def _encode(block: NDArray[Any], compress: Any) -> bytes:
@@ -140,8 +206,19 @@ def write(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
             temporary.unlink()
 
 
+def peek(path: str | Path) -> dict[str, Any]:
+    """Return a header as it stands, unverified, to choose files by; an empty one where there is none to be read."""
+    try:
+        with Path(path).open("rb") as file:
+            magic, _, length = _START.unpack(file.read(_START.size))
+            header = json.loads(file.read(length)) if magic == MAGIC and length <= MAX_HEADER else {}
+    except (OSError, ValueError, RecursionError, struct.error):
+        return {}
+    return header if isinstance(header, dict) else {}
+
+
 class Reader:
-    """An open, verified file: its header, and its arrays to be read once, in order."""
+    """An open, verified file: its header and digest, and its arrays, whole or block by block."""
 
     def __init__(self, path: str | Path) -> None:
         self.name = str(path)
@@ -180,30 +257,41 @@ class Reader:
         if len(start) < _START.size:
             raise self._bad(f"cut off after {len(start)} bytes", len(start))
         _, version, length = _START.unpack(start)
-        if version != VERSION:
-            raise self._bad(f"format version {version}; this program reads version {VERSION}", len(MAGIC))
         self._end = size - DIGEST
+        if version != VERSION:
+            self._first = 0
+            self._verify_digest()  # a damaged file may show any version
+            message = f"format version {version}; this program reads version {VERSION}"
+            raise VersionError(message, file=self.name, offset=len(MAGIC))
         if length > MAX_HEADER or _START.size + length > self._end:
             raise self._bad("cut off or damaged: the header runs past the end of the file", _START.size)
-        file.seek(0)
-        digest = hashlib.blake2b(digest_size=DIGEST)
-        left = self._end
-        while left:
-            piece = file.read(min(left, BLOCK))
-            if not piece:
-                break
-            digest.update(piece)
-            left -= len(piece)
-        if digest.digest() != file.read(DIGEST):
-            raise self._bad("cut off or damaged: the checksum does not match")
-        file.seek(_START.size)
+        self._first = _START.size + length
+        text = self._verify_digest()
         try:
-            header = json.loads(file.read(length))
+            header = json.loads(text)
         except (ValueError, RecursionError):
             raise self._bad("damaged: the header is not JSON", _START.size) from None
         if not isinstance(header, dict) or not isinstance(header.get("arrays"), list):
             raise self._bad("damaged: the header lists no arrays", _START.size)
         return header
+
+    def _verify_digest(self) -> bytes:
+        """Check the digest of the whole file, in one reading; return the header's text."""
+        digest = hashlib.blake2b(digest_size=DIGEST)
+        text = bytearray()
+        offset = 0
+        while offset < self._end:
+            piece = self._read_at(offset, min(self._end - offset, BLOCK))
+            if not piece:
+                break
+            digest.update(piece)
+            if len(text) < self._first:
+                text += piece[: self._first - len(text)]
+            offset += len(piece)
+        self.digest = self._read_at(self._end, DIGEST)
+        if digest.digest() != self.digest:
+            raise self._bad("cut off or damaged: the checksum does not match")
+        return bytes(text[_START.size :])
 
     def check_memory(self, limit: int) -> None:
         """Refuse a file whose arrays would take more than `limit` bytes, before anything is allocated."""
@@ -229,49 +317,94 @@ class Reader:
             shapes[name] = (dtype, count)
         return shapes
 
-    def arrays(self, prepared: Arrays | None = None) -> Arrays:
-        """Read the arrays; into `prepared` ones where those are given, which must have the stored shapes."""
-        import zstandard
+    def check_arrays(self, expected: Mapping[str, NDArray[Any]]) -> None:
+        """Refuse a file that has not these arrays, of these types and shapes."""
+        stored = {str(entry["name"]): tuple(entry["shape"]) for entry in self.header["arrays"]}
+        types = self._shapes()
+        missing = expected.keys() - stored.keys()
+        if missing:
+            raise self._bad(f"damaged: no array {', '.join(sorted(missing))}")
+        for name, array in expected.items():
+            if array.shape != stored[name] or array.dtype != types[name][0]:
+                here = f"{types[name][0]} {stored[name]}"
+                raise self._bad(f"damaged: array {name} is {here}, expected {array.dtype} {array.shape}")
 
-        decompress = zstandard.ZstdDecompressor().decompress
+    def places(self) -> dict[str, list[Place]]:
+        """Return where the blocks of every array lie. A file whose blocks do not fill it is refused."""
+        offset = self._first
+        places: dict[str, list[Place]] = {}
+        for name, (dtype, count) in self._shapes().items():
+            own = places.setdefault(name, [])
+            step = BLOCK // dtype.itemsize
+            for start in range(0, count, step):
+                frame = self._read_at(offset, _FRAME.size)
+                if len(frame) < _FRAME.size or offset + _FRAME.size > self._end:
+                    raise self._bad("damaged: a block is missing", offset)
+                length = _FRAME.unpack(frame)[1]
+                if length > self._end - offset - _FRAME.size:
+                    raise self._bad("damaged: a block runs past the end", offset)
+                own.append(Place(offset, start, min(start + step, count), dtype))
+                offset += _FRAME.size + length
+        if offset != self._end:
+            raise self._bad("damaged: more follows the last array", offset)
+        return places
+
+    def arrays(self, prepared: Arrays | None = None, threads: int = 1) -> Arrays:
+        """Read the arrays; into `prepared` ones where those are given, which must have the stored shapes."""
+        self.check_arrays(prepared or {})
+        places = self.places()  # nothing is allocated for blocks that are not there
         arrays: Arrays = {}
         for entry, (dtype, _) in zip(self.header["arrays"], self._shapes().values(), strict=True):
             name, shape = str(entry["name"]), tuple(entry["shape"])
-            array = (prepared or {}).get(name)
-            if array is None:
-                array = np.zeros(shape, dtype)
-            if array.shape != shape or array.dtype != dtype:
-                raise self._bad(f"damaged: array {name} is {dtype} {shape}, expected {array.dtype} {array.shape}")
-            for block in _blocks(array):
-                self._read_block(block, decompress)
-            arrays[name] = array
-        if self._file.tell() != self._end:
-            raise self._bad("damaged: more follows the last array", self._file.tell())
+            ready = (prepared or {}).get(name)
+            arrays[name] = np.zeros(shape, dtype) if ready is None else ready
+        flat = {name: array.reshape(-1) for name, array in arrays.items()}
+
+        def putter(words: NDArray[Any]) -> Take:
+            return lambda start, stop, block: block.put(words[start:stop])
+
+        self.each_block({name: putter(words) for name, words in flat.items()}, threads, places)
         return arrays
 
-    def _read_block(self, block: NDArray[Any], decompress: Any) -> None:
+    def each_block(
+        self, takers: Mapping[str, Take], threads: int, places: Mapping[str, list[Place]] | None = None
+    ) -> None:
+        """Hand every block of the arrays that somebody takes to its taker, on up to `threads` threads, in any order."""
         import zstandard
 
-        offset = self._file.tell()
-        frame = self._file.read(_FRAME.size)
-        if len(frame) < _FRAME.size:
-            raise self._bad("damaged: a block is missing", offset)
-        coding, length = _FRAME.unpack(frame)
-        if length > self._end - offset:
-            raise self._bad("damaged: a block runs past the end", offset)
+        places = self.places() if places is None else places
+        blocks = [(take, place) for name, take in takers.items() for place in places[name]]
+        work = iter(blocks)
+
+        def run() -> None:
+            decompress = zstandard.ZstdDecompressor().decompress  # one to a thread
+            for take, place in work:  # a list's iterator gives each item once, whoever asks
+                take(place.start, place.stop, self._read_block(place, decompress))
+
+        run_parallel(run, [()] * min(threads, len(blocks)), threads)
+
+    def _read_at(self, offset: int, length: int) -> bytes:
         try:
-            packed = self._file.read(length)
+            return os.pread(self._file.fileno(), length, offset)
+        except OSError as error:
+            raise self._bad(f"cannot be read: {error.strerror or error}", offset) from None
+
+    def _read_block(self, place: Place, decompress: Any) -> Block:
+        import zstandard
+
+        coding, length = _FRAME.unpack(self._read_at(place.offset, _FRAME.size))
+        packed = self._read_at(place.offset + _FRAME.size, length)
+        try:
             if zstandard.frame_content_size(packed) > 2 * BLOCK:  # zstandard believes this size, whatever the limit
-                raise self._bad("damaged: a block is larger than blocks are", offset)
+                raise self._bad("damaged: a block is larger than blocks are", place.offset)
             data = np.frombuffer(decompress(packed, max_output_size=2 * BLOCK), np.uint8)
         except zstandard.ZstdError as error:
-            raise self._bad(f"damaged: {error}", offset) from None
-        if coding == GAPS and block.dtype == np.uint64:
-            block.fill(0)
-            good = _decode_gaps(data, block)
+            raise self._bad(f"damaged: {error}", place.offset) from None
+        count = place.stop - place.start
+        if coding == GAPS and place.dtype == np.uint64:
+            used = _check_gaps(data, 64 * count)
         else:
-            good = coding == PLANES and len(data) == block.nbytes
-            if good:
-                block.view(np.uint8)[:] = data.reshape(block.dtype.itemsize, -1).T.reshape(-1)
-        if not good:
-            raise self._bad("damaged: a block does not decode to its array", offset)
+            used = len(data) if coding == PLANES and len(data) == count * place.dtype.itemsize else -1
+        if used < 0:
+            raise self._bad("damaged: a block does not decode to its array", place.offset)
+        return Block(coding, data[:used])

@@ -1,22 +1,31 @@
-"""`superhosts explain`: what a sketch knows of one host."""
+"""`superhosts explain`: what sketches know of one host."""
 
 from __future__ import annotations
 
 import json as json_module
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from superhosts.cli.output import CsvFlag, Json, KeyFile, Output, read_key
+from superhosts.cli.output import CsvFlag, Json, KeyFile, Output, fail_with, read_key, say
+from superhosts.cli.sketches import FILES, Since, Until, find_sketches, merge_named, sites_of, told, window_of
 
 if TYPE_CHECKING:
+    from superhosts.cli.output import Outputs
     from superhosts.detectors.base import Detector
+    from superhosts.detectors.sketch import Found
+    from superhosts.errors import InputError, UsageError
+    from superhosts.pairs import Window
+    from superhosts.reports.base import Row
 
 
 def explain(
-    file: Annotated[Path, typer.Argument(metavar="FILE.cube", help="A saved sketch.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE.cube...", help=FILES)],
     host: Annotated[str, typer.Argument(metavar="HOST", help="An address, or a prefix where hosts are prefixes.")],
+    since: Since = None,
+    until: Until = None,
     key_file: KeyFile = None,
     json: Json = False,
     csv: CsvFlag = False,
@@ -24,35 +33,135 @@ def explain(
 ) -> None:
     """Explain one host: its number of peers with the interval, its columns and how full they are.
 
+    With several files: the host over time and sites, and its number in the union of them all.
+
     Example: superhosts explain 20261114T120000Z-5m-local.cube 10.1.2.3
     """
     from superhosts.cli.output import Outputs
-    from superhosts.detectors.sketch import load
     from superhosts.errors import UsageError
-    from superhosts.reports.base import make_rows
 
     if json and csv:
         raise UsageError("--json and --csv: choose one")
-    sketch = load(file, key=read_key(key_file))
+    key = read_key(key_file)
+    errors: list[InputError] = []
+    paths = find_sketches(files, errors, since=since, until=until)
+    if len(paths) == 1:
+        with Outputs(json=json, csv=csv, output=output, with_part=True) as outputs:
+            _explain_one(paths[0], host, key, outputs, json=json, csv=csv)
+    elif paths:
+        with Outputs(json=json, csv=csv, output=output, table=False) as outputs:
+            _explain_many(paths, host, key, outputs, errors, json=json, csv=csv)
+    fail_with(errors)
+
+
+def _explain_one(path: Path, host: str, key: bytes | None, outputs: Outputs, *, json: bool, csv: bool) -> None:
+    """Show a host in one sketch, its columns too."""
+    from superhosts.detectors.sketch import load
+    from superhosts.reports.base import make_rows
+
+    sketch = load(path, key=key)
     found = sketch.estimate(host)
     if not found:
-        families = sorted({part.family for part in sketch.parts})
-        raise UsageError(
-            f"{host}: {file} holds no hosts of that family (it has IPv{' and IPv'.join(map(str, families)) or ' none'})"
-        )
+        raise _not_there(host, str(path), {part.family for part in sketch.parts})
     rows = make_rows(sketch.window, found)
     if json:
         for item, row in zip(found, rows, strict=True):
             print(json_module.dumps({**row, "columns": _columns(sketch.parts[item.part], host)}))
-        if output is not None:
-            with Outputs(json=True, csv=False, output=output) as outputs:
-                outputs.write_file(rows)
+        outputs.write_file(rows)
         return
-    with Outputs(json=False, csv=csv, output=output, with_part=True) as outputs:
-        outputs.write(f"{host} in {file}", rows)
+    outputs.write(f"{host} in {path}", rows)
     if not csv:
         for item in found:
             _print_columns(sketch.parts[item.part], host)
+
+
+def _explain_many(
+    paths: list[Path],
+    host: str,
+    key: bytes | None,
+    outputs: Outputs,
+    errors: list[InputError],
+    *,
+    json: bool,
+    csv: bool,
+) -> None:
+    """Show a host in every window and site, and in the union of all."""
+    from superhosts.reports.base import COLUMNS, make_rows
+    from superhosts.reports.terminal import OutputConsole
+    from superhosts.reports.timeline import print_timeline
+
+    groups: dict[tuple[Window | None, str], list[Path]] = defaultdict(list)
+    for path in paths:
+        groups[window_of(path), sites_of(path)].append(path)
+    good: list[Path] = []  # files that are whole
+    rows: list[Row] = []
+    for window, site in told(sorted(groups, key=lambda group: (group[0] or (0, 0), group[1]))):
+        found = _ask(groups[window, site], host, key, good, errors)
+        rows += [{**row, "site": site} for row in make_rows(window, sorted(found))]
+    if good and not rows:
+        raise _not_there(host, f"none of {len(good):,} sketches", set())
+    plain = [{name: row[name] for name in COLUMNS} for row in rows]
+    if csv:
+        outputs.write("", plain)
+        return
+    outputs.write_file(plain)
+    unions = _ask_union(good, host, key) if good else []
+    if json:
+        for row in [*rows, *({**row, "union": True} for row in unions)]:
+            print(json_module.dumps(row))
+    elif rows:
+        print_timeline(OutputConsole(), rows, unions)
+
+
+def _ask(paths: list[Path], host: str, key: bytes | None, good: list[Path], errors: list[InputError]) -> list[Found]:
+    """Return what the files of one window and site say of a host together; those that are whole are added to `good`."""
+    from superhosts.detectors.sketch import Sketch
+    from superhosts.detectors.stored import find_in_file
+    from superhosts.errors import HalfMergedError, InputError
+
+    found: list[Found] = []
+    whole = Sketch()
+    for path in paths:
+        try:
+            if len(paths) == 1:
+                found = find_in_file(path, host, key=key)
+            else:  # a site that was restarted within the window
+                merge_named(whole, path, key)
+        except HalfMergedError:
+            raise
+        except InputError as error:
+            errors.append(error)
+            say(f"superhosts: {error}")
+        else:
+            good.append(path)
+    return found if len(paths) == 1 else whole.estimate(host)
+
+
+def _ask_union(paths: list[Path], host: str, key: bytes | None) -> list[Row]:
+    """Return the rows of the union of all files; none, with a word why, where they cannot be merged."""
+    from superhosts.detectors.sketch import Sketch
+    from superhosts.errors import MergeError
+    from superhosts.reports.base import make_rows
+
+    whole = Sketch()
+    try:
+        for path in told(paths):
+            merge_named(whole, path, key)
+    except MergeError as error:
+        say(f"superhosts: no union of these files: {error}")
+        return []
+    sites = ",".join(sorted(whole.sites))
+    return [{**row, "site": sites} for row in make_rows(whole.window, sorted(whole.estimate(host)))]
+
+
+def _not_there(host: str, where: str, families: set[int]) -> UsageError:
+    from superhosts.errors import UsageError
+
+    if not families:
+        return UsageError(f"{host}: {where} holds hosts of that family")
+    return UsageError(
+        f"{host}: {where} holds no hosts of that family (it has IPv{' and IPv'.join(map(str, sorted(families)))})"
+    )
 
 
 def _columns(detector: Detector, host: str) -> list[dict[str, Any]]:

@@ -7,13 +7,17 @@ from typing import Annotated
 
 import typer
 
-from superhosts.cli.output import KeyFile, read_key, say
+from superhosts.cli.output import KeyFile, fail_with, read_key, say
+from superhosts.cli.sketches import find_sketches, merge_named, told
 
 
 def merge(
     files: Annotated[
-        list[Path],
-        typer.Argument(metavar="FILE.cube...", help="Sketches of other sites or windows, same key and geometry."),
+        list[str],
+        typer.Argument(
+            metavar="FILE.cube...",
+            help="Sketches of other sites or windows, same key and geometry: files, folders, or globs in quotes.",
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.cube", help="Where to write the union.")],
     key_file: KeyFile = None,
@@ -22,12 +26,15 @@ def merge(
 
     Example: superhosts merge ams.cube fra.cube -o all.cube
     """
-    from superhosts.cli.hosts import merge_named
-    from superhosts.detectors.sketch import load
+    from superhosts.detectors.sketch import Sketch
+    from superhosts.errors import InputError
 
     key = read_key(key_file)
-    whole = load(files[0], key=key)
-    for path in files[1:]:
-        merge_named(whole, load(path, key=key), path)
+    errors: list[InputError] = []
+    paths = find_sketches(files, errors)
+    fail_with(errors)  # a union that lacks something is not written
+    whole = Sketch()
+    for path in told(paths):
+        merge_named(whole, path, key)
     whole.save(output)
-    say(f"{output}: {len(files)} sketches, sites {', '.join(sorted(whole.sites)) or 'unnamed'}")
+    say(f"{output}: {len(paths)} sketches, sites {', '.join(sorted(whole.sites)) or 'unnamed'}")

@@ -79,14 +79,16 @@ class Outputs:
         table: bool = True,
         output: Path | None = None,
         with_part: bool = False,
+        columns: tuple[str, ...] | None = None,
     ) -> None:
+        from superhosts.reports.base import COLUMNS
         from superhosts.reports.files import Csv, JsonLines, OutputFile
 
         if json and csv:
             raise UsageError("--json and --csv: choose one")
         self._file = OutputFile(output) if output is not None else None
         self.others = output is not None  # whether somebody but standard output waits for the results
-        self._stream: Any = JsonLines(sys.stdout) if json else Csv(sys.stdout) if csv else None
+        self._stream: Any = JsonLines(sys.stdout) if json else Csv(sys.stdout, columns or COLUMNS) if csv else None
         self._terminal: Any = None
         if self._stream is None and table:
             from superhosts.reports.terminal import OutputConsole, Terminal

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.detectors.estimate import UNBOUNDED
+from superhosts.detectors.kinds import Kind
 from superhosts.errors import UsageError
 from superhosts.pairs import Addresses, Host, HostFormat, PairBatch, array_to_numbers, format_for
 
@@ -46,7 +47,7 @@ class SuperHosts:
         saturated: NDArray[np.bool_],
     ) -> None:
         keys = [hosts[:, 1], hosts[:, 0]] if hosts.ndim == 2 else [hosts]
-        order = np.lexsort((*keys, -peers))
+        self._order = order = np.lexsort((*keys, -peers))
         self.hosts = hosts[order]
         self.peers = peers[order]
         self.peers_low = peers_low[order]
@@ -72,6 +73,15 @@ class SuperHosts:
         chosen = SuperHosts(*(column[keep] for column in columns))  # type: ignore[arg-type]
         chosen.format = self.format
         return chosen
+
+    def as_asked(self) -> SuperHosts:
+        """Return the rows in the order in which hosts were asked for, not by peers."""
+        rows = copy.copy(self)
+        back = np.argsort(self._order)
+        rows.hosts, rows.peers, rows.saturated = self.hosts[back], self.peers[back], self.saturated[back]
+        rows.peers_low, rows.peers_high = self.peers_low[back], self.peers_high[back]
+        rows._order = np.arange(len(back))
+        return rows
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Return plain columns with readable hosts; no upper bound is None."""
@@ -127,6 +137,11 @@ class Detector(ABC):
     def key_bits(self) -> int:
         """Bits of a host's number."""
         return self.format.key_bits
+
+    @property
+    def kind(self) -> Kind:
+        """What another detector must have in common with this one to be merged."""
+        return Kind(self.name, None, None, self.format, "merge" not in self.broken_laws)
 
     @property
     @abstractmethod

@@ -6,6 +6,8 @@ up to date by whoever sets a bit, so that an answer does not begin by reading th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -56,6 +58,21 @@ def and_ones(columns: Words, chosen: NDArray[np.int64], start: int, stop: int) -
             word &= columns[chosen[i], w]
         ones += ones_of(word)
     return np.int64(ones)
+
+
+@compiled
+def common_zeros(columns: Words, chosen: NDArray[np.int64]) -> Counts:
+    """Count the zeros of the AND of the columns that each row of `chosen` names."""
+    zeros = np.empty(len(chosen), np.int32)
+    for i in range(len(chosen)):
+        zeros[i] = columns.shape[1] * 64 - and_ones(columns, chosen[i], 0, columns.shape[1])
+    return zeros
+
+
+def sum_arrays(zeros: Counts, edges: Sequence[int]) -> NDArray[np.int64]:
+    """Return the zero bits of every array (second axis) in every slice (first axis)."""
+    sums: NDArray[np.int64] = np.add.reduceat(zeros.reshape(-1, edges[-1]), edges[:-1], axis=1, dtype=np.int64)
+    return sums
 
 
 def recount(columns: Words, zeros: Counts, threads: int) -> None:

@@ -15,13 +15,15 @@ import numpy as np
 
 from superhosts.detectors.base import Arrays, SuperHost, SuperHosts, check_threshold
 from superhosts.detectors.columns import Counts, Words
+from superhosts.detectors.cpu import CpuEngine
 from superhosts.detectors.engine import Engine, Plan, SeveralEngines
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate, saturation_point
 from superhosts.detectors.hashing import mangle_column
 from superhosts.detectors.keyed import KeyedSketch
+from superhosts.detectors.kinds import Kind
 from superhosts.device import choose_device, gpus_of
 from superhosts.errors import GpuMemoryError
-from superhosts.pairs import Addresses, Host
+from superhosts.pairs import Addresses, Host, numbers_to_array
 
 MAX_UNNAMED = 0.01  # a threshold at which more hosts than this go unnamed earns a warning
 LEAST_TOP = 16  # `top` does not look for hosts of fewer peers: labels and columns are mostly noise there
@@ -44,6 +46,7 @@ class ColumnSketch(KeyedSketch):
     """A sketch of bit columns. Subclasses say where a pair goes and how hosts are found."""
 
     array_names: ClassVar[tuple[str, ...]] = ("bits",)
+    cpu_engine: ClassVar[type[CpuEngine]]
 
     def __init__(self, geometry: Any, *, key: bytes | str | None, device: str, threads: int | None) -> None:
         super().__init__(geometry, key=key, threads=threads)
@@ -56,6 +59,14 @@ class ColumnSketch(KeyedSketch):
             self.device = "cpu"
             self.engine = self._make_engine()
 
+    @classmethod
+    def without_columns(cls, kind: Kind, secret: bytes) -> Self:
+        """Return a sketch of this kind without an engine: it can only say where hosts go until it is given one."""
+        sketch = cls.__new__(cls)
+        KeyedSketch.__init__(sketch, kind.geometry, key=secret, threads=1)
+        sketch.device, sketch.format = "cpu", kind.format
+        return sketch
+
     def _make_engine(self) -> Engine:
         plan = Plan(self.geometry, self.key, self._array_edges(), self.threads)
         engines = [self._on_gpu(plan, gpu) for gpu in gpus_of(self.device)]
@@ -63,9 +74,14 @@ class ColumnSketch(KeyedSketch):
             return self._on_cpu(plan)
         return engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
 
-    @abstractmethod
+    @property
+    def engine_geometry(self) -> Any:
+        """The geometry by which its engine works."""
+        return self.geometry
+
     def _on_cpu(self, plan: Plan) -> Engine:
         """Return an engine on the CPU."""
+        return self.cpu_engine(plan._replace(geometry=self.engine_geometry))
 
     @abstractmethod
     def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
@@ -181,9 +197,12 @@ class ColumnSketch(KeyedSketch):
 
     def estimate(self, host: str | int | Host) -> SuperHost:
         """Return the number of peers of any host, with its interval."""
-        mangled = self.mangled(host)
+        return next(iter(self.estimate_mangled(self.mangled(host))))
+
+    def estimate_mangled(self, mangled: Words) -> SuperHosts:
+        """Return the numbers of peers of many mangled hosts, most peers first."""
         found = self._estimate(self._evidence(mangled, self.engine.measure(mangled)))
-        return next(iter(self._result(mangled, found)))
+        return self._result(mangled, found)
 
     def columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
         """Return how full the columns of a host are, beside the mean of their arrays; last, the AND of the columns."""
@@ -199,9 +218,13 @@ class ColumnSketch(KeyedSketch):
 
     def mangled(self, host: str | int | Host) -> Words:
         """Return a host's mangled address as one row (high word, low word)."""
-        number = self.format.to_number(host)
-        words = np.array([[number >> 64, number & (1 << 64) - 1]], np.uint64)
-        return mangle_column(words, self.key_bits, False, self.key)
+        return self.mangle(numbers_to_array([self.format.to_number(host)], self.key_bits))
+
+    def mangle(self, hosts: Addresses) -> Words:
+        """Return the mangled addresses of a column of hosts as rows (high word, low word)."""
+        rows = np.zeros((len(hosts), 2), np.uint64)
+        rows[:, -hosts.ndim :] = hosts if hosts.ndim == 2 else hosts[:, None]
+        return mangle_column(rows, self.key_bits, False, self.key)
 
     def fill(self) -> Fill:
         """Say how full the sketch is."""

@@ -7,14 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from superhosts.detectors import columns
 from superhosts.detectors.base import to_host
 from superhosts.detectors.columns import Counts, Words
 from superhosts.detectors.engine import Arrays, Engine, Plan, Sums
+from superhosts.detectors.hashing import Key
 from superhosts.detectors.pending import Pending, Task
 from superhosts.device import run_parallel, split_evenly
 from superhosts.pairs import Addresses
+from superhosts.sketchfile import Block
 
 
 class CpuEngine(Engine):
@@ -36,6 +39,16 @@ class CpuEngine(Engine):
     @abstractmethod
     def write(self, task: Task) -> None:
         """Write the pairs of one thread's task."""
+
+    @staticmethod
+    @abstractmethod
+    def columns_of(mangled: Words, geometry: Any, key: Key) -> NDArray[np.int64]:
+        """Return the columns of mangled hosts (first axis), one of each array."""
+
+    @staticmethod
+    def common_zeros(mangled: Words, chosen: NDArray[np.int64], bits: Words, geometry: Any, key: Key) -> Counts:
+        """Return the zeros of the AND of every host's columns, which stand in the chosen rows of `bits`."""
+        return columns.common_zeros(bits, chosen)
 
     def _write_by_array(self, fill: Callable[..., None], task: Task, store: Any) -> None:
         """Write a task on all threads, for sketches of a single slice: each reads all pairs and writes its own arrays.
@@ -75,6 +88,21 @@ class CpuEngine(Engine):
         self.flush()
         columns.merge(self.bits, other.arrays()["bits"], self.counts, self.threads)
 
+    def merge_block(self, name: str, start: int, stop: int, block: Block) -> None:
+        """OR a stored block into the words start..stop of the columns; nothing may wait to be written."""
+        if block.is_empty:
+            return
+        words = self.geometry.words
+        block.merge_or(self.bits.reshape(-1)[start:stop])
+        columns.count_zeros(self.bits, self.counts, start // words, stop // words)  # a block holds whole columns
+
+    def measure(self, mangled: Words) -> Counts:
+        """Return the zero counts of mangled hosts: of each column, then of their AND."""
+        self.flush()
+        chosen = self.columns_of(mangled, self.geometry, self.key)
+        common = self.common_zeros(mangled, chosen, self.bits, self.geometry, self.key)
+        return np.column_stack((self.counts[chosen], common))
+
     def zeros(self) -> Counts:
         """Return the zero bits of every column."""
         self.flush()
@@ -82,9 +110,7 @@ class CpuEngine(Engine):
 
     def zero_sums(self) -> Sums:
         """Return the zero bits of every array in every slice."""
-        by_slice = self.zeros().reshape(-1, self.edges[-1])
-        sums: Sums = np.add.reduceat(by_slice, self.edges[:-1], axis=1, dtype=np.int64)
-        return sums
+        return columns.sum_arrays(self.zeros(), self.edges)
 
     def arrays(self) -> Arrays:
         """Return the arrays themselves."""

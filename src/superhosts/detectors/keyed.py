@@ -7,8 +7,9 @@ from typing import Any
 
 from superhosts.detectors.base import Arrays, Detector
 from superhosts.detectors.hashing import fingerprint, make_key, secret_of
+from superhosts.detectors.kinds import Kind, check_alike
 from superhosts.device import thread_count
-from superhosts.errors import MergeError, UsageError
+from superhosts.errors import UsageError
 from superhosts.pairs import format_for
 
 
@@ -31,25 +32,14 @@ class KeyedSketch(Detector):
     def load_arrays(self, arrays: Arrays) -> None:
         """Take such arrays as `arrays` gives in place of all that it has seen."""
 
-    def _likeness(self) -> tuple[Any, ...]:
-        """What two sketches must have in common to be merged."""
-        return self.fingerprint, self.geometry, self.format
+    @property
+    def kind(self) -> Kind:
+        """What another sketch must have in common with this one to be merged."""
+        return super().kind._replace(key=self.fingerprint, geometry=self.geometry)
 
     def check_alike(self, other: Detector) -> None:
         """Refuse a sketch that must not be merged into this one, naming both values."""
-        if type(other) is not type(self) or not isinstance(other, KeyedSketch):
-            raise MergeError(f"cannot merge {other.name} into {self.name}: another detector")
-        if self._likeness() == other._likeness():
-            return
-        if self.fingerprint != other.fingerprint:
-            raise MergeError(
-                f"cannot merge: key {other.fingerprint} into key {self.fingerprint}; all sites need one key"
-            )
-        for name in self.geometry._fields:
-            mine, theirs = getattr(self.geometry, name), getattr(other.geometry, name)
-            if mine != theirs:
-                raise MergeError(f"cannot merge: geometry differs, {name} {theirs} into {name} {mine}")
-        raise MergeError(f"cannot merge: hosts /{other.format.prefix} into hosts /{self.format.prefix}")
+        check_alike(self.kind, other.kind)
 
     def header(self) -> dict[str, Any]:
         """Describe this sketch for a file."""

@@ -6,8 +6,9 @@ their hull, sites unite, and the counters of (site, window, part) are kept as en
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,51 +16,17 @@ import numpy as np
 
 from superhosts import sketchfile
 from superhosts.detectors.base import Detector, SuperHost, SuperHosts
-from superhosts.detectors.cbaa import Cbaa, PaperCbaa
-from superhosts.detectors.cbaa.geometry import Geometry as CbaaGeometry
-from superhosts.detectors.cube import Cube, Geometry
-from superhosts.detectors.dcds import Dcds
-from superhosts.detectors.dcds import Geometry as DcdsGeometry
+from superhosts.detectors.columnsketch import ColumnSketch
+from superhosts.detectors.cpu import CpuEngine
 from superhosts.detectors.exact import Exact
-from superhosts.detectors.filter import Filter
-from superhosts.detectors.filter import Geometry as FilterGeometry
-from superhosts.detectors.gse import Geometry as GseGeometry
-from superhosts.detectors.gse import Gse
-from superhosts.detectors.hashing import fingerprint, secret_of
+from superhosts.detectors.hashing import secret_of
+from superhosts.detectors.header import Entry, Stored, describe, free_arrays, make_empty, making_sense, memory_limit
 from superhosts.detectors.keyed import KeyedSketch
-from superhosts.detectors.narrow import DeviceError
-from superhosts.detectors.spreadsketch import Geometry as SpreadSketchGeometry
-from superhosts.detectors.spreadsketch import SpreadSketch
-from superhosts.detectors.vbfa import Geometry as VbfaGeometry
-from superhosts.detectors.vbfa import Vbfa
+from superhosts.detectors.kinds import Kind, check_mergeable
+from superhosts.detectors.registry import DETECTORS as DETECTORS
 from superhosts.device import choose_device, thread_count
-from superhosts.errors import GpuMemoryError, MergeError, SketchFileError, UsageError
-from superhosts.pairs import Host, HostFormat, Part, Window
-from superhosts.units import parse_size
-
-DETECTORS: dict[str, type[Detector]] = {
-    "cube": Cube,
-    "cbaa": Cbaa,
-    "cbaa-paper": PaperCbaa,
-    "exact": Exact,
-    "dcds": Dcds,
-    "vbfa": Vbfa,
-    "gse": Gse,
-    "filter": Filter,
-    "spreadsketch": SpreadSketch,
-}
-_GEOMETRIES: dict[str, Any] = {
-    "cube": Geometry,
-    "cbaa": CbaaGeometry,
-    "cbaa-paper": CbaaGeometry,
-    "dcds": DcdsGeometry,
-    "vbfa": VbfaGeometry,
-    "gse": GseGeometry,
-    "filter": FilterGeometry,
-    "spreadsketch": SpreadSketchGeometry,
-}
-Entry = dict[str, Any]  # counters of one site, window and part
-LISTED_HOST = 16  # most bytes that a host of a list takes: a set has up to four slots for each
+from superhosts.errors import HalfMergedError, SketchFileError, UsageError
+from superhosts.pairs import Host, Part, Window
 
 
 class Found(NamedTuple):
@@ -106,6 +73,7 @@ class Sketch:
         self.window = window
         self.sites: set[str] = {site} if site else set()
         self.entries: list[Entry] = []
+        self._seen: tuple[list[Entry], int, set[str]] = (self.entries, 0, set())  # looked at, how many, what they say
 
     @classmethod
     def of(cls, detector: Detector) -> Sketch:
@@ -150,22 +118,88 @@ class Sketch:
 
     def merge(self, other: Sketch) -> None:
         """Take in another sketch, whole or, when any part does not fit, not at all."""
-        for part, detector in other.parts.items():
-            mine = self.parts.get(part)
-            if mine is not None:
-                _check_alike(mine, detector)
-            elif self.parts and other.parts:
-                _check_same_kind(next(iter(self.parts.values())), detector)
+        check_mergeable(self.kinds, other.kinds)
         for part, detector in other.parts.items():
             if part in self.parts:
                 self.parts[part].merge(detector)
             else:
                 self.parts[part] = detector.copy()  # what is merged in later must not reach the other sketch
-        if other.window is not None:
-            mine_window = self.window or other.window
-            self.window = Window(min(mine_window.start, other.window.start), max(mine_window.end, other.window.end))
-        self.sites |= other.sites
-        self.entries += [entry for entry in other.entries if entry not in self.entries]
+        self._unite(other.window, other.sites, other.entries)
+
+    def merge_file(self, path: str | Path, *, key: bytes | str | None = None) -> None:
+        """Take in a .cube file as `merge(load(path, key=key))` would, block by block: no second sketch is made.
+
+        The digest of the whole file and all that it says of itself are checked before anything changes. Only where a
+        block does not decode although the digest is right is this sketch left half merged (HalfMergedError); drop it.
+        """
+        secret = secret_of(key)
+        with sketchfile.Reader(path) as reader:
+            header = describe(reader, memory_limit(None))
+            header.check_key(secret)
+            check_mergeable(self.kinds, header.kinds)
+            place = {"device": "cpu", "threads": self._threads()}
+            if not self._takes_blocks(header):
+                self.merge(_build(reader, header, secret, place))
+                return
+            new = {
+                part: make_empty(kind, secret, place) for part, kind in header.kinds.items() if part not in self.parts
+            }
+            arrays: sketchfile.Arrays = {}
+            takers: dict[str, sketchfile.Take] = {}
+            for number, part in enumerate(header.kinds):
+                detector = new[part] if part in new else self.parts[part]
+                assert isinstance(detector, ColumnSketch)
+                assert isinstance(detector.engine, CpuEngine)
+                for name, array in detector.arrays().items():
+                    arrays[f"{number}/{name}"] = array
+                    takers[f"{number}/{name}"] = partial(detector.engine.merge_block, name)
+            reader.check_arrays(arrays)
+            places = reader.places()
+            try:
+                reader.each_block(takers, self._threads(), places)
+            except SketchFileError as error:
+                raise HalfMergedError(error.message, file=error.file, offset=error.offset) from None
+        self.parts.update(new)
+        self._unite(header.window, header.sites, header.entries)
+
+    @property
+    def kinds(self) -> dict[Part, Kind]:
+        """What another sketch's parts must have in common with these to be merged."""
+        return {part: detector.kind for part, detector in self.parts.items()}
+
+    def _takes_blocks(self, header: Stored) -> bool:
+        """Say whether a file's blocks can be merged as they are: columns in the machine's memory on both sides."""
+        stored = (DETECTORS[kind.detector] for kind in header.kinds.values())
+        return all(issubclass(kind, ColumnSketch) for kind in stored) and all(
+            isinstance(detector, ColumnSketch) and isinstance(detector.engine, CpuEngine)
+            for detector in self.parts.values()
+        )
+
+    def _threads(self) -> int:
+        own = (detector.threads for detector in self.parts.values() if isinstance(detector, KeyedSketch))
+        return max(own, default=thread_count())
+
+    def _unite(self, window: Window | None, sites: Iterable[str], entries: Iterable[Entry]) -> None:
+        """Grow the window to the hull, add sites, and those entries that are not here yet."""
+        if window is not None:
+            mine = self.window or window
+            self.window = Window(min(mine.start, window.start), max(mine.end, window.end))
+        self.sites |= set(sites)
+        known = self._known()
+        for entry in entries:
+            text = _text_of(entry)
+            if text not in known:
+                known.add(text)
+                self.entries.append(entry)
+        self._seen = (self.entries, len(self.entries), known)
+
+    def _known(self) -> set[str]:
+        """Return what its entries say. All are looked at once only: a year of files brings very many."""
+        entries, count, known = self._seen
+        if entries is not self.entries or len(entries) < count:  # somebody has put others in their place
+            count, known = 0, set()
+        known.update(map(_text_of, self.entries[count:]))
+        return known
 
     def clear(self) -> None:
         """Forget all pairs."""
@@ -200,109 +234,40 @@ def load(
     max_memory: str | int | None = None,
 ) -> Sketch:
     """Read a .cube file onto a device. A sketch made with another key is refused."""
-    limit = _default_limit() if max_memory is None else parse_size(max_memory)
+    limit = memory_limit(max_memory)
     choose_device(device)  # a device that is not there is said before the file is read
     place = {"device": device, "threads": thread_count() if threads is None else threads}
     with sketchfile.Reader(path) as reader:
-        reader.check_memory(limit)
-        try:
-            return _build(reader, secret_of(key), place, limit)
-        except (DeviceError, GpuMemoryError, MergeError, SketchFileError):
-            raise
-        except (ArithmeticError, KeyError, TypeError, ValueError) as error:
-            raise SketchFileError(f"damaged: the header makes no sense ({error!r})", file=str(path)) from None
+        header = describe(reader, limit)
+        return _build(reader, header, secret_of(key), place)
 
 
-def _build(reader: sketchfile.Reader, secret: bytes, place: dict[str, Any], limit: int) -> Sketch:
-    header = reader.header
-    sketch = Sketch(window=Window(*map(int, header["window"])) if header["window"] else None)
-    sketch.sites = set(map(str, header["sites"]))
-    sketch.entries = list(header["counters"])
+def _build(reader: sketchfile.Reader, header: Stored, secret: bytes, place: dict[str, Any]) -> Sketch:
+    header.check_key(secret)
+    sketch = Sketch(window=header.window)
+    sketch.sites, sketch.entries = set(header.sites), header.entries
     prepared: sketchfile.Arrays = {}
-    shapes = {str(array["name"]): array["shape"] for array in header["arrays"]}
-    total = 0
-    for number, entry in enumerate(header["parts"]):
-        name = entry["detector"]
-        if name not in DETECTORS:
-            raise SketchFileError(f"holds a detector {name!r} that this version does not know", file=reader.name)
-        if entry["key"] is not None and entry["key"] != fingerprint(secret):
-            mine = fingerprint(secret)
-            raise MergeError(f"{reader.name}: was made with key {entry['key']}, the key at hand is {mine} (--key-file)")
-        detector: Detector
-        if name == "exact":
-            detector = Exact(key_bits=int(entry["key_bits"]), **place)
-        else:
-            geometry = _GEOMETRIES[name](**entry["geometry"]).check()
-            expected = _shapes_of(geometry)
-            if not all(_fits(shapes.get(f"{number}/{key}"), shape) for key, shape in expected.items()):
-                raise SketchFileError("damaged: geometry and columns do not agree", file=reader.name)
-            listed = sum(shapes[f"{number}/{key}"][0] for key, shape in expected.items() if None in shape)
-            total += geometry.memory + LISTED_HOST * listed
-            if total > limit:
-                raise SketchFileError("asks for more memory than the limit", file=reader.name)
-            detector = DETECTORS[name](geometry=geometry, key=secret, **place)  # type: ignore[call-arg]
-            for key, array in detector.arrays().items():
-                free = None in expected.get(key, ())
-                prepared[f"{number}/{key}"] = np.zeros(shapes[f"{number}/{key}"], array.dtype) if free else array
-        host, part = HostFormat(*map(int, entry["format"])), Part(entry["family"], entry["side"], entry["direction"])
-        prefixes = {4: range(32, 33), 6: range(1, 129)}.get(host.family, ())
-        if host.prefix not in prefixes or host.key_bits != detector.key_bits or part.family != host.family:
-            raise SketchFileError("damaged: hosts and keys do not agree", file=reader.name)
-        if part in sketch.parts:
-            raise SketchFileError(f"damaged: holds {part} twice", file=reader.name)
-        detector.format = host
-        sketch.parts[part] = detector
-    missing = prepared.keys() - shapes.keys()
-    if missing:
-        raise SketchFileError(f"damaged: no array {', '.join(sorted(missing))}", file=reader.name)
-    arrays = reader.arrays(prepared)
-    for number, detector in enumerate(sketch.parts.values()):
-        if isinstance(detector, KeyedSketch):
-            own, start = f"{number}/", len(f"{number}/")
-            detector.load_arrays({name[start:]: arrays[name] for name in prepared if name.startswith(own)})
-        elif isinstance(detector, Exact):
-            detector.restore_arrays({"pairs": arrays[f"{number}/pairs"]})
+    shapes = {str(array["name"]): array["shape"] for array in reader.header["arrays"]}
+    with making_sense(reader.name):
+        for number, (part, kind) in enumerate(header.kinds.items()):
+            sketch.parts[part] = detector = make_empty(kind, secret, place)
+            if isinstance(detector, KeyedSketch):
+                free = free_arrays(kind)
+                for name, array in detector.arrays().items():
+                    own = f"{number}/{name}"
+                    prepared[own] = np.zeros(shapes[own], array.dtype) if name in free else array
+        arrays = reader.arrays(prepared, place["threads"])
+        for number, detector in enumerate(sketch.parts.values()):
+            if isinstance(detector, KeyedSketch):
+                own, start = f"{number}/", len(f"{number}/")
+                detector.load_arrays({name[start:]: arrays[name] for name in prepared if name.startswith(own)})
+            elif isinstance(detector, Exact):
+                detector.restore_arrays({"pairs": arrays[f"{number}/pairs"]})
     return sketch
 
 
-def _shapes_of(geometry: Any) -> dict[str, tuple[int | None, ...]]:
-    """Return the shapes of the arrays that a geometry decides; None where a side follows the traffic (lists of hosts).
-
-    A sketch of columns has its bits; what else it has is as its own arrays are.
-    """
-    if hasattr(geometry, "array_shapes"):
-        shapes: dict[str, tuple[int | None, ...]] = geometry.array_shapes()
-        return shapes
-    return {"bits": (geometry.total_columns, geometry.words)}
-
-
-def _fits(shape: Any, expected: tuple[int | None, ...]) -> bool:
-    """Say whether a shape read from a header is the one expected."""
-    if not isinstance(shape, list) or len(shape) != len(expected):
-        return False
-    return all(side == wanted or wanted is None for side, wanted in zip(shape, expected, strict=True))
-
-
-def _default_limit() -> int:
-    """Return the machine's memory: a file that asks for more cannot be meant."""
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-
-
-def _check_alike(mine: Detector, other: Detector) -> None:
-    if isinstance(mine, KeyedSketch):
-        mine.check_alike(other)
-    elif type(mine) is not type(other):
-        raise MergeError(f"cannot merge {other.name} into {mine.name}: another detector")
-    elif mine.format != other.format:
-        raise MergeError(f"cannot merge: hosts /{other.format.prefix} into hosts /{mine.format.prefix}")
-
-
-def _check_same_kind(mine: Detector, other: Detector) -> None:
-    """Refuse a part of another key or detector even where nothing stands in its place yet."""
-    if type(mine) is not type(other):
-        raise MergeError(f"cannot merge {other.name} into {mine.name}: another detector")
-    if isinstance(mine, KeyedSketch) and isinstance(other, KeyedSketch) and mine.fingerprint != other.fingerprint:
-        raise MergeError(f"cannot merge: key {other.fingerprint} into key {mine.fingerprint}; all sites need one key")
+def _text_of(entry: Entry) -> str:
+    return json.dumps(entry, sort_keys=True)
 
 
 def int_of(host: Host) -> int:

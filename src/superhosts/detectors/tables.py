@@ -15,6 +15,8 @@ def to_arrow(columns: dict[str, list[Any]]) -> Any:
         raise MissingExtraError("Arrow output", "tables") from error
     types = {"peers": pa.int64(), "peers_low": pa.int64(), "peers_high": pa.int64(), "family": pa.int8()}
     types["saturated"] = pa.bool_()
+    site = pa.struct([("site", pa.string()), *((name, pa.int64()) for name in ("peers", "peers_low", "peers_high"))])
+    types |= {"sites": pa.list_(site), "missing": pa.list_(pa.string()), "revision": pa.int32()}  # of a hub's rows
     schema = pa.schema([(name, types.get(name, pa.string())) for name in columns])
     return pa.table(columns, schema=schema)
 

@@ -25,6 +25,7 @@ class Cbaa(ColumnSketch):
 
     name = "cbaa"
     geometry: Geometry
+    cpu_engine = CpuCbaa
 
     def __init__(
         self,
@@ -46,9 +47,6 @@ class Cbaa(ColumnSketch):
     def paper(*, key: bytes | str | None = None, device: str = "auto", threads: int | None = None) -> PaperCbaa:
         """Return the paper's detector to the letter: its geometry, rows by peer, its noise and its threshold."""
         return PaperCbaa(geometry=Geometry.paper(), key=key, device=device, threads=threads)
-
-    def _on_cpu(self, plan: Plan) -> Engine:
-        return CpuCbaa(plan)
 
     def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
         from superhosts.detectors.cbaa.cuda import CudaCbaa

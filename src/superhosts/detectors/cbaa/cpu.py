@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.detectors.cbaa.addressing import (
@@ -23,7 +24,7 @@ from superhosts.detectors.cbaa.addressing import (
     validating_column,
 )
 from superhosts.detectors.cbaa.geometry import Geometry, Search
-from superhosts.detectors.columns import Counts, Words, and_ones, ones_of
+from superhosts.detectors.columns import Counts, Words, ones_of
 from superhosts.detectors.cpu import CpuEngine
 from superhosts.detectors.engine import Plan
 from superhosts.detectors.hashing import Key, column_draw
@@ -173,23 +174,19 @@ def join(
 
 
 @compiled
-def measure(hosts: Words, store: Store, geometry: Geometry, key: Key) -> Counts:
-    """Return the zero counts of given mangled hosts: their columns, and the AND."""
-    arrays = geometry.restoring + geometry.validating
-    counts = np.empty((len(hosts), arrays + 1), np.int32)
-    columns = np.empty(arrays, np.int64)
+def columns_of(hosts: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
+    """Return the columns of mangled hosts, one of each array."""
+    columns = np.empty((len(hosts), geometry.restoring + geometry.validating), np.int64)
     for i in range(len(hosts)):
         slice_ = np.int64(hosts[i, 1] & np.uint64((1 << geometry.slice_bits) - 1))
         left = hosts[i, 1] >> np.uint64(geometry.slice_bits)
-        for array in range(arrays):
-            columns[array] = first_column(slice_, array, geometry)
+        for array in range(columns.shape[1]):
             if array < geometry.restoring:
-                columns[array] += np.int64(restoring_column(left, offset(array, geometry), geometry))
+                column = np.int64(restoring_column(left, offset(array, geometry), geometry))
             else:
-                columns[array] += np.int64(validating_column(left, column_draw(array, key), geometry))
-            counts[i, array] = store.zeros[columns[array]]
-        counts[i, arrays] = (1 << geometry.column_bits) - and_ones(store.bits, columns, 0, store.bits.shape[1])
-    return counts
+                column = np.int64(validating_column(left, column_draw(array, key), geometry))
+            columns[i, array] = first_column(slice_, array, geometry) + column
+    return columns
 
 
 class CpuCbaa(CpuEngine):
@@ -198,6 +195,8 @@ class CpuCbaa(CpuEngine):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self.store = Store(self.bits, self.counts)
+
+    columns_of = staticmethod(columns_of)
 
     def write(self, task: Task) -> None:
         """Write the pairs of one thread's task."""
@@ -212,8 +211,3 @@ class CpuCbaa(CpuEngine):
         calls = [(*piece, self.store, search, self.geometry, self.key) for piece in pieces]
         hosts, counts = zip(*run_parallel(join, calls, self.threads), strict=True)
         return np.concatenate(hosts), np.concatenate(counts)
-
-    def measure(self, mangled: Words) -> Counts:
-        """Return the zero counts of given hosts."""
-        self.flush()
-        return measure(mangled, self.store, self.geometry, self.key)

@@ -29,6 +29,7 @@ class Cube(ColumnSketch):
     name = "cube"
     takes_ipv6 = True
     geometry: Geometry
+    cpu_engine = CpuCube
     array_names = ("bits", "labels")
 
     def __init__(
@@ -53,9 +54,6 @@ class Cube(ColumnSketch):
         else:
             geometry = Geometry.for_memory(memory, key_bits)
         super().__init__(geometry, key=key, device=device, threads=threads)
-
-    def _on_cpu(self, plan: Plan) -> Engine:
-        return CpuCube(plan)
 
     def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
         from superhosts.detectors.cube.cuda import CudaCube

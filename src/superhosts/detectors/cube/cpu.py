@@ -31,6 +31,7 @@ from superhosts.detectors.engine import Arrays, Engine, Plan
 from superhosts.detectors.hashing import MASK32, Key, column_draw, fold, pair_hash
 from superhosts.detectors.pending import BLOCK, PADDING, Pool, Scratch, Task, make_scratch, unpack
 from superhosts.device import run_parallel, split_evenly
+from superhosts.sketchfile import Block
 
 MOST_LINES = (16 << 20) // 64  # cache lines of a slice that can stay in a shared cache while it is filled
 
@@ -253,16 +254,26 @@ def name_hosts(
 
 
 @compiled
-def measure(hosts: Words, store: Store, geometry: Geometry, key: Key) -> Counts:
-    """Return the zero counts of given mangled hosts: their columns, and the AND."""
-    counts = np.empty((len(hosts), geometry.arrays + 1), np.int32)
+def columns_of(hosts: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
+    """Return the columns of mangled hosts, one of each array."""
+    columns = np.empty((len(hosts), geometry.arrays), np.int64)
     places = make_places(geometry)
     for i in range(len(hosts)):
         find_places(hosts[i, 0], hosts[i, 1], places, geometry, key)
-        for array in range(geometry.arrays):
-            counts[i, array] = store.zeros[places.columns[array]]
-        counts[i, geometry.arrays] = (1 << geometry.column_bits) - and_ones(store.bits, places, 0, store.bits.shape[1])
-    return counts
+        columns[i, :] = places.columns
+    return columns
+
+
+@compiled
+def common_zeros(hosts: Words, chosen: NDArray[np.int64], bits: Words, geometry: Geometry, key: Key) -> Counts:
+    """Return the zeros of the AND of every mangled host's columns, which stand in the chosen rows of `bits`."""
+    zeros = np.empty(len(hosts), np.int32)
+    places = make_places(geometry)
+    for i in range(len(hosts)):
+        find_places(hosts[i, 0], hosts[i, 1], places, geometry, key)
+        places.columns[:] = chosen[i]
+        zeros[i] = (1 << geometry.column_bits) - and_ones(bits, places, 0, bits.shape[1])
+    return zeros
 
 
 class CpuCube(CpuEngine):
@@ -277,6 +288,9 @@ class CpuCube(CpuEngine):
     def _arrays(self) -> Arrays:
         return {"bits": self.bits, "labels": self.labels}
 
+    columns_of = staticmethod(columns_of)
+    common_zeros = staticmethod(common_zeros)
+
     def write(self, task: Task) -> None:
         """Write the pairs of one thread's task."""
         fill(task, self.pending.pool, self.store, self.geometry, self.key)
@@ -286,6 +300,15 @@ class CpuCube(CpuEngine):
         super().merge(other)
         np.maximum(self.labels, other.arrays()["labels"], out=self.labels)
 
+    def merge_block(self, name: str, start: int, stop: int, block: Block) -> None:
+        """OR a stored block of columns, or take the larger of each label."""
+        if block.is_empty:
+            return
+        if name == "labels":
+            block.merge_max(self.labels.reshape(-1)[start:stop])
+        else:
+            super().merge_block(name, start, stop, block)
+
     def search(self, search: Search) -> tuple[Words, Counts]:
         """Name the hosts that pass."""
         self.flush()
@@ -293,8 +316,3 @@ class CpuCube(CpuEngine):
         calls = [(span, self.store, search, self.geometry, self.key) for span in spans]
         hosts, counts = zip(*run_parallel(name_hosts, calls, self.threads), strict=True)
         return np.concatenate(hosts), np.concatenate(counts)
-
-    def measure(self, mangled: Words) -> Counts:
-        """Return the zero counts of given hosts."""
-        self.flush()
-        return measure(mangled, self.store, self.geometry, self.key)

@@ -29,6 +29,7 @@ class Dcds(ColumnSketch):
 
     name = "dcds"
     geometry: Geometry
+    cpu_engine = CpuDcds
 
     def __init__(
         self,
@@ -41,9 +42,6 @@ class Dcds(ColumnSketch):
     ) -> None:
         geometry = Geometry.for_memory(memory) if geometry is None else geometry
         super().__init__(geometry.check(), key=key, device=device, threads=threads)
-
-    def _on_cpu(self, plan: Plan) -> Engine:
-        return CpuDcds(plan)
 
     def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
         from superhosts.detectors.dcds.cuda import CudaDcds

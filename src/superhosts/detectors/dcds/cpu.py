@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
-from superhosts.detectors.columns import Counts, Words, and_ones, ones_of
+from superhosts.detectors.columns import Counts, Words, ones_of
 from superhosts.detectors.cpu import CpuEngine
 from superhosts.detectors.dcds.addressing import column_of, one_more, row_of
 from superhosts.detectors.dcds.geometry import ADDRESSES, Geometry, Search
@@ -145,17 +145,13 @@ def combine(
 
 
 @compiled
-def measure(hosts: Words, store: Store, geometry: Geometry) -> Counts:
-    """Return the zero counts of given mangled hosts: their columns, and the AND."""
-    arrays = len(geometry.moduli)
-    counts = np.empty((len(hosts), arrays + 1), np.int32)
-    columns = np.empty(arrays, np.int64)
+def columns_of(hosts: Words, geometry: Geometry, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the columns of mangled hosts, one of each array."""
+    columns = np.empty((len(hosts), len(geometry.moduli)), np.int64)
     for i in range(len(hosts)):
-        for array in range(arrays):
-            columns[array] = store.edges[array] + np.int64(column_of(hosts[i, 1], geometry.moduli[array]))
-            counts[i, array] = store.zeros[columns[array]]
-        counts[i, arrays] = (1 << geometry.column_bits) - and_ones(store.bits, columns, 0, store.bits.shape[1])
-    return counts
+        for array in range(columns.shape[1]):
+            columns[i, array] = edges[array] + np.int64(column_of(hosts[i, 1], geometry.moduli[array]))
+    return columns
 
 
 class CpuDcds(CpuEngine):
@@ -166,6 +162,11 @@ class CpuDcds(CpuEngine):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self.store = Store(self.bits, self.counts, np.array(self.edges, np.int64))
+
+    @staticmethod
+    def columns_of(mangled: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
+        """Return the columns of mangled hosts, one of each array."""
+        return columns_of(mangled, geometry, np.array(geometry.edges, np.int64))
 
     def write(self, task: Task) -> None:
         """Write all pairs that wait."""
@@ -178,8 +179,3 @@ class CpuDcds(CpuEngine):
         calls = [((share, shares), self.store, search, self.geometry, self.geometry.steps) for share in range(shares)]
         hosts, counts = zip(*run_parallel(combine, calls, self.threads), strict=True)
         return np.concatenate(hosts), np.concatenate(counts)
-
-    def measure(self, mangled: Words) -> Counts:
-        """Return the zero counts of given hosts."""
-        self.flush()
-        return measure(mangled, self.store, self.geometry)

@@ -12,13 +12,13 @@ from typing import Self
 
 import numpy as np
 
-from superhosts.detectors.base import Arrays, Detector, SuperHosts, check_threshold
+from superhosts.detectors.base import Arrays, SuperHosts, check_threshold
 from superhosts.detectors.estimate import Estimate
 from superhosts.detectors.filter import cpu
 from superhosts.detectors.filter.geometry import Geometry
 from superhosts.detectors.hostset import HostSet
 from superhosts.detectors.narrow import Mangled, NarrowSketch, interval, on_cpu_only, plain_columns
-from superhosts.errors import MergeError, UsageError
+from superhosts.errors import UsageError
 from superhosts.pairs import Addresses
 
 __all__ = ["Filter", "Geometry"]
@@ -79,11 +79,6 @@ class Filter(NarrowSketch):
         self.listed.clear()
         self.ones = 0
         self._crowd = None
-
-    def check_alike(self, other: Detector) -> None:
-        """Refuse every merge."""
-        super().check_alike(other)
-        raise MergeError("cannot merge filters: a pair that both have seen would count twice")
 
     def _merge(self, other: Self) -> None:
         raise AssertionError("check_alike has refused it")

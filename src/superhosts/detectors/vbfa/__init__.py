@@ -21,6 +21,7 @@ knows nothing of δ's own error, nor that some columns are fuller than others.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.detectors.hashing import MASK32, mangle_column
 from superhosts.detectors.vbfa.cpu import CpuVbfa
 from superhosts.detectors.vbfa.geometry import Geometry, Noise, Reading
-from superhosts.pairs import Addresses, Host
+from superhosts.pairs import Addresses
 from superhosts.planning import prefix_test
 
 __all__ = ["Geometry", "Vbfa"]
@@ -48,6 +49,7 @@ class Vbfa(ColumnSketch):
 
     name = "vbfa"
     geometry: Geometry
+    cpu_engine = CpuVbfa
 
     def __init__(
         self,
@@ -66,13 +68,15 @@ class Vbfa(ColumnSketch):
             geometry = geometry if memory is None else geometry.resized(memory)
         super().__init__(geometry.check(), key=key, device=device, threads=threads)
 
-    def _on_cpu(self, plan: Plan) -> Engine:
-        return CpuVbfa(plan._replace(geometry=self.geometry.cube))
+    @property
+    def engine_geometry(self) -> Any:
+        """CBAA's geometry: the engines are CBAA's."""
+        return self.geometry.cube
 
     def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
         from superhosts.detectors.cbaa.cuda import CudaCbaa
 
-        return CudaCbaa(plan._replace(geometry=self.geometry.cube), gpu)
+        return CudaCbaa(plan._replace(geometry=self.engine_geometry), gpu)
 
     def _noise(self) -> float:
         """Return the share of rows that other hosts set in the AND, as δ has it: δ = −m·ln(1 − this)."""
@@ -98,11 +102,9 @@ class Vbfa(ColumnSketch):
             hosts = self._unmangled(self._turned(_as_rows(to_host(hosts))))
         super()._update(hosts, peers)
 
-    def mangled(self, host: str | int | Host) -> Words:
-        """Return a host's address as the engine has it: mangled, or turned if this one does not mangle."""
-        if self.geometry.mangled:
-            return super().mangled(host)
-        return self._turned(_as_rows(np.array([self.format.to_number(host)], np.uint64)))
+    def mangle(self, hosts: Addresses) -> Words:
+        """Return addresses as the engine has them: mangled, or turned if this one does not mangle."""
+        return super().mangle(hosts) if self.geometry.mangled else self._turned(_as_rows(hosts))
 
     def _result(self, mangled: Words, found: Estimate) -> SuperHosts:
         if not self.geometry.mangled:

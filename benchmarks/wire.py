@@ -1,0 +1,162 @@
+"""What a sketch costs on the wire: `python benchmarks/wire.py [--quick] [--only ...]`.
+
+size      the file of a default cube against its memory, and the seconds to write, read and merge it
+columns   what edges would save that send only the columns that the hub asks for
+
+Columns on demand: every edge first sends how many ones each column has. The hub adds them up over the sites; a column
+whose sum stays below what a host of 1024 peers leaves cannot be hot in the union, whatever its bits are. It asks for
+the others, and edges send those, with their labels. Bytes are those of the same codings as in files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from cases import THETA, update_in_batches
+from harness import HERE, Report, timed
+from superhosts.detectors.cube import Cube
+from superhosts.detectors.sketch import Sketch, load
+from superhosts.planning import zero_limit
+from superhosts.sources.synth import Traffic, window_flows
+
+FLOWS = {100_000: 12, 1_000_000: 120, 5_000_000: 600, 20_000_000: 1400}  # and super hosts of a window
+SITES = (1, 3, 10, 100)
+MEASURED = 3  # sites whose bytes are taken: all are alike
+RUNS = 5
+Pairs = tuple[Any, Any]
+
+
+def main() -> None:
+    """Run the sections that are asked for."""
+    sections = {"size": size, "columns": columns}
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="ten times fewer flows; the bars do not apply")
+    parser.add_argument("--only", nargs="+", choices=sections, default=list(sections))
+    parser.add_argument("--results", type=Path, default=HERE / "results")
+    options = parser.parse_args()
+    report = Report(quick=options.quick)
+    with TemporaryDirectory() as folder:
+        for name in options.only:
+            start = time.perf_counter()
+            sections[name](report, Path(folder))
+            report.seconds[name] = time.perf_counter() - start
+    print("\n" + report.table())
+    part = "" if len(options.only) == len(sections) else "-" + "-".join(options.only)
+    kind = "wire-quick" if options.quick else "wire"
+    name = f"{kind}-{report.machine['arch']}-{report.started:%Y-%m-%d}{part}"
+    for path in report.write(options.results, name, title="Sketches on the wire"):
+        print(path)
+
+
+def flows_of(flows: int, supers: int, seed: int) -> Pairs:
+    """Distinct pairs of a window."""
+    return window_flows(Traffic(flows=flows, packets=flows, super_hosts=supers, seed=seed), 0)
+
+
+def cube_of(hosts: Any, peers: Any) -> Cube:
+    """A default cube that has seen some pairs."""
+    cube = Cube(device="cpu")
+    update_in_batches(cube, hosts, peers)
+    return cube
+
+
+def size(report: Report, folder: Path) -> None:
+    """Bytes and seconds by flows."""
+    for full, supers in FLOWS.items():
+        scale = 10 if report.quick else 1
+        label = f"{full / 1_000_000:g} M flows"
+        cube = cube_of(*flows_of(full // scale, max(1, supers // scale), 1))
+        path, sketch = folder / "a.cube", Sketch.of(cube)
+        writing = [timed(lambda: sketch.save(path))[0] for _ in range(RUNS)]  # noqa: B023
+        stored = path.stat().st_size
+        note = f"{stored / 1e6:.1f} MB of {cube.memory / 1e6:.0f} MB, {stored / (full // scale):.1f} bytes a flow"
+        report.add("size", f"wire, {label}: share of raw", 100 * stored / cube.memory, "%", note=note)
+        whole = Sketch.of(cube_of(*flows_of(full // scale, max(1, supers // scale), 2)))
+        reading = [timed(lambda: load(path))[0] for _ in range(RUNS)]  # noqa: B023
+        merging = [timed(lambda: whole.merge_file(path))[0] for _ in range(RUNS)]  # noqa: B023
+        for name, runs in (("write", writing), ("read", reading), ("merge_file", merging)):
+            report.add("size", f"{name}, {label}", min(runs), "s", runs=runs)
+
+
+def own_flows(quick: bool) -> Iterator[Pairs]:
+    """Sites that have 5 M flows each, all of their own."""
+    for site in range(max(SITES)):
+        yield flows_of(500_000 if quick else 5_000_000, 60 if quick else 600, 100 + site)
+
+
+def shared_flows(quick: bool) -> Iterator[Pairs]:
+    """Sites that see a random third each of the same 5 M flows."""
+    hosts, peers = flows_of(500_000 if quick else 5_000_000, 60 if quick else 600, 1)
+    rng = np.random.default_rng(1)
+    for _ in range(max(SITES)):
+        seen = rng.random(len(hosts)) < 1 / 3
+        yield hosts[seen], peers[seen]
+
+
+def columns(report: Report, folder: Path) -> None:
+    """Bytes of whole sketches, and of columns on demand."""
+    ways: dict[str, Callable[[bool], Iterator[Pairs]]] = {
+        "5 M flows each": own_flows,
+        "thirds of 5 M flows": shared_flows,
+    }
+    for label, make in ways.items():
+        for sites, hot, whole, asked in _by_sites(make(report.quick), folder):
+            note = f"{asked / 1e6:.2f} MB a site instead of {whole / 1e6:.2f} MB; {hot:.1%} of columns may be hot"
+            value = 100 * (1 - asked / whole)
+            report.add("columns", f"saved by columns on demand, {label}, {sites} sites", value, "%", note=note)
+
+
+def _by_sites(traffic: Iterator[Pairs], folder: Path) -> Iterator[tuple[int, float, float, float]]:
+    """For each number of sites: the share of hot columns, bytes of a whole sketch, bytes on demand, both of a site."""
+    kept: list[Cube] = []
+    stored: list[int] = []
+    total: NDArray[np.int64] | None = None
+    full = False  # every column may be hot: with more sites it stays so
+    for number in range(1, max(SITES) + 1):
+        if not full:
+            cube = cube_of(*next(traffic))
+            ones = cube.geometry.rows - cube.zeros.astype(np.int64)
+            total = ones if total is None else total + ones
+            full = bool((total >= _least_ones(cube)).all())
+            if number <= MEASURED:
+                kept.append(cube)
+                cube.save(folder / "site.cube")
+                stored.append((folder / "site.cube").stat().st_size)
+        if number in SITES:
+            assert total is not None
+            hot = total >= _least_ones(kept[0])
+            asked = [_bytes_on_demand(cube, hot) for cube in kept]
+            yield number, float(hot.mean()), float(np.mean(stored)), float(np.mean(asked))
+
+
+def _least_ones(cube: Cube) -> int:
+    return cube.geometry.rows - zero_limit(cube.geometry.column_bits, THETA)
+
+
+def _bytes_on_demand(cube: Cube, hot: NDArray[np.bool_]) -> int:
+    """Bytes of one site: counts of all columns up, the wanted ones down, and these columns with their labels up."""
+    counts = (cube.geometry.rows - cube.zeros).astype(np.uint16)
+    up = zstandard.compress(counts.view(np.uint8).reshape(-1, 2).T.tobytes(), 3)
+    down = zstandard.compress(np.packbits(hot).tobytes(), 3)
+    return len(up) + len(down) + _coded(cube.bits[hot]) + _coded(cube.labels[hot])
+
+
+def _coded(array: Any) -> int:
+    """Bytes of an array as files have it."""
+    from superhosts import sketchfile
+
+    compress = zstandard.ZstdCompressor(level=1).compress
+    return sum(len(sketchfile._encode(block, compress)) for block in sketchfile._blocks(np.ascontiguousarray(array)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""What two sketches must have in common to be merged, whether they lie in memory or in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from superhosts.errors import MergeError
+from superhosts.pairs import HostFormat, Part
+
+
+class Kind(NamedTuple):
+    """A detector without its content."""
+
+    detector: str
+    key: str | None  # the key's fingerprint; None where nothing is hashed
+    geometry: Any  # None where there is none
+    format: HostFormat
+    merges: bool = True
+
+
+def check_alike(mine: Kind, other: Kind) -> None:
+    """Refuse a sketch that must not be merged into this one, naming both values."""
+    if mine.detector != other.detector:
+        raise MergeError(f"cannot merge {other.detector} into {mine.detector}: another detector")
+    _check_key(mine, other)
+    if mine.geometry != other.geometry:
+        for name in mine.geometry._fields:
+            here, there = getattr(mine.geometry, name), getattr(other.geometry, name)
+            if here != there:
+                raise MergeError(f"cannot merge: geometry differs, {name} {there} into {name} {here}")
+    if mine.format != other.format:
+        raise MergeError(f"cannot merge: hosts /{other.format.prefix} into hosts /{mine.format.prefix}")
+    if not mine.merges:
+        raise MergeError(f"cannot merge {mine.detector}s: a pair that both have seen would count twice")
+
+
+def check_mergeable(mine: Mapping[Part, Kind], other: Mapping[Part, Kind]) -> None:
+    """Refuse parts of which one does not fit; also another key or detector where nothing stands in its place yet."""
+    for part, kind in other.items():
+        if part in mine:
+            check_alike(mine[part], kind)
+        elif mine:
+            first = next(iter(mine.values()))
+            if first.detector != kind.detector:
+                raise MergeError(f"cannot merge {kind.detector} into {first.detector}: another detector")
+            _check_key(first, kind)
+
+
+def _check_key(mine: Kind, other: Kind) -> None:
+    if mine.key != other.key:
+        raise MergeError(f"cannot merge: key {other.key} into key {mine.key}; all sites need one key")

@@ -1,0 +1,53 @@
+"""One host over time and sites: a line with a bar for every window and site."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from string import ascii_uppercase
+
+from rich.console import Console
+from rich.text import Text
+
+from superhosts.reports.base import Row
+from superhosts.reports.terminal import interval
+
+WIDTH = 40  # characters of the longest bar
+COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
+
+
+def print_timeline(console: Console, rows: Sequence[Row], unions: Sequence[Row]) -> None:
+    """Print rows of windows and sites with bars, and below them the unions. Every site has a letter and a colour."""
+    sites = sorted({row["site"] for row in rows})
+    letters = {site: ascii_uppercase[number % 26] for number, site in enumerate(sites)}
+    colours = {site: COLOURS[number % len(COLOURS)] for number, site in enumerate(sites)}
+    with_part = len({(row["side"], row["direction"]) for row in (*rows, *unions)}) > 1
+    most = max(1, *(row["peers"] for row in rows))
+    cells = [_cells(row, row["window_start"] or "no window", row["site"], with_part) for row in rows]
+    cells += [_cells(row, "union", "", with_part) for row in unions]
+    lines = _aligned(cells)
+    for row, line in zip(rows, lines, strict=False):
+        length = max(int(row["peers"] > 0), round(WIDTH * row["peers"] / most))
+        bar = Text(letters[row["site"]] * length, style=colours[row["site"]])
+        console.print(Text(line + "  " if length else line) + bar, highlight=False)
+    for line in lines[len(rows) :]:
+        console.print(line, highlight=False)
+    if len(sites) > 1:
+        console.print(", ".join(f"{letters[site]} {site or 'no site'}" for site in sites), highlight=False)
+
+
+def _cells(row: Row, window: str, site: str, with_part: bool) -> list[str]:
+    part = [f"{row['side']} {row['direction']}"] if with_part else []
+    return [window, site, *part, f"{row['peers']:,}", interval(row)]
+
+
+def _aligned(cells: list[list[str]]) -> list[str]:
+    """Write cells below each other, the two last ones (numbers) to the right."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    numbers = len(widths) - 2
+    return [
+        "  ".join(
+            text.rjust(w) if i >= numbers else text.ljust(w)
+            for i, (text, w) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in cells
+    ]
