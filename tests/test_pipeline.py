@@ -17,7 +17,8 @@ import superhosts as sh
 from packets import SECOND
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.pairs import Part, Window
-from superhosts.pipeline import Scan, Settings, open_inputs
+from superhosts.pipeline import Scan, open_inputs
+from superhosts.settings import Settings
 from superhosts.sources.capture import open_capture
 from traffic import MINUTES, NOON, STEP, Frames, content, everything, near, packet, talk, three_windows, write
 

@@ -33,8 +33,10 @@ def batch(times: Iterable[int], first: int = 0, family: int = 4) -> PacketBatch:
 class Run:
     """Pushes lists of times and keeps what came out."""
 
-    def __init__(self, length: int | None = LENGTH, *, settle: int = SETTLE, expect: int | None = None) -> None:
-        self.windows = TumblingWindows(length, settle=settle)
+    def __init__(
+        self, length: int | None = LENGTH, *, settle: int = SETTLE, expect: int | None = None, **options: int
+    ) -> None:
+        self.windows = TumblingWindows(length, settle=settle, **options)
         if expect is not None:
             self.windows.expect(expect)
         self.inside: dict[Window, list[int]] = {}
@@ -63,9 +65,16 @@ class Run:
     def finish(self) -> Run:
         self.take(self.windows.finish())
         if self.windows.length is not None:
-            assert sorted(self.inside) == sorted(self.closed), "every window with packets closes, and no other"
+            if not self.windows.gaps:
+                assert sorted(self.inside) == sorted(self.closed), "every window with packets closes, and no other"
             held = sum(map(len, self.inside.values()))
-            assert held + self.windows.late + self.windows.stray == self.pushed, "no packet is lost in silence"
+            lost = self.windows.late + self.windows.stray + self.windows.repeated
+            assert held + lost == self.pushed, "no packet is lost in silence"
+        return self
+
+    def tick(self, seconds: float) -> Run:
+        """Let the clock say that it is so many seconds past noon."""
+        self.take(self.windows.tick(NOON + round(seconds * SECOND)))
         return self
 
     @property
@@ -328,3 +337,118 @@ def test_a_quiet_input_with_thousands_of_windows_in_one_block() -> None:
     closed = [event.window.start for event in events if isinstance(event, Closed)]
     assert closed == [NOON + i * SECOND for i in range(count)]
     assert (windows.late, windows.stray) == (0, 0)
+
+
+# A clock
+
+
+def test_the_clock_closes_what_has_ended_and_nothing_else() -> None:
+    run = Run().push(spread(10), spread(20, window=1))
+    assert run.tick(299.9).starts == []
+    assert run.tick(300).starts == [0]
+    assert run.tick(599.9).starts == [0]
+    run.push(spread(5), spread(5, window=1))
+    assert run.tick(600).starts == [0, 1]
+    run.finish()
+    assert run.windows.late == 5
+    assert [len(run.inside[window]) for window in run.closed] == [10, 25]
+
+
+def test_the_clock_closes_a_window_that_had_settled_and_those_held_behind_it() -> None:
+    run = Run().push(spread(2000, window=2), spread(30, window=1), spread(40, window=3), spread(50, window=5))
+    assert run.tick(4 * 300).starts == [1, 2, 3]
+    assert run.push(spread(1200, window=5), spread(1000, window=6)).starts == [1, 2, 3, 5]
+    run.finish()
+    assert [len(run.inside[window]) for window in run.closed] == [30, 2000, 40, 1250, 1000]
+
+
+def test_the_clock_before_the_first_packet_closes_nothing() -> None:
+    run = Run(gaps=12).tick(900)
+    assert run.push(spread(3)).finish().starts == [0]
+    assert run.windows.late == 0
+
+
+@pytest.mark.parametrize("away", [-YEARS, YEARS])
+def test_the_clock_opens_no_window_for_a_stray(away: int) -> None:
+    run = Run(expect=NOON).push([*spread(500), NOON + away]).tick(301)
+    assert run.starts == [0]
+    run.finish()
+    assert run.windows.stray == 1
+
+
+def test_after_years_by_the_clock_slow_traffic_is_no_stray() -> None:
+    run = Run(expect=NOON, gaps=12).push(spread(1500)).tick(301)
+    run.tick(YEARS // SECOND)
+    run.push([NOON + YEARS + LENGTH]).finish()
+    assert run.windows.stray == 0
+    assert run.inside[run.closed[-1]] == [1500]
+
+
+def test_empty_windows_come_in_their_place_and_once() -> None:
+    run = Run(gaps=3).push(spread(1500), spread(10, window=2), spread(1500, window=3), spread(1200, window=9))
+    assert run.starts == [0, 1, 2, 3]
+    assert run.tick(9 * 300 + 299).starts == [0, 1, 2, 3, 6, 7, 8]
+    assert run.tick(11 * 300).starts == [0, 1, 2, 3, 6, 7, 8, 9, 10]
+    assert run.tick(11 * 300).starts[-1] == 10
+    run.push(spread(1, window=10), spread(1, window=13)).finish()
+    assert run.starts[9:] == [11, 12, 13]
+    assert run.windows.late == 1  # an empty window that was reported stays empty
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 60)), max_size=60),
+    st.integers(1, 50),
+    st.integers(1, 12),
+)
+def test_any_traffic_and_clock_keep_the_order_and_lose_nothing(
+    steps: list[tuple[int, int]], length: int, settle: int
+) -> None:
+    run, plain = Run(length, settle=settle, gaps=4), Run(length, settle=settle)
+    for time, back in steps:
+        for one in (run, plain):
+            one.push([time])
+            one.take(one.windows.tick(time - back))
+    run.finish()
+    plain.finish()
+    assert run.closed == sorted(set(run.closed))
+    for before, after in pairwise(run.closed):  # a hole only before empty windows, of a gap that is longer than four
+        assert after.start == before.end or after not in run.inside
+    assert plain.closed == sorted(set(plain.closed))
+
+
+# Going on where another run ended
+
+
+@given(st.lists(st.integers(0, 900), min_size=1, max_size=120), st.integers(1, 100), st.integers(0, 900))
+def test_a_run_that_goes_on_gives_the_rest_of_one_run(times: list[int], length: int, place: int) -> None:
+    times = sorted(times)
+    whole = Run(length, settle=5)
+    for time in times:
+        whole.push([time])
+    whole.finish()
+    rest = Run(length, settle=5, resume_from=place)
+    for time in times:
+        rest.push([time])
+    rest.finish()
+    wanted = [window for window in whole.closed if window.end > place]
+    assert rest.closed == wanted
+    assert all(rest.inside[window] == whole.inside[window] for window in wanted)
+    assert rest.windows.repeated == sum(len(whole.inside[w]) for w in whole.closed if w.end <= place)
+    assert (rest.windows.late, rest.windows.stray) == (0, 0)
+
+
+def test_what_was_done_before_is_neither_late_nor_stray() -> None:
+    run = Run(resume_from=NOON + LENGTH).push([5], spread(3), spread(2000, window=1), spread(1500, window=2), spread(4))
+    run.finish()
+    assert (run.windows.repeated, run.windows.late, run.windows.stray) == (8, 0, 0)
+    assert run.starts == [1, 2]
+
+
+def test_the_earliest_window_that_is_open() -> None:
+    run = Run(expect=NOON)
+    assert run.windows.earliest() is None
+    run.push([NOON - YEARS], spread(500, window=1))
+    assert run.windows.earliest() == Window(NOON + LENGTH, NOON + 2 * LENGTH)
+    run.push(spread(600, window=2), spread(1, window=0))
+    assert run.windows.earliest() == Window(NOON, NOON + LENGTH)
+    assert Run(None).push([5, 7]).windows.earliest() == Window(5, 7)

@@ -2,12 +2,14 @@
 
 Inputs are ordered by their first packet and read side by side where they overlap in time, so that any order and
 any split of a capture gives the same result. Each input is read ahead in a thread of its own.
+
+A sensor that runs for months needs more (`grace`): live inputs do not wait for each other, windows close by a clock
+when traffic stops or is slow, and windows in which nothing came are yielded, too: others see that it is alive.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,94 +18,21 @@ from typing import Any
 import numpy as np
 
 from superhosts.detectors.base import Detector
-from superhosts.detectors.sketch import DETECTORS, Found, Sketch
-from superhosts.device import choose_device, thread_count
+from superhosts.detectors.sketch import Found, Sketch
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.network import Network
-from superhosts.pairs import HostFormat, PacketBatch, Part, Window
+from superhosts.pairs import PacketBatch, Part, Window
+from superhosts.settings import Settings
 from superhosts.sources.base import Block, Source
-from superhosts.sources.capture import open_capture
-from superhosts.units import format_size, parse_duration, parse_size
+from superhosts.sources.capture import CaptureSource, open_capture
+from superhosts.sources.folder import FolderSource
+from superhosts.sources.reading import Ahead, Clock, Following
+from superhosts.sources.streams import Stopped
+from superhosts.sources.urls import is_url
+from superhosts.units import parse_duration
 from superhosts.windows import SETTLE, Closed, Piece, TumblingWindows
 
-READ_AHEAD = 4  # blocks of an input that wait to be processed
-SIDES = ("inner", "outer")
-DIRECTIONS = ("any", "out", "in")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What to look for, and with what. The same names as the options of `superhosts scan`."""
-
-    inner: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-    watch: Sequence[str] = ("inner",)
-    direction: Sequence[str] = ("any",)
-    threshold: float | None = None
-    top: int | None = None
-    window: str = "5m"
-    detector: str = "cube"
-    memory: str | int = "128MiB"
-    memory_total: str | int | None = None
-    ipv6_prefix: int = 64
-    key: bytes | str | None = None
-    site: str = ""
-    device: str = "auto"
-    threads: int | None = None
-
-    def __post_init__(self) -> None:
-        for option, values, known in (("watch", self.watch, SIDES), ("direction", self.direction, DIRECTIONS)):
-            for value in values:
-                if value not in known:
-                    raise UsageError(f"--{option} {value}: one of {', '.join(known)}")
-        if "outer" in self.watch and not self.inner:
-            raise UsageError("--watch outer needs --inner: without it every address is inner and nobody is outer")
-        if self.detector not in DETECTORS:
-            raise UsageError(f"--detector {self.detector}: one of {', '.join(DETECTORS)}")
-        if self.threshold is not None and not self.threshold >= 1:
-            raise UsageError(f"--threshold {self.threshold:g}: at least 1")
-        if self.top is not None and self.top < 1:
-            raise UsageError(f"--top {self.top}: at least 1")
-        choose_device(self.device)
-        limit = self.memory_total
-        if self.detector == "exact":
-            if limit is not None:
-                raise UsageError("--memory-total: the exact detector's memory grows with the traffic")
-        elif limit is not None and self.most_memory > parse_size(limit):
-            needs = f"may reach {format_size(self.most_memory)} ({len(self.parts)} cubes and their buffers)"
-            raise UsageError(f"--memory-total {limit}: this scan {needs}; take less --memory")
-
-    @property
-    def parts(self) -> list[Part]:
-        """The detectors that may be needed: every family, side and direction."""
-        families = (4, 6) if DETECTORS[self.detector].takes_ipv6 else (4,)
-        sides, ways = dict.fromkeys(self.watch), dict.fromkeys(self.direction)
-        return [Part(family, side, way) for family in families for side in sides for way in ways]
-
-    @property
-    def most_memory(self) -> int:
-        """Bytes that the cubes, the pairs that wait for them and the caches may reach."""
-        caches = 4 * (thread_count() if self.threads is None else self.threads) << 20
-        return len(self.parts) * (parse_size(self.memory) * 3 // 2 + caches)
-
-    @property
-    def least_peers(self) -> float | None:
-        """The threshold in force; None when only the largest hosts are asked for."""
-        return self.threshold if self.threshold is not None or self.top is not None else 1024.0
-
-    def make_detector(self, part: Part) -> Detector:
-        """Return an empty detector for a part."""
-        common: dict[str, Any] = {"key": self.key, "device": self.device, "threads": self.threads}
-        host = HostFormat(4, 32) if part.family == 4 else HostFormat(6, self.ipv6_prefix)
-        if DETECTORS[self.detector].takes_ipv6:
-            common["key_bits"] = host.key_bits
-        if self.detector == "filter":  # it lists hosts while they pass, so it must know the threshold before
-            common["threshold"] = 1024 if self.least_peers is None else self.least_peers
-        if self.detector != "exact":
-            common["memory"] = self.memory
-        detector = DETECTORS[self.detector](**common)
-        detector.format = host
-        return detector
+GAPS = 12  # empty windows yielded for a gap: a hub forgets a site that was silent for as many, and gaps may be years
 
 
 @dataclass
@@ -119,6 +48,7 @@ class Counters:
     same_ends: int = 0
     late: int = 0
     stray: int = 0
+    repeated: int = 0  # packets of windows that were done before this run
     skipped_family: int = 0  # IPv6 packets for a detector that takes IPv4 only
     warnings: list[str] = field(default_factory=list)
 
@@ -131,6 +61,7 @@ class WindowResult:
     found: list[Found]
     sketch: Sketch
     packets: int
+    cut: bool = False  # stopped while it was open, and what is missing cannot be read again
 
     def __iter__(self) -> Iterator[Found]:
         return iter(self.found)
@@ -145,63 +76,6 @@ class _Open:
     pairs: dict[Part, int] = field(default_factory=dict)
 
 
-class _Ahead:
-    """An input, read ahead by a thread of its own."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self._queue: queue.Queue[Block | BaseException | None] = queue.Queue(READ_AHEAD)
-        self._stopped = threading.Event()
-        self._next: Block | None = None
-        self.taken = 0  # packets
-        threading.Thread(target=self._read, name=f"read {source.name}", daemon=True).start()
-
-    def _read(self) -> None:
-        try:
-            for block in self.source.blocks():
-                if not self._put(block):
-                    return
-            self._put(None)
-        except BaseException as error:  # handed to the reader's thread
-            self._put(error)
-
-    def _put(self, item: Block | BaseException | None) -> bool:
-        while not self._stopped.is_set():
-            try:
-                self._queue.put(item, timeout=0.2)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-    def peek(self) -> Block | None:
-        """Return the next block without taking it, None at the end. Errors of the reading thread appear here."""
-        while self._next is None:
-            item = self._queue.get()
-            if isinstance(item, BaseException):
-                raise item
-            if item is None:
-                return None
-            if any(len(batch) for batch in item):
-                self._next = item
-        return self._next
-
-    def next_time(self) -> int | None:
-        """Return the earliest time of the next block, None at the end."""
-        block = self.peek()
-        return None if block is None else min(int(batch.time.min()) for batch in block if len(batch))
-
-    def take(self) -> Block:
-        block = self.peek()
-        assert block is not None
-        self._next = None
-        self.taken += sum(len(batch) for batch in block)
-        return block
-
-
 class Scan:
     """One run over inputs. Iterate over it for the windows; `counters` tells what passed."""
 
@@ -212,13 +86,38 @@ class Scan:
         *,
         on_error: Callable[[SuperhostsError], None] | None = None,
         on_progress: Callable[[int, int], None] | None = None,
+        grace: float | None = None,
+        resume_from: int | None = None,
+        find: bool = True,
+        reopens: bool = False,
+        clock: Clock = time.monotonic,
     ) -> None:
+        """Prepare a run.
+
+        `grace`: seconds after which the clock closes windows of live inputs. `resume_from`: windows that end at or
+        before this time are done. `find`: look for super hosts in each window; without it only sketches are made.
+        `reopens`: packets that are late open their window again, which then comes twice: its sketches are to be merged.
+        `clock`: any steady one, in seconds.
+        """
+        if settings.window == "all" and (grace is not None or resume_from is not None):
+            raise UsageError("--window all: it ends with the input, and never by a clock; write it like 5m")
         self.sources = list(sources)
         self.settings = settings
         self._on_error = on_error
         self._on_progress = on_progress
         self._network = Network(settings.inner, settings.exclude, ipv6_prefix=settings.ipv6_prefix)
-        self._windows = TumblingWindows(None if settings.window == "all" else parse_duration(settings.window))
+        self._grace = grace
+        self._find_hosts = find
+        self._clock = clock
+        self._stopping = False
+        # A folder may be empty for a long time: it cannot be asked for its first packet like a file.
+        self._follows = any(source.live and (grace is not None or source.replays) for source in self.sources)
+        self._windows = TumblingWindows(
+            None if settings.window == "all" else parse_duration(settings.window),
+            resume_from=resume_from,
+            gaps=GAPS if self._follows and grace is not None else 0,
+            reopens=reopens,
+        )
         self._open: dict[int, _Open] = {}  # by start; more than one only where an older window turns up late
         self._skipped = 0
 
@@ -226,6 +125,7 @@ class Scan:
     def counters(self) -> Counters:
         """Return the counters as they stand."""
         total = Counters(late=self._windows.late, stray=self._windows.stray, skipped_family=self._skipped)
+        total.repeated = self._windows.repeated
         for source in self.sources:
             for name, value in asdict(source.counters).items():
                 if name == "warnings":
@@ -236,35 +136,75 @@ class Scan:
         total.same_ends = self._network.counters.same_ends
         return total
 
+    def stop(self) -> None:
+        """End the iteration within a second. May be called by a signal handler or another thread.
+
+        Windows that are open are yielded as they are, marked as cut, if an input cannot be read again. If all can, they
+        are left for the next run.
+        """
+        self._stopping = True
+        for source in self.sources:
+            source.stop()
+
+    def open_window(self) -> Window | None:
+        """Return the earliest window that is open now: what a crash would lose of input that is not read again."""
+        return self._windows.earliest()
+
     def __iter__(self) -> Iterator[WindowResult]:
-        for block, watermark in self._interleave():
-            for event in self._windows.push(block, watermark):
+        for events in self._followed() if self._follows else self._read():
+            for event in events:
                 yield from self._handle(event)
             if self._on_progress is not None:
                 done = sum(source.counters.packets for source in self.sources)
                 self._on_progress(sum(source.position() for source in self.sources), done)
+        cut = self._stopping
+        if cut and all(source.replays for source in self.sources):
+            self._open.clear()
+            return
         for event in self._windows.finish():
-            yield from self._handle(event)
+            for result in self._handle(event):
+                result.cut = cut
+                yield result
+                del result  # its cubes, while the next window's are made
+
+    def _read(self) -> Iterator[Iterator[Piece | Closed]]:
+        for block, watermark in self._interleave():
+            yield self._windows.push(block, watermark)
+
+    def _followed(self) -> Iterator[Iterator[Piece | Closed]]:
+        following = Following(
+            self.sources,
+            grace=self._grace,
+            clock=self._clock,
+            attempt=self._try,
+            stopped=lambda: self._stopping,
+        )
+        for step in following:
+            if step.begins is not None:
+                self._windows.expect(*step.begins)
+            yield self._windows.push(step.block, step.watermark)
+            if step.clock is not None:
+                yield self._windows.tick(step.clock)
 
     def _interleave(self) -> Iterator[tuple[Block, int | None]]:
         """Yield the blocks of all inputs, the earliest next, and the time that all of them have reached."""
         starts: list[tuple[int, int, Source]] = []
         for number, source in enumerate(self.sources):
-            first = self._try(source.first_time)
+            first = None if self._stopping else self._try(source.first_time)
             if first is not None:
                 starts.append((first, number, source))
         waiting = sorted(starts)
-        active: list[tuple[int, int, _Ahead]] = []
-        started: list[_Ahead] = []
+        active: list[tuple[int, int, Ahead]] = []
+        started: list[Ahead] = []
         try:
-            while waiting or active:
+            while (waiting or active) and not self._stopping:
                 while waiting and (not active or waiting[0][0] <= active[0][0]):
                     first, number, source = waiting.pop(0)
-                    started.append(_Ahead(source))
+                    started.append(Ahead(source, number, stopped=lambda: self._stopping))
                     active.append((first, number, started[-1]))
                     active.sort(key=lambda item: item[:2])
                 _, number, ahead = active.pop(0)
-                if self._try(ahead.peek) is None:
+                if self._try(ahead.next_time) is None:
                     continue
                 young = ahead.taken < SETTLE
                 block = ahead.take()
@@ -273,21 +213,23 @@ class Scan:
                     self._windows.expect(int(middle), number)
                 if len(starts) == 1:  # do not wait for a live input's next block
                     yield block, None
-                time = self._try(ahead.next_time)
-                if time is not None:
-                    active.append((time, number, ahead))
+                later = self._try(ahead.next_time)
+                if later is not None:
+                    active.append((later, number, ahead))
                     active.sort(key=lambda item: item[:2])
                 if len(starts) > 1:
                     reached = [item[0] for item in (*active[:1], *waiting[:1])]
                     yield block, min(reached) if reached else None
         finally:
             for ahead in started:
-                ahead.stop()
+                ahead.leave()
 
     def _try(self, call: Callable[[], Any]) -> Any:
         """Call; an input that fails is reported and dropped when somebody takes the errors, else it ends the scan."""
         try:
             return call()
+        except Stopped:
+            return None
         except SuperhostsError as error:
             if self._on_error is None:
                 raise
@@ -303,8 +245,11 @@ class Scan:
     def _key(self, window: Window) -> int:
         return 0 if self._windows.length is None else window.start  # the one window over everything still grows
 
+    def _new(self) -> _Open:
+        return _Open(Sketch(self.settings.make_detector, site=self.settings.site))
+
     def _update(self, key: int, batch: PacketBatch) -> None:
-        opened = self._open.setdefault(key, _Open(Sketch(self.settings.make_detector, site=self.settings.site)))
+        opened = self._open.setdefault(key, self._new())
         parts = self.settings.parts
         if all(part.family != batch.family for part in parts):
             self._skipped += len(batch)
@@ -315,16 +260,17 @@ class Scan:
         opened.packets += len(batch)
 
     def _close(self, window: Window) -> WindowResult:
-        opened = self._open.pop(self._key(window))
+        opened = self._open.pop(self._key(window), None) or self._new()
         sketch, packets = opened.sketch, opened.packets
         sketch.window = window
         sketch.entries = [
             {"site": self.settings.site, "start": window.start, "end": window.end, **part._asdict(), "pairs": pairs}
             for part, pairs in opened.pairs.items()
         ]
-        return WindowResult(window, self._find(sketch), sketch, packets)
+        return WindowResult(window, self.find(sketch) if self._find_hosts else [], sketch, packets)
 
-    def _find(self, sketch: Sketch) -> list[Found]:
+    def find(self, sketch: Sketch) -> list[Found]:
+        """Return the hosts of a sketch that are asked for and monitored."""
         least, top = self.settings.least_peers, self.settings.top
 
         def monitored(part: Part, detector: Detector) -> Any:
@@ -336,13 +282,30 @@ class Scan:
 
 
 def open_inputs(
-    inputs: Sequence[str | Path], on_error: Callable[[SuperhostsError], None] | None = None
+    inputs: Sequence[str | Path],
+    on_error: Callable[[SuperhostsError], None] | None = None,
+    *,
+    follow: bool = False,
+    done: frozenset[str] = frozenset(),
 ) -> list[Source]:
-    """Open captures; one that cannot be opened goes to `on_error` where that is given."""
+    """Open captures; one that cannot be opened goes to `on_error` where that is given.
+
+    With `follow` folders are followed, and synth:… is synthetic traffic. Files whose identity is in `done` are left
+    out.
+    """
     sources: list[Source] = []
     for name in inputs:
         try:
-            sources.append(open_capture(name))
+            if follow and str(name).startswith("synth:"):
+                from superhosts.sources.synth_input import open_synthetic
+
+                sources.append(open_synthetic(str(name)))
+            elif follow and not is_url(name) and Path(name).is_dir():
+                sources.append(FolderSource(name, done=done, on_error=on_error))
+            else:
+                capture = open_capture(name)
+                if not done or not isinstance(capture, CaptureSource) or capture.identity() not in done:
+                    sources.append(capture)
         except SuperhostsError as error:
             if on_error is None:
                 raise

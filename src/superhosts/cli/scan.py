@@ -10,50 +10,54 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from superhosts.cli.output import CsvFlag, Json, KeyFile, Output, Threshold, Top, fail_with, read_key, say
+from superhosts.cli.traffic import (
+    Device,
+    Direction,
+    Exclude,
+    Inner,
+    Ipv6Prefix,
+    Memory,
+    MemoryTotal,
+    Quiet,
+    Site,
+    Watch,
+    WindowLength,
+)
 
 if TYPE_CHECKING:
     from superhosts.cli.output import Outputs
     from superhosts.errors import SuperhostsError
-    from superhosts.pipeline import Counters, Scan, Settings, WindowResult
+    from superhosts.pairs import Window
+    from superhosts.pipeline import Counters, Scan, WindowResult
+    from superhosts.settings import Settings
 
 
 def scan(
     inputs: Annotated[
         list[str], typer.Argument(metavar="INPUT...", help="Captures (pcap, pcapng, .gz, .zst); - is standard input.")
     ],
-    inner: Annotated[
-        list[str],
-        typer.Option(help="Monitored prefix, or @FILE of prefixes; repeatable. Without it every address is a host."),
-    ] = [],  # noqa: B006
-    exclude: Annotated[
-        list[str], typer.Option(help="Prefix (or @FILE) whose addresses are never hosts; repeatable.")
-    ] = [],  # noqa: B006
-    watch: Annotated[list[str], typer.Option(help="Hosts to find: inner or outer; repeatable.")] = ["inner"],  # noqa: B006
-    direction: Annotated[
-        list[str], typer.Option(help="Packets that count: any, out (the host sent it) or in; repeatable.")
-    ] = ["any"],  # noqa: B006
+    inner: Inner = [],  # noqa: B006
+    exclude: Exclude = [],  # noqa: B006
+    watch: Watch = ["inner"],  # noqa: B006
+    direction: Direction = ["any"],  # noqa: B006
     threshold: Threshold = None,
     top: Top = None,
-    window: Annotated[str, typer.Option("--window", "-w", help="Length of a window: 90s, 5m, 1h, 30d, or all.")] = "5m",
+    window: WindowLength = "5m",
     detector: Annotated[
         str, typer.Option(help="cube, cbaa, cbaa-paper, exact, dcds, vbfa, gse, filter or spreadsketch.")
     ] = "cube",
-    memory: Annotated[str, typer.Option("--memory", "-m", help="Memory of one cube.")] = "128MiB",
-    memory_total: Annotated[
-        str | None, typer.Option(help="Refuse to start if all cubes together may exceed this.")
-    ] = None,
-    ipv6_prefix: Annotated[
-        int, typer.Option(help="Bits of an IPv6 host: 64 counts /64 prefixes, 128 full addresses.")
-    ] = 64,
+    memory: Memory = "128MiB",
+    memory_total: MemoryTotal = None,
+    ipv6_prefix: Ipv6Prefix = 64,
     key_file: KeyFile = None,
-    site: Annotated[str, typer.Option(help="Name of this place, kept in saved sketches.")] = "local",
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:all, cuda:0,1 or auto.")] = "auto",
+    site: Site = "local",
+    device: Device = "auto",
     json: Json = False,
     csv: CsvFlag = False,
     output: Output = None,
     save: Annotated[Path | None, typer.Option(metavar="DIR", help="Save the sketch of every window to DIR.")] = None,
     fail_on_find: Annotated[bool, typer.Option(help="Exit with status 1 if any super host was found.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on standard error but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Find the super hosts of captures: hosts that talk to many distinct peers within a window.
 
@@ -61,7 +65,7 @@ def scan(
     superhosts scan day/*.pcap.gz --window 1h --top 20 --save sketches
     """
     from superhosts.cli.output import Outputs
-    from superhosts.pipeline import Settings
+    from superhosts.settings import Settings
 
     settings = Settings(
         inner=inner,
@@ -106,7 +110,7 @@ def run_scan(
     with outputs:
         if save is not None:
             outputs.others = True
-            _prepare_folder(save, settings.site)
+            prepare_folder(save, settings.site)
         run = Scan(open_inputs(inputs, on_error), settings, on_error=on_error, on_progress=progress.update)
         if quiet:
             warnings.simplefilter("ignore")
@@ -120,15 +124,16 @@ def run_scan(
                 outputs.write(title, rows)
                 found_any = found_any or bool(rows)
                 if save is not None:
-                    _save(result, save / _file_name(result, settings), settings)
+                    _save(result, save / file_name(result.window, settings), settings)
                 del result  # its cubes: the next window's are made while this loop waits
                 progress.resume()
     if not quiet:
-        _summarise(run.counters)
+        summarise(run.counters)
     return errors, found_any
 
 
-def _prepare_folder(folder: Path, site: str) -> None:
+def prepare_folder(folder: Path, site: str) -> None:
+    """Make the folder for sketches whose names hold the site's."""
     from superhosts.errors import OutputError, UsageError
 
     if not site or set(site) & set("/\\\0"):
@@ -148,17 +153,13 @@ def _save(result: WindowResult, path: Path, settings: Settings) -> None:
     result.sketch.save(path)
 
 
-def _file_name(result: WindowResult, settings: Settings) -> str:
-    """START-LENGTH-SITE.cube, START as 20261114T120000Z."""
-    from superhosts.reports.base import iso_time
-    from superhosts.units import format_duration, parse_duration
+def file_name(window: Window, settings: Settings) -> str:
+    """Name a window's sketch: START-LENGTH-SITE.cube, START as 20261114T120000Z."""
+    from superhosts.reports.base import compact_time, window_name
 
-    begin = result.window.start
-    if settings.window == "all":  # it begins with its first packet, at any fraction of a second
-        begin -= begin % 10**9
-    start = iso_time(begin).replace("-", "").replace(":", "")
-    length = "all" if settings.window == "all" else format_duration(parse_duration(settings.window))
-    return f"{start}-{length}-{settings.site}.cube"
+    second = window.start - window.start % 10**9  # the window over all begins with its first packet, at any fraction
+    name = f"{compact_time(second)}-all" if settings.window == "all" else window_name(window)
+    return f"{name}-{settings.site}.cube"
 
 
 def _announce(settings: Settings) -> None:
@@ -192,7 +193,7 @@ def _device(settings: Settings) -> str:
     return f"device: {chosen} (auto" + ("; superhosts doctor says more about GPUs)" if chosen == "cpu" else ")")
 
 
-def _summarise(counters: Counters) -> None:
+def summarise(counters: Counters) -> None:
     """Say what passed, and everything that did not become a pair."""
     parts = [f"{counters.packets:,} packets"]
     notes = {
@@ -202,6 +203,7 @@ def _summarise(counters: Counters) -> None:
         "same_ends": "from an address to itself",
         "late": "too late for their window",
         "stray": "with a stray time",
+        "repeated": "of windows that were done before",
         "skipped_family": "IPv6, which this detector does not take",
     }
     parts += [f"{getattr(counters, name):,} {words}" for name, words in notes.items() if getattr(counters, name)]

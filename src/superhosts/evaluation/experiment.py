@@ -11,8 +11,9 @@ from typing import Any
 from superhosts.detectors.base import Detector
 from superhosts.evaluation.panel import Make, Outcome, Panel
 from superhosts.pairs import HostFormat, Part, Window
-from superhosts.pipeline import Scan, Settings
+from superhosts.pipeline import Scan
 from superhosts.reports.base import iso_time
+from superhosts.settings import Settings
 from superhosts.sources.base import Source
 from superhosts.sources.synth import SECOND, Traffic, window_flows, window_packets
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from superhosts.detectors.sketch import Found
 from superhosts.pairs import Window
+from superhosts.units import format_duration
 
 Row = dict[str, Any]
 COLUMNS = (
@@ -27,6 +28,8 @@ COLUMNS = (
     "detector",
 )
 
+HUB_COLUMNS = (*COLUMNS, "sites", "missing", "revision")  # who saw the host, who was not in, which report of the window
+
 
 def iso_time(nanoseconds: int) -> str:
     """Write a time as ISO 8601, UTC, with a fraction only where there is one."""
@@ -36,6 +39,16 @@ def iso_time(nanoseconds: int) -> str:
     except (OverflowError, ValueError, OSError):  # a stray time that no calendar holds
         return f"{nanoseconds / 1e9:.3f}"
     return f"{text}.{fraction:09d}".rstrip("0") + "Z" if fraction else text + "Z"
+
+
+def compact_time(nanoseconds: int) -> str:
+    """Write a time as it stands in names of files: 20261114T120000Z."""
+    return iso_time(nanoseconds).replace("-", "").replace(":", "")
+
+
+def window_name(window: Window) -> str:
+    """Write a window as it stands in names of files: START-LENGTH."""
+    return f"{compact_time(window.start)}-{format_duration(window.end - window.start)}"
 
 
 def make_rows(window: Window | None, found: Iterable[Found]) -> list[Row]:

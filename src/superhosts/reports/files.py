@@ -36,10 +36,11 @@ class JsonLines:
 class Csv:
     """Comma-separated values with one header line; an unbounded interval is an empty field."""
 
-    def __init__(self, stream: TextIO, columns: tuple[str, ...] = COLUMNS) -> None:
+    def __init__(self, stream: TextIO, columns: tuple[str, ...] = COLUMNS, *, header: bool = True) -> None:
         self._stream = stream
         self._writer = csv.DictWriter(stream, columns, lineterminator="\n")
-        self._writer.writeheader()
+        if header:
+            self._writer.writeheader()
 
     def write(self, rows: list[Row]) -> None:
         """Write rows and hand them on at once."""
@@ -51,7 +52,16 @@ class Csv:
 
 
 def _plain(row: Row) -> Row:
-    return {name: str(value).lower() if isinstance(value, bool) else value for name, value in row.items()}
+    return {name: _field(value) for name, value in row.items()}
+
+
+def _field(value: Any) -> Any:
+    """Return a value as it stands in CSV: lists of sites as "ams 812; fra 640"."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return "; ".join(f"{item['site']} {item['peers']}" if isinstance(item, dict) else str(item) for item in value)
+    return value
 
 
 class OutputFile:

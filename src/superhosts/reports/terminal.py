@@ -20,17 +20,22 @@ class OutputConsole(Console):
 
 
 def host_table(rows: list[Row], title: str, *, with_part: bool = False) -> Table:
-    """Return a table of hosts; side and direction appear only where they differ."""
+    """Return a table of hosts; side and direction appear only where they differ, sites where a hub names them."""
     table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    with_part = with_part or len({(row["side"], row["direction"]) for row in rows}) > 1
     table.add_column("host", no_wrap=True)
     if with_part:
         table.add_column("side")
         table.add_column("direction")
     table.add_column("peers", justify="right", no_wrap=True)
     table.add_column("95 % interval", justify="right", no_wrap=True)
+    with_sites = any("sites" in row for row in rows)
+    if with_sites:
+        table.add_column("seen by")
     for row in rows:
         part = [row["side"], row["direction"]] if with_part else []
-        table.add_row(row["host"], *part, f"{row['peers']:,}", interval(row))
+        sites = [", ".join(f"{site['site']} {site['peers']:,}" for site in row["sites"])] if with_sites else []
+        table.add_row(row["host"], *part, f"{row['peers']:,}", interval(row), *sites)
     return table
 
 

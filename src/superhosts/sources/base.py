@@ -28,10 +28,12 @@ class SourceCounters:
 
 
 class Source(Protocol):
-    """One input: a capture file, a pipe, synthetic traffic."""
+    """One input: a capture file, a pipe, a folder that is followed, synthetic traffic."""
 
     name: str
     counters: SourceCounters
+    replays: bool = True  # the next run can read it again, from its beginning
+    live: bool = False  # it waits for traffic that has not happened yet
 
     def first_time(self) -> int | None:
         """Time of the first packet in nanoseconds, None for an empty input. Reads nothing that is then lost."""
@@ -44,3 +46,15 @@ class Source(Protocol):
 
     def size(self) -> int | None:
         """Bytes of the whole input where that is known."""
+
+    def waits(self) -> bool:
+        """Say whether all there is has been read, and the reader waits for more. Only live inputs do."""
+        return False
+
+    def stop(self) -> None:
+        """End the reading soon. May be called by a signal handler: it only sets a flag."""
+        return
+
+    def finished(self) -> dict[str, tuple[int, int]]:
+        """Files read to their end so far: identity → first and last time."""
+        return {}

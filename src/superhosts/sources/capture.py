@@ -44,7 +44,8 @@ from superhosts.sources.frames import (
 )
 from superhosts.sources.pcap import Pcap
 from superhosts.sources.pcapng import Pcapng
-from superhosts.sources.streams import Input
+from superhosts.sources.streams import Input, Stopped, Stream
+from superhosts.sources.urls import is_url
 
 BLOCK_BYTES = 4 * 1024 * 1024
 BLOCK_PACKETS = 65_536
@@ -52,6 +53,7 @@ _PROBE_BYTES = 64 * 1024
 _PROBE_PACKETS = 1000  # looked at to know when a file begins
 _YEAR = 365 * 86400 * 10**9
 _MAGIC_BYTES = 4
+COMPRESSED = (".gz", ".zst", ".xz")
 
 
 class Format(Protocol):
@@ -70,10 +72,19 @@ def _format_of(head: bytes) -> Format | None:
     return None
 
 
-class _Reader:
+class Opens(Protocol):
+    """What a reader needs of an input: its name and its bytes."""
+
+    name: str
+
+    def open(self) -> Stream:
+        """Its bytes, decompressed."""
+
+
+class Reader:
     """One pass over an input: a buffer of bytes, and where in it the next record starts."""
 
-    def __init__(self, source: Input, counters: SourceCounters, block_bytes: int, packets: int) -> None:
+    def __init__(self, source: Opens, counters: SourceCounters, block_bytes: int, packets: int) -> None:
         self._name = source.name
         self._counters = counters
         self._packets = packets
@@ -120,7 +131,7 @@ class _Reader:
                 self._finish()
                 return None
 
-    def first_time(self) -> int:
+    def last_time(self) -> int:
         """Time of the packet that was read last; after one packet, of the first."""
         return int(self._tally[TIME])
 
@@ -180,21 +191,25 @@ class _Reader:
         self._counters.warnings.append(f"{self._name}: {text}")
 
 
-class CaptureSource:
+class CaptureSource(Source):
     """A capture as a source of packets."""
 
     def __init__(self, source: Input, block_bytes: int) -> None:
         self.name = source.name
+        self.replays = source.reopens
+        self.live = source.live
         self.counters = SourceCounters()
         self._input = source
         self._block_bytes = block_bytes
-        self._reader: _Reader | None = None
+        self._reader: Reader | None = None
         self._first: Block = ()  # read from a pipe to know its time, not yet handed out
         self._first_time: int | None = None
         self._first_known = False
+        self._opening: int | None = None  # time of the very first packet of a file, whatever it is
         self._position = 0
+        self._finished: dict[str, tuple[int, int]] = {}
         if source.reopens:  # nothing is held open until it is read: there may be thousands of files
-            reader = _Reader(source, SourceCounters(), _PROBE_BYTES, 1)
+            reader = Reader(source, SourceCounters(), _PROBE_BYTES, 1)
             try:
                 reader.start()
             finally:
@@ -207,32 +222,58 @@ class CaptureSource:
         """
         if not self._first_known:
             if self._input.reopens:
-                reader = _Reader(self._input, SourceCounters(), _PROBE_BYTES, _PROBE_PACKETS)
+                reader = Reader(self._input, SourceCounters(), _PROBE_BYTES, _PROBE_PACKETS)
                 try:
                     if reader.read(limit=1) is not None:
-                        self._first_time = _begin(reader.first_time(), reader.read() or ())
+                        self._opening = reader.last_time()
+                        self._first_time = _begin(self._opening, reader.read() or ())
                 finally:
                     reader.close()
             else:
                 reader = self._open()
                 block = reader.read(limit=1)
                 self._first = block or ()
-                self._first_time = None if block is None else reader.first_time()
+                self._first_time = None if block is None else reader.last_time()
             self._first_known = True
         return self._first_time
 
     def blocks(self) -> Iterator[Block]:
         """Yield the packets, once."""
-        reader = self._open()
+        identity = self.identity()  # now: while it is read its name may come to stand for another capture
+        span = Span(self._opening)
         try:
+            reader = self._open()
             if self._first:
                 first, self._first = self._first, ()
                 yield first
             while (block := reader.read()) is not None:
                 if block:
+                    span.add(block)
                     yield block
+            if identity is not None:
+                self._finished[identity] = span.ends()
+        except Stopped:
+            return
         finally:
             self.close()
+
+    def identity(self) -> str | None:
+        """What a file is known by in later runs; None for an empty one and for what cannot be read again."""
+        if self.replays and self._opening is None:
+            self._opening = first_packet(self._input)
+        return None if self._opening is None else identity_of(self._input.path, self._opening)
+
+    def waits(self) -> bool:
+        """Say whether a pipe is empty, and has been for a moment."""
+        return self._input.waiting.waits
+
+    def stop(self) -> None:
+        """End the reading of a pipe soon."""
+        self._input.waiting.stopped = True
+
+    def finished(self) -> dict[str, tuple[int, int]]:
+        """Return the file, once it was read to its end."""
+        return dict(self._finished)
 
     def position(self) -> int:
         """Bytes of the input (compressed, if it is) read so far."""
@@ -250,10 +291,52 @@ class CaptureSource:
             self._reader.close()
             self._reader = None
 
-    def _open(self) -> _Reader:
+    def _open(self) -> Reader:
         if self._reader is None:
-            self._reader = _Reader(self._input, self.counters, self._block_bytes, BLOCK_PACKETS)
+            self._reader = Reader(self._input, self.counters, self._block_bytes, BLOCK_PACKETS)
         return self._reader
+
+
+class Span:
+    """The earliest and the latest time of a file's packets, given that of the first."""
+
+    def __init__(self, time: int | None) -> None:
+        self._first = self._last = time or 0
+
+    def add(self, block: Block) -> None:
+        """Take in a block."""
+        for batch in block:
+            if len(batch):
+                self._first = min(self._first, int(batch.time.min()))
+                self._last = max(self._last, int(batch.time.max()))
+
+    def ends(self) -> tuple[int, int]:
+        """Return the earliest and the latest time."""
+        return self._first, self._last
+
+
+def first_packet(source: Opens) -> int | None:
+    """Return the time of the very first packet of a file, None where it has none yet."""
+    reader = Reader(source, SourceCounters(), _PROBE_BYTES, 1)
+    try:
+        return None if reader.read(limit=1) is None else reader.last_time()
+    finally:
+        reader.close()
+
+
+def without_compression(name: str) -> str:
+    """Return a file's name without the ending that compressing it adds."""
+    return next((name.removesuffix(ending) for ending in COMPRESSED if name.endswith(ending)), name)
+
+
+def identity_of(path: str | Path, first: int) -> str:
+    """Return what a capture file is known by, given the time of its first packet.
+
+    A file that was compressed after its rotation is still the same one; another capture under a name that is used
+    again, as in a ring of files, is not.
+    """
+    name = str(path) if is_url(path) else str(Path(path).absolute())
+    return f"{without_compression(name)}@{first}"
 
 
 def _begin(first: int, block: Block) -> int:

@@ -21,16 +21,31 @@ import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import zstandard
 
 from superhosts.errors import InputError
+from superhosts.sources.urls import UrlFile, is_url, url_size
 
 _PIECE = 8 * 1024  # compressed bytes that are decompressed at once
 _CHUNK = 256 * 1024  # compressed bytes that are read at once
 _HEAD = 6  # bytes that tell every compression apart
 _LARGEST_DICTIONARY = 256 * 1024 * 1024  # of xz; its highest preset needs 65 MiB
+_BRIEFLY = 0.02  # seconds without bytes that are no wait yet: a busy pipe, too, is empty for moments
+_WAKE = 0.2  # seconds after which a waiting reader looks whether it was stopped
+
+
+class Stopped(Exception):  # noqa: N818  not an error
+    """A reader was told to stop."""
+
+
+class Waiting:
+    """What others see of a reader that waits for bytes, and how they end it: flags that a signal handler may set."""
+
+    def __init__(self) -> None:
+        self.waits = False
+        self.stopped = False
 
 
 class Stream(Protocol):
@@ -53,10 +68,12 @@ class PlainStream:
 
     ended_early = ""
 
-    def __init__(self, name: str, file: Any, live: bool) -> None:
+    def __init__(self, name: str, file: Any, live: bool, waiting: Waiting | None = None) -> None:
         self.name = name
         self.live = live  # waiting for more would hold back what is there
         self._file = file
+        self._waiting = waiting
+        self._poll = _poll_for(file) if waiting is not None else None
         self._read: Callable[[memoryview], int | None] = getattr(file, "readinto1", file.readinto)
         self._head = b""
         self._position = 0
@@ -81,11 +98,24 @@ class PlainStream:
 
     def _readinto(self, view: memoryview) -> int:
         try:
+            self._wait()
             while (got := self._read(view)) is None:  # a pipe that somebody made non-blocking
                 select.select([self._file], [], [])
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror or error}", file=self.name) from error
         return got
+
+    def _wait(self) -> None:
+        """Wait until there is something to read, so that `read` itself never blocks a reader that is stopped."""
+        if self._poll is None or self._waiting is None:
+            return
+        pause = _BRIEFLY
+        while not self._waiting.stopped:
+            if self._poll.poll(1000 * pause):
+                self._waiting.waits = False
+                return
+            self._waiting.waits, pause = True, _WAKE
+        raise Stopped
 
     def position(self) -> int:
         """Bytes read so far."""
@@ -93,8 +123,29 @@ class PlainStream:
 
     def close(self) -> None:
         """Close the file, unless it is stdin."""
-        if self._file is not sys.stdin.buffer:
+        if self._file not in _standard_input():
             self._file.close()
+
+
+def _poll_for(file: Any) -> Any:
+    """Return what tells whether a file has bytes to read; None where nothing can."""
+    try:
+        descriptor = file.fileno()
+    except OSError:  # not a real file, as under a test runner
+        return None
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return poll
+
+
+def _standard_input() -> list[Any]:
+    """Return stdin without its buffer, if it has one to be without, and stdin itself.
+
+    Bytes in a buffer would not be seen by a poll, and a thread that waits in a buffered read at the end of the process
+    holds a lock that ends it with a crash.
+    """
+    buffered = None if sys.stdin is None else sys.stdin.buffer
+    return [] if buffered is None else [getattr(buffered, "raw", buffered), buffered]
 
 
 class CompressedStream:
@@ -186,7 +237,7 @@ def _is_zstd(head: bytes) -> bool:
     return head[:4] == b"\x28\xb5\x2f\xfd" or (head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5)
 
 
-def _decompressed(plain: PlainStream) -> Stream:
+def decompressed(plain: PlainStream) -> Stream:
     """The stream itself, or what it decompresses to."""
     head = plain.head()
     if head[:2] == b"\x1f\x8b":
@@ -199,14 +250,19 @@ def _decompressed(plain: PlainStream) -> Stream:
 
 
 class Input:
-    """A file, pipe or stdin ("-") by name: what kind it is, how large, and its bytes."""
+    """A file, URL, pipe or stdin ("-") by name: what kind it is, how large, and its bytes."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = path
         self._standard = str(path) == "-"
         self.name = "stdin" if self._standard else str(path)
+        self.waiting = Waiting()
         if self._standard and sys.stdin is None:
             raise InputError("is closed", file=self.name)
+        self._url = is_url(path)
+        if self._url:
+            self.size, self.live, self.reopens = url_size(self.name), False, True
+            return
         try:
             found = self._status()
         except (OSError, ValueError) as error:
@@ -233,15 +289,19 @@ class Input:
     def open(self) -> Stream:
         """Its bytes, decompressed."""
         if self._standard:
-            file = cast(Any, sys.stdin.buffer)
+            file = _standard_input()[0]
+        elif self._url:
+            file = UrlFile(self.name)
         else:
+            self.waiting.waits = self.live  # a pipe opens when somebody writes
             try:
                 file = Path(self.path).open("rb", buffering=0)  # noqa: SIM115  the stream closes it
             except OSError as error:
                 raise self._unopened(error) from error
-        plain = PlainStream(self.name, file, self.live)
+            self.waiting.waits = False
+        plain = PlainStream(self.name, file, self.live, self.waiting if self.live else None)
         try:
-            return _decompressed(plain)
-        except InputError:
+            return decompressed(plain)
+        except (InputError, Stopped):
             plain.close()
             raise

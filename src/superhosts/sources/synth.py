@@ -34,7 +34,7 @@ from superhosts.errors import UsageError
 from superhosts.pairs import Addresses, PacketBatch
 from superhosts.sources import synth_loops as loops
 from superhosts.sources import synth_model as model
-from superhosts.sources.base import Block, SourceCounters
+from superhosts.sources.base import Block, Source, SourceCounters
 
 SECOND = 10**9
 BLOCK = 1 << 17  # packets yielded together
@@ -140,7 +140,7 @@ def window_packets(
     return _order_packets(traffic, window, family, _plan(traffic, window, family), order)
 
 
-class SyntheticSource:
+class SyntheticSource(Source):
     """The packets of all windows in time order, as a source of the pipeline; its position counts packets, not bytes."""
 
     def __init__(self, traffic: Traffic, order: Order = "trains") -> None:

@@ -1,0 +1,99 @@
+"""Results of a program that does not end: rows are appended window by window, and a crash leaves whole lines only.
+
+A file of lines (.jsonl, .csv) grows. Parquet cannot grow, so a folder gets one file for each window; a
+later revision of a window replaces it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from pathlib import Path
+
+from superhosts.errors import OutputError, UsageError
+from superhosts.reports.base import HUB_COLUMNS, Row
+from superhosts.reports.files import Csv, JsonLines, OutputFile
+
+
+class LinesFile:
+    """A .jsonl or .csv file to which rows are added; what a crash has cut off is removed first."""
+
+    def __init__(self, path: Path, columns: tuple[str, ...] = HUB_COLUMNS) -> None:
+        self.path = path
+        try:
+            self._file = path.open("a+b")
+            self._repair()
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
+        empty = self._file.tell() == 0
+        text = io.TextIOWrapper(self._file, encoding="utf-8", newline="", write_through=True)
+        self._text = text
+        self._lines = Csv(text, columns, header=empty) if path.suffix.lower() == ".csv" else JsonLines(text)
+
+    def _repair(self) -> None:
+        """Cut the file behind its last whole line."""
+        end = self._file.seek(0, os.SEEK_END)
+        place = end
+        while place:
+            step = min(place, 4096)
+            self._file.seek(place - step)
+            newline = self._file.read(step).rfind(b"\n")
+            if newline >= 0:
+                place += newline + 1 - step
+                break
+            place -= step
+        if place != end:
+            self._file.truncate(place)
+        self._file.seek(0, os.SEEK_END)
+
+    def write(self, _window: str, rows: list[Row]) -> None:
+        """Add rows, and have them on disk before this returns."""
+        end = self._file.seek(0, os.SEEK_END)
+        try:
+            self._lines.write(rows)
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._file.truncate(end)  # they are written again when there is room
+            raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._text.close()
+
+
+class ParquetFolder:
+    """A folder with one Parquet file for each window."""
+
+    def __init__(self, folder: Path, columns: tuple[str, ...] = HUB_COLUMNS) -> None:
+        self.folder = folder
+        self._columns = columns
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{folder}: cannot be made: {error.strerror}") from None
+        OutputFile(folder / "probe.parquet", columns).abandon()  # a missing package or right is said now, not later
+
+    def write(self, window: str, rows: list[Row]) -> None:
+        """Write or replace the file of a window."""
+        file = OutputFile(self.folder / f"{window}.parquet", self._columns)
+        try:
+            file.write(rows)
+            file.close()
+        except BaseException:
+            file.abandon()
+            raise
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+
+def open_running(path: Path) -> LinesFile | ParquetFolder:
+    """Open what `--output` names: a .jsonl or .csv file, or a folder for Parquet."""
+    suffix = path.suffix.lower()
+    if suffix in (".jsonl", ".csv"):
+        return LinesFile(path)
+    if suffix == ".parquet":
+        raise UsageError(f"--output {path}: Parquet cannot be appended to; name a folder, which gets a file per window")
+    return ParquetFolder(path)

@@ -1,0 +1,370 @@
+"""A folder into which one capture program rotates its files (tcpdump -G or -C, dumpcap -b), followed as they appear.
+
+- Files are read in the order of their first packets. The last one is read while it grows, compressed or not.
+- A file is over when it has not grown for a second and one that begins later is there. Where clocks were set back the
+  next one does not begin later, but it grows, and a program writes to one file at a time: ten seconds then. A file that
+  was renamed, removed or used again is over, too.
+- A file is known by its name without the ending of a compression, and the time of its first packet. So a file that is
+  compressed after its rotation is read once, and every round of a ring of names is read.
+- A file that is damaged or no capture is reported once, and the rest goes on.
+- The folder is looked at again and again, which works on network file systems and in containers, too, where the
+  kernel's own notices of changes do not. One file is open at a time, and only what lies in the folder is remembered.
+
+It ends when it is told to.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from superhosts.errors import InputError, SuperhostsError
+from superhosts.sources.base import Block, Source, SourceCounters
+from superhosts.sources.capture import (
+    BLOCK_BYTES,
+    BLOCK_PACKETS,
+    Reader,
+    Span,
+    first_packet,
+    identity_of,
+    without_compression,
+)
+from superhosts.sources.streams import PlainStream, Stopped, Stream, Waiting, decompressed
+
+POLL = 0.2  # seconds between two looks at a file or the folder
+QUIET = 1.0  # seconds without growth after which a file may be over
+SETTLED = 2.0  # seconds after which a file too short to be a capture is looked into
+_SHORT = 24  # bytes: less than the header of a capture
+_LOOKING = 10  # the folder rests so many times as long as listing it took: it may hold very many files
+_LONGEST = 1.0  # seconds that it rests at most: what it does not see yet it takes for not there
+_SET_BACK = 10  # a file is quiet for so many times as long before one that begins earlier, but grows, takes over
+_UNFINISHED = (".tmp", ".part")
+
+
+@dataclass
+class _File:
+    """A file as it was found at the last look."""
+
+    name: str
+    path: Path
+    inode: int
+    size: int
+    changed: int
+    since: float  # when it was first seen so
+    grows: bool = False
+    first: int | None = None  # time of its first packet
+    identity: str | None = None
+
+
+class FolderSource(Source):
+    """The captures of a folder, those that are there and those to come. `done` are identities to leave out.
+
+    What is wrong with a file goes to `on_error`, called by the reading thread, or else to the warnings.
+    """
+
+    replays = True
+    live = True
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        done: frozenset[str] = frozenset(),
+        on_error: Callable[[SuperhostsError], None] | None = None,
+        block_bytes: int = BLOCK_BYTES,
+        poll: float = POLL,
+        quiet: float = QUIET,
+    ) -> None:
+        self.name = str(path)
+        self.counters = SourceCounters()
+        self._path = Path(path).absolute()
+        self._on_error = on_error
+        self._block_bytes = block_bytes
+        self._poll, self._quiet = poll, quiet
+        self._waiting = Waiting()
+        self._files: dict[str, _File] = {}
+        self._taken: set[str] = set(done)
+        self._finished: dict[str, tuple[int, int]] = {}
+        self._ended: dict[str, int] = {}  # where they ended, by name
+        self._reported: set[str] = set()
+        self._unreadable = False
+        self._next_look = 0.0
+        self._position = 0
+
+    def first_time(self) -> int | None:
+        """Time at which the files begin that are there now; None where nothing is there yet. More may come."""
+        self._look()
+        file = self._earliest()
+        return None if file is None else file.first
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the packets of one file after the other, until it is stopped."""
+        try:
+            while True:
+                self._look()
+                file = self._earliest()
+                self._waiting.waits = file is None
+                if file is None:
+                    self._pause()
+                else:
+                    yield from self._read(file)
+        except Stopped:
+            return
+
+    def position(self) -> int:
+        """Bytes read so far."""
+        return self._position
+
+    def size(self) -> int | None:
+        """Nobody knows what is to come."""
+        return None
+
+    def waits(self) -> bool:
+        """Say whether all that lies in the folder was read."""
+        return self._waiting.waits
+
+    def stop(self) -> None:
+        """End the reading within moments."""
+        self._waiting.stopped = True
+
+    def finished(self) -> dict[str, tuple[int, int]]:
+        """Return the files that were read to their end and are still there, compressed or not."""
+        return dict(self._finished)
+
+    # Reading
+
+    def _read(self, file: _File) -> Iterator[Block]:
+        identity = file.identity
+        assert identity is not None
+        tail = _Tail(self, file)
+        try:
+            reader = Reader(tail, self.counters, self._block_bytes, BLOCK_PACKETS)
+        except InputError as error:
+            if os.path.lexists(file.path):
+                self._taken.add(identity)
+                self._report(file.name, error)
+            else:  # gone between the look and now, and perhaps compressed: looked for again
+                self._files.pop(file.name, None)
+            return
+        if not tail.is_still(file):
+            self._files.pop(file.name, None)
+            reader.close()
+            return
+        self._taken.add(identity)
+        span = Span(file.first)
+        try:
+            while (block := reader.read()) is not None:
+                if block:
+                    span.add(block)
+                    yield block
+                self._check()
+            self._finished[identity] = span.ends()
+            self._ended[file.name] = tail.position
+        except InputError as error:
+            self._report(file.name, error)
+        finally:
+            self._position += reader.position()
+            reader.close()
+
+    def is_over(self, tail: _Tail) -> bool:
+        """Say whether a file that was read to its end for now has ended for good; else wait a moment."""
+        self._look()
+        listed, now = self._files.get(tail.file.name), time.monotonic()
+        tail.replaced = True
+        if tail.size() < tail.position:
+            self._warn(f"{tail.name}: was cut short while it was read")
+            return True
+        gone = listed is None or listed.inode != tail.inode
+        if listed is not None and not gone:
+            if listed.first is not None and listed.first != tail.file.first:
+                self._warn(f"{tail.name}: was written anew before it was read to its end")
+                return True
+            if listed.size == tail.position:
+                tail.grew = min(tail.grew, listed.since)
+        tail.replaced = False
+        needed = self._quiet if gone else self._quiet_needed(tail)
+        if needed is not None and now - tail.grew >= needed:
+            return True
+        self._waiting.waits = needed is None
+        self._pause()
+        return False
+
+    def _quiet_needed(self, tail: _Tail) -> float | None:
+        """Return the seconds without growth after which a file is over, given the others; None: it goes on."""
+        unread = [f for f in self._files.values() if f.first is not None and f.identity not in self._taken]
+        here = (tail.file.first, tail.file.name)
+        if any((other.first, other.name) > here for other in unread):
+            return self._quiet
+        if any(other.grows and other.since > tail.grew for other in unread):
+            return _SET_BACK * self._quiet
+        return None
+
+    def read_more(self) -> None:
+        """Note that a file had more to read."""
+        self._waiting.waits = False
+
+    def _check(self) -> None:
+        if self._waiting.stopped:
+            raise Stopped
+
+    def _pause(self) -> None:
+        self._check()
+        time.sleep(self._poll)
+        self._check()
+
+    # Looking
+
+    def _earliest(self) -> _File | None:
+        """Return the file to read next: the earliest that was not read, rather plain than compressed."""
+        unread = [f for f in self._files.values() if f.first is not None and f.identity not in self._taken]
+        return min(unread, key=lambda file: (file.first, file.name), default=None)
+
+    def _look(self) -> None:
+        """Find new and changed files, and forget those that are gone; not more often than is reasonable."""
+        began = time.monotonic()
+        if began < self._next_look:
+            return
+        try:
+            with os.scandir(self._path) as entries:
+                found = dict(filter(None, map(_status, entries)))
+        except OSError as error:  # away, or a network that is down: it may come back
+            if not self._unreadable:
+                self._warn(f"{self.name}: cannot be read: {error.strerror or error}; trying again")
+            self._unreadable = True
+            self._next_look = time.monotonic() + self._poll
+            return
+        self._unreadable = False
+        # Looking into new files does not count: the first look may compile for seconds, and files come meanwhile.
+        listing = time.monotonic() - began
+        for name, status in found.items():
+            self._check()
+            self._update(name, status)
+        self._files = {name: file for name, file in self._files.items() if name in found}
+        self._forget(found)
+        self._next_look = time.monotonic() + max(self._poll, min(_LOOKING * listing, _LONGEST))
+
+    def _update(self, name: str, status: os.stat_result) -> None:
+        """Look into a file, if it is new or has changed."""
+        before, now = self._files.get(name), time.monotonic()
+        same = before is not None and (before.inode, before.size, before.changed) == _signature(status)
+        if before is not None and same and (before.first is not None or not 0 < before.size < _SHORT):
+            return
+        file = _File(name, self._path / name, *_signature(status), now)
+        if before is not None:
+            file.since = before.since if same else now
+            file.grows = status.st_ino == before.inode and status.st_size > before.size
+        self._files[name] = file
+        if status.st_size < _SHORT and now - file.since < SETTLED:
+            return
+        try:
+            file.first = first_packet(_Still(file))
+        except InputError as error:
+            if os.path.lexists(file.path):
+                self._report(name, error)
+        if file.first is not None:
+            file.identity = identity_of(file.path, file.first)
+            if file.identity in self._finished and file.size > self._ended.get(name, file.size):
+                self._warn(f"{file.path}: grew after another file had followed it; what was added is not read")
+                self._ended[name] = file.size
+
+    def _forget(self, found: dict[str, os.stat_result]) -> None:
+        """Forget what was read of files that are gone."""
+        here = {without_compression(str(self._path / name)) for name in found}
+        self._taken = {identity for identity in self._taken if identity.rpartition("@")[0] in here}
+        self._finished = {name: ends for name, ends in self._finished.items() if name in self._taken}
+        self._ended = {name: end for name, end in self._ended.items() if name in found}
+        self._reported = {name for name in self._reported if name in found}
+
+    def _report(self, name: str, error: InputError) -> None:
+        """Say once what is wrong with a file."""
+        if name in self._reported:
+            return
+        self._reported.add(name)
+        if self._on_error is not None:
+            self._on_error(error)
+        else:
+            self._warn(str(error))
+
+    def _warn(self, text: str) -> None:
+        self.counters.warnings.append(text)
+
+
+def _status(entry: os.DirEntry[str]) -> tuple[str, os.stat_result] | None:
+    """Return a file's name and status; None for what is no file of the capture program."""
+    if entry.name.startswith(".") or entry.name.endswith(_UNFINISHED):
+        return None
+    try:
+        status = entry.stat()
+    except OSError:  # gone already
+        return None
+    return (entry.name, status) if stat.S_ISREG(status.st_mode) else None
+
+
+def _signature(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class _Still:
+    """The bytes that a file has now."""
+
+    def __init__(self, file: _File) -> None:
+        self.name = str(file.path)
+        self.file = file
+        self.position = 0
+
+    def open(self) -> Stream:
+        """Return its bytes, decompressed."""
+        try:
+            self._raw = self.file.path.open("rb", buffering=0)
+        except OSError as error:
+            raise InputError(f"cannot be opened: {error.strerror or error}", file=self.name) from error
+        self.inode = os.fstat(self._raw.fileno()).st_ino
+        plain = PlainStream(self.name, self, live=True)
+        try:
+            return decompressed(plain)
+        except (InputError, Stopped):
+            plain.close()
+            raise
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of `view`; how much, 0 at the end."""
+        got = self._raw.readinto(view) or 0
+        self.position += got
+        return got
+
+    def size(self) -> int:
+        """Bytes that it has now."""
+        return os.fstat(self._raw.fileno()).st_size
+
+    def close(self) -> None:
+        """Close it."""
+        self._raw.close()
+
+
+class _Tail(_Still):
+    """The bytes of a file, and those to come until it is over."""
+
+    def __init__(self, source: FolderSource, file: _File) -> None:
+        super().__init__(file)
+        self.grew = time.monotonic()  # when it last had more to read
+        self.replaced = False  # by other content
+        self._source = source
+
+    def is_still(self, file: _File) -> bool:
+        """Say whether what was opened is what was found at the last look."""
+        return self.inode == file.inode and self.size() >= file.size
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of `view`, waiting for it; 0 when the file is over."""
+        while not (got := super().readinto(view)):
+            if self._source.is_over(self):
+                if self.replaced or not (got := super().readinto(view)):  # it may have grown since
+                    return 0
+                break
+        self.grew = time.monotonic()
+        self._source.read_more()
+        return got

@@ -1,0 +1,297 @@
+"""Inputs read ahead in threads of their own, and live ones side by side, without waiting for a quiet one.
+
+`Following` is for traffic that has not happened yet. What it guarantees:
+
+- What a pipe gives is taken at once: a capture program that has to wait loses packets. Files and folders are read in
+  the order of time as far as they have anything to read.
+- Every block comes with the time that all inputs have reached. An input with nothing to read holds it back for the
+  grace, by the event clock, and no longer.
+- The event clock tells what time it is in the traffic's own terms: this machine's clock, less by what the last packets
+  say. Only differences matter, so the traffic's clock may be wrong by years. It is a steady clock: nothing happens
+  when this machine's time is set.
+- The clock is given out only while everything there is has been read for a second. A backlog never sees it, so the
+  results over files do not depend on the speed of the machine.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from superhosts.sources.base import Block, Source
+from superhosts.units import SECOND
+
+READ_AHEAD = 4  # blocks of an input that wait to be processed
+WAKE = 0.25  # seconds after which a wait ends to look at the clock, and whether to stop
+CAUGHT_UP = 1.0  # seconds for which everything has been read before the clock counts
+HELD_UP = 1.0  # seconds after which a look at the inputs is out of date
+DRAIN = 0.5  # seconds that a stop takes at most to have what was read already
+RECENT = 1000  # packets by which the event clock is set
+STALE = 3600.0  # seconds after which a packet says nothing of the clock any more: clocks drift, and are set
+FEW = 10  # packets that are kept, stale or not
+YOUNG = 1000  # packets of an input that tell where in time it begins
+_NOT_YET = -(1 << 63)  # before all times: nothing has come of it
+
+Clock = Callable[[], float]
+Item = tuple[float, Block] | BaseException | None
+
+
+class Ahead:
+    """An input, read ahead by a thread of its own."""
+
+    def __init__(
+        self,
+        source: Source,
+        number: int,
+        *,
+        reached: int = _NOT_YET,
+        stopped: Callable[[], bool],
+        clock: Clock = time.monotonic,
+        wake: threading.Event | None = None,
+    ) -> None:
+        self.source = source
+        self.number = number
+        self.reached = reached  # earliest time of the next block; until that is there, of the one before
+        self.taken = 0  # packets
+        self.ended = False
+        self.arrival = 0.0  # of the block that was taken last
+        self._stopped = stopped
+        self._clock = clock
+        self._wake = wake or threading.Event()
+        self._queue: queue.Queue[Item] = queue.Queue(READ_AHEAD)
+        self._left = False
+        self._next: tuple[float, Block] | None = None
+        threading.Thread(target=self._read, name=f"read {source.name}", daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            for block in self.source.blocks():
+                if not self._put((self._clock(), block)):
+                    return
+            self._put(None)
+        except BaseException as error:  # handed to the thread that takes the blocks
+            self._put(error)
+
+    def _put(self, item: Item) -> bool:
+        while not self._left:
+            try:
+                self._queue.put(item, timeout=0.2)
+                self._wake.set()
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def leave(self) -> None:
+        """End the thread soon; nobody takes its blocks any more."""
+        self._left = True
+        self.source.stop()
+
+    def ready(self, *, wait: bool = False) -> bool:
+        """Say whether there is a block to take. Errors of the reading thread appear here."""
+        while self._next is None and not self.ended:
+            try:
+                item = self._queue.get(timeout=WAKE) if wait else self._queue.get_nowait()
+            except queue.Empty:
+                if not wait or self._stopped():
+                    return False
+                continue
+            if item is None or isinstance(item, BaseException):
+                self.ended = True
+                if item is not None:
+                    raise item
+            elif any(len(batch) for batch in item[1]):
+                self._next = item
+                self.reached = min(int(batch.time.min()) for batch in item[1] if len(batch))
+        return self._next is not None
+
+    def next_time(self) -> int | None:
+        """Return the earliest time of the next block, None at the end. Waits for it."""
+        return self.reached if self.ready(wait=True) else None
+
+    def take(self) -> Block:
+        """Return the next block, which is ready."""
+        assert self._next is not None
+        (self.arrival, block), self._next = self._next, None
+        self.taken += sum(len(batch) for batch in block)
+        return block
+
+    def is_working(self) -> bool:
+        """Say whether nothing is ready, but something is on its way."""
+        return not self.source.waits() and self._next is None and not self.ended
+
+
+class EventClock:
+    """What time it is for the traffic."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._behind = np.empty(0)  # nanoseconds from the times of the last packets to their arrival
+        self._arrival = np.empty(0)
+
+    def note(self, arrival: float, block: Block) -> None:
+        """Set it by packets that arrived at this time of the machine's clock."""
+        times = np.concatenate([batch.time[-RECENT:] for batch in block])[-RECENT:]
+        behind = np.concatenate([self._behind, arrival * SECOND - times])
+        arrivals = np.concatenate([self._arrival, np.full(len(times), arrival)])
+        fresh = int((arrivals > arrival - STALE).sum())
+        keep = min(RECENT, max(fresh, FEW))
+        self._behind, self._arrival = behind[-keep:], arrivals[-keep:]
+
+    def now(self) -> int | None:
+        """Return the time in nanoseconds; None before the first packet.
+
+        Packets that were read some time after they were sent say too little, and stray ones say anything. So this is by
+        the tenth of the packets that are least behind; of very few packets, by the one in the middle.
+        """
+        count = len(self._behind)
+        if not count:
+            return None
+        place = min(count // 2, max(count // 10, 2))
+        return int(self._clock() * SECOND - np.partition(self._behind, place)[place])
+
+
+class Step(NamedTuple):
+    """A block of packets, or a moment without any."""
+
+    block: Block
+    watermark: int | None  # the time that all inputs have reached, None where there is only one
+    begins: tuple[int, int] | None  # around this time and in this input: told while the input is young
+    clock: int | None  # nothing before this time is still to come: the event clock, less the grace
+
+
+class Following:
+    """The blocks of several inputs of which some are live, and the passing of time."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        grace: float | None,
+        clock: Clock,
+        attempt: Callable[[Callable[[], Any]], Any],
+        stopped: Callable[[], bool],
+    ) -> None:
+        """`attempt` makes a call that may fail for an input, and returns None if it did and the rest goes on."""
+        self._sources = sources
+        self._grace = None if grace is None else round(grace * SECOND)
+        self._clock = clock
+        self._event = EventClock(clock)
+        self._attempt = attempt
+        self._stopped = stopped
+        self._wake = threading.Event()
+        self._files: list[tuple[int, int, Source]] = []  # that end by themselves, and were not started
+        self._active: list[Ahead] = []
+        self._looked = self._kept_up = time.monotonic()
+        self._since: float | None = None  # since when everything there is has been read
+
+    def __iter__(self) -> Iterator[Step]:
+        try:
+            for number, source in enumerate(self._sources):
+                if source.live:
+                    self._start(source, number)
+            for number, source in enumerate(self._sources):
+                if source.live or self._stopped():
+                    continue
+                first = self._attempt(source.first_time)
+                if first is not None:
+                    self._files.append((first, number, source))
+            self._files.sort(key=lambda item: item[:2])
+            while not self._stopped():
+                self._start_files()
+                chosen = self._choose()
+                if chosen is not None:
+                    yield self._take(chosen)
+                elif not self._active and not self._files:
+                    return
+                else:
+                    self._wake.wait(WAKE)
+                    self._wake.clear()
+                yield Step((), self._watermark(), None, self._passed())
+            yield from self._drain()
+        finally:
+            for ahead in self._active:
+                ahead.leave()
+
+    def _drain(self) -> Iterator[Step]:
+        """Yield what was read before the stop and is not given again."""
+        limit = time.monotonic() + DRAIN
+        pipes = [ahead for ahead in self._active if not ahead.source.replays]
+        while pipes and time.monotonic() < limit:
+            for ahead in pipes:
+                if self._attempt(ahead.ready):
+                    yield self._take(ahead)
+            pipes = [ahead for ahead in pipes if not ahead.ended and not self._is_caught_up(ahead)]
+            time.sleep(0.001 if pipes else 0)
+
+    def _start(self, source: Source, number: int, first: int = _NOT_YET) -> None:
+        wake = self._wake
+        ahead = Ahead(source, number, reached=first, stopped=self._stopped, clock=self._clock, wake=wake)
+        self._active.append(ahead)
+
+    def _start_files(self) -> None:
+        """Start the files that others have reached; there may be thousands."""
+        while self._files:
+            begun = [ahead.reached for ahead in self._active if not ahead.source.live]
+            if begun and self._files[0][0] > min(begun):
+                return
+            first, number, source = self._files.pop(0)
+            self._start(source, number, first)
+
+    def _choose(self) -> Ahead | None:
+        """Return the input whose block is next: of pipes at once, of others where no earlier one is on its way."""
+        ready = [ahead for ahead in self._active if self._attempt(ahead.ready)]
+        self._active = [ahead for ahead in self._active if not ahead.ended]
+        working = [ahead.reached for ahead in self._active if ahead.source.replays and ahead.is_working()]
+        chosen = min(ready, key=lambda ahead: (ahead.source.replays, ahead.reached, ahead.number), default=None)
+        if chosen is not None and chosen.source.replays and working and min(working) < chosen.reached:
+            return None
+        return chosen
+
+    def _take(self, ahead: Ahead) -> Step:
+        young = ahead.taken < YOUNG
+        block = ahead.take()
+        self._event.note(ahead.arrival, block)
+        middle = int(np.median(np.concatenate([batch.time for batch in block])))
+        return Step(block, self._watermark(), (middle, ahead.number) if young else None, None)
+
+    def _watermark(self) -> int | None:
+        if len(self._sources) == 1:
+            return None
+        reached = [time for ahead in self._active if (time := self._reached(ahead)) is not None]
+        return min([*reached, *(first for first, _, _ in self._files[:1])], default=None)
+
+    def _reached(self, ahead: Ahead) -> int | None:
+        """Return the time that an input has reached; None if it does not hold up the others."""
+        if not self._is_caught_up(ahead):
+            return ahead.reached
+        now = self._event.now()
+        if self._grace is None or now is None:
+            return None
+        return max(ahead.reached, now - self._grace)
+
+    def _passed(self) -> int | None:
+        """Return the time before which nothing is still to come; None while there is something to read."""
+        looked, self._looked = self._looked, time.monotonic()
+        if self._looked - looked > HELD_UP:  # nobody has looked for a while: what came meanwhile is not read yet
+            self._since = None
+        if self._files or not all(self._is_caught_up(ahead) for ahead in self._active):
+            if self._looked - self._kept_up > HELD_UP:
+                self._since = None
+            return None
+        self._kept_up = self._looked
+        if self._since is None:
+            self._since = self._looked
+        now = self._event.now()
+        if self._grace is None or now is None or self._looked - self._since < CAUGHT_UP:
+            return None
+        return now - self._grace
+
+    def _is_caught_up(self, ahead: Ahead) -> bool:
+        waits = ahead.source.waits()  # asked first: what was read before it waits is in the queue
+        return waits and not self._attempt(ahead.ready)
