@@ -25,7 +25,8 @@ from superhosts.reports.base import COLUMNS
 from traffic import MINUTES, NOON, content, near, packet, talk, three_windows, write
 
 SMALL = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--inner", "2001:db8::/32"]
-COMMANDS = ["scan", "hosts", "explain", "merge", "synth", "demo", "bench", "calibrate", "compare", "plan", "doctor"]
+COMMANDS = ["scan", "hosts", "explain", "merge", "plan", "calibrate", "compare", "synth", "demo"]
+COMMANDS += ["edge", "hub", "batch", "bench", "doctor"]
 ESCAPE = "\x1b"
 
 

@@ -11,13 +11,16 @@ from typing import Annotated, Any
 import typer
 
 from superhosts._version import __version__
+from superhosts.cli.batch import batch
 from superhosts.cli.bench import bench
 from superhosts.cli.calibrate import calibrate
 from superhosts.cli.compare import compare
 from superhosts.cli.demo import demo
 from superhosts.cli.doctor import doctor
+from superhosts.cli.edge import edge
 from superhosts.cli.explain import explain
 from superhosts.cli.hosts import hosts
+from superhosts.cli.hub import hub
 from superhosts.cli.merge import merge
 from superhosts.cli.output import forget_stdout, say
 from superhosts.cli.plan import plan
@@ -49,7 +52,7 @@ def _into_pipe(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for command in (scan, hosts, explain, merge, plan, calibrate, compare, synth, demo, bench, doctor):
+for command in (scan, hosts, explain, merge, plan, calibrate, compare, synth, demo, edge, hub, batch, bench, doctor):
     app.command()(_into_pipe(command))
 
 

@@ -14,13 +14,20 @@ def demo(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the capture and its truth are written.")] = Path(
         "demo"
     ),
-    flows: Annotated[str, typer.Option(help="Distinct (host, peer) pairs.")] = "500k",
-    packets: Annotated[str, typer.Option(help="Packets.")] = "5M",
+    flows: Annotated[
+        str | None, typer.Option(help="Distinct (host, peer) pairs.  [default: 500k; with --fleet 200k a window]")
+    ] = None,
+    packets: Annotated[str | None, typer.Option(help="Packets.  [default: 5M; with --fleet 1M a window]")] = None,
     super_hosts: Annotated[str, typer.Option(help="Super hosts among them.")] = "30",
+    fleet: Annotated[
+        bool, typer.Option("--fleet", help="A hub and three edges that see overlapping traffic, instead of a scan.")
+    ] = False,
 ) -> None:
     """See it work: write a synthetic capture with known super hosts, scan it, show the result beside the truth.
 
-    Example: superhosts demo /tmp/demo
+    With --fleet: start a hub and three edges, and show that their union is exact.
+
+    Examples: superhosts demo /tmp/demo · superhosts demo /tmp/demo --fleet
     """
     import json
 
@@ -28,12 +35,19 @@ def demo(
     from superhosts.cli.scan import run_scan
     from superhosts.cli.synth import synth
     from superhosts.errors import OutputError
-    from superhosts.pipeline import Settings
+    from superhosts.settings import Settings
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{folder}: cannot be made: {error.strerror}") from None
+    if fleet:
+        from superhosts.cli.demo_fleet import show_fleet
+
+        size = f"flows={flows or '200k'},packets={packets or '1M'},super_hosts={super_hosts}"
+        show_fleet(folder / "fleet", size)
+        return
+    flows, packets = flows or "500k", packets or "5M"
     capture, found = folder / "demo.pcap", folder / "found.jsonl"
     say(f"$ superhosts synth {capture} --flows {flows} --packets {packets} --super-hosts {super_hosts}")
     synth(capture, flows=flows, packets=packets, super_hosts=super_hosts)

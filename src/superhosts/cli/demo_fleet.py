@@ -1,0 +1,157 @@
+"""`superhosts demo --fleet`: a hub and three edges on one machine, and the proof that their union is exact."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from superhosts.cli.output import say
+from superhosts.errors import MissingExtraError, SuperhostsError
+
+if TYPE_CHECKING:
+    from superhosts.detectors.base import Detector
+    from superhosts.pairs import Window
+
+SITES = ("ams", "fra", "nyc")
+WINDOWS = 3
+COMMON = ["--memory", "32MiB"]
+INNER = ["--inner", "10.0.0.0/8"]
+PATIENCE = 120.0  # seconds for all of it; a machine without compiled code takes half of that
+
+
+def show_fleet(folder: Path, traffic: str) -> None:
+    """Run the fleet and one process over the same packets, and show both answers."""
+    shutil.rmtree(folder, ignore_errors=True)  # of an earlier demo: its edges would find their work done
+    folder.mkdir()
+    inputs = {site: f"synth:{traffic},windows={WINDOWS},share=0.6,part={part}" for part, site in enumerate(SITES, 1)}
+    say(f"three places see overlapping traffic: each a random 60 % of the packets of {WINDOWS} windows")
+    say("first one process over all packets, to compare with …")
+    alone = _one_process(list(inputs.values()))
+    with _processes() as start:
+        link, sending = _link(folder)
+        found, archive = folder / "found.jsonl", folder / "archive"
+        sites = ["--sites", ",".join(SITES), "--grace", "60s", "--threshold", "1024"]
+        keep = ["--output", str(found), "--archive", str(archive)]
+        hub = start(["hub", "--state", str(folder / "hub"), *link, *sites, *keep, *COMMON], folder / "hub.log")
+        edges = [
+            start(
+                ["edge", text, "--site", site, *sending, "--spool", str(folder / f"spool-{site}"), *INNER, *COMMON],
+                folder / f"{site}.log",
+            )
+            for site, text in inputs.items()
+        ]
+        _wait(hub, edges, archive, folder)
+        hub.send_signal(signal.SIGTERM)
+        hub.wait(20)
+    rows = [json.loads(line) for line in found.read_text().splitlines()]
+    _show(rows)
+    _compare(alone, archive)
+
+
+def _one_process(inputs: list[str]) -> dict[Window, Any]:
+    from superhosts.pipeline import Scan, open_inputs
+    from superhosts.settings import Settings
+
+    settings = Settings(inner=INNER[1:], memory=COMMON[1], device="cpu")
+    return {result.window: result.sketch for result in Scan(open_inputs(inputs, follow=True), settings)}
+
+
+def _link(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the options of hub and edges: the embedded broker, or plain files where its packages are missing."""
+    try:
+        from superhosts.fleet.nats.setup import find_server, free_port
+
+        find_server()
+    except MissingExtraError as error:
+        say(f"{error}; going by files")
+        return ["--from", str(folder / "link")], ["--to", str(folder / "link")]
+    place = f"127.0.0.1:{free_port('127.0.0.1')}"
+    return ["--listen", place], ["--nats", f"nats://{place}"]
+
+
+@contextmanager
+def _processes() -> Iterator[Any]:
+    """Start processes that all end with this one."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
+        say(f"$ superhosts {' '.join(arguments)}")
+        with log.open("wb") as file:
+            command = [sys.executable, "-m", "superhosts", *arguments]
+            process = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=file, stdin=subprocess.DEVNULL, env=os.environ
+            )
+        running.append(process)
+        return process
+
+    try:
+        yield start
+    finally:
+        for process in running:
+            if process.poll() is None:
+                process.terminate()
+        for process in running:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _wait(hub: Any, edges: list[Any], archive: Path, folder: Path) -> None:
+    """Wait until all edges have ended and every window is in the archive."""
+    until = time.monotonic() + PATIENCE
+    while any(edge.poll() is None for edge in edges) or len(list(archive.glob("*/*.cube"))) < WINDOWS:
+        failed = [edge for edge in edges if edge.poll()]
+        if hub.poll() is not None or failed or time.monotonic() > until:
+            raise SuperhostsError(f"the fleet did not come through; its words are in {folder}/*.log")
+        time.sleep(0.1)
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    """Print the hosts of the last window with what each site alone would have said."""
+    from rich.table import Table
+
+    from superhosts.reports.terminal import OutputConsole, interval
+
+    last = max((row["window_start"] for row in rows), default="")
+    title = f"super hosts of the whole network, {last}, and what each site alone makes of them"
+    table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    table.add_column("host", no_wrap=True)
+    for name in (*SITES, "union", "95 % interval"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in [row for row in rows if row["window_start"] == last][:12]:
+        seen = {site["site"]: f"{site['peers']:,}" for site in row["sites"]}
+        table.add_row(row["host"], *(seen.get(site, "–") for site in SITES), f"{row['peers']:,}", interval(row))
+    OutputConsole().print(table)
+    only = sum(all(site["peers"] < 1024 for site in row["sites"]) for row in rows)
+    print(f"{len(rows)} super hosts in {WINDOWS} windows; {only} of them no single site would have found")
+
+
+def _compare(alone: dict[Window, Any], archive: Path) -> None:
+    """Hold the hub's unions against one process, bit by bit."""
+    from superhosts.detectors.sketch import load
+
+    unions = {sketch.window: sketch for sketch in map(load, sorted(archive.glob("*/*.cube")))}
+    for window, sketch in alone.items():
+        union = unions.get(window)
+        if union is None or union.parts.keys() != sketch.parts.keys():
+            raise SuperhostsError(f"the hub has another set of windows or parts than one process: {window}")
+        if not all(_same(sketch.parts[part], union.parts[part]) for part in sketch.parts):
+            raise SuperhostsError("the union is not what one process sees: please report this")
+    print(f"{len(alone)} windows: every bit and label of the hub's unions is that of one process over all packets")
+
+
+def _same(left: Detector, right: Detector) -> bool:
+    import numpy as np
+
+    mine, others = left.arrays(), right.arrays()
+    return mine.keys() == others.keys() and all(np.array_equal(mine[name], others[name]) for name in mine)

@@ -1,0 +1,162 @@
+"""`superhosts edge`: a sensor that sends one sketch per window to a hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from superhosts.cli.fleet import (
+    Creds,
+    Nkey,
+    SpoolCap,
+    Status,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    ended_by_signals,
+    make_sender,
+    nats_options,
+    seconds,
+    sending,
+    tell,
+)
+from superhosts.cli.output import KeyFile, fail_with, read_key
+from superhosts.cli.traffic import Device, Direction, Exclude, Inner, Ipv6Prefix, Memory, MemoryTotal, Watch
+
+if TYPE_CHECKING:
+    from superhosts.errors import SuperhostsError
+    from superhosts.fleet.edge import Edge
+    from superhosts.fleet.spool import Spool
+
+LOCAL = "nats://127.0.0.1:4222"
+
+
+def edge(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT...",
+            help="Captures, folders into which a capture program rotates files, - (a live pipe), synth:flows=100k,…. "
+            "Without any, only what waits in the spool is sent.",
+        ),
+    ] = [],  # noqa: B006
+    site: Annotated[str, typer.Option(help="Name of this place, unique in the fleet. [required]")] = "",
+    spool: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where sketches wait until the hub has acknowledged them.")
+    ] = Path("superhosts-spool"),
+    to: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Send by files: a folder that the hub reads (hub --from).")
+    ] = None,
+    nats: Annotated[str | None, typer.Option(metavar="URL", help=f"Send to a NATS server. [default: {LOCAL}]")] = None,
+    nkey: Nkey = None,
+    creds: Creds = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    spool_cap: SpoolCap = "10GiB",
+    window: Annotated[str, typer.Option("--window", "-w", help="Length of a window; the same at all sites.")] = "5m",
+    grace: Annotated[
+        str, typer.Option(help="Time that a live input may lag behind the clock before its window closes.")
+    ] = "10s",
+    inner: Inner = [],  # noqa: B006
+    exclude: Exclude = [],  # noqa: B006
+    watch: Watch = ["inner"],  # noqa: B006
+    direction: Direction = ["any"],  # noqa: B006
+    detector: Annotated[str, typer.Option(help="cube, cbaa or another whose sketches merge.")] = "cube",
+    memory: Memory = "128MiB",
+    memory_total: MemoryTotal = None,
+    ipv6_prefix: Ipv6Prefix = 64,
+    key_file: KeyFile = None,
+    device: Device = "auto",
+) -> None:
+    """Watch traffic at one place and send the sketch of every window to a hub. No address leaves the site in the clear.
+
+    What the hub has not acknowledged stays in the spool. Key, window, memory and detector must be those of the hub.
+
+    Examples: superhosts edge /var/captures --site ams --inner 10.0.0.0/8 --to /mnt/fleet ·
+    tcpdump -U -w - | superhosts edge - --site ams --nats tls://hub:4222 --nkey ams.nk
+    """
+    from superhosts.errors import UsageError
+    from superhosts.fleet.edge import Edge, check_settings
+    from superhosts.fleet.parcels import check_site
+    from superhosts.fleet.position import Position
+    from superhosts.fleet.spool import Spool
+    from superhosts.pipeline import Scan, open_inputs
+    from superhosts.settings import Settings
+    from superhosts.units import parse_size
+
+    if to is not None and nats is not None:
+        raise UsageError("--to and --nats: choose one way to the hub")
+    options = None if to is not None else nats_options(nats or LOCAL, creds, nkey, (tls_ca, tls_cert, tls_key))
+    settings = check_settings(
+        Settings(
+            inner=inner,
+            exclude=exclude,
+            watch=watch,
+            direction=direction,
+            window=window,
+            detector=detector,
+            memory=memory,
+            memory_total=memory_total,
+            ipv6_prefix=ipv6_prefix,
+            key=read_key(key_file),
+            site=check_site(site),
+            device=device,
+        )
+    )
+    errors: list[SuperhostsError] = []
+
+    def on_error(error: SuperhostsError) -> None:
+        errors.append(error)
+        tell(str(error))
+
+    store = Spool(spool, site, cap=parse_size(spool_cap), say=tell)
+    position = Position(spool, inputs, settings.cut)
+    sources = open_inputs(inputs, on_error, follow=True, done=position.done())
+    sender = make_sender(to, options, site)
+    run: Edge
+
+    def on_progress(*numbers: int) -> None:
+        run.on_progress(*numbers)
+        status.write()
+
+    scan = Scan(
+        sources,
+        settings,
+        on_error=on_error,
+        on_progress=on_progress,
+        grace=seconds("grace", grace),
+        resume_from=position.frontier,
+        find=False,
+    )
+    run = Edge(scan, store, position, tell)
+    status = Status(
+        spool / "status.json",
+        scan=lambda: vars(scan.counters),
+        edge=run.counters,
+        spool=store.counters,
+        link=sender.counters,
+        waiting=lambda: len(store.waiting()),
+    )
+    tell(f"site {site}: {len(store.waiting())} windows of earlier runs wait in {spool}")
+    with sending(sender, store), ended_by_signals(run.stop):
+        run.run()
+        _deliver(run, store, status)
+    status.write(now=True)
+    fail_with(errors)
+
+
+def _deliver(run: Edge, spool: Spool, status: Status) -> None:
+    """Wait until the hub has everything, or until told to stop."""
+    left = len(spool.waiting())
+    if left and not run.stopping.is_set():
+        tell(f"the input has ended; {left} windows wait for the hub (Ctrl-C leaves them in the spool)")
+    while not run.stopping.is_set() and spool.waiting():
+        with spool.changed:
+            spool.changed.wait(0.5)
+        status.write()
+    with spool.changed:
+        left, counters = len(spool.waiting()), spool.counters
+    tell(f"{counters.spooled} windows spooled, {counters.delivered} acknowledged by the hub, {left} wait in the spool")

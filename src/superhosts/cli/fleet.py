@@ -1,0 +1,154 @@
+"""What `edge` and `hub` share: the link's options, ending on a signal, and a file that tells how it goes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from superhosts.cli.output import Outputs, say
+from superhosts.errors import UsageError
+
+if TYPE_CHECKING:
+    from superhosts.fleet.hub import Report
+    from superhosts.fleet.link import Sender
+    from superhosts.fleet.nats.connect import NatsOptions
+    from superhosts.fleet.spool import Spool
+
+Creds = Annotated[Path | None, typer.Option(metavar="FILE", help="Credentials file (.creds) for the NATS server.")]
+Nkey = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="File with this site's nkey seed, as `superhosts hub --enroll` made it."),
+]
+TlsCa = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate of the authority that the link trusts.")]
+TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", help="Own certificate, for (mutual) TLS.")]
+TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Key of the own certificate.")]
+SpoolCap = Annotated[
+    str, typer.Option(help="Most disk for sketches that wait for the hub; then the oldest is dropped.")
+]
+
+STATUS = 5.0  # seconds between two writings of the status file
+
+
+def tell(text: str) -> None:
+    """Speak to the operator: one line on standard error, which the journal or the container's log keeps."""
+    say(f"superhosts: {text}")
+
+
+def make_sender(to: Path | None, options: NatsOptions | None, site: str) -> Sender:
+    """Return the edge's side of the link that was asked for."""
+    if to is not None:
+        from superhosts.fleet.files import FileSender
+
+        return FileSender(to, site, tell)
+    from superhosts.fleet.nats.send import NatsSender
+
+    assert options is not None
+    return NatsSender(options, site, tell)
+
+
+def nats_options(
+    url: str, creds: Path | None, nkey: Path | None, tls: tuple[Path | None, Path | None, Path | None]
+) -> NatsOptions:
+    """Return checked options of a NATS connection."""
+    from superhosts.fleet.nats.connect import NatsOptions
+
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of every TLS connection that the other side ends
+    options = NatsOptions(url, creds, nkey, *tls)
+    options.check()
+    return options
+
+
+@contextmanager
+def ended_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Let the first SIGTERM or SIGINT end the work in good order; the second ends it at once."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def handle(number: int, _frame: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        stop()
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+@contextmanager
+def sending(sender: Sender, spool: Spool) -> Iterator[threading.Event]:
+    """Run a sender in a thread of its own; the event that is given stops it."""
+    stop = threading.Event()
+    thread = threading.Thread(target=sender.run, args=(spool, stop), name="send", daemon=True)
+    thread.start()
+    try:
+        yield stop
+    finally:
+        stop.set()
+        thread.join(10)
+
+
+class RunningOutputs(Outputs):
+    """The destinations of a hub: standard output, and a file or folder that grows."""
+
+    def __init__(self, *, json: bool, csv: bool, output: Path | None) -> None:
+        from superhosts.reports.base import HUB_COLUMNS
+        from superhosts.reports.running import open_running
+
+        super().__init__(json=json, csv=csv, columns=HUB_COLUMNS)
+        self._running = open_running(output) if output is not None else None
+        self.others = True  # the hub goes on when the reader of its standard output has gone: edges wait for receipts
+
+    def write_report(self, title: str, report: Report) -> None:
+        """Hand a window's rows to every destination."""
+        from superhosts.reports.base import window_name
+
+        self.write(title, report.rows)
+        if self._running is not None:
+            self._running.write(window_name(report.window), report.rows)
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        super().__exit__(kind, *rest)
+        if self._running is not None:
+            self._running.close()
+
+
+class Status:
+    """A small file with all counters, replaced every few seconds: for people, scripts and monitoring."""
+
+    def __init__(self, path: Path, **parts: Any) -> None:
+        self._path = path
+        self._parts = parts
+        self._last = 0.0
+
+    def write(self, *, now: bool = False) -> None:
+        """Write the counters if it is time."""
+        from superhosts.fleet.durable import write_json
+
+        if not now and time.monotonic() - self._last < STATUS:
+            return
+        self._last = time.monotonic()
+        content = {name: asdict(part) if not callable(part) else part() for name, part in self._parts.items()}
+        with contextlib.suppress(OSError):  # a full disk is said elsewhere
+            write_json(self._path, {"written": time.time(), **content}, durable=False)
+
+
+def seconds(option: str, text: str) -> float:
+    """Read a duration in seconds; zero is allowed."""
+    from superhosts.units import SECOND, parse_duration
+
+    try:
+        return 0.0 if text.strip().rstrip("smhd") == "0" else parse_duration(text) / SECOND
+    except UsageError as error:
+        raise UsageError(f"--{option}: {error}") from None

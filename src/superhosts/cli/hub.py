@@ -1,0 +1,261 @@
+"""`superhosts hub`: merges the sketches of all sites and reports the super hosts of every window."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from superhosts.cli.fleet import (
+    Creds,
+    Nkey,
+    RunningOutputs,
+    SpoolCap,
+    Status,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    ended_by_signals,
+    make_sender,
+    nats_options,
+    seconds,
+    sending,
+    tell,
+)
+from superhosts.cli.output import CsvFlag, Json, KeyFile, Threshold, Top, read_key
+from superhosts.cli.traffic import Ipv6Prefix, Memory
+
+if TYPE_CHECKING:
+    from superhosts.fleet.hub import Report
+    from superhosts.fleet.link import Receiver
+    from superhosts.fleet.nats.connect import NatsOptions
+
+
+def hub(
+    state: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the hub keeps its windows, and the broker its store.")
+    ] = Path("superhosts-hub"),
+    sites: Annotated[
+        str | None, typer.Option(help="Sites to wait for, like ams,fra,nyc; else those of the last 12 windows.")
+    ] = None,
+    grace: Annotated[str, typer.Option(help="Longest wait for missing sites after a window's first sketch.")] = "60s",
+    late: Annotated[
+        str, typer.Option(help="How long a late sketch still re-opens its window (longer with --archive).")
+    ] = "1d",
+    threshold: Threshold = None,
+    top: Top = None,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where the embedded broker listens.")
+    ] = "127.0.0.1:4222",
+    nats: Annotated[
+        str | None, typer.Option(metavar="URL", help="Use your own NATS server or cluster instead of the embedded one.")
+    ] = None,
+    from_folder: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="Take sketches from a folder (edge --to); no broker.")
+    ] = None,
+    enroll: Annotated[
+        str | None, typer.Option(metavar="SITE", help="Make (or replace) the key of a site, print its file, and end.")
+    ] = None,
+    revoke: Annotated[
+        str | None, typer.Option(metavar="SITE", help="Forget the key of a site, which is turned away then, and end.")
+    ] = None,
+    nkey: Nkey = None,
+    creds: Creds = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    broker_cap: Annotated[
+        str, typer.Option(help="Most disk for sketches on their way in the embedded broker.")
+    ] = "4GiB",
+    archive: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep every window's union there.")] = None,
+    archive_sites: Annotated[bool, typer.Option("--archive-sites", help="Keep every site's own sketch, too.")] = False,
+    keep: Annotated[str, typer.Option(help="How long archived sketches are kept.")] = "90d",
+    site: Annotated[str, typer.Option(help="This hub's name: in the archive, and as a site of a higher hub.")] = "hub",
+    to: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Be an edge of a higher hub: send unions to a folder.")
+    ] = None,
+    up: Annotated[
+        str | None, typer.Option(metavar="URL", help="Be an edge of a higher hub: send unions to its NATS server.")
+    ] = None,
+    up_nkey: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="This hub's nkey seed at the higher hub.")
+    ] = None,
+    up_ca: Annotated[Path | None, typer.Option(metavar="FILE", help="Like --tls-ca, towards the higher hub.")] = None,
+    up_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Like --tls-cert.")] = None,
+    up_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Like --tls-key.")] = None,
+    spool_cap: SpoolCap = "10GiB",
+    detector: Annotated[str, typer.Option(help="The edges' detector.")] = "cube",
+    memory: Memory = "128MiB",
+    ipv6_prefix: Ipv6Prefix = 64,
+    key_file: KeyFile = None,
+    json: Json = False,
+    csv: CsvFlag = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Append results to a .jsonl or .csv file, or a folder (Parquet)."
+        ),
+    ] = None,
+) -> None:
+    """Merge the sketches of all edges, window by window, and report the super hosts of the whole network.
+
+    Starts its own NATS server unless --nats or --from is given. A late sketch re-opens its window: the rows come
+    again with a higher revision. Memory, detector and key must be those of the edges.
+
+    Examples: superhosts hub --sites ams,fra,nyc --json · superhosts hub --enroll ams ·
+    superhosts hub --listen 0.0.0.0:4222 --tls-cert hub.crt --tls-key hub.key --archive archive --keep 90d
+    """
+    if enroll is not None or revoke is not None:
+        _change_sites(state, enroll, revoke)
+        return
+    from superhosts.errors import UsageError
+    from superhosts.fleet.archive import Archive
+    from superhosts.fleet.desk import Desk, expected_kinds
+    from superhosts.fleet.edge import check_settings
+    from superhosts.fleet.hub import Hub, HubSettings
+    from superhosts.fleet.parcels import check_site
+    from superhosts.fleet.spool import Spool
+    from superhosts.fleet.store import Store
+    from superhosts.settings import Settings
+    from superhosts.units import parse_size
+
+    if from_folder is not None and nats is not None:
+        raise UsageError("--from and --nats: choose one way in")
+    if to is not None and up is not None:
+        raise UsageError("--to and --up: choose one way to the higher hub")
+    if archive_sites and archive is None:
+        raise UsageError("--archive-sites needs --archive DIR")
+    key = read_key(key_file)
+    traffic = check_settings(
+        Settings(detector=detector, memory=memory, ipv6_prefix=ipv6_prefix, key=key, threshold=threshold, top=top)
+    )
+    settings = HubSettings(
+        threshold=traffic.least_peers,
+        top=top,
+        sites=tuple(check_site(name.strip()) for name in sites.split(",")) if sites else (),
+        grace=seconds("grace", grace),
+        late=seconds("late", late),
+        key=key,
+    )
+    check_site(site)
+    kept = (
+        Archive(archive, keep=seconds("keep", keep), site=site, with_sites=archive_sites, key=key, say=tell)
+        if archive is not None
+        else None
+    )
+    store = Store(state)
+    desk = Desk(store, expected_kinds(traffic), tell, archive=kept)
+    upstream = Spool(state / "up", site, cap=parse_size(spool_cap), say=tell) if to or up else None
+    way_up = nats_options(up, None, up_nkey, (up_ca, up_cert, up_key)) if up else None
+    stop = threading.Event()
+    with contextlib.ExitStack() as parts:
+        outputs = RunningOutputs(json=json, csv=csv, output=output)
+        parts.enter_context(outputs)
+        parts.enter_context(ended_by_signals(stop.set))
+        extra: dict[str, Any] = {}
+        if from_folder is not None:
+            from superhosts.fleet.files import FileReceiver
+
+            receiver: Receiver = FileReceiver(from_folder, tell)
+        else:
+            from superhosts.fleet.nats.receive import NatsReceiver
+
+            options, broker = _connect(
+                parts, state / "broker", nats, listen, broker_cap, (nkey, creds, tls_ca, tls_cert, tls_key)
+            )
+            receiver = NatsReceiver(options, tell, cap=parse_size(broker_cap))
+            if broker is not None:
+                extra["broker"] = broker.counters
+        if upstream is not None:
+            parts.enter_context(sending(make_sender(to, way_up, site), upstream))
+            extra["upstream"] = upstream.counters
+
+        def report(result: Report) -> None:
+            title = _title(result, settings.threshold, top)
+            if json or csv:  # rows alone do not tell of windows without a host, nor who is missing there
+                tell(title)
+            outputs.write_report(title, result)
+
+        merging = Hub(store, desk, settings, report, tell, archive=kept, upstream=upstream)
+        status = Status(
+            state / "status.json",
+            hub=merging.counters,
+            desk=desk.counters,
+            link=receiver.counters,
+            windows=lambda: len(store.windows()),
+            **extra,
+        )
+        parts.enter_context(_receiving(receiver, desk, stop))
+        waits = (
+            f"waits for {', '.join(settings.sites)}" if settings.sites else "waits for the sites of the last windows"
+        )
+        tell(f"hub ready; {waits}, at most {grace} after a window's first sketch")
+        merging.run(stop, on_turn=status.write)
+        status.write(now=True)
+    counters = merging.counters
+    tell(f"{desk.counters.accepted} sketches, {counters.reports} reports ({counters.revisions} of them revisions)")
+
+
+def _change_sites(state: Path, new: str | None, old: str | None) -> None:
+    """Enroll or revoke a site; a hub that runs notices it by itself."""
+    from superhosts.fleet.nats.enrolment import enroll, unenroll
+
+    if old is not None:
+        unenroll(state / "broker", old)
+        tell(f"{old} is revoked")
+    if new is not None:
+        print(enroll(state / "broker", new))
+        tell(f"take this file to the edge and start it with --site {new} --nkey {new}.nk")
+
+
+def _connect(
+    parts: contextlib.ExitStack,
+    folder: Path,
+    url: str | None,
+    listen: str,
+    cap: str,
+    proofs: tuple[Path | None, Path | None, Path | None, Path | None, Path | None],
+) -> tuple[NatsOptions, Any]:
+    """Return how to reach the broker, and the broker itself where it is our own."""
+    from superhosts.errors import UsageError
+    from superhosts.units import parse_size
+
+    nkey, creds, ca, cert, key = proofs
+    if url is not None:
+        return nats_options(url, creds, nkey, (ca, cert, key)), None
+    from superhosts.fleet.nats.broker import Broker
+    from superhosts.fleet.nats.setup import Tls
+
+    if nkey is not None or creds is not None:
+        raise UsageError("--nkey and --creds are for your own server (--nats); the embedded broker has its own key")
+    if (cert is None) != (key is None) or (ca is not None and cert is None):
+        raise UsageError("TLS of the embedded broker takes --tls-cert and --tls-key, and --tls-ca for mutual TLS")
+    tls = Tls(cert, key, ca) if cert is not None and key is not None else None
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # as in nats_options
+    broker = parts.enter_context(Broker(folder, tell, listen=listen, cap=parse_size(cap), tls=tls))
+    tell(f"broker ready at {broker.options.url}")
+    return broker.options, broker
+
+
+@contextlib.contextmanager
+def _receiving(receiver: Receiver, desk: Any, stop: threading.Event) -> Iterator[None]:
+    thread = threading.Thread(target=receiver.run, args=(desk, stop), name="receive", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(10)
+
+
+def _title(result: Report, least: float | None, top: int | None) -> str:
+    from superhosts.cli.output import window_title
+
+    title = window_title(result.window, least, top, len(result.rows))
+    again = f", revision {result.revision}" if result.revision > 1 else ""
+    return f"{title} ({result.attendance}{again})"

@@ -1,0 +1,1 @@
+"""Many places, one answer: edges that make sketches, links that carry them, a hub that merges them."""

@@ -1,0 +1,122 @@
+"""Where a hub looks at every sketch that arrives, before it becomes part of a window.
+
+Nothing that arrives is believed: the name, the site as the link knows it, the checksum, the window, the key's
+fingerprint and the geometry must all agree with each other and with what this hub merges. What does not is refused,
+counted and named; it is never merged in part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from superhosts.detectors.header import Stored, read_header
+from superhosts.detectors.kinds import Kind, check_alike
+from superhosts.errors import MergeError, SketchFileError, UsageError, VersionError
+from superhosts.fleet.archive import Archive
+from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt, Say
+from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.store import Store
+from superhosts.settings import Settings
+from superhosts.units import SECOND
+
+AHEAD = 600.0  # seconds that a window may end after this machine's clock before somebody's clock must be wrong
+
+
+def expected_kinds(settings: Settings) -> dict[int, Kind]:
+    """Return what the parts of a sketch must be, for each address family."""
+    return {part.family: settings.make_detector(part).kind for part in settings.parts}
+
+
+@dataclass
+class DeskCounters:
+    """What arrived, and what became of it."""
+
+    accepted: int = 0
+    repeated: int = 0  # a sketch that was here before
+    refused: int = 0
+    corrupt: int = 0  # not whole: asked for again
+    ahead: int = 0  # of a window in the future: a site's clock is wrong
+    reopened: int = 0  # windows taken back from the archive
+
+
+class Desk:
+    """Takes sketches for a store. Safe to use from several threads."""
+
+    def __init__(self, store: Store, expected: dict[int, Kind], say: Say, *, archive: Archive | None = None) -> None:
+        self.folder = store.incoming
+        self.counters = DeskCounters()
+        self.arrived = threading.Event()  # something has changed that the hub may want to report
+        self._store = store
+        self._expected = expected
+        self._archive = archive
+        self._say = say
+
+    def known(self, name: str) -> Receipt | None:
+        """Return what was said of a sketch before."""
+        try:
+            receipt = self._store.receipt(name)
+        except UsageError:
+            return None
+        if receipt is not None:
+            self.counters.repeated += 1
+        return receipt
+
+    def accept(self, path: Path, name: str, site: str) -> Receipt:
+        """Take a whole file that has arrived."""
+        try:
+            parcel = Parcel.parse(name)
+            if parcel.site != site:
+                raise UsageError(f"{site} sent a sketch of {parcel.site}")
+            if (before := self._store.receipt(name)) is not None:
+                self.counters.repeated += 1
+                return before
+            self._check(read_header(path), Parcel.of(path, site, parcel.window), parcel)
+            self._open_window(parcel)
+        except (MergeError, UsageError, VersionError) as error:
+            return self._refuse(name, site, str(error).replace(f"{path}: ", ""))
+        except SketchFileError as error:
+            self.counters.corrupt += 1
+            self._say(f"{name} from {site}: did not arrive whole, asked for again ({error})")
+            return Receipt(name, RESEND, str(error))
+        self._store.add(path, name)
+        self.counters.accepted += 1
+        self._look_at_clock(parcel)
+        self.arrived.set()
+        return Receipt(name, MERGED)
+
+    def _check(self, stored: Stored, found: Parcel, parcel: Parcel) -> None:
+        """Refuse a sketch that is not what it says, or does not fit this hub."""
+        if found.digest != parcel.digest:
+            raise SketchFileError("its checksum is not the one in its name", file=parcel.name)
+        if stored.window != parcel.window:
+            raise UsageError(f"holds the window {stored.window}, its name says {parcel.window}")
+        for part, kind in stored.kinds.items():
+            check_alike(self._expected[part.family], kind)
+
+    def _open_window(self, parcel: Parcel) -> None:
+        """Take a past window back from the archive."""
+        if not self._store.is_past(parcel.key):
+            return
+        if self._archive is None or not self._archive.union(parcel.key).exists():
+            raise UsageError("its window is past --late, and no archive holds the others' sketches")
+        self._store.reopen(parcel.key, self._archive.union(parcel.key))
+        self.counters.reopened += 1
+
+    def _refuse(self, name: str, site: str, reason: str) -> Receipt:
+        self.counters.refused += 1
+        self._say(f"REFUSED: {name} from {site}: {reason}")
+        with contextlib.suppress(UsageError):
+            if Parcel.parse(name).site == site:  # else the site that it names could not send it any more
+                self._store.refuse(name, reason)
+        return Receipt(name, REFUSED, reason)
+
+    def _look_at_clock(self, parcel: Parcel) -> None:
+        ahead = parcel.window.end / SECOND - time.time()
+        if ahead > AHEAD:
+            self.counters.ahead += 1
+            off = f"{ahead / 3600:.1f} hours" if ahead < 2 * 86400 else f"{ahead / 86400:.0f} days"
+            self._say(f"{parcel.site} reports a window that ends {off} from now: whose clock is wrong?")

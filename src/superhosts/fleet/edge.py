@@ -1,0 +1,195 @@
+"""A sensor: traffic in, one sketch per window into the spool, and from there to the hub.
+
+Inputs that can be read again (files, folders, synthetic traffic) lose nothing when the edge is killed: a position is
+kept with the spool. A live pipe cannot be read again: its open window is lost with the process, and the next start
+says so. When the disk is full, sketches wait in memory: reading stops for inputs that can wait; a live one goes on, and
+loses whole windows, counted, rather than unknown packets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from superhosts.detectors.columnsketch import ColumnSketch
+from superhosts.detectors.sketch import DETECTORS, Sketch
+from superhosts.errors import OutputError, UsageError
+from superhosts.fleet.durable import read_json, write_json
+from superhosts.fleet.link import Say
+from superhosts.fleet.position import Position
+from superhosts.fleet.spool import Spool
+from superhosts.pairs import Window
+from superhosts.pipeline import Scan
+from superhosts.reports.base import iso_time, window_name
+from superhosts.settings import Settings
+from superhosts.units import SECOND, parse_duration
+
+RETRY = 1.0  # seconds until a full disk is tried again
+FINAL = 60.0  # seconds at most that a stopping edge takes to write what it holds
+
+
+@dataclass
+class EdgeCounters:
+    """What an edge has done, beside the counters of its scan, its spool and its link."""
+
+    windows: int = 0
+    waits: int = 0  # times that the spool could not be written
+    lost: int = 0  # windows of live input that never reached the spool
+    interrupted: int = 0  # windows that were open when the last run was killed
+
+
+def check_settings(settings: Settings) -> Settings:
+    """Refuse what cannot be merged by a hub."""
+    if not issubclass(DETECTORS[settings.detector], ColumnSketch) or DETECTORS[settings.detector].broken_laws:
+        able = [n for n, kind in DETECTORS.items() if issubclass(kind, ColumnSketch) and not kind.broken_laws]
+        raise UsageError(f"--detector {settings.detector}: a hub merges {', '.join(able)}")
+    if settings.window == "all" or parse_duration(settings.window) % SECOND:
+        raise UsageError(f"--window {settings.window}: sites must cut alike, at whole seconds; write it like 5m")
+    return settings
+
+
+class Edge:
+    """Runs a scan into a spool."""
+
+    def __init__(self, scan: Scan, spool: Spool, position: Position, say: Say) -> None:
+        self.counters = EdgeCounters()
+        self.stopping = threading.Event()
+        self._scan, self._spool, self._position, self._say = scan, spool, position, say
+        self._replays = all(source.replays for source in scan.sources)
+        self._note = _OpenNote(spool, say)
+        self._full = False
+
+    def run(self) -> None:
+        """Spool every window until the input ends or the edge is stopped."""
+        self.counters.interrupted += self._note.tell_lost()
+        writer = None if self._replays else _Writer(self)
+        for result in self._scan:
+            self.counters.windows += 1
+            if writer is not None:
+                writer.offer(result.sketch)
+            elif self.write(result.sketch):
+                self._advance(result.window)
+            if result.cut:
+                self._say(f"stopped within {window_name(result.window)}: what it had seen so far is kept")
+        if writer is None or writer.finish():
+            self._note.clear()
+
+    def stop(self) -> None:
+        """End soon. May be called by a signal handler."""
+        self.stopping.set()
+        self._scan.stop()
+
+    def on_progress(self, *_: int) -> None:
+        """Note which window a crash would lose, where input cannot be read again."""
+        if not self._replays:
+            self._note.set(self._scan.open_window())
+
+    def write(self, sketch: Sketch) -> bool:
+        """Put a sketch into the spool, as often as it takes; False if the edge was stopped before it worked."""
+        return self._insist(lambda: self._spool.put(sketch))
+
+    def _advance(self, window: Window) -> None:
+        finished: dict[str, tuple[int, int]] = {}
+        for source in self._scan.sources:
+            finished.update(source.finished())
+        self._insist(lambda: self._position.advance(window.end, finished))
+
+    def _insist(self, work: Callable[[], object]) -> bool:
+        """Do what needs the disk, as often as it takes; False if the edge was stopped before it worked."""
+        while True:
+            try:
+                work()
+            except (OSError, OutputError) as error:
+                self.counters.waits += 1
+                if not self._full:
+                    self._full = True
+                    self._say(f"SPOOL NOT WRITABLE: {error}; trying again until it is")
+                if self.stopping.wait(RETRY):
+                    return False
+                continue
+            if self._full:
+                self._full = False
+                self._say("the spool can be written again")
+            return True
+
+
+class _Writer:
+    """Writes the sketches of live input in a thread of its own, so that reading goes on while the disk does not."""
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+        self._queue: queue.Queue[Sketch | None] = queue.Queue(1)
+        self._thread = threading.Thread(target=self._run, name="spool", daemon=True)
+        self._thread.start()
+
+    def offer(self, sketch: Sketch | None) -> None:
+        """Take a sketch; one that still waits for the disk is lost to it."""
+        while True:
+            try:
+                return self._queue.put_nowait(sketch)
+            except queue.Full:
+                self._lose()
+
+    def _lose(self) -> None:
+        try:
+            older = self._queue.get_nowait()
+        except queue.Empty:
+            return
+        if older is not None and older.window is not None:
+            self._edge.counters.lost += 1
+            self._edge._say(f"LOST: {window_name(older.window)}: the spool could not be written for a whole window")
+
+    def _run(self) -> None:
+        while (sketch := self._queue.get()) is not None:
+            if not self._edge.write(sketch):
+                self._edge.counters.lost += 1
+
+    def finish(self) -> bool:
+        """Write what is left; False if that took too long."""
+        with contextlib.suppress(queue.Full):
+            self._queue.put(None, timeout=FINAL)
+            self._thread.join(FINAL)
+        if self._thread.is_alive():
+            self._edge.counters.lost += 1
+            self._edge._say(f"LOST: the last window could not be written within {FINAL:g} s")
+        return not self._thread.is_alive()
+
+
+class _OpenNote:
+    """A file that names the window that is open, so that the next start can say what a crash has lost."""
+
+    def __init__(self, spool: Spool, say: Say) -> None:
+        self._path = spool.folder / "open.json"
+        self._say = say
+        self._window: Window | None = None
+
+    def tell_lost(self) -> int:
+        """Say which window was open when the last run ended without a stop; return how many were."""
+        note = read_json(self._path)
+        self.clear()
+        if not isinstance(note, dict):
+            return 0
+        span = f"{iso_time(int(note['start']))} to {iso_time(int(note['end']))}"
+        self._say(f"LOST: the last run ended within {span}; what it had seen of that window is gone")
+        return 1
+
+    def set(self, window: Window | None) -> None:
+        """Note the window that is open now."""
+        if window == self._window:
+            return
+        self._window = window
+        try:
+            if window is None:
+                self._path.unlink(missing_ok=True)
+            else:
+                write_json(self._path, {"start": window.start, "end": window.end})
+        except OSError:  # the disk is full: the spool says so
+            self._window = None
+
+    def clear(self) -> None:
+        """Nothing is open."""
+        self._path.unlink(missing_ok=True)
+        self._window = None

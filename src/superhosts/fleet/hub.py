@@ -1,0 +1,310 @@
+"""The node that merges: one answer per window for all sites.
+
+A window is reported when every site that is expected has sent its sketch, or when the grace has passed since the first
+one came. A sketch that comes later re-opens its window: the union grows by exactly that sketch, and the window is
+reported again with a higher revision. All that a report needs lies on disk (store.py), so a hub that is killed at
+any point goes on where it was; a report that was being made is made again from the same sketches, with the same rows.
+Memory is that of one cube, whatever the number of sites and open windows.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from superhosts.detectors.base import SuperHost
+from superhosts.detectors.sketch import Found, Sketch, load
+from superhosts.detectors.stored import estimate_in_file
+from superhosts.errors import MergeError, OutputError, SketchFileError, SuperhostsError
+from superhosts.fleet.archive import Archive
+from superhosts.fleet.desk import Desk
+from superhosts.fleet.durable import read_json, write_json
+from superhosts.fleet.link import Say
+from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.spool import Spool
+from superhosts.fleet.store import UNION, Issue, Ledger, Store
+from superhosts.pairs import Part, Window
+from superhosts.reports.base import Row, make_rows
+
+REMEMBERED = 12  # windows whose sites are expected again, and whose sites' own sketches are kept
+LATE_PAUSE = 10.0  # seconds that further late sketches are waited for before a window is reported again
+TIDY = 30.0  # seconds between two looks for what can go
+PAST = 90 * 86400.0  # seconds that the ledger of a past window is kept, so that nothing is reported as new again
+ROWS = "rows.json"  # what a window's last report said
+
+
+@dataclass(frozen=True)
+class HubSettings:
+    """What a hub looks for and how long it waits, in seconds."""
+
+    threshold: float | None = 1024.0
+    top: int | None = None
+    sites: tuple[str, ...] = ()
+    grace: float = 60.0
+    late: float = 86400.0
+    key: bytes | str | None = None
+    threads: int | None = None
+
+
+@dataclass
+class Report:
+    """What a hub says of one window."""
+
+    window: Window
+    revision: int
+    sites: list[str]
+    missing: list[str]
+    refused: dict[str, str]  # site → reason
+    rows: list[Row]
+
+    @property
+    def attendance(self) -> str:
+        """Who is in: "5 of 5 sites", "4 of 5 sites: missing fra"."""
+        total = len(self.sites) + len(self.missing)
+        text = f"{len(self.sites)} of {total} sites" + (f": missing {', '.join(self.missing)}" if self.missing else "")
+        return text + "".join(f"; refused {site} ({reason})" for site, reason in self.refused.items())
+
+
+@dataclass
+class HubCounters:
+    """What a hub has done."""
+
+    reports: int = 0
+    revisions: int = 0  # reports of a window that was reported before
+    incomplete: int = 0  # first reports with sites missing
+    waits: int = 0  # reports that could not be written down, and were tried again
+    damaged: int = 0  # sketches left out: this disk has damaged them, or the hub was started with another key
+    retired: int = 0  # windows past --late
+
+
+class Hub:
+    """Reports the windows of a store. Receivers fill the store through the desk, in threads of their own."""
+
+    def __init__(
+        self,
+        store: Store,
+        desk: Desk,
+        settings: HubSettings,
+        report: Callable[[Report], None],
+        say: Say,
+        *,
+        archive: Archive | None = None,
+        upstream: Spool | None = None,
+    ) -> None:
+        self.settings = settings
+        self.counters = HubCounters()
+        self._store, self._desk = store, desk
+        self._report, self._say = report, say
+        self._archive, self._upstream = archive, upstream
+        self._tidied = 0.0
+        self._stuck = False
+
+    def run(self, stop: threading.Event, *, on_turn: Callable[[], None] = lambda: None) -> None:
+        """Report windows until told to stop; `on_turn` is called about once a second."""
+        while not stop.is_set():
+            self._desk.arrived.wait(1.0)
+            self._desk.arrived.clear()
+            self.step(stop)
+            self._tidy()
+            on_turn()
+
+    def step(self, stop: threading.Event | None = None) -> None:
+        """Report every window that is ready, oldest first."""
+        for key in self._store.windows():
+            if stop is not None and stop.is_set():
+                return
+            ledger = self._store.ledger(key)
+            if not ledger.is_due or not self._is_ready(key, ledger):
+                continue
+            try:
+                self._issue(key, ledger)
+            except (OSError, OutputError) as error:  # it stays due, and is made again
+                self.counters.waits += 1
+                if not self._stuck:
+                    self._stuck = True
+                    self._say(f"NOT REPORTED: {key}: {error}; trying again until it works")
+                return
+            if self._stuck:
+                self._stuck = False
+                self._say("reports go out again")
+
+    def expected_sites(self, key: str) -> set[str]:
+        """Return the sites that should be in a window: those named, else those of the last windows to arrive."""
+        if self.settings.sites:
+            return set(self.settings.sites)
+        return {site for other in self._recent() if other != key for site in self._sites_in(self._store.ledger(other))}
+
+    def _recent(self) -> list[str]:
+        keys = [key for key in self._store.windows() if self._store.ledger(key).known]
+        return sorted(keys, key=lambda key: self._store.ledger(key).first)[-REMEMBERED:]
+
+    def _sites_in(self, ledger: Ledger) -> set[str]:
+        return {Parcel.parse(name).site for name in list(ledger.known)}
+
+    def _is_ready(self, key: str, ledger: Ledger) -> bool:
+        if ledger.issuing is not None:  # it was being made when the hub stopped
+            return True
+        expected = self.expected_sites(key)
+        if expected and expected <= self._sites_in(ledger):
+            return True
+        pause = self.settings.grace if ledger.issued is None else min(self.settings.grace, LATE_PAUSE)
+        return not 0 <= time.time() - ledger.latest < pause  # below zero: this machine's clock was set back
+
+    def _issue(self, key: str, ledger: Ledger) -> None:
+        """Report a window: what is needed to do it again stands on disk before, what was done after."""
+        with self._store.lock:
+            if ledger.issuing is None:
+                revision = ledger.issued.revision + 1 if ledger.issued else 1
+                missing = sorted(self.expected_sites(key) - self._sites_in(ledger))
+                ledger.issuing = Issue(revision, sorted(ledger.known), missing)
+                self._store.write(key)
+            issue = ledger.issuing
+        sketch = self._unite(key, ledger, issue)
+        if not issue.members:  # this disk has damaged all of them
+            with self._store.lock:
+                ledger.issuing = None
+                self._store.write(key)
+            return
+        report = self._make_report(key, sketch, issue)
+        sketch.save(self._store.folder(key) / UNION)
+        with self._store.lock:
+            ledger.merged = issue.members
+            self._store.write(key)
+        if self._archive is not None:
+            self._put_into(self._archive, key)
+        if self._upstream is not None:
+            self._upstream.put(sketch)
+        self._report(report)
+        write_json(self._store.folder(key) / ROWS, report.rows)
+        with self._store.lock:
+            ledger.issued, ledger.issuing = issue, None
+            self._store.write(key)
+        self.counters.reports += 1
+        self.counters.revisions += issue.revision > 1
+        self.counters.incomplete += issue.revision == 1 and bool(issue.missing)
+
+    def _unite(self, key: str, ledger: Ledger, issue: Issue) -> Sketch:
+        """Return the union of a report's sketches: what is on disk already, and what has come since."""
+        folder = self._store.folder(key)
+        union, merged = Sketch(), set[str]()
+        if ledger.merged and (folder / UNION).exists():
+            try:
+                union = load(folder / UNION, key=self.settings.key, threads=self.settings.threads)
+                merged = set(ledger.merged)
+            except (MergeError, SketchFileError) as error:
+                self.counters.damaged += 1
+                self._say(f"{key}: the union on this disk is LEFT OUT, the sites' sketches are merged anew: {error}")
+        for name in sorted(set(issue.members) - merged):
+            try:
+                union.merge_file(folder / name, key=self.settings.key)
+            except (MergeError, SketchFileError) as error:
+                self._set_aside(key, ledger, name, error)
+                return self._unite(key, ledger, issue)  # it may have been merged in part
+        return union
+
+    def _set_aside(self, key: str, ledger: Ledger, name: str, error: SuperhostsError) -> None:
+        """Leave a sketch out that this disk has damaged, or that an earlier run took with another key."""
+        self.counters.damaged += 1
+        self._say(f"LEFT OUT: {name}: {error}")
+        path = self._store.folder(key) / name
+        if path.exists():
+            path.rename(path.with_name(f".{name}.aside"))
+        with self._store.lock:
+            for names in (ledger.known, *(issue.members for issue in (ledger.issuing, ledger.issued) if issue)):
+                if name in names:
+                    names.remove(name)
+            self._store.write(key)
+
+    def _make_report(self, key: str, sketch: Sketch, issue: Issue) -> Report:
+        least, top = self.settings.threshold, self.settings.top
+        found = sketch.super_hosts(least) if least is not None else sketch.top(top or 1)
+        found = found[:top]
+        sites = self._by_site(key, issue, found)
+        rows = [
+            {**row, "sites": seen, "missing": issue.missing, "revision": issue.revision}
+            for row, seen in zip(make_rows(sketch.window, found), sites, strict=True)
+        ]
+        names = sorted({Parcel.parse(name).site for name in issue.members})
+        refused = {site: why for site, why in self._store.refusals(key).items() if site not in names}
+        return Report(Parcel.parse(issue.members[0]).window, issue.revision, names, issue.missing, refused, rows)
+
+    def _by_site(self, key: str, issue: Issue, found: list[Found]) -> list[list[Row]]:
+        """Return, for every host found, the sites that saw it and what they alone make of it, most peers first."""
+        seen: list[dict[str, Row]] = [{} for _ in found]
+        for number, before in self._before(key, found):
+            seen[number][before["site"]] = before
+        by_part: dict[Part, list[int]] = defaultdict(list)
+        for number, item in enumerate(found):
+            by_part[item.part].append(number)
+        asked = {part: [found[number].host for number in numbers] for part, numbers in by_part.items()}
+        for site, paths in self._files_by_site(key, issue).items():
+            for part, answers in self._ask(paths, asked).items():
+                for number, row in zip(by_part[part], answers, strict=True):
+                    seen[number].pop(site, None)
+                    if row.peers_low >= 1:  # beyond the noise of a host that was not there
+                        numbers = {"peers": row.peers, "peers_low": row.peers_low, "peers_high": row.peers_high}
+                        seen[number][site] = {"site": site, **numbers}
+        return [sorted(sites.values(), key=lambda row: (-row["peers"], row["site"])) for sites in seen]
+
+    def _before(self, key: str, found: list[Found]) -> list[tuple[int, Row]]:
+        """Return what the last report said of the sites: some of their sketches may be gone."""
+        rows = read_json(self._store.folder(key) / ROWS) or []
+        before = {(row["host"], row["family"], row["side"], row["direction"]): row["sites"] for row in rows}
+        return [
+            (number, site) for number, item in enumerate(found) for site in before.get((str(item.host), *item.part), ())
+        ]
+
+    def _files_by_site(self, key: str, issue: Issue) -> dict[str, list[Path]]:
+        files: dict[str, list[Path]] = defaultdict(list)
+        for path in self._store.sketches(key):
+            if path.name in issue.members:
+                files[Parcel.parse(path.name).site].append(path)
+        return files
+
+    def _ask(self, paths: list[Path], asked: dict[Part, list[Any]]) -> dict[Part, list[SuperHost]]:
+        """Return what one site makes of the hosts asked for."""
+        if not asked:
+            return {}
+        if len(paths) == 1:
+            answers = estimate_in_file(paths[0], asked, key=self.settings.key)
+            return {part: list(rows) for part, rows in answers.items()}
+        whole = Sketch()  # the site was restarted within the window: its sketches count together
+        for path in paths:
+            whole.merge_file(path, key=self.settings.key)
+        return {
+            part: [whole.parts[part].estimate(host) for host in hosts]
+            for part, hosts in asked.items()
+            if part in whole.parts
+        }
+
+    def _put_into(self, archive: Archive, key: str) -> None:
+        archive.add_union(self._store.folder(key) / UNION, key)
+        if archive.with_sites:
+            for path in self._store.sketches(key):
+                archive.add_site(path)
+
+    def _tidy(self) -> None:
+        """Let go of what no report needs any more, now and then."""
+        if time.monotonic() - self._tidied < TIDY:
+            return
+        self._tidied = time.monotonic()
+        recent = set(self._recent())
+        for key in self._store.windows():
+            ledger = self._store.ledger(key)
+            if ledger.is_due or not ledger.known:
+                continue
+            if key not in recent:
+                self._store.drop_sketches(key)
+            if time.time() - ledger.latest > self.settings.late:
+                self._store.retire(key)
+                self.counters.retired += 1
+        keep = 0.0
+        if self._archive is not None:
+            keep = self._archive.keep
+            self._archive.sweep()
+        self._store.forget_past(max(keep, PAST))

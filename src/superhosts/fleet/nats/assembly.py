@@ -1,0 +1,88 @@
+"""A sketch that is arriving in pieces: a file that fills up, and what is owed to the server for its pieces.
+
+The pieces go to disk as they come; in memory remain a byte for each, and the address for its acknowledgement. A file is
+open only while a piece is written, so that any number of sites may send at once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from superhosts.fleet.link import Desk, Receipt
+from superhosts.fleet.nats.wire import Chunk
+
+ENDING = ".part"
+
+
+@dataclass
+class Assembly:
+    """The state of one sketch."""
+
+    path: Path
+    name: str
+    site: str
+    step: int
+    size: int
+    have: bytearray
+    missing: int
+    touched: float  # when the last new piece came
+    held: dict[int, tuple[str, int]] = field(default_factory=dict)  # place in the stream → (address, bytes)
+    handed_in: bool = False  # whole, and with the desk
+    retry: float | None = None  # when a desk that could not take it is tried again
+    failures: int = 0
+
+    @classmethod
+    def begin(cls, folder: Path, chunk: Chunk, site: str) -> Assembly:
+        """Begin with whichever piece comes first."""
+        path = folder / (chunk.name + ENDING)
+        path.unlink(missing_ok=True)
+        return cls(
+            path, chunk.name, site, chunk.step, chunk.size, bytearray(chunk.pieces), chunk.pieces, time.monotonic()
+        )
+
+    @property
+    def whole(self) -> bool:
+        """Whether all pieces are there."""
+        return self.missing == 0
+
+    def fits(self, chunk: Chunk) -> bool:
+        """Whether a piece is cut like the others; it is not if the sketch is sent again with other sizes."""
+        return (chunk.step, chunk.size) == (self.step, self.size)
+
+    def recut(self, chunk: Chunk) -> None:
+        """Begin again with another cut."""
+        self.step, self.size = chunk.step, chunk.size
+        self.have, self.missing = bytearray(chunk.pieces), chunk.pieces
+        self.path.unlink(missing_ok=True)
+
+    def write(self, chunk: Chunk, data: bytes) -> None:
+        """Put a piece into its place on disk."""
+        handle = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            offset = chunk.number * chunk.step
+            view = memoryview(data)
+            while view:
+                written = os.pwrite(handle, view, offset)
+                view, offset = view[written:], offset + written
+        finally:
+            os.close(handle)
+
+    def mark(self, chunk: Chunk) -> None:
+        """Count a piece that is on disk."""
+        self.have[chunk.number] = 1
+        self.missing -= 1
+        self.touched = time.monotonic()
+
+    def hand_in(self, desk: Desk) -> Receipt:
+        """Sync the whole file and give it to the hub's desk; what the desk does not keep is removed."""
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        receipt = desk.accept(self.path, self.name, self.site)
+        self.path.unlink(missing_ok=True)
+        return receipt

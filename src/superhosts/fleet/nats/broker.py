@@ -1,0 +1,290 @@
+"""The embedded broker: a nats-server of the hub's own, so that a fleet needs nothing installed but this package.
+
+It lives and dies with the hub: started before it, stopped with it, ended by the kernel when the hub is killed, started
+again when it dies itself. All that it stores is synced before it says "stored". Whatever it loses nevertheless is asked
+for again: an edge keeps its copy until the hub's own receipt.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from superhosts.errors import OutputError, SuperhostsError, UsageError
+from superhosts.fleet.link import Say
+from superhosts.fleet.nats.connect import NatsOptions
+from superhosts.fleet.nats.enrolment import SITES, hub_key, private_folder, read_sites, users, write_private
+from superhosts.fleet.nats.process import end_leftover, last_words
+from superhosts.fleet.nats.setup import (
+    Tls,
+    find_server,
+    free_port,
+    is_loopback,
+    near,
+    parse_listen,
+    place_name,
+    tls_config,
+)
+
+MIB = 1 << 20
+CAP = 4096 * MIB  # bytes of sketches that may be on their way at once
+PAYLOAD = MIB  # the largest message
+READY = 60.0  # seconds for the start; a store of many GiB is looked through first
+GRACE = 10.0  # seconds to end in peace
+POLL = 0.1
+
+# The server asks the kernel to be ended with its parent. A Python of its own does so and then becomes the server: code
+# that runs between fork and exec in a process with threads (preexec_fn) may hang.
+_WITH_PARENT = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the parent is gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+@dataclass
+class BrokerCounters:
+    """What happened to the broker."""
+
+    restarts: int = 0  # times that it died and was started again
+    reloads: int = 0  # times that it was told of changed sites
+
+
+class Broker:
+    """A nats-server in a folder of its own; start and stop, or `with`. Port 0 takes a free one, see `options.url`."""
+
+    def __init__(
+        self, folder: Path, say: Say, *, listen: str = "127.0.0.1:4222", cap: int = CAP, tls: Tls | None = None
+    ) -> None:
+        self.folder = folder.absolute()
+        self.counters = BrokerCounters()
+        self.cap = cap
+        self._name = f"superhosts-{secrets.token_hex(6)}"  # another's server on the port has another name
+        self._say = say
+        self._tls = tls
+        self._host, self._port = parse_listen(listen)
+        self._config = self.folder / "nats.conf"
+        self._log = self.folder / "nats.log"
+        self._pid = self.folder / "nats.pid"
+        self._lock: IO[str] | None = None
+        self._server: subprocess.Popen[bytes] | None = None
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._ready = threading.Event()
+        self._failure: SuperhostsError | None = None
+        self._seen: tuple[int, int] | None = None  # the file of sites, when last looked at
+
+    @property
+    def exposed(self) -> bool:
+        """Whether other machines can reach it."""
+        return not is_loopback(self._host)
+
+    @property
+    def sites(self) -> dict[str, str]:
+        """The enrolled sites and their public keys."""
+        return read_sites(self.folder)
+
+    @property
+    def options(self) -> NatsOptions:
+        """How the hub itself connects: with a key of its own, over the loopback where it can."""
+        scheme = "tls" if self._tls else "nats"
+        url = f"{scheme}://{place_name(near(self._host), self._port)}"
+        tls = self._tls
+        if tls is None:
+            return NatsOptions(url, nkey=hub_key(self.folder)[0])
+        # The hub trusts the very certificate that it gave the broker; the name in it may be that of another interface.
+        return NatsOptions(
+            url, nkey=hub_key(self.folder)[0], tls_ca=tls.cert, tls_cert=tls.cert, tls_key=tls.key, pinned=True
+        )
+
+    def start(self) -> None:
+        """Start it and wait until it is ready; UsageError where it does not come up, with its own last words."""
+        binary = find_server()
+        if self.exposed and not self.sites:
+            raise UsageError(
+                f"--listen {place_name(self._host, self._port)} can be reached by others, and no site is enrolled: "
+                "enroll the sites first, or listen on 127.0.0.1"
+            )
+        try:
+            self._start(binary)
+        except OSError as error:
+            self.stop()
+            raise OutputError(f"{self.folder}: {error.strerror or error}") from None
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self, binary: Path) -> None:
+        self._stop.clear()
+        self._ready.clear()
+        self._failure = None
+        private_folder(self.folder)
+        self._take_folder()
+        end_leftover(self._pid, self._config, self._say)
+        self._port = self._port or free_port(self._host)
+        self._write_config()
+        self._thread = threading.Thread(target=self._keep, args=(binary,), name="broker", daemon=True)
+        self._thread.start()
+        while not self._ready.wait(POLL):
+            if self._failure is not None:
+                raise self._failure
+
+    def stop(self) -> None:
+        """End it: politely, then not."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def reload(self) -> None:
+        """Tell the running server of changed sites; connections of those that are gone end."""
+        self._write_config()
+        if self._server is not None and self._server.poll() is None:
+            self._server.send_signal(signal.SIGHUP)
+            self.counters.reloads += 1
+
+    def __enter__(self) -> Broker:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _keep(self, binary: Path) -> None:
+        """Start the server, and again when it dies. The kernel ends it with this thread, so all starts are here."""
+        pause = 0.2
+        try:
+            while not self._stop.is_set():
+                started = time.monotonic()
+                try:
+                    self._launch(binary)
+                    self._ready.set()
+                    self._watch()
+                except (SuperhostsError, OSError) as error:
+                    if not self._ready.is_set():
+                        self._failure = error if isinstance(error, SuperhostsError) else OutputError(str(error))
+                        return
+                    self._say(f"{error}; trying again")
+                if self._stop.is_set():
+                    return
+                pause = 0.2 if time.monotonic() - started > 10 else min(pause * 2, 5.0)
+                self._stop.wait(pause)
+                self.counters.restarts += 1
+        finally:
+            self._end()
+
+    def _launch(self, binary: Path) -> None:
+        self._end()
+        command = [str(binary), "-c", str(self._config)]
+        if sys.platform == "linux":
+            command = [sys.executable, "-I", "-S", "-c", _WITH_PARENT, str(os.getpid()), *command]
+        log_end = self._log.stat().st_size if self._log.exists() else 0
+        with (self.folder / "nats.err").open("wb") as errors:
+            # A session of its own: Ctrl-C in a terminal is for the hub, which ends the broker last.
+            self._server = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True
+            )
+        deadline = time.monotonic() + READY
+        while not self._stop.wait(POLL / 4):
+            status = self._server.poll()
+            if status is None and self._answers():
+                return
+            if status is not None or time.monotonic() > deadline:
+                said = last_words(self.folder / "nats.err", self._log, log_end)
+                raise UsageError(f"the embedded broker does not start on {place_name(self._host, self._port)}: {said}")
+
+    def _watch(self) -> None:
+        """Wait for the end; tell the server of changed sites meanwhile."""
+        assert self._server is not None
+        while not self._stop.wait(POLL):
+            if (status := self._server.poll()) is not None:
+                self._say(f"the embedded broker has died (status {status}): starting it again")
+                return
+            if (now := _stamp(self.folder / SITES)) != self._seen:
+                try:
+                    self.reload()
+                    self._say("the embedded broker knows the changed sites")
+                except (SuperhostsError, OSError) as error:
+                    self._seen = now
+                    self._say(f"the changed sites are not taken over: {error}")
+
+    def _end(self) -> None:
+        if self._server is None:
+            return
+        self._server.terminate()
+        try:
+            self._server.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+            self._server.wait()
+        self._server = None
+
+    def _answers(self) -> bool:
+        """Say whether our server greets a connection, its queue included. Another's server there is not ours."""
+        try:
+            with socket.create_connection((near(self._host), self._port), 1.0) as connection:
+                greeting = connection.makefile("rb").readline(65536)
+            info = json.loads(greeting.removeprefix(b"INFO "))
+        except (OSError, ValueError):
+            return False
+        return bool(info.get("jetstream")) and info.get("server_name") == self._name
+
+    def _write_config(self) -> None:
+        self._seen = _stamp(self.folder / SITES)
+        sites = self.sites
+        config: dict[str, Any] = {
+            "server_name": self._name,
+            "host": self._host,
+            "port": self._port,
+            "pid_file": str(self._pid),
+            "log_file": str(self._log),
+            "log_size_limit": 10 * MIB,
+            "logfile_max_num": 3,
+            "max_payload": PAYLOAD,
+            "jetstream": {
+                "store_dir": str(self.folder / "store"),
+                "max_file_store": self.cap,
+                "max_memory_store": 16 * MIB,
+                "sync_interval": "always",
+            },
+        }
+        if self._tls is not None:
+            config["tls"] = tls_config(self._tls)
+        hub = hub_key(self.folder)[1]
+        if sites or self.exposed:
+            config["authorization"] = {"users": users(hub, sites)}
+        write_private(self._config, json.dumps(config, indent=1) + "\n")  # its language takes JSON
+
+    def _take_folder(self) -> None:
+        self._lock = (self.folder / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"{self.folder}: another hub runs its broker here") from None
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino

@@ -1,0 +1,285 @@
+"""The connection to a NATS server: addresses, credentials, certificates, and plain words for what goes wrong.
+
+nats-py can reconnect by itself. It is told not to: both sides here open a fresh connection and begin from what they
+know, which is simpler to reason about than a connection that changes under one's feet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from superhosts.errors import MissingExtraError, SuperhostsError, UsageError
+from superhosts.fleet.link import Say
+from superhosts.fleet.nats.enrolment import public_key
+
+try:
+    import nats.errors
+    import nats.js.errors
+    from nats.aio.client import Client
+except ImportError:
+    raise MissingExtraError("the link over NATS", "fleet") from None
+
+TIMEOUT = 5  # seconds for a connection, and for an answer of the server
+FIRST_PAUSE, LAST_PAUSE = 1.0, 30.0  # seconds between two attempts to connect, growing
+POLL = 0.1
+
+
+class LinkDownError(Exception):
+    """The link does not work now, for a reason in plain words; it is tried again."""
+
+
+@dataclass(frozen=True)
+class NatsOptions:
+    """Where the server is (several of a cluster: with commas) and how to prove who one is."""
+
+    url: str
+    creds: Path | None = None  # a user's .creds file (JWT)
+    nkey: Path | None = None  # a file with an nkey seed
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    pinned: bool = False  # tls_ca is the server's own certificate, whatever name it bears
+
+    def check(self) -> None:
+        """Refuse what can never work, naming the option."""
+        for url in self.urls:
+            parts = urlsplit(url)
+            if parts.scheme not in ("nats", "tls") or not parts.hostname:
+                raise UsageError(
+                    f"--nats {hide_password(url)!r}: not an address like nats://hub.example:4222 or tls://…"
+                )
+        if self.creds and self.nkey:
+            raise UsageError("--creds and --nkey: give one of them")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise UsageError("--tls-cert and --tls-key: give both or none")
+        for option in ("creds", "nkey", "tls_ca", "tls_cert", "tls_key"):
+            path = getattr(self, option)
+            if path is not None and not (path.is_file() and os.access(path, os.R_OK)):
+                raise UsageError(f"--{option.replace('_', '-')} {path}: cannot be read")
+        if self.nkey:
+            public_key(self.nkey)
+        if self.creds and b"NATS USER JWT" not in self.creds.read_bytes():
+            raise UsageError(f"--creds {self.creds}: is not a user's credentials file")
+        self.context()
+
+    @property
+    def urls(self) -> list[str]:
+        """The addresses, one by one."""
+        texts = [text.strip() for text in self.url.split(",") if text.strip()]
+        return [text if "://" in text else f"nats://{text}" for text in texts] or [self.url]
+
+    @property
+    def shown(self) -> str:
+        """The address for the operator's eyes: without a password."""
+        return ", ".join(hide_password(url) for url in self.urls)
+
+    @property
+    def wants_tls(self) -> bool:
+        """Whether nothing may be said without TLS."""
+        return any((self.tls_ca, self.tls_cert, *(urlsplit(url).scheme == "tls" for url in self.urls)))
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return what TLS needs; None where it was not asked for (the server may still insist on it)."""
+        if not self.wants_tls:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.tls_ca)
+        except (OSError, ssl.SSLError):
+            raise UsageError(f"--tls-ca {self.tls_ca}: is not a certificate (PEM)") from None
+        if self.pinned:
+            context.check_hostname = False
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        if self.tls_cert:
+            try:
+                context.load_cert_chain(self.tls_cert, self.tls_key)
+            except (OSError, ssl.SSLError) as error:
+                raise UsageError(f"--tls-cert {self.tls_cert}, --tls-key {self.tls_key}: {error}") from None
+        return context
+
+
+class GuardedClient(Client):
+    """A client that sends no credentials in the clear when TLS was asked for, whatever the server offers."""
+
+    tls_only = False
+
+    def _connect_command(self) -> bytes:
+        if self.tls_only and not self._server_info.get("tls_required"):
+            raise nats.errors.Error("the server offers no TLS, and TLS was asked for")
+        return super()._connect_command()
+
+    async def end(self) -> None:
+        """Close, whatever state it is in: the library stops half-way when the connection breaks while it closes."""
+        with contextlib.suppress(Exception):  # after a failed handshake it waits for ever
+            async with asyncio.timeout(1.0):
+                await self.close()
+        tasks = [self._reading_task, self._ping_interval_task, self._flusher_task]
+        tasks += [each._wait_for_msgs_task for each in self._subs.values()]
+        for task in tasks:
+            if task is not None:
+                task.cancel()
+        if self._transport is not None:
+            self._transport.close()  # type: ignore[no-untyped-call]
+
+
+class Link:
+    """One open connection."""
+
+    def __init__(self, client: GuardedClient) -> None:
+        self.client = client
+        self.jetstream = client.jetstream(timeout=TIMEOUT)
+
+
+@asynccontextmanager
+async def connect(options: NatsOptions, inbox: str, on_error: Callable[[str], None]) -> AsyncIterator[Link]:
+    """Open a connection and close it in the end. LinkDownError where there is none, or where it ends on the way."""
+    client = GuardedClient()
+    client.tls_only = options.wants_tls
+    seen: list[Exception] = []
+    met = False
+
+    async def error_seen(error: Exception) -> None:
+        seen.append(error)
+        if met and not isinstance(error, (OSError, nats.errors.UnexpectedEOF)):  # an end is seen by all at once
+            on_error(_words(error))
+
+    try:
+        options.check()  # files may have changed since the last time
+        await client.connect(
+            options.urls,
+            error_cb=error_seen,
+            allow_reconnect=False,
+            connect_timeout=TIMEOUT,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
+            ping_interval=10,
+            inbox_prefix=inbox,
+            tls=options.context(),
+            user_credentials=str(options.creds) if options.creds else None,
+            nkeys_seed=str(options.nkey) if options.nkey else None,
+        )
+        if not client.is_connected:  # the library does not look
+            raise ConnectionResetError
+        met = True
+        yield Link(client)
+    except (nats.errors.Error, SuperhostsError, OSError) as error:
+        first = seen[0] if isinstance(error, nats.errors.NoServersError) and seen else error
+        if not met and options.wants_tls and isinstance(first, (ConnectionResetError, BrokenPipeError)):
+            first = LinkDownError("it hangs up: does it want a certificate (--tls-cert, --tls-key), or another one?")
+        raise LinkDownError(_words(first)) from None
+    finally:
+        await client.end()
+
+
+class Tidings:
+    """Says what changes about a link, once: down (and why), back."""
+
+    def __init__(self, options: NatsOptions, say: Say) -> None:
+        self._shown = options.shown
+        self._say = say
+        self._trouble = ""
+
+    def down(self, reason: str, waiting: str = "") -> None:
+        """Say that the link does not work, unless that was said."""
+        if reason != self._trouble:
+            self._trouble = reason
+            self._say(f"the link to {self._shown} does not work: {reason}{waiting}; trying again until it does")
+
+    def up(self) -> None:
+        """Say that it works again, if it did not."""
+        if self._trouble:
+            self._trouble = ""
+            self._say(f"the link to {self._shown} works again")
+
+
+async def keep_connected(
+    session: Callable[[], Coroutine[Any, Any, None]],
+    stop: threading.Event,
+    tidings: Tidings,
+    waiting: Callable[[], str] = lambda: "",
+) -> None:
+    """Run one session after the other until told to stop, with growing pauses while the link does not work."""
+    pause = FIRST_PAUSE
+    loop = asyncio.get_running_loop()
+    while not stop.is_set():
+        began = loop.time()
+        try:
+            await session()
+        except (LinkDownError, SuperhostsError, OSError, nats.errors.Error) as error:
+            tidings.down(_words(error), waiting())
+        if loop.time() - began > LAST_PAUSE:
+            pause = FIRST_PAUSE
+        until = loop.time() + pause
+        while loop.time() < until and not stop.is_set():
+            await asyncio.sleep(POLL)
+        pause = min(pause * 2, LAST_PAUSE)
+
+
+async def race(stop: threading.Event, link: Link, *work: Coroutine[Any, Any, None]) -> None:
+    """Run tasks together until one fails, the connection ends or it is time to stop; none is left behind."""
+
+    async def until_stopped() -> None:
+        while not stop.is_set():
+            await asyncio.sleep(POLL)
+
+    async def until_closed() -> None:
+        while link.client.is_connected:  # the library's own word for it does not always come
+            await asyncio.sleep(POLL)
+        raise LinkDownError("the connection has ended")
+
+    tasks = [asyncio.ensure_future(each) for each in (until_stopped(), until_closed(), *work)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if (error := task.exception()) is not None:
+                raise _first(error)
+    finally:
+        while left := [task for task in tasks if not task.done()]:  # again: the library swallows some of these
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=POLL)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _first(error: BaseException) -> BaseException:
+    """Return the first error of a group of tasks that failed together."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def hide_password(url: str) -> str:
+    """Return an address without the user's name and password."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _words(error: BaseException) -> str:
+    """Say an error of the library, of TLS or of the system in words for an operator."""
+    text = str(error).removeprefix("nats: ").strip().strip("'")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message}): see --tls-ca"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed ({error.reason}): does the server want a certificate (--tls-cert, --tls-key)?"
+    if isinstance(error, nats.errors.AuthorizationError) or "authorization violation" in text.lower():
+        return "the server does not accept these credentials (--nkey, --creds, or user:password in --nats)"
+    if isinstance(error, nats.js.errors.ServiceUnavailableError):
+        return error.description or "the server has no JetStream, or its cluster no leader"
+    if isinstance(error, nats.js.errors.APIError):
+        return f"the server refuses: {error.description}"
+    if isinstance(error, TimeoutError):
+        return "it does not answer"
+    if isinstance(error, nats.errors.UnexpectedEOF):
+        return "the connection has ended"
+    if isinstance(error, OSError):
+        return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or text
+    return text or type(error).__name__

@@ -1,0 +1,140 @@
+"""Who may use the embedded broker, and for what.
+
+Every site has a key pair of its own (an nkey). The broker knows the public half, the edge keeps the secret half, and
+nothing secret ever crosses the wire. A site may send its own sketches and read its own receipts; it cannot speak for
+another site, read what others send, or touch the broker's queue.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from superhosts.errors import MissingExtraError, OutputError, UsageError
+from superhosts.fleet.durable import read_json, write_json
+from superhosts.fleet.parcels import check_site
+
+SITES = "sites.json"  # site → public key
+HUB_SEED = "hub.nk"
+
+
+def enroll(folder: Path, site: str, seed: Path | None = None) -> Path:
+    """Make a key pair for a site and return the file with its secret half, for the edge. An older key ends here.
+
+    A hub that runs with this folder learns of it within a second or two.
+    """
+    check_site(site)
+    target = seed or folder / "seeds" / f"{site}.nk"
+    secret, public = make_key()
+    try:
+        private_folder(folder)
+        private_folder(target.parent)
+        with _alone(folder):
+            sites = read_sites(folder)
+            write_private(target, secret + "\n")
+            write_json(folder / SITES, {**sites, site: public})
+    except OSError as error:
+        raise OutputError(f"{error.filename or target}: cannot be written: {error.strerror}") from None
+    return target
+
+
+def unenroll(folder: Path, site: str) -> None:
+    """Forget a site's key: its edge is turned away from then on."""
+    try:
+        private_folder(folder)
+        with _alone(folder):
+            sites = read_sites(folder)
+            if sites.pop(site, None) is None:
+                raise UsageError(f"{site!r} is not enrolled; enrolled are: {', '.join(sorted(sites)) or 'none'}")
+            write_json(folder / SITES, sites)
+    except OSError as error:
+        raise OutputError(f"{folder / SITES}: cannot be written: {error.strerror}") from None
+
+
+def read_sites(folder: Path) -> dict[str, str]:
+    """Return the enrolled sites and their public keys."""
+    path = folder / SITES
+    content = read_json(path)
+    if content is None and not path.exists():
+        return {}
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content.values()):
+        raise UsageError(f"{path}: damaged; restore it, or remove it and enroll the sites again")
+    return {check_site(site): key for site, key in content.items()}
+
+
+def hub_key(folder: Path) -> tuple[Path, str]:
+    """Return the file with the hub's own secret key and the public half; the pair is made at the first start."""
+    path = folder / HUB_SEED
+    if not path.exists():
+        private_folder(folder)
+        write_private(path, make_key()[0] + "\n")
+    return path, public_key(path)
+
+
+def users(hub: str, sites: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the users of a broker's configuration: the hub with all rights, each site with its own few."""
+    return [{"nkey": hub}, *({"nkey": key, "permissions": _rights(site)} for site, key in sorted(sites.items()))]
+
+
+def _rights(site: str) -> dict[str, Any]:
+    # The broker's own "stored" comes to the inbox, so that sending needs no right to the queue's interface.
+    return {
+        "publish": {"allow": [f"superhosts.from.{site}.>"]},
+        "subscribe": {"allow": [f"superhosts.to.{site}", f"superhosts.to.{site}.>", f"_INBOX.{site}.>"]},
+    }
+
+
+def make_key() -> tuple[str, str]:
+    """Return a new user's secret seed and public key."""
+    nkeys = _nkeys()
+    seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
+    return seed.decode(), nkeys.from_seed(bytearray(seed)).public_key.decode()
+
+
+def public_key(path: Path) -> str:
+    """Return the public half of a seed in a file; UsageError where the file holds none."""
+    nkeys = _nkeys()
+    try:
+        seed = bytearray(path.read_bytes().strip())
+        return str(nkeys.from_seed(seed).public_key.decode())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except (nkeys.NkeysError, ValueError, TypeError):
+        raise UsageError(f"{path}: is not an nkey seed (one line that begins with SU)") from None
+
+
+def _nkeys() -> Any:
+    try:
+        import nkeys
+    except ImportError:
+        raise MissingExtraError("keys for a broker", "fleet") from None
+    return nkeys
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file that only its owner may read."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.unlink(missing_ok=True)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def private_folder(folder: Path) -> None:
+    """Make a folder for its owner alone; one that is there is left as it is."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep two commands from changing the sites at once."""
+    with (folder / ".sites.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,46 @@
+"""What the embedded broker's process leaves behind: a server that outlived its hub, and its last words."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+from superhosts.fleet.link import Say
+
+GRACE = 10.0  # seconds to end in peace
+
+
+def end_leftover(pid_file: Path, config: Path, say: Say) -> None:
+    """End the server of an earlier hub, if one has outlived it. A process that only bears its number is left alone."""
+    with contextlib.suppress(OSError, ValueError):
+        pid = int(pid_file.read_text())
+        if not _runs(pid, config):
+            return
+        say(f"ending a broker that an earlier hub has left behind (process {pid})")
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE
+        while _runs(pid, config):
+            time.sleep(0.05)
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+
+
+def _runs(pid: int, config: Path) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return os.fsencode(config) in words
+
+
+def last_words(errors: Path, log: Path, log_start: int) -> str:
+    """Return why a server did not start, as it says itself."""
+    said = [line for line in errors.read_text(errors="replace").splitlines() if line.strip()]
+    if log.exists():
+        text = log.read_bytes()
+        lines = text[log_start if log_start <= len(text) else 0 :].decode(errors="replace").splitlines()
+        said += [line.partition("[FTL] ")[2] or line.partition("[ERR] ")[2] for line in lines]
+    return "; ".join([line for line in said if line][-3:]) or f"nothing was said; see {log}"

@@ -1,0 +1,293 @@
+"""An edge's side of the link over NATS: sends what waits in the spool, and waits for the hub's receipts.
+
+That the server has stored all pieces of a sketch is not the end: the copy in the spool goes when the hub says so. For a
+sketch that was sent and of which nothing is heard, the edge asks; the hub answers, or wants it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import nats.errors
+import nats.js.errors
+from nats.aio.msg import Msg
+
+from superhosts.fleet.link import RESEND, Receipt, Say
+from superhosts.fleet.nats.connect import Link, LinkDownError, NatsOptions, Tidings, connect, keep_connected, race
+from superhosts.fleet.nats.pace import Pace
+from superhosts.fleet.nats.wire import CHUNK, HEADERS, QUESTION, Chunk, decode_receipt, decode_receipts
+from superhosts.fleet.parcels import check_site
+from superhosts.fleet.spool import Spool
+
+TOGETHER = 4  # sketches that are sent at once
+STORED = 60.0  # seconds for the server to say that it has stored a piece
+ATTEMPTS = 3  # times that a piece is sent before the connection is given up
+ANSWER = 2.0  # seconds for the hub to answer a question
+LONGEST = 60.0  # seconds at most before a sketch is sent again
+NO_ROOM = (10077, 10023, 10047, 10122)  # the server's numbers for a stream at its cap, and for a full disk
+
+
+@dataclass
+class SendCounters:
+    """What an edge's link has done."""
+
+    connects: int = 0
+    sketches: int = 0  # sent whole, as the server says
+    chunks: int = 0
+    receipts: int = 0
+    resends: int = 0  # sketches that the hub wanted again
+    full: int = 0  # times that the hub's queue had no room
+
+
+@dataclass
+class _Progress:
+    """How far this process has got with a sketch of the spool."""
+
+    attempt: str = "0"  # another copy within minutes needs another mark, or the server drops it as a duplicate
+    resends: int = 0
+    due: float = 0.0
+    sending: bool = False
+    sent: float | None = None  # when the server had stored all of it
+
+
+class _UnreadableError(Exception):
+    """A sketch in the spool that the disk does not give back."""
+
+
+class NatsSender:
+    """Sends one site's sketches."""
+
+    def __init__(self, options: NatsOptions, site: str, say: Say, *, ask_every: float = 15.0) -> None:
+        options.check()
+        self.site = check_site(site)
+        self.counters = SendCounters()
+        self._options = options
+        self._say = say
+        self._ask_every = ask_every
+        self._tidings = Tidings(options, say)
+        self._progress: dict[str, _Progress] = {}
+
+    def run(self, spool: Spool, stop: threading.Event) -> None:
+        """Send until told to stop. A link that is down is said, and tried again."""
+        asyncio.run(self._run(spool, stop))
+
+    async def _run(self, spool: Spool, stop: threading.Event) -> None:
+        loop, wake, over = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+        def listen() -> None:
+            with spool.changed:
+                while not over.is_set():
+                    if spool.changed.wait(0.2) and not over.is_set():
+                        loop.call_soon_threadsafe(wake.set)
+
+        listener = threading.Thread(target=listen, name="spool", daemon=True)
+        listener.start()
+        try:
+            await keep_connected(
+                lambda: _Session(self, spool, wake).run(stop), stop, self._tidings, lambda: _windows(spool)
+            )
+        finally:
+            over.set()
+            await asyncio.to_thread(listener.join)
+
+
+class _Session:
+    """The work over one connection."""
+
+    def __init__(self, sender: NatsSender, spool: Spool, wake: asyncio.Event) -> None:
+        self._site, self._options, self._counters = sender.site, sender._options, sender.counters
+        self._say, self._tidings, self._ask_every = sender._say, sender._tidings, sender._ask_every
+        self._progress = sender._progress
+        for each in self._progress.values():  # the last connection's tasks are gone
+            each.sending = False
+        self._spool = spool
+        self._wake = wake
+        self._pace = Pace()
+        self._denied: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def run(self, stop: threading.Event) -> None:
+        """Send and ask until the connection ends or it is time to stop."""
+        async with connect(self._options, f"_INBOX.{self._site}", self._complain) as link:
+            self._counters.connects += 1
+            await link.client.subscribe(f"superhosts.to.{self._site}", cb=self._receipt)
+            await race(stop, link, self._work(link), self._ask_often(link), self._until_denied())
+
+    async def _work(self, link: Link) -> None:
+        await self._ask(link, [path.name for path in await asyncio.to_thread(self._spool.waiting)])
+        await link.client.flush()  # a right that is missing is told by then
+        if self._denied.done():
+            raise LinkDownError(self._denied.result())
+        self._tidings.up()
+        async with asyncio.TaskGroup() as group:
+            sending: dict[str, asyncio.Task[None]] = {}
+            while True:
+                self._wake.clear()
+                for name in [name for name, task in sending.items() if task.done()]:
+                    del sending[name]
+                paths = await asyncio.to_thread(self._spool.waiting)
+                self._forget({path.name for path in paths} | sending.keys())
+                for path in self._due(paths, TOGETHER - len(sending)):
+                    sending[path.name] = group.create_task(self._send(link, path))
+                try:
+                    async with asyncio.timeout(1.0):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
+
+    def _due(self, paths: list[Path], room: int) -> list[Path]:
+        """Return the sketches to send now, oldest first."""
+        now = asyncio.get_running_loop().time()
+        found: list[Path] = []
+        for path in paths:
+            state = self._progress.setdefault(path.name, _Progress())
+            if len(found) < room and not state.sending and state.sent is None and state.due <= now:
+                state.sending = True
+                found.append(path)
+        return found
+
+    def _forget(self, names: set[str]) -> None:
+        for name in self._progress.keys() - names:
+            del self._progress[name]
+
+    async def _send(self, link: Link, path: Path) -> None:
+        """Send one sketch; the server has all of it in the end. One that is gone from the spool is left out."""
+        state = self._progress[path.name]
+        loop = asyncio.get_running_loop()
+        try:
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                step = max(1, min(CHUNK, link.client.max_payload - HEADERS, size))
+                async with asyncio.TaskGroup() as group:
+                    for number in range(-(-size // step)):
+                        await self._pace.take()
+                        group.create_task(self._send_chunk(link, file, Chunk(path.name, number, step, size)))
+            state.sent = loop.time()
+            self._counters.sketches += 1
+        except FileNotFoundError:
+            state.due = loop.time() + 1.0  # delivered or dropped meanwhile
+        except ExceptionGroup as group:
+            if group.subgroup(_UnreadableError) is None:
+                raise
+            state.due = loop.time() + LONGEST
+            self._say(f"{path.name}: cannot be read from the spool; trying again in a minute")
+        finally:
+            state.sending = False
+            self._wake.set()
+
+    async def _send_chunk(self, link: Link, file: BinaryIO, chunk: Chunk) -> None:
+        """Have one piece stored by the server, however often that takes."""
+        attempt = self._progress[chunk.name].attempt
+        loop = asyncio.get_running_loop()
+        misses, pause, took = 0, 0.2, None
+        try:
+            data = await asyncio.to_thread(_read, file, chunk)
+            while True:
+                began = loop.time()
+                try:
+                    await self._store(link, data, chunk.headers(attempt))
+                except nats.js.errors.NoStreamResponseError:
+                    self._tidings.down("the hub has not made its queue there: is it running?", _windows(self._spool))
+                except nats.js.errors.APIError as error:
+                    if error.err_code not in NO_ROOM:
+                        raise LinkDownError(f"the server does not take sketches: {error.description}") from None
+                    self._counters.full += 1
+                    self._tidings.down("the hub's queue is full", _windows(self._spool))
+                except nats.errors.TimeoutError:
+                    misses += 1
+                    if misses == ATTEMPTS:
+                        raise LinkDownError("it does not answer") from None
+                else:
+                    took = loop.time() - began
+                    self._counters.chunks += 1
+                    self._tidings.up()
+                    return
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 5.0)
+        finally:
+            self._pace.give(took)
+
+    async def _store(self, link: Link, data: bytes, headers: dict[str, str]) -> None:
+        """Publish and wait until the server has it. In a task of its own: the library swallows cancellations."""
+        subject = f"superhosts.from.{self._site}.chunk"
+        task = asyncio.ensure_future(link.jetstream.publish(subject, data, timeout=STORED, headers=headers))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            await asyncio.wait({task})
+            task.result()
+        finally:
+            task.cancel()
+
+    async def _ask_often(self, link: Link) -> None:
+        """Ask for those that were sent a while ago and of which nothing was heard."""
+        while True:
+            await asyncio.sleep(self._ask_every)
+            since = asyncio.get_running_loop().time() - self._ask_every
+            await self._ask(
+                link, [n for n, each in self._progress.items() if each.sent is not None and each.sent <= since]
+            )
+
+    async def _ask(self, link: Link, names: list[str]) -> None:
+        for start in range(0, len(names), QUESTION):
+            question = json.dumps(names[start : start + QUESTION]).encode()
+            try:
+                answer = await link.client.request(f"superhosts.from.{self._site}.ask", question, timeout=ANSWER)
+            except (nats.errors.TimeoutError, nats.errors.NoRespondersError):
+                return  # no hub there at the moment; the sketches can go ahead
+            for receipt in decode_receipts(answer.data):
+                await self._settle(receipt)
+
+    async def _receipt(self, message: Msg) -> None:
+        receipt = decode_receipt(message.data)
+        if receipt is not None:
+            await self._settle(receipt)
+
+    async def _settle(self, receipt: Receipt) -> None:
+        """Do what the hub's word asks for."""
+        state = self._progress.setdefault(receipt.name, _Progress())
+        if receipt.verdict == RESEND:
+            if state.sending:
+                return  # it is on its way again already
+            state.attempt = secrets.token_hex(4)
+            if state.sent is None:
+                return  # it was never sent by this process, and will be
+            state.sent = None
+            state.due = asyncio.get_running_loop().time() + min(0.5 * 2**state.resends, LONGEST)
+            state.resends += 1
+            self._counters.resends += 1
+        self._counters.receipts += 1
+        try:
+            await asyncio.to_thread(self._spool.settle, receipt)
+        except OSError as error:
+            self._say(f"{receipt.name}: the spool cannot be changed: {error.strerror or error}")
+        self._wake.set()
+
+    def _complain(self, text: str) -> None:
+        """Take an error that the server reports on the way."""
+        if "permissions violation" in text.lower() and not self._denied.done():
+            self._denied.set_result(text)
+
+    async def _until_denied(self) -> None:
+        text = await self._denied
+        raise LinkDownError(f"the server does not let this key speak for site {self._site} ({text})")
+
+
+def _read(file: BinaryIO, chunk: Chunk) -> bytes:
+    try:
+        data = os.pread(file.fileno(), chunk.length, chunk.number * chunk.step)
+    except OSError as error:
+        raise _UnreadableError from error
+    if len(data) != chunk.length:
+        raise _UnreadableError
+    return data
+
+
+def _windows(spool: Spool) -> str:
+    count = len(spool.waiting())
+    return f"; {count} window{'s wait' if count != 1 else ' waits'}"

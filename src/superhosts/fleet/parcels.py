@@ -1,0 +1,83 @@
+"""The name of a sketch on its way from an edge to a hub. The name is the sketch's identity.
+
+    20261114T120000Z-5m-ams-1a2b3c4d5e6f7081.cube      START-LENGTH-SITE-DIGEST
+
+The digest is the beginning of the file's own checksum: equal content, equal name. So everything on the way can tell
+a sketch that was sent twice from a second sketch of the same window and site, without opening it.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from superhosts.errors import SuperhostsError, UsageError
+from superhosts.pairs import Window
+from superhosts.reports.base import window_name
+from superhosts.sketchfile import DIGEST
+from superhosts.units import SECOND, parse_duration
+
+DIGITS = 16  # hexadecimal digits of the checksum that stand in a name
+_SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # a word in a broker's subject, and part of file names
+_KEY = re.compile(r"(\d{8}T\d{6}Z)-(\d+[a-z]+)")
+_NAME = re.compile(rf"{_KEY.pattern}-({_SITE.pattern})-([0-9a-f]{{{DIGITS}}})\.cube")
+
+
+def check_site(name: str) -> str:
+    """Return a site's name if it is one."""
+    if not name:
+        raise UsageError("--site NAME: every place needs a name of its own, like --site ams")
+    if not _SITE.fullmatch(name):
+        raise UsageError(f"--site {name!r}: letters, digits, - and _ (63 at most, the first a letter or digit)")
+    return name
+
+
+class Parcel(NamedTuple):
+    """A sketch as its name tells it: the site that made it, its window, and the beginning of its checksum."""
+
+    site: str
+    window: Window
+    digest: str
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return f"{self.key}-{self.site}-{self.digest}.cube"
+
+    @property
+    def key(self) -> str:
+        """START-LENGTH: the same for all sites' sketches of a window."""
+        return window_name(self.window)
+
+    @classmethod
+    def parse(cls, name: str) -> Parcel:
+        """Read a name; one that is not a sketch's is refused."""
+        match = _NAME.fullmatch(name)
+        window = parse_key(f"{match[1]}-{match[2]}") if match else None
+        if match is None or window is None:
+            raise UsageError(f"{name!r} is not the name of a sketch (START-LENGTH-SITE-DIGEST.cube)")
+        parcel = cls(match[3], window, match[4])
+        if parcel.name != name:  # 300s for 5m: a second name for the same window
+            raise UsageError(f"{name!r} should read {parcel.name}")
+        return parcel
+
+    @classmethod
+    def of(cls, path: Path, site: str, window: Window) -> Parcel:
+        """Name a file that was just written."""
+        with path.open("rb") as file:
+            file.seek(-DIGEST, 2)
+            return cls(site, window, file.read(DIGEST).hex()[:DIGITS])
+
+
+def parse_key(key: str) -> Window | None:
+    """Read START-LENGTH; None where it is something else."""
+    match = _KEY.fullmatch(key)
+    if match is None:
+        return None
+    try:
+        start = int(datetime.strptime(match[1], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()) * SECOND
+        return Window(start, start + parse_duration(match[2]))
+    except (ValueError, SuperhostsError):
+        return None

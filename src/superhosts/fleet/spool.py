@@ -1,0 +1,144 @@
+"""An edge's folder of sketches that wait for the hub's receipt.
+
+Every sketch is written whole (synced, renamed) before anything is sent, and goes when the hub has said what became of
+it. When the hub is away the folder grows to its cap; then the oldest window is dropped, loudly, so that the newest are
+never the ones that are missing. Sketches that the hub refuses, or that this disk has damaged, are set aside for a
+person to look at; they count for the cap and go first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from superhosts.detectors.sketch import Sketch
+from superhosts.errors import OutputError, SketchFileError, UsageError
+from superhosts.fleet.durable import place
+from superhosts.fleet.link import MERGED, REFUSED, Receipt, Say
+from superhosts.fleet.parcels import Parcel
+from superhosts.sketchfile import Reader
+from superhosts.units import format_size
+
+
+@dataclass
+class SpoolCounters:
+    """What became of the sketches of this edge."""
+
+    spooled: int = 0
+    delivered: int = 0
+    refused: int = 0
+    damaged: int = 0
+    dropped: int = 0  # lost: the spool was at its cap
+
+
+class Spool:
+    """Sketches on disk, oldest window first. Safe to use from several threads."""
+
+    def __init__(self, folder: Path, site: str, *, cap: int, say: Say) -> None:
+        self.folder = folder
+        self.site = site
+        self.cap = cap
+        self.counters = SpoolCounters()
+        self.changed = threading.Condition()
+        self._say = say
+        self._aside = (folder / "refused", folder / "damaged")
+        try:
+            for each in (folder, *self._aside):
+                each.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{folder}: cannot be made: {error.strerror}") from None
+        for left in folder.glob(".*.tmp"):  # of a run that was killed
+            left.unlink(missing_ok=True)
+        for path in self.waiting():
+            self.verify(path)
+
+    def waiting(self) -> list[Path]:
+        """Return the sketches that the hub has not acknowledged, oldest window first."""
+        return sorted(path for path in self.folder.glob("*.cube") if not path.name.startswith("."))
+
+    def put(self, sketch: Sketch) -> Path:
+        """Write a window's sketch. OutputError where the disk takes no more: nothing is left behind then."""
+        assert sketch.window is not None
+        fresh = self.folder / ".fresh.tmp"
+        try:
+            sketch.save(fresh)
+            target = self.folder / Parcel.of(fresh, self.site, sketch.window).name
+            place(fresh, target)
+        except OSError as error:
+            raise OutputError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
+        finally:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+        with self.changed:
+            self.counters.spooled += 1
+            self._hold_cap()
+            self.changed.notify_all()
+        return target
+
+    def settle(self, receipt: Receipt) -> None:
+        """Do what the hub's word on a sketch asks for."""
+        path = self.folder / receipt.name
+        with self.changed:
+            if not path.exists():
+                return  # a second receipt, or dropped meanwhile
+            if receipt.verdict == MERGED:
+                path.unlink(missing_ok=True)
+                self.counters.delivered += 1
+            elif receipt.verdict == REFUSED:
+                self._put_aside(path, "refused")
+                self.counters.refused += 1
+                self._say(f"the hub REFUSES {receipt.name}: {receipt.reason} (kept in {self._aside[0]})")
+            else:
+                self.verify(path)
+            self.changed.notify_all()
+
+    def verify(self, path: Path) -> bool:
+        """Say whether a sketch is whole; one that this disk has damaged is set aside."""
+        try:
+            parcel = Parcel.parse(path.name)
+            with Reader(path) as reader:
+                window = reader.header.get("window")
+            if Parcel.of(path, parcel.site, parcel.window) == parcel and window == list(parcel.window):
+                return True
+            reason = "it is not what its name says"
+        except (SketchFileError, UsageError, OSError) as error:
+            if not path.exists():
+                return False
+            reason = str(error)
+        with self.changed:
+            self.counters.damaged += 1
+            self._put_aside(path, "damaged")
+        self._say(f"DAMAGED in the spool, not sent: {path.name}: {reason} (kept in {self._aside[1]})")
+        return False
+
+    def size(self) -> int:
+        """Return the bytes of all sketches, those set aside included."""
+        return sum(_size(path) for folder in (self.folder, *self._aside) for path in folder.glob("*.cube"))
+
+    def _put_aside(self, path: Path, folder: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            path.replace(self.folder / folder / path.name)
+
+    def _hold_cap(self) -> None:
+        """Drop what must go: sketches set aside first, then the oldest windows, never the newest."""
+        excess = self.size() - self.cap
+        aside = sorted(path for folder in self._aside for path in folder.glob("*.cube"))
+        waiting = self.waiting()
+        for path in (*aside, *waiting[:-1]):
+            if excess <= 0:
+                return
+            excess -= _size(path)
+            path.unlink(missing_ok=True)
+            if path in waiting:
+                self.counters.dropped += 1
+                full = f"the spool is at its cap of {format_size(self.cap)}"
+                self._say(f"DROPPED, lost for good: {path.name}; {full}, {len(waiting)} windows wait for the hub")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # delivered meanwhile
+        return 0

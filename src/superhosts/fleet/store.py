@@ -1,0 +1,204 @@
+"""What a hub keeps on disk: a folder for each window, with the sites' sketches, their union, and a ledger.
+
+    STATE/incoming/                             files that are arriving
+    STATE/windows/20261114T120000Z-5m/
+        20261114T120000Z-5m-ams-1a2b….cube      a site's sketch, as it came
+        merged.cube                             the union of the sketches that the ledger calls merged
+        ledger.json                             who is in, what was reported
+    STATE/past/20261114T120000Z-5m.json         ledgers of windows whose sketches are gone
+
+The union is a function of the sketches in the folder, so a sketch counts as merged when it lies there durably. All else
+can be made again after a crash.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from superhosts.errors import OutputError, UsageError
+from superhosts.fleet.durable import place, read_json, sync_folder, write_json
+from superhosts.fleet.link import MERGED, REFUSED, Receipt
+from superhosts.fleet.parcels import Parcel, parse_key
+
+UNION = "merged.cube"
+LEDGER = "ledger.json"
+MOST_REFUSED = 1000  # refused sketches that are remembered: nobody may fill the memory with them
+
+
+@dataclass
+class Issue:
+    """One report of a window: which sketches are in it, and who is missing."""
+
+    revision: int
+    members: list[str]
+    missing: list[str]
+
+
+@dataclass
+class Ledger:
+    """What a hub knows of one window."""
+
+    first: float = 0.0  # when its first sketch came, by this machine's clock; so is the next
+    latest: float = 0.0  # when its first sketch came that is in no report yet
+    known: list[str] = field(default_factory=list)  # all sketches that were ever accepted
+    merged: list[str] = field(default_factory=list)  # sketches that are in the union on disk
+    issued: Issue | None = None  # the last report that has left the hub
+    issuing: Issue | None = None  # a report that is being made: after a crash it is made again, the same
+
+    @classmethod
+    def parse(cls, content: Any) -> Ledger:
+        """Read a ledger as it was written."""
+        if not isinstance(content, dict):
+            return cls()
+        issues = {name: Issue(**content[name]) if content.get(name) else None for name in ("issued", "issuing")}
+        return cls(**{**content, **issues})
+
+    @property
+    def is_due(self) -> bool:
+        """Say whether there is something to report that was not reported."""
+        return self.issuing is not None or set(self.known) != set(self.issued.members if self.issued else ())
+
+
+class Store:
+    """The windows of a hub. Safe to use from several threads."""
+
+    def __init__(self, state: Path) -> None:
+        self.incoming, self._windows, self._past = state / "incoming", state / "windows", state / "past"
+        self.lock = threading.RLock()
+        try:
+            for folder in (self.incoming, self._windows, self._past):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{state}: cannot be made: {error.strerror}") from None
+        self._refused: dict[str, str] = {}  # name → reason; not kept: a hub with other options looks again
+        for left in self.incoming.iterdir():  # no receipt was given for these: they come again
+            left.unlink(missing_ok=True)
+        self._ledgers = {key: self._recover(key) for key in self._keys_on_disk()}
+
+    def _keys_on_disk(self) -> list[str]:
+        return sorted(path.name for path in self._windows.iterdir() if parse_key(path.name))
+
+    def _recover(self, key: str) -> Ledger:
+        """Read a ledger, and add sketches that lie in the folder but not yet in it: the hub died in between."""
+        ledger = Ledger.parse(read_json(self._windows / key / LEDGER))
+        for path in self.sketches(key):
+            if path.name not in ledger.known:
+                self._enter(ledger, path.name)
+        return ledger
+
+    def windows(self) -> list[str]:
+        """Return the windows that are kept, oldest first."""
+        with self.lock:
+            return sorted(self._ledgers)
+
+    def ledger(self, key: str) -> Ledger:
+        """Return a window's ledger."""
+        with self.lock:
+            return self._ledgers[key]
+
+    def folder(self, key: str) -> Path:
+        """Return where a window's sketches lie."""
+        return self._windows / key
+
+    def sketches(self, key: str) -> list[Path]:
+        """Return the sites' sketches of a window."""
+        return sorted(path for path in self.folder(key).glob("*-*-*.cube") if not path.name.startswith("."))
+
+    def receipt(self, name: str) -> Receipt | None:
+        """Return what was said of a sketch before."""
+        key = Parcel.parse(name).key
+        with self.lock:
+            if name in self._refused:
+                return Receipt(name, REFUSED, self._refused[name])
+            ledger = self._ledgers.get(key) or self._past_ledger(key)
+        return Receipt(name, MERGED) if ledger is not None and name in ledger.known else None
+
+    def refusals(self, key: str) -> dict[str, str]:
+        """Return the sites whose sketches of a window were refused, and why."""
+        with self.lock:
+            parcels = [(Parcel.parse(name), reason) for name, reason in self._refused.items()]
+        return {parcel.site: reason for parcel, reason in parcels if parcel.key == key}
+
+    def is_past(self, key: str) -> bool:
+        """Say whether a window was kept once and is not any more."""
+        return key not in self._ledgers and (self._past / f"{key}.json").exists()
+
+    def add(self, path: Path, name: str) -> None:
+        """Take in a sketch that was found good: once this returns, it is in its window."""
+        key = Parcel.parse(name).key
+        with self.lock:
+            ledger = self._open(key)
+            place(path, self.folder(key) / name)
+            if name not in ledger.known:
+                self._enter(ledger, name)
+            self.write(key)
+
+    def _enter(self, ledger: Ledger, name: str) -> None:
+        now = time.time()
+        if not ledger.known:
+            ledger.first = now
+        if ledger.issued is None or set(ledger.known) == set(ledger.issued.members):
+            ledger.latest = now
+        ledger.known.append(name)
+
+    def refuse(self, name: str, reason: str) -> None:
+        """Remember that a sketch was refused, and why."""
+        with self.lock:
+            self._refused[name] = reason
+            while len(self._refused) > MOST_REFUSED:
+                del self._refused[next(iter(self._refused))]
+
+    def reopen(self, key: str, union: Path) -> None:
+        """Take a past window back, with its union as it was archived."""
+        with self.lock:
+            ledger = self._past_ledger(key)
+            if ledger is None or key in self._ledgers:
+                raise UsageError(f"{key}: not a past window")
+            folder = self.folder(key)
+            folder.mkdir(exist_ok=True)
+            temporary = folder / f".{UNION}.tmp"
+            shutil.copyfile(union, temporary)
+            place(temporary, folder / UNION)
+            self._ledgers[key] = ledger
+            self.write(key)
+            (self._past / f"{key}.json").unlink(missing_ok=True)
+
+    def drop_sketches(self, key: str) -> None:
+        """Remove the sites' sketches that the union holds."""
+        with self.lock:
+            for name in self.ledger(key).merged:
+                (self.folder(key) / name).unlink(missing_ok=True)
+
+    def retire(self, key: str) -> None:
+        """Keep only the ledger of a window."""
+        with self.lock:
+            write_json(self._past / f"{key}.json", asdict(self._ledgers[key]))
+            del self._ledgers[key]
+            shutil.rmtree(self.folder(key), ignore_errors=True)
+
+    def forget_past(self, age: float) -> None:
+        """Remove ledgers of past windows that are older than `age` seconds."""
+        for path in self._past.glob("*.json"):
+            if time.time() - path.stat().st_mtime > age:
+                path.unlink(missing_ok=True)
+
+    def write(self, key: str) -> None:
+        """Write a window's ledger down."""
+        with self.lock:
+            write_json(self.folder(key) / LEDGER, asdict(self._ledgers[key]))
+
+    def _open(self, key: str) -> Ledger:
+        if key not in self._ledgers:
+            self.folder(key).mkdir(exist_ok=True)
+            sync_folder(self._windows)
+            self._ledgers[key] = Ledger()
+        return self._ledgers[key]
+
+    def _past_ledger(self, key: str) -> Ledger | None:
+        content = read_json(self._past / f"{key}.json")
+        return None if content is None else Ledger.parse(content)

@@ -1,0 +1,107 @@
+"""Real brokers, and the two ends of a link, for the tests of the link over NATS."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fleets import window
+from superhosts import sketchfile
+from superhosts.errors import SketchFileError
+from superhosts.fleet.link import MERGED, RESEND, Receipt
+from superhosts.fleet.nats.broker import Broker
+from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.spool import Spool
+from superhosts.sketchfile import Reader
+
+MIB = 1 << 20
+
+
+def make_broker(folder: Path, said: list[str], **options: Any) -> Broker:
+    return Broker(folder, said.append, **{"listen": "127.0.0.1:0", "cap": 64 * MIB, **options})
+
+
+def make_spool(folder: Path, site: str) -> Spool:
+    return Spool(folder, site, cap=1 << 30, say=lambda text: None)
+
+
+def noise(folder: Path, site: str, number: int = 0, size: int = 100_000) -> Path:
+    """A file that is whole, of so many random bytes, under the name that it travels by."""
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = folder / ".noise.tmp"
+    data = np.random.default_rng([number, *site.encode()]).integers(0, 256, size, np.uint8)
+    sketchfile.write(fresh, {"window": list(window(number))}, {"noise": data})
+    target = folder / Parcel.of(fresh, site, window(number)).name
+    fresh.replace(target)
+    return target
+
+
+class KeepingDesk:
+    """Keeps what is whole, and says so."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "incoming"
+        self.kept = folder / "kept"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.kept.mkdir(exist_ok=True)
+        self.calls: list[tuple[str, str]] = []
+        self.failures = 0  # times that the disk is full
+        self.gate = threading.Event()  # nothing is taken while it is clear
+        self.gate.set()
+
+    def accept(self, path: Path, name: str, site: str) -> Receipt:
+        self.gate.wait(20)
+        self.calls.append((name, site))
+        if self.failures:
+            self.failures -= 1
+            raise OSError(28, "No space left on device")
+        try:
+            with Reader(path):
+                parcel = Parcel.parse(name)
+                if Parcel.of(path, site, parcel.window) != parcel:
+                    return Receipt(name, RESEND, "another checksum")
+        except SketchFileError as error:
+            return Receipt(name, RESEND, str(error))
+        path.replace(self.kept / name)
+        return Receipt(name, MERGED)
+
+    def known(self, name: str) -> Receipt | None:
+        return Receipt(name, MERGED) if (self.kept / name).exists() else None
+
+    def names(self) -> set[str]:
+        return {path.name for path in self.kept.iterdir()}
+
+
+@contextmanager
+def running(run: Callable[[Any, threading.Event], None], other: Any) -> Iterator[None]:
+    """Run one end of a link in a thread."""
+    stop, failures = threading.Event(), []
+
+    def target() -> None:
+        try:
+            run(other, stop)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=target)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(20)
+        assert not thread.is_alive()
+    assert failures == []
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 15.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.02)

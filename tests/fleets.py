@@ -1,0 +1,56 @@
+"""Small sketches of sites and windows for the fleet's tests, and what a hub of the same kind expects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from superhosts.detectors.sketch import Sketch
+from superhosts.fleet.parcels import Parcel
+from superhosts.pairs import Part, Window
+from superhosts.settings import Settings
+from superhosts.units import SECOND
+
+NOON = 1_794_657_600 * SECOND  # 2026-11-14T12:00:00Z
+LENGTH = 300 * SECOND
+SETTINGS = Settings(memory="64KiB", device="cpu", threads=1)
+
+
+def window(number: int) -> Window:
+    return Window(NOON + number * LENGTH, NOON + (number + 1) * LENGTH)
+
+
+def make_sketch(
+    site: str,
+    number: int = 0,
+    *,
+    host: int = 0x0A000007,
+    peers: int = 2000,
+    base: int = 0,
+    settings: Settings = SETTINGS,
+) -> Sketch:
+    """One host that talks to peers base..base+peers in a window."""
+    sketch = Sketch(settings.make_detector, window=window(number), site=site)
+    sketch.part(Part()).update(np.full(peers, host, np.uint32), (base + np.arange(peers)).astype(np.uint32))
+    span = {"start": sketch.window.start, "end": sketch.window.end}
+    sketch.entries = [{"site": site, **span, **Part()._asdict(), "pairs": peers}]
+    return sketch
+
+
+def write_parcel(sketch: Sketch, folder: Path, site: str | None = None) -> Path:
+    """Save a sketch under the name that it travels by."""
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = folder / ".fresh.tmp"
+    sketch.save(fresh)
+    assert sketch.window is not None
+    target = folder / Parcel.of(fresh, site or min(sketch.sites), sketch.window).name
+    fresh.replace(target)
+    return target
+
+
+def damage(path: Path, offset: int = -100) -> None:
+    """Flip a byte."""
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 0xFF
+    path.write_bytes(bytes(data))

@@ -1,0 +1,172 @@
+"""Real processes of the command line, their logs, and captures of one stream of traffic as several sites see it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from superhosts.detectors.sketch import Sketch, load
+from superhosts.pairs import PacketBatch
+from superhosts.pipeline import scan
+from superhosts.sources.capture_writer import write_capture
+from superhosts.sources.synth import SyntheticSource, Traffic
+from traffic import content
+
+COMMON = ["--memory", "256KiB"]
+INNER = ["--inner", "10.0.0.0/8"]
+SITES = ("ams", "fra", "nyc")
+DEADLINE = 240.0  # a machine that is busy with other work, and has nothing compiled yet
+
+
+class Node:
+    """One process of `superhosts`, started as often as it is killed; its words are kept over all starts."""
+
+    def __init__(self, log: Path, *arguments: str, prefix: tuple[str, ...] = ()) -> None:
+        self.log = log
+        self.arguments = arguments
+        self.prefix = prefix
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, **options: Any) -> Node:
+        with self.log.open("ab") as log:
+            command = [*self.prefix, sys.executable, "-m", "superhosts", *self.arguments]
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=log, **{"stdin": subprocess.DEVNULL, **options}
+            )
+        return self
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def words(self) -> str:
+        return self.log.read_text() if self.log.exists() else ""
+
+    def kill(self) -> None:
+        """kill -9."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Ask it to end; return its status."""
+        assert self.process is not None
+        if self.running:
+            self.process.send_signal(number)
+        return self.process.wait(DEADLINE)
+
+
+@contextlib.contextmanager
+def ending(*nodes: Node) -> Iterator[None]:
+    """End processes in any case; say what they said if the test fails."""
+    try:
+        yield
+    except BaseException:
+        for node in nodes:
+            print(f"--- {node.log.name}\n{node.words[-3000:]}")
+        raise
+    finally:
+        for node in nodes:
+            if node.running:
+                node.kill()
+
+
+def wait_for(condition: Callable[[], Any], what: str, deadline: float = DEADLINE) -> None:
+    until = time.monotonic() + deadline
+    while not condition():
+        assert time.monotonic() < until, f"did not happen in {deadline:g} s: {what}"
+        time.sleep(0.05)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def make_hub(folder: Path, *options: str, sites: tuple[str, ...] = SITES) -> tuple[Node, list[str]]:
+    """A hub with its own broker, and the options that bring an edge to it."""
+    place = f"127.0.0.1:{free_port()}"
+    keep = ["--output", str(folder / "found.jsonl"), "--archive", str(folder / "archive"), "--listen", place]
+    arguments = ["hub", "--state", str(folder / "hub"), "--sites", ",".join(sites), *keep, *COMMON, *options]
+    return Node(folder / "hub.log", *arguments), ["--nats", f"nats://{place}"]
+
+
+def make_edge(folder: Path, site: str, link: list[str], *options: str) -> Node:
+    arguments = ["edge", "--site", site, "--spool", str(folder / f"spool-{site}"), *link, *INNER, *COMMON, *options]
+    return Node(folder / f"{site}.log", *arguments)
+
+
+def sites_traffic(
+    windows: int, *, seconds: int = 60, packets: int = 3000, seed: int = 5
+) -> dict[str, list[PacketBatch]]:
+    """One stream of traffic as three sites see it: each 60 % of the packets, in the order of time."""
+    traffic = Traffic(
+        flows=packets // 2, packets=packets, windows=windows, super_hosts=1, seed=seed, window_seconds=seconds
+    )
+    batches = [batch for block in SyntheticSource(traffic).blocks() for batch in block]
+    generators = {site: np.random.default_rng([seed, number]) for number, site in enumerate(SITES)}
+    return {
+        site: [_select(batch, rng.random(len(batch)) < 0.6) for batch in batches] for site, rng in generators.items()
+    }
+
+
+def _select(batch: PacketBatch, keep: Any) -> PacketBatch:
+    return PacketBatch(batch.family, batch.src[keep], batch.dst[keep], batch.time[keep])
+
+
+def write_captures(folder: Path, batches: list[PacketBatch], packets: int) -> list[Path]:
+    """Write a site's traffic as captures of so many packets each, as a capture program rotates them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    whole = PacketBatch(
+        4, *(np.concatenate([getattr(batch, name) for batch in batches]) for name in ("src", "dst", "time"))
+    )
+    paths = []
+    for number, start in enumerate(range(0, len(whole), packets)):
+        path = folder / f"dump{number:04d}.pcap"
+        write_capture(path, [(_select(whole, slice(start, start + packets)),)])
+        paths.append(path)
+    return paths
+
+
+def one_process(paths: list[Path], window: str) -> dict[str, Any]:
+    """The content of every window's sketch, as one process over all captures makes it."""
+    run = scan(sorted(paths), inner="10.0.0.0/8", window=window, memory=COMMON[1], device="cpu", threads=1)
+    return {str(result.window): content(result.sketch) for result in run}
+
+
+def unions(archive: Path) -> dict[str, Any]:
+    """The content of every window's union in a hub's archive."""
+    sketches: list[Sketch] = [load(path) for path in sorted(archive.glob("*/*-hub.cube"))]
+    return {str(sketch.window): content(sketch) for sketch in sketches}
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+
+def broker_pid(folder: Path) -> int | None:
+    """The process of a hub's embedded broker."""
+    try:
+        return int((folder / "hub" / "broker" / "nats.pid").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def kill_pid(pid: int | None) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)

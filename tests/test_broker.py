@@ -1,0 +1,259 @@
+"""The embedded broker: a real nats-server, its life and its keys."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import nats
+import nats.errors
+import pytest
+
+from brokers import eventually, make_broker
+from superhosts.errors import MissingExtraError, UsageError
+from superhosts.fleet.nats import setup as broker_setup
+from superhosts.fleet.nats.broker import Broker
+from superhosts.fleet.nats.enrolment import enroll, public_key, read_sites, unenroll
+from superhosts.fleet.nats.setup import Tls, find_server, is_loopback, parse_listen
+
+
+def server_pid(folder: Path) -> int:
+    return int((folder / "nats.pid").read_text())
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def accepts(broker: Broker, seed: Path | None) -> bool:
+    """Whether the server lets somebody in."""
+
+    async def attempt() -> bool:
+        async def silent(error: Exception) -> None:
+            pass
+
+        client = nats.NATS()
+        try:
+            await client.connect(
+                broker.options.url, allow_reconnect=False, error_cb=silent, nkeys_seed=str(seed) if seed else None
+            )
+            return True
+        except ConnectionResetError:
+            return False  # in the middle of a change
+        except nats.errors.Error as error:
+            if "Authorization" not in str(error):
+                raise
+            return False
+        finally:
+            await client.close()
+
+    return asyncio.run(attempt())
+
+
+def test_it_comes_up_with_a_synced_store_and_goes_away(tmp_path: Path) -> None:
+    said: list[str] = []
+    with make_broker(tmp_path / "broker", said) as broker:
+        pid = server_pid(broker.folder)
+        assert is_running(pid)
+
+        async def look() -> int:
+            async with await nats.connect(broker.options.url) as client:
+                info = await client.jetstream().account_info()
+                return int(info.limits.max_storage)
+
+        asyncio.run(look())
+    assert not is_running(pid)
+    assert said == []
+    config = json.loads((tmp_path / "broker" / "nats.conf").read_text())
+    assert config["jetstream"]["sync_interval"] == "always"
+    assert config["jetstream"]["max_file_store"] == 64 << 20
+    assert not {"http", "http_port", "monitor_port", "https_port"} & config.keys()
+
+
+def test_only_the_owner_reads_its_files(tmp_path: Path) -> None:
+    with make_broker(tmp_path / "broker", []) as broker:
+        seed = enroll(broker.folder, "ams")
+        assert mode(broker.folder) == 0o700
+        assert [mode(broker.folder / name) for name in ("nats.conf", "hub.nk")] == [0o600, 0o600]
+        assert mode(seed) == 0o600
+
+
+def test_a_port_in_use_is_said(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(UsageError, match=rf"does not start on 127\.0\.0\.1:{port}.*address already in use"):
+            make_broker(tmp_path / "broker", [], listen=f"127.0.0.1:{port}").start()
+
+
+def test_somebody_elses_server_on_the_port_is_not_taken_for_ours(tmp_path: Path) -> None:
+    with (
+        make_broker(tmp_path / "one", []) as first,
+        pytest.raises(UsageError, match="address already in use"),
+    ):
+        make_broker(tmp_path / "two", [], listen=first.options.url.removeprefix("nats://")).start()
+
+
+def test_a_killed_server_is_started_again_on_its_port(tmp_path: Path) -> None:
+    said: list[str] = []
+    with make_broker(tmp_path / "broker", said) as broker:
+        url, pid = broker.options.url, server_pid(broker.folder)
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: server_pid(broker.folder) != pid and accepts_quietly(broker))
+        assert broker.options.url == url
+        assert broker.counters.restarts == 1
+        assert len(said) == 1
+        assert "has died (status -9): starting it again" in said[0]
+
+
+def accepts_quietly(broker: Broker) -> bool:
+    host, port = parse_listen(broker.options.url.removeprefix("nats://"))
+    try:
+        with socket.create_connection((host, port), 1):
+            return True
+    except OSError:
+        return False
+
+
+HUB = """
+import sys, time
+from pathlib import Path
+from superhosts.fleet.nats.broker import Broker
+broker = Broker(Path(sys.argv[1]), print, listen="127.0.0.1:0")
+broker.start()
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends a child with its parent on Linux only")
+def test_it_does_not_outlive_a_killed_hub(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HUB, str(tmp_path / "broker")], stdout=subprocess.PIPE) as hub:
+        assert hub.stdout is not None
+        assert hub.stdout.readline() == b"ready\n"
+        pid = server_pid(tmp_path / "broker")
+        assert is_running(pid)
+        hub.kill()
+    eventually(lambda: not is_running(pid))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_leftover_of_an_earlier_hub_is_ended_and_nobody_else(tmp_path: Path) -> None:
+    said: list[str] = []
+    with make_broker(tmp_path / "broker", said) as broker:
+        listen = broker.options.url.removeprefix("nats://")
+        config = broker.folder / "nats.conf"
+    with subprocess.Popen([find_server(), "-c", config]) as leftover:
+        eventually((tmp_path / "broker" / "nats.pid").exists)
+        eventually(lambda: server_pid(tmp_path / "broker") == leftover.pid)
+        with make_broker(tmp_path / "broker", said, listen=listen):
+            assert leftover.wait(5) is not None
+        assert said == [f"ending a broker that an earlier hub has left behind (process {leftover.pid})"]
+    with subprocess.Popen(["sleep", "30"]) as stranger:
+        (tmp_path / "broker" / "nats.pid").write_text(str(stranger.pid))
+        with make_broker(tmp_path / "broker", said):
+            assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_two_hubs_do_not_share_a_folder(tmp_path: Path) -> None:
+    with make_broker(tmp_path, []), pytest.raises(UsageError, match="another hub"):
+        make_broker(tmp_path, []).start()
+    with make_broker(tmp_path, []):
+        pass  # the folder is free again
+
+
+def test_it_listens_to_the_world_only_with_keys(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--listen 0\.0\.0\.0:0 can be reached by others, and no site is enrolled"):
+        make_broker(tmp_path, [], listen="0.0.0.0:0").start()
+    seed = enroll(tmp_path, "ams")
+    with make_broker(tmp_path, [], listen="0.0.0.0:0") as broker:
+        assert broker.exposed
+        assert broker.options.url.startswith("nats://127.0.0.1:")
+        assert accepts(broker, seed)
+        assert accepts(broker, broker.options.nkey)
+        assert not accepts(broker, None)
+        unenroll(tmp_path, "ams")
+        eventually(lambda: broker.counters.reloads == 1)
+        eventually(lambda: not accepts(broker, seed))
+        assert not accepts(broker, None)  # the last site's end does not open the door
+
+
+def test_a_running_server_learns_of_new_and_changed_keys(tmp_path: Path) -> None:
+    said: list[str] = []
+    enroll(tmp_path, "ams")
+    with make_broker(tmp_path, said) as broker:
+        fra = enroll(tmp_path, "fra", tmp_path / "fra-1.nk")
+        eventually(lambda: accepts(broker, fra))
+        again = enroll(tmp_path, "fra", tmp_path / "fra-2.nk")
+        eventually(lambda: accepts(broker, again))
+        assert not accepts(broker, fra)
+        assert said == ["the embedded broker knows the changed sites"] * 2
+        assert read_sites(tmp_path).keys() == broker.sites.keys() == {"ams", "fra"}
+        assert broker.sites["fra"] == public_key(again)
+
+
+def test_sites_and_keys_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--site"):
+        enroll(tmp_path, "a.>")
+    enroll(tmp_path, "ams")
+    with pytest.raises(UsageError, match="'fra' is not enrolled; enrolled are: ams"):
+        unenroll(tmp_path, "fra")
+    (tmp_path / "sites.json").write_text("{")
+    with pytest.raises(UsageError, match=r"sites\.json: damaged"):
+        enroll(tmp_path, "fra")
+    (tmp_path / "key").write_text("SUNKEY")
+    with pytest.raises(UsageError, match="is not an nkey seed"):
+        public_key(tmp_path / "key")
+    with pytest.raises(UsageError, match="cannot be read"):
+        public_key(tmp_path / "none")
+
+
+@pytest.mark.parametrize("text", ["4222", ":4222", "localhost", "localhost:x", "localhost:70000", ""])
+def test_addresses_that_are_none(text: str) -> None:
+    with pytest.raises(UsageError, match="not HOST:PORT"):
+        parse_listen(text)
+
+
+def test_addresses() -> None:
+    assert parse_listen("[::1]:4222") == ("::1", 4222)
+    assert [is_loopback(host) for host in ("127.0.0.1", "127.8.8.8", "::1", "0.0.0.0", "192.0.2.1")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_missing_certificate_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.pem: cannot be read"):
+        make_broker(tmp_path, [], tls=Tls(tmp_path / "none.pem", tmp_path / "none.key")).start()
+    with make_broker(tmp_path, []):
+        pass  # the failed start has let go of the folder
+
+
+def test_without_the_server_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def absent(name: str) -> list[importlib.metadata.PackagePath]:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(broker_setup.importlib.metadata, "files", absent)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingExtraError, match=r"the embedded broker needs .*superhosts\[fleet\]"):
+        make_broker(tmp_path, []).start()

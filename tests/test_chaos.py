@@ -1,0 +1,93 @@
+"""kill -9 of edges, hub and broker at random points: nothing is lost, and what is repeated is identical.
+
+`make chaos` runs 50 rounds; the usual run makes a few.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from processes import (
+    DEADLINE,
+    SITES,
+    broker_pid,
+    ending,
+    kill_pid,
+    make_edge,
+    make_hub,
+    one_process,
+    rows,
+    sites_traffic,
+    unions,
+    wait_for,
+    write_captures,
+)
+
+ROUNDS = int(os.environ.get("SUPERHOSTS_CHAOS_ROUNDS", "5"))
+SEED = int(os.environ.get("SUPERHOSTS_CHAOS_SEED", "1"))
+
+
+def test_killed_at_random_points_the_unions_are_those_of_one_process(tmp_path: Path):
+    pytest.importorskip("nats", reason="pip install 'superhosts[fleet]'")
+    chance = random.Random(SEED)
+    windows = max(6, ROUNDS // 2)
+    captures = {
+        site: write_captures(tmp_path / "ready" / site, batches, 700)
+        for site, batches in sites_traffic(windows + 1).items()
+    }
+    truth = one_process([path for paths in captures.values() for path in paths], "1m")
+    last = sorted(truth)[-1]  # nothing follows it, so an edge on a folder leaves it open
+    hub, link = make_hub(tmp_path, "--grace", "3s")
+    folders = {site: tmp_path / "captures" / site for site in SITES}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    cut = ["--window", "1m"]
+    files = [str(path) for path in captures["nyc"]]
+    edges = {site: make_edge(tmp_path, site, link, str(folders[site]), *cut) for site in SITES[:2]}
+    edges["nyc"] = make_edge(tmp_path, "nyc", link, *files, *cut)
+    kills = dict.fromkeys(("hub", "broker", *SITES), 0)
+    with ending(hub, *edges.values()):
+        hub.start()
+        for edge in edges.values():
+            edge.start()
+        for number in range(ROUNDS):
+            for site, folder in folders.items():  # a capture program goes on meanwhile
+                share = slice(len(captures[site]) * number // ROUNDS, len(captures[site]) * (number + 1) // ROUNDS)
+                for path in captures[site][share]:
+                    shutil.copy(path, folder / f".{path.name}.tmp")
+                    (folder / f".{path.name}.tmp").rename(folder / path.name)
+            time.sleep(chance.uniform(0.0, 3.0))
+            victim = chance.choice(list(kills))
+            kills[victim] += 1
+            if victim == "broker":
+                kill_pid(broker_pid(tmp_path))
+            elif victim == "hub":
+                hub.kill()
+                hub.start()
+            elif edges[victim].running or victim != "nyc":
+                edges[victim].kill()
+                edges[victim].start()
+        wanted = {window: found for window, found in truth.items() if window != last}
+        archive = tmp_path / "archive"
+        wait_for(
+            lambda: {window: found for window, found in unions(archive).items() if window != last} == wanted,
+            "all unions are those of one process",
+        )
+        assert hub.end() == 0
+        for site in SITES[:2]:
+            assert edges[site].end() == 0
+        assert edges["nyc"].process is not None
+        assert edges["nyc"].process.wait(DEADLINE) == 0
+    print(f"killed: {kills}")
+    issued: dict[tuple[object, ...], dict[str, object]] = {}
+    for row in rows(tmp_path / "found.jsonl"):
+        name = (row["window_start"], row["revision"], row["host"])
+        assert issued.setdefault(name, row) == row
+    complete = {row["window_start"] for row in issued.values() if not row["missing"]}
+    assert len(complete) >= windows

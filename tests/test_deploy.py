@@ -1,0 +1,316 @@
+"""What operators copy: units, the container files and the commands in docs/operating.md fit the program as it is."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from superhosts.cli import app
+from superhosts.fleet.desk import DeskCounters
+from superhosts.fleet.edge import EdgeCounters
+from superhosts.fleet.files import FileCounters
+from superhosts.fleet.hub import HubCounters
+from superhosts.fleet.nats.broker import BrokerCounters
+from superhosts.fleet.nats.receive import ReceiveCounters
+from superhosts.fleet.nats.send import SendCounters
+from superhosts.fleet.parcels import check_site
+from superhosts.fleet.spool import SpoolCounters
+from superhosts.pipeline import Counters
+
+ROOT = Path(__file__).parent.parent
+DEPLOY = ROOT / "deploy"
+UNITS = {path.name: path for path in (DEPLOY / "systemd").glob("*.service")}
+LIVE = "superhosts-edge-live@.service"
+DOC = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+SERVICES: dict[str, Any] = COMPOSE["services"]
+EDGES = {name: service for name, service in SERVICES.items() if name not in ("keys", "hub")}
+BINARY = "/opt/superhosts/bin/superhosts"
+Unit = dict[str, list[str]]
+
+
+def joined(text: str) -> list[str]:
+    """Lines, with those that end in a backslash joined to the next."""
+    return re.sub(r"\\\n\s*", "", text).splitlines()
+
+
+def read_unit(path: Path) -> Unit:
+    """All values of every key; a key may stand there more than once, and sections do not share keys here."""
+    found: Unit = {}
+    for line in joined(path.read_text(encoding="utf-8")):
+        if line.strip() and not line.startswith(("#", "[")):
+            key, equals, value = line.partition("=")
+            assert equals, line
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def read_env(name: str) -> dict[str, str]:
+    lines = (DEPLOY / "systemd" / name).read_text(encoding="utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def unit_commands(name: str) -> Iterator[list[str]]:
+    """The words after `superhosts`, as systemd and the shell would give them."""
+    values = {
+        **read_env("hub.env"),
+        **read_env("edge.env"),
+        "STATE_DIRECTORY": "/var/lib/x",
+        "CREDENTIALS_DIRECTORY": "/run/credentials/x",
+    }
+    for value in read_unit(UNITS[name])["ExecStart"]:
+        line = value.replace("%i", "ams").replace("$$", "$")
+        line = re.sub(r"\$\{?(\w+)\}?", lambda match: values[match[1]], line)
+        words = shlex.split(line)
+        if words[0] == "/bin/bash":
+            words = shlex.split(words[2].split("<")[0])[1:]
+        assert words[0] == BINARY
+        yield words[1:]
+
+
+def compose_commands() -> Iterator[list[str]]:
+    for name, service in SERVICES.items():
+        if name != "keys":
+            yield shlex.split(service["command"])
+    script = SERVICES["keys"]["command"][0].replace("$$site", "ams")
+    yield from (shlex.split(found) for found in re.findall(r"superhosts (hub[^)]*)", script))
+
+
+def container_commands() -> Iterator[list[str]]:
+    for line in joined((DEPLOY / "Containerfile").read_text(encoding="utf-8")):
+        if line.startswith("RUN "):
+            yield from (shlex.split(part)[1:] for part in line[4:].split("&&") if part.split()[0] == "superhosts")
+
+
+def doc_commands() -> Iterator[list[str]]:
+    for line in joined(DOC):
+        if line.startswith("    ") and (found := re.search(r"(?:^ +|\| )superhosts (.*)", line)):
+            yield shlex.split(found[1], comments=True)
+
+
+def program() -> dict[str, Any]:
+    """The commands as typer parses them."""
+    return typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+def options_of(command: Any) -> set[str]:
+    return {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+
+
+COMMANDS = [
+    *(words for name in sorted(UNITS) for words in unit_commands(name)),
+    *compose_commands(),
+    *container_commands(),
+    *doc_commands(),
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_command_line_is_one_that_the_program_takes(words: list[str]) -> None:
+    command = program()[words[0]]
+    context = command.make_context(words[0], words[1:])  # parses, and does not run
+    assert "--site" not in words or check_site(context.params["site"])
+
+
+def test_all_places_were_looked_at() -> None:
+    assert len(UNITS) == 4
+    assert len(list(compose_commands())) == 5
+    assert [words[0] for words in container_commands()] == ["doctor", "demo"]
+    assert {words[0] for words in doc_commands()} == {"hub", "edge", "hosts", "explain", "batch"}
+
+
+def test_options_and_commands_within_sentences_exist() -> None:
+    commands = program()
+    known = set().union(*(options_of(commands[name]) for name in ("edge", "hub", "hosts", "explain", "batch")))
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"(?m)^    .*$", "", DOC))
+    named = [span.split()[0] for span in spans if span.startswith("--")]
+    assert len(named) > 30
+    assert [name for name in named if name not in known] == []
+    for span in spans:
+        if span.startswith("superhosts ") and span.split()[1] in commands:
+            options = {word for word in span.split() if word.startswith("--")}
+            assert options <= options_of(commands[span.split()[1]]), span
+    for name, command in (("hub.env", "hub"), ("edge.env", "edge")):
+        commented = set(re.findall(r"--[a-z0-9-]+", (DEPLOY / "systemd" / name).read_text(encoding="utf-8"))) - {
+            "--help"
+        }
+        assert commented <= options_of(commands[command])
+
+
+@pytest.mark.parametrize("name", sorted(UNITS))
+def test_a_unit_has_the_least_rights(name: str) -> None:
+    unit = read_unit(UNITS[name])
+    for key, value in {
+        "DynamicUser": "yes",
+        "NoNewPrivileges": "yes",
+        "PrivateDevices": "yes",
+        "PrivateTmp": "yes",
+        "ProtectHome": "yes",
+        "ProtectSystem": "strict",
+        "SystemCallFilter": "@system-service",
+        "UMask": "0077",
+    }.items():
+        assert unit[key] == [value], key
+    raw = ["CAP_NET_RAW"]
+    assert unit["CapabilityBoundingSet"] == (raw if name == LIVE else [""])
+    assert unit.get("AmbientCapabilities") == (raw if name == LIVE else None)
+    families = unit["RestrictAddressFamilies"][0].split()
+    assert ("AF_PACKET" in families) == (name == LIVE)
+    assert "MemoryDenyWriteExecute" not in unit  # compiled loops would not start
+
+
+@pytest.mark.parametrize("name", sorted(UNITS))
+def test_a_unit_keeps_what_it_must_keep(name: str) -> None:
+    unit = read_unit(UNITS[name])
+    assert unit["Environment"] == [f"NUMBA_CACHE_DIR=%C/{unit['CacheDirectory'][0]}"]
+    credentials = [value.split(":")[0] for value in unit.get("LoadCredential", [])]
+    used = re.findall(r"CREDENTIALS_DIRECTORY\}?/(\w+)", unit["ExecStart"][0])
+    assert sorted(used) == sorted(credentials)
+    assert "STATE_DIRECTORY" in unit["ExecStart"][0]
+
+
+def test_enrolling_is_done_as_the_hubs_user() -> None:
+    hub, enroll = read_unit(UNITS["superhosts-hub.service"]), read_unit(UNITS["superhosts-enroll@.service"])
+    for key in ("User", "StateDirectory", "CacheDirectory", "StateDirectoryMode"):
+        assert hub[key] == enroll[key]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.parametrize("name", sorted(UNITS))
+def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
+    text = UNITS[name].read_text(encoding="utf-8").replace(BINARY, sys.executable)
+    path = tmp_path / name.replace("@", "@ams")
+    path.write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(path)], capture_output=True, text=True
+    )
+    said = [line for line in done.stderr.splitlines() if name.split("@")[0] in line]
+    assert said == []
+
+
+def test_each_edge_of_the_compose_file_sees_its_own_keys_only() -> None:
+    assert set(EDGES) == {"ams", "fra", "nyc"}
+    for name, service in EDGES.items():
+        volumes = [volume.split(":")[0] for volume in service["volumes"]]
+        assert [volume for volume in volumes if volume.startswith("keys-")] == [f"keys-{name}"]
+        assert "hub-state" not in volumes
+        assert f"--site {name} " in service["command"]
+
+
+def test_the_compose_file_agrees_with_itself() -> None:
+    used = {volume.split(":")[0] for service in SERVICES.values() for volume in service["volumes"]}
+    assert used == set(COMPOSE["volumes"])
+    assert f"--sites {','.join(EDGES)} " in SERVICES["hub"]["command"]
+    assert f"for site in {' '.join(EDGES)};" in SERVICES["keys"]["command"][0]
+    assert SERVICES["hub"]["depends_on"] == {"keys": {"condition": "service_completed_successfully"}}
+    memory = {re.findall(r"--memory (\w+)", SERVICES[name]["command"])[0] for name in ("hub", *EDGES)}
+    assert len(memory) == 1
+    parts = {re.findall(r"part=(\d)", service["command"])[0] for service in EDGES.values()}
+    assert len(parts) == 3
+    for service in SERVICES.values():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+
+
+@pytest.mark.parametrize("name", ["hub", *sorted(EDGES)])
+@pytest.mark.parametrize(("age", "status"), [(1, 0), (600, 1)])
+def test_a_health_check_tells_a_program_that_stands_still(name: str, age: int, status: int, tmp_path: Path) -> None:
+    (tmp_path / "status.json").write_text(json.dumps({"written": time.time() - age}), encoding="utf-8")
+    kind, interpreter, flag, code = SERVICES[name]["healthcheck"]["test"]
+    assert (kind, interpreter, flag) == ("CMD", "python", "-c")
+    folder = "/state" if name == "hub" else "/spool"
+    assert f"{folder}/status.json" in code
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code.replace(folder, str(tmp_path))], capture_output=True)
+    assert done.returncode == status
+
+
+def test_keys_are_made_once(tmp_path: Path) -> None:
+    script = SERVICES["keys"]["command"][0].replace("$$", "$").replace("/state", "state").replace("/keys", "keys")
+    script = script.replace("chown -R 10001:10001", "ls")  # only root may
+    (tmp_path / "state").mkdir()
+    for site in EDGES:
+        (tmp_path / "keys" / site).mkdir(parents=True)
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+
+    def run() -> dict[str, bytes]:
+        subprocess.run(["/bin/sh", "-ec", script], cwd=tmp_path, env={"PATH": path}, check=True, capture_output=True)
+        return {str(file.relative_to(tmp_path)): file.read_bytes() for file in tmp_path.glob("keys/*/*")}
+
+    made = run()
+    assert set(made) == {f"keys/{site}/{kind}" for site in EDGES for kind in ("key", "nkey")}
+    assert len({made[f"keys/{site}/nkey"] for site in EDGES}) == len(EDGES)
+    assert len({made[f"keys/{site}/key"] for site in EDGES}) == 1
+    assert run() == made
+
+
+def test_the_container_file_takes_what_is_there_and_is_not_root() -> None:
+    lines = joined((DEPLOY / "Containerfile").read_text(encoding="utf-8"))
+    copied = [
+        word for line in lines if line.startswith("COPY ") and "--from" not in line for word in line.split()[1:-1]
+    ]
+    assert "src" in copied
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = re.findall(r"whl\)\[([\w,]+)\]", "\n".join(lines))[0].split(",")
+    assert set(extras) <= set(project["optional-dependencies"])
+    assert {project["readme"], *project["license-files"]} <= set(copied)  # the build wants them
+    last = [line for line in lines if line.startswith("USER ")][-1]
+    assert last == "USER 10001:10001"
+    assert lines.index(last) < lines.index('ENTRYPOINT ["superhosts"]')
+
+
+def table(title: str) -> list[str]:
+    """The names in the first column of the table below a line that begins so, the first one behind its chapter."""
+    chapter, _, begin = title.partition(" / ")
+    text = DOC[DOC.index(f"\n### {chapter}") :]
+    text = text[text.index(f"\n{begin}") + 1 :] if begin else text
+    rows = text[text.index("|---|") :].splitlines()[1:]
+    names = []
+    for row in rows:
+        if not row.startswith("|"):
+            break
+        names += re.findall(r"`(\w+)`", row.split("|")[1])
+    return names
+
+
+@pytest.mark.parametrize(
+    ("title", "kind"),
+    [
+        ("Edge / `scan`", Counters),
+        ("Edge / `edge`", EdgeCounters),
+        ("Edge / `spool`", SpoolCounters),
+        ("Edge / `link`", SendCounters),
+        ("Hub / `hub`", HubCounters),
+        ("Hub / `desk`", DeskCounters),
+        ("Hub / `link`", ReceiveCounters),
+        ("Hub / `broker`", BrokerCounters),
+        ("`link` over files", FileCounters),
+    ],
+)
+def test_every_counter_is_explained_and_none_is_made_up(title: str, kind: Any) -> None:
+    assert sorted(table(title)) == sorted(field.name for field in fields(kind))
+
+
+def test_the_source_package_has_the_deployment() -> None:
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    assert "deploy" in tool["hatch"]["build"]["targets"]["sdist"]["include"]
+
+
+def test_links_of_the_document_lead_somewhere() -> None:
+    targets = re.findall(r"\]\(([^)#]+)\)", DOC)
+    assert targets
+    assert [target for target in targets if not (ROOT / "docs" / target).exists()] == []

@@ -1,0 +1,308 @@
+"""A fleet of real processes on one machine: edges, hub, broker; what they lose is nothing, or is said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from processes import (
+    COMMON,
+    DEADLINE,
+    INNER,
+    SITES,
+    Node,
+    ending,
+    make_edge,
+    make_hub,
+    one_process,
+    rows,
+    sites_traffic,
+    unions,
+    wait_for,
+    write_captures,
+)
+
+NEEDS_NATS = "pip install 'superhosts[fleet]'"
+
+
+def status(folder: Path) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = json.loads((folder / "status.json").read_text())
+    return found
+
+
+def test_three_edges_and_a_hub_answer_as_one_process(tmp_path: Path):
+    pytest.importorskip("nats", reason=NEEDS_NATS)
+    captures = {site: write_captures(tmp_path / site, batches, 2000) for site, batches in sites_traffic(3).items()}
+    truth = one_process([path for paths in captures.values() for path in paths], "1m")
+    hub, link = make_hub(tmp_path)
+    edges = [make_edge(tmp_path, site, link, *map(str, captures[site]), "--window", "1m") for site in SITES]
+    with ending(hub, *edges):
+        hub.start()
+        for edge in edges:
+            edge.start()
+        for edge in edges:
+            assert edge.process is not None
+            assert edge.process.wait(DEADLINE) == 0
+        wait_for(lambda: unions(tmp_path / "archive") == truth, "the unions are exact")
+        assert hub.end() == 0
+    found = rows(tmp_path / "found.jsonl")
+    assert {row["window_start"] for row in found if not row["missing"]} == {row["window_start"] for row in found}
+    assert all({site["site"] for site in row["sites"]} == set(SITES) for row in found)
+    for site in SITES:
+        spool = tmp_path / f"spool-{site}"
+        assert list(spool.glob("*.cube")) == []
+        assert status(spool)["spool"] == {"spooled": 3, "delivered": 3, "refused": 0, "damaged": 0, "dropped": 0}
+    assert status(tmp_path / "hub")["desk"]["accepted"] == 9
+
+
+def test_the_hub_is_away_for_ten_windows_and_the_spool_drains_in_order(tmp_path: Path):
+    pytest.importorskip("nats", reason=NEEDS_NATS)
+    (path,) = write_captures(tmp_path / "ams", sites_traffic(11)["ams"], 10**9)
+    hub, link = make_hub(tmp_path, sites=("ams",))
+    edge = make_edge(tmp_path, "ams", link, str(path), "--window", "1m")
+    spool = tmp_path / "spool-ams"
+    with ending(hub, edge):
+        edge.start()
+        wait_for(lambda: len(list(spool.glob("*.cube"))) == 11, "eleven windows wait")
+        assert "not" in edge.words  # it has said that the hub cannot be reached
+        hub.start()
+        assert edge.process is not None
+        assert edge.process.wait(DEADLINE) == 0
+        truth = one_process([path], "1m")
+        wait_for(lambda: unions(tmp_path / "archive") == truth, "the unions are exact")
+        hub.end()
+    starts = [row["window_start"] for row in rows(tmp_path / "found.jsonl")]
+    assert starts == sorted(starts)
+    assert status(spool)["spool"]["dropped"] == 0
+
+
+def test_files_are_a_link_too_and_an_edge_that_is_run_again_has_nothing_to_do(tmp_path: Path):
+    (path,) = write_captures(tmp_path / "ams", sites_traffic(3)["ams"], 10**9)
+    link = tmp_path / "link"
+    keep = ["--output", str(tmp_path / "found.csv"), "--archive", str(tmp_path / "archive")]
+    hub = Node(
+        tmp_path / "hub.log",
+        "hub",
+        "--state",
+        str(tmp_path / "hub"),
+        "--from",
+        str(link),
+        "--sites",
+        "ams",
+        *keep,
+        *COMMON,
+    )
+    edge = make_edge(tmp_path, "ams", ["--to", str(link)], str(path), "--window", "1m")
+    with ending(hub, edge):
+        hub.start()
+        edge.start()
+        assert edge.process is not None
+        assert edge.process.wait(DEADLINE) == 0
+        wait_for(lambda: unions(tmp_path / "archive") == one_process([path], "1m"), "the unions are exact")
+        edge.start()
+        assert edge.process.wait(DEADLINE) == 0
+        assert status(tmp_path / "spool-ams")["spool"]["spooled"] == 0
+        hub.end()
+    assert "window_start" in (tmp_path / "found.csv").read_text()
+
+
+def test_a_live_pipe_loses_at_most_its_open_window_and_says_so(tmp_path: Path):
+    """Killed in the third window; started again for the fourth and fifth. The third is lost, and named."""
+    batches = sites_traffic(5)["ams"]
+    paths = write_captures(tmp_path / "ams", batches, 10**9)
+    data = paths[0].read_bytes()
+    starts = sorted({int(time) // (60 * 10**9) for batch in batches for time in batch.time})
+    hub, link = make_hub(tmp_path, sites=("ams",))
+    edge = make_edge(tmp_path, "ams", link, "-", "--window", "1m", "--grace", "30s")
+    spool = tmp_path / "spool-ams"
+    cut = record_behind(data, (starts[2] * 60 + 45) * 10**9)
+    later = record_behind(data, starts[3] * 60 * 10**9)
+    with ending(hub, edge):
+        hub.start()
+        edge.start(stdin=subprocess.PIPE)
+        assert edge.process is not None
+        assert edge.process.stdin is not None
+        edge.process.stdin.write(data[:cut])
+        edge.process.stdin.flush()
+        wait_for(lambda: status_is(spool, "delivered", 2), "two windows are delivered")
+        wait_for(lambda: (spool / "open.json").exists(), "the third is noted as open")
+        edge.kill()
+        edge.process.stdin.close()
+        edge.start(stdin=subprocess.PIPE)
+        edge.process.stdin.write(data[:24] + data[later:])
+        edge.process.stdin.close()
+        assert edge.process.wait(DEADLINE) == 0
+        wait_for(lambda: len(unions(tmp_path / "archive")) == 4, "all that was sent is reported")
+        hub.end()
+    assert "LOST" in edge.words
+    truth = one_process(paths, "1m")
+    found = unions(tmp_path / "archive")
+    missing = [window for window in truth if window not in found]
+    assert [window for window in truth if window in found and found[window] == truth[window]] == [
+        window for window in truth if window not in missing
+    ]
+    assert len(missing) == 1
+    assert status(spool)["edge"]["interrupted"] == 1
+
+
+def status_is(spool: Path, name: str, value: int) -> bool:
+    return (spool / "status.json").exists() and status(spool)["spool"][name] == value
+
+
+def record_behind(data: bytes, time: int) -> int:
+    """The offset of the first record of a capture at or behind a time."""
+    seconds, rest = divmod(time, 10**9)
+    place = 24
+    while place < len(data):
+        when = int.from_bytes(data[place : place + 4], "little"), int.from_bytes(data[place + 4 : place + 8], "little")
+        if when >= (seconds, rest):
+            return place
+        place += 16 + int.from_bytes(data[place + 8 : place + 12], "little")
+    return len(data)
+
+
+def test_a_stopped_live_edge_keeps_what_it_has_seen(tmp_path: Path):
+    """SIGTERM within a window: its sketch so far is spooled, and the next run adds to it."""
+    batches = sites_traffic(1)["ams"]
+    (path,) = write_captures(tmp_path / "ams", batches, 10**9)
+    data = path.read_bytes()
+    middle = record_behind(data, int(batches[0].time[0]) + 30 * 10**9)
+    link = tmp_path / "link"
+    edge = make_edge(tmp_path, "ams", ["--to", str(link)], "-", "--window", "1m")
+    hub = Node(
+        tmp_path / "hub.log",
+        *("hub", "--state", str(tmp_path / "hub"), "--from", str(link), "--sites", "ams", "--grace", "0s"),
+        *("--archive", str(tmp_path / "archive"), *COMMON),
+    )
+    with ending(hub, edge):
+        for piece in (data[:middle], data[:24] + data[middle:]):
+            edge.start(stdin=subprocess.PIPE)
+            assert edge.process is not None
+            assert edge.process.stdin is not None
+            edge.process.stdin.write(piece)
+            edge.process.stdin.flush()
+            wait_for(lambda: (tmp_path / "spool-ams" / "open.json").exists(), "the window is open")
+            assert edge.end(signal.SIGTERM) == 0
+            edge.process.stdin.close()
+        hub.start()
+        edge.start(stdin=subprocess.DEVNULL)
+        assert edge.process is not None
+        wait_for(lambda: unions(tmp_path / "archive") == one_process([path], "1m"), "the union is exact")
+        edge.end()
+        hub.end()
+    assert "LOST" not in edge.words
+
+
+def test_a_full_disk_at_the_spool_is_waited_for(tmp_path: Path):
+    """The spool lies on a file system of a few hundred KiB; it is full until room is made."""
+    probe = subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "t", str(tmp_path)], capture_output=True)
+    if shutil.which("unshare") is None or probe.returncode:
+        pytest.skip("needs a small file system of its own: user namespaces are not allowed here")
+    (path,) = write_captures(tmp_path / "ams", sites_traffic(4, packets=20_000)["ams"], 10**9)
+    small = tmp_path / "small"
+    small.mkdir()
+    script = tmp_path / "on_small_disk.sh"
+    script.write_text(
+        f'mount -t tmpfs -o size=256k small {small} && head -c 200k /dev/zero > {small}/ballast && "$@" & pid=$!\n'
+        f"trap 'kill $pid' TERM\n"
+        f"while [ ! -e {tmp_path}/make-room ]; do sleep 0.1; done; rm {small}/ballast; wait $pid; exit $?\n"
+    )
+    link = tmp_path / "link"
+    arguments = [
+        "edge",
+        str(path),
+        "--site",
+        "ams",
+        "--spool",
+        str(small / "spool"),
+        "--to",
+        str(link),
+        "--window",
+        "1m",
+    ]
+    edge = Node(tmp_path / "ams.log", *arguments, *INNER, *COMMON, prefix=("unshare", "-rm", "sh", str(script)))
+    hub = Node(
+        tmp_path / "hub.log",
+        *("hub", "--state", str(tmp_path / "hub"), "--from", str(link), "--sites", "ams"),
+        *("--archive", str(tmp_path / "archive"), *COMMON),
+    )
+    with ending(hub, edge):
+        edge.start()
+        wait_for(lambda: "NOT WRITABLE" in edge.words, "the full disk is said")
+        hub.start()
+        (tmp_path / "make-room").touch()
+        assert edge.process is not None
+        assert edge.process.wait(DEADLINE) == 0
+        truth = one_process([path], "1m")
+        wait_for(lambda: unions(tmp_path / "archive") == truth, "the unions are exact")
+        hub.end()
+
+
+def test_wrong_keys_and_geometries_are_refused_and_the_rest_goes_on(tmp_path: Path):
+    pytest.importorskip("nats", reason=NEEDS_NATS)
+    captures = {site: write_captures(tmp_path / site, batches, 10**9)[0] for site, batches in sites_traffic(2).items()}
+    key = tmp_path / "other.key"
+    key.write_text("another key of the fleet")
+    hub, link = make_hub(tmp_path, "--grace", "2s")
+    edges = {
+        "ams": make_edge(tmp_path, "ams", link, str(captures["ams"]), "--window", "1m"),
+        "fra": make_edge(tmp_path, "fra", link, str(captures["fra"]), "--window", "1m", "--key-file", str(key)),
+        "nyc": make_edge(tmp_path, "nyc", link, str(captures["nyc"]), "--window", "1m", "--memory", "512KiB"),
+    }
+    with ending(hub, *edges.values()):
+        hub.start()
+        for edge in edges.values():
+            edge.start()
+        for edge in edges.values():
+            assert edge.process is not None
+            assert edge.process.wait(DEADLINE) == 0
+        truth = one_process([captures["ams"]], "1m")
+        wait_for(lambda: unions(tmp_path / "archive") == truth, "ams alone is merged")
+        hub.end()
+    assert "key" in edges["fra"].words
+    assert "geometry differs" in edges["nyc"].words
+    assert len(list((tmp_path / "spool-fra" / "refused").glob("*.cube"))) == 2
+    assert status(tmp_path / "hub")["desk"]["refused"] == 4
+    assert all(row["missing"] == ["fra", "nyc"] for row in rows(tmp_path / "found.jsonl"))
+
+
+def test_a_folder_is_followed_while_a_program_rotates_captures_into_it(tmp_path: Path):
+    """The last file grows in place; the last window closes by the clock."""
+    batches = sites_traffic(3, seconds=4)["ams"]
+    paths = write_captures(tmp_path / "ready", batches, 1000)
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    link = tmp_path / "link"
+    edge = make_edge(tmp_path, "ams", ["--to", str(link)], str(folder), "--window", "4s", "--grace", "1s")
+    hub = Node(
+        tmp_path / "hub.log",
+        *("hub", "--state", str(tmp_path / "hub"), "--from", str(link), "--sites", "ams"),
+        *("--archive", str(tmp_path / "archive"), *COMMON),
+    )
+    truth = one_process(paths, "4s")
+    with ending(hub, edge):
+        hub.start()
+        edge.start()
+        for path in paths:
+            data = path.read_bytes()
+            with (folder / path.name).open("wb") as file:
+                for place in range(0, len(data), 9001):  # records are cut anywhere
+                    file.write(data[place : place + 9001])
+                    file.flush()
+        wait_for(lambda: unions(tmp_path / "archive").items() >= truth.items(), "every window is there")
+        assert edge.end() == 0
+        hub.end()
+
+
+def test_help_has_an_example(tmp_path: Path):
+    for command in ("edge", "hub"):
+        text = subprocess.run(
+            [sys.executable, "-m", "superhosts", command, "--help"], capture_output=True, text=True, check=True
+        ).stdout
+        assert "Example" in text

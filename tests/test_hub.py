@@ -1,0 +1,453 @@
+"""The hub: one exact answer per window, whatever the order, the repeats and the crashes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import superhosts as sh
+from fleets import SETTINGS, damage, make_sketch, window, write_parcel
+from superhosts.detectors.sketch import Sketch
+from superhosts.fleet import hub as hub_module
+from superhosts.fleet.archive import Archive
+from superhosts.fleet.desk import Desk, expected_kinds
+from superhosts.fleet.files import FileReceiver, FileSender
+from superhosts.fleet.hub import Hub, HubSettings, Report
+from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
+from superhosts.fleet.spool import Spool
+from superhosts.fleet.store import UNION, Store
+from superhosts.settings import Settings
+from traffic import content
+
+SITES = ("ams", "fra", "nyc")
+
+
+class Node:
+    """A hub without a link, and what it said."""
+
+    def __init__(
+        self, folder: Path, *, archive: Archive | None = None, upstream: Spool | None = None, **options: Any
+    ) -> None:
+        self.folder = folder
+        self.said: list[str] = []
+        self.reports: list[Report] = []
+        self.store = Store(folder / "state")
+        self.desk = Desk(self.store, expected_kinds(SETTINGS), self.said.append, archive=archive)
+        settings = HubSettings(**{"sites": SITES, "threshold": 1024.0, **options})
+        self.hub = Hub(
+            self.store, self.desk, settings, self.reports.append, self.said.append, archive=archive, upstream=upstream
+        )
+        self._arrivals = itertools.count()
+
+    def send(self, sketch: Sketch, site: str | None = None) -> Receipt:
+        """A sketch arrives."""
+        path = write_parcel(sketch, self.folder / "wire", site)
+        return self.arrive(path, site or min(sketch.sites))
+
+    def arrive(self, path: Path, site: str) -> Receipt:
+        arrived = self.desk.folder / f"{next(self._arrivals)}.part"
+        shutil.copyfile(path, arrived)
+        return self.desk.accept(arrived, path.name, site)
+
+    def union(self, number: int) -> Sketch:
+        key = sorted(self.store.windows())[number]
+        return sh.load(self.store.folder(key) / UNION)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def union_of(*sketches: Sketch) -> Sketch:
+    whole = Sketch()
+    for sketch in sketches:
+        whole.merge(sketch)
+    return whole
+
+
+def three(number: int = 0) -> list[Sketch]:
+    """Three sites that see overlapping parts of one scanner's peers: 700 each, 1,400 in all."""
+    return [make_sketch(site, number, peers=700, base=350 * place) for place, site in enumerate(SITES)]
+
+
+def test_a_window_is_reported_when_all_sites_are_in_and_the_union_is_exact(node: Node):
+    sketches = three()
+    for sketch in sketches[:2]:
+        assert node.send(sketch).verdict == MERGED
+    node.hub.step()
+    assert node.reports == []
+    node.send(sketches[2])
+    node.hub.step()
+    (report,) = node.reports
+    assert report.attendance == "3 of 3 sites"
+    assert content(node.union(0)) == content(union_of(*sketches))
+    (row,) = report.rows
+    assert row["host"] == "10.0.0.7"
+    assert row["peers_low"] <= 1400 <= row["peers_high"]
+    assert (row["missing"], row["revision"]) == ([], 1)
+    assert [site["site"] for site in row["sites"]] in map(list, itertools.permutations(SITES))
+    for site, sketch in zip(sorted(row["sites"], key=lambda seen: seen["site"]), sketches, strict=True):
+        alone = sketch.estimate("10.0.0.7")[0]
+        assert (site["peers"], site["peers_low"], site["peers_high"]) == alone.row[1:4]
+
+
+def test_grace_reports_without_a_site_and_says_who_is_missing(tmp_path: Path):
+    node = Node(tmp_path, grace=0.0)
+    for sketch in three()[:2]:
+        node.send(sketch)
+    node.hub.step()
+    assert node.reports[0].attendance == "2 of 3 sites: missing nyc"
+    assert node.reports[0].rows[0]["missing"] == ["nyc"]
+    assert node.hub.counters.incomplete == 1
+
+
+def test_a_late_sketch_reopens_its_window_exactly(tmp_path: Path):
+    node = Node(tmp_path, grace=0.0)
+    sketches = three()
+    for sketch in sketches[:2]:
+        node.send(sketch)
+    node.hub.step()
+    node.hub.step()
+    assert len(node.reports) == 1
+    node.send(sketches[2])
+    node.hub.step()
+    assert [report.revision for report in node.reports] == [1, 2]
+    assert node.reports[1].attendance == "3 of 3 sites"
+    assert node.reports[1].rows[0]["missing"] == []
+    assert content(node.union(0)) == content(union_of(*sketches))
+
+
+def test_duplicates_and_any_order_change_nothing(tmp_path: Path):
+    truth = [content(union_of(*three(number))) for number in range(3)]
+    rows = []
+    for seed in range(3):
+        node = Node(tmp_path / str(seed))
+        parcels = [sketch for number in range(3) for sketch in three(number)] * 3
+        random.Random(seed).shuffle(parcels)
+        for sketch in parcels:
+            assert node.send(sketch).verdict == MERGED
+            node.hub.step()
+        assert [content(node.union(number)) for number in range(3)] == truth
+        assert [report.revision for report in node.reports] == [1, 1, 1]
+        assert node.desk.counters.repeated == len(parcels) - 9
+        rows.append(sorted(json.dumps(row) for report in node.reports for row in report.rows))
+    assert rows[0] == rows[1] == rows[2]
+
+
+def test_two_sites_that_see_the_same_flows_count_them_once(tmp_path: Path):
+    node = Node(tmp_path, sites=("ams", "fra"))
+    for site in ("ams", "fra"):
+        node.send(make_sketch(site, peers=1500))
+    node.hub.step()
+    assert node.reports[0].rows[0]["peers_low"] <= 1500 <= node.reports[0].rows[0]["peers_high"]
+    alone = make_sketch("ams", peers=1500)
+    assert content(node.union(0)) == content(alone)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (Settings(memory="64KiB", device="cpu", threads=1, key=b"another key"), "key"),
+        (Settings(memory="128KiB", device="cpu", threads=1), "geometry differs"),
+        (Settings(memory="8MiB", device="cpu", threads=1, detector="cbaa"), "another detector"),
+    ],
+)
+def test_what_does_not_fit_is_refused_named_and_never_merged(tmp_path: Path, settings: Settings, words: str):
+    node = Node(tmp_path, grace=0.0)
+    node.send(three()[0])
+    wrong = make_sketch("fra", settings=settings)
+    receipt = node.send(wrong)
+    assert receipt.verdict == REFUSED
+    assert words in receipt.reason
+    assert node.send(wrong) == receipt
+    node.hub.step()
+    assert "refused fra" in node.reports[0].attendance
+    assert "fra" in node.reports[0].missing
+    assert any("REFUSED" in line and "fra" in line for line in node.said)
+    assert content(node.union(0)) == content(three()[0])
+    assert node.desk.counters.refused == 1
+    assert node.desk.known(write_parcel(wrong, tmp_path / "wire").name) == receipt
+
+
+def test_a_sketch_of_another_version_is_refused(node: Node, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("superhosts.sketchfile.VERSION", 99)
+        path = write_parcel(three()[0], node.folder / "wire")
+    receipt = node.arrive(path, "ams")
+    assert receipt.verdict == REFUSED
+    assert "version 99" in receipt.reason
+
+
+def test_a_site_cannot_speak_for_another(node: Node):
+    path = write_parcel(three()[0], node.folder / "wire")
+    receipt = node.arrive(path, "fra")
+    assert receipt.verdict == REFUSED
+    assert receipt.reason == "fra sent a sketch of ams"
+    assert node.arrive(path, "ams").verdict == MERGED  # what fra did does not harm ams
+
+
+def test_a_damaged_or_cut_file_is_asked_for_again(node: Node):
+    path = write_parcel(three()[0], node.folder / "wire")
+    whole = path.read_bytes()
+    damage(path)
+    assert node.arrive(path, "ams").verdict == RESEND
+    path.write_bytes(whole[: len(whole) // 2])
+    assert node.arrive(path, "ams").verdict == RESEND
+    other = make_sketch("ams", peers=5)
+    other.save(path)  # another sketch under this name
+    assert node.arrive(path, "ams").verdict == RESEND
+    path.write_bytes(whole)
+    assert node.arrive(path, "ams").verdict == MERGED
+    assert node.desk.counters.corrupt == 3
+
+
+def test_a_name_that_lies_about_the_window_is_refused(node: Node):
+    path = write_parcel(three()[0], node.folder / "wire")
+    lying = path.with_name(path.name.replace("T1200", "T1300"))
+    path.rename(lying)
+    receipt = node.arrive(lying, "ams")
+    assert receipt.verdict == REFUSED
+    assert "window" in receipt.reason
+
+
+def test_a_clock_an_hour_ahead_is_said_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("superhosts.fleet.desk.time.time", lambda: window(0).end / 1e9)
+    node = Node(tmp_path, sites=("ams", "fra"), grace=0.0)
+    node.send(make_sketch("ams", 0))
+    node.send(make_sketch("fra", 12))
+    node.hub.step()
+    assert node.desk.counters.ahead == 1
+    assert any("fra" in line and "1.0 hours from now" in line for line in node.said)
+    assert {report.attendance for report in node.reports} == {
+        "1 of 2 sites: missing fra",
+        "1 of 2 sites: missing ams",
+    }
+
+
+def test_without_a_list_the_sites_of_the_last_windows_are_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    node = Node(tmp_path, sites=(), grace=3600.0)
+    for sketch in three(0):
+        node.send(sketch)
+    node.hub.step()
+    assert node.reports == []  # nobody knows yet who else may come
+    monkeypatch.setattr(hub_module.time, "time", lambda: node.store.ledger("20261114T120000Z-5m").latest + 3600)
+    node.hub.step()
+    monkeypatch.undo()
+    assert [report.attendance for report in node.reports] == ["3 of 3 sites"]
+    sketches = three(1)
+    for sketch in sketches[:2]:
+        node.send(sketch)
+    node.hub.step()
+    assert len(node.reports) == 1
+    node.send(sketches[2])
+    node.hub.step()
+    assert len(node.reports) == 2
+
+
+STEPS = ("issuing", "union", "ledger", "report", "rows")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_hub_that_dies_at_any_step_loses_nothing_and_repeats_identical_rows(
+    tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The step fails once with an error that nothing catches; then a new hub takes the folder as it is."""
+    node = Node(tmp_path)
+    for sketch in three():
+        node.send(sketch)
+    reported: list[Report] = []
+
+    class Dead(BaseException):
+        pass
+
+    def die(*_: Any, **__: Any) -> None:
+        raise Dead
+
+    with monkeypatch.context() as patch:
+        if step == "issuing":
+            patch.setattr(Hub, "_unite", die)
+        elif step == "union":
+            patch.setattr(Sketch, "save", die)
+        elif step == "ledger":
+            writes = itertools.count()
+            write = Store.write
+            patch.setattr(Store, "write", lambda self, key: die() if next(writes) else write(self, key))
+        elif step == "report":
+            node.hub._report = die
+        else:
+            node.hub._report = reported.append
+            patch.setattr(hub_module, "write_json", die)
+        with pytest.raises(Dead):
+            node.hub.step()
+    late = make_sketch("lon", peers=300, base=5000)
+    again = Node(tmp_path)
+    assert again.send(late).verdict == MERGED  # comes before the report is made again
+    again.hub.step()
+    again.hub.step()
+    first, second = again.reports
+    assert [first.revision, second.revision] == [1, 2]
+    assert first.sites == list(SITES)
+    assert all(report.rows == first.rows for report in reported)
+    assert content(again.union(0)) == content(union_of(*three(), late))
+
+
+def test_a_sketch_in_the_folder_counts_though_the_hub_died_before_the_ledger(tmp_path: Path):
+    node = Node(tmp_path)
+    sketches = three()
+    for sketch in sketches[:2]:
+        node.send(sketch)
+    path = write_parcel(sketches[2], tmp_path / "wire")
+    shutil.copy(path, node.store.folder("20261114T120000Z-5m") / path.name)
+    again = Node(tmp_path)
+    assert again.desk.known(path.name) == Receipt(path.name, MERGED)
+    again.hub.step()
+    assert again.reports[0].attendance == "3 of 3 sites"
+
+
+def test_a_sketch_that_rots_on_the_hubs_disk_is_left_out_and_said(tmp_path: Path):
+    node = Node(tmp_path, grace=0.0)
+    sketches = three()
+    for sketch in sketches:
+        node.send(sketch)
+    damage(next(node.store.folder("20261114T120000Z-5m").glob("*-fra-*.cube")))
+    node.hub.step()
+    assert node.hub.counters.damaged == 1
+    assert content(node.union(0)) == content(union_of(sketches[0], sketches[2]))
+    assert node.reports[0].sites == ["ams", "nyc"]
+
+
+def test_memory_is_that_of_one_cube_and_old_sketches_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    node = Node(tmp_path, sites=("ams",))
+    monkeypatch.setattr(hub_module, "TIDY", 0.0)
+    for number in range(15):
+        node.send(make_sketch("ams", number))
+        node.hub.step()
+    node.hub._tidy()
+    kept = [len(node.store.sketches(key)) for key in node.store.windows()]
+    assert kept == [0] * 3 + [1] * 12
+    late = make_sketch("fra", 0, peers=900, base=9000)
+    node.send(late)
+    node.hub.step(threading.Event())
+    assert node.reports[-1].revision == 2
+    assert content(node.union(0)) == content(union_of(make_sketch("ams", 0), late))
+    (row,) = node.reports[-1].rows
+    assert {site["site"] for site in row["sites"]} == {"ams", "fra"}  # the first from the report before
+
+
+def test_past_windows_refuse_late_sketches_unless_an_archive_holds_the_union(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(hub_module, "TIDY", 0.0)
+    for name, archived in (("plain", False), ("kept", True)):
+        said: list[str] = []
+        archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=False, key=None, say=said.append)
+        node = Node(tmp_path / name, sites=("ams",), late=-1.0, archive=archive if archived else None)
+        first = make_sketch("ams")
+        node.send(first)
+        node.hub.step()
+        node.hub._tidy()
+        assert node.store.windows() == []
+        assert node.send(first).verdict == MERGED  # known all the same
+        late = make_sketch("fra", peers=900, base=9000)
+        receipt = node.send(late)
+        if not archived:
+            assert (receipt.verdict, "--late" in receipt.reason) == (REFUSED, True)
+            continue
+        assert receipt.verdict == MERGED
+        node.hub.step()
+        assert [report.revision for report in node.reports] == [1, 2]
+        assert content(sh.load(archive.union("20261114T120000Z-5m"))) == content(union_of(first, late))
+
+
+def test_the_archive_keeps_unions_and_sites_and_sweeps_by_age(tmp_path: Path):
+    said: list[str] = []
+    archive = Archive(tmp_path / "archive", keep=100.0, site="hub", with_sites=True, key=None, say=said.append)
+    node = Node(tmp_path, archive=archive)
+    sketches = three()
+    for sketch in sketches:
+        node.send(sketch)
+    node.send(make_sketch("ams", peers=100, base=10_000))  # restarted within the window
+    node.hub.step()
+    names = sorted(path.name for path in archive.folder.glob("*/*.cube"))
+    assert names == [f"20261114T120000Z-5m-{name}.cube" for name in ("ams", "fra", "hub", "nyc")]
+    own = sh.load(archive.folder / "20261114" / "20261114T120000Z-5m-ams.cube")
+    assert content(own) == content(union_of(sketches[0], make_sketch("ams", peers=100, base=10_000)))
+    when = (archive.folder / "20261114" / names[0]).stat().st_mtime
+    assert archive.sweep(now=when + 90) == 0
+    assert archive.sweep(now=when + 200) == 4
+    assert list(archive.folder.iterdir()) == []
+
+
+def test_a_hub_is_an_edge_of_a_higher_hub(tmp_path: Path):
+    said: list[str] = []
+    spool = Spool(tmp_path / "up", "eu", cap=1 << 30, say=said.append)
+    low = Node(tmp_path / "low", upstream=spool)
+    high = Node(tmp_path / "high", sites=("eu", "us"), grace=0.0)
+    sender, receiver = FileSender(tmp_path / "link", "eu", said.append), FileReceiver(tmp_path / "link", said.append)
+    stop = threading.Event()
+    for sketch in three():
+        low.send(sketch)
+    low.hub.step()
+    for _ in range(2):
+        sender.step(spool)
+        receiver.step(high.desk, stop)
+    assert spool.waiting() == []
+    high.send(make_sketch("us", peers=900, base=1000))
+    high.hub.step()
+    assert high.reports[-1].attendance == "2 of 2 sites"
+    assert content(high.union(0)) == content(union_of(*three(), make_sketch("us", peers=900, base=1000)))
+    late = make_sketch("lon", peers=50, base=20_000)  # a late site below re-opens the window above, too
+    low.send(late)
+    low.hub.step()
+    for _ in range(2):
+        sender.step(spool)
+        receiver.step(high.desk, stop)
+    high.hub.step()
+    assert content(high.union(0)) == content(union_of(*three(), make_sketch("us", peers=900, base=1000), late))
+
+
+def test_files_link_survives_every_crash_and_refuses_in_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    said: list[str] = []
+    node = Node(tmp_path, sites=("ams",))
+    spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=said.append)
+    link = tmp_path / "link"
+    stop = threading.Event()
+    good = spool.put(make_sketch("ams", 0))
+    bad = spool.put(make_sketch("ams", 1, settings=Settings(memory="128KiB", device="cpu", threads=1)))
+    FileSender(link, "ams", said.append).step(spool)
+    (link / "ams" / ".half.cube.tmp").write_bytes(b"x")
+    (link / "ams" / "readme.cube").write_text("not a sketch")
+    receiver = FileReceiver(link, said.append, settle=3600)
+    receiver.step(node.desk, stop)
+    FileReceiver(link, said.append).step(node.desk, stop)  # the hub was restarted
+    FileSender(link, "ams", said.append).step(spool)  # so was the edge
+    assert spool.waiting() == []
+    assert spool.counters.delivered == 1
+    assert (spool.folder / "refused" / bad.name).exists()
+    assert sorted(path.name for path in (link / "ams").iterdir()) == [".half.cube.tmp", "readme.cube"]
+    assert sum("readme.cube" in line for line in said) == 2  # once for each run
+    # A file that is on its way is waited for; one that stays cut is asked for again.
+    third = spool.put(make_sketch("ams", 2))
+    (link / "ams" / third.name).write_bytes(third.read_bytes()[:500])
+    receiver.step(node.desk, stop)
+    receiver.step(node.desk, stop)
+    assert receiver.counters.resends == 0
+    assert node.desk.counters.corrupt == 1  # it was not hashed twice
+    receiver._settle = 0.0
+    receiver.step(node.desk, stop)
+    assert receiver.counters.resends == 1
+    sender = FileSender(link, "ams", said.append)
+    sender.step(spool)
+    receiver.step(node.desk, stop)
+    sender.step(spool)
+    assert spool.waiting() == []
+    assert good.name != third.name
+    assert len(node.store.windows()) == 2

@@ -1,0 +1,674 @@
+"""The link over NATS, against the real server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import nats.errors
+import pytest
+import trustme
+from nats.aio.client import Client
+
+from brokers import MIB, KeepingDesk, eventually, make_broker, make_spool, noise, running
+from superhosts.errors import UsageError
+from superhosts.fleet.link import RESEND, Receipt
+from superhosts.fleet.nats import connect as nats_connect
+from superhosts.fleet.nats.broker import Broker
+from superhosts.fleet.nats.connect import NatsOptions
+from superhosts.fleet.nats.enrolment import enroll, make_key
+from superhosts.fleet.nats.receive import NatsReceiver
+from superhosts.fleet.nats.send import NatsSender
+from superhosts.fleet.nats.setup import Tls
+from superhosts.fleet.nats.wire import Chunk, decode_names, decode_receipt, decode_receipts, encode_receipts
+from superhosts.fleet.spool import Spool
+
+CHUNK = 512 << 10
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_connect, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(nats_connect, "LAST_PAUSE", 0.3)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with make_broker(tmp_path / "broker", []) as started:
+        yield started
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> KeepingDesk:
+    return KeepingDesk(tmp_path / "hub")
+
+
+def make_receiver(broker: Broker, said: list[str] | None = None, **options: Any) -> NatsReceiver:
+    say = (said if said is not None else []).append
+    return NatsReceiver(broker.options, say, **{"cap": broker.cap, **options})
+
+
+def make_sender(broker: Broker, site: str, said: list[str] | None = None, **options: Any) -> NatsSender:
+    say = (said if said is not None else []).append
+    return NatsSender(NatsOptions(broker.options.url), site, say, **{"ask_every": 0.5, **options})
+
+
+def fill(spool: Spool, site: str, count: int, size: int) -> dict[str, bytes]:
+    paths = [noise(spool.folder, site, number, size) for number in range(count)]
+    return {path.name: path.read_bytes() for path in paths}
+
+
+def contents(desk: KeepingDesk) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in desk.kept.iterdir()}
+
+
+def with_client(
+    options: NatsOptions, work: Callable[[Client, list[str]], Awaitable[Any]], inbox: str = "_INBOX"
+) -> Any:
+    """Do something by hand over a connection; the list collects what the server complains about."""
+
+    async def main() -> Any:
+        errors: list[str] = []
+
+        async def seen(error: Exception) -> None:
+            errors.append(str(error))
+
+        client = await nats.connect(
+            options.url,
+            error_cb=seen,
+            inbox_prefix=inbox,
+            allow_reconnect=False,
+            nkeys_seed=str(options.nkey) if options.nkey else None,
+        )
+        try:
+            return await work(client, errors)
+        finally:
+            await client.close()
+
+    return asyncio.run(main())
+
+
+def pieces(path: Path, step: int) -> list[tuple[Chunk, bytes]]:
+    data = path.read_bytes()
+    starts = range(0, len(data), step)
+    return [(Chunk(path.name, i, step, len(data)), data[at : at + step]) for i, at in enumerate(starts)]
+
+
+def send_by_hand(broker: Broker, site: str, chunks: list[tuple[Chunk, bytes]], attempt: str = "0") -> None:
+    async def work(client: Client, errors: list[str]) -> None:
+        for place, (chunk, data) in enumerate(chunks):
+            await client.jetstream().publish(
+                f"superhosts.from.{site}.chunk", data, headers=chunk.headers(f"{attempt}-{place}")
+            )
+
+    with_client(broker.options, work)
+
+
+def server_pid(broker: Broker) -> int:
+    return int((broker.folder / "nats.pid").read_text() or 0)
+
+
+def queued(broker: Broker) -> int:
+    async def work(client: Client, errors: list[str]) -> int:
+        return int((await client.jetstream().stream_info("superhosts")).state.messages)
+
+    return int(with_client(broker.options, work))
+
+
+def listen(broker: Broker, site: str, during: Callable[[], None], count: int) -> list[Receipt | None]:
+    """Return the first receipts that a site gets while something happens."""
+
+    async def work(client: Client, errors: list[str]) -> list[Receipt | None]:
+        found = await client.subscribe(f"superhosts.to.{site}")
+        await client.flush()
+        await asyncio.to_thread(during)
+        return [decode_receipt((await found.next_msg(10)).data) for _ in range(count)]
+
+    return list(with_client(broker.options, work))
+
+
+def test_sketches_of_several_sites_arrive_as_they_were(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    spools = {site: make_spool(tmp_path / site, site) for site in ("ams", "fra")}
+    sent = fill(spools["ams"], "ams", 3, 2_500_000) | fill(spools["fra"], "fra", 12, 1000)
+    receiver = make_receiver(broker)
+    senders = {site: make_sender(broker, site) for site in spools}
+    with (
+        running(receiver.run, desk),
+        running(senders["ams"].run, spools["ams"]),
+        running(senders["fra"].run, spools["fra"]),
+    ):
+        eventually(lambda: not any(spool.waiting() for spool in spools.values()))
+        late = noise(spools["ams"].folder, "ams", 99, 10)
+        sent[late.name] = late.read_bytes()
+        began = time.monotonic()
+        with spools["ams"].changed:
+            spools["ams"].changed.notify_all()
+        eventually(lambda: not spools["ams"].waiting())
+        assert time.monotonic() - began < 0.9  # woken, not found by looking
+    assert contents(desk) == sent
+    assert sorted(desk.calls) == sorted((name, name.split("-")[2]) for name in sent)
+    assert list(desk.folder.iterdir()) == []
+    assert queued(broker) == 0
+    assert [senders[site].counters.sketches for site in spools] == [4, 12]
+    assert [senders[site].counters.receipts for site in spools] == [4, 12]
+    assert [spool.counters.delivered for spool in spools.values()] == [4, 12]
+    assert receiver.counters.sketches == 16
+    assert receiver.counters.chunks == senders["ams"].counters.chunks + senders["fra"].counters.chunks == 28
+
+
+def test_pieces_twice_and_in_any_order(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    first, second = noise(tmp_path, "ams", 0, 300_000), noise(tmp_path, "ams", 1, 200_000)
+    chunks = pieces(first, 70_000)
+    receiver = make_receiver(broker)
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+        receipts = listen(
+            broker,
+            "ams",
+            lambda: send_by_hand(broker, "ams", [*chunks[:0:-1], *chunks[3:], *pieces(second, 90_000), chunks[0]]),
+            2,
+        )
+        again = listen(broker, "ams", lambda: send_by_hand(broker, "ams", chunks, "1"), 1)  # after the receipt
+        eventually(lambda: queued(broker) == 0)
+    assert sorted(receipts) == sorted(Receipt(path.name, "merged") for path in (first, second))
+    assert again == [Receipt(first.name, "merged")]
+    assert contents(desk) == {path.name: path.read_bytes() for path in (first, second)}
+    assert len(desk.calls) == 2
+    assert receiver.counters.duplicates == 2 + 5
+
+
+def test_a_corrupt_piece_is_asked_for_again(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    spool = make_spool(tmp_path / "spool", "ams")
+    (name, data), *_ = fill(spool, "ams", 1, 1_300_000).items()
+    chunks = pieces(spool.folder / name, CHUNK)
+    bad = bytearray(chunks[1][1])
+    bad[1000] ^= 1
+    receiver, sender = make_receiver(broker), make_sender(broker, "ams")
+    desk.gate.clear()
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+
+        # As if the edge's first copy had been damaged on the way: the server drops the right one as a duplicate.
+        async def work(client: Client, errors: list[str]) -> None:
+            for chunk, piece in [chunks[0], (chunks[1][0], bytes(bad)), chunks[2]]:
+                await client.jetstream().publish("superhosts.from.ams.chunk", piece, headers=chunk.headers("0"))
+
+        with_client(broker.options, work)
+        eventually(lambda: receiver.counters.chunks == 3)
+        with running(sender.run, spool):
+            eventually(lambda: sender.counters.sketches == 1)
+            desk.gate.set()
+            eventually(lambda: not spool.waiting())
+    assert contents(desk) == {name: data}
+    assert (receiver.counters.corrupt, receiver.counters.sketches) == (1, 1)
+    assert (sender.counters.resends, sender.counters.sketches) == (1, 2)
+    assert spool.counters.damaged == 0
+
+
+def test_a_broker_killed_while_sending_loses_nothing(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    spool = make_spool(tmp_path / "spool", "ams")
+    sent = fill(spool, "ams", 12, 2_000_000)
+    heard: list[str] = []
+    receiver, sender = make_receiver(broker), make_sender(broker, "ams", heard)
+    with running(receiver.run, desk), running(sender.run, spool):
+        for round_ in (1, 2):
+            eventually(lambda target=round_ * 12: receiver.counters.chunks >= target)
+            pid = server_pid(broker)
+            os.kill(pid, signal.SIGKILL)
+            eventually(lambda pid=pid: server_pid(broker) != pid)
+        assert spool.waiting()  # it was in the middle
+        eventually(lambda: not spool.waiting(), 30)
+    assert contents(desk) == sent
+    assert sender.counters.connects >= 2
+    assert any("does not work" in line and "wait" in line for line in heard)
+    assert heard[-1].endswith("works again")
+
+
+def test_a_broker_away_is_said_once(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    spool = make_spool(tmp_path / "spool", "ams")
+    sent = fill(spool, "ams", 2, 1000)
+    broker.stop()
+    heard: list[str] = []
+    hub_heard: list[str] = []
+    sender, receiver = make_sender(broker, "ams", heard), make_receiver(broker, hub_heard)
+    with running(sender.run, spool), running(receiver.run, desk):
+        eventually(lambda: heard and hub_heard)
+        time.sleep(0.8)  # several attempts
+        assert [len(heard), len(hub_heard)] == [1, 1]
+        assert heard[0].startswith(f"the link to {broker.options.url} does not work: ")
+        assert "refused" in heard[0]
+        assert "; 2 windows wait; trying again" in heard[0]
+        broker.start()
+        eventually(lambda: not spool.waiting())
+    assert contents(desk) == sent
+    assert hub_heard[1:] == [f"the link to {broker.options.url} works again"]
+
+
+def test_a_hub_stopped_in_the_middle_goes_on(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    path = noise(tmp_path, "ams", 0, 3 * CHUNK)
+    chunks = pieces(path, CHUNK)
+    receiver = make_receiver(broker)
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+        send_by_hand(broker, "ams", chunks[:2])
+        eventually(lambda: receiver.counters.chunks == 2)
+    assert [left.name for left in desk.folder.iterdir()] == [f"{path.name}.part"]
+    assert queued(broker) == 2  # not acknowledged before the sketch is handed in
+    again = make_receiver(broker)
+    with running(again.run, desk):
+        eventually(lambda: again.counters.chunks == 2)  # at once, not after ack_wait
+        assert listen(broker, "ams", lambda: send_by_hand(broker, "ams", chunks[2:], "1"), 1) == [
+            Receipt(path.name, "merged")
+        ]
+        eventually(lambda: queued(broker) == 0)
+    assert contents(desk) == {path.name: path.read_bytes()}
+
+
+def test_a_hub_killed_between_storing_and_receipt_tells_the_edge(
+    tmp_path: Path, broker: Broker, desk: KeepingDesk
+) -> None:
+    spool = make_spool(tmp_path / "spool", "ams")
+    (name, data), *_ = fill(spool, "ams", 1, 1000).items()
+    (desk.kept / name).write_bytes(data)  # merged; the receipt was never sent
+    receiver, sender = make_receiver(broker), make_sender(broker, "ams")
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+        with running(sender.run, spool):
+            eventually(lambda: not spool.waiting())
+    assert sender.counters.chunks == 0  # it asked first
+    assert receiver.counters.questions >= 1
+    assert desk.calls == []
+
+
+def test_sketches_that_the_broker_has_lost_are_sent_again(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    spool = make_spool(tmp_path / "spool", "ams")
+    sent = fill(spool, "ams", 2, 1000)
+    receiver, sender = make_receiver(broker), make_sender(broker, "ams")
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+    with running(sender.run, spool):
+        eventually(lambda: sender.counters.sketches == 2)
+        assert len(spool.waiting()) == 2  # that the server has them is not enough
+
+        async def lose(client: Client, errors: list[str]) -> None:
+            await client.jetstream().purge_stream("superhosts")
+
+        with_client(broker.options, lose)
+        with running(receiver.run, desk):
+            eventually(lambda: not spool.waiting())
+    assert contents(desk) == sent
+    assert sender.counters.resends == receiver.counters.lost == 2
+
+
+def test_a_full_disk_at_the_hub_is_waited_for(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    spool = make_spool(tmp_path / "spool", "ams")
+    sent = fill(spool, "ams", 1, 1000)
+    heard: list[str] = []
+    desk.failures = 1
+    receiver, sender = make_receiver(broker, heard), make_sender(broker, "ams")
+    with running(receiver.run, desk), running(sender.run, spool):
+        eventually(lambda: receiver.counters.failures == 1)
+        assert len(spool.waiting()) == 1
+        eventually(lambda: not spool.waiting())
+    assert contents(desk) == sent
+    assert len(heard) == 1
+    assert "cannot be stored now: No space left on device" in heard[0]
+
+
+def test_a_desk_that_takes_its_time_is_not_asked_twice(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    path = noise(tmp_path, "ams", 0, 1000)
+    receiver = make_receiver(broker, ack_wait=1.0)
+    desk.gate.clear()
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+        send_by_hand(broker, "ams", pieces(path, 400))
+        time.sleep(2.5)  # longer than the server waits without a word
+        desk.gate.set()
+        eventually(lambda: queued(broker) == 0)
+    assert len(desk.calls) == 1
+    assert receiver.counters.duplicates == 0
+
+
+def test_a_full_queue_makes_the_edge_wait(tmp_path: Path, desk: KeepingDesk) -> None:
+    said: list[str] = []
+    with make_broker(tmp_path / "broker", said, cap=4 * MIB) as broker:
+        spool = make_spool(tmp_path / "spool", "ams")
+        sent = fill(spool, "ams", 8, 1_500_000)
+        receiver, sender = make_receiver(broker), make_sender(broker, "ams", said)
+        with running(receiver.run, desk):
+            eventually(lambda: receiver.counters.connects)
+        with running(sender.run, spool):
+            eventually(lambda: sender.counters.full)
+            assert len(spool.waiting()) == 8
+            with running(receiver.run, desk):
+                eventually(lambda: not spool.waiting(), 30)
+        assert contents(desk) == sent
+        assert any("the hub's queue is full; 8 windows wait" in line for line in said)
+        assert said[-1].endswith("works again")
+
+
+def test_half_sketches_do_not_block_each_other_for_ever(tmp_path: Path, desk: KeepingDesk) -> None:
+    with make_broker(tmp_path / "broker", [], cap=4 * MIB) as broker:
+        paths = [noise(tmp_path, "ams", number, 2 * CHUNK) for number in range(10)]
+        cut = [pieces(path, CHUNK) for path in paths]
+        receiver = make_receiver(broker)
+        with running(receiver.run, desk):
+            eventually(lambda: receiver.counters.connects)
+            for half in cut:  # the first halves of all are more than the server has room for
+                send_by_hand(broker, "ams", half[:1])
+                eventually(lambda: queued(broker) <= 4)
+            for half in cut:
+                send_by_hand(broker, "ams", half[1:])
+            eventually(lambda: len(desk.names()) == 10)
+        assert contents(desk) == {path.name: path.read_bytes() for path in paths}
+
+
+def test_a_sketch_that_is_never_finished_is_given_up(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    path = noise(tmp_path, "ams", 0, 1000)
+    receiver = make_receiver(broker, abandon=0.3)
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+        send_by_hand(broker, "ams", pieces(path, 400)[:2])
+        eventually(lambda: receiver.counters.abandoned == 1)
+        eventually(lambda: queued(broker) == 0)
+    assert list(desk.folder.iterdir()) == []
+
+
+def test_what_is_no_piece_of_a_sketch_is_thrown_away(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    path = noise(tmp_path, "ams", 0, 1000)
+    ((chunk, data),) = pieces(path, 5000)
+    chunk = chunk._replace(step=len(data))
+    wrong = [
+        {},
+        {"Superhosts-Name": path.name, "Superhosts-Chunk": "0 1"},
+        {"Superhosts-Name": "../../etc/passwd", "Superhosts-Chunk": f"0 {len(data)} {len(data)}"},
+        chunk._replace(number=1).headers("1"),
+        chunk._replace(number=-1).headers("2"),
+        chunk._replace(step=1 << 40, size=1 << 40).headers("3"),
+        chunk._replace(step=1, size=1 << 30).headers("4"),
+        chunk._replace(size=len(data) - 1).headers("5"),
+        chunk._replace(step=0).headers("6"),
+    ]
+    heard: list[str] = []
+    receiver = make_receiver(broker, heard)
+
+    async def work(client: Client, errors: list[str]) -> None:
+        for headers in wrong:
+            await client.jetstream().publish("superhosts.from.ams.chunk", data, headers=headers)
+
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+        with_client(broker.options, work)
+        eventually(lambda: receiver.counters.malformed == len(wrong))
+        eventually(lambda: queued(broker) == 0)
+        receipts = listen(broker, "fra", lambda: send_by_hand(broker, "fra", [(chunk, data)]), 1)
+        eventually(lambda: queued(broker) == 0)
+    assert receipts == [Receipt(path.name, "refused", "fra may not send for ams")]
+    assert receiver.counters.refused == 1
+    assert heard[-1] == f"REFUSED: {path.name}: fra sends a sketch of ams"
+    assert desk.calls == []
+    assert list(desk.folder.iterdir()) == []
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Broker]:
+    """A broker with two enrolled sites."""
+    for site in ("ams", "fra"):
+        enroll(tmp_path / "broker", site)
+    with make_broker(tmp_path / "broker", []) as started:
+        yield started
+
+
+def as_site(broker: Broker, site: str) -> NatsOptions:
+    return NatsOptions(broker.options.url, nkey=broker.folder / "seeds" / f"{site}.nk")
+
+
+def test_a_site_sends_with_its_own_key(tmp_path: Path, guarded: Broker, desk: KeepingDesk) -> None:
+    spool = make_spool(tmp_path / "spool", "ams")
+    sent = fill(spool, "ams", 2, 700_000)
+    receiver = make_receiver(guarded)
+    sender = NatsSender(as_site(guarded, "ams"), "ams", print)
+    with running(receiver.run, desk), running(sender.run, spool):
+        eventually(lambda: not spool.waiting())
+    assert contents(desk) == sent
+
+
+def test_a_site_cannot_speak_for_another_nor_listen_to_it(tmp_path: Path, guarded: Broker, desk: KeepingDesk) -> None:
+    theirs = noise(tmp_path, "fra", 0, 1000)
+    ((chunk, data),) = pieces(theirs, 5000)
+    chunk = chunk._replace(step=len(data))
+
+    async def work(client: Client, errors: list[str]) -> None:
+        async def refused(action: Awaitable[Any], subject: str) -> None:
+            errors.clear()
+            with contextlib.suppress(nats.errors.Error):  # an answer that never comes
+                await action
+            for _ in range(100):
+                await asyncio.sleep(0 if errors else 0.02)
+            assert "permissions violation" in errors[0].lower()
+            assert subject.lower() in errors[0].lower()
+
+        js = client.jetstream(timeout=0.2)
+        await refused(
+            js.publish("superhosts.from.fra.chunk", data, headers=chunk.headers("0")), "superhosts.from.fra.chunk"
+        )
+        await refused(client.publish("superhosts.from.fra.ask", b"[]"), "superhosts.from.fra.ask")
+        await refused(client.publish("superhosts.to.fra", b"{}"), "superhosts.to.fra")
+        await refused(client.publish("superhosts.to.ams", b"{}"), "superhosts.to.ams")
+        for subject in (
+            "superhosts.to.fra",
+            "superhosts.to.*",
+            "superhosts.from.fra.chunk",
+            "superhosts.from.ams.chunk",
+            "superhosts.>",
+            ">",
+            "_INBOX.fra.>",
+            "_INBOX.>",
+            "_HUBBOX.>",
+            "$JS.>",
+        ):
+            await refused(client.subscribe(subject), subject)
+        await refused(js.stream_info("superhosts"), "$JS.API.STREAM.INFO.superhosts")
+        await refused(js.purge_stream("superhosts"), "$JS.API.STREAM.PURGE.superhosts")
+        await refused(client.publish("$JS.ACK.superhosts.hub.1.1.1.1.0", b"+ACK"), "$JS.ACK")
+        errors.clear()
+        await client.subscribe("superhosts.to.ams")
+        await client.request("superhosts.from.ams.ask", b"[]", timeout=5)
+        assert errors == []
+
+    receiver = make_receiver(guarded)
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+        with_client(as_site(guarded, "ams"), work, "_INBOX.ams")
+    assert receiver.counters.chunks == 0
+
+
+def test_a_site_cannot_make_others_speak_for_it(tmp_path: Path, guarded: Broker, desk: KeepingDesk) -> None:
+    """Answers go to the address in a message: neither hub nor server may be led to one that is not the site's."""
+    mine = noise(tmp_path, "ams", 0, 1000)
+    ((chunk, data),) = pieces(mine, 5000)
+    chunk = chunk._replace(step=len(data))
+    receiver = make_receiver(guarded)
+    asked: list[bytes] = []
+
+    async def attack(client: Client, errors: list[str]) -> None:
+        names = json.dumps([mine.name]).encode()
+        for reply in ("superhosts.to.fra", "$JS.API.STREAM.PURGE.superhosts", "_INBOX.amsterdam.x", "_INBOX.fra.x"):
+            await client.publish("superhosts.from.ams.ask", names, reply=reply)
+        for index, reply in enumerate(("$JS.API.STREAM.DELETE.superhosts", "$JS.API.STREAM.PURGE.superhosts")):
+            await client.publish("superhosts.from.ams.chunk", data, reply=reply, headers=chunk.headers(str(index)))
+        await client.flush()
+        await client.request("superhosts.from.ams.ask", b"[]", timeout=5)  # the hub has seen all of it
+
+    async def watch(client: Client, errors: list[str]) -> None:
+        async def seen(message: Any) -> None:
+            asked.append(message.data)
+
+        for subject in ("superhosts.to.fra", "_INBOX.fra.>"):
+            await client.subscribe(subject, cb=seen)
+        await client.flush()
+        await asyncio.to_thread(with_client, as_site(guarded, "ams"), attack, "_INBOX.ams")
+        await client.flush()
+
+    desk.gate.clear()
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+        with_client(as_site(guarded, "fra"), watch, "_INBOX.fra")
+        assert queued(guarded) == 2  # neither deleted nor emptied
+        desk.gate.set()
+        eventually(lambda: desk.names() == {mine.name})
+    assert asked == []
+    assert receiver.counters.questions == 1
+
+
+def test_a_key_of_another_site_is_said(tmp_path: Path, guarded: Broker, desk: KeepingDesk) -> None:
+    spool = make_spool(tmp_path / "spool", "fra")
+    fill(spool, "fra", 1, 1000)
+    heard: list[str] = []
+    receiver = make_receiver(guarded)
+    sender = NatsSender(as_site(guarded, "ams"), "fra", heard.append)
+    with running(receiver.run, desk), running(sender.run, spool):
+        eventually(lambda: heard)
+    assert "the server does not let this key speak for site fra" in heard[0]
+    assert len(spool.waiting()) == 1
+
+
+def test_a_wrong_key_is_said_until_the_server_knows_it(tmp_path: Path, guarded: Broker, desk: KeepingDesk) -> None:
+    spool = make_spool(tmp_path / "spool", "lon")
+    fill(spool, "lon", 1, 1000)
+    seed = tmp_path / "lon.nk"
+    seed.write_text(make_key()[0])
+    heard: list[str] = []
+    receiver = make_receiver(guarded)
+    sender = NatsSender(NatsOptions(guarded.options.url, nkey=seed), "lon", heard.append)
+    with running(receiver.run, desk), running(sender.run, spool):
+        eventually(lambda: heard)
+        time.sleep(0.5)
+        assert len(heard) == 1
+        assert "does not accept these credentials" in heard[0]
+        enroll(guarded.folder, "lon", seed)
+        eventually(lambda: not spool.waiting())
+    assert heard[1:] == [f"the link to {guarded.options.url} works again"]
+
+
+def test_user_and_password_in_the_address_are_used_and_never_shown(
+    tmp_path: Path, broker: Broker, desk: KeepingDesk
+) -> None:
+    config = json.loads((broker.folder / "nats.conf").read_text())
+    config["authorization"] = {"users": [{"user": "hub", "password": "geheim"}]}
+    (broker.folder / "nats.conf").write_text(json.dumps(config))
+    os.kill(server_pid(broker), signal.SIGHUP)
+    url = broker.options.url.replace("nats://", "nats://hub:geheim@")
+    spool = make_spool(tmp_path / "spool", "ams")
+    fill(spool, "ams", 1, 1000)
+    heard: list[str] = []
+    wrong = NatsSender(NatsOptions(url.replace("geheim", "geraten")), "ams", heard.append)
+    with running(wrong.run, spool):
+        eventually(lambda: heard)
+    assert "credentials" in heard[0]
+    assert "geraten" not in heard[0]
+    receiver, sender = NatsReceiver(NatsOptions(url), print, cap=broker.cap), NatsSender(NatsOptions(url), "ams", print)
+    with running(receiver.run, desk), running(sender.run, spool):
+        eventually(lambda: not spool.waiting())
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certificates")
+    for name in ("ours", "others"):
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(folder / f"{name}-ca.pem")
+        for end, identity in (("server", "127.0.0.1"), ("edge", "ams.example")):
+            issued = authority.issue_cert(identity)
+            issued.private_key_and_cert_chain_pem.write_to_path(folder / f"{name}-{end}.pem")
+    return folder
+
+
+@pytest.mark.parametrize("mutual", [False, True])
+def test_over_tls(tmp_path: Path, desk: KeepingDesk, certificates: Path, mutual: bool) -> None:
+    server, edge, ca = (certificates / f"ours-{name}.pem" for name in ("server", "edge", "ca"))
+    spool = make_spool(tmp_path / "spool", "ams")
+    sent = fill(spool, "ams", 1, 1_000_000)
+    seed = enroll(tmp_path / "broker", "ams")
+    with make_broker(tmp_path / "broker", [], tls=Tls(server, server, ca if mutual else None)) as broker:
+        url = broker.options.url
+        assert url.startswith("tls://")
+        right = NatsOptions(
+            url, nkey=seed, tls_ca=ca, tls_cert=edge if mutual else None, tls_key=edge if mutual else None
+        )
+        wrong = [(NatsOptions(url, nkey=seed, tls_ca=certificates / "others-ca.pem"), "certificate is not trusted")]
+        if mutual:
+            other = certificates / "others-edge.pem"
+            wrong.append((NatsOptions(url, nkey=seed, tls_ca=ca), "certificate"))
+            wrong.append((NatsOptions(url, nkey=seed, tls_ca=ca, tls_cert=other, tls_key=other), "certificate"))
+        receiver = make_receiver(broker)
+        with running(receiver.run, desk):
+            for options, reason in wrong:
+                heard: list[str] = []
+                with running(NatsSender(options, "ams", heard.append).run, spool):
+                    eventually(lambda heard=heard: heard)
+                assert reason in heard[0]
+            assert len(spool.waiting()) == 1
+            with running(NatsSender(right, "ams", print).run, spool):
+                eventually(lambda: not spool.waiting())
+    assert contents(desk) == sent
+
+
+def test_nothing_is_said_in_the_clear_when_tls_was_asked_for(tmp_path: Path, broker: Broker) -> None:
+    spool = make_spool(tmp_path / "spool", "ams")
+    heard: list[str] = []
+    sender = NatsSender(NatsOptions(broker.options.url.replace("nats:", "tls:")), "ams", heard.append)
+    with running(sender.run, spool):
+        eventually(lambda: heard)
+    assert "the server offers no TLS, and TLS was asked for" in heard[0]
+    assert sender.counters.connects == 0
+
+
+def test_options_that_cannot_be(tmp_path: Path) -> None:
+    url = "nats://localhost:4222"
+    some = tmp_path / "file"
+    some.write_text("hello")
+    for options, text in [
+        (NatsOptions("http://localhost"), "--nats 'http://localhost'"),
+        (NatsOptions("nats://"), "--nats"),
+        (NatsOptions(url, creds=some, nkey=some), "--creds and --nkey"),
+        (NatsOptions(url, tls_cert=some), "--tls-cert and --tls-key"),
+        (NatsOptions(url, tls_ca=tmp_path / "none"), "--tls-ca .*none: cannot be read"),
+        (NatsOptions(url, nkey=some), "not an nkey seed"),
+        (NatsOptions(url, creds=some), "--creds .* not a user's credentials"),
+        (NatsOptions(url, tls_ca=some), "--tls-ca .* not a certificate"),
+        (NatsOptions(url, tls_cert=some, tls_key=some), "--tls-cert"),
+    ]:
+        with pytest.raises(UsageError, match=text):
+            NatsSender(options, "ams", print)
+    with pytest.raises(UsageError, match="--site"):
+        NatsSender(NatsOptions(url), "a.b", print)
+
+
+def test_messages_that_are_not_ours_are_no_receipts(tmp_path: Path) -> None:
+    for data in (b"", b"{", b"[]", b'{"name": "x"}', b'{"name": "x", "verdict": "eaten"}', b"[" * 100_000, b"\xff"):
+        assert decode_receipt(data) is None
+        assert decode_receipts(data) == []
+        assert decode_names(data, "ams") == []
+    receipt = Receipt("x", RESEND, "why")
+    assert decode_receipts(encode_receipts([receipt])) == [receipt]
+    mine, theirs = (noise(tmp_path, site).name for site in ("ams", "fra"))
+    assert decode_names(json.dumps([mine, theirs, 7, "../x"]).encode(), "ams") == [mine]
+
+
+def test_both_ends_stop_when_told(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    stop = threading.Event()
+    stop.set()
+    began = time.monotonic()
+    make_sender(broker, "ams").run(make_spool(tmp_path / "spool", "ams"), stop)
+    make_receiver(broker).run(desk, stop)
+    assert time.monotonic() - began < 1
