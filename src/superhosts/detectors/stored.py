@@ -23,7 +23,7 @@ from superhosts.device import thread_count
 from superhosts.errors import UsageError
 from superhosts.pairs import Addresses, Host, Part, array_to_numbers, numbers_to_array
 
-__all__ = ["Stored", "check_header", "estimate_in_file", "find_in_file", "read_header"]
+__all__ = ["Stored", "check_header", "estimate_each", "estimate_in_file", "find_in_file", "read_header"]
 
 Hosts = SuperHosts | Addresses | Sequence[str | int | Host]
 
@@ -62,15 +62,15 @@ class SomeColumns:
 
 
 def estimate_in_file(
-    path: str | Path, hosts: Mapping[Part, Hosts], *, key: bytes | str | None = None
+    path: str | Path, hosts: Mapping[Part, Hosts], *, key: bytes | str | None = None, trusted: bool = False
 ) -> dict[Part, SuperHosts]:
     """Return the numbers of peers of given hosts in a stored sketch, in the order asked; parts it lacks are left out.
 
     The numbers are those that `load(path).parts[part].estimate(host)` gives for each. Hosts come as a column, as a
-    result, or as addresses.
+    result, or as addresses. `trusted`: the file's checksum was checked a moment ago, and is not computed again.
     """
     secret = secret_of(key)
-    with sketchfile.Reader(path) as reader:
+    with sketchfile.Reader(path, trusted=trusted) as reader:
         stored = describe(reader, memory_limit(None))
         return _ask(reader, stored, hosts, secret)
 
@@ -125,10 +125,11 @@ def _column_of(hosts: Hosts, kind: Kind) -> Addresses:
 def _ask_whole(path: str, columns: Mapping[Part, Addresses], secret: bytes) -> dict[Part, SuperHosts]:
     """Ask a sketch that is not made of columns: it is loaded as a whole."""
     sketch = load(path, key=secret)
-    return {part: _ask_one_by_one(sketch.parts[part], column) for part, column in columns.items()}
+    return {part: estimate_each(sketch.parts[part], column) for part, column in columns.items()}
 
 
-def _ask_one_by_one(detector: Detector, column: Addresses) -> SuperHosts:
+def estimate_each(detector: Detector, column: Addresses) -> SuperHosts:
+    """Return the numbers of peers of given hosts, in the order asked."""
     rows = [detector.estimate(number) for number in array_to_numbers(column)]
     peers = np.array([row.peers for row in rows], np.int64)
     low = np.array([row.peers_low for row in rows], np.int64)

@@ -25,13 +25,12 @@ def place(source: Path, target: Path) -> None:
     sync_folder(target.parent)
 
 
-def write_json(path: Path, content: Any, *, durable: bool = True) -> None:
+def write_json(path: Path, content: Any, *, durable: bool = True, indent: int | None = 1) -> None:
     """Replace a small file at once. Without `durable` only readers are safe from half of it, not the power cut."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1)
-            file.write("\n")
+            file.write(json.dumps(content, indent=indent) + "\n")  # json.dump, in pieces, takes eight times as long
             file.flush()
             if durable:
                 os.fsync(file.fileno())

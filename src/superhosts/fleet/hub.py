@@ -15,20 +15,19 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from superhosts.detectors.base import SuperHost
-from superhosts.detectors.sketch import Found, Sketch, load
-from superhosts.detectors.stored import estimate_in_file
-from superhosts.errors import MergeError, OutputError, SketchFileError, SuperhostsError
+from superhosts.detectors.sketch import Sketch
+from superhosts.errors import MergeError, OutputError, SketchFileError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.desk import Desk
 from superhosts.fleet.durable import read_json, write_json
 from superhosts.fleet.link import Say
 from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.sightings import Sightings
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import UNION, Issue, Ledger, Store
-from superhosts.pairs import Part, Window
+from superhosts.fleet.union import RefusedMemberError, Uniter
+from superhosts.pairs import Window
 from superhosts.reports.base import Row, make_rows
 
 REMEMBERED = 12  # windows whose sites are expected again, and whose sites' own sketches are kept
@@ -48,7 +47,6 @@ class HubSettings:
     grace: float = 60.0
     late: float = 86400.0
     key: bytes | str | None = None
-    threads: int | None = None
 
 
 @dataclass
@@ -103,6 +101,7 @@ class Hub:
         self._archive, self._upstream = archive, upstream
         self._tidied = 0.0
         self._stuck = False
+        self._uniter = Uniter(settings.key)
 
     def run(self, stop: threading.Event, *, on_turn: Callable[[], None] = lambda: None) -> None:
         """Report windows until told to stop; `on_turn` is called about once a second."""
@@ -114,12 +113,16 @@ class Hub:
             on_turn()
 
     def step(self, stop: threading.Event | None = None) -> None:
-        """Report every window that is ready, oldest first."""
+        """Report every window that is ready, oldest first; of the first that is not, merge what has come."""
+        waiting: str | None = None
         for key in self._store.windows():
             if stop is not None and stop.is_set():
                 return
             ledger = self._store.ledger(key)
-            if not ledger.is_due or not self._is_ready(key, ledger):
+            if not ledger.is_due:
+                continue
+            if not self._is_ready(key, ledger):
+                waiting = waiting or key
                 continue
             try:
                 self._issue(key, ledger)
@@ -132,6 +135,9 @@ class Hub:
             if self._stuck:
                 self._stuck = False
                 self._say("reports go out again")
+        if waiting is not None:
+            ledger = self._store.ledger(waiting)
+            self._unite(waiting, ledger, list(ledger.known), stop=lambda: self._is_ready(waiting, ledger))
 
     def expected_sites(self, key: str) -> set[str]:
         """Return the sites that should be in a window: those named, else those of the last windows to arrive."""
@@ -164,8 +170,9 @@ class Hub:
                 ledger.issuing = Issue(revision, sorted(ledger.known), missing)
                 self._store.write(key)
             issue = ledger.issuing
-        sketch = self._unite(key, ledger, issue)
-        if not issue.members:  # this disk has damaged all of them
+        self._unite(key, ledger, issue.members)
+        sketch = self._uniter.take()
+        if not issue.members:  # none could be merged
             with self._store.lock:
                 ledger.issuing = None
                 self._store.write(key)
@@ -180,7 +187,7 @@ class Hub:
         if self._upstream is not None:
             self._upstream.put(sketch)
         self._report(report)
-        write_json(self._store.folder(key) / ROWS, report.rows)
+        write_json(self._store.folder(key) / ROWS, report.rows, indent=None)
         with self._store.lock:
             ledger.issued, ledger.issuing = issue, None
             self._store.write(key)
@@ -188,76 +195,58 @@ class Hub:
         self.counters.revisions += issue.revision > 1
         self.counters.incomplete += issue.revision == 1 and bool(issue.missing)
 
-    def _unite(self, key: str, ledger: Ledger, issue: Issue) -> Sketch:
-        """Return the union of a report's sketches: what is on disk already, and what has come since."""
+    def _unite(self, key: str, ledger: Ledger, members: list[str], stop: Callable[[], bool] = lambda: False) -> None:
+        """Merge what the union of a window lacks, until told to stop."""
         folder = self._store.folder(key)
-        union, merged = Sketch(), set[str]()
-        if ledger.merged and (folder / UNION).exists():
+        if self._uniter.window != key:
+            self._begin(key, ledger)
+        for name in self._uniter.missing(members):
+            if stop():
+                break
             try:
-                union = load(folder / UNION, key=self.settings.key, threads=self.settings.threads)
-                merged = set(ledger.merged)
+                self._uniter.add(folder / name)
+            except RefusedMemberError as error:
+                self._set_aside(key, ledger, error)
+                self._unite(key, ledger, [each for each in members if each != name], stop)
+                break
+
+    def _begin(self, key: str, ledger: Ledger) -> None:
+        union = self._store.folder(key) / UNION
+        if ledger.merged and union.exists():
+            try:
+                return self._uniter.begin(key, union, set(ledger.merged))
             except (MergeError, SketchFileError) as error:
                 self.counters.damaged += 1
                 self._say(f"{key}: the union on this disk is LEFT OUT, the sites' sketches are merged anew: {error}")
-        for name in sorted(set(issue.members) - merged):
-            try:
-                union.merge_file(folder / name, key=self.settings.key)
-            except (MergeError, SketchFileError) as error:
-                self._set_aside(key, ledger, name, error)
-                return self._unite(key, ledger, issue)  # it may have been merged in part
-        return union
+        return self._uniter.begin(key, None, set())
 
-    def _set_aside(self, key: str, ledger: Ledger, name: str, error: SuperhostsError) -> None:
+    def _set_aside(self, key: str, ledger: Ledger, error: RefusedMemberError) -> None:
         """Leave a sketch out that this disk has damaged, or that an earlier run took with another key."""
         self.counters.damaged += 1
-        self._say(f"LEFT OUT: {name}: {error}")
-        path = self._store.folder(key) / name
+        self._say(f"LEFT OUT: {error}")
+        path = self._store.folder(key) / error.name
         if path.exists():
-            path.rename(path.with_name(f".{name}.aside"))
+            path.rename(path.with_name(f".{error.name}.aside"))
         with self._store.lock:
             for names in (ledger.known, *(issue.members for issue in (ledger.issuing, ledger.issued) if issue)):
-                if name in names:
-                    names.remove(name)
+                if error.name in names:
+                    names.remove(error.name)
             self._store.write(key)
 
     def _make_report(self, key: str, sketch: Sketch, issue: Issue) -> Report:
         least, top = self.settings.threshold, self.settings.top
         found = sketch.super_hosts(least) if least is not None else sketch.top(top or 1)
         found = found[:top]
-        sites = self._by_site(key, issue, found)
+        sightings = Sightings(found, sketch, self.settings.key)
+        sightings.remember(read_json(self._store.folder(key) / ROWS) or [])
+        sightings.ask(self._files_by_site(key, issue))
         rows = [
             {**row, "sites": seen, "missing": issue.missing, "revision": issue.revision}
-            for row, seen in zip(make_rows(sketch.window, found), sites, strict=True)
+            for row, seen in zip(make_rows(sketch.window, found), sightings.rows(), strict=True)
         ]
         names = sorted({Parcel.parse(name).site for name in issue.members})
         refused = {site: why for site, why in self._store.refusals(key).items() if site not in names}
         return Report(Parcel.parse(issue.members[0]).window, issue.revision, names, issue.missing, refused, rows)
-
-    def _by_site(self, key: str, issue: Issue, found: list[Found]) -> list[list[Row]]:
-        """Return, for every host found, the sites that saw it and what they alone make of it, most peers first."""
-        seen: list[dict[str, Row]] = [{} for _ in found]
-        for number, before in self._before(key, found):
-            seen[number][before["site"]] = before
-        by_part: dict[Part, list[int]] = defaultdict(list)
-        for number, item in enumerate(found):
-            by_part[item.part].append(number)
-        asked = {part: [found[number].host for number in numbers] for part, numbers in by_part.items()}
-        for site, paths in self._files_by_site(key, issue).items():
-            for part, answers in self._ask(paths, asked).items():
-                for number, row in zip(by_part[part], answers, strict=True):
-                    seen[number].pop(site, None)
-                    if row.peers_low >= 1:  # beyond the noise of a host that was not there
-                        numbers = {"peers": row.peers, "peers_low": row.peers_low, "peers_high": row.peers_high}
-                        seen[number][site] = {"site": site, **numbers}
-        return [sorted(sites.values(), key=lambda row: (-row["peers"], row["site"])) for sites in seen]
-
-    def _before(self, key: str, found: list[Found]) -> list[tuple[int, Row]]:
-        """Return what the last report said of the sites: some of their sketches may be gone."""
-        rows = read_json(self._store.folder(key) / ROWS) or []
-        before = {(row["host"], row["family"], row["side"], row["direction"]): row["sites"] for row in rows}
-        return [
-            (number, site) for number, item in enumerate(found) for site in before.get((str(item.host), *item.part), ())
-        ]
 
     def _files_by_site(self, key: str, issue: Issue) -> dict[str, list[Path]]:
         files: dict[str, list[Path]] = defaultdict(list)
@@ -265,22 +254,6 @@ class Hub:
             if path.name in issue.members:
                 files[Parcel.parse(path.name).site].append(path)
         return files
-
-    def _ask(self, paths: list[Path], asked: dict[Part, list[Any]]) -> dict[Part, list[SuperHost]]:
-        """Return what one site makes of the hosts asked for."""
-        if not asked:
-            return {}
-        if len(paths) == 1:
-            answers = estimate_in_file(paths[0], asked, key=self.settings.key)
-            return {part: list(rows) for part, rows in answers.items()}
-        whole = Sketch()  # the site was restarted within the window: its sketches count together
-        for path in paths:
-            whole.merge_file(path, key=self.settings.key)
-        return {
-            part: [whole.parts[part].estimate(host) for host in hosts]
-            for part, hosts in asked.items()
-            if part in whole.parts
-        }
 
     def _put_into(self, archive: Archive, key: str) -> None:
         archive.add_union(self._store.folder(key) / UNION, key)

@@ -7,6 +7,8 @@ from rich.table import Table
 
 from superhosts.reports.base import Row
 
+NAMED = 4  # sites that are named in a table
+
 
 class OutputConsole(Console):
     """Standard output, word for word: no emoji for `:b:` in an IPv6 address, no markup in a file's name."""
@@ -34,9 +36,15 @@ def host_table(rows: list[Row], title: str, *, with_part: bool = False) -> Table
         table.add_column("seen by")
     for row in rows:
         part = [row["side"], row["direction"]] if with_part else []
-        sites = [", ".join(f"{site['site']} {site['peers']:,}" for site in row["sites"])] if with_sites else []
+        sites = [_seen_by(row["sites"])] if with_sites else []
         table.add_row(row["host"], *part, f"{row['peers']:,}", interval(row), *sites)
     return table
+
+
+def _seen_by(sites: list[Row]) -> str:
+    """Name the sites that saw most of a host; a fleet may have hundreds."""
+    named = ", ".join(f"{site['site']} {site['peers']:,}" for site in sites[:NAMED])
+    return named + (f" and {len(sites) - NAMED} more" if len(sites) > NAMED else "")
 
 
 def interval(row: Row) -> str:

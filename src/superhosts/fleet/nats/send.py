@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import secrets
 import threading
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ ATTEMPTS = 3  # times that a piece is sent before the connection is given up
 ANSWER = 2.0  # seconds for the hub to answer a question
 LONGEST = 60.0  # seconds at most before a sketch is sent again
 NO_ROOM = (10077, 10023, 10047, 10122)  # the server's numbers for a stream at its cap, and for a full disk
+
+BUSY = 10167  # the server's number for more pieces at once than it holds in memory for a stream
 
 
 @dataclass
@@ -195,6 +198,11 @@ class _Session:
                 except nats.js.errors.NoStreamResponseError:
                     self._tidings.down("the hub has not made its queue there: is it running?", _windows(self._spool))
                 except nats.js.errors.APIError as error:
+                    if error.err_code == BUSY:  # many edges at once: a moment later it takes more
+                        self._counters.full += 1
+                        await asyncio.sleep(pause * random.random())
+                        pause = min(pause * 2, 5.0)
+                        continue
                     if error.err_code not in NO_ROOM:
                         raise LinkDownError(f"the server does not take sketches: {error.description}") from None
                     self._counters.full += 1
