@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/.installed
 
-.PHONY: demo test test-gpu lint check format bench clean
+.PHONY: demo test test-gpu chaos lint check format bench clean
 
 demo: .venv/.core
 	$(BIN)/superhosts demo demo
@@ -16,6 +16,10 @@ test-gpu:
 	SUPERHOSTS_TEST_GPU=1 PYTHONPATH="src:$$PYTHONPATH" $(PYTHON) -m pytest -W default -rs \
 		tests/test_gpu.py tests/test_exact_gpu.py tests/test_laws.py tests/test_doctor.py \
 		tests/test_gse.py tests/test_dcds.py tests/test_vbfa.py
+
+# Fifty rounds of kill -9 instead of the few that `make test` makes; SUPERHOSTS_CHAOS_SEED chooses the points.
+chaos: $(MARK)
+	SUPERHOSTS_CHAOS_ROUNDS=50 $(BIN)/pytest -s tests/test_chaos.py
 
 lint: $(MARK)
 	$(BIN)/ruff format --check src tests benchmarks

@@ -284,7 +284,7 @@ def test_a_hub_that_dies_at_any_step_loses_nothing_and_repeats_identical_rows(
             node.hub._report = die
         else:
             node.hub._report = reported.append
-            patch.setattr(hub_module, "write_json", die)
+            patch.setattr(hub_module, "write_lines", die)
         with pytest.raises(Dead):
             node.hub.step()
     late = make_sketch("lon", peers=300, base=5000)
@@ -295,7 +295,7 @@ def test_a_hub_that_dies_at_any_step_loses_nothing_and_repeats_identical_rows(
     first, second = again.reports
     assert [first.revision, second.revision] == [1, 2]
     assert first.sites == list(SITES)
-    assert all(report.rows == first.rows for report in reported)
+    assert all(list(report.rows) == list(first.rows) for report in reported)
     assert content(again.union(0)) == content(union_of(*three(), late))
 
 
@@ -318,6 +318,7 @@ def test_a_sketch_that_rots_on_the_hubs_disk_is_left_out_and_said(tmp_path: Path
     for sketch in sketches:
         node.send(sketch)
     damage(next(node.store.folder("20261114T120000Z-5m").glob("*-fra-*.cube")))
+    node = Node(tmp_path, grace=0.0)  # what this process has checked itself is not checked again
     node.hub.step()
     assert node.hub.counters.damaged == 1
     assert content(node.union(0)) == content(union_of(sketches[0], sketches[2]))

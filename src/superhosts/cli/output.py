@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,7 +95,7 @@ class Outputs:
 
             self._terminal = Terminal(OutputConsole(), with_part=with_part)
 
-    def write(self, title: str, rows: list[Row]) -> None:
+    def write(self, title: str, rows: Sequence[Row]) -> None:
         """Hand the rows of one window to every destination."""
         try:
             if self._stream is not None:
@@ -112,7 +112,7 @@ class Outputs:
             raise OutputError(f"standard output: cannot be written: {error.strerror}") from None
         self.write_file(rows)
 
-    def write_file(self, rows: list[Row]) -> None:
+    def write_file(self, rows: Sequence[Row]) -> None:
         """Hand rows to the file alone."""
         if self._file is not None:
             self._file.write(rows)

@@ -126,14 +126,15 @@ class Sketch:
                 self.parts[part] = detector.copy()  # what is merged in later must not reach the other sketch
         self._unite(other.window, other.sites, other.entries)
 
-    def merge_file(self, path: str | Path, *, key: bytes | str | None = None) -> None:
+    def merge_file(self, path: str | Path, *, key: bytes | str | None = None, trusted: bool = False) -> None:
         """Take in a .cube file as `merge(load(path, key=key))` would, block by block: no second sketch is made.
 
         The digest of the whole file and all that it says of itself are checked before anything changes. Only where a
         block does not decode although the digest is right is this sketch left half merged (HalfMergedError); drop it.
+        `trusted`: the digest was checked a moment ago, and is not computed again.
         """
         secret = secret_of(key)
-        with sketchfile.Reader(path) as reader:
+        with sketchfile.Reader(path, trusted=trusted) as reader:
             header = describe(reader, memory_limit(None))
             header.check_key(secret)
             check_mergeable(self.kinds, header.kinds)

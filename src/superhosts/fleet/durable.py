@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,21 @@ def place(source: Path, target: Path) -> None:
     sync_folder(target.parent)
 
 
-def write_json(path: Path, content: Any, *, durable: bool = True, indent: int | None = 1) -> None:
+def write_json(path: Path, content: Any, *, durable: bool = True) -> None:
     """Replace a small file at once. Without `durable` only readers are safe from half of it, not the power cut."""
+    _write(path, [json.dumps(content, indent=1)], durable=durable)
+
+
+def write_lines(path: Path, rows: Iterable[Any]) -> None:
+    """Replace a file of JSON Lines at once, durably."""
+    _write(path, map(json.dumps, rows), durable=True)
+
+
+def _write(path: Path, lines: Iterable[str], *, durable: bool) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(content, indent=indent) + "\n")  # json.dump, in pieces, takes eight times as long
+            file.writelines(line + "\n" for line in lines)
             file.flush()
             if durable:
                 os.fsync(file.fileno())
@@ -49,3 +59,10 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return None
+
+
+def read_lines(path: Path) -> Iterator[Any]:
+    """Read a file of JSON Lines; nothing where there is none, up to the damage where somebody has damaged it."""
+    with contextlib.suppress(FileNotFoundError, ValueError), path.open(encoding="utf-8") as file:
+        for line in file:
+            yield json.loads(line)

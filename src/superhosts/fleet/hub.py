@@ -12,15 +12,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from superhosts.detectors.sketch import Sketch
 from superhosts.errors import MergeError, OutputError, SketchFileError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.desk import Desk
-from superhosts.fleet.durable import read_json, write_json
+from superhosts.fleet.durable import read_lines, write_lines
 from superhosts.fleet.link import Say
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.sightings import Sightings
@@ -34,7 +35,7 @@ REMEMBERED = 12  # windows whose sites are expected again, and whose sites' own 
 LATE_PAUSE = 10.0  # seconds that further late sketches are waited for before a window is reported again
 TIDY = 30.0  # seconds between two looks for what can go
 PAST = 90 * 86400.0  # seconds that the ledger of a past window is kept, so that nothing is reported as new again
-ROWS = "rows.json"  # what a window's last report said
+ROWS = "rows.jsonl"  # what a window's last report said
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,24 @@ class HubSettings:
     key: bytes | str | None = None
 
 
+class Rows(Sequence[Row]):
+    """A hub's rows of one window, each made when it is asked for."""
+
+    def __init__(self, plain: list[Row], sightings: Sightings, issue: Issue) -> None:
+        self._plain, self._sightings, self._issue = plain, sightings, issue
+
+    def __len__(self) -> int:
+        return len(self._plain)
+
+    def __getitem__(self, number: Any) -> Any:
+        """Return a row, or a list of rows for a slice."""
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        plain = self._plain[number]
+        sites = self._sightings.of(range(len(self))[number])
+        return {**plain, "sites": sites, "missing": self._issue.missing, "revision": self._issue.revision}
+
+
 @dataclass
 class Report:
     """What a hub says of one window."""
@@ -58,7 +77,7 @@ class Report:
     sites: list[str]
     missing: list[str]
     refused: dict[str, str]  # site → reason
-    rows: list[Row]
+    rows: Sequence[Row]
 
     @property
     def attendance(self) -> str:
@@ -187,7 +206,7 @@ class Hub:
         if self._upstream is not None:
             self._upstream.put(sketch)
         self._report(report)
-        write_json(self._store.folder(key) / ROWS, report.rows, indent=None)
+        write_lines(self._store.folder(key) / ROWS, report.rows)
         with self._store.lock:
             ledger.issued, ledger.issuing = issue, None
             self._store.write(key)
@@ -204,7 +223,8 @@ class Hub:
             if stop():
                 break
             try:
-                self._uniter.add(folder / name)
+                self._uniter.add(folder / name, trusted=name in self._store.fresh)
+                self._store.fresh.discard(name)
             except RefusedMemberError as error:
                 self._set_aside(key, ledger, error)
                 self._unite(key, ledger, [each for each in members if each != name], stop)
@@ -238,12 +258,9 @@ class Hub:
         found = sketch.super_hosts(least) if least is not None else sketch.top(top or 1)
         found = found[:top]
         sightings = Sightings(found, sketch, self.settings.key)
-        sightings.remember(read_json(self._store.folder(key) / ROWS) or [])
+        sightings.remember(read_lines(self._store.folder(key) / ROWS))
         sightings.ask(self._files_by_site(key, issue))
-        rows = [
-            {**row, "sites": seen, "missing": issue.missing, "revision": issue.revision}
-            for row, seen in zip(make_rows(sketch.window, found), sightings.rows(), strict=True)
-        ]
+        rows = Rows(make_rows(sketch.window, found), sightings, issue)
         names = sorted({Parcel.parse(name).site for name in issue.members})
         refused = {site: why for site, why in self._store.refusals(key).items() if site not in names}
         return Report(Parcel.parse(issue.members[0]).window, issue.revision, names, issue.missing, refused, rows)

@@ -1,9 +1,13 @@
-"""Who saw a host: a second pass over the sites' own sketches, which keeps only the columns of the hosts found."""
+"""Who saw a host: a second pass over the sites' own sketches, which keeps only the columns of the hosts found.
+
+Answers are kept as columns, and a host's list of sites is made when its row is written: a thousand hosts at a hundred
+sites are a hundred thousand small records, which would take more memory than the cube.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from superhosts.detectors.base import SuperHosts
@@ -18,41 +22,32 @@ class Sightings:
     """For every host found, what single sites make of it."""
 
     def __init__(self, found: list[Found], sketch: Sketch, key: bytes | str | None) -> None:
-        self._found = found
         self._key = key
-        self._seen: list[dict[str, Row]] = [{} for _ in found]
-        self._places: dict[Part, list[int]] = defaultdict(list)
-        for place, item in enumerate(found):
-            self._places[item.part].append(place)
-        self._asked: dict[Part, Addresses] = {}
-        for part, places in self._places.items():
-            format_ = sketch.parts[part].format
-            self._asked[part] = numbers_to_array([format_.to_number(found[p].host) for p in places], format_.key_bits)
+        self._places: list[tuple[Part, int]] = []  # of each host: its part, and where it stands among those asked there
+        self._before: dict[int, list[Row]] = {}  # what an earlier report said
+        self._answers: dict[str, dict[Part, SuperHosts]] = {}  # by site
+        self._names = {(str(item.host), *item.part): number for number, item in enumerate(found)}
+        hosts: dict[Part, list[int]] = defaultdict(list)
+        for item in found:
+            self._places.append((item.part, len(hosts[item.part])))
+            hosts[item.part].append(sketch.parts[item.part].format.to_number(item.host))
+        self._asked: dict[Part, Addresses] = {
+            part: numbers_to_array(numbers, sketch.parts[part].format.key_bits) for part, numbers in hosts.items()
+        }
 
-    def remember(self, rows: list[Row]) -> None:
+    def remember(self, rows: Iterable[Row]) -> None:
         """Take what an earlier report said: some of the sites' sketches may be gone since."""
-        before = {(row["host"], row["family"], row["side"], row["direction"]): row["sites"] for row in rows}
-        for item, seen in zip(self._found, self._seen, strict=True):
-            seen.update({site["site"]: site for site in before.get((str(item.host), *item.part), ())})
+        for row in rows:
+            number = self._names.get((row["host"], row["family"], row["side"], row["direction"]))
+            if number is not None:
+                self._before[number] = row["sites"]
 
     def ask(self, files: Mapping[str, list[Path]]) -> None:
         """Ask the sketches of all sites. Their checksums were checked when they were merged, a moment ago."""
-        for site, paths in files.items():
-            for part, rows in self._ask_site(paths).items():
-                high = rows.peers_high
-                for i, place in enumerate(self._places[part]):
-                    self._seen[place].pop(site, None)
-                    if rows.peers_low[i] >= 1:  # beyond the noise of a host that was not there
-                        self._seen[place][site] = {
-                            "site": site,
-                            "peers": int(rows.peers[i]),
-                            "peers_low": int(rows.peers_low[i]),
-                            "peers_high": None if high[i] == UNBOUNDED else int(high[i]),
-                        }
+        if self._asked:
+            self._answers = {site: self._ask_site(paths) for site, paths in files.items()}
 
     def _ask_site(self, paths: list[Path]) -> dict[Part, SuperHosts]:
-        if not self._asked:
-            return {}
         if len(paths) == 1:
             return estimate_in_file(paths[0], self._asked, key=self._key, trusted=True)
         whole = Sketch()  # the site was restarted within the window: its sketches count together
@@ -64,6 +59,18 @@ class Sightings:
             if part in whole.parts
         }
 
-    def rows(self) -> list[list[Row]]:
-        """Return the sites that saw each host, most peers first."""
-        return [sorted(seen.values(), key=lambda row: (-row["peers"], row["site"])) for seen in self._seen]
+    def of(self, number: int) -> list[Row]:
+        """Return the sites that saw a host, most peers first."""
+        part, place = self._places[number]
+        seen = {site["site"]: site for site in self._before.get(number, ()) if site["site"] not in self._answers}
+        for site, answers in self._answers.items():
+            if part in answers and answers[part].peers_low[place] >= 1:  # beyond the noise of a host that was not there
+                rows = answers[part]
+                high = int(rows.peers_high[place])
+                seen[site] = {
+                    "site": site,
+                    "peers": int(rows.peers[place]),
+                    "peers_low": int(rows.peers_low[place]),
+                    "peers_high": None if high == UNBOUNDED else high,
+                }
+        return sorted(seen.values(), key=lambda row: (-row["peers"], row["site"]))

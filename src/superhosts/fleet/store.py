@@ -75,6 +75,7 @@ class Store:
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(f"{state}: cannot be made: {error.strerror}") from None
+        self.fresh: set[str] = set()  # sketches whose checksums this very process has checked
         self._refused: dict[str, str] = {}  # name → reason; not kept: a hub with other options looks again
         for left in self.incoming.iterdir():  # no receipt was given for these: they come again
             left.unlink(missing_ok=True)
@@ -134,6 +135,7 @@ class Store:
         with self.lock:
             ledger = self._open(key)
             place(path, self.folder(key) / name)
+            self.fresh.add(name)
             if name not in ledger.known:
                 self._enter(ledger, name)
             self.write(key)

@@ -51,11 +51,11 @@ class Uniter:
         assert self._warm is not None
         return sorted(set(members) - self._warm.merged)
 
-    def add(self, path: Path) -> None:
+    def add(self, path: Path, *, trusted: bool = False) -> None:
         """Merge one member. Where that fails nothing is known of the union any more, and it is dropped."""
         assert self._warm is not None
         try:
-            self._warm.sketch.merge_file(path, key=self._key)
+            self._warm.sketch.merge_file(path, key=self._key, trusted=trusted)
             self._warm.merged.add(path.name)
         except (MergeError, SketchFileError) as error:
             self._warm = None

@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,7 +24,7 @@ class JsonLines:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def write(self, rows: list[Row]) -> None:
+    def write(self, rows: Sequence[Row]) -> None:
         """Write rows and hand them on at once: the reader may be waiting."""
         for row in rows:
             self._stream.write(json.dumps(row) + "\n")
@@ -42,7 +43,7 @@ class Csv:
         if header:
             self._writer.writeheader()
 
-    def write(self, rows: list[Row]) -> None:
+    def write(self, rows: Sequence[Row]) -> None:
         """Write rows and hand them on at once."""
         self._writer.writerows(_plain(row) for row in rows)
         self._stream.flush()
@@ -87,7 +88,7 @@ class OutputFile:
         self._text = text
         self._lines = Csv(text, columns) if self._kind == ".csv" else JsonLines(text)
 
-    def write(self, rows: list[Row]) -> None:
+    def write(self, rows: Sequence[Row]) -> None:
         """Take rows; Parquet is written at the end."""
         if self._kind == ".parquet":
             self._rows += rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from superhosts.errors import OutputError, UsageError
@@ -47,7 +48,7 @@ class LinesFile:
             self._file.truncate(place)
         self._file.seek(0, os.SEEK_END)
 
-    def write(self, _window: str, rows: list[Row]) -> None:
+    def write(self, _window: str, rows: Sequence[Row]) -> None:
         """Add rows, and have them on disk before this returns."""
         end = self._file.seek(0, os.SEEK_END)
         try:
@@ -75,7 +76,7 @@ class ParquetFolder:
             raise OutputError(f"{folder}: cannot be made: {error.strerror}") from None
         OutputFile(folder / "probe.parquet", columns).abandon()  # a missing package or right is said now, not later
 
-    def write(self, window: str, rows: list[Row]) -> None:
+    def write(self, window: str, rows: Sequence[Row]) -> None:
         """Write or replace the file of a window."""
         file = OutputFile(self.folder / f"{window}.parquet", self._columns)
         try:

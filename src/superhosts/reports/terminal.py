@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 
@@ -21,7 +23,7 @@ class OutputConsole(Console):
         raise  # the error that rich is handling when it calls this
 
 
-def host_table(rows: list[Row], title: str, *, with_part: bool = False) -> Table:
+def host_table(rows: Sequence[Row], title: str, *, with_part: bool = False) -> Table:
     """Return a table of hosts; side and direction appear only where they differ, sites where a hub names them."""
     table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
     with_part = with_part or len({(row["side"], row["direction"]) for row in rows}) > 1
@@ -61,7 +63,7 @@ class Terminal:
         self._console = console
         self._with_part = with_part
 
-    def write_window(self, title: str, rows: list[Row]) -> None:
+    def write_window(self, title: str, rows: Sequence[Row]) -> None:
         """Print the result of one window."""
         if rows:
             self._console.print(host_table(rows, title, with_part=self._with_part))
