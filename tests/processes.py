@@ -37,8 +37,10 @@ class Node:
         self.arguments = arguments
         self.prefix = prefix
         self.process: subprocess.Popen[bytes] | None = None
+        self._since = 0  # where its log stood at the last start
 
     def start(self, **options: Any) -> Node:
+        self._since = len(self.words)
         with self.log.open("ab") as log:
             command = [*self.prefix, sys.executable, "-m", "superhosts", *self.arguments]
             self.process = subprocess.Popen(
@@ -53,6 +55,11 @@ class Node:
     @property
     def words(self) -> str:
         return self.log.read_text() if self.log.exists() else ""
+
+    def wait_ready(self) -> None:
+        """Wait until it has said its first words since its last start: from then on it ends in good order."""
+        first = "hub ready" if self.arguments[0] == "hub" else "windows of earlier runs wait"
+        wait_for(lambda: first in self.words[self._since :] or not self.running, f"{first!r} is said")
 
     def kill(self) -> None:
         """kill -9."""

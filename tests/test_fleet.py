@@ -27,6 +27,7 @@ from processes import (
     wait_for,
     write_captures,
 )
+from superhosts.fleet.durable import hold_folder
 
 NEEDS_NATS = "pip install 'superhosts[fleet]'"
 
@@ -298,6 +299,16 @@ def test_a_folder_is_followed_while_a_program_rotates_captures_into_it(tmp_path:
         wait_for(lambda: unions(tmp_path / "archive").items() >= truth.items(), "every window is there")
         assert edge.end() == 0
         hub.end()
+
+
+@pytest.mark.parametrize("command", [["hub", "--from", "link"], ["edge", "--site", "ams", "--to", "link"]])
+def test_two_processes_do_not_share_a_folder(tmp_path: Path, command: list[str]):
+    folder = ["--state" if command[0] == "hub" else "--spool", str(tmp_path / "place")]
+    with hold_folder(tmp_path / "place"):
+        arguments = [sys.executable, "-m", "superhosts", *command, *folder]
+        ended = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE)
+    assert ended.returncode == 2
+    assert "another process works here" in ended.stderr
 
 
 def test_help_has_an_example(tmp_path: Path):

@@ -28,7 +28,9 @@ from superhosts.cli.traffic import Device, Direction, Exclude, Inner, Ipv6Prefix
 if TYPE_CHECKING:
     from superhosts.errors import SuperhostsError
     from superhosts.fleet.edge import Edge
+    from superhosts.fleet.link import Sender
     from superhosts.fleet.spool import Spool
+    from superhosts.settings import Settings
 
 LOCAL = "nats://127.0.0.1:4222"
 
@@ -79,11 +81,10 @@ def edge(
     tcpdump -U -w - | superhosts edge - --site ams --nats tls://hub:4222 --nkey ams.nk
     """
     from superhosts.errors import UsageError
-    from superhosts.fleet.edge import Edge, check_settings
+    from superhosts.fleet.durable import hold_folder
+    from superhosts.fleet.edge import check_settings
     from superhosts.fleet.parcels import check_site
-    from superhosts.fleet.position import Position
     from superhosts.fleet.spool import Spool
-    from superhosts.pipeline import Scan, open_inputs
     from superhosts.settings import Settings
     from superhosts.units import parse_size
 
@@ -106,46 +107,53 @@ def edge(
             device=device,
         )
     )
+    with hold_folder(spool):
+        store = Spool(spool, site, cap=parse_size(spool_cap), say=tell)
+        errors = _watch(inputs, settings, store, make_sender(to, options, site), seconds("grace", grace))
+    fail_with(errors)
+
+
+def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, grace: float) -> list[SuperhostsError]:
+    """Read the inputs into the spool and send from there; return the inputs' errors, all said already."""
+    from superhosts.fleet.edge import Edge
+    from superhosts.fleet.position import Position
+    from superhosts.pipeline import Scan, open_inputs
+
     errors: list[SuperhostsError] = []
 
     def on_error(error: SuperhostsError) -> None:
         errors.append(error)
         tell(str(error))
 
-    store = Spool(spool, site, cap=parse_size(spool_cap), say=tell)
-    position = Position(spool, inputs, settings.cut)
-    sources = open_inputs(inputs, on_error, follow=True, done=position.done())
-    sender = make_sender(to, options, site)
-    run: Edge
-
-    def on_progress(*numbers: int) -> None:
-        run.on_progress(*numbers)
+    def on_progress(*_: int) -> None:
+        run.on_progress()
         status.write()
 
+    position = Position(spool.folder, inputs, settings.cut)
     scan = Scan(
-        sources,
+        open_inputs(inputs, on_error, follow=True, done=position.done()),
         settings,
         on_error=on_error,
         on_progress=on_progress,
-        grace=seconds("grace", grace),
+        grace=grace,
         resume_from=position.frontier,
         find=False,
     )
-    run = Edge(scan, store, position, tell)
+    run = Edge(scan, spool, position, tell)
     status = Status(
-        spool / "status.json",
+        spool.folder / "status.json",
         scan=lambda: vars(scan.counters),
         edge=run.counters,
-        spool=store.counters,
+        spool=spool.counters,
         link=sender.counters,
-        waiting=lambda: len(store.waiting()),
+        waiting=lambda: len(spool.waiting()),
     )
-    tell(f"site {site}: {len(store.waiting())} windows of earlier runs wait in {spool}")
-    with sending(sender, store), ended_by_signals(run.stop):
+    with sending(sender, spool), ended_by_signals(run.stop):
+        tell(f"site {settings.site}: {len(spool.waiting())} windows of earlier runs wait in {spool.folder}")
         run.run()
-        _deliver(run, store, status)
+        _deliver(run, spool, status)
     status.write(now=True)
-    fail_with(errors)
+    return errors
 
 
 def _deliver(run: Edge, spool: Spool, status: Status) -> None:

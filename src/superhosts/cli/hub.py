@@ -116,6 +116,7 @@ def hub(
     from superhosts.errors import UsageError
     from superhosts.fleet.archive import Archive
     from superhosts.fleet.desk import Desk, expected_kinds
+    from superhosts.fleet.durable import hold_folder
     from superhosts.fleet.edge import check_settings
     from superhosts.fleet.hub import Hub, HubSettings
     from superhosts.fleet.parcels import check_site
@@ -148,12 +149,13 @@ def hub(
         if archive is not None
         else None
     )
-    store = Store(state)
-    desk = Desk(store, expected_kinds(traffic), tell, archive=kept)
-    upstream = Spool(state / "up", site, cap=parse_size(spool_cap), say=tell) if to or up else None
     way_up = nats_options(up, None, up_nkey, (up_ca, up_cert, up_key)) if up else None
     stop = threading.Event()
     with contextlib.ExitStack() as parts:
+        parts.enter_context(hold_folder(state))
+        store = Store(state)
+        desk = Desk(store, expected_kinds(traffic), tell, archive=kept)
+        upstream = Spool(state / "up", site, cap=parse_size(spool_cap), say=tell) if to or up else None
         outputs = RunningOutputs(json=json, csv=csv, output=output)
         parts.enter_context(outputs)
         parts.enter_context(ended_by_signals(stop.set))

@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from superhosts.errors import OutputError, UsageError
+
+
+def hold_folder(folder: Path) -> IO[str]:
+    """Keep a second process out of a folder, made if needed, for as long as the file that is returned is open."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("w")
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be used: {error.strerror}") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            raise UsageError(f"{folder}: another process works here; give each a folder of its own") from None
+        return (folder / ".lock").open("w")  # network mounts that know no locks
+    return file
 
 
 def sync_folder(folder: Path) -> None:

@@ -82,7 +82,7 @@ class Edge:
         self.stopping.set()
         self._scan.stop()
 
-    def on_progress(self, *_: int) -> None:
+    def on_progress(self) -> None:
         """Note which window a crash would lose, where input cannot be read again."""
         if not self._replays:
             self._note.set(self._scan.open_window())
