@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import os
 import random
 import shutil
 import threading
@@ -14,6 +16,7 @@ import pytest
 
 import superhosts as sh
 from fleets import SETTINGS, damage, make_sketch, window, write_parcel
+from superhosts import sketchfile
 from superhosts.detectors.sketch import Sketch
 from superhosts.fleet import hub as hub_module
 from superhosts.fleet.archive import Archive
@@ -21,8 +24,11 @@ from superhosts.fleet.desk import Desk, expected_kinds
 from superhosts.fleet.files import FileReceiver, FileSender
 from superhosts.fleet.hub import Hub, HubSettings, Report
 from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
+from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import UNION, Store
+from superhosts.pairs import Part
+from superhosts.reports.running import LinesFile
 from superhosts.settings import Settings
 from traffic import content
 
@@ -452,3 +458,132 @@ def test_files_link_survives_every_crash_and_refuses_in_writing(tmp_path: Path, 
     assert spool.waiting() == []
     assert good.name != third.name
     assert len(node.store.windows()) == 2
+
+
+def test_late_sites_that_come_back_together_are_both_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hub_module, "TIDY", 0.0)
+    said: list[str] = []
+    archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=False, key=None, say=said.append)
+    node = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive)
+    sketches = three()
+    node.send(sketches[0])
+    node.hub.step()
+    node.hub._tidy()
+    together = threading.Barrier(2)
+    verdicts = []
+    reopen = Store.reopen
+
+    def at_once(store: Store, key: str, union: Path) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait(0.5)
+        reopen(store, key, union)
+
+    monkeypatch.setattr(Store, "reopen", at_once)
+
+    def send(path: Path, site: str) -> None:
+        verdicts.append(node.arrive(path, site).verdict)
+
+    parcels = [(write_parcel(sketch, tmp_path / "wire"), min(sketch.sites)) for sketch in sketches[1:]]
+    threads = [threading.Thread(target=send, args=parcel) for parcel in parcels]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert verdicts == [MERGED, MERGED]
+    node.hub.step()
+    assert content(sh.load(archive.union("20261114T120000Z-5m"))) == content(union_of(*sketches))
+
+
+def test_parts_that_no_edge_makes_are_refused(node: Node):
+    sketch = make_sketch("ams")
+    detector = sketch.parts.pop(Part())
+    for number in range(30):
+        sketch.parts[Part(side=f"side{number}")] = detector
+    receipt = node.send(sketch)
+    assert receipt.verdict == REFUSED
+    assert "knows no part" in receipt.reason
+
+
+def test_a_whole_file_that_makes_no_sense_is_refused_not_asked_for_again(node: Node):
+    header = {"window": list(window(0)), "sites": ["ams"], "counters": [], "parts": [{"detector": "unheard of"}]}
+    fresh = node.folder / "fresh.cube"
+    sketchfile.write(fresh, header, {})
+    path = fresh.rename(node.folder / Parcel.of(fresh, "ams", window(0)).name)
+    receipt = node.arrive(path, "ams")
+    assert receipt.verdict == REFUSED
+    assert "unheard of" in receipt.reason
+
+
+def test_a_sites_sketch_that_rots_after_the_first_report_does_not_stop_the_next(tmp_path: Path):
+    node = Node(tmp_path, grace=0.0)
+    sketches = three()
+    for sketch in sketches[:2]:
+        node.send(sketch)
+    node.hub.step()
+    damage(next(node.store.folder("20261114T120000Z-5m").glob("*-fra-*.cube")))
+    node.send(sketches[2])
+    node.hub.step()
+    assert [report.revision for report in node.reports] == [1, 2]
+    assert content(node.union(0)) == content(union_of(*sketches))
+    assert {site["site"] for site in node.reports[1].rows[0]["sites"]} == set(SITES)  # fra's from the report before
+    assert any("LEFT OUT" in line for line in node.said)
+
+
+def test_one_unreadable_file_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    node = Node(tmp_path, sites=("ams",))
+    link = tmp_path / "link" / "ams"
+    good = write_parcel(make_sketch("ams", 1), link)
+    first = write_parcel(make_sketch("ams", 0), link)
+    first.unlink()
+    first.mkdir()  # a folder with a sketch's name
+    secret = tmp_path / "secret"
+    secret.write_text("precious")
+    linked = write_parcel(make_sketch("ams", 2), link)
+    linked.unlink()
+    linked.symlink_to(secret)
+    (link / f".{good.name}.receipt.tmp").symlink_to(secret)
+    said: list[str] = []
+    receiver = FileReceiver(tmp_path / "link", said.append)
+    with pytest.raises(OSError, match=r"plain file|symbolic"):
+        receiver.step(node.desk, threading.Event())
+    assert node.desk.counters.accepted == 1
+    assert not good.exists()
+    assert secret.read_text() == "precious"
+
+
+def test_a_full_disk_makes_reports_wait_and_rows_come_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    output = LinesFile(tmp_path / "rows.jsonl")
+    node = Node(tmp_path, sites=("ams",))
+    node.hub._report = lambda report: output.write("", report.rows)
+    node.send(make_sketch("ams"))
+    fsync = os.fsync
+
+    def full(handle: int) -> None:
+        if os.fstat(handle).st_ino == (tmp_path / "rows.jsonl").stat().st_ino:
+            raise OSError(28, "No space left on device")
+        fsync(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        node.hub.step()
+        node.hub.step()
+    assert (tmp_path / "rows.jsonl").read_text() == ""
+    assert node.hub.counters.waits == 2
+    assert sum("NOT REPORTED" in line for line in node.said) == 1
+    node.hub.step()
+    (row,) = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
+    assert row["revision"] == 1
+    output.close()
+
+
+def test_a_file_of_rows_that_a_crash_has_cut_is_mended(tmp_path: Path):
+    path = tmp_path / "rows.csv"
+    first = LinesFile(path, ("a", "b"))
+    first.write("", [{"a": 1, "b": 2}])
+    first.close()
+    with path.open("ab") as file:
+        file.write(b"3,")
+    again = LinesFile(path, ("a", "b"))
+    again.write("", [{"a": 5, "b": 6}])
+    again.close()
+    assert path.read_text() == "a,b\n1,2\n5,6\n"

@@ -325,12 +325,12 @@ def test_a_full_disk_at_the_hub_is_waited_for(tmp_path: Path, broker: Broker, de
 
 
 def test_a_desk_that_takes_its_time_is_not_asked_twice(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
-    path = noise(tmp_path, "ams", 0, 1000)
+    path = noise(tmp_path, "ams", 0, 20_000)
     receiver = make_receiver(broker, ack_wait=1.0)
     desk.gate.clear()
     with running(receiver.run, desk):
         eventually(lambda: receiver.counters.connects)
-        send_by_hand(broker, "ams", pieces(path, 400))
+        send_by_hand(broker, "ams", pieces(path, 8000))
         time.sleep(2.5)  # longer than the server waits without a word
         desk.gate.set()
         eventually(lambda: queued(broker) == 0)
@@ -373,11 +373,11 @@ def test_half_sketches_do_not_block_each_other_for_ever(tmp_path: Path, desk: Ke
 
 
 def test_a_sketch_that_is_never_finished_is_given_up(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
-    path = noise(tmp_path, "ams", 0, 1000)
+    path = noise(tmp_path, "ams", 0, 20_000)
     receiver = make_receiver(broker, abandon=0.3)
     with running(receiver.run, desk):
         eventually(lambda: receiver.counters.connects)
-        send_by_hand(broker, "ams", pieces(path, 400)[:2])
+        send_by_hand(broker, "ams", pieces(path, 8000)[:2])
         eventually(lambda: receiver.counters.abandoned == 1)
         eventually(lambda: queued(broker) == 0)
     assert list(desk.folder.iterdir()) == []
@@ -659,7 +659,9 @@ def test_messages_that_are_not_ours_are_no_receipts(tmp_path: Path) -> None:
         assert decode_receipt(data) is None
         assert decode_receipts(data) == []
         assert decode_names(data, "ams") == []
-    receipt = Receipt("x", RESEND, "why")
+    for name in ("x", "../position.json", "/etc/passwd"):  # names become paths
+        assert decode_receipts(encode_receipts([Receipt(name, RESEND, "why")])) == []
+    receipt = Receipt("20261114T120000Z-5m-ams-0123456789abcdef.cube", RESEND, "why")
     assert decode_receipts(encode_receipts([receipt])) == [receipt]
     mine, theirs = (noise(tmp_path, site).name for site in ("ams", "fra"))
     assert decode_names(json.dumps([mine, theirs, 7, "../x"]).encode(), "ams") == [mine]

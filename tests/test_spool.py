@@ -75,6 +75,20 @@ def test_sketches_wait_oldest_window_first_and_go_with_the_receipt(spool: Spool)
     assert spool.counters.delivered == 1
 
 
+@pytest.mark.parametrize("verdict", [MERGED, REFUSED, RESEND])
+@pytest.mark.parametrize("name", ["../victim", "position.json", "{folder}/position.json", "..", ""])
+def test_a_receipt_touches_nothing_but_sketches_of_the_site(spool: Spool, tmp_path: Path, name: str, verdict: str):
+    victims = [tmp_path / "victim", spool.folder / "position.json"]
+    other = spool.put(make_sketch("ams"))
+    foreign = other.rename(other.with_name(other.name.replace("-ams-", "-fra-")))
+    for victim in victims:
+        victim.write_text("precious")
+    for each in (name.format(folder=spool.folder), foreign.name):
+        spool.settle(Receipt(each, verdict, "from the wire"))
+    assert all(victim.read_text() == "precious" for victim in victims)
+    assert foreign.exists()
+
+
 def test_a_refused_sketch_is_kept_aside_and_said(spool: Spool, said: list[str]):
     path = spool.put(make_sketch("ams"))
     spool.settle(Receipt(path.name, REFUSED, "cannot merge: key aa into key bb"))

@@ -180,6 +180,8 @@ def write(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
     compress = zstandard.ZstdCompressor(level=1).compress
     shapes = [{"name": name, "dtype": array.dtype.str, "shape": list(array.shape)} for name, array in arrays.items()]
     text = json.dumps({**header, "arrays": shapes}, separators=(",", ":")).encode()
+    if len(text) > MAX_HEADER:
+        raise OutputError(f"{path}: cannot be written: its sites and counters take {format_size(len(text))}")
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     digest = hashlib.blake2b(digest_size=DIGEST)
@@ -215,6 +217,17 @@ def peek(path: str | Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError, struct.error):
         return {}
     return header if isinstance(header, dict) else {}
+
+
+def is_whole(path: Path) -> bool:
+    """Say whether a file ends with the digest of all that comes before it."""
+    left = path.stat().st_size - DIGEST
+    digest = hashlib.blake2b(digest_size=DIGEST)
+    with path.open("rb") as file:
+        while left > 0 and (piece := file.read(min(left, BLOCK))):
+            digest.update(piece)
+            left -= len(piece)
+        return left == 0 and file.read(DIGEST) == digest.digest()
 
 
 class Reader:
@@ -308,7 +321,7 @@ class Reader:
             try:
                 dtype = np.dtype(entry["dtype"])
                 name, shape = str(entry["name"]), [int(side) for side in entry["shape"]]
-            except (ArithmeticError, TypeError, KeyError, ValueError):
+            except (ArithmeticError, TypeError, KeyError, ValueError, SyntaxError):
                 raise self._bad(f"damaged: array {entry!r} has no readable type and shape") from None
             if dtype.kind not in "ui" or not shape or min(shape) < 0:
                 raise self._bad(f"damaged: array {entry!r} is not an array of whole numbers")

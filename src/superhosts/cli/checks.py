@@ -59,6 +59,47 @@ def _tables() -> Answer:
     return OK, ", ".join(found)
 
 
+def _fleet() -> Answer:
+    import subprocess
+
+    from superhosts.errors import MissingExtraError
+
+    try:
+        from superhosts.fleet.nats.setup import find_server
+
+        found, missing = _installed(["nats-py", "nkeys"])
+        server = find_server()
+    except MissingExtraError as error:
+        return MISSING, f"{error}; edges and hub can go by files without it (--to, --from)"
+    if missing:
+        return MISSING, f"{', '.join(missing)} not installed; for a fleet over NATS: pip install 'superhosts[fleet]'"
+    try:
+        said = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return PROBLEM, f"{server} does not run: {in_words(error)}"
+    return OK, ", ".join([*found, said.strip()])
+
+
+def _batch() -> Answer:
+    found, missing = _installed(["dask", "distributed", "fsspec"])
+    if missing:
+        return MISSING, f"{', '.join(missing)} not installed; for the batch command: pip install 'superhosts[batch]'"
+    return OK, ", ".join(found)
+
+
+def _installed(packages: list[str]) -> tuple[list[str], list[str]]:
+    """Look packages up without importing them; returns those that are there with their versions, and the others."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found, missing = [], []
+    for package in packages:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            missing.append(package)
+    return found, missing
+
+
 def _versions(modules: dict[str, str]) -> tuple[list[str], list[str]]:
     """Import modules; returns those that are there with their versions, and the names of the others."""
     from importlib import import_module
@@ -206,4 +247,6 @@ CHECKS: dict[str, Callable[[], Answer]] = {
     "GPU packages": _gpu_packages,
     "GPU check": _gpu_check,
     "tables": _tables,
+    "fleet": _fleet,
+    "batch": _batch,
 }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
     from superhosts.fleet.edge import Edge
     from superhosts.fleet.link import Sender
     from superhosts.fleet.spool import Spool
+    from superhosts.pipeline import Counters
     from superhosts.settings import Settings
 
 LOCAL = "nats://127.0.0.1:4222"
+MOMENT = 10.0  # seconds that an edge waits for the hub when a live input has ended
 
 
 def edge(
@@ -122,7 +125,8 @@ def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, 
     errors: list[SuperhostsError] = []
 
     def on_error(error: SuperhostsError) -> None:
-        errors.append(error)
+        if len(errors) < 100:  # one is enough for the exit status; a folder is followed for months
+            errors.append(error)
         tell(str(error))
 
     def on_progress(*_: int) -> None:
@@ -142,7 +146,7 @@ def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, 
     run = Edge(scan, spool, position, tell)
     status = Status(
         spool.folder / "status.json",
-        scan=lambda: vars(scan.counters),
+        scan=lambda: _last_warnings(scan.counters),
         edge=run.counters,
         spool=spool.counters,
         link=sender.counters,
@@ -151,20 +155,29 @@ def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, 
     with sending(sender, spool), ended_by_signals(run.stop):
         tell(f"site {settings.site}: {len(spool.waiting())} windows of earlier runs wait in {spool.folder}")
         run.run()
-        _deliver(run, spool, status)
+        _deliver(run, spool, status, patient=all(source.replays for source in scan.sources))
     status.write(now=True)
     return errors
 
 
-def _deliver(run: Edge, spool: Spool, status: Status) -> None:
-    """Wait until the hub has everything, or until told to stop."""
+def _deliver(run: Edge, spool: Spool, status: Status, *, patient: bool) -> None:
+    """Wait until the hub has everything, or until told to stop; behind a live input only for a moment.
+
+    Whoever started an edge on a pipe wants it started again when that ends; the next run sends what waits.
+    """
     left = len(spool.waiting())
+    until = time.monotonic() + (float("inf") if patient else MOMENT)
     if left and not run.stopping.is_set():
         tell(f"the input has ended; {left} windows wait for the hub (Ctrl-C leaves them in the spool)")
-    while not run.stopping.is_set() and spool.waiting():
+    while not run.stopping.is_set() and spool.waiting() and time.monotonic() < until:
         with spool.changed:
             spool.changed.wait(0.5)
         status.write()
     with spool.changed:
         left, counters = len(spool.waiting()), spool.counters
     tell(f"{counters.spooled} windows spooled, {counters.delivered} acknowledged by the hub, {left} wait in the spool")
+
+
+def _last_warnings(counters: Counters) -> dict[str, Any]:
+    """Return the counters with the last few warnings: a folder of odd files has very many."""
+    return {**vars(counters), "warnings": counters.warnings[-20:]}

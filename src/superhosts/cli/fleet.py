@@ -7,6 +7,7 @@ import logging
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from superhosts.cli.output import Outputs, say
-from superhosts.errors import UsageError
+from superhosts.errors import SuperhostsError, UsageError
 
 if TYPE_CHECKING:
     from superhosts.fleet.hub import Report
@@ -87,16 +88,35 @@ def ended_by_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def sending(sender: Sender, spool: Spool) -> Iterator[threading.Event]:
-    """Run a sender in a thread of its own; the event that is given stops it."""
+def sending(sender: Sender, spool: Spool) -> Iterator[None]:
+    """Run a sender in a thread of its own, and stop it in the end."""
     stop = threading.Event()
-    thread = threading.Thread(target=sender.run, args=(spool, stop), name="send", daemon=True)
+    with beside("send", lambda: sender.run(spool, stop), stop):
+        yield
+
+
+@contextmanager
+def beside(name: str, work: Callable[[], None], stop: threading.Event) -> Iterator[None]:
+    """Do work in a thread that `stop` ends. An error there that nobody foresaw ends the whole program, and is shown."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+            traceback.print_exc()
+            signal.raise_signal(signal.SIGTERM)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     try:
-        yield stop
+        yield
     finally:
         stop.set()
         thread.join(10)
+    if failed:
+        raise SuperhostsError(f"ended: the thread {name!r} failed ({failed[0]!r}): please report this")
 
 
 class RunningOutputs(Outputs):
@@ -108,15 +128,16 @@ class RunningOutputs(Outputs):
 
         super().__init__(json=json, csv=csv, columns=HUB_COLUMNS)
         self._running = open_running(output) if output is not None else None
+        self.runs_on = True
         self.others = True  # the hub goes on when the reader of its standard output has gone: edges wait for receipts
 
     def write_report(self, title: str, report: Report) -> None:
-        """Hand a window's rows to every destination."""
+        """Hand a window's rows to every destination; the file first, which may be full and is tried again."""
         from superhosts.reports.base import window_name
 
-        self.write(title, report.rows)
         if self._running is not None:
             self._running.write(window_name(report.window), report.rows)
+        self.write(title, report.rows)
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         super().__exit__(kind, *rest)

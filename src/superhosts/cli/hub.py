@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +19,7 @@ from superhosts.cli.fleet import (
     TlsCa,
     TlsCert,
     TlsKey,
+    beside,
     ended_by_signals,
     make_sender,
     nats_options,
@@ -179,9 +179,9 @@ def hub(
 
         def report(result: Report) -> None:
             title = _title(result, settings.threshold, top)
+            outputs.write_report(title, result)
             if json or csv:  # rows alone do not tell of windows without a host, nor who is missing there
                 tell(title)
-            outputs.write_report(title, result)
 
         merging = Hub(store, desk, settings, report, tell, archive=kept, upstream=upstream)
         status = Status(
@@ -192,7 +192,7 @@ def hub(
             windows=lambda: len(store.windows()),
             **extra,
         )
-        parts.enter_context(_receiving(receiver, desk, stop))
+        parts.enter_context(beside("receive", lambda: receiver.run(desk, stop), stop))
         waits = (
             f"waits for {', '.join(settings.sites)}" if settings.sites else "waits for the sites of the last windows"
         )
@@ -242,17 +242,6 @@ def _connect(
     broker = parts.enter_context(Broker(folder, tell, listen=listen, cap=parse_size(cap), tls=tls))
     tell(f"broker ready at {broker.options.url}")
     return broker.options, broker
-
-
-@contextlib.contextmanager
-def _receiving(receiver: Receiver, desk: Any, stop: threading.Event) -> Iterator[None]:
-    thread = threading.Thread(target=receiver.run, args=(desk, stop), name="receive", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(10)
 
 
 def _title(result: Report, least: float | None, top: int | None) -> str:

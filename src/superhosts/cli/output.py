@@ -86,6 +86,7 @@ class Outputs:
 
         if json and csv:
             raise UsageError("--json and --csv: choose one")
+        self.runs_on = False  # whether a failed write is tried again later
         self._file = OutputFile(output) if output is not None else None
         self.others = output is not None  # whether somebody but standard output waits for the results
         self._stream: Any = JsonLines(sys.stdout) if json else Csv(sys.stdout, columns or COLUMNS) if csv else None
@@ -107,8 +108,11 @@ class Outputs:
                 raise
             forget_stdout()  # the reader went away; the file and the saved sketches are still wanted
             self._stream = self._terminal = None
+            if self.runs_on:
+                say("superhosts: nobody reads standard output any more; results go on to the other destinations only")
         except OSError as error:
-            forget_stdout()
+            if not self.runs_on:
+                forget_stdout()
             raise OutputError(f"standard output: cannot be written: {error.strerror}") from None
         self.write_file(rows)
 

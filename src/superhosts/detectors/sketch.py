@@ -214,7 +214,7 @@ class Sketch:
     def save(self, path: str | Path) -> None:
         """Write a .cube file."""
         parts, arrays = [], {}
-        for number, (part, detector) in enumerate(self.parts.items()):
+        for number, (part, detector) in enumerate(sorted(self.parts.items(), key=lambda item: item[0])):
             parts.append({**part._asdict(), **detector.header()})
             arrays.update({f"{number}/{name}": array for name, array in detector.arrays().items()})
         header = {

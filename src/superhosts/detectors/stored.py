@@ -104,7 +104,10 @@ def _ask(
             sketches[part] = sketch, mangled
             takers[f"{number}/bits"] = some.take_block
     reader.each_block(takers, thread_count())
-    return {part: sketch.estimate_mangled(mangled).as_asked() for part, (sketch, mangled) in sketches.items()}
+    answers = {part: sketch.estimate_mangled(mangled).as_asked() for part, (sketch, mangled) in sketches.items()}
+    for sketch, _ in sketches.values():
+        del sketch.engine  # it knows the sketch: a ring, whose megabytes of columns would wait for the collector
+    return answers
 
 
 def _column_of(hosts: Hosts, kind: Kind) -> Addresses:

@@ -14,7 +14,7 @@ import shutil
 import time
 from pathlib import Path
 
-from superhosts.errors import OutputError, SuperhostsError
+from superhosts.errors import MergeError, OutputError, SketchFileError, SuperhostsError
 from superhosts.fleet.durable import place
 from superhosts.fleet.link import Say
 from superhosts.fleet.parcels import Parcel
@@ -55,10 +55,17 @@ class Archive:
         if target.exists():
             from superhosts.detectors.sketch import load
 
-            with contextlib.suppress(SuperhostsError):  # a damaged one is replaced
+            try:
                 whole = load(target, key=self._key)
-                whole.merge_file(path, key=self._key)
-                whole.save(target)
+            except SuperhostsError as error:
+                self._say(f"{target}: REPLACED by the newer sketch: {error}")
+            else:
+                try:
+                    whole.merge_file(path, key=self._key)
+                except (MergeError, SketchFileError) as error:
+                    self._say(f"{path.name}: NOT ARCHIVED: {error}")
+                else:
+                    whole.save(target)
                 return
         self._keep(path, target)
 
@@ -69,6 +76,10 @@ class Archive:
         self._swept = time.monotonic()
         limit = (time.time() if now is None else now) - self.keep
         gone = 0
+        for left in self.folder.glob("*/.*.tmp"):  # of a hub that was killed
+            with contextlib.suppress(OSError):
+                if left.stat().st_mtime < time.time() - SWEEP:
+                    left.unlink()
         for path in self.folder.glob("*/*.cube"):
             with contextlib.suppress(OSError):  # gone already, or its folder is not empty yet
                 if path.stat().st_mtime < limit:

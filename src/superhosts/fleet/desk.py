@@ -15,14 +15,16 @@ from pathlib import Path
 
 from superhosts.detectors.header import Stored, read_header
 from superhosts.detectors.kinds import Kind, check_alike
-from superhosts.errors import MergeError, SketchFileError, UsageError, VersionError
+from superhosts.errors import MergeError, SketchFileError, UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt, Say
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.store import Store
-from superhosts.settings import Settings
+from superhosts.settings import DIRECTIONS, SIDES, Settings
+from superhosts.sketchfile import is_whole
 from superhosts.units import SECOND
 
+MOST_NOTES = 100_000  # sites and counters in a header: they end up in the header of the union
 AHEAD = 600.0  # seconds that a window may end after this machine's clock before somebody's clock must be wrong
 
 
@@ -74,27 +76,30 @@ class Desk:
             if (before := self._store.receipt(name)) is not None:
                 self.counters.repeated += 1
                 return before
-            self._check(read_header(path), Parcel.of(path, site, parcel.window), parcel)
-            self._open_window(parcel)
-        except (MergeError, UsageError, VersionError) as error:
+            if not is_whole(path) or Parcel.of(path, site, parcel.window) != parcel:
+                self.counters.corrupt += 1
+                self._say(f"{name} from {site}: did not arrive whole, asked for again")
+                return Receipt(name, RESEND, "its checksum is not right")
+            self._check(read_header(path, trusted=True), parcel)
+            with self._store.lock:
+                self._open_window(parcel)
+                self._store.add(path, name)
+        except (MergeError, UsageError, SketchFileError) as error:
             return self._refuse(name, site, str(error).replace(f"{path}: ", ""))
-        except SketchFileError as error:
-            self.counters.corrupt += 1
-            self._say(f"{name} from {site}: did not arrive whole, asked for again ({error})")
-            return Receipt(name, RESEND, str(error))
-        self._store.add(path, name)
         self.counters.accepted += 1
         self._look_at_clock(parcel)
         self.arrived.set()
         return Receipt(name, MERGED)
 
-    def _check(self, stored: Stored, found: Parcel, parcel: Parcel) -> None:
+    def _check(self, stored: Stored, parcel: Parcel) -> None:
         """Refuse a sketch that is not what it says, or does not fit this hub."""
-        if found.digest != parcel.digest:
-            raise SketchFileError("its checksum is not the one in its name", file=parcel.name)
+        if len(stored.entries) + len(stored.sites) > MOST_NOTES:
+            raise UsageError(f"names more than {MOST_NOTES:,} sites and counters")
         if stored.window != parcel.window:
             raise UsageError(f"holds the window {stored.window}, its name says {parcel.window}")
         for part, kind in stored.kinds.items():
+            if part.side not in SIDES or part.direction not in DIRECTIONS or part.family not in self._expected:
+                raise MergeError(f"cannot merge: this hub knows no part {tuple(part)}")
             check_alike(self._expected[part.family], kind)
 
     def _open_window(self, parcel: Parcel) -> None:

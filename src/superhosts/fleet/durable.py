@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import io
 import json
 import os
+import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from superhosts.errors import OutputError, UsageError
 
@@ -29,6 +32,25 @@ def hold_folder(folder: Path) -> IO[str]:
             raise UsageError(f"{folder}: another process works here; give each a folder of its own") from None
         return (folder / ".lock").open("w")  # network mounts that know no locks
     return file
+
+
+def open_fresh(path: Path) -> BinaryIO:
+    """Make a file that was not there; what stood under its name (a link of somebody else's, too) is removed first."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb")
+
+
+def copy_synced(source: Path, target: Path) -> None:
+    """Copy a plain file, and have the copy on disk; the source may lie where others write."""
+    handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(handle, "rb") as read:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", str(source))
+        with open_fresh(target) as write:
+            shutil.copyfileobj(read, write, 1 << 20)
+            write.flush()
+            with contextlib.suppress(OSError):  # some mounts cannot
+                os.fsync(write.fileno())
 
 
 def sync_folder(folder: Path) -> None:
@@ -60,7 +82,7 @@ def write_lines(path: Path, rows: Iterable[Any]) -> None:
 def _write(path: Path, lines: Iterable[str], *, durable: bool) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
+        with open_fresh(temporary) as binary, io.TextIOWrapper(binary, encoding="utf-8") as file:
             file.writelines(line + "\n" for line in lines)
             file.flush()
             if durable:

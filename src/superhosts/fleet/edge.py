@@ -59,13 +59,16 @@ class Edge:
         self.stopping = threading.Event()
         self._scan, self._spool, self._position, self._say = scan, spool, position, say
         self._replays = all(source.replays for source in scan.sources)
+        if not self._replays and any(source.replays for source in scan.sources):
+            raise UsageError("a live pipe beside files or folders, which keep a position: start an edge for each")
+        self._writer: _Writer | None = None
         self._note = _OpenNote(spool, say)
         self._full = False
 
     def run(self) -> None:
         """Spool every window until the input ends or the edge is stopped."""
         self.counters.interrupted += self._note.tell_lost()
-        writer = None if self._replays else _Writer(self)
+        writer = self._writer = None if self._replays else _Writer(self)
         for result in self._scan:
             self.counters.windows += 1
             if writer is not None:
@@ -85,7 +88,8 @@ class Edge:
     def on_progress(self) -> None:
         """Note which window a crash would lose, where input cannot be read again."""
         if not self._replays:
-            self._note.set(self._scan.open_window())
+            unwritten = self._writer.unwritten() if self._writer is not None else None
+            self._note.set(unwritten or self._scan.open_window())
 
     def write(self, sketch: Sketch) -> bool:
         """Put a sketch into the spool, as often as it takes; False if the edge was stopped before it worked."""
@@ -122,11 +126,14 @@ class _Writer:
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
         self._queue: queue.Queue[Sketch | None] = queue.Queue(1)
+        self._unwritten: list[Window] = []  # closed, not in the spool yet
         self._thread = threading.Thread(target=self._run, name="spool", daemon=True)
         self._thread.start()
 
     def offer(self, sketch: Sketch | None) -> None:
         """Take a sketch; one that still waits for the disk is lost to it."""
+        if sketch is not None and sketch.window is not None:
+            self._unwritten.append(sketch.window)
         while True:
             try:
                 return self._queue.put_nowait(sketch)
@@ -138,14 +145,26 @@ class _Writer:
             older = self._queue.get_nowait()
         except queue.Empty:
             return
-        if older is not None and older.window is not None:
-            self._edge.counters.lost += 1
-            self._edge._say(f"LOST: {window_name(older.window)}: the spool could not be written for a whole window")
+        if older is not None:
+            self._tell_lost(older, "the spool could not be written for a whole window")
+
+    def _tell_lost(self, sketch: Sketch, why: str) -> None:
+        assert sketch.window is not None
+        self._unwritten.remove(sketch.window)
+        self._edge.counters.lost += 1
+        self._edge._say(f"LOST: {window_name(sketch.window)}: {why}")
+
+    def unwritten(self) -> Window | None:
+        """Return the earliest window that is closed and not in the spool yet."""
+        return min(self._unwritten, default=None)
 
     def _run(self) -> None:
         while (sketch := self._queue.get()) is not None:
-            if not self._edge.write(sketch):
-                self._edge.counters.lost += 1
+            assert sketch.window is not None
+            if self._edge.write(sketch):
+                self._unwritten.remove(sketch.window)
+            else:
+                self._tell_lost(sketch, "the spool could not be written before the stop")
 
     def finish(self) -> bool:
         """Write what is left; False if that took too long."""

@@ -8,16 +8,13 @@ Both sides may be killed between any two steps: whatever is found is done again,
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from superhosts.errors import UsageError
-from superhosts.fleet.durable import place, read_json, write_json
+from superhosts.fleet.durable import copy_synced, place, read_json, write_json
 from superhosts.fleet.link import RESEND, Desk, Receipt, Say
 from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.spool import Spool
@@ -47,7 +44,7 @@ class _Trouble:
 
     def tell(self, error: OSError) -> None:
         self._counters.failures += 1
-        text = str(error.strerror or error)
+        text = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
         if text != self._last:
             self._last = text
             self._say(f"{self._folder}: {text}; trying again until it works")
@@ -90,7 +87,7 @@ class FileSender:
     def _copy(self, path: Path, target: Path) -> None:
         temporary = target.with_name(f".{target.name}.tmp")
         try:
-            _copy_synced(path, temporary)
+            copy_synced(path, temporary)
             place(temporary, target)
             self.counters.sketches += 1
         except FileNotFoundError:
@@ -136,10 +133,18 @@ class FileReceiver:
     def step(self, desk: Desk, stop: threading.Event) -> None:
         """Take all that is there now, oldest window first."""
         found = [path for path in self.folder.glob("*/*.cube") if not path.name.startswith(".")]
+        self._unsettled = {path: state for path, state in self._unsettled.items() if path in found}
+        self._ignored &= set(found)
+        trouble: OSError | None = None
         for path in sorted(found, key=lambda path: path.name):
             if stop.is_set():
                 return
-            self._take(path, desk)
+            try:
+                self._take(path, desk)
+            except OSError as error:  # one that cannot be read must not keep the others
+                trouble = error
+        if trouble is not None:
+            raise trouble
 
     def _take(self, path: Path, desk: Desk) -> None:
         try:
@@ -157,7 +162,7 @@ class FileReceiver:
                 return
             arrived = desk.folder / path.name
             try:
-                _copy_synced(path, arrived)
+                copy_synced(path, arrived)
                 receipt = desk.accept(arrived, path.name, site)
             finally:
                 arrived.unlink(missing_ok=True)
@@ -184,11 +189,3 @@ class FileReceiver:
 
 def _receipt_path(sketch: Path) -> Path:
     return sketch.with_name(sketch.name + ENDING)
-
-
-def _copy_synced(source: Path, target: Path) -> None:
-    with source.open("rb") as read, target.open("wb") as write:
-        shutil.copyfileobj(read, write, 1 << 20)
-        write.flush()
-        with contextlib.suppress(OSError):  # some mounts cannot
-            os.fsync(write.fileno())

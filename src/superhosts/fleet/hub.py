@@ -14,6 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ class Hub:
             self._desk.arrived.wait(1.0)
             self._desk.arrived.clear()
             self.step(stop)
-            self._tidy()
+            self._try("what can go", self._tidy)
             on_turn()
 
     def step(self, stop: threading.Event | None = None) -> None:
@@ -142,21 +143,29 @@ class Hub:
                 continue
             if not self._is_ready(key, ledger):
                 waiting = waiting or key
-                continue
-            try:
-                self._issue(key, ledger)
-            except (OSError, OutputError) as error:  # it stays due, and is made again
-                self.counters.waits += 1
-                if not self._stuck:
-                    self._stuck = True
-                    self._say(f"NOT REPORTED: {key}: {error}; trying again until it works")
+            elif not self._try(key, partial(self._issue, key, ledger)):
                 return
-            if self._stuck:
-                self._stuck = False
-                self._say("reports go out again")
         if waiting is not None:
-            ledger = self._store.ledger(waiting)
-            self._unite(waiting, ledger, list(ledger.known), stop=lambda: self._is_ready(waiting, ledger))
+            self._try(waiting, partial(self._merge_ahead, waiting))
+
+    def _try(self, key: str, work: Callable[[], None]) -> bool:
+        """Do what needs the disk; where that takes no more it is said, and done again at the next turn."""
+        try:
+            work()
+        except (OSError, OutputError) as error:
+            self.counters.waits += 1
+            if not self._stuck:
+                self._stuck = True
+                self._say(f"NOT REPORTED: {key}: {error}; trying again until it works")
+            return False
+        if self._stuck:
+            self._stuck = False
+            self._say("the disk can be written again")
+        return True
+
+    def _merge_ahead(self, key: str) -> None:
+        ledger = self._store.ledger(key)
+        self._unite(key, ledger, list(ledger.known), stop=lambda: self._is_ready(key, ledger))
 
     def expected_sites(self, key: str) -> set[str]:
         """Return the sites that should be in a window: those named, else those of the last windows to arrive."""
@@ -198,11 +207,12 @@ class Hub:
             return
         report = self._make_report(key, sketch, issue)
         sketch.save(self._store.folder(key) / UNION)
+        new = set(issue.members) - set(ledger.merged)
+        if self._archive is not None:
+            self._put_into(self._archive, key, new)
         with self._store.lock:
             ledger.merged = issue.members
             self._store.write(key)
-        if self._archive is not None:
-            self._put_into(self._archive, key)
         if self._upstream is not None:
             self._upstream.put(sketch)
         self._report(report)
@@ -215,20 +225,20 @@ class Hub:
         self.counters.incomplete += issue.revision == 1 and bool(issue.missing)
 
     def _unite(self, key: str, ledger: Ledger, members: list[str], stop: Callable[[], bool] = lambda: False) -> None:
-        """Merge what the union of a window lacks, until told to stop."""
-        folder = self._store.folder(key)
-        if self._uniter.window != key:
-            self._begin(key, ledger)
-        for name in self._uniter.missing(members):
-            if stop():
-                break
+        """Merge what the union of a window lacks, until told to stop. A member that cannot be merged is left out."""
+        folder, members = self._store.folder(key), list(members)
+        while True:
+            if self._uniter.window != key:
+                self._begin(key, ledger)
+            name = next(iter(self._uniter.missing(members)), None)
+            if name is None or stop():
+                return
             try:
                 self._uniter.add(folder / name, trusted=name in self._store.fresh)
                 self._store.fresh.discard(name)
             except RefusedMemberError as error:
                 self._set_aside(key, ledger, error)
-                self._unite(key, ledger, [each for each in members if each != name], stop)
-                break
+                members.remove(name)
 
     def _begin(self, key: str, ledger: Ledger) -> None:
         union = self._store.folder(key) / UNION
@@ -238,6 +248,7 @@ class Hub:
             except (MergeError, SketchFileError) as error:
                 self.counters.damaged += 1
                 self._say(f"{key}: the union on this disk is LEFT OUT, the sites' sketches are merged anew: {error}")
+                union.rename(union.with_name(f".{UNION}.aside"))
         return self._uniter.begin(key, None, set())
 
     def _set_aside(self, key: str, ledger: Ledger, error: RefusedMemberError) -> None:
@@ -259,7 +270,10 @@ class Hub:
         found = found[:top]
         sightings = Sightings(found, sketch, self.settings.key)
         sightings.remember(read_lines(self._store.folder(key) / ROWS))
-        sightings.ask(self._files_by_site(key, issue))
+        # In a first report all files were merged, and checked, a moment ago.
+        for error in sightings.ask(self._files_by_site(key, issue), trusted=issue.revision == 1):
+            self.counters.damaged += 1
+            self._say(f"LEFT OUT of the sites that saw a host: {error}")
         rows = Rows(make_rows(sketch.window, found), sightings, issue)
         names = sorted({Parcel.parse(name).site for name in issue.members})
         refused = {site: why for site, why in self._store.refusals(key).items() if site not in names}
@@ -272,11 +286,12 @@ class Hub:
                 files[Parcel.parse(path.name).site].append(path)
         return files
 
-    def _put_into(self, archive: Archive, key: str) -> None:
+    def _put_into(self, archive: Archive, key: str, new: set[str]) -> None:
         archive.add_union(self._store.folder(key) / UNION, key)
         if archive.with_sites:
             for path in self._store.sketches(key):
-                archive.add_site(path)
+                if path.name in new:
+                    archive.add_site(path)
 
     def _tidy(self) -> None:
         """Let go of what no report needs any more, now and then."""
@@ -285,14 +300,15 @@ class Hub:
         self._tidied = time.monotonic()
         recent = set(self._recent())
         for key in self._store.windows():
-            ledger = self._store.ledger(key)
-            if ledger.is_due or not ledger.known:
-                continue
-            if key not in recent:
-                self._store.drop_sketches(key)
-            if time.time() - ledger.latest > self.settings.late:
-                self._store.retire(key)
-                self.counters.retired += 1
+            with self._store.lock:  # a sketch that arrives now must find the window whole, or gone
+                ledger = self._store.ledger(key)
+                if ledger.is_due:
+                    continue
+                if key not in recent:
+                    self._store.drop_sketches(key)
+                if time.time() - ledger.latest > self.settings.late:
+                    self._store.retire(key)
+                    self.counters.retired += 1
         keep = 0.0
         if self._archive is not None:
             keep = self._archive.keep

@@ -14,6 +14,7 @@ from superhosts.detectors.base import SuperHosts
 from superhosts.detectors.estimate import UNBOUNDED
 from superhosts.detectors.sketch import Found, Sketch
 from superhosts.detectors.stored import estimate_each, estimate_in_file
+from superhosts.errors import MergeError, SketchFileError, SuperhostsError
 from superhosts.pairs import Addresses, Part, numbers_to_array
 from superhosts.reports.base import Row
 
@@ -42,14 +43,19 @@ class Sightings:
             if number is not None:
                 self._before[number] = row["sites"]
 
-    def ask(self, files: Mapping[str, list[Path]]) -> None:
-        """Ask the sketches of all sites. Their checksums were checked when they were merged, a moment ago."""
-        if self._asked:
-            self._answers = {site: self._ask_site(paths) for site, paths in files.items()}
+    def ask(self, files: Mapping[str, list[Path]], *, trusted: bool) -> list[SuperhostsError]:
+        """Ask the sketches of all sites (`trusted`: checked a moment ago); return what failed."""
+        failed: list[SuperhostsError] = []
+        for site, paths in files.items() if self._asked else ():
+            try:
+                self._answers[site] = self._ask_site(paths, trusted)
+            except (MergeError, SketchFileError) as error:
+                failed.append(error)
+        return failed
 
-    def _ask_site(self, paths: list[Path]) -> dict[Part, SuperHosts]:
+    def _ask_site(self, paths: list[Path], trusted: bool) -> dict[Part, SuperHosts]:
         if len(paths) == 1:
-            return estimate_in_file(paths[0], self._asked, key=self._key, trusted=True)
+            return estimate_in_file(paths[0], self._asked, key=self._key, trusted=trusted)
         whole = Sketch()  # the site was restarted within the window: its sketches count together
         for path in paths:
             whole.merge_file(path, key=self._key)

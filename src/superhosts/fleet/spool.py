@@ -79,6 +79,11 @@ class Spool:
 
     def settle(self, receipt: Receipt) -> None:
         """Do what the hub's word on a sketch asks for."""
+        try:
+            if Parcel.parse(receipt.name).site != self.site:
+                return
+        except UsageError:
+            return  # a name becomes a path: nothing but a sketch's name may
         path = self.folder / receipt.name
         with self.changed:
             if not path.exists():

@@ -13,6 +13,7 @@ can be made again after a crash.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 import time
@@ -20,8 +21,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from superhosts.errors import OutputError, UsageError
-from superhosts.fleet.durable import place, read_json, sync_folder, write_json
+from superhosts.errors import OutputError
+from superhosts.fleet.durable import copy_synced, place, read_json, sync_folder, write_json
 from superhosts.fleet.link import MERGED, REFUSED, Receipt
 from superhosts.fleet.parcels import Parcel, parse_key
 
@@ -160,12 +161,13 @@ class Store:
         with self.lock:
             ledger = self._past_ledger(key)
             if ledger is None or key in self._ledgers:
-                raise UsageError(f"{key}: not a past window")
+                return  # it is back already
             folder = self.folder(key)
             folder.mkdir(exist_ok=True)
             temporary = folder / f".{UNION}.tmp"
-            shutil.copyfile(union, temporary)
+            copy_synced(union, temporary)
             place(temporary, folder / UNION)
+            ledger.latest = time.time()
             self._ledgers[key] = ledger
             self.write(key)
             (self._past / f"{key}.json").unlink(missing_ok=True)
@@ -173,8 +175,10 @@ class Store:
     def drop_sketches(self, key: str) -> None:
         """Remove the sites' sketches that the union holds."""
         with self.lock:
-            for name in self.ledger(key).merged:
-                (self.folder(key) / name).unlink(missing_ok=True)
+            merged = set(self.ledger(key).merged)
+            for path in self.sketches(key):
+                if path.name in merged:
+                    path.unlink(missing_ok=True)
 
     def retire(self, key: str) -> None:
         """Keep only the ledger of a window."""
@@ -186,8 +190,9 @@ class Store:
     def forget_past(self, age: float) -> None:
         """Remove ledgers of past windows that are older than `age` seconds."""
         for path in self._past.glob("*.json"):
-            if time.time() - path.stat().st_mtime > age:
-                path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # taken back meanwhile
+                if time.time() - path.stat().st_mtime > age:
+                    path.unlink()
 
     def write(self, key: str) -> None:
         """Write a window's ledger down."""

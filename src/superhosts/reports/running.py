@@ -22,15 +22,12 @@ class LinesFile:
 
     def __init__(self, path: Path, columns: tuple[str, ...] = HUB_COLUMNS) -> None:
         self.path = path
+        self._columns = columns
         try:
-            self._file = path.open("a+b")
+            self._file = path.open("a+b", buffering=0)
             self._repair()
         except OSError as error:
             raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
-        empty = self._file.tell() == 0
-        text = io.TextIOWrapper(self._file, encoding="utf-8", newline="", write_through=True)
-        self._text = text
-        self._lines = Csv(text, columns, header=empty) if path.suffix.lower() == ".csv" else JsonLines(text)
 
     def _repair(self) -> None:
         """Cut the file behind its last whole line."""
@@ -46,13 +43,19 @@ class LinesFile:
             place -= step
         if place != end:
             self._file.truncate(place)
-        self._file.seek(0, os.SEEK_END)
 
     def write(self, _window: str, rows: Sequence[Row]) -> None:
-        """Add rows, and have them on disk before this returns."""
+        """Add rows, and have them on disk before this returns; all of them or, where the disk is full, none."""
+        text = io.StringIO()
         end = self._file.seek(0, os.SEEK_END)
+        if self.path.suffix.lower() == ".csv":
+            Csv(text, self._columns, header=end == 0).write(rows)
+        else:
+            JsonLines(text).write(rows)
+        left = memoryview(text.getvalue().encode())
         try:
-            self._lines.write(rows)
+            while left:
+                left = left[self._file.write(left) :]
             os.fsync(self._file.fileno())
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -61,7 +64,7 @@ class LinesFile:
 
     def close(self) -> None:
         """Close the file."""
-        self._text.close()
+        self._file.close()
 
 
 class ParquetFolder:

@@ -36,6 +36,8 @@ from superhosts.fleet.parcels import Parcel
 
 INBOX = "_HUBBOX"  # no site may listen here
 AT_ONCE = 2  # sketches that are handed in at once
+ARRIVING = 32  # sketches of one site that may be arriving at once
+NOTES = 10_000  # names that are remembered
 PATIENCE = 5.0  # seconds without a new piece, after which a question is a hint that some are lost
 ACK, PROGRESS, NEVER = b"+ACK", b"+WPI", b"+TERM"
 
@@ -136,6 +138,9 @@ class NatsReceiver:
                 await self._remind(site, receipt)
                 await self._publish(message.reply, ACK)
                 return
+            if sum(each.site == site for each in self._assemblies.values()) >= ARRIVING:
+                await self._publish(message.reply, b'-NAK {"delay": 5000000000}')  # one at a time
+                return
             assembly = self._assemblies[chunk.name] = Assembly.begin(self._desk.folder, chunk, site)
         await self._add(assembly, chunk, message)
 
@@ -222,6 +227,8 @@ class NatsReceiver:
                 old = now - 10 * self._ack_wait - 60
                 self._reminded = {key: at for key, at in self._reminded.items() if at > old}
                 self._unknown = {name: at for name, at in self._unknown.items() if at > old}
+                if len(self._reminded) + len(self._unknown) > NOTES:  # somebody makes names up
+                    self._reminded, self._unknown = {}, {}
 
     async def _give_up(self, assembly: Assembly) -> None:
         self.counters.abandoned += 1

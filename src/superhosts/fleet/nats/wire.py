@@ -27,6 +27,7 @@ CHUNK = 512 << 10  # bytes; larger messages hold up all others on a connection
 HEADERS = 8 << 10  # bytes that subject and headers may take beside a chunk
 LARGEST = 8 << 30  # bytes of a sketch that are believed
 MOST = 1 << 16  # chunks of a sketch that are believed
+LEAST = 4096  # bytes of a piece, unless the sketch is smaller: many tiny ones would fill the memory with notes
 QUESTION = 500  # names in one question
 
 
@@ -66,7 +67,8 @@ class Chunk(NamedTuple):
         except ValueError:
             raise UsageError("a message that is no piece of a sketch") from None
         chunk = cls(Parcel.parse(found.get("Superhosts-Name", "")).name, number, step, size)
-        if not (0 < size <= LARGEST and 0 < step <= size and chunk.pieces <= MOST and 0 <= number < chunk.pieces):
+        good = 0 < size <= LARGEST and min(size, LEAST) <= step <= size and chunk.pieces <= MOST
+        if not (good and 0 <= number < chunk.pieces):
             raise UsageError(f"{chunk.name}: piece {number} of {step} bytes, {size} in all, cannot be")
         if length != chunk.length:
             raise UsageError(f"{chunk.name}: piece {number} has {length} bytes, not {chunk.length}")
@@ -103,7 +105,11 @@ def decode_receipts(data: bytes) -> list[Receipt]:
 def _receipt(found: Any) -> Receipt | None:
     if not isinstance(found, dict) or found.get("verdict") not in (MERGED, REFUSED, RESEND):
         return None
-    return Receipt(str(found.get("name")), found["verdict"], str(found.get("reason", "")))
+    try:
+        name = Parcel.parse(str(found.get("name"))).name
+    except UsageError:
+        return None  # names become paths: nothing but a sketch's name may pass
+    return Receipt(name, found["verdict"], str(found.get("reason", "")))
 
 
 def decode_names(data: bytes, site: str) -> list[str]:

@@ -1,0 +1,195 @@
+"""The edge by itself: what goes into the spool, what a full disk costs, what a restart reads again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import superhosts as sh
+from fleets import LENGTH, NOON, SETTINGS, make_sketch
+from superhosts.errors import OutputError, UsageError
+from superhosts.fleet import edge as edge_module
+from superhosts.fleet.edge import Edge, check_settings
+from superhosts.fleet.position import Position
+from superhosts.fleet.spool import Spool
+from superhosts.pairs import PacketBatch, Window
+from superhosts.pipeline import Scan, WindowResult
+from superhosts.settings import Settings
+from superhosts.sources.base import Block, SourceCounters
+from traffic import content
+
+
+class Packets:
+    """A source of a few packets, of one host that talks to many."""
+
+    name = "packets"
+    live = False
+
+    def __init__(self, windows: int, *, replays: bool = True) -> None:
+        self.counters = SourceCounters()
+        self.replays = replays
+        self._windows = windows
+
+    def first_time(self) -> int | None:
+        return NOON
+
+    def blocks(self) -> Iterator[Block]:
+        for number in range(self._windows):
+            peers = np.arange(200, dtype=np.uint32) + np.uint32(1000 * number)
+            times = np.full(200, NOON + number * LENGTH, np.int64)
+            yield (PacketBatch(4, np.full(200, 0x0A000007, np.uint32), peers, times),)
+
+    def position(self) -> int:
+        return 0
+
+    def size(self) -> int | None:
+        return None
+
+    def waits(self) -> bool:
+        return False
+
+    def stop(self) -> None: ...
+
+    def finished(self) -> dict[str, tuple[int, int]]:
+        return {}
+
+
+def make_edge(folder: Path, said: list[str], source: Any, settings: Settings = SETTINGS, **options: Any) -> Edge:
+    spool = Spool(folder, "ams", cap=1 << 30, say=said.append)
+    position = Position(folder, ["packets"], settings.cut)
+    scan = Scan([source], settings, resume_from=position.frontier, find=False, **options)
+    return Edge(scan, spool, position, said.append)
+
+
+def spooled(folder: Path) -> list[Any]:
+    return [content(sh.load(path)) for path in sorted(folder.glob("*.cube"))]
+
+
+def test_an_edge_on_a_gpu_spools_the_bits_of_the_cpu(tmp_path: Path):
+    settings = Settings(memory="64KiB", site="ams", inner=["10.0.0.0/8"], device="cpu", threads=1)
+    make_edge(tmp_path / "cpu", [], Packets(2), settings).run()
+    on_gpu = Settings(memory="64KiB", site="ams", inner=["10.0.0.0/8"], device="cuda")
+    make_edge(tmp_path / "gpu", [], Packets(2), on_gpu).run()
+    assert len(spooled(tmp_path / "cpu")) == 2
+    assert spooled(tmp_path / "gpu") == spooled(tmp_path / "cpu")
+
+
+def test_a_second_run_over_the_same_input_has_nothing_to_do(tmp_path: Path):
+    make_edge(tmp_path, [], Packets(3)).run()
+    before = sorted(tmp_path.glob("*.cube"))
+    again = make_edge(tmp_path, [], Packets(3))
+    again.run()
+    assert again.counters.windows == 0
+    assert sorted(tmp_path.glob("*.cube")) == before
+
+
+def test_input_that_can_wait_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    said: list[str] = []
+    monkeypatch.setattr(edge_module, "RETRY", 0.01)
+    edge = make_edge(tmp_path, said, Packets(3))
+    put, failures = Spool.put, iter([True, True, False, True])
+
+    def sometimes(spool: Spool, sketch: Any) -> Path:
+        if next(failures, False):
+            raise OutputError("No space left on device")
+        return put(spool, sketch)
+
+    monkeypatch.setattr(Spool, "put", sometimes)
+    edge.run()
+    assert len(spooled(tmp_path)) == 3
+    assert edge.counters.waits == 3
+    assert [("NOT WRITABLE" in line, "can be written again" in line) for line in said] == [
+        (True, False),
+        (False, True),
+    ] * 2
+
+
+class Windows:
+    """What an edge needs of a scan, with windows that come when the test says so."""
+
+    def __init__(self, gates: list[threading.Event]) -> None:
+        self.sources = [Packets(0, replays=False)]
+        self._gates = gates
+
+    def __iter__(self) -> Iterator[WindowResult]:
+        for number, gate in enumerate(self._gates):
+            gate.wait(10)
+            sketch = make_sketch("ams", number)
+            assert sketch.window is not None
+            yield WindowResult(sketch.window, [], sketch, 1)
+
+    def stop(self) -> None: ...
+
+    def open_window(self) -> Window | None:
+        return Window(NOON, NOON + LENGTH)
+
+
+def test_live_input_goes_on_while_the_disk_does_not_and_loses_whole_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    said: list[str] = []
+    monkeypatch.setattr(edge_module, "RETRY", 0.01)
+    gates = [threading.Event() for _ in range(4)]
+    spool = Spool(tmp_path, "ams", cap=1 << 30, say=said.append)
+    scan: Any = Windows(gates)
+    edge = Edge(scan, spool, Position(tmp_path, ["-"], {}), said.append)
+    full = threading.Event()
+    full.set()
+    put, tried = Spool.put, threading.Event()
+
+    def sometimes(spool: Spool, sketch: Any) -> Path:
+        tried.set()
+        if full.is_set():
+            raise OutputError("No space left on device")
+        return put(spool, sketch)
+
+    monkeypatch.setattr(Spool, "put", sometimes)
+    thread = threading.Thread(target=edge.run)
+    thread.start()
+    gates[0].set()
+    assert tried.wait(10)  # the first is being tried; the second waits, the third pushes it out
+    for gate in gates[1:]:
+        gate.set()
+    while edge.counters.lost < 2:
+        assert thread.is_alive()
+    full.clear()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert edge.counters.lost == 2
+    assert sum("LOST" in line for line in said) == 2
+    assert len(spooled(tmp_path)) == 2
+    assert not (tmp_path / "open.json").exists()
+
+
+def test_a_window_that_was_open_at_a_crash_is_named_at_the_next_start(tmp_path: Path):
+    said: list[str] = []
+    edge = make_edge(tmp_path, said, Packets(0, replays=False))
+    edge._scan.open_window = lambda: Window(NOON, NOON + LENGTH)  # type: ignore[method-assign]
+    edge.on_progress()
+    assert (tmp_path / "open.json").exists()  # and now it is killed
+    again = make_edge(tmp_path, said, Packets(0, replays=False))
+    again.run()
+    assert again.counters.interrupted == 1
+    assert "2026-11-14T12:00:00Z to 2026-11-14T12:05:00Z" in said[0]
+    third = make_edge(tmp_path, said, Packets(0, replays=False))
+    third.run()
+    assert third.counters.interrupted == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"window": "all"}, "whole seconds"),
+        ({"window": "1.5s"}, "whole seconds"),
+        ({"detector": "filter"}, "a hub merges"),
+        ({"detector": "exact"}, "a hub merges"),
+    ],
+)
+def test_what_a_hub_cannot_merge_is_refused(options: dict[str, Any], words: str):
+    with pytest.raises(UsageError, match=words):
+        check_settings(Settings(**options))
