@@ -58,7 +58,7 @@ class Node:
 
     def wait_ready(self) -> None:
         """Wait until it has said its first words since its last start: from then on it ends in good order."""
-        first = "hub ready" if self.arguments[0] == "hub" else "windows of earlier runs wait"
+        first = "hub ready" if self.arguments[0] == "hub" else "windows of earlier runs that wait"
         wait_for(lambda: first in self.words[self._since :] or not self.running, f"{first!r} is said")
 
     def kill(self) -> None:

@@ -153,7 +153,7 @@ def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, 
         waiting=lambda: len(spool.waiting()),
     )
     with sending(sender, spool), ended_by_signals(run.stop):
-        tell(f"site {settings.site}: {len(spool.waiting())} windows of earlier runs wait in {spool.folder}")
+        tell(f"site {settings.site} ready; windows of earlier runs that wait in {spool.folder}: {len(spool.waiting())}")
         run.run()
         _deliver(run, spool, status, patient=all(source.replays for source in scan.sources))
     status.write(now=True)
@@ -168,14 +168,14 @@ def _deliver(run: Edge, spool: Spool, status: Status, *, patient: bool) -> None:
     left = len(spool.waiting())
     until = time.monotonic() + (float("inf") if patient else MOMENT)
     if left and not run.stopping.is_set():
-        tell(f"the input has ended; {left} windows wait for the hub (Ctrl-C leaves them in the spool)")
+        tell(f"the input has ended; windows that wait for the hub: {left} (Ctrl-C leaves them in the spool)")
     while not run.stopping.is_set() and spool.waiting() and time.monotonic() < until:
         with spool.changed:
             spool.changed.wait(0.5)
         status.write()
     with spool.changed:
         left, counters = len(spool.waiting()), spool.counters
-    tell(f"{counters.spooled} windows spooled, {counters.delivered} acknowledged by the hub, {left} wait in the spool")
+    tell(f"windows: {counters.spooled} spooled, {counters.delivered} acknowledged by the hub, {left} in the spool")
 
 
 def _last_warnings(counters: Counters) -> dict[str, Any]:
