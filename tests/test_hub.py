@@ -115,6 +115,19 @@ def test_grace_reports_without_a_site_and_says_who_is_missing(tmp_path: Path):
     assert node.hub.counters.incomplete == 1
 
 
+def test_grace_counts_from_the_first_sketch_however_many_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    node = Node(tmp_path, sites=(*SITES, "lon"), grace=60.0)
+    now = 1e9
+    monkeypatch.setattr("superhosts.fleet.store.time.time", lambda: now)  # one module for all
+    for sketch in three():
+        node.send(sketch)
+        node.hub.step()
+        now += 25
+    assert node.reports == []  # 75 seconds after the first, but nobody has looked yet
+    node.hub.step()
+    assert [report.attendance for report in node.reports] == ["3 of 4 sites: missing lon"]
+
+
 def test_a_late_sketch_reopens_its_window_exactly(tmp_path: Path):
     node = Node(tmp_path, grace=0.0)
     sketches = three()
@@ -244,7 +257,7 @@ def test_without_a_list_the_sites_of_the_last_windows_are_expected(tmp_path: Pat
         node.send(sketch)
     node.hub.step()
     assert node.reports == []  # nobody knows yet who else may come
-    monkeypatch.setattr(hub_module.time, "time", lambda: node.store.ledger("20261114T120000Z-5m").latest + 3600)
+    monkeypatch.setattr(hub_module.time, "time", lambda: node.store.ledger("20261114T120000Z-5m").unreported + 3600)
     node.hub.step()
     monkeypatch.undo()
     assert [report.attendance for report in node.reports] == ["3 of 3 sites"]

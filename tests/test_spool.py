@@ -178,6 +178,17 @@ def test_a_position_belongs_to_its_inputs_and_skips_only_what_lies_before_the_fr
     assert Position(tmp_path, ["a"], cut).frontier is None
 
 
+def test_the_same_name_in_another_folder_is_another_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cap.pcap").touch()
+    monkeypatch.chdir(tmp_path / "one")
+    Position(tmp_path, ["cap.pcap"], {}).advance(500, {})
+    assert Position(tmp_path, [str(tmp_path / "one" / "cap.pcap")], {}).frontier == 500
+    monkeypatch.chdir(tmp_path / "two")
+    assert Position(tmp_path, ["cap.pcap"], {}).frontier is None
+
+
 def test_a_damaged_position_starts_anew(tmp_path: Path):
     (tmp_path / "position.json").write_text('{"x": ')
     position = Position(tmp_path, ["a"], {})

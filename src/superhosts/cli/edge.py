@@ -91,6 +91,7 @@ def edge(
     from superhosts.settings import Settings
     from superhosts.units import parse_size
 
+    check_site(site)
     if to is not None and nats is not None:
         raise UsageError("--to and --nats: choose one way to the hub")
     options = None if to is not None else nats_options(nats or LOCAL, creds, nkey, (tls_ca, tls_cert, tls_key))
@@ -106,7 +107,7 @@ def edge(
             memory_total=memory_total,
             ipv6_prefix=ipv6_prefix,
             key=read_key(key_file),
-            site=check_site(site),
+            site=site,
             device=device,
         )
     )
@@ -118,9 +119,11 @@ def edge(
 
 def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, grace: float) -> list[SuperhostsError]:
     """Read the inputs into the spool and send from there; return the inputs' errors, all said already."""
+    from superhosts.cli.scan import summarise
     from superhosts.fleet.edge import Edge
-    from superhosts.fleet.position import Position
+    from superhosts.fleet.position import POSITION, Position
     from superhosts.pipeline import Scan, open_inputs
+    from superhosts.reports.base import iso_time
 
     errors: list[SuperhostsError] = []
 
@@ -154,7 +157,11 @@ def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, 
     )
     with sending(sender, spool), ended_by_signals(run.stop):
         tell(f"site {settings.site} ready; windows of earlier runs that wait in {spool.folder}: {len(spool.waiting())}")
+        if position.frontier is not None:
+            before = f"what was before is in the spool or sent ({spool.folder / POSITION})"
+            tell(f"goes on at {iso_time(position.frontier)}: {before}")
         run.run()
+        summarise(scan.counters)
         _deliver(run, spool, status, patient=all(source.replays for source in scan.sources))
     status.write(now=True)
     return errors

@@ -138,7 +138,7 @@ def hub(
     settings = HubSettings(
         threshold=traffic.least_peers,
         top=top,
-        sites=tuple(check_site(name.strip()) for name in sites.split(",")) if sites else (),
+        sites=tuple(check_site(name.strip(), "--sites") for name in sites.split(",")) if sites else (),
         grace=seconds("grace", grace),
         late=seconds("late", late),
         key=key,

@@ -189,7 +189,7 @@ class _OpenNote:
         """Say which window was open when the last run ended without a stop; return how many were."""
         note = read_json(self._path)
         self.clear()
-        if not isinstance(note, dict):
+        if not isinstance(note, dict) or not {"start", "end"} <= note.keys():
             return 0
         span = f"{iso_time(int(note['start']))} to {iso_time(int(note['end']))}"
         self._say(f"LOST: the last run ended within {span}; what it had seen of that window is gone")

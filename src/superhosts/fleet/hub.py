@@ -187,7 +187,7 @@ class Hub:
         if expected and expected <= self._sites_in(ledger):
             return True
         pause = self.settings.grace if ledger.issued is None else min(self.settings.grace, LATE_PAUSE)
-        return not 0 <= time.time() - ledger.latest < pause  # below zero: this machine's clock was set back
+        return not 0 <= time.time() - ledger.unreported < pause  # below zero: this machine's clock was set back
 
     def _issue(self, key: str, ledger: Ledger) -> None:
         """Report a window: what is needed to do it again stands on disk before, what was done after."""
@@ -306,7 +306,7 @@ class Hub:
                     continue
                 if key not in recent:
                     self._store.drop_sketches(key)
-                if time.time() - ledger.latest > self.settings.late:
+                if time.time() - ledger.unreported > self.settings.late:
                     self._store.retire(key)
                     self.counters.retired += 1
         keep = 0.0

@@ -25,12 +25,12 @@ _KEY = re.compile(r"(\d{8}T\d{6}Z)-(\d+[a-z]+)")
 _NAME = re.compile(rf"{_KEY.pattern}-({_SITE.pattern})-([0-9a-f]{{{DIGITS}}})\.cube")
 
 
-def check_site(name: str) -> str:
-    """Return a site's name if it is one."""
+def check_site(name: str, option: str = "--site") -> str:
+    """Return a site's name if it is one; `option` is where it was given."""
     if not name:
-        raise UsageError("--site NAME: every place needs a name of its own, like --site ams")
+        raise UsageError(f"{option}: a name is missing; every place needs one of its own, like ams")
     if not _SITE.fullmatch(name):
-        raise UsageError(f"--site {name!r}: letters, digits, - and _ (63 at most, the first a letter or digit)")
+        raise UsageError(f"{option} {name!r}: letters, digits, - and _ (63 at most, the first a letter or digit)")
     return name
 
 

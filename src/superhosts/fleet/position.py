@@ -17,6 +17,7 @@ from typing import Any
 from superhosts.fleet.durable import read_json, write_json
 from superhosts.sources.capture import COMPRESSED
 
+POSITION = "position.json"  # the file in the spool; without it an edge begins anew
 KEPT = 16  # positions of other command lines that are remembered
 Spans = Mapping[str, tuple[int, int]]  # identity of a file → times of its first and last packet
 
@@ -25,8 +26,8 @@ class Position:
     """The position of one command line in a spool's folder."""
 
     def __init__(self, folder: Path, inputs: Sequence[str], cut: Mapping[str, Any]) -> None:
-        self._path = folder / "position.json"
-        text = json.dumps([sorted(inputs), dict(cut)], sort_keys=True, default=str)
+        self._path = folder / POSITION
+        text = json.dumps([sorted(map(_full_name, inputs)), dict(cut)], sort_keys=True, default=str)
         self._name = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         mine = self._all().get(self._name, {})
         self.frontier: int | None = mine.get("frontier")
@@ -50,6 +51,11 @@ class Position:
     def _all(self) -> dict[str, Any]:
         content = read_json(self._path)
         return content if isinstance(content, dict) else {}
+
+
+def _full_name(name: str) -> str:
+    """Return a name that means the same in every folder; what is no file stays as it is."""
+    return str(Path(name).absolute()) if Path(name).exists() else name
 
 
 def _is_there(identity: str) -> bool:

@@ -45,7 +45,7 @@ class Ledger:
     """What a hub knows of one window."""
 
     first: float = 0.0  # when its first sketch came, by this machine's clock; so is the next
-    latest: float = 0.0  # when its first sketch came that is in no report yet
+    unreported: float = 0.0  # when the first sketch came that is in no report yet, or the window was taken back
     known: list[str] = field(default_factory=list)  # all sketches that were ever accepted
     merged: list[str] = field(default_factory=list)  # sketches that are in the union on disk
     issued: Issue | None = None  # the last report that has left the hub
@@ -145,8 +145,8 @@ class Store:
         now = time.time()
         if not ledger.known:
             ledger.first = now
-        if ledger.issued is None or set(ledger.known) == set(ledger.issued.members):
-            ledger.latest = now
+        if set(ledger.known) == set(ledger.issued.members if ledger.issued else ()):
+            ledger.unreported = now
         ledger.known.append(name)
 
     def refuse(self, name: str, reason: str) -> None:
@@ -167,7 +167,7 @@ class Store:
             temporary = folder / f".{UNION}.tmp"
             copy_synced(union, temporary)
             place(temporary, folder / UNION)
-            ledger.latest = time.time()
+            ledger.unreported = time.time()
             self._ledgers[key] = ledger
             self.write(key)
             (self._past / f"{key}.json").unlink(missing_ok=True)
