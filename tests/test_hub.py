@@ -18,6 +18,7 @@ import superhosts as sh
 from fleets import SETTINGS, damage, make_sketch, window, write_parcel
 from superhosts import sketchfile
 from superhosts.detectors.sketch import Sketch
+from superhosts.errors import HalfMergedError
 from superhosts.fleet import hub as hub_module
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.desk import Desk, expected_kinds
@@ -600,3 +601,46 @@ def test_a_file_of_rows_that_a_crash_has_cut_is_mended(tmp_path: Path):
     again.write("", [{"a": 5, "b": 6}])
     again.close()
     assert path.read_text() == "a,b\n1,2\n5,6\n"
+
+
+def test_a_window_taken_back_is_not_retired_before_its_sketch_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hub_module, "TIDY", 0.0)
+    said: list[str] = []
+    archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=False, key=None, say=said.append)
+    node = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive)
+    first, second, _ = three()
+    node.send(first)
+    node.hub.step()
+    node.hub._tidy()
+    reopen, others = Store.reopen, []
+
+    def with_tidying(store: Store, key: str, union: Path) -> None:
+        reopen(store, key, union)
+        others.append(threading.Thread(target=node.hub._tidy))
+        others[-1].start()
+        others[-1].join(0.3)
+
+    monkeypatch.setattr(Store, "reopen", with_tidying)
+    assert node.send(second).verdict == MERGED
+    others[0].join()
+    node.hub.step()
+    assert [report.revision for report in node.reports] == [1, 2]
+    assert content(sh.load(archive.union("20261114T120000Z-5m"))) == content(union_of(first, second))
+
+
+def test_a_sketch_that_fails_half_merged_leaves_nothing_in_the_union(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    node = Node(tmp_path, grace=0.0)
+    sketches = [make_sketch(site, peers=1500, base=5000 * place) for place, site in enumerate(SITES)]
+    for sketch in sketches:
+        node.send(sketch)
+    merge_file = Sketch.merge_file
+
+    def half(whole: Sketch, path: Path, **options: Any) -> None:
+        merge_file(whole, path, **options)
+        if "-fra-" in path.name:
+            raise HalfMergedError("a block does not decode", file=str(path))
+
+    monkeypatch.setattr(Sketch, "merge_file", half)
+    node.hub.step()
+    assert node.reports[0].sites == ["ams", "nyc"]
+    assert content(node.union(0)) == content(union_of(sketches[0], sketches[2]))
