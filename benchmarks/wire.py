@@ -155,7 +155,7 @@ def _coded(array: Any) -> int:
     from superhosts import sketchfile
 
     compress = zstandard.ZstdCompressor(level=1).compress
-    return sum(len(sketchfile._encode(block, compress)) for block in sketchfile._blocks(np.ascontiguousarray(array)))
+    return sum(len(sketchfile._pack(block, compress)) for block in sketchfile._blocks(np.ascontiguousarray(array)))
 
 
 if __name__ == "__main__":

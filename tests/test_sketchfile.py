@@ -450,7 +450,7 @@ def test_an_interrupted_write_leaves_nothing(
     def stop(*_: Any) -> bytes:
         raise error
 
-    monkeypatch.setattr(sketchfile, "_encode", stop)
+    monkeypatch.setattr(sketchfile, "_pack", stop)
     with pytest.raises(error):
         make("tiny").save(tmp_path / "a.cube")
     assert list(tmp_path.iterdir()) == []

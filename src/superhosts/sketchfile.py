@@ -6,9 +6,8 @@ A reader checks the digest before it believes anything, refuses headers that ask
 executes nothing: arrays are plain little-endian numbers whose type and shape stand in the header. This module
 knows a header and arrays; what they mean is for the detectors to say.
 
-Sparse bit columns are stored as gaps: the zeros between one set bit and the next, a byte each (255: go on), then
-zstandard. At 5 M flows a 128 MiB cube takes about a tenth of its memory. Denser arrays are stored byte plane by byte
-plane, so that the bytes that are alike (high bits of labels) stand together.
+Arrays are cut into blocks, each written as suits it (`coding.py`) and compressed by zstandard. At 5 M flows a 128 MiB
+cube takes about a tenth of its memory.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
+from superhosts.coding import Block, encode, read_block
 from superhosts.device import run_parallel
 from superhosts.errors import OutputError, SketchFileError, VersionError
 from superhosts.units import format_size
@@ -35,111 +34,9 @@ VERSION = 2  # 1: rows of a cube were not turned
 BLOCK = 1 << 20  # bytes of an array that are compressed together
 MAX_HEADER = 64 << 20
 DIGEST = 32
-GAPS, PLANES = 0, 1
 _START = struct.Struct("<8sII")  # magic, version, bytes of the header
 _FRAME = struct.Struct("<BI")  # coding, bytes of the block as compressed
 Arrays = dict[str, NDArray[Any]]
-
-
-@compiled
-def _encode_gaps(words: NDArray[np.uint64], out: NDArray[np.uint8]) -> int:
-    """Write the gaps between set bits; return the bytes used, −1 when `out` is too small."""
-    used = 0
-    gap = 0
-    for word in words:
-        if word == 0:
-            gap += 64
-            continue
-        rest = word
-        last = 0
-        while rest != 0:
-            bit = 0
-            lowest = rest & (~rest + np.uint64(1))
-            for step in (32, 16, 8, 4, 2, 1):  # position of the lowest set bit by halving
-                if lowest >> np.uint64(bit + step - 1) > 1:
-                    bit += step
-            gap += bit - last
-            if used + gap // 255 + 1 > len(out):
-                return -1
-            while gap >= 255:
-                out[used] = 255
-                used += 1
-                gap -= 255
-            out[used] = gap
-            used += 1
-            gap = 0
-            last = bit + 1
-            rest &= rest - np.uint64(1)
-        gap = 64 - last
-    return used
-
-
-@compiled
-def _check_gaps(data: NDArray[np.uint8], bits: int) -> int:
-    """Return how many bytes name bits, or −1 when some name bits past the end."""
-    total, last = np.int64(0), len(data)
-    while last > 0 and data[last - 1] == 255:  # a gap that no bit follows names none
-        last -= 1
-    for i in range(last):
-        total += np.int64(data[i]) + np.int64(data[i] != 255)
-    return last if total <= bits else -1
-
-
-@compiled
-def _or_gaps(data: NDArray[np.uint8], words: NDArray[np.uint64]) -> None:
-    """Set the bits that the gaps name; they must have been checked. (Without branches: gaps are hard to foretell.)"""
-    position = np.int64(0)
-    for byte in data:
-        position += np.int64(byte)
-        mark = np.uint64(byte != 255)
-        words[position >> 6] |= mark << np.uint64(position & 63)
-        position += np.int64(mark)
-
-
-@compiled
-def _or_planes(data: NDArray[np.uint8], words: NDArray[np.uint64]) -> None:
-    """OR words that stand byte plane by byte plane into others."""
-    count = len(words)
-    for plane in range(8):
-        shift = np.uint64(8 * plane)
-        for i in range(count):
-            words[i] |= np.uint64(data[plane * count + i]) << shift
-
-
-@compiled
-def _max_words(other: NDArray[np.uint64], words: NDArray[np.uint64]) -> None:
-    for i in range(len(words)):
-        words[i] = max(words[i], other[i])
-
-
-class Block(NamedTuple):
-    """A block as read: it is known to decode to its place in the array."""
-
-    coding: int
-    data: NDArray[np.uint8]
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no bit is set; an empty block of planes does not say so."""
-        return self.coding == GAPS and not len(self.data)
-
-    def put(self, into: NDArray[Any]) -> None:
-        """Write it over what is there."""
-        if self.coding == PLANES:
-            into.view(np.uint8)[:] = self.data.reshape(into.dtype.itemsize, -1).T.reshape(-1)
-        else:
-            into.fill(0)
-            _or_gaps(self.data, into)
-
-    def merge_or(self, into: NDArray[np.uint64]) -> None:
-        """OR it into what is there; gaps touch only the words that have bits."""
-        (_or_planes if self.coding == PLANES else _or_gaps)(self.data, into)
-
-    def merge_max(self, into: NDArray[np.uint64]) -> None:
-        """Leave the larger of each word and what is there."""
-        words = np.zeros(len(into), np.uint64)
-        self.merge_or(words)
-        _max_words(words, into)
 
 
 class Place(NamedTuple):
@@ -154,16 +51,10 @@ class Place(NamedTuple):
 Take = Callable[[int, int, Block], None]  # a function that takes a block for the items start..stop of an array
 
 
-def _encode(block: NDArray[Any], compress: Any) -> bytes:
-    if block.dtype == np.uint64:
-        out = np.empty(block.nbytes // 2, np.uint8)
-        used = _encode_gaps(block, out)
-        if used >= 0:
-            data: bytes = compress(out[:used].tobytes())
-            return _FRAME.pack(GAPS, len(data)) + data
-    planes = block.view(np.uint8).reshape(-1, block.dtype.itemsize).T.tobytes()
-    data = compress(planes)
-    return _FRAME.pack(PLANES, len(data)) + data
+def _pack(items: NDArray[Any], compress: Any) -> bytes:
+    block = encode(items)
+    data: bytes = compress(block.data.tobytes())
+    return _FRAME.pack(block.coding, len(data)) + data
 
 
 def _blocks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
@@ -196,7 +87,7 @@ def write(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
             put(text)
             for array in arrays.values():
                 for block in _blocks(np.ascontiguousarray(array)):
-                    put(_encode(block, compress))
+                    put(_pack(block, compress))
             file.write(digest.digest())
             file.flush()
             os.fsync(file.fileno())
@@ -416,11 +307,7 @@ class Reader:
             data = np.frombuffer(decompress(packed, max_output_size=2 * BLOCK), np.uint8)
         except zstandard.ZstdError as error:
             raise self._bad(f"damaged: {error}", place.offset) from None
-        count = place.stop - place.start
-        if coding == GAPS and place.dtype == np.uint64:
-            used = _check_gaps(data, 64 * count)
-        else:
-            used = len(data) if coding == PLANES and len(data) == count * place.dtype.itemsize else -1
-        if used < 0:
+        block = read_block(coding, data, place.dtype, place.stop - place.start)
+        if block is None:
             raise self._bad("damaged: a block does not decode to its array", place.offset)
-        return Block(coding, data[:used])
+        return block

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.coding import Block
 from superhosts.detectors import columns
 from superhosts.detectors.base import to_host
 from superhosts.detectors.columns import Counts, Words
@@ -17,7 +18,6 @@ from superhosts.detectors.hashing import Key
 from superhosts.detectors.pending import Pending, Task
 from superhosts.device import run_parallel, split_evenly
 from superhosts.pairs import Addresses
-from superhosts.sketchfile import Block
 
 
 class CpuEngine(Engine):

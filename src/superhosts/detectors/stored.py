@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from superhosts import sketchfile
+from superhosts.coding import Block
 from superhosts.detectors.base import Detector, SuperHosts, as_column
 from superhosts.detectors.columns import Counts, Words, count_zeros, sum_arrays
 from superhosts.detectors.columnsketch import ColumnSketch
@@ -39,7 +40,7 @@ class SomeColumns:
         self._bits: Words = np.zeros((len(self._kept), self._geometry.words), np.uint64)
         self._zeros: Counts = np.full(self._geometry.total_columns, self._geometry.rows, np.int32)
 
-    def take_block(self, start: int, stop: int, block: sketchfile.Block) -> None:
+    def take_block(self, start: int, stop: int, block: Block) -> None:
         """Count the zeros of a block's columns and keep those that are wanted."""
         words = self._geometry.words
         columns = np.empty((stop - start) // words * words, np.uint64)  # a block holds whole columns

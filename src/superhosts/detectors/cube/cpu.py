@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.coding import Block
 from superhosts.compiled import compiled
 from superhosts.detectors.columns import Counts, Words, count_zeros, ones_of
 from superhosts.detectors.cpu import CpuEngine
@@ -31,7 +32,6 @@ from superhosts.detectors.engine import Arrays, Engine, Plan
 from superhosts.detectors.hashing import MASK32, Key, column_draw, fold, pair_hash
 from superhosts.detectors.pending import BLOCK, PADDING, Pool, Scratch, Task, make_scratch, unpack
 from superhosts.device import run_parallel, split_evenly
-from superhosts.sketchfile import Block
 
 MOST_LINES = (16 << 20) // 64  # cache lines of a slice that can stay in a shared cache while it is filled
 

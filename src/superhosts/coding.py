@@ -1,0 +1,137 @@
+"""How the numbers of a block are written: as gaps where few bits are set, else byte plane by byte plane.
+
+Gaps are the zeros between one set bit and the next, a byte each (255: go on). Planes put the bytes that are alike (high
+bits of labels) together. Either is compressed afterwards. A block can be merged into an array from what was written,
+without being decoded first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.compiled import compiled
+
+GAPS, PLANES = 0, 1
+
+
+@compiled
+def _encode_gaps(words: NDArray[np.uint64], out: NDArray[np.uint8]) -> int:
+    """Write the gaps between set bits; return the bytes used, −1 when `out` is too small."""
+    used = 0
+    gap = 0
+    for word in words:
+        if word == 0:
+            gap += 64
+            continue
+        rest = word
+        last = 0
+        while rest != 0:
+            bit = 0
+            lowest = rest & (~rest + np.uint64(1))
+            for step in (32, 16, 8, 4, 2, 1):  # position of the lowest set bit by halving
+                if lowest >> np.uint64(bit + step - 1) > 1:
+                    bit += step
+            gap += bit - last
+            if used + gap // 255 + 1 > len(out):
+                return -1
+            while gap >= 255:
+                out[used] = 255
+                used += 1
+                gap -= 255
+            out[used] = gap
+            used += 1
+            gap = 0
+            last = bit + 1
+            rest &= rest - np.uint64(1)
+        gap = 64 - last
+    return used
+
+
+@compiled
+def _check_gaps(data: NDArray[np.uint8], bits: int) -> int:
+    """Return how many bytes name bits, or −1 when some name bits past the end."""
+    total, last = np.int64(0), len(data)
+    while last > 0 and data[last - 1] == 255:  # a gap that no bit follows names none
+        last -= 1
+    for i in range(last):
+        total += np.int64(data[i]) + np.int64(data[i] != 255)
+    return last if total <= bits else -1
+
+
+@compiled
+def _or_gaps(data: NDArray[np.uint8], words: NDArray[np.uint64]) -> None:
+    """Set the bits that the gaps name; they must have been checked. (Without branches: gaps are hard to foretell.)"""
+    position = np.int64(0)
+    for byte in data:
+        position += np.int64(byte)
+        mark = np.uint64(byte != 255)
+        words[position >> 6] |= mark << np.uint64(position & 63)
+        position += np.int64(mark)
+
+
+@compiled
+def _or_planes(data: NDArray[np.uint8], words: NDArray[np.uint64]) -> None:
+    """OR words that stand byte plane by byte plane into others."""
+    count = len(words)
+    for plane in range(8):
+        shift = np.uint64(8 * plane)
+        for i in range(count):
+            words[i] |= np.uint64(data[plane * count + i]) << shift
+
+
+@compiled
+def _max_words(other: NDArray[np.uint64], words: NDArray[np.uint64]) -> None:
+    for i in range(len(words)):
+        words[i] = max(words[i], other[i])
+
+
+class Block(NamedTuple):
+    """A block as written: it is known to decode to its place in the array."""
+
+    coding: int
+    data: NDArray[np.uint8]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no bit is set; an empty block of planes does not say so."""
+        return self.coding == GAPS and not len(self.data)
+
+    def put(self, into: NDArray[Any]) -> None:
+        """Write it over what is there."""
+        if self.coding == PLANES:
+            into.view(np.uint8)[:] = self.data.reshape(into.dtype.itemsize, -1).T.reshape(-1)
+        else:
+            into.fill(0)
+            _or_gaps(self.data, into)
+
+    def merge_or(self, into: NDArray[np.uint64]) -> None:
+        """OR it into what is there; gaps touch only the words that have bits."""
+        (_or_planes if self.coding == PLANES else _or_gaps)(self.data, into)
+
+    def merge_max(self, into: NDArray[np.uint64]) -> None:
+        """Leave the larger of each word and what is there."""
+        words = np.zeros(len(into), np.uint64)
+        self.merge_or(words)
+        _max_words(words, into)
+
+
+def encode(items: NDArray[Any]) -> Block:
+    """Write a block of an array in the way that suits it."""
+    if items.dtype == np.uint64:
+        out = np.empty(items.nbytes // 2, np.uint8)
+        used = _encode_gaps(items, out)
+        if used >= 0:
+            return Block(GAPS, out[:used])
+    return Block(PLANES, items.view(np.uint8).reshape(-1, items.dtype.itemsize).T.reshape(-1))
+
+
+def read_block(coding: int, data: NDArray[np.uint8], dtype: np.dtype[Any], count: int) -> Block | None:
+    """Return what was read as a block for so many items; None if it is not one."""
+    if coding == GAPS and dtype == np.uint64:
+        used = _check_gaps(data, 64 * count)
+    else:
+        used = len(data) if coding == PLANES and len(data) == count * dtype.itemsize else -1
+    return None if used < 0 else Block(coding, data[:used])
