@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,18 @@ import numpy as np
 import pytest
 
 import superhosts as sh
+from superhosts.detectors.cbaa import Geometry as CbaaGeometry
+from superhosts.detectors.dcds import Dcds
+from superhosts.detectors.dcds import Geometry as DcdsGeometry
+from superhosts.detectors.filter import Filter
+from superhosts.detectors.filter import Geometry as FilterGeometry
+from superhosts.detectors.gse import Geometry as GseGeometry
+from superhosts.detectors.gse import Gse
+from superhosts.detectors.registry import DETECTORS
+from superhosts.detectors.spreadsketch import Geometry as SpreadSketchGeometry
+from superhosts.detectors.spreadsketch import SpreadSketch
+from superhosts.detectors.vbfa import Geometry as VbfaGeometry
+from superhosts.detectors.vbfa import Vbfa
 from superhosts.errors import MissingExtraError
 from traffic import content, near, talk, write
 
@@ -157,6 +170,141 @@ def test_thresholds_below_one(threshold: float) -> None:
     for detector in (sh.Cube(memory="1MiB"), sh.Exact()):
         with pytest.raises(sh.UsageError, match="threshold"):
             detector.super_hosts(threshold)
+
+
+# Arguments
+
+
+SIZES = {"cbaa": "8MiB", "cbaa-paper": "8MiB", "dcds": "48MiB"}  # others do with less
+MAKERS: dict[str, Any] = {
+    name: sh.Exact if name == "exact" else partial(kind, SIZES.get(name, "1MiB"), device="cpu")
+    for name, kind in DETECTORS.items()
+}
+TINY = {
+    "cube": sh.Geometry(32, 2, 3, 7, 5, 1, 1),
+    "cbaa": CbaaGeometry(8, 3, 8, 1, 3, 6),
+    "cbaa-paper": CbaaGeometry(8, 3, 8, 1, 3, 6, 1),
+    "dcds": DcdsGeometry(column_bits=6),
+    "vbfa": VbfaGeometry(8, 3, 6),
+    "gse": GseGeometry(13, 6, 4),
+    "filter": FilterGeometry(words=9, counters=9),
+    "spreadsketch": SpreadSketchGeometry(2, 9),
+}
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_a_list_of_no_hosts_cannot_be_asked_for(name: str) -> None:
+    detector = MAKERS[name]()
+    for count in (0, -1, 2.5, "3", None, True):
+        with pytest.raises(sh.UsageError, match=f"^top {count}: a number of hosts of at least 1"):
+            detector.top(count)
+    if name in ("cube", "exact"):  # those that are quick; the rule has one home
+        detector.update(*pairs())
+        assert len(detector.top(np.int64(1))) == len(detector.top(1.0)) == 1
+    with pytest.raises(sh.UsageError, match="top -1: a number of hosts"):
+        sh.Sketch.of(detector).top(-1)
+    with pytest.raises(sh.UsageError, match="top 0: a number of hosts"):
+        sh.Sketch().top(0)
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_merging_what_is_no_detector(name: str, tmp_path: Path) -> None:
+    detector = MAKERS[name]()
+    detector.save(tmp_path / "a.cube")
+    sketch: Any = sh.load(tmp_path / "a.cube")
+    with pytest.raises(sh.MergeError, match=r"a whole sketch into one .*take one of its parts.*sketch\.part\(sh\.Part"):
+        detector.merge(sketch)
+    kind = type(detector).__name__
+    with pytest.raises(sh.MergeError, match=rf"cannot merge {kind} into a sketch.*sh\.Sketch\.of\(detector\)"):
+        sketch.merge(detector)
+    for other in (None, 5, "a.cube"):
+        kind = type(other).__name__
+        with pytest.raises(sh.MergeError, match=f"cannot merge {kind} into {name}: not a detector"):
+            detector.merge(other)
+        with pytest.raises(sh.MergeError, match=f"cannot merge {kind} into a sketch: not a sketch"):
+            sketch.merge(other)
+    if "merge" not in detector.broken_laws:  # the ways that the messages tell
+        detector.merge(sketch.part(sh.Part(4)))
+        sketch.merge(sh.Sketch.of(detector))
+
+
+def test_sizes_of_any_kind() -> None:
+    sized = sh.Cube("1MiB", device="cpu").geometry
+    for memory in (1 << 20, np.int64(1 << 20), np.uint32(1 << 20), float(1 << 20)):
+        assert sh.Cube(memory, device="cpu").geometry == sized  # type: ignore[arg-type]
+    planned = sh.Cube("1MiB", flows="5M", device="cpu").geometry
+    for flows in (5_000_000, np.int64(5_000_000), 5e6):
+        assert sh.Cube("1MiB", flows=flows, device="cpu").geometry == planned  # type: ignore[arg-type]
+    for memory in (1.5, True, -1, [1]):
+        with pytest.raises(sh.UsageError, match="is not a size"):
+            sh.Cube(memory)  # type: ignore[arg-type]
+    with pytest.raises(sh.UsageError, match="is not a count"):
+        sh.Cube("1MiB", flows=2.5)  # type: ignore[arg-type]
+    for make in (partial(sh.Cube, "1MiB", device="cpu"), sh.Exact):
+        assert type(make(key_bits=np.int64(64)).key_bits) is int
+        with pytest.raises(sh.UsageError, match="key_bits=33: keys have 32, 64 or 128 bits"):
+            make(key_bits=33)
+        for threads in (0, 1.5, "2"):
+            with pytest.raises(sh.UsageError, match=f"threads={threads}: at least one"):
+                make(threads=threads)
+
+
+GEOMETRIES_OF: list[tuple[Any, Any, dict[str, Any], str]] = [
+    (sh.Cube, sh.Geometry.for_memory("1MiB"), {"memory": "1GiB"}, r"memory=1GiB beside a geometry of memory=\d+:"),
+    (sh.Cube, sh.Geometry.for_memory("1MiB"), {"key_bits": 128}, "key_bits=128 beside a geometry of key_bits=32:"),
+    (sh.Cube, sh.Geometry.for_memory("1MiB"), {"flows": "5M"}, "flows=5M beside a geometry:"),
+    (sh.Cube, sh.Geometry.for_memory("1MiB"), {"threshold": 9}, "threshold=9 beside a geometry:"),
+    (sh.Cbaa, CbaaGeometry(slice_bits=0), {"memory": "1GiB"}, "memory=1GiB"),
+    (Dcds, DcdsGeometry(column_bits=6), {"memory": "384MiB"}, "memory=384MiB"),
+    (Gse, GseGeometry(13, 6, 4), {"memory": "128MiB"}, "memory=128MiB"),
+    (SpreadSketch, SpreadSketchGeometry(2, 9), {"memory": 128}, "memory=128"),
+    (Filter, FilterGeometry(words=9, counters=9), {"memory": 128}, "memory=128"),
+    (Filter, FilterGeometry(words=9, counters=9), {"threshold": 100}, "threshold=100 beside .* threshold=1024:"),
+    (Vbfa, VbfaGeometry(column_bits=6), {"memory": "1MiB"}, "memory=1MiB"),
+    (Vbfa, VbfaGeometry(column_bits=6), {"reading": "wide"}, "reading=wide beside a geometry:"),
+    (Vbfa, VbfaGeometry(column_bits=6), {"noise": "five"}, "noise=five beside a geometry:"),
+    (Vbfa, VbfaGeometry(column_bits=6), {"mangled": False}, "mangled=False beside a geometry of mangled=1:"),
+]
+
+
+@pytest.mark.parametrize(("make", "geometry", "others", "problem"), GEOMETRIES_OF)
+def test_a_geometry_stands_alone(make: Any, geometry: Any, others: dict[str, Any], problem: str) -> None:
+    with pytest.raises(sh.UsageError, match=f"^{problem}.*give one or the other"):
+        make(geometry=geometry, device="cpu", **others)
+    assert make(geometry=geometry, device="cpu").geometry == geometry
+    same = {name: getattr(geometry, name) for name in others if isinstance(getattr(geometry, name, None), int)}
+    assert make(geometry=geometry, device="cpu", **same).geometry == geometry  # what agrees is no contradiction
+
+
+def test_sizes_that_are_not_given() -> None:
+    sizes = {Gse: 136 << 20, SpreadSketch: 128 << 20, sh.Cbaa: 128 << 20, Vbfa: 20 << 20}  # Gse: with its table
+    for make, size in sizes.items():
+        assert make(device="cpu").geometry.memory == size
+    assert (128 << 20) * 0.99 < sh.Cube(device="cpu").memory <= 128 << 20
+    assert Filter().geometry == FilterGeometry()
+    assert DcdsGeometry() == DcdsGeometry.for_memory("384MiB")  # what Dcds takes
+
+
+def test_arguments_that_nobody_knows() -> None:
+    with pytest.raises(TypeError, match="memroy"):
+        sh.Exact(memroy=3)  # type: ignore[call-arg]
+    assert sh.Exact(key="any key will do").top(1).peers.tolist() == []  # others take one
+
+
+@pytest.mark.parametrize("key", [5, "", b"short"])
+def test_keys_that_are_none(key: Any) -> None:
+    with pytest.raises(sh.UsageError, match=r"^key: "):
+        sh.Cube("1MiB", key=key)
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_every_detector_says_whether_it_runs_on_a_gpu(name: str) -> None:
+    make = sh.Exact if name == "exact" else partial(DETECTORS[name], geometry=TINY[name])
+    if DETECTORS[name].runs_on_gpu:
+        assert make(device="cuda:0").device == "cuda:0"
+    else:
+        with pytest.raises(sh.UsageError, match=f"{name} runs on the CPU only; take cpu or auto"):
+            make(device="cuda:0")
 
 
 # Sketches

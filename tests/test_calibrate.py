@@ -10,10 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from superhosts.cli import app
-from superhosts.evaluation.calibration import Calibration, Trial, sizes_around
-from superhosts.evaluation.scores import Score
-from superhosts.planning import predict
-from superhosts.planning.choice import best_sizes
+from superhosts.detectors.cube import Cube
+from superhosts.detectors.exact import Exact
+from superhosts.errors import OutputError
+from superhosts.evaluation.calibration import Calibration, Trial, prediction_for, sizes_around
+from superhosts.evaluation.scores import Score, Truth, score
+from superhosts.planning import Prediction, best_sizes, counted_population, predict
 from superhosts.sources.capture_writer import write_capture
 from superhosts.sources.synth import SyntheticSource, Traffic
 
@@ -61,8 +63,93 @@ def test_the_table_and_the_figure(capture: Path, tmp_path: Path) -> None:
 
 
 def test_errors(capture: Path, tmp_path: Path) -> None:
-    assert CliRunner().invoke(app, ["calibrate", str(tmp_path / "none.pcap")]).exit_code == 3
+    missing = CliRunner().invoke(app, ["calibrate", str(tmp_path / "none.pcap")])
+    assert missing.exit_code == 3
+    assert "nothing to judge: no packet was read" in missing.stderr
     assert CliRunner().invoke(app, ["calibrate", str(capture), "--error", "much"]).exit_code != 0
+
+
+def test_what_is_lost_of_a_capture_is_said(capture: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.pcap"
+    cut.write_bytes(capture.read_bytes()[:100_000])
+    result = CliRunner().invoke(app, ["calibrate", str(cut), "-t", "16", "-m", "256KiB"])
+    assert result.exit_code == 0
+    assert "packets" in result.stderr
+    assert "the file ends inside a record" in result.stderr
+    nobody = CliRunner().invoke(app, ["calibrate", str(cut), "--inner", "192.0.2.0/24", "-m", "256KiB"])
+    assert "nothing to judge: no packet has a monitored end" in nobody.stderr
+
+
+def test_thresholds_beyond_all_predictions_are_judged_without_one(capture: Path) -> None:
+    text = run(str(capture), "-m", "256KiB", "-t", "250000")
+    assert "super hosts of 250,000 peers" in text
+    assert "No host has 250,000 peers" in text
+
+
+def test_rates_of_nothing_are_left_empty(capture: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    command = [str(capture), "-m", "256KiB", "-t", "150000"]
+    table = run(*command)
+    rows = [line for line in table.splitlines() if "KiB" in line]
+    assert rows
+    assert all(line.split().count("–") == 4 for line in rows)  # FTR, predicted, error, held
+    facts = json.loads(run(*command, "--json"), parse_constant=pytest.fail)
+    for trial in facts["trials"]:
+        for name in ("fnr", "fpr", "ftr", "expected_ftr", "error", "coverage"):
+            assert trial[name] is None, name
+    result = CliRunner().invoke(app, ["calibrate", *command, "--figure", str(tmp_path / "none.png")])
+    assert result.exit_code == 0
+    assert "there is nothing to draw" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_figure_needs_its_folder(capture: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "plot.svg").mkdir()
+    for place in (tmp_path / "no" / "plot.png", tmp_path / "plot.png"):
+        result = CliRunner().invoke(app, ["calibrate", str(capture), "--figure", str(place)])
+        assert isinstance(result.exception, OutputError)
+        assert result.exception.exit_status == 4
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.filterwarnings("ignore::superhosts.detectors.columnsketch.ThresholdWarning")
+def test_predictions_are_for_the_hosts_that_were_counted() -> None:
+    """Many hosts of one peer crowd the labels, and leave more hosts unnamed than any that the law knows."""
+    hosts = np.concatenate([np.repeat(np.arange(300, dtype=np.uint32), 40), np.arange(1000, 81_000, dtype=np.uint32)])
+    cube = Cube("256KiB", device="cpu")
+    exact = Exact()
+    for detector in (cube, exact):
+        detector.update(hosts, np.random.default_rng(6).integers(0, 1 << 32, len(hosts), dtype=np.uint32))
+    found = score(cube.super_hosts(32), Truth.of(exact), 32)
+    assert found.true == 300
+    expected = predict(cube.geometry, counted_population(exact.counts()[1]), 32)
+    law = predict(cube.geometry, len(hosts), 32)
+    assert expected.super_hosts == 300
+    assert expected.total / 1.5 < found.ftr < 1.5 * expected.total
+    assert found.ftr > 2 * law.total
+
+
+def test_the_column_predicted_is_for_the_hosts_of_the_capture(capture: Path) -> None:
+    """Without --inner every peer is a host of few peers."""
+    for trial in json.loads(run(str(capture), "-w", "all", "-m", "512KiB", "-t", "32", "--json"))["trials"]:
+        assert trial["ftr"] > 0.02
+        assert trial["expected_ftr"] / 2 < trial["ftr"] < 1.5 * trial["expected_ftr"]
+        geometry = Cube(trial["memory"], device="cpu").geometry
+        assert trial["ftr"] > 2 * predict(geometry, 160_000, 32).total  # of the law, for as many flows
+
+
+def test_there_are_no_predictions_beyond_the_largest_host() -> None:
+    geometry, hosts = Cube("1MiB", device="cpu").geometry, counted_population(np.array([1, 2, 300_000]))
+    assert hosts.flows == 300_003
+    assert hosts.at_least(250_000) == 0  # a host beyond the law's largest counts as one of its size
+    assert prediction_for(geometry, hosts, 250_000.0) is None
+    assert prediction_for(geometry, hosts, 150_000.0) is not None
+
+
+def predictions(size: int) -> dict[float, Prediction | None]:
+    sizes = best_sizes(size, 100_000, 1024.0)
+    return {threshold: predict(sizes, 100_000, threshold) for threshold in (1024.0, 512.0)}
 
 
 def calibration(*wrong: int, true: int = 1000, lower: int = 0) -> Calibration:
@@ -70,8 +157,7 @@ def calibration(*wrong: int, true: int = 1000, lower: int = 0) -> Calibration:
     trials = []
     for size, count in zip((1 << 20, 1 << 21, 1 << 22), wrong, strict=True):
         scores = {1024.0: Score(true, count, 0, 0), 512.0: Score(2 * true, 0, count + lower, 0)}
-        expected = predict(best_sizes(size, 100_000, 1024.0), 100_000, 1024.0)
-        trials.append(Trial(size, scores, expected=expected))
+        trials.append(Trial(size, scores, expected=predictions(size)))
     return Calibration(1024.0, 1 << 21, 0.01, trials, windows=1)
 
 
@@ -86,17 +172,37 @@ def test_advice_names_the_least_memory_that_holds():
 
 
 def test_advice_admits_doubt():
-    assert "by 4 super hosts only" in calibration(0, 0, 0, true=4).advice()
+    assert calibration(0, 0, 0, true=4).advice() == (
+        "1 MiB would do for threshold 1,024 (by 4 super hosts only), and down to threshold 512 (by 8 super hosts only):"
+        " at most 1 % of super hosts wrong."
+    )
+    assert "1,024 (by 15 super hosts only), and down to threshold 512:" in calibration(0, 0, 0, true=15).advice()
+    assert "(by 1 super host only)" in calibration(0, 0, 0, true=1).advice()
     assert calibration(0, 0, 0, true=0).advice().startswith("No host has 1,024 peers")
 
 
+def bad_prediction() -> Prediction:
+    expected = predict(best_sizes(1 << 18, 5_000_000, 1024.0), 5_000_000, 1024.0)
+    assert expected.total > 0.02
+    return expected
+
+
 def test_few_hosts_without_error_do_not_beat_a_bad_prediction():
-    trial = calibration(0, 0, 0, true=4).trials[0]
-    assert trial.holds(1024.0, 0.01) == (trial.expected is not None and trial.expected.total <= 0.02)
-    crowded = Trial(1 << 16, {1024.0: Score(4, 0, 0, 0)})
-    crowded.expected = predict(best_sizes(1 << 18, 5_000_000, 1024.0), 5_000_000, 1024.0)
-    assert crowded.expected.total > 0.02
-    assert not crowded.holds(1024.0, 0.01)
+    trial = Trial(1 << 16, {1024.0: Score(4, 0, 0, 0), 512.0: Score(400, 0, 0, 0)})
+    assert trial.holds(1024.0, 0.01)
+    trial.expected = {1024.0: bad_prediction(), 512.0: bad_prediction()}
+    assert not trial.holds(1024.0, 0.01)
+    assert trial.holds(512.0, 0.01)  # many hosts, and no error
+
+
+def test_advice_is_the_same_from_above_and_from_below():
+    """A prediction forbids 512. So 1024 alone holds, though nothing speaks against 256; 512 itself never holds."""
+    scores = {threshold: Score(4, 0, 0, 0) for threshold in (1024.0, 512.0, 256.0)}
+    trials = [Trial(size, dict(scores), expected={512.0: bad_prediction()}) for size in (1 << 20, 1 << 21)]
+    above = Calibration(1024.0, 1 << 21, 0.01, trials, windows=1).advice()
+    assert above == "1 MiB would do for threshold 1,024 (by 4 super hosts only): at most 1 % of super hosts wrong."
+    below = Calibration(512.0, 1 << 21, 0.01, trials, windows=1).advice()
+    assert below.startswith("Threshold 512 (by 4 super hosts only) needs more than 2 MiB")
 
 
 def test_sizes_around():

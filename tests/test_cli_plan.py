@@ -46,7 +46,7 @@ def test_the_table_shows_the_plan_and_its_neighbours(run: Run) -> None:
     for name in ("arrays", "missed (FNR)", "false (FPR)", "total false rate", "saturated beyond", "file, about"):
         row = next(line for line in lines if line.startswith(name))
         assert len(row.removeprefix(name).replace(" peers", "").replace(" MiB", "MiB").split()) == 3
-    assert lines[-1] == 'Python: sh.Cube("16MiB", flows=2000000, threshold=1024)'
+    assert 'Python: sh.Cube("16MiB", flows=2000000, threshold=1024)' in lines
 
 
 def test_json_names_the_geometry_that_the_cube_gets(run: Run) -> None:
@@ -82,10 +82,12 @@ def test_a_memory_that_does_not_hold_the_error_is_refused_with_one_that_does(run
         (["--error", "none"], "write a share of the super hosts, like 1%"),
         (["--error", "5"], "write a share"),
         (["--memory", "100"], "too small"),
+        (["--memory", "900TiB"], "memory 900 TiB is too large: a cube has at most 780 TiB"),
         (["--memory", "big"], "not a size"),
         (["--flows", "0"], "at least 1"),
         (["--flows", "many"], "not a count"),
         (["--threshold", "0"], "predictions reach from 1"),
+        (["--threshold", "200k"], "predictions reach from 1 to below 200,000 peers"),
         (["--threshold", "1M"], "predictions reach from 1"),
         (["--key-bits", "33"], "32, 64 or 128"),
     ],
@@ -96,6 +98,18 @@ def test_bad_wishes_are_one_line_and_status_2(run: Run, arguments: list[str], me
     assert ended.out == ""
     assert message in ended.err
     assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("threshold", ["195k", "199k", "199999"])
+def test_thresholds_near_the_largest_host_give_plain_json(run: Run, threshold: str) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    ended = run("--threshold", threshold, "--memory", "8MiB", "--json")
+    assert ended.err == ""
+    plan = json.loads(ended.out, parse_constant=refuse)
+    assert 0 < plan["unnamed"] < 0.01
+    assert 0 < plan["fnr"] <= 0.51
 
 
 def test_half_of_a_tiny_memory_is_left_out(run: Run) -> None:

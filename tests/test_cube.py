@@ -14,6 +14,7 @@ from cubes import assert_equal_to_oracle, feed, filled_oracle, random_pairs
 from shapes import SHAPES, Shape, all_equal, ddos_victim, one_scanner, zipf
 from superhosts import Cube, Geometry, GeometryError, PairBatch, ThresholdWarning, UsageError
 from superhosts.detectors import pending
+from superhosts.detectors.estimate import saturation_of
 from superhosts.detectors.hashing import DEFAULT_KEY
 from superhosts.pairs import numbers_to_array
 
@@ -174,7 +175,7 @@ def test_saturation_is_said():
     cube.update(shape.hosts, shape.peers)
     (row,) = cube.super_hosts(100)
     assert row.saturated
-    assert row.peers == row.peers_low == int(64 * np.log(64))
+    assert (row.peers, row.peers_low) == (int(64 * np.log(64)), 182)  # 64·(ln 64 − ln 3.69)
     assert row.peers_high is None
     assert cube.fill().saturated == 3
 
@@ -186,6 +187,24 @@ def test_hosts_beyond_all_measure_are_reported_whatever_the_threshold():
     with pytest.warns(ThresholdWarning, match="beyond 266 peers cannot be measured"):
         found = cube.super_hosts(10_000)
     assert found.hosts.tolist() == [int(shape.hosts[0])]
+
+
+def test_the_lower_bound_of_saturated_hosts_is_below_the_truth():
+    """Sixty hosts near saturation: few just below the bound are saturated, and hardly a bound is above the truth."""
+    geometry = Geometry(32, 0, 3, 9, 400, 2, 3)
+    typical, low = saturation_of(geometry.rows)
+    rng = np.random.default_rng(4)
+    for peers, most in (([low - 50] * 60, 6), (rng.integers(low - 100, typical, 60), 40)):  # 1.5 expected; about 12
+        cube = Cube(geometry=geometry, device="cpu")
+        hosts = np.repeat(np.arange(60, dtype=np.uint32), peers)
+        cube.update(hosts, rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32))
+        rows = [cube.estimate(host) for host in range(60)]
+        saturated = [row for row in rows if row.saturated]
+        assert len(saturated) <= most
+        assert all((row.peers, row.peers_low) == (typical, low) for row in saturated)
+        assert np.mean([row.peers_low <= true for row, true in zip(rows, peers, strict=True)]) >= 0.95
+    assert len(saturated) > 5
+    assert {row.host for row in saturated} <= {row.host for row in cube.super_hosts(typical)}  # whatever the bound
 
 
 def test_an_empty_batch_of_pairs_is_no_error():

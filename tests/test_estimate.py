@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
-from superhosts.detectors.estimate import UNBOUNDED, Evidence, estimate, estimate_by_mean, saturation_point
+from superhosts.detectors.estimate import (
+    UNBOUNDED,
+    Evidence,
+    estimate,
+    estimate_by_mean,
+    saturation_of,
+    saturation_point,
+)
 from superhosts.planning import prefix_test, standard_error, unnamed_probability, zero_limit
 
 
@@ -77,9 +84,36 @@ def test_no_zero_left_is_saturated_never_infinite():
     for method in (estimate, estimate_by_mean):
         found = method(evidence([[0, 5, 9], [5, 0, 0]], [9, 0]), 4096)
         assert found.saturated.tolist() == [False, True]
-        assert found.peers[1] == found.low[1] == saturation_point(4096) == 34069
+        assert found.peers[1] == saturation_point(4096) == 34069
+        assert found.low[1] == math.floor(4096 * (math.log(4096) - math.log(-math.log(0.025)))) == 28722
         assert found.high[1] == UNBOUNDED
         assert np.isfinite(found.peers).all()
+
+
+def filled_rows(peers: int, rows: int, times: int) -> np.ndarray:
+    """Say of hosts of so many peers which leave no zero."""
+    rng = np.random.default_rng(peers)
+    return np.array([len(np.unique(rng.integers(0, rows, peers))) == rows for _ in range(times)])
+
+
+@pytest.mark.parametrize("rows", [64, 1024, 4096])
+def test_below_the_bound_hardly_anybody_is_saturated(rows):
+    """At the bound itself one host of 40 is: counted over 2,000, to five standard deviations of a binomial."""
+    typical, low = saturation_of(rows)
+    times = 2000 if rows < 4096 else 400
+    slack = 5 * math.sqrt(0.025 * 0.975 / times)
+    assert abs(filled_rows(low, rows, times).mean() - 0.025) < slack
+    assert filled_rows(round(0.9 * low), rows, times).mean() < 0.01
+    assert filled_rows(typical, rows, times).mean() == pytest.approx(math.exp(-1), abs=5 * math.sqrt(0.24 / times))
+
+
+def test_others_and_sampling_move_the_bound():
+    """Where others hold half of the rows, a host fills the rest sooner; of one peer in 16, sixteen times later."""
+    plain, crowded, sampled = saturation_of(512), saturation_of(512, 0.5), saturation_of(512, share=16)
+    assert plain.peers - crowded.peers == pytest.approx(512 * math.log(2), abs=1)
+    assert plain.low - crowded.low == pytest.approx(512 * math.log(2), abs=1)
+    assert (sampled.peers // 16, sampled.low // 16) == plain
+    assert saturation_of(16, 0.01) == (0, 0)  # nothing is known of a host in an array that others have filled
 
 
 def test_a_big_host_with_few_zeros_left_does_not_come_out_as_nothing():
@@ -130,4 +164,4 @@ def test_formulas_of_the_documents():
     labels = 16 * 1323 * 8
     assert unnamed_probability(50e6 / labels, 128, 3, 1 / 8) == pytest.approx(1 / 3, abs=0.03)
     assert unnamed_probability(5e6 / labels, 1024, 3, 1 / 8) < 1e-4
-    assert unnamed_probability(0, 32, 3, 1 / 8) == pytest.approx((7 / 8) ** 32)
+    assert unnamed_probability(0, 32, 3, 1 / 8) == pytest.approx((7 / 8) ** 96)  # a pair of high priority in no array

@@ -63,6 +63,18 @@ def test_bits_counters_and_list_are_the_oracles(count):
         assert row.saturated == (count > 10_000)
 
 
+def test_what_a_full_filter_has_counted_is_a_lower_bound_no_more():
+    """Its last pairs weigh thousands each: the bound must say how little is known."""
+    rng = np.random.default_rng(2)
+    hosts, peers = np.repeat(np.arange(40, dtype=np.uint32), 1000), rng.integers(0, 1 << 32, 40_000, dtype=np.uint32)
+    order = rng.permutation(40_000)
+    detector = Filter(geometry=SMALL._replace(counters=4000))
+    detector.update(hosts[order], peers[order])
+    rows = [detector.estimate(host) for host in range(40)]
+    assert all(row.saturated and row.peers_high is None and row.peers_low <= row.peers for row in rows)
+    assert np.mean([row.peers_low <= 1000 for row in rows]) >= 0.95
+
+
 def test_wide_peers():
     hosts, low = traffic(300)
     wide = np.stack([low.astype(np.uint64) % np.uint64(3), low.astype(np.uint64)], axis=1)

@@ -440,6 +440,7 @@ def test_several_gpus_share_the_work_and_answer_as_one():
     feed(on_cpu, [(1, 2), (3, 4), (5, 6)], 32)
     several.merge(several.copy())
     assert_same(on_cpu, several)
+    assert several.memory == 2 * on_cpu.memory == 2 * TINY.memory  # each GPU has columns of its own
     several.clear()
     assert not several.bits.any()
 

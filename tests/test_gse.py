@@ -11,6 +11,7 @@ import naive
 from shapes import near_threshold, one_scanner, zipf
 from superhosts import GeometryError, MergeError, SketchFileError, UsageError, device, load
 from superhosts.detectors import hostset
+from superhosts.detectors.estimate import saturation_of
 from superhosts.detectors.gse import Geometry, Gse
 from superhosts.detectors.hashing import DEFAULT_KEY, make_key, mangle32, unmangle32
 
@@ -55,6 +56,12 @@ def assert_equal(detector: Gse, oracle: naive.Gse) -> None:
     assert int(detector.engine.zero_sums().sum()) == oracle.m - len(oracle.bits)
 
 
+def whole(oracle: naive.Gse, m: int) -> int:
+    """The number that is reported; of a saturated host at most what it typically has."""
+    number = oracle.estimate(m)
+    return math.floor(number) if oracle.zeros(m) == 0 else round(number)
+
+
 def mangled(host: int) -> int:
     return int(mangle32(np.uint64(host), make_key(DEFAULT_KEY)))
 
@@ -84,7 +91,7 @@ def test_answers_are_the_oracles(place, load):
     detector = Gse(geometry=geometry, device=place)
     oracle = filled(detector, hosts, peers)
     for threshold in (1, 12, 40, 1e6):
-        expected = {m: round(peers) for m, peers in oracle.find(threshold).items()}
+        expected = {m: whole(oracle, m) for m in oracle.find(threshold)}
         found = detector.super_hosts(threshold)
         got = {mangled(int(h)): int(n) for h, n in zip(found.hosts, found.peers, strict=True)}
         assert got == expected
@@ -92,8 +99,26 @@ def test_answers_are_the_oracles(place, load):
         assert saturated == {m for m in expected if oracle.zeros(m) == 0}
     for host in (*set(hosts[:9].tolist()), 123456):
         row = detector.estimate(host)
-        assert row.peers == round(oracle.estimate(mangled(host)))
+        assert row.peers == whole(oracle, mangled(host))
         assert row.saturated == (oracle.zeros(mangled(host)) == 0)
+
+
+def test_a_saturated_host_has_whole_numbers_and_an_honest_bound():
+    """Sixty hosts near saturation of their vectors: few just below the bound are, and its peers are not below it."""
+    geometry = Geometry(array_bits=24, vector_bits=8, table_bits=4)
+    rng = np.random.default_rng(7)
+    typical, low = saturation_of(geometry.vector, 0.995)  # what the traffic below leaves free
+    for peers, least, most in (([low - 40] * 60, 0, 6), (rng.integers(low - 50, typical, 60), 5, 35)):
+        detector = Gse(geometry=geometry, device="cpu")
+        hosts = np.repeat(np.arange(60, dtype=np.uint32), peers)
+        detector.update(hosts, rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32))
+        known = saturation_of(geometry.vector, detector._free())
+        rows = [detector.estimate(host) for host in range(60)]
+        saturated = [row for row in rows if row.saturated]
+        assert all((row.peers, row.peers_low) == known for row in saturated)
+        assert least <= len(saturated) <= most
+        assert np.mean([row.peers_low <= true for row, true in zip(rows, peers, strict=True)]) >= 0.95
+        assert {row.host for row in saturated} <= {row.host for row in detector.super_hosts(10 * typical)}
 
 
 @on_any_device
@@ -266,7 +291,7 @@ def test_several_gpus_share_the_pairs():
         detector.update(hosts[start : start + 50], peers[start : start + 50])
     single = Gse(geometry=SMALL)
     oracle = filled(single, hosts, peers)
-    assert detector.memory > 2 * SMALL.memory
+    assert detector.memory == 2 * SMALL.memory + sum(engine.host_memory for engine in detector.engine.engines)
     assert detector.super_hosts(10).to_dict() == single.super_hosts(10).to_dict()
     assert_equal(detector, oracle)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import naive
 from superhosts.detectors import hashing
 from superhosts.detectors.hashing import DEFAULT_KEY, fingerprint, make_key, mangle_column, secret_of
+from superhosts.errors import UsageError
 
 SECRETS = [DEFAULT_KEY, b"another secret", b"\x00" * 32]
 KEY, PLAIN, ORACLE = make_key(), make_key(integer=int), naive.Key(DEFAULT_KEY)
@@ -142,4 +143,25 @@ def test_the_key_comes_from_the_argument_then_the_environment_then_the_default(m
     assert secret_of(None) == DEFAULT_KEY
     monkeypatch.setenv("SUPERHOSTS_KEY", "from the environment")
     assert secret_of(None) == b"from the environment"
-    assert secret_of("given") == b"given" == secret_of(b"given")
+    assert secret_of("as given") == b"as given" == secret_of(b"as given") == secret_of(bytearray(b"as given"))
+    monkeypatch.setenv("SUPERHOSTS_KEY", "")  # as if it were not set
+    assert secret_of(None) == DEFAULT_KEY
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        ("", "holds 0 bytes; a key has at least 8"),
+        ("seven 7", "holds 7 bytes"),
+        (b"seven 7", "holds 7 bytes"),
+        (5, "of type int; a key is bytes or text"),
+        (["a secret"], "of type list"),
+    ],
+)
+def test_what_is_no_key(monkeypatch, key, problem):
+    with pytest.raises(UsageError, match=f"^key: .*{problem}"):
+        secret_of(key)
+    monkeypatch.setenv("SUPERHOSTS_KEY", "short")
+    with pytest.raises(UsageError, match="SUPERHOSTS_KEY: holds 5 bytes"):
+        secret_of(None)
+    assert secret_of("ünï-öäü") == "ünï-öäü".encode()  # bytes count, not letters

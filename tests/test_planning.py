@@ -7,9 +7,19 @@ import math
 import numpy as np
 import pytest
 
+from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.errors import GeometryError, UsageError
-from superhosts.planning import best_sizes, least_memory, population_of, predict, standard_error
+from superhosts.planning import (
+    best_sizes,
+    counted_population,
+    least_memory,
+    population_of,
+    predict,
+    standard_error,
+    unnamed_probability,
+)
+from superhosts.planning.formulas import losing_probability
 from superhosts.planning.population import load_distribution
 from superhosts.sources.synth import Traffic, window_flows, window_hosts
 from superhosts.units import parse_size
@@ -82,6 +92,64 @@ def predicted_without_label(threshold: float) -> float:
     return float(((63 / 64) ** (3 * peers) * counts).sum() / counts.sum())
 
 
+def cube_of_equals(geometry: Geometry, hosts: int, peers: int) -> Cube:
+    """Return a cube that has seen so many hosts of exactly so many peers."""
+    rng = np.random.default_rng(8)
+    addresses = rng.permutation(1 << 20)[:hosts].astype(np.uint32)
+    others = rng.permutation(1 << 20)[: hosts * peers].astype(np.uint32)
+    cube = Cube(geometry=geometry, device="cpu")
+    cube.update(np.repeat(addresses, peers), others)
+    return cube
+
+
+@pytest.mark.parametrize("peers", [3, 8, 16])
+@pytest.mark.parametrize(
+    "geometry",
+    [
+        Geometry(32, 0, 3, 10, 20_000, 3, 3),  # quiet: only the share of pairs that compete counts
+        Geometry(32, 2, 5, 10, 10_000, 2, 4),
+        Geometry(32, 0, 3, 10, 250, 2, 3),  # a label for each host: crowded
+        Geometry(32, 0, 2, 10, 1000, 3, 0),  # all pairs compete
+    ],
+)
+def test_as_many_hosts_go_unnamed_as_the_formula_says(geometry, peers):
+    hosts, share = 1000, 2.0**-geometry.share_bits
+    cube = cube_of_equals(geometry, hosts, peers)
+    named = np.unique(cube.labels[cube.labels > 0] & np.uint64(0xFFFFFFFF))
+    unnamed = 1 - len(named) / hosts
+    # Others fall into the host's label independently: their number is Poisson.
+    mean = (hosts - 1) / (geometry.columns << (geometry.slice_bits + geometry.label_bits))
+    chances = np.array([math.exp(-mean) * mean**number / math.factorial(number) for number in range(40)])
+    lost = losing_probability(np.array([float(peers)]), peers * np.arange(40.0), share)
+    expected = float(lost @ chances) ** geometry.arrays
+    # Four standard deviations of a binomial count, and one host for the rarest.
+    assert unnamed == pytest.approx(expected, abs=4 * math.sqrt(expected / hosts) + 1 / hosts)
+    # At the mean number of other pairs the formula is cautious, and not by much where labels are quiet.
+    cautious = unnamed_probability(mean * peers, peers, geometry.arrays, share)
+    assert expected <= cautious * (1 + 1e-9)
+    if mean < 0.02:
+        assert cautious < 1.1 * expected + 1e-3
+
+
+def test_labels_that_are_won_are_hosts_that_are_reported():
+    cube = cube_of_equals(Geometry(32, 0, 3, 12, 5000, 3, 3), 600, 8)
+    with pytest.warns(ThresholdWarning):
+        found = cube.super_hosts(1)
+    assert len(found) == len(np.unique(cube.labels[cube.labels > 0] & np.uint64(0xFFFFFFFF)))
+
+
+def test_a_warning_names_the_share_of_hosts_and_what_helps():
+    quiet = cube_of_equals(Geometry(32, 0, 3, 10, 20_000, 3, 3), 400, 3)  # (7/8)^9 = 30 %
+    with pytest.warns(ThresholdWarning, match=r"about 30% of hosts .* Cube\(memory, threshold=3\)") as warned:
+        quiet.super_hosts(3)
+    assert "more memory" not in str(warned[0].message)
+    planned = cube_of_equals(Geometry.for_traffic("4MiB", flows="200k", threshold=3), 400, 3)
+    assert len(planned.super_hosts(3)) > 0  # a warning would be an error
+    crowded = cube_of_equals(Geometry(32, 0, 3, 12, 8, 0, 3), 400, 100)
+    with pytest.warns(ThresholdWarning, match="more memory or a higher one"):
+        crowded.super_hosts(100)
+
+
 @pytest.mark.parametrize("threshold", [128, 1024, 8192])
 def test_more_memory_is_not_worse_and_more_flows_are_not_better(threshold):
     totals = [
@@ -118,8 +186,17 @@ def test_the_best_geometry_is_better_than_the_default():
 
 
 def test_low_thresholds_let_more_pairs_compete():
-    bits = [best_sizes(8 * MIB, 1_000_000, threshold).share_bits for threshold in (8, 32, 64, 1024)]
-    assert bits == [0, 1, 2, 3]
+    bits = []
+    for threshold in (3, 8, 16, 40, 1024):
+        sizes = best_sizes(8 * MIB, 1_000_000, threshold)
+        bits.append(sizes.share_bits)
+        # As few as leave hosts of the threshold a label in one array at least, and never fewer than one in eight.
+        assert unnamed_probability(0, threshold, sizes.arrays, 2.0**-sizes.share_bits) <= 1e-7
+        if sizes.share_bits < 3:
+            assert unnamed_probability(0, threshold, sizes.arrays, 0.5 * 2.0**-sizes.share_bits) > 1e-7
+    assert bits == sorted(bits)
+    assert (bits[0], bits[-1]) == (0, 3)
+    assert 0 < bits[2] < 3
 
 
 def test_arguments_of_the_cube():
@@ -141,21 +218,51 @@ def test_the_least_memory_holds_the_error_and_a_step_less_does_not():
 def test_impossible_wishes_are_refused():
     with pytest.raises(UsageError, match=r"false rate of 0\.1 % cannot be held: with 16 GiB"):
         least_memory(0.001, 1_000_000, 1024)
-    with pytest.raises(GeometryError, match="too small"):
+    with pytest.raises(GeometryError, match="memory 100 B is too small for a threshold of 1024: take more memory"):
         best_sizes(100, 1_000_000, 1024)
+    with pytest.raises(GeometryError, match="memory 900 TiB is too large: a cube has at most 780 TiB"):
+        best_sizes(900 << 40, 1_000_000, 1024)
+    assert best_sizes(779 << 40, 1_000_000, 1024).columns <= 1 << 24
+    with pytest.raises(GeometryError, match=r"memory 100 TiB is too large: 16,777,216 columns.* take 99 TiB"):
+        Cube("100TiB")
+    assert Geometry.for_memory("99TiB").columns == 1 << 24
+    for plan in (Geometry.for_memory, Geometry.for_traffic):
+        with pytest.raises(GeometryError, match="too large"):
+            plan("9" * 400)
     with pytest.raises(GeometryError, match="32, 64 or 128"):
         best_sizes(MIB, 1_000_000, 1024, 33)
     with pytest.raises(UsageError, match="flows 0"):
         predict(Geometry.for_memory("1MiB"), 0, 1024)
     for threshold in (0, 200_000, math.nan):
-        with pytest.raises(UsageError, match="predictions reach from 1"):
+        with pytest.raises(UsageError, match="predictions reach from 1 to below 200,000 peers"):
             predict(Geometry.for_memory("1MiB"), 1000, threshold)
+
+
+def test_without_any_super_host_there_is_no_rate():
+    hosts = counted_population(np.array([5, 10, 900]))
+    assert predict(Geometry.for_memory("1MiB"), hosts, 900).super_hosts == 1
+    with pytest.raises(UsageError, match="threshold 901: rates are shares of hosts with so many peers"):
+        predict(Geometry.for_memory("1MiB"), hosts, 901)
 
 
 @pytest.mark.parametrize("threshold", [1, 2, 5])
 def test_the_lowest_thresholds_are_predicted(threshold):
     expected = predict(Geometry.for_traffic("8MiB", flows="100k", threshold=threshold), 100_000, threshold)
     assert 0 < expected.total < 0.1
+
+
+@pytest.mark.parametrize("threshold", [195_000, 199_000, 199_900, 199_999, 199_999.5])
+def test_thresholds_near_the_largest_host_are_predicted(threshold):
+    geometry = Geometry.for_traffic("8MiB", threshold=threshold)
+    expected = predict(geometry, 5_000_000, threshold)
+    assert all(math.isfinite(value) for value in vars(expected).values())
+    # No class of hosts is left above: those of the threshold stand for them. They are named as its neighbours are.
+    assert expected.missed_unnamed > 0
+    assert expected.missed_unnamed == pytest.approx(predict(geometry, 5_000_000, 190_000).missed_unnamed, rel=0.1)
+    # All true hosts lie within a few deviations of the threshold: up to half are measured below it.
+    assert expected.missed_measuring < 0.5001
+    if threshold > 199_800:
+        assert expected.missed_measuring > 0.45
 
 
 @pytest.mark.filterwarnings("ignore::superhosts.detectors.columnsketch.ThresholdWarning")

@@ -8,9 +8,10 @@ import pytest
 from superhosts import Cube, Geometry
 from superhosts.detectors.base import SuperHosts
 from superhosts.detectors.exact import Exact
+from superhosts.detectors.registry import DETECTORS
 from superhosts.evaluation.experiment import averages, make_row
-from superhosts.evaluation.panel import Panel
-from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, score
+from superhosts.evaluation.panel import Outcome, Panel
+from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, known, percent, score
 from superhosts.pairs import array_to_numbers, numbers_to_array
 
 TINY = Geometry(32, 1, 3, 10, 8, 1, 2)
@@ -42,7 +43,11 @@ def test_nothing_to_find_and_nothing_found():
     empty = truth_of({})
     assert score(found(), empty, 10) == Score(0, 0, 0, 0)
     assert score(found(4), empty, 10) == Score(0, 0, 1, 1)
-    assert Score(0, 0, 1, 1).ftr == 1
+    for rate in (Score(0, 0, 1, 1).fnr, Score(0, 0, 1, 1).fpr, Score(0, 0, 1, 1).ftr):
+        assert known(rate) is None  # a share of nothing
+    nobody = ask_all(Exact(), empty, 10)
+    assert known(nobody.mean_error) is None
+    assert known(nobody.coverage) is None
 
 
 @pytest.mark.parametrize("bits", [32, 64, 128])
@@ -123,3 +128,54 @@ def test_every_true_super_host_is_asked_for():
     estimates = ask_all(exact, Truth.of(exact), 300)
     assert estimates.true.tolist() == estimates.peers.tolist()
     assert len(estimates.true) == 3
+
+
+def test_means_leave_out_windows_without_super_hosts():
+    hosts, peers = small_window()
+    panel = Panel({"cube": lambda: Cube(geometry=TINY, device="cpu")})
+    rows = []
+    for number, least in enumerate((300, 5000, 15)):  # three hosts, none, all of them
+        panel.update(hosts, peers)
+        rows += [make_row(str(number), outcome) for outcome in panel.outcomes(least)]
+        panel.clear()
+    assert [row.true for row in rows] == [3, 0, 20]
+    first, empty, last = rows
+    assert (empty.fnr, empty.fpr, empty.ftr, empty.error, empty.coverage) == (None,) * 5
+    (mean,) = averages(rows)
+    assert (mean.windows, mean.rated) == (3, 2)
+    assert mean.true == pytest.approx(23 / 3)
+    assert mean.ftr == pytest.approx((first.ftr + last.ftr) / 2)
+    assert mean.coverage == pytest.approx((first.coverage + last.coverage) / 2)
+    (nothing,) = averages([empty])
+    assert (nothing.ftr, nothing.ftr_error, nothing.coverage, nothing.rated) == (None, None, None, 0)
+
+
+def test_hosts_reported_where_there_are_none_are_counted_all_the_same():
+    outcome = Outcome("one", Score(0, 0, 7, 2), ask_all(Exact(), truth_of({}), 10), 1, 1.0, 1.0, 1, 1)
+    rows = [make_row("0", outcome), make_row("1", outcome._replace(score=Score(2, 0, 5, 0)))]
+    assert [row.false for row in rows] == [7, 5]
+    assert averages(rows)[0].unrated_false == 7
+
+
+@pytest.mark.parametrize("name", sorted(DETECTORS))
+def test_many_hosts_are_asked_at_once(name, monkeypatch):
+    hosts, peers = small_window()
+    detector = DETECTORS[name](**({} if name == "exact" else {"memory": "8MiB"}), device="cpu")
+    detector.update(hosts, peers)
+    exact = Exact()
+    exact.update(hosts, peers)
+    truth = Truth.of(exact)
+    numbers = array_to_numbers(truth.at_least(1)[0])
+    singly = [detector.estimate(number) for number in numbers]
+    if name != "exact":
+        monkeypatch.setattr(type(detector), "estimate", None)  # a call for each host would fail
+    together = ask_all(detector, truth, 1)
+    assert len(numbers) == 20
+    assert together.peers.tolist() == [row.peers for row in singly]
+    assert together.low.tolist() == [row.peers_low for row in singly]
+    assert together.high.tolist() == [np.inf if row.peers_high is None else row.peers_high for row in singly]
+    assert together.saturated.tolist() == [row.saturated for row in singly]
+
+
+def test_rates_as_tables_show_them():
+    assert (percent(0.0123), percent(0.5, 1), percent(None)) == ("1.23", "50.0", "–")

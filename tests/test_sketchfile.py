@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import errno
 import hashlib
 import json
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +23,8 @@ from superhosts import sketchfile
 from superhosts.detectors.cbaa import PaperCbaa
 from superhosts.detectors.cbaa.geometry import Geometry as CbaaGeometry
 from superhosts.detectors.exact import Exact
-from superhosts.errors import MergeError, OutputError, SketchFileError
+from superhosts.detectors.sketch import Sketch
+from superhosts.errors import HalfMergedError, MergeError, OutputError, SketchFileError, UnreadableError
 from superhosts.pairs import HostFormat
 from traffic import content
 
@@ -253,6 +256,56 @@ def test_absurd_memory_is_refused_before_it_is_taken(
     monkeypatch.setattr(np, "full", no_memory)
     with pytest.raises(SketchFileError, match="memory"):
         sh.load(tiny)
+
+
+@pytest.mark.parametrize(
+    ("side", "words"),
+    [(1e308, "no readable type and shape"), (2.0, "no readable type and shape"), (10**320, "more than 9e.287 TiB")],
+    ids=["1e308", "2.0", "10**320"],
+)
+def test_shapes_are_whole_numbers_of_any_size(tiny: Path, side: float, words: str) -> None:
+    header, blocks = take_apart(tiny)
+    header["arrays"][0]["shape"] = [side]
+    forge(tiny, header, blocks)
+    with pytest.raises(SketchFileError, match=words):
+        sh.load(tiny)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES])
+def test_a_file_that_cannot_be_read_now_is_told_from_a_damaged_one(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def broken(*_: object, **__: object) -> bytes:
+        raise OSError(code, os.strerror(code))
+
+    for place, name in ((os, "pread"), (Path, "open")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, broken)
+            with pytest.raises(UnreadableError, match=os.strerror(code)) as caught:
+                sh.load(tiny)
+            assert caught.value.exit_status == 3
+    for other in (tiny.parent / "nothing.cube", tiny.parent):
+        with pytest.raises(SketchFileError, match="cannot be read") as missing:
+            sh.load(other)
+        assert not isinstance(missing.value, UnreadableError)
+
+
+def test_a_file_that_fails_while_it_is_merged_is_half_merged_and_unreadable(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    read = sketchfile.Reader._read_block
+
+    def fail(self: sketchfile.Reader, *arguments: Any) -> Any:
+        monkeypatch.setattr(os, "pread", broken)
+        return read(self, *arguments)
+
+    monkeypatch.setattr(sketchfile.Reader, "_read_block", fail)
+    with pytest.raises(HalfMergedError) as caught:
+        Sketch().merge_file(tiny)
+    assert isinstance(caught.value, UnreadableError)
 
 
 def test_a_limit_on_memory(tiny: Path) -> None:

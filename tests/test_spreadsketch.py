@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -117,13 +119,15 @@ def test_counts_and_their_deviations_hold_over_the_whole_range(peers):
 
 
 def test_a_full_bitmap_is_saturated():
-    detector = SpreadSketch(geometry=Geometry(1, 2))
+    detector = SpreadSketch(geometry=Geometry(1, 4096))
     host = np.full(1 << 20, 5, np.uint32)
     for turn in range(3):
         detector.update(host, np.arange(turn << 20, (turn + 1) << 20, dtype=np.uint32))
     row = detector.estimate(5)
     assert row.saturated
-    assert row.peers == int(SATURATION)
+    crowd = math.e * SATURATION / 4096  # of all buckets one is full
+    assert row.peers == int(SATURATION) == 1_090_226
+    assert row.peers_low == math.floor(748_043 - crowd)  # 2^12·64·(ln 64 − ln 3.69)
     assert row.peers_high is None
     assert [r.host for r in detector.super_hosts(5_000_000)] == [row.host]
 

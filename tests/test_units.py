@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,6 +67,20 @@ def test_no_sizes_and_counts(text: str) -> None:
     for parse, what in ((parse_size, "size"), (parse_count, "count")):
         with pytest.raises(UsageError, match=f"is not a {what}; write it like"):
             parse(text)
+
+
+@pytest.mark.parametrize("number", [np.int64(5_000_000), np.uint32(5_000_000), 5e6, np.float64(5e6), np.float32(5e6)])
+def test_whole_numbers_of_any_kind(number: Any) -> None:
+    for parse in (parse_size, parse_count):
+        assert parse(number) == 5_000_000
+        assert type(parse(number)) is int
+
+
+@pytest.mark.parametrize("number", [-1, np.int8(-1), 2.5, float("inf"), float("nan"), True, None, b"5M", [5], {}])
+def test_other_things_are_no_sizes_and_counts(number: Any) -> None:
+    for parse, what in ((parse_size, "size"), (parse_count, "count")):
+        with pytest.raises(UsageError, match=f"is not a {what}; give a whole number, or write it like"):
+            parse(number)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +162,7 @@ def test_results_come_in_the_order_of_the_calls(threads: int, calls: int) -> Non
 
 
 def test_calls_run_side_by_side() -> None:
-    barrier = threading.Barrier(2, timeout=60)
+    barrier = threading.Barrier(2, timeout=240)
     assert len(device.run_parallel(barrier.wait, [(), ()], 2)) == 2
 
 

@@ -44,12 +44,20 @@ class SketchFileError(InputError):
     """A .cube file that is damaged, cut, of another version, or not a .cube file at all."""
 
 
+class UnreadableError(SketchFileError):
+    """A .cube file that the disk does not give now (EIO, EMFILE …): nothing is known of its content."""
+
+
 class VersionError(SketchFileError):
     """A .cube file that is whole, of a version that this program does not read."""
 
 
 class HalfMergedError(SketchFileError):
     """A .cube file that failed while it was being merged: the sketch that took it in holds part of it."""
+
+
+class HalfReadError(HalfMergedError, UnreadableError):
+    """A .cube file that the disk did not give to its end while it was being merged."""
 
 
 class OutputError(SuperhostsError):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from superhosts.detectors.base import Detector
+from superhosts.detectors.cube.geometry import Geometry
+from superhosts.detectors.narrow import on_cpu_only
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import choose_device, thread_count
 from superhosts.errors import UsageError
@@ -32,6 +34,7 @@ class Settings:
     window: str = "5m"
     detector: str = "cube"
     memory: str | int = "128MiB"
+    geometry: str = ""  # of a cube, as `superhosts plan` writes it, in place of memory
     memory_total: str | int | None = None
     ipv6_prefix: int = 64
     key: bytes | str | None = None
@@ -52,6 +55,14 @@ class Settings:
             raise UsageError(f"--threshold {self.threshold:g}: at least 1")
         if self.top is not None and self.top < 1:
             raise UsageError(f"--top {self.top}: at least 1")
+        if self.geometry and self.detector != "cube":
+            raise UsageError(f"--geometry: for the cube only, not for {self.detector}")
+        if self.geometry and self.memory != "128MiB":
+            raise UsageError("--geometry and --memory: choose one; a geometry has its own size")
+        if self.geometry:
+            Geometry.parse(self.geometry)  # says what is wrong with it
+        if not DETECTORS[self.detector].runs_on_gpu:
+            on_cpu_only(self.detector, self.device)
         choose_device(self.device)
         limit = self.memory_total
         if self.detector == "exact":
@@ -72,7 +83,7 @@ class Settings:
     def most_memory(self) -> int:
         """Bytes that the cubes, the pairs that wait for them and the caches may reach."""
         caches = 4 * (thread_count() if self.threads is None else self.threads) << 20
-        return len(self.parts) * (parse_size(self.memory) * 3 // 2 + caches)
+        return sum(self._memory(part) * 3 // 2 + caches for part in self.parts)
 
     @property
     def least_peers(self) -> float | None:
@@ -82,17 +93,33 @@ class Settings:
     @property
     def cut(self) -> dict[str, Any]:
         """The settings that decide what a sketch of given traffic holds, in a form that can be compared and stored."""
-        return {name: value if isinstance(value := getattr(self, name), str | int) else list(value) for name in CUT}
+        cut = {name: value if isinstance(value := getattr(self, name), str | int) else list(value) for name in CUT}
+        return {**cut, "geometry": self.geometry} if self.geometry else cut
+
+    @property
+    def cube_memory(self) -> int:
+        """Bytes of the largest of its cubes."""
+        return max(self._memory(part) for part in self.parts)
+
+    def _host(self, part: Part) -> HostFormat:
+        return HostFormat(4, 32) if part.family == 4 else HostFormat(6, self.ipv6_prefix)
+
+    def _memory(self, part: Part) -> int:
+        if self.geometry:
+            return Geometry.parse(self.geometry, self._host(part).key_bits).memory
+        return parse_size(self.memory)
 
     def make_detector(self, part: Part) -> Detector:
         """Return an empty detector for a part."""
         common: dict[str, Any] = {"key": self.key, "device": self.device, "threads": self.threads}
-        host = HostFormat(4, 32) if part.family == 4 else HostFormat(6, self.ipv6_prefix)
+        host = self._host(part)
         if DETECTORS[self.detector].takes_ipv6:
             common["key_bits"] = host.key_bits
         if self.detector == "filter":  # it lists hosts while they pass, so it must know the threshold before
             common["threshold"] = 1024 if self.least_peers is None else self.least_peers
-        if self.detector != "exact":
+        if self.geometry:
+            common["geometry"] = Geometry.parse(self.geometry, host.key_bits)
+        elif self.detector != "exact":
             common["memory"] = self.memory
         detector = DETECTORS[self.detector](**common)
         detector.format = host

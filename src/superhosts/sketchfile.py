@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import operator
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from superhosts.coding import Block, encode, read_block
 from superhosts.device import run_parallel
-from superhosts.errors import OutputError, SketchFileError, VersionError
+from superhosts.errors import OutputError, SketchFileError, UnreadableError, VersionError
 from superhosts.units import format_size
 
 MAGIC = b"\x89CUBE\r\n\x1a"
@@ -131,7 +132,7 @@ class Reader:
         try:
             self._file: IO[bytes] = Path(path).open("rb")  # noqa: SIM115  # closed by close() or the with statement
         except OSError as error:
-            raise SketchFileError(f"cannot be read: {error.strerror or error}", file=self.name) from None
+            raise self._unreadable(error) from None
         try:
             self.header = self._verify()
         except BaseException:
@@ -151,13 +152,19 @@ class Reader:
     def _bad(self, message: str, offset: int | None = None) -> SketchFileError:
         return SketchFileError(message, file=self.name, offset=offset)
 
+    def _unreadable(self, error: OSError, offset: int | None = None) -> SketchFileError:
+        """Tell a file that is not there from one that cannot be read now."""
+        gone = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError)
+        kind = SketchFileError if gone else UnreadableError
+        return kind(f"cannot be read: {error.strerror or error}", file=self.name, offset=offset)
+
     def _verify(self) -> dict[str, Any]:
         file = self._file
         try:
             size = os.fstat(file.fileno()).st_size
             start = file.read(_START.size)
         except OSError as error:
-            raise self._bad(f"cannot be read: {error.strerror or error}") from None
+            raise self._unreadable(error) from None
         if start[: len(MAGIC)] != MAGIC[: len(start)] or not start:
             raise self._bad("not a .cube file")
         if len(start) < _START.size:
@@ -211,7 +218,7 @@ class Reader:
         for entry in self.header["arrays"]:
             try:
                 dtype = np.dtype(entry["dtype"])
-                name, shape = str(entry["name"]), [int(side) for side in entry["shape"]]
+                name, shape = str(entry["name"]), list(map(operator.index, entry["shape"]))
             except (ArithmeticError, TypeError, KeyError, ValueError, SyntaxError):
                 raise self._bad(f"damaged: array {entry!r} has no readable type and shape") from None
             if dtype.kind not in "ui" or not shape or min(shape) < 0:
@@ -294,7 +301,7 @@ class Reader:
         try:
             return os.pread(self._file.fileno(), length, offset)
         except OSError as error:
-            raise self._bad(f"cannot be read: {error.strerror or error}", offset) from None
+            raise self._unreadable(error, offset) from None
 
     def _read_block(self, place: Place, decompress: Any) -> Block:
         import zstandard

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import re
+from numbers import Real
+from typing import Any
 
 from superhosts.errors import UsageError
 
@@ -23,14 +27,35 @@ def _parse(text: str, units: dict[str, int], what: str, example: str) -> int:
     return int(number) * unit if number.isdigit() else round(float(number) * unit)
 
 
+def whole_number(number: Any) -> int | None:
+    """Return a whole number of any kind (Python's, NumPy's, 5e6) as Python's int; None for anything else."""
+    if isinstance(number, bool):
+        return None
+    try:
+        return operator.index(number)
+    except TypeError:
+        is_whole = isinstance(number, Real) and math.isfinite(number) and number == math.floor(number)
+        return int(number) if is_whole else None
+
+
 def parse_size(text: str | int) -> int:
     """Bytes: 134217728, "128MiB", "128M" (binary), "1.5GB" (decimal)."""
-    return text if isinstance(text, int) else _parse(text, _BYTES, "size", "128MiB")
+    return _written(text, _BYTES, "size", "128MiB")
 
 
 def parse_count(text: str | int) -> int:
     """Return a plain number for "5M", "100k", "1.5G" or "12"."""
-    return text if isinstance(text, int) else _parse(text, _COUNTS, "count", "100k or 5M")
+    return _written(text, _COUNTS, "count", "100k or 5M")
+
+
+def _written(text: Any, units: dict[str, int], what: str, example: str) -> int:
+    """Read text, or take a whole number as it is."""
+    if isinstance(text, str):
+        return _parse(text, units, what, example)
+    number = whole_number(text)
+    if number is None or number < 0:
+        raise UsageError(f"{text!r} is not a {what}; give a whole number, or write it like {example}")
+    return number
 
 
 def parse_duration(text: str) -> int:
@@ -45,6 +70,8 @@ def parse_duration(text: str) -> int:
 
 def format_size(size: float) -> str:
     """Write bytes with a binary unit, to three digits: 128 MiB, 1.5 GiB."""
+    if size > 1e300:  # as a damaged header may ask for; Python's whole numbers go beyond what divides
+        return "more than 9e+287 TiB"
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 999.5:  # 999.5 would round to 1e+03
             return f"{size:.3g} {unit}"

@@ -96,6 +96,7 @@ def _update_rate(cube: Cube, hosts: Addresses, peers: Addresses) -> float:
     import time
 
     cube.update(hosts, peers)  # warm: kernels loaded, pages touched
+    cube.flush()  # or clear would drop the pairs that wait, and nothing would be warm
     cube.clear()
     cube.flush()  # a GPU clears later than it is told to
     start = time.perf_counter()

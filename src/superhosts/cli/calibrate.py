@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from superhosts.cli.output import KeyFile, command_line, fail_with, parse_share, read_key, say, tell_packets
+from superhosts.cli.scan import summarise
 
 if TYPE_CHECKING:
     from superhosts.errors import SuperhostsError
     from superhosts.evaluation.calibration import Calibration, Trial
+    from superhosts.pairs import Window
 
 
 def calibrate(
@@ -42,16 +44,16 @@ def calibrate(
     Examples: superhosts calibrate trace.pcap --inner 10.0.0.0/8 --figure estimates.png ·
     superhosts calibrate trace.pcap --threshold 300 --memory 64MiB
     """
-    from superhosts.evaluation.calibration import calibrate as run
+    from superhosts.evaluation.calibration import calibrate as judge
     from superhosts.evaluation.calibration import cubes_around
-    from superhosts.evaluation.experiment import PanelSettings
-    from superhosts.pipeline import open_inputs
+    from superhosts.evaluation.experiment import PanelSettings, why_nothing
+    from superhosts.pipeline import Scan, open_inputs
     from superhosts.units import parse_size
 
     if figure is not None:
-        from superhosts.evaluation.figures import draw_estimates, prepare
+        from superhosts.evaluation.figures import prepare_file
 
-        prepare(figure.parent)
+        prepare_file(figure)
     errors: list[SuperhostsError] = []
 
     def on_error(problem: SuperhostsError) -> None:
@@ -70,12 +72,13 @@ def calibrate(
         makers=cubes_around(size, key=key, device=device),
         families=(4, 6),
     )
+    share = parse_share("error", error)
     others = [least for least in (threshold / 8, threshold / 4, threshold / 2) if least >= 16]
-    sources = open_inputs(inputs, on_error)
-    hooks = {"on_error": on_error, "on_progress": tell_packets()}
-    result = run(sources, settings, error=parse_share("error", error), thresholds=others, **hooks)
+    run = Scan(open_inputs(inputs, on_error), settings, on_error=on_error, on_progress=tell_packets(), find=False)
+    result = judge(run, error=share, thresholds=others, on_window=_tell)
+    summarise(run.counters)
     if not result.windows:
-        say("superhosts: nothing to judge: no packet has a monitored end")
+        say(f"superhosts: nothing to judge: {why_nothing(run.counters)}")
         fail_with(errors)
         return
     if json:
@@ -85,28 +88,49 @@ def calibrate(
     else:
         _print(result)
     if figure is not None:
-        for path in draw_estimates(result.asked.all_estimates(), figure, command_line(sys.argv), threshold):
-            say(str(path))
+        _draw(result, figure)
     fail_with(errors)
 
 
+def _tell(window: Window, hosts: int) -> None:
+    """Tell a person what is going on: the cubes are asked for many hosts, which may take a while."""
+    from superhosts.reports.base import iso_time
+
+    if sys.stderr.isatty():
+        say(f"window {iso_time(window.start)}: {hosts:,} hosts …")
+
+
+def _draw(result: Calibration, figure: Path) -> None:
+    from superhosts.evaluation.figures import draw_estimates
+
+    estimates = result.asked.all_estimates()
+    if not len(estimates.true):
+        say(f"superhosts: no host has {result.threshold:,g} peers, so there is nothing to draw: {figure} is not made")
+        return
+    for path in draw_estimates(estimates, figure, command_line(sys.argv), result.threshold):
+        say(str(path))
+
+
 def _trial_facts(trial: Trial, threshold: float) -> dict[str, Any]:
+    from superhosts.evaluation.scores import known
+
     score, estimates, fill = trial.scores[threshold], trial.all_estimates(), trial.fill
     assert fill is not None
-    assert trial.expected is not None
+    expected = trial.expected.get(threshold)
     return {
         "memory": trial.memory,
         "missed": score.missed,
         "false": score.false,
-        "fnr": score.fnr,
-        "fpr": score.fpr,
-        "expected_ftr": trial.expected.total,
-        "error": estimates.mean_error,
-        "coverage": estimates.coverage,
+        "fnr": known(score.fnr),
+        "fpr": known(score.fpr),
+        "ftr": known(score.ftr),
+        "expected_ftr": None if expected is None else expected.total,
+        "error": known(estimates.mean_error),
+        "coverage": known(estimates.coverage),
         "saturated_hosts": int(estimates.saturated.sum()),
         "fill": fill.mean,
         "fullest_column": fill.fullest,
-        "ftr_by_threshold": {f"{least:g}": score.ftr for least, score in sorted(trial.scores.items())},
+        "ftr_by_threshold": {f"{least:g}": known(score.ftr) for least, score in sorted(trial.scores.items())},
     }
 
 
@@ -124,6 +148,7 @@ def _facts(result: Calibration) -> dict[str, Any]:
 def _print(result: Calibration) -> None:
     from rich.table import Table
 
+    from superhosts.evaluation.scores import percent
     from superhosts.reports.terminal import OutputConsole
     from superhosts.units import format_size
 
@@ -140,15 +165,18 @@ def _print(result: Calibration) -> None:
             format_size(trial.memory) + (" *" if trial.memory == result.memory else ""),
             f"{facts['missed']:,}",
             f"{facts['false']:,}",
-            f"{100 * (facts['fnr'] + facts['fpr']):.2f}",
-            f"{100 * facts['expected_ftr']:.2f}",
-            f"{100 * facts['error']:.2f}",
-            f"{100 * facts['coverage']:.1f}",
+            percent(facts["ftr"]),
+            percent(facts["expected_ftr"]),
+            percent(facts["error"]),
+            percent(facts["coverage"], 1),
             f"{facts['saturated_hosts']:,}",
             f"{100 * facts['fill']:.1f}",
         )
     console = OutputConsole()
     console.print(table)
-    note = "FTR: missed and false, of the super hosts · error: of the estimates, mean · held: the truth in the interval"
+    note = (
+        "FTR: missed and false, of the super hosts · predicted: the FTR of such a cube, for the hosts of the fullest\n"
+        "window with super hosts · error: of the estimates, mean · held: the truth in the interval"
+    )
     console.print(note, style="dim", highlight=False)
     console.print(result.advice(), highlight=False)

@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from superhosts.cli.output import CsvFlag, Json, Output, command_line, fail_with, say, tell_packets
+from superhosts.cli.scan import summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from superhosts.errors import SuperhostsError
     from superhosts.evaluation.experiment import Row
     from superhosts.evaluation.panel import Make
+    from superhosts.pipeline import Scan
+    from superhosts.sources.synth import Traffic
 
+WINDOWS, FLOWS, SUPER_HOSTS = 12, "5M", 600
 QUICK_WINDOWS, QUICK_FLOWS, QUICK_SUPER_HOSTS = 2, "500K", 60
 
 
@@ -26,21 +30,30 @@ def compare(
         typer.Argument(metavar="[INPUT...]", help="Captures; without any, synthetic backbone traffic."),
     ] = None,
     detector: Annotated[
-        list[str] | None, typer.Option(help="Compare only this detector; repeatable. [default: all]")
+        list[str] | None, typer.Option(help="Compare only this detector; repeatable.", show_default="all")
     ] = None,
     threshold: Annotated[float, typer.Option("--threshold", "-t", help="Least number of distinct peers.")] = 1024,
-    windows: Annotated[int, typer.Option(help="Synthetic windows of five minutes.")] = 12,
-    flows: Annotated[str, typer.Option(help="Distinct pairs in each synthetic window.")] = "5M",
-    packets: Annotated[str | None, typer.Option(help="Packets in each. [default: twice the flows]")] = None,
-    super_hosts: Annotated[int, typer.Option(help="Hosts of 1024 or more peers in each.")] = 600,
+    windows: Annotated[
+        int | None, typer.Option(help="Synthetic windows of five minutes.", show_default=str(WINDOWS))
+    ] = None,
+    flows: Annotated[
+        str | None, typer.Option(help="Distinct pairs in each synthetic window.", show_default=FLOWS)
+    ] = None,
+    packets: Annotated[str | None, typer.Option(help="Packets in each.", show_default="twice the flows")] = None,
+    super_hosts: Annotated[
+        int | None, typer.Option(help="Hosts of 1024 or more peers in each.", show_default=str(SUPER_HOSTS))
+    ] = None,
     seed: Annotated[int, typer.Option(help="Another seed gives other traffic.")] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Two small windows, in about a minute.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Two small windows, in about a minute; what else is given counts.")
+    ] = False,
     inner: Annotated[
         list[str] | None, typer.Option(help="Of captures: monitored prefix, or @FILE of prefixes; repeatable.")
     ] = None,
     window: Annotated[str, typer.Option("--window", "-w", help="Of captures: length of a window, or all.")] = "5m",
     memory: Annotated[
-        str | None, typer.Option("--memory", "-m", help="Memory of each detector. [default: as each paper sets it]")
+        str | None,
+        typer.Option("--memory", "-m", help="Memory of each detector.", show_default="as each paper sets it"),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto; some rivals know only the CPU.")] = "cpu",
     figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Draw figures (PNG, SVG) into DIR.")] = None,
@@ -55,65 +68,78 @@ def compare(
     Examples: superhosts compare --quick · superhosts compare --figures figures -o comparison.csv ·
     superhosts compare day.pcap --inner 10.0.0.0/8 --detector cube --detector gse
     """
+    from superhosts.detectors.hashing import DEFAULT_KEY
     from superhosts.device import choose_device
     from superhosts.errors import UsageError
     from superhosts.evaluation.entrants import Terms, choose
-    from superhosts.evaluation.experiment import averages
+    from superhosts.evaluation.experiment import averages, on_inputs, on_synthetic, why_nothing
     from superhosts.sources.synth import Traffic
-    from superhosts.units import parse_count
+    from superhosts.units import parse_count, parse_size
 
     if json and csv:
         raise UsageError("--json and --csv: choose one")
-    if threshold < 1:
+    if not threshold >= 1:
         raise UsageError(f"--threshold {threshold:g}: at least 1")
-    if quick:
-        windows, flows, super_hosts = QUICK_WINDOWS, QUICK_FLOWS, QUICK_SUPER_HOSTS
-    each = parse_count(flows)
-    terms = Terms(threshold, choose_device(device), memory, flows=None if inputs else each)
-    makers = choose(detector or [], terms)
+    windows = _given(windows, QUICK_WINDOWS if quick else WINDOWS)
+    super_hosts = _given(super_hosts, QUICK_SUPER_HOSTS if quick else SUPER_HOSTS)
+    each = parse_count(_given(flows, QUICK_FLOWS if quick else FLOWS))
+    terms = Terms(
+        threshold=threshold,
+        device=choose_device(device),
+        memory=None if memory is None else parse_size(memory),
+        flows=None if inputs else each,
+        key=None if inputs else DEFAULT_KEY,  # the same traffic must give the same scores everywhere
+    )
+    makers = choose(detector or [], terms, lambda name, why: say(f"superhosts: {name} is left out: {why}"))
     if figures is not None:
-        from superhosts.evaluation.figures import draw_comparison, prepare
+        from superhosts.evaluation.figures import prepare_folder
 
-        prepare(figures)
+        prepare_folder(figures)
     errors: list[SuperhostsError] = []
+    run: Scan | None = None
     if inputs:
-        run = _over_inputs(inputs, makers, errors, threshold=threshold, inner=inner or [], window=window)
+        run = _scan(inputs, makers, errors, threshold=threshold, inner=inner or [], window=window)
+        found = on_inputs(run)
     else:
         sent = parse_count(packets) if packets is not None else 2 * each
         traffic = Traffic(flows=each, packets=sent, windows=windows, super_hosts=super_hosts, seed=seed)
-        run = _over_synthetic(traffic, makers, threshold)
+        found = on_synthetic(traffic, makers, threshold, _teller(traffic, len(makers)))
     outputs = _Outputs(json=json, csv=csv, output=output)
     rows: list[Row] = []
     with outputs:
-        for some in run:
+        for some in found:
             outputs.write(some)
             rows += some
-    if not rows:
-        say("superhosts: nothing to compare: no packet has a monitored end")
-        fail_with(errors)
-        return
+    if run is not None:
+        summarise(run.counters)
+        if not rows:
+            say(f"superhosts: nothing to compare: {why_nothing(run.counters)}")
+            fail_with(errors)
+            return
     if not (json or csv):
         _print_table(averages(rows), threshold)
     if figures is not None:
-        for path in draw_comparison(rows, figures, command_line(sys.argv)):
-            say(str(path))
+        _draw(rows, figures)
     fail_with(errors)
 
 
-def _over_synthetic(traffic: Any, makers: dict[str, Make], threshold: float) -> Iterator[list[Row]]:
-    from superhosts.evaluation.experiment import on_synthetic
+def _given(value: Any, default: Any) -> Any:
+    """Return what was given, else the default."""
+    return default if value is None else value
+
+
+def _teller(traffic: Traffic, detectors: int) -> Callable[[int], None]:
+    """Return what tells which window is next."""
 
     def tell(number: int) -> None:
-        say(f"window {number + 1} of {traffic.windows}: {traffic.flows:,} flows, {len(makers)} detectors …")
+        say(f"window {number + 1} of {traffic.windows}: {traffic.flows:,} flows, {detectors} detectors …")
 
-    yield from on_synthetic(traffic, makers, threshold, tell)
+    return tell
 
 
-def _over_inputs(
-    inputs: list[str], makers: dict[str, Make], errors: list[SuperhostsError], **settings: Any
-) -> Iterator[list[Row]]:
-    from superhosts.evaluation.experiment import PanelSettings, on_inputs
-    from superhosts.pipeline import open_inputs
+def _scan(inputs: list[str], makers: dict[str, Make], errors: list[SuperhostsError], **settings: Any) -> Scan:
+    from superhosts.evaluation.experiment import PanelSettings
+    from superhosts.pipeline import Scan, open_inputs
 
     def on_error(error: SuperhostsError) -> None:
         errors.append(error)
@@ -121,7 +147,16 @@ def _over_inputs(
 
     panels = PanelSettings(makers=lambda _bits: makers, **settings)
     sources = open_inputs(inputs, on_error)
-    yield from on_inputs(sources, panels, on_error=on_error, on_progress=tell_packets())
+    return Scan(sources, panels, on_error=on_error, on_progress=tell_packets(), find=False)
+
+
+def _draw(rows: list[Row], folder: Path) -> None:
+    from superhosts.evaluation.figures import draw_comparison
+
+    if all(row.ftr is None for row in rows):
+        say("superhosts: there are no super hosts, so no rates to draw")
+    for path in draw_comparison(rows, folder, command_line(sys.argv)):
+        say(str(path))
 
 
 class _Outputs:
@@ -154,10 +189,12 @@ class _Outputs:
 def _print_table(means: list[Any], threshold: float) -> None:
     from rich.table import Table
 
+    from superhosts.evaluation.scores import percent
     from superhosts.reports.terminal import OutputConsole
 
-    hosts = f"{means[0].true:,.0f} super hosts (at least {threshold:,g} peers) a window"
-    windows = "1 window" if means[0].windows == 1 else f"means of {means[0].windows} windows"
+    first = means[0]
+    hosts = f"{first.true:,.0f} super hosts (at least {threshold:,g} peers) a window"
+    windows = "1 window" if first.windows == 1 else f"means of {first.windows} windows"
     table = Table(title=f"{windows}, {hosts}", title_justify="left", box=None, pad_edge=False)
     table.add_column("detector", no_wrap=True)
     for name in ("FNR %", "FPR %", "FTR %", "±", "err %", "held %", "M/s", "ms", "MiB", "file"):
@@ -165,12 +202,12 @@ def _print_table(means: list[Any], threshold: float) -> None:
     for mean in means:
         table.add_row(
             mean.detector,
-            f"{100 * mean.fnr:.2f}",
-            f"{100 * mean.fpr:.2f}",
-            f"{100 * mean.ftr:.2f}",
-            f"{100 * mean.ftr_error:.2f}",
-            f"{100 * mean.error:.2f}",
-            f"{100 * mean.coverage:.1f}",
+            percent(mean.fnr),
+            percent(mean.fpr),
+            percent(mean.ftr),
+            percent(mean.ftr_error),
+            percent(mean.error),
+            percent(mean.coverage, 1),
             f"{mean.update_rate / 1e6:.1f}",
             f"{mean.restore_ms:,.1f}",
             f"{mean.memory / (1 << 20):,.1f}",
@@ -184,3 +221,9 @@ def _print_table(means: list[Any], threshold: float) -> None:
         style="dim",
         highlight=False,
     )
+    if first.rated < first.windows:
+        empty = f"{first.windows - first.rated} of {first.windows} windows have" if first.rated else "There are"
+        note = f"{empty} no super hosts: nothing to take rates of"
+        false = [f"{mean.detector} {mean.unrated_false:,}" for mean in means if mean.unrated_false]
+        note += f"; hosts reported there: {', '.join(false)}" if false else ""
+        console.print(note, style="dim", highlight=False)

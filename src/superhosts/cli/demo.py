@@ -15,9 +15,9 @@ def demo(
         "demo"
     ),
     flows: Annotated[
-        str | None, typer.Option(help="Distinct (host, peer) pairs.  [default: 500k; with --fleet 200k a window]")
+        str | None, typer.Option(help="Distinct (host, peer) pairs.", show_default="500k; with --fleet 200k a window")
     ] = None,
-    packets: Annotated[str | None, typer.Option(help="Packets.  [default: 5M; with --fleet 1M a window]")] = None,
+    packets: Annotated[str | None, typer.Option(help="Packets.", show_default="5M; with --fleet 1M a window")] = None,
     super_hosts: Annotated[str, typer.Option(help="Super hosts among them.")] = "30",
     fleet: Annotated[
         bool, typer.Option("--fleet", help="A hub and three edges that see overlapping traffic, instead of a scan.")

@@ -31,12 +31,15 @@ KeyFile = Annotated[
 ]
 Threshold = Annotated[
     float | None,
-    typer.Option("--threshold", "-t", help="Least number of distinct peers. [default: 1024]", show_default=False),
+    typer.Option("--threshold", "-t", help="Least number of distinct peers.", show_default="1024"),
 ]
 Top = Annotated[
     int | None,
     typer.Option(
-        "--top", "-n", help="Only the K hosts with most peers (whatever their number, unless --threshold is given)."
+        "--top",
+        "-n",
+        help="Only the K hosts with most peers; without --threshold however few they have, down to the 16 or so that a "
+        "sketch can name.",
     ),
 ]
 
@@ -49,9 +52,9 @@ def read_key(path: Path | None) -> bytes | None:
         key = path.read_bytes().rstrip(b"\r\n")
     except OSError as error:
         raise UsageError(f"--key-file {path}: cannot be read: {error.strerror}") from None
-    if len(key) < 8:
-        raise UsageError(f"--key-file {path}: holds {len(key)} bytes; a key has at least 8")
-    return key
+    from superhosts.detectors.hashing import check_secret
+
+    return check_secret(key, f"--key-file {path}")
 
 
 def parse_share(option: str, text: str) -> float:
@@ -168,4 +171,5 @@ def tell_packets() -> Callable[[int, int], None]:
 
 def say(text: str) -> None:
     """Write one line for people to standard error."""
-    print(text, file=sys.stderr)
+    sys.stderr.write(f"{text}\n")  # at once: print writes the newline apart, and lines of two threads run together
+    sys.stderr.flush()

@@ -32,9 +32,10 @@ def plan(
     """Plan a cube: the best geometry for a memory, or the least memory for an error, and what to expect of it.
 
     False rates are shares of the true super hosts. They are predicted for hosts with a heavy tail of peers: exponent
-    1.05, one host in 10,000 flows with 1024 peers or more. In Python: sh.Cube("128MiB", flows="20M", threshold=1024)
+    1.05, one host in 10,000 flows with 1024 peers or more. Take the plan with --geometry to scan, edge, hub and batch;
+    in Python: sh.Cube("128MiB", flows="20M", threshold=1024)
 
-    Examples: superhosts plan --flows 20M --threshold 1024 --memory 128MiB; superhosts plan --flows 20M --error 1%
+    Examples: superhosts plan --flows 20M --threshold 1024 --memory 128MiB · superhosts plan --flows 20M --error 1%
     """
     import json as json_module
 
@@ -61,7 +62,8 @@ def plan(
         except GeometryError:  # half of it is too little for any cube
             continue
     if json:
-        print(json_module.dumps({**_facts(chosen), "alternatives": [_facts(each) for each in others]}))
+        plain = {"total_by_memory_alone": _unplanned(size, chosen)}
+        print(json_module.dumps({**_facts(chosen), **plain, "alternatives": [_facts(each) for each in others]}))
     else:
         _print(size, chosen, others)
 
@@ -74,6 +76,25 @@ def _planned(memory: int, flows: int, threshold: float, key_bits: int) -> Planne
     return sizes, predict(sizes, flows, threshold)
 
 
+def _spelled(sizes: Sizes) -> str:
+    from superhosts.detectors.cube.geometry import Geometry
+
+    return Geometry(*sizes).spelled
+
+
+def _unplanned(memory: int, chosen: Planned) -> float | None:
+    """Return the total false rate of the geometry that --memory alone gives; None if it is too little for that one."""
+    from superhosts.detectors.cube.geometry import Geometry
+    from superhosts.planning import Sizes, predict
+
+    sizes, expected = chosen
+    try:
+        plain = Geometry.for_memory(memory, sizes.key_bits)
+    except GeometryError:
+        return None
+    return predict(Sizes(*plain), expected.flows, expected.threshold).total
+
+
 def _facts(planned: Planned) -> dict[str, Any]:
     """Return a plan by names: plain numbers, rates as shares of the true super hosts."""
     sizes, expected = planned
@@ -82,6 +103,7 @@ def _facts(planned: Planned) -> dict[str, Any]:
         "threshold": expected.threshold,
         "memory": expected.memory,
         "geometry": sizes._asdict(),
+        "geometry_option": _spelled(sizes),
         "super_hosts": round(expected.super_hosts, 1),
         "standard_error": expected.standard_error,
         "fnr": expected.fnr,
@@ -128,6 +150,10 @@ def _print(memory: int, chosen: Planned, others: list[Planned]) -> None:
     size = format_size(memory).replace(" ", "")
     exact = f'"{size}"' if parse_size(size) == memory else str(memory)
     console.print(f"Python: sh.Cube({exact}, {wish})", highlight=False)
+    console.print(f"scan, edge, hub, batch: --geometry {_spelled(sizes)}", highlight=False, soft_wrap=True)
+    plain = _unplanned(memory, chosen)
+    if plain is not None and plain > 1.1 * expected.total:
+        console.print(f"(--memory alone takes sizes that suit most traffic: total false rate here {_rate(plain)})")
 
 
 def _cells(planned: Planned) -> dict[str, str]:

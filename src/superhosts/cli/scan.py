@@ -14,6 +14,7 @@ from superhosts.cli.traffic import (
     Device,
     Direction,
     Exclude,
+    GeometryText,
     Inner,
     Ipv6Prefix,
     Memory,
@@ -47,6 +48,7 @@ def scan(
         str, typer.Option(help="cube, cbaa, cbaa-paper, exact, dcds, vbfa, gse, filter or spreadsketch.")
     ] = "cube",
     memory: Memory = "128MiB",
+    geometry: GeometryText = "",
     memory_total: MemoryTotal = None,
     ipv6_prefix: Ipv6Prefix = 64,
     key_file: KeyFile = None,
@@ -77,6 +79,7 @@ def scan(
         window=window,
         detector=detector,
         memory=memory,
+        geometry=geometry,
         memory_total=memory_total,
         ipv6_prefix=ipv6_prefix,
         key=read_key(key_file),
@@ -171,11 +174,12 @@ def _announce(settings: Settings) -> None:
     gpus = gpus_of(choose_device(settings.device))
     if settings.detector == "exact":
         say("memory: grows with the traffic, as the exact answer needs every distinct pair")
-    elif gpus:
-        say(f"memory: {len(settings.parts)} cubes of {settings.memory} on each GPU, and a tenth of a gigabyte here")
     else:
-        cubes = len(settings.parts)
-        say(f"memory: at most {format_size(settings.most_memory)} ({cubes} cubes of {settings.memory} with buffers)")
+        cubes = f"{len(settings.parts)} cubes of {format_size(settings.cube_memory)}"
+        if gpus:
+            say(f"memory: {cubes} on each GPU, and a tenth of a gigabyte here")
+        else:
+            say(f"memory: at most {format_size(settings.most_memory)} ({cubes} with buffers)")
     say(_device(settings))
     if sys.stderr.isatty() and is_cold(fill):
         say("first run on this machine: compiling, 10 to 20 seconds …")

@@ -17,6 +17,10 @@ Direction = Annotated[
 ]
 WindowLength = Annotated[str, typer.Option("--window", "-w", help="Length of a window: 90s, 5m, 1h, 30d, or all.")]
 Memory = Annotated[str, typer.Option("--memory", "-m", help="Memory of one cube.")]
+GeometryText = Annotated[
+    str,
+    typer.Option("--geometry", metavar="TEXT", help="Sizes of one cube as superhosts plan writes them, not --memory."),
+]
 MemoryTotal = Annotated[str | None, typer.Option(help="Refuse to start if all cubes together may exceed this.")]
 Ipv6Prefix = Annotated[int, typer.Option(help="Bits of an IPv6 host: 64 counts /64 prefixes, 128 full addresses.")]
 Site = Annotated[str, typer.Option(help="Name of this place, kept in saved sketches.")]

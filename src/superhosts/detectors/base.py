@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -19,8 +20,10 @@ from numpy.typing import NDArray
 
 from superhosts.detectors.estimate import UNBOUNDED
 from superhosts.detectors.kinds import Kind
-from superhosts.errors import UsageError
+from superhosts.device import thread_count
+from superhosts.errors import MergeError, UsageError
 from superhosts.pairs import Addresses, Host, HostFormat, PairBatch, array_to_numbers, format_for
+from superhosts.units import whole_number
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -116,6 +119,7 @@ class Detector(ABC):
     name: ClassVar[str]
     broken_laws: ClassVar[frozenset[str]] = frozenset()
     takes_ipv6: ClassVar[bool] = False  # hosts of 64 and 128 bits
+    runs_on_gpu: ClassVar[bool] = True
     format: HostFormat  # how this detector's numbers read as hosts
 
     def update(self, hosts: Addresses | PairBatch, peers: Addresses | None = None) -> None:
@@ -146,7 +150,7 @@ class Detector(ABC):
     @property
     @abstractmethod
     def memory(self) -> int:
-        """Bytes that the detector's data takes."""
+        """Bytes that the detector's data takes, on all of its devices together."""
 
     @abstractmethod
     def _update(self, hosts: Addresses, peers: Addresses) -> None: ...
@@ -159,9 +163,12 @@ class Detector(ABC):
     def super_hosts(self, threshold: float) -> SuperHosts:
         """Return the hosts of at least `threshold` peers, most peers first."""
 
-    @abstractmethod
     def top(self, count: int) -> SuperHosts:
-        """Return the `count` hosts with most peers."""
+        """Return the `count` hosts with most peers; some detectors look no further down than a few peers."""
+        return self._top(check_count(count))
+
+    @abstractmethod
+    def _top(self, count: int) -> SuperHosts: ...
 
     @abstractmethod
     def estimate(self, host: str | int | Host) -> SuperHost:
@@ -221,8 +228,40 @@ def _bits(column: Addresses) -> int:
     return 128 if column.ndim == 2 else column.dtype.itemsize * 8
 
 
-def check_threshold(threshold: float) -> float:
+def check_threshold(threshold: Any) -> float:
     """Return the threshold if it is one."""
-    if not threshold >= 1:
-        raise UsageError(f"threshold {threshold}: a number of peers of at least 1")
+    if not isinstance(threshold, Real) or not float(threshold) >= 1:
+        raise UsageError(f"threshold {threshold!s}: a number of peers of at least 1")
     return float(threshold)
+
+
+def check_count(count: int) -> int:
+    """Return a number of hosts to be listed if it is one."""
+    number = whole_number(count)
+    if number is None or number < 1:
+        raise UsageError(f"top {count!s}: a number of hosts of at least 1")
+    return number
+
+
+def check_threads(threads: int | None) -> int:
+    """Return the number of threads to use: the one given, or as many as there are."""
+    number = thread_count() if threads is None else whole_number(threads)
+    if number is None or number < 1:
+        raise UsageError(f"threads={threads}: at least one")
+    return number
+
+
+def check_key_bits(key_bits: int | None) -> int:
+    """Return the bits of a host's number: those given, or the 32 of IPv4."""
+    number = 32 if key_bits is None else whole_number(key_bits) or key_bits
+    return format_for(number).key_bits
+
+
+def check_detector(other: Any, name: str) -> None:
+    """Refuse to merge something that is no detector into one of this name."""
+    if isinstance(other, Detector):
+        return
+    if hasattr(other, "parts"):
+        way = f"take one of its parts, like {name}.merge(sketch.part(sh.Part(4)))"
+        raise MergeError(f"cannot merge a whole sketch into one {name}; {way}")
+    raise MergeError(f"cannot merge {type(other).__name__} into {name}: not a detector")

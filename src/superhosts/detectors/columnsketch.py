@@ -104,8 +104,8 @@ class ColumnSketch(KeyedSketch):
 
     @property
     def memory(self) -> int:
-        """Bytes of columns and labels."""
-        return int(self.geometry.memory)
+        """Bytes of columns and labels, on all devices."""
+        return self.engine.size
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         self.engine.update(hosts, peers)
@@ -147,7 +147,7 @@ class ColumnSketch(KeyedSketch):
         pairs = -rows * math.log(mean) * total / self.geometry.arrays  # a lower bound
         unnamed = self._unnamed(threshold, pairs)
         if unnamed > MAX_UNNAMED and pairs:
-            text = f"about {unnamed:.0%} of hosts with so many peers cannot be named; take more memory or a higher one"
+            text = f"about {unnamed:.0%} of hosts with so many peers cannot be named; {self._way_out(threshold)}"
             warnings.warn(
                 f"threshold {threshold:g} is low for this {self.name}; {text}", ThresholdWarning, stacklevel=3
             )
@@ -156,6 +156,12 @@ class ColumnSketch(KeyedSketch):
             warnings.warn(
                 f"threshold {threshold:g} is high for this {self.name}: {text}", ThresholdWarning, stacklevel=3
             )
+
+    def _way_out(self, threshold: float) -> str:
+        """Say how hosts of so many peers come to be named. Without any others there is room: too few pairs compete."""
+        if self._unnamed(threshold, 0.0) > MAX_UNNAMED:
+            return f"plan for it: Cube(memory, threshold={threshold:g}), or superhosts plan --threshold {threshold:g}"
+        return "take more memory or a higher one"
 
     def _search(self, threshold: float) -> tuple[Words, Counts]:
         """Return mangled hosts that may have `threshold` peers, and their zero counts."""
@@ -185,8 +191,8 @@ class ColumnSketch(KeyedSketch):
         fills: Floats = 1.0 - self.engine.zero_sums() / np.diff(self._array_edges()) / self.geometry.rows
         return fills
 
-    def top(self, count: int) -> SuperHosts:
-        """Return the `count` hosts with most peers, of those above `LEAST_TOP`."""
+    def _top(self, count: int) -> SuperHosts:
+        """Return hosts of more than `LEAST_TOP` peers."""
         fullest = max(1, int(self.zeros.min()))
         threshold = max(LEAST_TOP, self.geometry.rows * math.log(self.geometry.rows / fullest) / 4)
         found = self._find(threshold)

@@ -36,6 +36,16 @@ class Engine(ABC):
     def __init__(self, plan: Plan) -> None:
         self.geometry, self.key, self.edges, self.threads = plan
 
+    @property
+    def host_memory(self) -> int:
+        """Bytes of a set of hosts beside the columns; most engines have none."""
+        return 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that it holds."""
+        return int(self.geometry.memory) + self.host_memory
+
     @abstractmethod
     def update(self, hosts: Addresses, peers: Addresses) -> None:
         """Take a batch of pairs; it may be written later, but the caller's memory is free on return.
@@ -88,6 +98,11 @@ class SeveralEngines(Engine):
         self.engines = list(engines)
         self._turn = 0
         self._dealt = False  # whether others than the first have seen pairs
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that they hold: each has columns of its own."""
+        return sum(engine.size for engine in self.engines)
 
     def _gathered(self) -> Engine:
         first = self.engines[0]

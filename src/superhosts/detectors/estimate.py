@@ -11,7 +11,8 @@ D = 1 − P·(1 + Σ (1−p_i)/p_i), Var(n) = g·(e^t·(1 + P/D) − t − 1).
 Where fewer than 16 zeros are left, or D ≤ 0, the equations are nearly singular, and the mean fill of each array in
 the host's slice takes the place of p_i, as far as the host's own columns allow it: p_i lies between 1 − z_i/z (the
 host is as big as its AND) and 1 − z_i (it is nothing). A small host in two full columns is thereby not taken for a
-big one. With no zero left in the AND the host is saturated: at least g·ln g peers.
+big one. With no zero left in the AND the host is saturated: typically g·ln g peers or more, and only a lower bound is
+sure.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ Floats = NDArray[np.float64]
 UNBOUNDED = np.iinfo(np.int64).max  # peers_high of a saturated host
 CONFIDENCE = 1.959963984540054  # two-sided 95 %
 FEW_ZEROS = 16
+FILLED = -math.log(0.025)  # 3.69: so many zeros expected, and none seen, once in 40
 SINGULAR = 1e-9  # D of equations that do not tell the host from its neighbours
 
 
@@ -37,6 +39,13 @@ class Evidence(NamedTuple):
     zeros: NDArray[np.int32]  # (hosts, k): zero bits of each column
     common: NDArray[np.int32]  # (hosts,): zero bits of their AND
     fills: Floats  # (hosts, k): mean fill of each array in the host's slice
+
+
+class Saturation(NamedTuple):
+    """What is known of a host that has left no zero: whole numbers, the same for all such hosts of a sketch."""
+
+    peers: int  # with so many peers one zero is expected: the typical number at which none is left
+    low: int  # with fewer peers a zero is left 39 times of 40
 
 
 class Estimate(NamedTuple):
@@ -120,27 +129,47 @@ def _estimate_all(evidence: Evidence, rows: int, peers: Floats, deviations: Floa
             deviations[host] = math.sqrt(variance)
 
 
+def saturation_of(rows: int, free: float = 1.0, share: int = 1) -> Saturation:
+    """Return what is known of a host without a zero left in so many rows, of which others leave a part free.
+
+    n peers leave none with the probability exp(−g·e^(−n/g)): 0.025 at n = g·(ln g − ln 3.69), which is the lower bound.
+    With `share`, rows take in only one of so many peers.
+    """
+    typical = math.log(max(rows * free, 1.0))
+    return Saturation(*(max(0, math.floor(share * rows * n)) for n in (typical, typical - math.log(FILLED))))
+
+
 def saturation_point(rows: int) -> int:
-    """Peers at which a column of this many rows is expected to have no zero left."""
-    return math.floor(rows * math.log(rows))
+    """Peers with which a column of this many rows typically has no zero left."""
+    return saturation_of(rows).peers
 
 
 def estimate(evidence: Evidence, rows: int) -> Estimate:
     """Estimate the peers of every host in the evidence."""
     count = len(evidence.common)
-    peers, deviations = np.empty(count), np.zeros(count)
+    peers, deviations = np.zeros(count), np.zeros(count)
     _estimate_all(evidence, rows, peers, deviations)
-    return _interval(peers, deviations, evidence.common == 0, rows)
+    return saturate(interval(peers, deviations), evidence.common == 0, saturation_of(rows))
 
 
-def _interval(peers: Floats, deviations: Floats, saturated: NDArray[np.bool_], rows: int) -> Estimate:
-    """Round the interval outward; a saturated host has only a lower bound."""
-    peers[saturated] = saturation_point(rows)
-    low = np.maximum(0, np.floor(peers - CONFIDENCE * deviations)).astype(np.int64)
+def interval(peers: Floats, deviations: Floats, crowd: float = 0.0) -> Estimate:
+    """Return numbers with their 95 % interval, rounded outward, none of them saturated.
+
+    `crowd` is what others may have added to a number: the interval reaches down by so much.
+    """
+    low = np.maximum(0, np.floor(peers - crowd - CONFIDENCE * deviations)).astype(np.int64)
     high = np.ceil(peers + CONFIDENCE * deviations).astype(np.int64)
-    low[saturated] = saturation_point(rows)
-    high[saturated] = UNBOUNDED
-    return Estimate(peers, low, high, saturated)
+    return Estimate(peers, low, high, np.zeros(len(peers), np.bool_))
+
+
+def saturate(found: Estimate, full: NDArray[np.bool_], known: Saturation, crowd: float = 0.0) -> Estimate:
+    """Put what is known of saturated hosts in the place of their numbers; there is no upper bound."""
+    return Estimate(
+        np.where(full, float(known.peers), found.peers),
+        np.where(full, max(0, math.floor(known.low - crowd)), found.low),
+        np.where(full, UNBOUNDED, found.high),
+        full,
+    )
 
 
 def estimate_by_mean(evidence: Evidence, rows: int) -> Estimate:
@@ -149,4 +178,5 @@ def estimate_by_mean(evidence: Evidence, rows: int) -> Estimate:
     free = np.minimum(1.0, np.maximum(evidence.common, 1) / rows / (1 - noise))
     t = -np.log(free)
     variances = rows * (np.exp(t) * (1 + noise / (1 - noise)) - t - 1)
-    return _interval(rows * t, np.sqrt(np.maximum(0.0, variances)), evidence.common == 0, rows)
+    found = interval(rows * t, np.sqrt(np.maximum(0.0, variances)))
+    return saturate(found, evidence.common == 0, saturation_of(rows))

@@ -17,9 +17,18 @@ from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.detectors import exact_gpu
-from superhosts.detectors.base import Arrays, Detector, SuperHost, SuperHosts, check_threshold
+from superhosts.detectors.base import (
+    Arrays,
+    Detector,
+    SuperHost,
+    SuperHosts,
+    check_detector,
+    check_key_bits,
+    check_threads,
+    check_threshold,
+)
 from superhosts.detectors.exact_gpu import at_home, to_host
-from superhosts.device import choose_device, gpus_of, run_parallel, simulated, thread_count
+from superhosts.device import choose_device, gpus_of, run_parallel, simulated
 from superhosts.errors import MergeError
 from superhosts.pairs import Addresses, Host, format_for
 
@@ -137,13 +146,19 @@ class Exact(Detector):
     takes_ipv6 = True
 
     def __init__(
-        self, *, key_bits: int = 32, device: str = "auto", threads: int | None = None, **_ignored: Any
+        self,
+        *,
+        key_bits: int | None = None,
+        key: bytes | str | None = None,  # as others take one; nothing is hashed here
+        device: str = "auto",
+        threads: int | None = None,
     ) -> None:
+        key_bits = check_key_bits(key_bits)
         self.format = format_for(key_bits)
         self.device = choose_device(device)
         gpus = [] if simulated() else gpus_of(self.device)  # CuPy has no simulator: the CPU does the work there
         self.gpu = gpus[0] if gpus else None
-        self.threads = thread_count() if threads is None else threads
+        self.threads = check_threads(threads)
         self.host_words = 2 if key_bits == 128 else 1
         self.clear()
 
@@ -242,6 +257,7 @@ class Exact(Detector):
     @at_home
     def merge(self, other: Self) -> None:
         """Take in the pairs of another exact detector, on whatever device."""
+        check_detector(other, self.name)
         if not isinstance(other, Exact) or other.format != self.format:
             raise MergeError(f"cannot merge {other.name} of {other.format} into {self.name} of {self.format}")
         if other.gpu == self.gpu:
@@ -272,11 +288,10 @@ class Exact(Detector):
         return result
 
     @at_home
-    def top(self, count: int) -> SuperHosts:
-        """Return the `count` hosts with most peers."""
+    def _top(self, count: int) -> SuperHosts:
         found = self._counts()
         hosts = sum(len(part.peers) for part in found)
-        if 0 < count < hosts:
+        if count < hosts:
             peers = self._xp.concatenate([part.peers for part in found])
             least = int(self._xp.partition(peers, hosts - count)[hosts - count])
             found = [part.at_least(least) for part in found]

@@ -29,10 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
+from superhosts.errors import UsageError
 
 MASK32 = 0xFFFFFFFF
 MASK64 = 0xFFFFFFFFFFFFFFFF
 MAX_ARRAYS = 8
+SHORTEST_KEY = 8  # bytes
 DEFAULT_KEY = b"superhosts default key: public, for tests and single sites"
 
 
@@ -74,10 +76,21 @@ def make_key(secret: bytes = DEFAULT_KEY, *, integer: type = np.uint64) -> Key:
 
 
 def secret_of(key: bytes | str | None) -> bytes:
-    """Return the secret to use: the one given, else SUPERHOSTS_KEY, else the public default."""
-    if key is None:
-        key = os.environ.get("SUPERHOSTS_KEY") or DEFAULT_KEY
-    return key.encode() if isinstance(key, str) else bytes(key)
+    """Return the secret to use: the one given, else SUPERHOSTS_KEY (if it is not empty), else the public default."""
+    if key is not None:
+        return check_secret(key, "key")
+    named = os.environ.get("SUPERHOSTS_KEY")
+    return check_secret(named, "SUPERHOSTS_KEY") if named else DEFAULT_KEY
+
+
+def check_secret(secret: bytes | str, place: str) -> bytes:
+    """Return a secret as bytes; refuse what is none or is easily guessed, naming its place and not the secret."""
+    if not isinstance(secret, bytes | bytearray | str):
+        raise UsageError(f"{place}: of type {type(secret).__name__}; a key is bytes or text")
+    found = secret.encode() if isinstance(secret, str) else bytes(secret)
+    if len(found) < SHORTEST_KEY:
+        raise UsageError(f"{place}: holds {len(found)} bytes; a key has at least {SHORTEST_KEY}")
+    return found
 
 
 def fingerprint(secret: bytes) -> str:

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, TypeVar
 
-from superhosts.detectors.base import Arrays, Detector
+from superhosts.detectors.base import Arrays, Detector, check_detector, check_threads
 from superhosts.detectors.hashing import fingerprint, make_key, secret_of
 from superhosts.detectors.kinds import Kind, check_alike
-from superhosts.device import thread_count
 from superhosts.errors import UsageError
 from superhosts.pairs import format_for
+
+Sized = TypeVar("Sized", bound=Any)
+MEMORY = "128MiB"  # of a sketch whose memory is not given
+
+
+def alone(geometry: Sized, **others: Any) -> Sized:
+    """Return a checked geometry; refuse other sizes beside it, unless they are the geometry's own.
+
+    A geometry decides all sizes: whoever gives others too is mistaken about one of them.
+    """
+    checked: Sized = geometry.check()
+    for name, value in others.items():
+        own = getattr(checked, name, None)
+        if value is not None and value != own:
+            says = f" of {name}={own}" if isinstance(own, int) else ""
+            raise UsageError(f"{name}={value} beside a geometry{says}: give one or the other")
+    return checked
 
 
 class KeyedSketch(Detector):
@@ -20,9 +36,7 @@ class KeyedSketch(Detector):
 
     def __init__(self, geometry: Any, *, key: bytes | str | None, threads: int | None) -> None:
         self.geometry = geometry
-        self.threads = thread_count() if threads is None else threads
-        if self.threads < 1:
-            raise UsageError(f"threads={threads}: at least one")
+        self.threads = check_threads(threads)
         self.format = format_for(geometry.key_bits)
         secret = secret_of(key)
         self.fingerprint = fingerprint(secret)
@@ -38,7 +52,8 @@ class KeyedSketch(Detector):
         return super().kind._replace(key=self.fingerprint, geometry=self.geometry)
 
     def check_alike(self, other: Detector) -> None:
-        """Refuse a sketch that must not be merged into this one, naming both values."""
+        """Refuse what must not be merged into this one, naming both values."""
+        check_detector(other, self.name)
         check_alike(self.kind, other.kind)
 
     def header(self) -> dict[str, Any]:

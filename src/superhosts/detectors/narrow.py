@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.detectors.base import SuperHost, SuperHosts, check_threshold, to_host
-from superhosts.detectors.estimate import CONFIDENCE, UNBOUNDED, Estimate, Floats
+from superhosts.detectors.estimate import Estimate
 from superhosts.detectors.hashing import Key, fold, mangle_column
 from superhosts.detectors.keyed import KeyedSketch
 from superhosts.device import choose_device
@@ -76,19 +76,6 @@ def on_cpu_only(name: str, device: str) -> str:
         raise DeviceError(f"device {device!r}: {name} runs on the CPU only; take cpu or auto")
     choose_device(device)
     return "cpu"
-
-
-def interval(peers: Floats, deviations: Floats, saturated: NDArray[np.bool_], crowd: float = 0.0) -> Estimate:
-    """Return numbers with their 95 % interval, rounded outward.
-
-    `crowd` is what others may have added to a number: the interval reaches down by so much. A saturated host has no
-    upper end.
-    """
-    low = np.maximum(0, np.floor(peers - crowd - CONFIDENCE * deviations)).astype(np.int64)
-    high = np.ceil(peers + CONFIDENCE * deviations).astype(np.int64)
-    low[saturated] = np.maximum(0, np.floor(peers[saturated] - crowd)).astype(np.int64)
-    high[saturated] = UNBOUNDED
-    return Estimate(peers, low, high, saturated)
 
 
 def plain_columns(hosts: Any, peers: Any, key: Key) -> tuple[NDArray[np.uint32], Addresses]:

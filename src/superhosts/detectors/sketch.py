@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from superhosts import sketchfile
-from superhosts.detectors.base import Detector, SuperHost, SuperHosts
+from superhosts.detectors.base import Detector, SuperHost, SuperHosts, check_count
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.cpu import CpuEngine
 from superhosts.detectors.exact import Exact
@@ -25,7 +25,7 @@ from superhosts.detectors.keyed import KeyedSketch
 from superhosts.detectors.kinds import Kind, check_mergeable
 from superhosts.detectors.registry import DETECTORS as DETECTORS
 from superhosts.device import choose_device, thread_count
-from superhosts.errors import HalfMergedError, SketchFileError, UsageError
+from superhosts.errors import HalfMergedError, HalfReadError, MergeError, SketchFileError, UnreadableError, UsageError
 from superhosts.pairs import Host, Part, Window
 
 
@@ -101,7 +101,8 @@ class Sketch:
 
     def top(self, count: int) -> list[Found]:
         """Return the `count` hosts with most peers, over all parts."""
-        return self.collect(lambda _, detector: detector.top(count))[:count]
+        most = check_count(count)
+        return self.collect(lambda _, detector: detector.top(most))[:most]
 
     def collect(self, ask: Callable[[Part, Detector], SuperHosts]) -> list[Found]:
         """Ask every part, and put the answers in one order: most peers first."""
@@ -118,6 +119,7 @@ class Sketch:
 
     def merge(self, other: Sketch) -> None:
         """Take in another sketch, whole or, when any part does not fit, not at all."""
+        _check_sketch(other)
         check_mergeable(self.kinds, other.kinds)
         for part, detector in other.parts.items():
             if part in self.parts:
@@ -159,7 +161,8 @@ class Sketch:
             try:
                 reader.each_block(takers, self._threads(), places)
             except SketchFileError as error:
-                raise HalfMergedError(error.message, file=error.file, offset=error.offset) from None
+                kind = HalfReadError if isinstance(error, UnreadableError) else HalfMergedError
+                raise kind(error.message, file=error.file, offset=error.offset) from None
         self.parts.update(new)
         self._unite(header.window, header.sites, header.entries)
 
@@ -265,6 +268,13 @@ def _build(reader: sketchfile.Reader, header: Stored, secret: bytes, place: dict
             elif isinstance(detector, Exact):
                 detector.restore_arrays({"pairs": arrays[f"{number}/pairs"]})
     return sketch
+
+
+def _check_sketch(other: Any) -> None:
+    """Refuse to merge something that is no sketch into one."""
+    if not isinstance(other, Sketch):
+        way = "give sh.Sketch.of(detector), or merge a detector into one part: sketch.part(sh.Part(4)).merge(detector)"
+        raise MergeError(f"cannot merge {type(other).__name__} into a sketch: not a sketch; {way}")
 
 
 def _text_of(entry: Entry) -> str:

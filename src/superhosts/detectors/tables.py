@@ -8,11 +8,13 @@ from superhosts.errors import MissingExtraError
 
 
 def to_arrow(columns: dict[str, list[Any]]) -> Any:
-    """Return a pyarrow Table of result columns, typed also where there are no rows."""
+    """Return a pyarrow Table: of rows of hosts, typed also where there are none; of others, as the values are."""
     try:
         import pyarrow as pa
     except ImportError as error:
         raise MissingExtraError("Arrow output", "tables") from error
+    if "host" not in columns:
+        return pa.table(columns)
     types = {"peers": pa.int64(), "peers_low": pa.int64(), "peers_high": pa.int64(), "family": pa.int8()}
     types["saturated"] = pa.bool_()
     site = pa.struct([("site", pa.string()), *((name, pa.int64()) for name in ("peers", "peers_low", "peers_high"))])

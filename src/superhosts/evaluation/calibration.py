@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from superhosts.detectors.columnsketch import Fill, ThresholdWarning
-from superhosts.detectors.cube import Cube
-from superhosts.evaluation.experiment import Makers, PanelSettings, panels_of
+from superhosts.detectors.cube import Cube, Geometry
+from superhosts.errors import UsageError
+from superhosts.evaluation.experiment import Makers, panels_of
 from superhosts.evaluation.panel import Make
 from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, score
-from superhosts.planning import Prediction, predict
-from superhosts.sources.base import Source
+from superhosts.pairs import Window
+from superhosts.pipeline import Scan
+from superhosts.planning import Population, Prediction, counted_population, predict
 from superhosts.units import format_size, parse_size
 
 FEW = 20  # true super hosts of a threshold, below which a rate says little
@@ -33,19 +35,26 @@ class Trial:
     scores: dict[float, Score] = field(default_factory=dict)  # by threshold
     estimates: list[Estimates] = field(default_factory=list)  # of hosts at the threshold asked for, by window
     fill: Fill | None = None  # of the fullest window
-    expected: Prediction | None = None  # for a window of as many flows
+    expected: dict[float, Prediction | None] = field(default_factory=dict)  # by threshold, for the fullest window
 
     def holds(self, threshold: float, error: float) -> bool:
         """Say whether wrong answers are no more than `error` of the super hosts, but for chance.
 
         Where so few super hosts were seen that hardly any error was to be expected, the prediction must agree.
         """
-        result = self.scores[threshold]
+        result, expected = self.scores[threshold], self.expected.get(threshold)
         allowed = error * result.true
         if result.missed + result.false > allowed + math.sqrt(allowed):
             return False
-        doubtful = allowed < EVIDENCE and self.expected is not None and threshold == self.expected.threshold
-        return not doubtful or (self.expected is not None and self.expected.total <= 2 * error)
+        return allowed >= EVIDENCE or expected is None or expected.total <= 2 * error
+
+    def lowest(self, threshold: float, error: float) -> float:
+        """Return the lowest threshold down to which all that were tried hold, from one that does."""
+        for least in sorted((least for least in self.scores if least < threshold), reverse=True):
+            if not self.holds(least, error):
+                break
+            threshold = least
+        return threshold
 
     def all_estimates(self) -> Estimates:
         """Return the estimates of all windows."""
@@ -70,23 +79,28 @@ class Calibration:
 
     def advice(self) -> str:
         """Return one sentence: what memory would do, or what threshold."""
-        true = self.asked.scores[self.threshold].true
-        if not true:
+        if not self.asked.scores[self.threshold].true:
             return f"No host has {self.threshold:,g} peers: a lower --threshold would say more."
-        doubt = f" (by {true} super hosts only)" if true < FEW else ""
+        wanted = self._named(self.threshold)
         good = [trial for trial in self.trials if trial.holds(self.threshold, self.error)]
         what = f"{100 * self.error:g} % of super hosts wrong"
         if not good:
             most = format_size(self.trials[-1].memory)
-            return f"Threshold {self.threshold:,g} needs more than {most} for at most {what}{doubt}."
+            return f"Threshold {wanted} needs more than {most} for at most {what}."
         least = good[0]
-        lowest = min(t for t in least.scores if least.holds(t, self.error) and least.scores[t].true)
-        text = f"{format_size(least.memory)} would do for threshold {self.threshold:,g}{doubt}"
+        text = f"{format_size(least.memory)} would do for threshold {wanted}"
         if least.memory > self.memory:
-            text = f"Threshold {self.threshold:,g} needs {format_size(least.memory)}{doubt}"
+            text = f"Threshold {wanted} needs {format_size(least.memory)}"
+        lowest = least.lowest(self.threshold, self.error)
         if lowest < self.threshold:
-            text += f", and down to threshold {lowest:,g}"
+            text += f", and down to threshold {self._named(lowest)}"
         return text + f": at most {what}."
+
+    def _named(self, threshold: float) -> str:
+        """Write a threshold, and how few hosts speak for it."""
+        true = self.asked.scores[threshold].true
+        doubt = f" (by {true} super host{'s' if true > 1 else ''} only)" if true < FEW else ""
+        return f"{threshold:,g}{doubt}"
 
 
 def sizes_around(memory: int) -> list[int]:
@@ -103,33 +117,72 @@ def cubes_around(memory: int, **options: Any) -> Makers:
     return makers
 
 
+class _Crowd(NamedTuple):
+    """The hosts of the fullest window that has super hosts, and the cubes that saw it."""
+
+    flows: int
+    population: Population
+    geometries: list[Geometry]  # by trial
+
+
 def calibrate(
-    sources: Sequence[Source], settings: PanelSettings, *, error: float, thresholds: Sequence[float], **hooks: Any
+    run: Scan,
+    *,
+    error: float,
+    thresholds: Sequence[float],
+    on_window: Callable[[Window, int], None] | None = None,
 ) -> Calibration:
-    """Run cubes over captures, beside the exact answer. The settings' makers are those of `cubes_around`."""
-    threshold, memory = settings.least_peers or 1024.0, parse_size(settings.memory)
+    """Run cubes over captures, beside the exact answer. The makers of the run's settings are those of `cubes_around`.
+
+    `on_window` is told of every window and how many hosts it has, before the cubes are asked.
+    """
+    threshold, memory = run.settings.least_peers or 1024.0, parse_size(run.settings.memory)
     result = Calibration(threshold, memory, error, [Trial(size) for size in sizes_around(memory)])
+    asked = list(dict.fromkeys((threshold, *thresholds)))
+    crowds: dict[float, _Crowd] = {}
     seen = set()
-    for window, panel in panels_of(sources, settings, **hooks):
+    for window, panel in panels_of(run):
         seen.add(window)
-        truth, flows = Truth.of(panel), int(panel.counts()[1].sum())
+        hosts, peers = panel.counts()
+        truth, flows = Truth(hosts, peers), int(peers.sum())
+        if on_window is not None:
+            on_window(window, len(truth))
+        cubes = [_cube(panel.detectors[str(trial.memory)]) for trial in result.trials]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ThresholdWarning)  # the scores say how low a threshold may be
-            for trial in result.trials:
-                cube = panel.detectors[str(trial.memory)]
-                assert isinstance(cube, Cube)
-                _add(trial, cube, truth, (threshold, *thresholds))
+            for trial, cube in zip(result.trials, cubes, strict=True):
+                _add(trial, cube, truth, asked)
                 if flows >= result.most_flows:
-                    trial.fill, trial.expected = cube.fill(), predict(cube.geometry, max(1, flows), threshold)
+                    trial.fill = cube.fill()
+        crowd = _Crowd(flows, counted_population(peers), [cube.geometry for cube in cubes])
+        for least in asked:
+            if crowd.population.at_least(least) and (least not in crowds or flows >= crowds[least].flows):
+                crowds[least] = crowd
         result.most_flows = max(result.most_flows, flows)
+    for least, crowd in crowds.items():
+        for trial, geometry in zip(result.trials, crowd.geometries, strict=True):
+            trial.expected[least] = prediction_for(geometry, crowd.population, least)
     result.windows = len(seen)
     return result
+
+
+def _cube(detector: Any) -> Cube:
+    assert isinstance(detector, Cube)
+    return detector
+
+
+def prediction_for(geometry: Geometry, population: Population, threshold: float) -> Prediction | None:
+    """Predict what a cube does with hosts that were counted; None for thresholds that predictions do not reach."""
+    try:
+        return predict(geometry, population, threshold)
+    except UsageError:
+        return None
 
 
 def _add(trial: Trial, cube: Cube, truth: Truth, thresholds: Sequence[float]) -> None:
     """Add one window to a trial; the first threshold is the one asked for."""
     trial.estimates.append(ask_all(cube, truth, thresholds[0]))
-    for threshold in dict.fromkeys(thresholds):
+    for threshold in thresholds:
         found = score(cube.super_hosts(threshold), truth, threshold)
         old = trial.scores.get(threshold, Score(0, 0, 0, 0))
         trial.scores[threshold] = Score(*(a + b for a, b in zip(old, found, strict=True)))

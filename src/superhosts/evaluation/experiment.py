@@ -10,11 +10,11 @@ from typing import Any
 
 from superhosts.detectors.base import Detector
 from superhosts.evaluation.panel import Make, Outcome, Panel
+from superhosts.evaluation.scores import known
 from superhosts.pairs import HostFormat, Part, Window
-from superhosts.pipeline import Scan
+from superhosts.pipeline import Counters, Scan
 from superhosts.reports.base import iso_time
 from superhosts.settings import Settings
-from superhosts.sources.base import Source
 from superhosts.sources.synth import SECOND, Traffic, window_flows, window_packets
 
 Makers = Callable[[int], Mapping[str, Make]]  # for hosts of so many bits
@@ -23,17 +23,19 @@ BATCH = 1 << 20  # pairs of one update
 
 @dataclass(frozen=True)
 class Row:
-    """One detector in one window, as tables and files show it."""
+    """One detector in one window, as tables and files show it. Rates are None where no super host was there."""
 
     window: str
     detector: str
     true: int
-    fnr: float
-    fpr: float
-    ftr: float
+    missed: int
+    false: int
+    fnr: float | None
+    fpr: float | None
+    ftr: float | None
     phantoms: int
-    error: float  # mean relative error of the true super hosts' estimates
-    coverage: float  # share of 95 % intervals that hold the truth
+    error: float | None  # mean relative error of the true super hosts' estimates
+    coverage: float | None  # share of 95 % intervals that hold the truth
     saturated: int
     update_rate: float  # pairs a second
     restore_ms: float
@@ -51,12 +53,14 @@ def make_row(window: str, outcome: Outcome) -> Row:
         window=window,
         detector=outcome.detector,
         true=score.true,
-        fnr=score.fnr,
-        fpr=score.fpr,
-        ftr=score.ftr,
+        missed=score.missed,
+        false=score.false,
+        fnr=known(score.fnr),
+        fpr=known(score.fpr),
+        ftr=known(score.ftr),
         phantoms=score.phantoms,
-        error=estimates.mean_error,
-        coverage=estimates.coverage,
+        error=known(estimates.mean_error),
+        coverage=known(estimates.coverage),
         saturated=int(estimates.saturated.sum()),
         update_rate=outcome.pairs / max(outcome.update_seconds, 1e-9),
         restore_ms=1e3 * outcome.restore_seconds,
@@ -108,36 +112,57 @@ class PanelSettings(Settings):
         return panel
 
 
-def panels_of(sources: Sequence[Source], settings: PanelSettings, **hooks: Any) -> Iterator[tuple[Window, Panel]]:
-    """Run over captures, cut into windows as `scan` does."""
-    for result in Scan(sources, settings, **hooks):
+def panels_of(run: Scan) -> Iterator[tuple[Window, Panel]]:
+    """Run over captures, cut into windows as `scan` does. The settings of the run are `PanelSettings`."""
+    for result in run:
         for panel in result.sketch.parts.values():
             assert isinstance(panel, Panel)
             yield result.window, panel
 
 
-def on_inputs(sources: Sequence[Source], settings: PanelSettings, **hooks: Any) -> Iterator[list[Row]]:
+def on_inputs(run: Scan) -> Iterator[list[Row]]:
     """Compare detectors over captures."""
+    settings = run.settings
+    assert isinstance(settings, PanelSettings)
     least = settings.least_peers or 1.0
     Panel(settings.makers(32)).warm_up(least)  # every window has detectors of its own, compiled code serves them all
-    for window, panel in panels_of(sources, settings, **hooks):
+    for window, panel in panels_of(run):
         yield [make_row(iso_time(window.start), outcome) for outcome in panel.outcomes(least)]
+
+
+def why_nothing(counters: Counters) -> str:
+    """Say why a run over captures gave no pairs at all."""
+    if not counters.packets:
+        return "no packet was read"
+    taken = counters.ipv4 + counters.ipv6 - counters.skipped_family
+    if not taken and counters.skipped_family:
+        return "all IP packets are IPv6, which these detectors do not take"
+    if not taken:
+        return "no packet is IP with whole addresses"
+    if counters.no_inner_end:
+        return "no packet has a monitored end"
+    return "no packet goes from one address to another"
 
 
 @dataclass(frozen=True)
 class Mean:
-    """A detector over all windows: means, and the standard error of the total false rate."""
+    """A detector over all windows: means, and the standard error of the total false rate.
+
+    Rates are means over the windows that have super hosts; None where no window has any.
+    """
 
     detector: str
     windows: int
+    rated: int  # windows that have super hosts
+    unrated_false: int  # hosts reported in all other windows
     true: float
-    fnr: float
-    fpr: float
-    ftr: float
-    ftr_error: float
+    fnr: float | None
+    fpr: float | None
+    ftr: float | None
+    ftr_error: float | None
     phantoms: float
-    error: float
-    coverage: float
+    error: float | None
+    coverage: float | None
     saturated: float
     update_rate: float
     restore_ms: float
@@ -150,10 +175,26 @@ def averages(rows: Sequence[Row]) -> list[Mean]:
     means = []
     for name in dict.fromkeys(row.detector for row in rows):
         mine = [row for row in rows if row.detector == name]
-        plain = ("true", "fnr", "fpr", "ftr", "phantoms", "error", "coverage", "saturated", "restore_ms", "wire")
-        numbers = {column: fmean(getattr(row, column) for row in mine) for column in plain}
-        spread = stdev(row.ftr for row in mine) / math.sqrt(len(mine)) if len(mine) > 1 else 0.0
-        rate = len(mine) / sum(1 / row.update_rate for row in mine)
-        memory = max(row.memory for row in mine)
-        means.append(Mean(name, len(mine), ftr_error=spread, update_rate=rate, memory=memory, **numbers))
+        plain = ("true", "phantoms", "saturated", "restore_ms", "wire")
+        numbers: dict[str, Any] = {column: fmean(getattr(row, column) for row in mine) for column in plain}
+        numbers |= {column: _mean(mine, column) for column in ("fnr", "fpr", "ftr", "error", "coverage")}
+        totals = [row.ftr for row in mine if row.ftr is not None]
+        means.append(
+            Mean(
+                detector=name,
+                windows=len(mine),
+                rated=len(totals),
+                unrated_false=sum(row.false for row in mine if not row.true),
+                ftr_error=stdev(totals) / math.sqrt(len(totals)) if len(totals) > 1 else 0.0 if totals else None,
+                update_rate=len(mine) / sum(1 / row.update_rate for row in mine),
+                memory=max(row.memory for row in mine),
+                **numbers,
+            )
+        )
     return means
+
+
+def _mean(rows: Sequence[Row], column: str) -> float | None:
+    """Return the mean over the windows that have a value."""
+    values = [value for row in rows if (value := getattr(row, column)) is not None]
+    return fmean(values) if values else None

@@ -30,42 +30,76 @@ COLOURS = {
     "filter": "#7f7f7f",
     "spreadsketch": "#8c564b",
 }
+MARKERS = dict(zip(COLOURS, "oDsvP^<>Xph", strict=True))
+LINES = ("-", "--", "-.", ":")
 RATES = {
     "fnr": "false negatives, share of super hosts (FNR)",
     "fpr": "false positives, share of super hosts (FPR)",
     "ftr": "false negatives and positives (FTR)",
 }
+MIB = 1 << 20
 LEAST_RATE = 1e-3  # rates are drawn from here on a logarithmic axis, below it on a straight one
+ABREAST = 0.6  # of the way to the next window: over so much the detectors of a window stand side by side
+LABEL_HEIGHT = 0.055  # of a name beside the axes, as a share of their height
 
 
-def prepare(folder: Path) -> None:
-    """Refuse what cannot be drawn, or not be written, before hours of work are spent on it."""
+def prepare_folder(folder: Path) -> None:
+    """Refuse what cannot be drawn, or not be written, before hours of work are spent on it; make the folder."""
     _pyplot()
+    _check(folder, folder.parent)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder}: figures cannot be written there: {error.strerror}") from None
+    _check(folder, folder)
+
+
+def prepare_file(path: Path) -> None:
+    """Refuse what cannot be drawn, or not be written as this file, before the work."""
+    _pyplot()
+    _check(path, path.parent)
+    for file in _files(path):
+        if file.is_dir():
+            raise OutputError(f"{file}: cannot be written: it is a folder")
+
+
+def _check(path: Path, folder: Path) -> None:
+    """Refuse a path whose folder is not there, or takes no files."""
+    if not folder.is_dir():
+        raise OutputError(f"{path}: figures cannot be written there: {folder} is not a folder")
+    try:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise OutputError(f"{folder}: figures cannot be written there: {error.strerror}") from None
+        raise OutputError(f"{path}: figures cannot be written there: {error.strerror}") from None
 
 
 def draw_comparison(rows: Sequence[Row], folder: Path, command: str) -> list[Path]:
-    """Draw all figures of a comparison into a folder that is prepared; return the files."""
+    """Draw all figures of a comparison into a folder that is prepared; return the files.
+
+    Without super hosts there are no rates, and no figures of them.
+    """
     plt = _pyplot()
     made: list[Path] = []
-    for column, label in RATES.items():
+    rated = any(row.ftr is not None for row in rows)
+    for column, label in RATES.items() if rated else ():
         made += _draw(plt, folder / column, command, partial(_by_window, rows=rows, column=column, label=label))
     restore = partial(_by_window, rows=rows, column="restore_ms", label="restore, ms")
     made += _draw(plt, folder / "restore", command, restore)
-    made += _draw(plt, folder / "memory", command, partial(_memory, means=averages(rows)))
+    if rated:
+        made += _draw(plt, folder / "memory", command, partial(_memory, means=averages(rows)))
     return made
 
 
 def draw_estimates(estimates: Estimates, path: Path, command: str, threshold: float) -> list[Path]:
     """Draw the estimate of every super host against its true number of peers, with intervals."""
-    return _draw(
-        _pyplot(), path.with_suffix(""), command, partial(_estimates, estimates=estimates, threshold=threshold)
-    )
+    return _draw(_pyplot(), path, command, partial(_estimates, estimates=estimates, threshold=threshold))
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the two files of a figure; a name that ends as one of them names both."""
+    stem = path.name.removesuffix(".png").removesuffix(".svg")
+    return [path.with_name(stem + kind) for kind in (".png", ".svg")]
 
 
 def _pyplot() -> Any:
@@ -86,7 +120,7 @@ def _draw(plt: Any, path: Path, command: str, draw: Callable[[Any], None]) -> li
     try:
         draw(axes)
         figure.supxlabel(command, fontsize=7, family="monospace", color="#555555")
-        files = [path.with_name(path.name + kind) for kind in (".png", ".svg")]
+        files = _files(path)
         for file in files:
             figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix == ".svg" else None)
     except OSError as error:
@@ -97,31 +131,75 @@ def _draw(plt: Any, path: Path, command: str, draw: Callable[[Any], None]) -> li
 
 
 def _by_window(axes: Any, rows: Sequence[Row], column: str, label: str) -> None:
-    for name in dict.fromkeys(row.detector for row in rows):
+    names = list(dict.fromkeys(row.detector for row in rows))
+    for number, name in enumerate(names):
         values = [getattr(row, column) for row in rows if row.detector == name]
-        axes.plot(range(1, len(values) + 1), values, marker="o", ms=3, lw=1.2, color=COLOURS.get(name), label=name)
+        known = [np.nan if value is None else value for value in values]
+        aside = ABREAST * ((number + 0.5) / len(names) - 0.5)  # many have the same rate, often 0: none hides another
+        windows = np.arange(1, len(values) + 1) + aside
+        axes.plot(windows, known, lw=0.9, ms=4, clip_on=False, zorder=3, label=name, **_style(name, number))
     if column in RATES:
-        axes.set_yscale("symlog", linthresh=LEAST_RATE)
-        axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+        _scale_rates(axes)
     else:
         axes.set_yscale("log")
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set(xlabel="window", ylabel=label)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    last = max(len(rows) // len(names), 1)
+    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+    axes.set(xlabel="window", ylabel=label, xlim=(0.5, last + 0.5))
     axes.figure.legend(loc="outside right upper", frameon=False)
 
 
-def _memory(axes: Any, means: Sequence[Mean]) -> None:
-    for turn, mean in enumerate(sorted(means, key=lambda mean: mean.ftr)):
-        place, rate = mean.memory / (1 << 20), max(mean.ftr, LEAST_RATE)
-        axes.errorbar(place, rate, yerr=min(mean.ftr_error, 0.9 * rate), fmt="o", color=COLOURS.get(mean.detector))
-        side = {"xytext": (6, -3), "ha": "left"} if turn % 2 else {"xytext": (-6, -3), "ha": "right"}
-        axes.annotate(mean.detector, (place, rate), textcoords="offset points", fontsize=8, **side)
-    axes.set_xscale("log", base=2)
-    axes.set(yscale="log", xlabel="memory, MiB (host lists included)", ylabel=RATES["ftr"])
-    axes.margins(x=0.25)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+def _scale_rates(axes: Any) -> None:
+    """Let rates begin at 0, which has no place on a logarithmic axis."""
+    axes.set_yscale("symlog", linthresh=LEAST_RATE)
+    axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+
+
+def _style(name: str, number: int) -> dict[str, Any]:
+    """Return what tells a detector's line from others: colour, mark and dashes."""
+    return {"color": COLOURS.get(name), "marker": MARKERS.get(name, "o"), "ls": LINES[number % len(LINES)]}
+
+
+def _memory(axes: Any, means: Sequence[Mean]) -> None:
+    """Draw memory against error, with names in a column beside it. No error is an open mark on the lower edge."""
+    rated = sorted(((mean.ftr, mean) for mean in means if mean.ftr is not None), key=lambda pair: pair[0])
+    for rate, mean in rated:
+        face = {} if rate else {"mfc": "white", "ms": 7}
+        style = {"color": COLOURS.get(mean.detector), "fmt": MARKERS.get(mean.detector, "o"), **face}
+        axes.errorbar(mean.memory / MIB, rate, yerr=min(mean.ftr_error or 0.0, rate), clip_on=False, zorder=3, **style)
+    axes.set_xscale("log", base=2)
+    _scale_rates(axes)
+    axes.set_ylim(top=2 * max(LEAST_RATE, *(rate for rate, _ in rated), 0.0))
+    axes.set(xlabel="memory, MiB (host lists included)", ylabel=RATES["ftr"])
+    axes.margins(x=0.1)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    scale = axes.yaxis.get_transform().transform
+    places = scale(np.array([rate for rate, _ in rated])) / scale(np.array(axes.get_ylim()[1]))
+    for (rate, mean), height in zip(rated, _spread(places.tolist()), strict=True):
+        line = {"arrowstyle": "-", "lw": 0.5, "relpos": (0, 0.5), "color": COLOURS.get(mean.detector, "black")}
+        axes.annotate(
+            mean.detector if rate else f"{mean.detector}: 0",
+            (mean.memory / MIB, rate),
+            xytext=(1.04, height),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=8,
+            annotation_clip=False,
+            arrowprops=line,
+        )
+
+
+def _spread(places: Sequence[float]) -> list[float]:
+    """Return heights for names near their rising places (0 to 1), so far apart that none covers another."""
+    heights: list[float] = []
+    for place in places:
+        heights.append(max(place, heights[-1] + LABEL_HEIGHT) if heights else place)
+    ceiling = max(1.0, LABEL_HEIGHT * (len(places) - 1))
+    for number in range(len(heights) - 1, -1, -1):
+        heights[number] = min(heights[number], ceiling)
+        ceiling = heights[number] - LABEL_HEIGHT
+    return heights
 
 
 def _estimates(axes: Any, estimates: Estimates, threshold: float) -> None:

@@ -2,19 +2,24 @@
 
 With H the hosts of at least θ peers: FNR = missed / |H|, FPR = reported with fewer than θ peers / |H|, FTR = FNR + FPR.
 FPR is held against |H|, not against all other hosts, of which there are millions: it may exceed 1.
+Where there is nothing to divide by, a rate is not a number; `known` gives None for it, as files and tables want it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.detectors.base import Detector, SuperHosts
+from superhosts.detectors.columnsketch import ColumnSketch
+from superhosts.detectors.estimate import UNBOUNDED
 from superhosts.detectors.exact import Exact
-from superhosts.pairs import Addresses, array_to_numbers
+from superhosts.detectors.narrow import NarrowSketch, mangled_of
+from superhosts.detectors.stored import estimate_each
+from superhosts.pairs import Addresses
 
 
 class Truth:
@@ -65,12 +70,12 @@ class Score(NamedTuple):
     @property
     def fnr(self) -> float:
         """False negative rate."""
-        return self.missed / max(1, self.true)
+        return self.missed / self.true if self.true else math.nan
 
     @property
     def fpr(self) -> float:
         """False positive rate."""
-        return self.false / max(1, self.true)
+        return self.false / self.true if self.true else math.nan
 
     @property
     def ftr(self) -> float:
@@ -108,7 +113,7 @@ class Estimates(NamedTuple):
     @property
     def mean_error(self) -> float:
         """Mean relative error without its sign."""
-        return float(np.abs(self.errors).mean()) if self.measured.any() else 0.0
+        return float(np.abs(self.errors).mean()) if self.measured.any() else math.nan
 
     @property
     def held(self) -> NDArray[np.bool_]:
@@ -118,19 +123,32 @@ class Estimates(NamedTuple):
     @property
     def coverage(self) -> float:
         """Share of intervals that hold the truth."""
-        return float(self.held.mean()) if len(self.true) else 1.0
+        return float(self.held.mean()) if len(self.true) else math.nan
 
 
 def ask_all(detector: Detector, truth: Truth, threshold: float) -> Estimates:
     """Ask a detector for every true super host."""
     hosts, true = truth.at_least(threshold)
-    rows = np.array(list(_rows(detector, hosts)), np.float64).reshape(-1, 4)
-    peers, low, high, saturated = rows.T
-    return Estimates(true, peers.astype(np.int64), low.astype(np.int64), high, saturated.astype(bool))
+    rows = _ask(detector, hosts)
+    high = np.where(rows.peers_high == UNBOUNDED, np.inf, rows.peers_high)
+    return Estimates(true, rows.peers, rows.peers_low, high, rows.saturated)
 
 
-def _rows(detector: Detector, hosts: Addresses) -> Iterator[tuple[float, float, float, float]]:
-    for number in array_to_numbers(hosts):
-        row = detector.estimate(detector.format.to_host(number))
-        high = np.inf if row.peers_high is None else row.peers_high
-        yield row.peers, row.peers_low, high, row.saturated
+def _ask(detector: Detector, hosts: Addresses) -> SuperHosts:
+    """Return the numbers of peers of hosts, in their order; all at once where the detector can, one by one if not."""
+    if isinstance(detector, ColumnSketch):
+        return detector.estimate_mangled(detector.mangle(hosts)).as_asked()
+    if isinstance(detector, NarrowSketch):
+        mangled = mangled_of(hosts.astype(np.uint32), detector.key)
+        return detector._result(mangled, detector._measure(mangled)).as_asked()
+    return estimate_each(detector, hosts)
+
+
+def known(rate: float) -> float | None:
+    """Return a rate, or None where there was nothing to divide by."""
+    return None if math.isnan(rate) else rate
+
+
+def percent(rate: float | None, places: int = 2) -> str:
+    """Write a rate for a table; a dash where there was nothing to divide by."""
+    return "–" if rate is None else f"{100 * rate:.{places}f}"

@@ -17,7 +17,13 @@ from superhosts.planning.formulas import (
     unnamed_probability,
     zero_limit,
 )
-from superhosts.planning.population import DEFAULT_FLOWS, DEFAULT_THRESHOLD, Population, population_of
+from superhosts.planning.population import (
+    DEFAULT_FLOWS,
+    DEFAULT_THRESHOLD,
+    Population,
+    counted_population,
+    population_of,
+)
 from superhosts.planning.prediction import Prediction, predict
 
 __all__ = [
@@ -32,6 +38,7 @@ __all__ = [
     "best_sizes",
     "check_limits",
     "column_bytes",
+    "counted_population",
     "least_memory",
     "population_of",
     "predict",

@@ -55,9 +55,7 @@ def best_sizes(memory: int, flows: int, threshold: float, key_bits: int = 32) ->
         best = sorted(tried, key=lambda sizes: tried[sizes].total)
         forms = list(dict.fromkeys((sizes.arrays, sizes.column_bits) for sizes in best))[:SECOND_ROUND]
     if not tried:
-        raise GeometryError(
-            f"memory {format_size(memory)} is too small for a threshold of {threshold:g}: take more memory"
-        )
+        raise GeometryError(_why_none(memory, threshold, key_bits))
     alike = [sizes for sizes in best if tried[sizes].total <= ALIKE * tried[best[0]].total]
     return min(alike, key=lambda sizes: (sizes.arrays, tried[sizes].restore_seconds))
 
@@ -98,12 +96,21 @@ def _sizes(memory: int, threshold: float, key_bits: int, form: tuple[int, int, i
     measures = rows * math.log(rows) >= ROOM * threshold or column_bits == COLUMN_BITS[-1]
     if not (measures and 2 <= columns <= MOST_COLUMNS):
         return None
-    return Sizes(key_bits, slice_bits, arrays, column_bits, columns, label_bits, _share_bits(threshold))
+    return Sizes(key_bits, slice_bits, arrays, column_bits, columns, label_bits, _share_bits(threshold, arrays))
 
 
-def _share_bits(threshold: float) -> int:
-    """Choose how few pairs compete for labels: a host at the threshold goes without one once in 10^7."""
+def _why_none(memory: int, threshold: float, key_bits: int) -> str:
+    """Say why no form fits the memory: even the largest would leave some of it, or it is too small for all."""
+    column = column_bytes(COLUMN_BITS[-1], FIRST_LABELS[-1], key_bits)
+    most = MOST_COLUMNS * column * ARRAYS[-1] << shape_for(memory).slice_bits
+    if memory > most:
+        return f"memory {format_size(memory)} is too large: a cube has at most {format_size(most)}; take less memory"
+    return f"memory {format_size(memory)} is too small for a threshold of {threshold:g}: take more memory"
+
+
+def _share_bits(threshold: float, arrays: int) -> int:
+    """Choose how few pairs compete for labels: a host at the threshold has none in any array once in 10^7."""
     for bits in range(MOST_SHARE_BITS, 0, -1):
-        if threshold * math.log1p(-(2.0**-bits)) <= math.log(1e-7):
+        if arrays * threshold * math.log1p(-(2.0**-bits)) <= math.log(1e-7):
             return bits
     return 0

@@ -6,9 +6,14 @@ Symbols as in docs/paper.md: g rows of a column, θ the threshold, T = θ/g.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from superhosts.errors import GeometryError
+
+Number = TypeVar("Number", float, NDArray[np.float64])
 
 # Smaller slices are filled faster, larger ones keep hosts apart: with c columns in each array of 2^r slices, two hosts
 # share two columns with probability 3/(2^r·c²), and are then measured worse.
@@ -36,6 +41,7 @@ def shape_for(memory: int) -> Shape:
 
     Long columns measure better, many columns keep hosts apart: with less memory both must give.
     """
+    memory = min(memory, 1 << 62)  # whole numbers that no float can hold have a shape, too
     slice_bits = max(0, min(10, round(math.log2(max(memory, 1) / SLICE_BYTES))))
     mebibytes = memory / (1 << 20)
     if mebibytes >= 96:
@@ -89,6 +95,19 @@ def prefix_test(column_bits: int, threshold: float, ones: float = 60) -> Prefix:
 
 
 def unnamed_probability(pairs_per_label: float, threshold: float, arrays: int, share: float) -> float:
-    """Probability that no label names a host of `threshold` peers, given the other pairs that a label sees."""
-    crowded = (pairs_per_label / (threshold + pairs_per_label)) ** float(arrays)
-    return float(min(1.0, crowded + (1 - share) ** threshold))
+    """Probability that no label names a host of `threshold` peers, given the other pairs that a label sees.
+
+    Every array draws priorities of its own, so the host must lose in each of them.
+    """
+    return float(losing_probability(float(threshold), float(pairs_per_label), share) ** arrays)
+
+
+def losing_probability(peers: Number, others: Number, share: float) -> Number:
+    """Probability that one label does not name a host of so many peers, where others have so many pairs.
+
+    The pair of highest priority is the host's with n/(n + L). It seeks the label only if it is one of the highest
+    `share` of all priorities: some pair is with 1 − (1 − share)^(n + L). Who has it and how high it is are independent.
+    """
+    together = peers + others
+    lost: Number = 1 - peers / together * (1 - (1 - share) ** together)
+    return lost

@@ -5,8 +5,8 @@ load fills a share p_i of the rows. From this follow, for hosts of every size:
 
 * Measuring. Var(n) = g·(e^t·(1 + P/D) − t − 1), as in `detectors/estimate.py`: a host near the threshold falls on the
   wrong side of it. With little noise the sum of both rates is 0.80·a·RSE for a tail of exponent a.
-* Naming. In one array the host wins its label with probability n/(n + L), L being the pairs of the others there. It
-  is named unless it loses in all arrays.
+* Naming. In one array the host wins its label with probability n/(n + L), L being the pairs of the others there, if
+  a pair of theirs or of its own has a high priority. It is named unless it loses in all arrays.
 * Meetings. Two hosts that share j ≥ 2 columns see each other's bits in the AND more often than the estimator thinks:
   (q + (1−q)·s^j)·Πp of the rows instead of (q + (1−q)·s)^j·Πp, with q the fill by the other host, s that by strangers
   and p the noise of the remaining columns.
@@ -27,7 +27,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from superhosts.errors import UsageError
-from superhosts.planning.formulas import column_bytes, prefix_test, zero_limit
+from superhosts.planning.formulas import column_bytes, losing_probability, prefix_test, zero_limit
 from superhosts.planning.population import CAP, Floats, Population, load_distribution, population_of
 
 POINTS = 1 << 13  # of a load's distribution
@@ -114,13 +114,15 @@ class _Loads(NamedTuple):
     noise: Floats  # P/D
 
 
-def predict(sizes: _CubeSizes, flows: int, threshold: float, *, draws: int = DRAWS) -> Prediction:
-    """Predict what a cube of these sizes does with a window of so many distinct pairs at this threshold."""
+def predict(sizes: _CubeSizes, flows: int | Population, threshold: float, *, draws: int = DRAWS) -> Prediction:
+    """Predict what a cube of these sizes does with a window of so many distinct pairs, or such hosts."""
     if not 1 <= threshold < CAP:
-        raise UsageError(f"threshold {threshold:g}: predictions reach from 1 to {CAP:,.0f} peers")
-    population = population_of(flows)
+        raise UsageError(f"threshold {threshold:g}: predictions reach from 1 to below {CAP:,.0f} peers")
+    population = flows if isinstance(flows, Population) else population_of(flows)
     rows, places = 1 << sizes.column_bits, float(sizes.columns << sizes.slice_bits)
     true, saturation = population.at_least(threshold), math.floor(rows * math.log(rows))
+    if not true:
+        raise UsageError(f"threshold {threshold:g}: rates are shares of hosts with so many peers, and there are none")
     step = rows / (POINTS // 32)
     load = load_distribution(population, places, step, POINTS)
     loads = _draw(load, step, rows, sizes.arrays, draws)
@@ -131,12 +133,14 @@ def predict(sizes: _CubeSizes, flows: int, threshold: float, *, draws: int = DRA
     far = float((loads.weights @ test.decide(loads, peers[np.newaxis, :]) * hosts * named.chance(peers)).sum())
     beyond = population.at_least(saturation) - true if threshold > saturation else 0.0
     peers, hosts = population.merged(np.geomspace(threshold, 2 * CAP, FAR + 1))
+    if not len(hosts):  # the mean of the largest class is below the threshold
+        peers, hosts = np.array([float(threshold)]), np.ones(1)
     unnamed = float(((1 - named.chance(peers)) * hosts).sum() / hosts.sum())
     hot, candidates = _work(sizes, threshold, population, load, named)
     fills = -np.expm1(-np.arange(POINTS) * step / rows)
     columns = places * sizes.arrays
     return Prediction(
-        flows=flows,
+        flows=population.flows,
         threshold=threshold,
         super_hosts=true,
         memory=int(columns) * column_bytes(sizes.column_bits, sizes.label_bits, sizes.key_bits),
@@ -168,9 +172,8 @@ class _Naming:
 
     def chance(self, peers: Floats) -> Floats:
         """Probability that a host of so many peers wins in one array at least, with a pair of high priority."""
-        together = peers[:, np.newaxis] + self._loads
-        wins = peers[:, np.newaxis] / together * -np.expm1(together * math.log1p(-min(self._share, 1 - 1e-12)))
-        chance: Floats = 1 - (1 - wins @ self._chances) ** self._arrays
+        lost = losing_probability(peers[:, np.newaxis], self._loads, self._share)
+        chance: Floats = 1 - (lost @ self._chances) ** self._arrays
         return chance
 
 
@@ -265,8 +268,9 @@ def _around_threshold(loads: _Loads, test: _Test, population: Population, named:
     threshold = test.threshold
     unit = np.sqrt(_variance(test.rows, np.array(threshold), loads.noise[:, np.newaxis]))
     x = (np.arange(STEPS) + 0.5) * (REACH / STEPS)
-    above = np.minimum(threshold + unit * x, CAP)
-    missed = (1 - test.decide(loads, above - HALF)) * population.density(above) * unit
+    width = np.minimum(unit, (CAP - threshold) / REACH)  # near the cap, fewer deviations: up to the largest host
+    above = threshold + width * x
+    missed = (1 - test.decide(loads, above - HALF)) * population.density(above) * width
     width = np.minimum(unit, threshold / 2 / REACH)
     below = threshold - width * x
     names = np.interp(below, (grid := np.linspace(threshold / 2, threshold, 9)), named.chance(grid))

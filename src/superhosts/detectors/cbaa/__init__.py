@@ -15,13 +15,14 @@ from superhosts.detectors.cbaa.geometry import Geometry, Search
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.engine import Engine, Plan
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
+from superhosts.detectors.keyed import MEMORY, alone
 from superhosts.planning import prefix_test, zero_limit
 
 __all__ = ["Cbaa", "Geometry", "PaperCbaa"]
 
 
 class Cbaa(ColumnSketch):
-    """The paper's cube of bit arrays, for 32-bit hosts."""
+    """The paper's cube of bit arrays, for 32-bit hosts, in 128 MiB unless memory is given."""
 
     name = "cbaa"
     geometry: Geometry
@@ -29,14 +30,17 @@ class Cbaa(ColumnSketch):
 
     def __init__(
         self,
-        memory: str | int = "128MiB",
+        memory: str | int | None = None,
         *,
         key: bytes | str | None = None,
         device: str = "auto",
         threads: int | None = None,
         geometry: Geometry | None = None,
     ) -> None:
-        geometry = self._geometry_for(memory) if geometry is None else geometry
+        if geometry is None:
+            geometry = self._geometry_for(MEMORY if memory is None else memory)
+        else:
+            geometry = alone(geometry, memory=memory)
         super().__init__(geometry.check(), key=key, device=device, threads=threads)
 
     @classmethod

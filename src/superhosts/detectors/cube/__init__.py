@@ -6,13 +6,14 @@ the hot columns, and every key width works the same.
 
 from __future__ import annotations
 
+from superhosts.detectors.base import check_key_bits
 from superhosts.detectors.columns import Words
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.cube.addressing import lowest_priority
 from superhosts.detectors.cube.cpu import CpuCube
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.engine import Engine, Plan
-from superhosts.errors import UsageError
+from superhosts.detectors.keyed import MEMORY, alone
 from superhosts.planning import prefix_test, unnamed_probability, zero_limit
 
 __all__ = ["Cube", "Geometry"]
@@ -21,7 +22,7 @@ MISS = 24  # a host whose best pair has a lower priority than 1 − 24/θ is mis
 
 
 class Cube(ColumnSketch):
-    """A labelled cube for 32-, 64- or 128-bit hosts. See `Geometry` for its sizes.
+    """A labelled cube for 32-, 64- or 128-bit hosts, in 128 MiB unless memory is given. See `Geometry` for its sizes.
 
     Where `flows` (distinct pairs of a window) or `threshold` are given, the geometry is planned for them.
     """
@@ -34,9 +35,9 @@ class Cube(ColumnSketch):
 
     def __init__(
         self,
-        memory: str | int = "128MiB",
+        memory: str | int | None = None,
         *,
-        key_bits: int = 32,
+        key_bits: int | None = None,
         key: bytes | str | None = None,
         device: str = "auto",
         threads: int | None = None,
@@ -44,15 +45,14 @@ class Cube(ColumnSketch):
         flows: str | int | None = None,
         threshold: float | None = None,
     ) -> None:
-        planned = flows is not None or threshold is not None
-        if planned and geometry is not None:
-            raise UsageError("a geometry and flows or threshold to plan one for: give one or the other")
         if geometry is not None:
-            geometry.check()
-        elif planned:
-            geometry = Geometry.for_traffic(memory, key_bits, flows=flows, threshold=threshold)
+            alone(geometry, memory=memory, key_bits=key_bits, flows=flows, threshold=threshold)
         else:
-            geometry = Geometry.for_memory(memory, key_bits)
+            size, bits = MEMORY if memory is None else memory, check_key_bits(key_bits)
+            if flows is None and threshold is None:
+                geometry = Geometry.for_memory(size, bits)
+            else:
+                geometry = Geometry.for_traffic(size, bits, flows=flows, threshold=threshold)
         super().__init__(geometry, key=key, device=device, threads=threads)
 
     def _on_gpu(self, plan: Plan, gpu: int) -> Engine:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple, Self
 
 from superhosts.detectors.hashing import MAX_ARRAYS
 from superhosts.errors import GeometryError
 from superhosts.planning import DEFAULT_FLOWS, DEFAULT_THRESHOLD, best_sizes, check_limits, column_bytes, shape_for
+from superhosts.planning.choice import MOST_COLUMNS
 from superhosts.units import format_size, parse_count, parse_size
 
 ARRAYS = 3
 SHARE_BITS = 3  # pairs of the highest eighth of priorities touch labels
+
+# How a geometry is written: the name of each number, its field, and whether that holds its logarithm.
+_SPELLED = {
+    "slices": ("slice_bits", True),
+    "arrays": ("arrays", False),
+    "columns": ("columns", False),
+    "rows": ("column_bits", True),
+    "labels": ("label_bits", True),
+    "share": ("share_bits", True),
+}
+_EXAMPLE = "write it as superhosts plan does, like slices=64,arrays=3,columns=330,rows=16384,labels=8,share=8"
 
 
 class Geometry(NamedTuple):
@@ -49,6 +62,10 @@ class Geometry(NamedTuple):
             least = format_size(2 * column * arrays << slice_bits)
             rule = f"two columns in each of {arrays} arrays of {1 << slice_bits} slices"
             raise GeometryError(f"memory {format_size(size)} is too small: {rule} take {least}")
+        if columns > MOST_COLUMNS:
+            most = format_size(MOST_COLUMNS * column * arrays << slice_bits)
+            rule = f"{MOST_COLUMNS:,} columns, the most, in each of {arrays} arrays of {1 << slice_bits:,} slices"
+            raise GeometryError(f"memory {format_size(size)} is too large: {rule} take {most}")
         return cls(key_bits, slice_bits, arrays, column_bits, columns, label_bits, share_bits).check()
 
     @classmethod
@@ -66,7 +83,7 @@ class Geometry(NamedTuple):
             "slice_bits": (0, 16),
             "arrays": (1, MAX_ARRAYS),
             "column_bits": (6, 20),
-            "columns": (2, 1 << 24),
+            "columns": (2, MOST_COLUMNS),
             "label_bits": (0, 6),
             "share_bits": (0, 16),
         }
@@ -74,6 +91,36 @@ class Geometry(NamedTuple):
             raise GeometryError(f"key_bits={self.key_bits}: keys have 32, 64 or 128 bits")
         check_limits(self, limits)
         return self
+
+    @classmethod
+    def parse(cls, text: str, key_bits: int = 32) -> Self:
+        """Read what `spelled` writes, the names in any order."""
+        given: dict[str, int] = {}
+        for word in text.split(","):
+            name, _, number = word.strip().partition("=")
+            if name not in _SPELLED or name in given or not re.fullmatch("[1-9][0-9]{0,8}", number):
+                raise GeometryError(f"geometry {text!r}: {word!r} is not understood; {_EXAMPLE}")
+            given[name] = int(number)
+        missing = _SPELLED.keys() - given.keys()
+        if missing:
+            raise GeometryError(f"geometry {text!r}: {', '.join(sorted(missing))} missing; {_EXAMPLE}")
+        for name, (_, is_power) in _SPELLED.items():
+            if is_power and given[name].bit_count() != 1:
+                raise GeometryError(f"geometry {text!r}: {name}={given[name]} is not a power of two")
+        fields = {
+            field: given[name].bit_length() - 1 if is_power else given[name]
+            for name, (field, is_power) in _SPELLED.items()
+        }
+        return cls(key_bits=key_bits, **fields).check()
+
+    @property
+    def spelled(self) -> str:
+        """This geometry as an option of the command line: the same at every site, whatever the width of its hosts."""
+        numbers = {
+            name: 1 << getattr(self, field) if is_power else getattr(self, field)
+            for name, (field, is_power) in _SPELLED.items()
+        }
+        return ",".join(f"{name}={number}" for name, number in numbers.items())
 
     @property
     def rows(self) -> int:

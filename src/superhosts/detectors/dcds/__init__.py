@@ -19,13 +19,14 @@ from superhosts.detectors.dcds.cpu import CpuDcds
 from superhosts.detectors.dcds.geometry import Geometry, Search
 from superhosts.detectors.engine import Engine, Plan
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
+from superhosts.detectors.keyed import alone
 from superhosts.planning import prefix_test, zero_limit
 
 __all__ = ["Dcds", "Geometry"]
 
 
 class Dcds(ColumnSketch):
-    """Columns by coprime moduli, for 32-bit hosts."""
+    """Columns by coprime moduli, for 32-bit hosts, in the published 384 MiB unless memory is given."""
 
     name = "dcds"
     geometry: Geometry
@@ -33,15 +34,18 @@ class Dcds(ColumnSketch):
 
     def __init__(
         self,
-        memory: str | int = "384MiB",
+        memory: str | int | None = None,
         *,
         key: bytes | str | None = None,
         device: str = "auto",
         threads: int | None = None,
         geometry: Geometry | None = None,
     ) -> None:
-        geometry = Geometry.for_memory(memory) if geometry is None else geometry
-        super().__init__(geometry.check(), key=key, device=device, threads=threads)
+        if geometry is None:
+            geometry = Geometry() if memory is None else Geometry.for_memory(memory)
+        else:
+            geometry = alone(geometry, memory=memory)
+        super().__init__(geometry, key=key, device=device, threads=threads)
 
     def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
         from superhosts.detectors.dcds.cuda import CudaDcds

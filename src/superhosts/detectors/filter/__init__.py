@@ -13,19 +13,21 @@ from typing import Self
 import numpy as np
 
 from superhosts.detectors.base import Arrays, SuperHosts, check_threshold
-from superhosts.detectors.estimate import Estimate
+from superhosts.detectors.estimate import UNBOUNDED, Estimate, interval
 from superhosts.detectors.filter import cpu
 from superhosts.detectors.filter.geometry import Geometry
 from superhosts.detectors.hostset import HostSet
-from superhosts.detectors.narrow import Mangled, NarrowSketch, interval, on_cpu_only, plain_columns
+from superhosts.detectors.keyed import MEMORY, alone
+from superhosts.detectors.narrow import Mangled, NarrowSketch, on_cpu_only, plain_columns
 from superhosts.errors import UsageError
 from superhosts.pairs import Addresses
+from superhosts.planning import DEFAULT_THRESHOLD
 
 __all__ = ["Filter", "Geometry"]
 
 
 class Filter(NarrowSketch):
-    """The filter for 32-bit hosts, on one thread of the CPU.
+    """The filter for 32-bit hosts, on one thread of the CPU; 128 MiB and threshold 1024 unless others are given.
 
     Order matters, as the weight of a pair depends on the pairs before it; two filters cannot be merged, as a pair that
     both have seen would count twice. The interval covers the pairs that found their bit set, and downward what
@@ -34,20 +36,25 @@ class Filter(NarrowSketch):
     """
 
     name = "filter"
+    runs_on_gpu = False
     broken_laws = frozenset({"order", "merge"})
     geometry: Geometry
 
     def __init__(
         self,
-        memory: str | int = "128MiB",
+        memory: str | int | None = None,
         *,
-        threshold: float = 1024,
+        threshold: float | None = None,
         key: bytes | str | None = None,
         device: str = "auto",
         threads: int | None = None,
         geometry: Geometry | None = None,
     ) -> None:
-        geometry = Geometry.for_memory(memory, threshold) if geometry is None else geometry
+        if geometry is None:
+            least = DEFAULT_THRESHOLD if threshold is None else threshold
+            geometry = Geometry.for_memory(MEMORY if memory is None else memory, least)
+        else:
+            geometry = alone(geometry, memory=memory, threshold=threshold)
         super().__init__(geometry, key=key, device=on_cpu_only(self.name, device), threads=threads)
         self.bits = np.zeros(geometry.words, np.uint64)
         self.counters = np.zeros(geometry.rows * geometry.counters, np.float32)
@@ -99,15 +106,18 @@ class Filter(NarrowSketch):
         peers = np.empty(len(mangled))
         cpu.measure(mangled, self.counters, geometry, self.key, peers)
         bits = 64 * geometry.words
-        full = self.ones == bits  # from then on no pair counts
+        full = self.ones == bits  # from then on no pair counts: what was counted is a lower bound
         fill = min(self.ones, bits - 1) / bits
         deviations = np.sqrt(peers * (fill / (1 - fill)))
         if self._crowd is None:
             self._crowd = math.e * float(self.counters.mean(dtype=np.float64))
-        return interval(peers, deviations, np.full(len(peers), full), self._crowd)
+        found = interval(peers, deviations, self._crowd)
+        if full:
+            return found._replace(high=np.full_like(found.high, UNBOUNDED), saturated=~found.saturated)
+        return found
 
-    def top(self, count: int) -> SuperHosts:
-        """Return the `count` listed hosts with most peers."""
+    def _top(self, count: int) -> SuperHosts:
+        """Return listed hosts."""
         return self.super_hosts(self.geometry.threshold).select(slice(0, count))
 
     def arrays(self) -> Arrays:

@@ -17,10 +17,11 @@ import numpy as np
 from superhosts.detectors.base import Arrays, SuperHosts
 from superhosts.detectors.columns import Counts
 from superhosts.detectors.engine import Engine, Plan, SeveralEngines
-from superhosts.detectors.estimate import Estimate
+from superhosts.detectors.estimate import Estimate, interval, saturate, saturation_of
 from superhosts.detectors.gse.cpu import CpuGse
 from superhosts.detectors.gse.geometry import Geometry, Search
-from superhosts.detectors.narrow import Mangled, NarrowSketch, as_words, interval
+from superhosts.detectors.keyed import MEMORY, alone
+from superhosts.detectors.narrow import Mangled, NarrowSketch, as_words
 from superhosts.device import choose_device, gpus_of
 from superhosts.errors import GpuMemoryError
 from superhosts.pairs import Addresses
@@ -32,21 +33,27 @@ DEVIATIONS = 6.0  # of the zeros in a first look: a host that passes the whole f
 
 
 class Gse(NarrowSketch):
-    """GSE for 32-bit hosts. On the CPU one thread writes; on GPUs all of their threads do."""
+    """GSE for 32-bit hosts, in 128 MiB unless memory is given.
+
+    On the CPU one thread writes; on GPUs all of their threads do.
+    """
 
     name = "gse"
     geometry: Geometry
 
     def __init__(
         self,
-        memory: str | int = "128MiB",
+        memory: str | int | None = None,
         *,
         key: bytes | str | None = None,
         device: str = "auto",
         threads: int | None = None,
         geometry: Geometry | None = None,
     ) -> None:
-        geometry = Geometry.for_memory(memory) if geometry is None else geometry
+        if geometry is None:
+            geometry = Geometry.for_memory(MEMORY if memory is None else memory)
+        else:
+            geometry = alone(geometry, memory=memory)
         super().__init__(geometry, key=key, device=choose_device(device), threads=threads)
         try:
             self.engine = self._make_engine()
@@ -69,8 +76,7 @@ class Gse(NarrowSketch):
     @property
     def memory(self) -> int:
         """Bytes of bits, table and the set of hosts, on all devices."""
-        engines: list[Any] = self.engine.engines if isinstance(self.engine, SeveralEngines) else [self.engine]
-        return len(engines) * int(self.geometry.memory) + sum(int(engine.host_memory) for engine in engines)
+        return self.engine.size
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         self.engine.update(hosts, peers)
@@ -119,16 +125,17 @@ class Gse(NarrowSketch):
         return self._estimate(self.engine.measure(as_words(mangled)))
 
     def _estimate(self, zeros: Counts) -> Estimate:
-        """Return numbers from the zeros of vectors, of which the last zero counts as one left."""
+        """Return numbers from the zeros of vectors; one without a zero is saturated."""
         size, free = self.geometry.vector, self._free()
         zeros = zeros[:, -1]
         peers = np.maximum(0.0, size * (math.log(free) - np.log(np.maximum(zeros, 1) / size)))
         load = peers / size
         variances = size * (np.exp(load) / free - load - 1)  # e^(N/m) is 1/V_m
-        return interval(peers, np.sqrt(np.maximum(0.0, variances)), zeros == 0)
+        found = interval(peers, np.sqrt(np.maximum(0.0, variances)))
+        return saturate(found, zeros == 0, saturation_of(size, free))
 
-    def top(self, count: int) -> SuperHosts:
-        """Return the `count` hosts with most peers, of those above `LEAST_TOP`."""
+    def _top(self, count: int) -> SuperHosts:
+        """Return hosts of more than `LEAST_TOP` peers."""
         threshold = float(self.geometry.vector)
         found = self.super_hosts(threshold)
         while len(found) < count and threshold > LEAST_TOP:

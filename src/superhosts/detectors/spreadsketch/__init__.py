@@ -13,10 +13,18 @@ from typing import Self
 import numpy as np
 
 from superhosts.detectors.base import Arrays, SuperHosts
-from superhosts.detectors.estimate import Estimate, Floats
-from superhosts.detectors.narrow import Mangled, NarrowSketch, interval, on_cpu_only, plain_columns
+from superhosts.detectors.estimate import Estimate, Floats, interval, saturate, saturation_of
+from superhosts.detectors.keyed import MEMORY, alone
+from superhosts.detectors.narrow import Mangled, NarrowSketch, on_cpu_only, plain_columns
 from superhosts.detectors.spreadsketch import cpu
-from superhosts.detectors.spreadsketch.geometry import BUCKET_WORDS, MAP_WORDS, SATURATION, Geometry
+from superhosts.detectors.spreadsketch.geometry import (
+    BUCKET_WORDS,
+    COMPONENTS,
+    LAST_BITS,
+    MAP_WORDS,
+    SATURATION,
+    Geometry,
+)
 from superhosts.device import run_parallel, split_evenly
 from superhosts.pairs import Addresses
 
@@ -26,25 +34,29 @@ FEW = 4096  # pairs below which waking another thread costs more than it saves
 
 
 class SpreadSketch(NarrowSketch):
-    """SpreadSketch for 32-bit hosts, on the CPU.
+    """SpreadSketch for 32-bit hosts, on the CPU, in 128 MiB unless memory is given.
 
     The interval covers the error of the bitmap, and downward what other hosts may have added: by Markov's inequality
     all d buckets of a host hold more than e times the mean count only once in e^d.
     """
 
     name = "spreadsketch"
+    runs_on_gpu = False
     geometry: Geometry
 
     def __init__(
         self,
-        memory: str | int = "128MiB",
+        memory: str | int | None = None,
         *,
         key: bytes | str | None = None,
         device: str = "auto",
         threads: int | None = None,
         geometry: Geometry | None = None,
     ) -> None:
-        geometry = Geometry.for_memory(memory) if geometry is None else geometry
+        if geometry is None:
+            geometry = Geometry.for_memory(MEMORY if memory is None else memory)
+        else:
+            geometry = alone(geometry, memory=memory)
         super().__init__(geometry, key=key, device=on_cpu_only(self.name, device), threads=threads)
         self.buckets: cpu.Buckets = np.zeros((geometry.rows * geometry.buckets, BUCKET_WORDS), np.uint64)
         self._crowd: float | None = None  # what others may have added to a host, while it is known
@@ -91,11 +103,12 @@ class SpreadSketch(NarrowSketch):
         assert self._crowd is not None
         peers, deviations = np.empty(len(mangled)), np.empty(len(mangled))
         cpu.measure(mangled, self.buckets, self.geometry, self.key, peers, deviations)
-        saturated = np.isinf(peers)
-        return interval(np.minimum(peers, math.floor(SATURATION)), deviations, saturated, self._crowd)
+        full = np.isinf(peers)
+        found = interval(np.where(full, 0.0, peers), deviations, self._crowd)
+        return saturate(found, full, saturation_of(LAST_BITS, share=1 << COMPONENTS), self._crowd)
 
-    def top(self, count: int) -> SuperHosts:
-        """Return the `count` hosts with most peers, of those that a bucket names."""
+    def _top(self, count: int) -> SuperHosts:
+        """Return hosts that a bucket names."""
         return self.super_hosts(1).select(slice(0, count))
 
     def arrays(self) -> Arrays:

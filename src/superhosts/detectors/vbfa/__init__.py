@@ -32,6 +32,7 @@ from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.engine import Engine, Plan
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.detectors.hashing import MASK32, mangle_column
+from superhosts.detectors.keyed import alone
 from superhosts.detectors.vbfa.cpu import CpuVbfa
 from superhosts.detectors.vbfa.geometry import Geometry, Noise, Reading
 from superhosts.pairs import Addresses
@@ -55,18 +56,24 @@ class Vbfa(ColumnSketch):
         self,
         memory: str | int | None = None,
         *,
-        reading: Reading = "published",
-        noise: Noise = "two",
-        mangled: bool = True,
+        reading: Reading | None = None,
+        noise: Noise | None = None,
+        mangled: bool | None = None,
         key: bytes | str | None = None,
         device: str = "auto",
         threads: int | None = None,
         geometry: Geometry | None = None,
     ) -> None:
         if geometry is None:
-            geometry = Geometry.reading(reading, noise=noise, mangled=mangled)
+            geometry = Geometry.reading(
+                "published" if reading is None else reading,
+                noise="two" if noise is None else noise,
+                mangled=mangled is None or mangled,
+            )
             geometry = geometry if memory is None else geometry.resized(memory)
-        super().__init__(geometry.check(), key=key, device=device, threads=threads)
+        else:
+            geometry = alone(geometry, memory=memory, reading=reading, noise=noise, mangled=mangled)
+        super().__init__(geometry, key=key, device=device, threads=threads)
 
     @property
     def engine_geometry(self) -> Any:
