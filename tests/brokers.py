@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,9 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import nats
+import nats.errors
 import numpy as np
 
 from fleets import window
+from processes import DEADLINE, free_port
 from superhosts import sketchfile
 from superhosts.errors import SketchFileError
 from superhosts.fleet.link import MERGED, RESEND, Receipt
@@ -24,7 +28,41 @@ MIB = 1 << 20
 
 
 def make_broker(folder: Path, said: list[str], **options: Any) -> Broker:
-    return Broker(folder, said.append, **{"listen": "127.0.0.1:0", "cap": 64 * MIB, **options})
+    return Broker(folder, said.append, **{"listen": f"127.0.0.1:{free_port()}", "cap": 64 * MIB, **options})
+
+
+def server_pid(broker: Broker) -> int | None:
+    """The server's process; None while it is writing its number down."""
+    return int((broker.folder / "nats.pid").read_text() or 0) or None
+
+
+def accepts(broker: Broker, seed: Path | None) -> bool:
+    """Whether the server lets somebody in."""
+
+    async def attempt() -> bool:
+        async def silent(error: Exception) -> None:
+            pass
+
+        client = nats.NATS()
+        try:
+            await client.connect(
+                broker.options.url,
+                allow_reconnect=False,
+                connect_timeout=int(DEADLINE),
+                error_cb=silent,
+                nkeys_seed=str(seed) if seed else None,
+            )
+            return True
+        except (ConnectionResetError, nats.errors.UnexpectedEOF):
+            return False  # in the middle of a change
+        except nats.errors.Error as error:
+            if "Authorization" not in str(error):
+                raise
+            return False
+        finally:
+            await client.close()
+
+    return asyncio.run(attempt())
 
 
 def make_spool(folder: Path, site: str) -> Spool:
@@ -51,15 +89,16 @@ class KeepingDesk:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.kept.mkdir(exist_ok=True)
         self.calls: list[tuple[str, str]] = []
-        self.failures = 0  # times that the disk is full
+        self.failures = 0  # times that the disk is full; then nothing is taken until the gate is set
         self.gate = threading.Event()  # nothing is taken while it is clear
         self.gate.set()
 
     def accept(self, path: Path, name: str, site: str) -> Receipt:
-        self.gate.wait(20)
+        assert self.gate.wait(DEADLINE)
         self.calls.append((name, site))
         if self.failures:
             self.failures -= 1
+            self.gate.clear()
             raise OSError(28, "No space left on device")
         try:
             with Reader(path):
@@ -95,13 +134,13 @@ def running(run: Callable[[Any, threading.Event], None], other: Any) -> Iterator
         yield
     finally:
         stop.set()
-        thread.join(20)
+        thread.join(DEADLINE)
         assert not thread.is_alive()
     assert failures == []
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 15.0) -> None:
-    deadline = time.monotonic() + seconds
+def eventually(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + DEADLINE
     while not condition():
         assert time.monotonic() < deadline, "it does not happen"
         time.sleep(0.02)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -26,7 +27,7 @@ from traffic import content
 COMMON = ["--memory", "256KiB"]
 INNER = ["--inner", "10.0.0.0/8"]
 SITES = ("ams", "fra", "nyc")
-DEADLINE = 240.0  # a machine that is busy with other work, and has nothing compiled yet
+DEADLINE = 600.0  # a machine that is busy with other work, and has nothing compiled yet
 
 
 class Node:
@@ -98,9 +99,12 @@ def wait_for(condition: Callable[[], Any], what: str, deadline: float = DEADLINE
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that nobody listens on, and that a system gives nobody who asks for any port or connects."""
+    while True:
+        port = random.SystemRandom().randrange(10_000, 32_000)  # this must not repeat, whatever seeds a test sets
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def make_hub(folder: Path, *options: str, sites: tuple[str, ...] = SITES) -> tuple[Node, list[str]]:
@@ -161,16 +165,19 @@ def unions(archive: Path) -> dict[str, Any]:
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
+    """The rows in a file that may be just being written: whole lines only."""
     text = path.read_text() if path.exists() else ""
-    return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 def broker_pid(folder: Path) -> int | None:
-    """The process of a hub's embedded broker."""
+    """The process of a hub's embedded broker; None while there is none, whoever bears its number by now."""
     try:
-        return int((folder / "hub" / "broker" / "nats.pid").read_text())
+        pid = int((folder / "hub" / "broker" / "nats.pid").read_text())
+        words = Path(f"/proc/{pid}/cmdline").read_bytes() if Path("/proc/self").exists() else os.fsencode(folder)
     except (OSError, ValueError):
         return None
+    return pid if os.fsencode(folder) in words else None
 
 
 def kill_pid(pid: int | None) -> None:

@@ -9,25 +9,37 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import superhosts as sh
-from superhosts import cli
-from superhosts.errors import SuperhostsError
+from processes import DEADLINE
+from superhosts import cli, sketchfile
+from superhosts.cli.batch import _save as save
+from superhosts.errors import SketchFileError, SuperhostsError
 from superhosts.fleet.batch import cluster as clusters
 from superhosts.fleet.batch import run as batches
-from superhosts.fleet.batch.run import MOST_FILES, cut_tasks
+from superhosts.fleet.batch.run import MOST_FILES, BatchWindow, cut_tasks
+from superhosts.pairs import Window
+from superhosts.settings import Settings
 from superhosts.sources.capture import BLOCK_PACKETS
 from superhosts.sources.finding import Capture, find_captures
 from traffic import MINUTES, NOON, Frames, content, talk, three_windows, write
 
 SMALL = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--inner", "2001:db8::/32", "--threshold", "1000"]
 EACH = ["--task-size", "1"]  # one capture to a task
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler that answers late is no scheduler that cannot be reached."""
+    monkeypatch.setattr(clusters, "PATIENCE", DEADLINE)
 
 
 class Ended(NamedTuple):
@@ -172,11 +184,11 @@ def test_what_is_saved_already_stays(run: Run, cluster: Any, captures: Path, tmp
 
 
 def wait_for(condition: Callable[[], Any], what: str) -> Any:
-    end = time.monotonic() + 120
+    end = time.monotonic() + DEADLINE
     while time.monotonic() < end:
         if found := condition():
             return found
-        time.sleep(0.0005)
+        time.sleep(0.01)
     raise AssertionError(f"{what} did not come")
 
 
@@ -189,31 +201,80 @@ def records(work: Path) -> dict[str, int]:
     }
 
 
-def test_a_worker_that_is_killed_at_work(run: Run, cluster: Any, captures: Path, tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_at_work(
+    run: Run, cluster: Any, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run("scan", *captures.iterdir(), *SMALL, "--quiet", "--save", tmp_path / "one")
+    work, note, deadline = tmp_path / "many.work", tmp_path / "note", DEADLINE
+    real = batches.carry_out
+
+    def caught(order: Any, threads: Any) -> Any:
+        """One worker waits for its end with a sketch half in its place."""
+        import os
+        import time
+
+        from superhosts.detectors.sketch import Sketch
+
+        save = Sketch.save
+
+        def halt(sketch: Any, path: Any) -> None:
+            save(sketch, path)
+            part.write_text(str(os.getpid()))
+            part.rename(note)
+            time.sleep(deadline)
+
+        part = note.with_name("part")
+        if order.kind == "fold" and order.names[0].endswith("dump.pcap7") and not note.exists():
+            Sketch.save = halt  # type: ignore[method-assign]
+        return real(order, threads)
+
+    left: list[Path] = []
+
+    def kill() -> None:
+        process = int(wait_for(lambda: note.exists() and note.read_text(), "a worker at work"))
+        left.extend(work.glob(f".{'?' * 32}.{process}.{'?' * 32}"))
+        os.kill(process, signal.SIGKILL)
+
+    monkeypatch.setattr(batches, "carry_out", caught)
+    killer = threading.Thread(target=kill)
+    killer.start()
     common = ["batch", captures, *SMALL, "--save", tmp_path / "many", *EACH, "--scheduler", cluster.scheduler_address]
-    work = tmp_path / "many.work"
-    processes = {int(worker.pid) for worker in cluster.workers.values()}
-
-    def caught() -> int | None:
-        """Stop a worker that has begun to write; whether it is still at it is certain only then."""
-        for place in work.glob(f".{'?' * 32}.*.{'?' * 32}"):
-            process = int(place.name.split(".")[2])
-            assert process in processes
-            os.kill(process, signal.SIGSTOP)
-            if place.exists():
-                return process
-            os.kill(process, signal.SIGCONT)
-        return None
-
-    with subprocess.Popen(command(*common), stderr=subprocess.PIPE) as client:
-        victim = wait_for(caught, "a worker at work")
-        os.kill(victim, signal.SIGKILL)
-        _, err = client.communicate(timeout=120)
-    assert client.returncode == 0, err
+    ended = run(*common)
+    killer.join(DEADLINE)
+    assert ended.status == 0, ended.err
+    assert len(left) == 1
     assert saved(tmp_path / "many") == saved(tmp_path / "one")
     assert not work.exists()  # with all that the dead worker left
     assert wait_for(lambda: len(cluster.scheduler.workers) == 4, "a new worker")
+
+
+GATED = """
+import sys
+from superhosts import cli
+from superhosts.fleet.batch import run as batches
+
+gate = sys.argv.pop(1)
+real = batches.carry_out
+
+def gated(order, threads):
+    import os, time
+    while order.kind != "fold" or not order.names[0].endswith(tuple(f"dump.pcap{number}" for number in range(8))):
+        if os.path.exists(gate):
+            break
+        time.sleep(0.01)
+    return real(order, threads)
+
+batches.carry_out = gated
+cli.main()
+"""
+
+
+def is_idle(cluster: Any) -> bool:
+    """Whether no worker has anything to do, begun or not."""
+    from distributed import Client
+
+    with Client(cluster, set_as_default=False, timeout=DEADLINE) as client:
+        return not any(client.run(lambda dask_worker: len(dask_worker.state.tasks)).values())
 
 
 def test_a_client_that_is_killed_goes_on_when_started_again(
@@ -222,12 +283,16 @@ def test_a_client_that_is_killed_goes_on_when_started_again(
     run("scan", *captures.iterdir(), *SMALL, "--json", "--save", tmp_path / "one")
     common = ["batch", captures, *SMALL, "--save", tmp_path / "many", "--scheduler", cluster.scheduler_address]
     work = tmp_path / "many.work"
-    with subprocess.Popen(command(*common, *EACH), stderr=subprocess.PIPE) as client:
+    gate = tmp_path / "gate"  # until it is there, the captures from number 8 on are not read
+    start = [sys.executable, "-c", GATED, str(gate), *command(*common, *EACH)[3:]]
+    with subprocess.Popen(start, stderr=subprocess.PIPE) as client:
         wait_for(lambda: len(records(work)) >= 3, "the first results")
         client.kill()
     assert client.returncode == -signal.SIGKILL
     wait_for(lambda: not cluster.scheduler.clients.keys() - {"fire-and-forget"}, "the end of the client")
-    wait_for(lambda: not list(work.glob(".*")), "the end of what its workers were at")
+    gate.touch()
+    wait_for(lambda: is_idle(cluster), "the end of what its workers were at")
+    assert not list(work.glob(".*"))
     before = records(work)
     assert 3 <= len(before) < 20
     ended = run(*common, "--keep-work")  # how tasks were cut is kept, too
@@ -245,6 +310,42 @@ def test_a_client_that_is_killed_goes_on_when_started_again(
     assert "35 tasks, 25 of them from before" in run(*common).err
 
 
+def flip(path: Path) -> None:
+    """Change one bit of a file, as a disk does; other names for the same bytes are left alone."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+
+
+def test_results_that_have_rotted_are_made_again(run: Run, cluster: Any, captures: Path, tmp_path: Path) -> None:
+    work = tmp_path / "w"
+    common = ["batch", captures, *SMALL, "--work", work, "--keep-work", "--scheduler", cluster.scheduler_address]
+    first = run(*common, *EACH, "--json", "--save", tmp_path / "a")
+    made = {path.name: path.read_bytes() for path in work.glob("*.cube")}
+    fold = next(path for path in records(work))[:32]
+    flip(next(path for path in work.glob("*.cube") if path.samefile(min((tmp_path / "a").iterdir()))))  # a union
+    flip(next(work.glob(f"{fold}-*.cube")))
+    again = run(*common, "--json", "--save", tmp_path / "b")
+    assert "35 tasks, 33 of them from before" in again.err
+    assert again.out == first.out
+    assert {path.name: path.read_bytes() for path in work.glob("*.cube")} == made
+    assert saved(tmp_path / "b") == saved(tmp_path / "a")
+
+
+def test_a_result_that_rots_before_it_is_saved_is_not_saved(tmp_path: Path) -> None:
+    sketch = tmp_path / "union.cube"
+    sketchfile.write(sketch, {}, {"noise": np.arange(1000)})
+    whole = BatchWindow(Window(0, 1), [], sketch)
+    save(whole, tmp_path / "saved.cube", Settings())
+    assert (tmp_path / "saved.cube").read_bytes() == sketch.read_bytes()
+    (tmp_path / "saved.cube").unlink()
+    flip(sketch)
+    with pytest.raises(SketchFileError, match=r"union\.cube: damaged since it was written"):
+        save(whole, tmp_path / "saved.cube", Settings())
+    assert [path.name for path in tmp_path.iterdir()] == ["union.cube"]
+
+
 def test_an_input_that_kills_its_workers(
     run: Run, cluster: Any, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,7 +360,7 @@ def test_an_input_that_kills_its_workers(
         return real(order, threads)
 
     monkeypatch.setattr(batches, "carry_out", deadly)
-    monkeypatch.setattr(cluster.scheduler, "allowed_failures", 1)  # what waits on the same worker may be blamed once
+    monkeypatch.setattr(cluster.scheduler, "allowed_failures", 2)  # what waits on the same worker may be blamed, too
     address = ["--scheduler", cluster.scheduler_address]
     ended = run("batch", captures, *SMALL, "--save", tmp_path / "s", *address, "--task-size", "100k")
     assert ended.status == 3
@@ -325,14 +426,14 @@ def test_local_workers_and_urls(captures: Path, tmp_path: Path) -> None:
         command("batch", f"file://{captures}/**/dump*", *local, *SMALL, "--json", *EACH, "--save", tmp_path / "s"),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE,
     )
     assert (ended.returncode, ended.stderr) == (0, "20 captures, 35 tasks\n8,840 packets\n")
     one = subprocess.run(
         command("scan", *(f"file://{path}" for path in captures.iterdir()), *SMALL, "--json"),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE,
     )
     assert ended.stdout == one.stdout
     assert len(one.stdout.splitlines()) == 5
@@ -422,6 +523,21 @@ def test_usage(
     assert not (tmp_path / "s.work").exists()
 
 
+def test_local_workers_that_die_at_their_start(
+    run: Run, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(**_options: object) -> None:
+        raise RuntimeError("Nanny failed to start.")
+
+    monkeypatch.setattr("distributed.LocalCluster", fails)
+    ended = run("batch", captures, *SMALL, "--local", "--workers", 3, "--save", tmp_path / "s")
+    assert ended.status == 2
+    assert ended.err == (
+        "superhosts: --local: 3 worker processes cannot be started: Nanny failed to start; "
+        "out of memory? try fewer --workers\n"
+    )
+
+
 def test_without_dask(run: Run, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     ended = run("batch", captures, "--local", "--save", tmp_path / "s")
@@ -435,7 +551,11 @@ def test_workers_that_cannot_do_it(
     """No worker, one without the package, one with another version: each a process of its own."""
     from distributed import LocalCluster
 
-    monkeypatch.setattr(clusters, "PATIENCE", 1)
+    def impatient(*arguments: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(clusters, "PATIENCE", 1)
+            return clusters.check_workers(*arguments)
+
     (tmp_path / "none" / "superhosts").mkdir(parents=True)
     (tmp_path / "none" / "superhosts" / "__init__.py").write_text("raise ImportError")
     (tmp_path / "old" / "superhosts").mkdir(parents=True)
@@ -443,7 +563,9 @@ def test_workers_that_cannot_do_it(
     (tmp_path / "old" / "superhosts" / "_version.py").write_text("__version__ = '0.0.1'")
     with LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as own:
         common = ["batch", captures, "--save", tmp_path / "s", "--scheduler", own.scheduler_address]
-        ended = run(*common)
+        with monkeypatch.context() as patch:
+            patch.setattr(batches, "check_workers", impatient)
+            ended = run(*common)
         assert (ended.status, "has no workers" in ended.err) == (2, True)
         for place, words in (("none", "has no superhosts: pip install superhosts=="), ("old", "has superhosts 0.0.1,")):
             start = [sys.executable, "-m", "distributed.cli.dask_worker", own.scheduler_address, "--no-nanny"]

@@ -135,6 +135,6 @@ def test_nothing_is_read_outside_a_block(tmp_path: Path) -> None:
     path = os.pathsep.join([str(here), str(here.parent / "src"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": path}
     result = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", program, str(tmp_path)], env=environment, capture_output=True, text=True, timeout=240
     )
     assert result.stdout.strip() == "checked", result.stderr

@@ -33,6 +33,11 @@ ROUNDS = int(os.environ.get("SUPERHOSTS_CHAOS_ROUNDS", "5"))
 SEED = int(os.environ.get("SUPERHOSTS_CHAOS_SEED", "1"))
 
 
+def complete(path: Path) -> set[str]:
+    """The windows that were reported with no site missing."""
+    return {row["window_start"] for row in rows(path) if not row["missing"]}
+
+
 def test_killed_at_random_points_the_unions_are_those_of_one_process(tmp_path: Path):
     pytest.importorskip("nats", reason="pip install 'superhosts[fleet]'")
     chance = random.Random(SEED)
@@ -79,17 +84,17 @@ def test_killed_at_random_points_the_unions_are_those_of_one_process(tmp_path: P
             lambda: {window: found for window, found in unions(archive).items() if window != last} == wanted,
             "all unions are those of one process",
         )
+        found = tmp_path / "found.jsonl"
+        wait_for(lambda: len(complete(found)) >= windows, "all windows are reported with all sites")
+        assert edges["nyc"].process is not None
+        assert edges["nyc"].process.wait(DEADLINE) == 0  # when the hub has acknowledged everything
         for node in (hub, *edges.values()):
             node.wait_ready()
         assert hub.end() == 0
         for site in SITES[:2]:
             assert edges[site].end() == 0
-        assert edges["nyc"].process is not None
-        assert edges["nyc"].process.wait(DEADLINE) == 0
     print(f"killed: {kills}")
     issued: dict[tuple[object, ...], dict[str, object]] = {}
-    for row in rows(tmp_path / "found.jsonl"):
+    for row in rows(found):
         name = (row["window_start"], row["revision"], row["host"])
         assert issued.setdefault(name, row) == row
-    complete = {row["window_start"] for row in issued.values() if not row["missing"]}
-    assert len(complete) >= windows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import superhosts as sh
 from fleets import LENGTH, NOON, SETTINGS, make_sketch
+from processes import DEADLINE
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet import edge as edge_module
 from superhosts.fleet.edge import Edge, check_settings
@@ -118,7 +120,7 @@ class Windows:
 
     def __iter__(self) -> Iterator[WindowResult]:
         for number, gate in enumerate(self._gates):
-            gate.wait(10)
+            assert gate.wait(DEADLINE)
             sketch = make_sketch("ams", number)
             assert sketch.window is not None
             yield WindowResult(sketch.window, [], sketch, 1)
@@ -134,6 +136,7 @@ def test_live_input_goes_on_while_the_disk_does_not_and_loses_whole_windows(
 ):
     said: list[str] = []
     monkeypatch.setattr(edge_module, "RETRY", 0.01)
+    monkeypatch.setattr(edge_module, "FINAL", DEADLINE)
     gates = [threading.Event() for _ in range(4)]
     spool = Spool(tmp_path, "ams", cap=1 << 30, say=said.append)
     scan: Any = Windows(gates)
@@ -152,13 +155,14 @@ def test_live_input_goes_on_while_the_disk_does_not_and_loses_whole_windows(
     thread = threading.Thread(target=edge.run)
     thread.start()
     gates[0].set()
-    assert tried.wait(10)  # the first is being tried; the second waits, the third pushes it out
+    assert tried.wait(DEADLINE)  # the first is being tried; the second waits, the third pushes it out
     for gate in gates[1:]:
         gate.set()
     while edge.counters.lost < 2:
         assert thread.is_alive()
+        time.sleep(0.005)
     full.clear()
-    thread.join(20)
+    thread.join(DEADLINE)
     assert not thread.is_alive()
     assert edge.counters.lost == 2
     assert sum("LOST" in line for line in said) == 2
@@ -177,6 +181,9 @@ def test_a_window_that_was_open_at_a_crash_is_named_at_the_next_start(tmp_path: 
     assert again.counters.interrupted == 1
     assert "2026-11-14T12:00:00Z to 2026-11-14T12:05:00Z" in said[0]
     third = make_edge(tmp_path, said, Packets(0, replays=False))
+    third.run()
+    assert third.counters.interrupted == 0
+    (tmp_path / "open.json").write_text('{"start": "noon", "end": 5}')
     third.run()
     assert third.counters.interrupted == 0
 

@@ -27,7 +27,7 @@ from processes import (
     wait_for,
     write_captures,
 )
-from superhosts.fleet.durable import hold_folder
+from superhosts.fleet.durable import hold_folder, read_json
 
 NEEDS_NATS = "pip install 'superhosts[fleet]'"
 
@@ -41,7 +41,7 @@ def test_three_edges_and_a_hub_answer_as_one_process(tmp_path: Path):
     pytest.importorskip("nats", reason=NEEDS_NATS)
     captures = {site: write_captures(tmp_path / site, batches, 2000) for site, batches in sites_traffic(3).items()}
     truth = one_process([path for paths in captures.values() for path in paths], "1m")
-    hub, link = make_hub(tmp_path)
+    hub, link = make_hub(tmp_path, "--grace", "1h")  # however far apart this machine lets the edges be
     edges = [make_edge(tmp_path, site, link, *map(str, captures[site]), "--window", "1m") for site in SITES]
     with ending(hub, *edges):
         hub.start()
@@ -62,7 +62,7 @@ def test_three_edges_and_a_hub_answer_as_one_process(tmp_path: Path):
     assert status(tmp_path / "hub")["desk"]["accepted"] == 9
 
 
-def test_the_hub_is_away_for_ten_windows_and_the_spool_drains_in_order(tmp_path: Path):
+def test_the_hub_is_away_for_ten_windows_and_the_spool_drains(tmp_path: Path):
     pytest.importorskip("nats", reason=NEEDS_NATS)
     (path,) = write_captures(tmp_path / "ams", sites_traffic(11)["ams"], 10**9)
     hub, link = make_hub(tmp_path, sites=("ams",))
@@ -71,16 +71,14 @@ def test_the_hub_is_away_for_ten_windows_and_the_spool_drains_in_order(tmp_path:
     with ending(hub, edge):
         edge.start()
         wait_for(lambda: len(list(spool.glob("*.cube"))) == 11, "eleven windows wait")
-        assert "not" in edge.words  # it has said that the hub cannot be reached
+        wait_for(lambda: "does not work" in edge.words, "that the hub cannot be reached is said")
         hub.start()
         assert edge.process is not None
         assert edge.process.wait(DEADLINE) == 0
         truth = one_process([path], "1m")
         wait_for(lambda: unions(tmp_path / "archive") == truth, "the unions are exact")
         hub.end()
-    starts = [row["window_start"] for row in rows(tmp_path / "found.jsonl")]
-    assert starts == sorted(starts)
-    assert status(spool)["spool"]["dropped"] == 0
+    assert status(spool)["spool"] == {"spooled": 11, "delivered": 11, "refused": 0, "damaged": 0, "dropped": 0}
 
 
 def test_files_are_a_link_too_and_an_edge_that_is_run_again_has_nothing_to_do(tmp_path: Path):
@@ -120,40 +118,54 @@ def test_a_live_pipe_loses_at_most_its_open_window_and_says_so(tmp_path: Path):
     data = paths[0].read_bytes()
     starts = sorted({int(time) // (60 * 10**9) for batch in batches for time in batch.time})
     hub, link = make_hub(tmp_path, sites=("ams",))
-    edge = make_edge(tmp_path, "ams", link, "-", "--window", "1m", "--grace", "30s")
+    edge = make_edge(tmp_path, "ams", link, "-", "--window", "1m", "--grace", "1h")  # no window closes by the clock
+    rest = make_edge(tmp_path, "ams", link)
     spool = tmp_path / "spool-ams"
-    cut = record_behind(data, (starts[2] * 60 + 45) * 10**9)
+    archive = tmp_path / "archive"
+    second, third = (record_behind(data, (start * 60 + 45) * 10**9) for start in starts[1:3])  # well into these
     later = record_behind(data, starts[3] * 60 * 10**9)
-    with ending(hub, edge):
+    with ending(hub, edge, rest):
         hub.start()
         edge.start(stdin=subprocess.PIPE)
         assert edge.process is not None
         assert edge.process.stdin is not None
-        edge.process.stdin.write(data[:cut])
-        edge.process.stdin.flush()
-        wait_for(lambda: status_is(spool, "delivered", 2), "two windows are delivered")
-        wait_for(lambda: (spool / "open.json").exists(), "the third is noted as open")
+        for number, piece in enumerate((data[:second], data[second:third]), 1):
+            edge.process.stdin.write(piece)
+            edge.process.stdin.flush()  # one by one: a window that waits for the disk is lost when the next one ends
+            wait_for(lambda number=number: len(unions(archive)) == number, "a window is over and delivered")
+        wait_for(lambda: opened(spool) == starts[2] * 60 * 10**9, "the third is noted as open")
         edge.kill()
         edge.process.stdin.close()
         edge.start(stdin=subprocess.PIPE)
         edge.process.stdin.write(data[:24] + data[later:])
+        edge.process.stdin.flush()
+        wait_for(lambda: len(unions(archive)) == 3, "the fourth is over and delivered")
         edge.process.stdin.close()
         assert edge.process.wait(DEADLINE) == 0
-        wait_for(lambda: len(unions(tmp_path / "archive")) == 4, "all that was sent is reported")
+        assert status(spool)["edge"]["interrupted"] == 1
+        rest.start()  # a live edge waits for the hub only for a moment
+        assert rest.process is not None
+        assert rest.process.wait(DEADLINE) == 0
+        wait_for(lambda: len(unions(archive)) == 4, "all that was sent is reported")
         hub.end()
     assert "LOST" in edge.words
     truth = one_process(paths, "1m")
-    found = unions(tmp_path / "archive")
+    found = unions(archive)
     missing = [window for window in truth if window not in found]
     assert [window for window in truth if window in found and found[window] == truth[window]] == [
         window for window in truth if window not in missing
     ]
     assert len(missing) == 1
-    assert status(spool)["edge"]["interrupted"] == 1
 
 
-def status_is(spool: Path, name: str, value: int) -> bool:
-    return (spool / "status.json").exists() and status(spool)["spool"][name] == value
+def opened(spool: Path) -> int | None:
+    """When the window began that an edge has noted as open."""
+    note = read_json(spool / "open.json")
+    return None if note is None else note["start"]
+
+
+def status_is(spool: Path, part: str, name: str, value: int) -> bool:
+    return (spool / "status.json").exists() and status(spool)[part][name] == value
 
 
 def record_behind(data: bytes, time: int) -> int:
@@ -168,34 +180,46 @@ def record_behind(data: bytes, time: int) -> int:
     return len(data)
 
 
+def packets_in(data: bytes) -> int:
+    """The packets of a capture that is whole."""
+    place, count = 24, 0
+    while place < len(data):
+        place += 16 + int.from_bytes(data[place + 8 : place + 12], "little")
+        count += 1
+    return count
+
+
 def test_a_stopped_live_edge_keeps_what_it_has_seen(tmp_path: Path):
     """SIGTERM within a window: its sketch so far is spooled, and the next run adds to it."""
     batches = sites_traffic(1)["ams"]
     (path,) = write_captures(tmp_path / "ams", batches, 10**9)
     data = path.read_bytes()
     middle = record_behind(data, int(batches[0].time[0]) + 30 * 10**9)
-    link = tmp_path / "link"
-    edge = make_edge(tmp_path, "ams", ["--to", str(link)], "-", "--window", "1m")
+    link, spool = tmp_path / "link", tmp_path / "spool-ams"
+    edge = make_edge(tmp_path, "ams", ["--to", str(link)], "-", "--window", "1m", "--grace", "1h")
+    rest = make_edge(tmp_path, "ams", ["--to", str(link)])
     hub = Node(
         tmp_path / "hub.log",
         *("hub", "--state", str(tmp_path / "hub"), "--from", str(link), "--sites", "ams", "--grace", "0s"),
         *("--archive", str(tmp_path / "archive"), *COMMON),
     )
-    with ending(hub, edge):
+    with ending(hub, edge, rest):
         for piece in (data[:middle], data[:24] + data[middle:]):
+            count = packets_in(piece)
+            (spool / "status.json").unlink(missing_ok=True)
             edge.start(stdin=subprocess.PIPE)
             assert edge.process is not None
             assert edge.process.stdin is not None
             edge.process.stdin.write(piece)
             edge.process.stdin.flush()
-            wait_for(lambda: (tmp_path / "spool-ams" / "open.json").exists(), "the window is open")
+            wait_for(lambda count=count: status_is(spool, "scan", "packets", count), "all is read")
+            assert (spool / "open.json").exists()
             assert edge.end(signal.SIGTERM) == 0
             edge.process.stdin.close()
         hub.start()
-        edge.start(stdin=subprocess.DEVNULL)
-        assert edge.process is not None
+        rest.start()
         wait_for(lambda: unions(tmp_path / "archive") == one_process([path], "1m"), "the union is exact")
-        edge.end()
+        rest.end()
         hub.end()
     assert "LOST" not in edge.words
 
@@ -274,20 +298,22 @@ def test_wrong_keys_and_geometries_are_refused_and_the_rest_goes_on(tmp_path: Pa
 
 
 def test_a_folder_is_followed_while_a_program_rotates_captures_into_it(tmp_path: Path):
-    """The last file grows in place; the last window closes by the clock."""
+    """The last file grows in place. Nothing is written any more when the last window closes by the clock."""
     batches = sites_traffic(3, seconds=4)["ams"]
     paths = write_captures(tmp_path / "ready", batches, 1000)
     folder = tmp_path / "captures"
     folder.mkdir()
     link = tmp_path / "link"
-    edge = make_edge(tmp_path, "ams", ["--to", str(link)], str(folder), "--window", "4s", "--grace", "1s")
+    watch = ["--to", str(link)], str(folder), "--window", "4s", "--grace"
+    edge, later = make_edge(tmp_path, "ams", *watch, "1h"), make_edge(tmp_path, "ams", *watch, "1s")
     hub = Node(
         tmp_path / "hub.log",
         *("hub", "--state", str(tmp_path / "hub"), "--from", str(link), "--sites", "ams"),
         *("--archive", str(tmp_path / "archive"), *COMMON),
     )
     truth = one_process(paths, "4s")
-    with ending(hub, edge):
+    last = max(truth)
+    with ending(hub, edge, later):
         hub.start()
         edge.start()
         for path in paths:
@@ -296,8 +322,12 @@ def test_a_folder_is_followed_while_a_program_rotates_captures_into_it(tmp_path:
                 for place in range(0, len(data), 9001):  # records are cut anywhere
                     file.write(data[place : place + 9001])
                     file.flush()
-        wait_for(lambda: unions(tmp_path / "archive").items() >= truth.items(), "every window is there")
+        but_the_last = {window: found for window, found in truth.items() if window != last}
+        wait_for(lambda: unions(tmp_path / "archive") == but_the_last, "every window but the last is there")
         assert edge.end() == 0
+        later.start()
+        wait_for(lambda: unions(tmp_path / "archive").items() >= truth.items(), "every window is there")
+        assert later.end() == 0
         hub.end()
 
 

@@ -16,13 +16,14 @@ import zstandard
 
 import packets as p
 from superhosts.errors import InputError, SuperhostsError, UsageError
-from superhosts.pipeline import open_inputs
+from superhosts.pipeline import Scan, open_inputs
+from superhosts.settings import Settings
 from superhosts.sources import folder as folder_module
 from superhosts.sources.capture import open_capture
 from superhosts.sources.folder import FolderSource
 from traffic import NOON, STEP, Frames, packet, talk, write
 
-SOON = 60.0  # seconds; reached only by what hangs, but the first run compiles for many of them
+SOON = 240.0  # seconds; reached only by what hangs, but the first run compiles for many of them
 
 
 def frames(first: int, count: int) -> Frames:
@@ -59,12 +60,33 @@ class Follower:
         self.until(lambda: len(self.numbers) >= len(numbers), "too few packets")
         assert self.numbers == list(numbers)
 
+    def knows(self, name: str) -> bool:
+        """Whether a look at the folder has found the first packet of a file."""
+        file = self.source._files.get(name)
+        return file is not None and file.first is not None
+
     def stop(self) -> None:
-        began = time.monotonic()
         self.source.stop()
         self._thread.join(SOON)
         assert not self._thread.is_alive()
-        assert time.monotonic() - began < 0.5
+
+
+class Clock:
+    """What a folder takes for the clock: it stands still until it is set. Pauses are real, and short."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.sleep = time.sleep
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(folder_module, "time", clock)
+    return clock
 
 
 @pytest.fixture
@@ -108,7 +130,10 @@ def test_a_folder_that_is_empty_at_first(tmp_path: Path, follow: Callable[..., F
     assert FolderSource(tmp_path).first_time() == NOON + 3 * STEP
 
 
-def test_a_file_is_read_while_it_grows_byte_by_byte(tmp_path: Path, follow: Callable[..., Follower]) -> None:
+def test_a_file_is_read_while_it_grows_byte_by_byte(
+    tmp_path: Path, follow: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_module, "SETTLED", SOON)  # the first bytes may stand alone for as long as they like
     path, data = tmp_path / "dump.pcap", p.pcap(frames(0, 3))
     follower = follow(tmp_path)
     path.touch()
@@ -118,8 +143,8 @@ def test_a_file_is_read_while_it_grows_byte_by_byte(tmp_path: Path, follow: Call
     follower.come(0, 1, 2)
     append(path, frames(3, 2))
     follower.come(*range(5))
+    follower.until(follower.source.waits)
     assert follower.source.finished() == {}  # it may still grow
-    assert follower.source.waits()
     assert follower.source.counters.warnings == follower.errors == []
 
 
@@ -148,19 +173,25 @@ def test_rotation_while_traffic_goes_on(tmp_path: Path, follow: Callable[..., Fo
 
 
 def test_a_file_is_not_over_while_it_grows_although_a_later_one_is_there(
-    tmp_path: Path, follow: Callable[..., Follower]
+    tmp_path: Path, clock: Clock, follow: Callable[..., Follower]
 ) -> None:
     first = write(tmp_path / "a", frames(0, 1))
     follower = follow(tmp_path, quiet=0.5)
     follower.come(0)
     write(tmp_path / "b", frames(100, 1))
+    clock.now += 0.4
+    follower.until(lambda: follower.knows("b"))
     for number in range(1, 8):
         append(first, frames(number, 1))
-        time.sleep(0.1)
+        follower.come(*range(number + 1))
+        clock.now += 0.4  # at no time half a second since it grew
+    follower.until(lambda: not follower.source.waits())  # b is there to be read
+    time.sleep(0.1)
     assert follower.numbers[-1] < 100
-    assert not follower.source.waits()  # b is there to be read
+    clock.now += 0.2
     follower.come(*range(8), 100)
     append(first, frames(8, 1))
+    clock.now += 1
     follower.until(lambda: bool(follower.source.counters.warnings))
     assert follower.source.counters.warnings == [
         f"{first}: grew after another file had followed it; what was added is not read"
@@ -233,7 +264,7 @@ def test_a_file_that_was_renamed_or_removed_is_over(
     tmp_path: Path, follow: Callable[..., Follower], rename: bool
 ) -> None:
     path = write(tmp_path / "a", frames(0, 5))
-    follower = follow(tmp_path)
+    follower = follow(tmp_path, quiet=SOON)
     follower.come(*range(5))
     with path.open("ab") as writer:
         if rename:
@@ -242,7 +273,8 @@ def test_a_file_that_was_renamed_or_removed_is_over(
             path.unlink()
         writer.write(b"".join(p.record(*frame) for frame in frames(5, 5)))  # the descriptor is still written to
     follower.come(*range(10))
-    time.sleep(0.3)
+    follower.source._quiet = 0.15
+    follower.until(follower.source.waits)  # it is over, and nothing else is there
     write(tmp_path / "b", frames(10, 1))
     follower.come(*range(11))
 
@@ -291,6 +323,33 @@ def test_without_a_taker_errors_are_warnings(tmp_path: Path) -> None:
     assert "notes.txt: not a capture" in source.counters.warnings[0]
 
 
+def test_warnings_are_passed_on_as_they_come_and_the_last_few_are_kept(tmp_path: Path) -> None:
+    """Those of the folder and those of its files; a folder is followed for months."""
+    for number in range(30):
+        (tmp_path / f"cut{number:02d}").write_bytes(p.pcap(frames(3 * number, 3))[:-7])
+    (tmp_path / "notes.txt").write_text("this is no capture, and it is long enough")
+    heard: list[str] = []
+    errors: list[SuperhostsError] = []
+    (source,) = open_inputs([str(tmp_path)], errors.append, follow=True, on_warning=heard.append)
+    blocks = source.blocks()
+    while len(heard) < 29:  # the last file is still open
+        next(blocks)
+    assert [Path(text.split(":")[0]).name for text in heard] == [f"cut{number:02d}" for number in range(29)]
+    assert source.counters.warnings == heard[-20:]
+    assert len(errors) == 1
+    source.stop()
+
+
+def test_warnings_of_files_wait_for_the_end(tmp_path: Path) -> None:
+    cut = []
+    for number in range(30):
+        cut.append(tmp_path / f"cut{number}")
+        cut[-1].write_bytes(p.pcap(frames(3 * number, 3))[:-7])
+    run = Scan(open_inputs(cut), Settings(detector="exact"))
+    list(run)
+    assert [text.split(":")[0] for text in run.counters.warnings] == [str(path) for path in cut]
+
+
 def test_a_folder_that_goes_away_and_comes_back(tmp_path: Path, follow: Callable[..., Follower]) -> None:
     folder = tmp_path / "captures"
     folder.mkdir()
@@ -309,7 +368,7 @@ def test_many_files_need_one_descriptor_and_no_second_each(tmp_path: Path, follo
     held = Path("/proc/self/fd")
     before = len(list(held.iterdir())) if held.exists() else 0
     most = 0
-    follower = follow(tmp_path)
+    follower = follow(tmp_path, quiet=1.0)
     limit = time.monotonic() + SOON
     while len(follower.numbers) < 300:
         assert time.monotonic() < limit
@@ -324,25 +383,30 @@ def test_many_files_need_one_descriptor_and_no_second_each(tmp_path: Path, follo
 
 
 def test_a_slow_first_look_does_not_blind_it(
-    tmp_path: Path, follow: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: Clock, follow: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Compiling, or thousands of files to look into, may take long; the files of meanwhile are seen right after."""
     look_into = folder_module.first_packet
+    looking, written = threading.Event(), threading.Event()
 
     def slow(file: Any) -> int | None:
-        if file.name.endswith("a"):
-            time.sleep(0.5)
+        if file.name.endswith("a") and not written.is_set():
+            looking.set()
+            assert written.wait(SOON)
+            clock.now += 0.5
         return look_into(file)
 
     monkeypatch.setattr(folder_module, "first_packet", slow)
-    list(open_capture(write(tmp_path / ".warm", frames(0, 1))).blocks())  # compiles, which is not to be measured
     write(tmp_path / "a", frames(0, 1))
     follower = follow(tmp_path)
-    time.sleep(0.1)
+    assert looking.wait(SOON)
     write(tmp_path / "b", frames(1, 1))
-    began = time.monotonic()
+    written.set()
+    follower.come(0)
+    clock.now += 0.02  # the usual pause; a rest in proportion to the look would be much longer
+    follower.until(lambda: follower.knows("b"))
+    clock.now += 1
     follower.come(0, 1)
-    assert time.monotonic() - began < 3.0  # ten times the look would be five seconds
 
 
 def test_stopping_while_it_waits_and_while_it_reads(tmp_path: Path) -> None:
@@ -356,6 +420,11 @@ def test_stopping_while_it_waits_and_while_it_reads(tmp_path: Path) -> None:
     reading.stop()
     assert reading.source.counters.warnings == []  # the record that is not whole may still become so
     assert reading.source.finished() == {}
+
+
+def test_the_wait_of_a_stop_is_short() -> None:
+    """A slow machine makes a stop as slow as it likes: what counts is how long it waits of its own will."""
+    assert folder_module.POLL < 0.5
 
 
 def test_inputs_that_are_followed(tmp_path: Path) -> None:

@@ -15,74 +15,28 @@ from typing import Any
 import pytest
 
 import superhosts as sh
-from fleets import SETTINGS, damage, make_sketch, window, write_parcel
+from fleets import damage, make_sketch, window, write_parcel
+from hubs import SITES, Node, three, union_of
 from superhosts import sketchfile
 from superhosts.detectors.sketch import Sketch
 from superhosts.errors import HalfMergedError
 from superhosts.fleet import hub as hub_module
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.desk import Desk, expected_kinds
 from superhosts.fleet.files import FileReceiver, FileSender
-from superhosts.fleet.hub import Hub, HubSettings, Report
+from superhosts.fleet.hub import Hub, Report
 from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.spool import Spool
-from superhosts.fleet.store import UNION, Store
+from superhosts.fleet.store import Store
 from superhosts.pairs import Part
 from superhosts.reports.running import LinesFile
 from superhosts.settings import Settings
 from traffic import content
 
-SITES = ("ams", "fra", "nyc")
-
-
-class Node:
-    """A hub without a link, and what it said."""
-
-    def __init__(
-        self, folder: Path, *, archive: Archive | None = None, upstream: Spool | None = None, **options: Any
-    ) -> None:
-        self.folder = folder
-        self.said: list[str] = []
-        self.reports: list[Report] = []
-        self.store = Store(folder / "state")
-        self.desk = Desk(self.store, expected_kinds(SETTINGS), self.said.append, archive=archive)
-        settings = HubSettings(**{"sites": SITES, "threshold": 1024.0, **options})
-        self.hub = Hub(
-            self.store, self.desk, settings, self.reports.append, self.said.append, archive=archive, upstream=upstream
-        )
-        self._arrivals = itertools.count()
-
-    def send(self, sketch: Sketch, site: str | None = None) -> Receipt:
-        """A sketch arrives."""
-        path = write_parcel(sketch, self.folder / "wire", site)
-        return self.arrive(path, site or min(sketch.sites))
-
-    def arrive(self, path: Path, site: str) -> Receipt:
-        arrived = self.desk.folder / f"{next(self._arrivals)}.part"
-        shutil.copyfile(path, arrived)
-        return self.desk.accept(arrived, path.name, site)
-
-    def union(self, number: int) -> Sketch:
-        key = sorted(self.store.windows())[number]
-        return sh.load(self.store.folder(key) / UNION)
-
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
-
-
-def union_of(*sketches: Sketch) -> Sketch:
-    whole = Sketch()
-    for sketch in sketches:
-        whole.merge(sketch)
-    return whole
-
-
-def three(number: int = 0) -> list[Sketch]:
-    """Three sites that see overlapping parts of one scanner's peers: 700 each, 1,400 in all."""
-    return [make_sketch(site, number, peers=700, base=350 * place) for place, site in enumerate(SITES)]
 
 
 def test_a_window_is_reported_when_all_sites_are_in_and_the_union_is_exact(node: Node):
@@ -272,7 +226,7 @@ def test_without_a_list_the_sites_of_the_last_windows_are_expected(tmp_path: Pat
     assert len(node.reports) == 2
 
 
-STEPS = ("issuing", "union", "ledger", "report", "rows")
+STEPS = ("issuing", "union", "ledger", "rows", "report", "issued")
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -300,13 +254,20 @@ def test_a_hub_that_dies_at_any_step_loses_nothing_and_repeats_identical_rows(
             writes = itertools.count()
             write = Store.write
             patch.setattr(Store, "write", lambda self, key: die() if next(writes) else write(self, key))
+        elif step == "rows":
+            patch.setattr(hub_module, "write_lines", die)
         elif step == "report":
             node.hub._report = die
         else:
-            node.hub._report = reported.append
-            patch.setattr(hub_module, "write_lines", die)
+
+            def report(made: Report) -> None:
+                reported.append(made)
+                patch.setattr(Store, "write", die)
+
+            node.hub._report = report
         with pytest.raises(Dead):
             node.hub.step()
+    assert len(reported) == (step == "issued")
     late = make_sketch("lon", peers=300, base=5000)
     again = Node(tmp_path)
     assert again.send(late).verdict == MERGED  # comes before the report is made again
@@ -401,9 +362,9 @@ def test_the_archive_keeps_unions_and_sites_and_sweeps_by_age(tmp_path: Path):
     assert names == [f"20261114T120000Z-5m-{name}.cube" for name in ("ams", "fra", "hub", "nyc")]
     own = sh.load(archive.folder / "20261114" / "20261114T120000Z-5m-ams.cube")
     assert content(own) == content(union_of(sketches[0], make_sketch("ams", peers=100, base=10_000)))
-    when = (archive.folder / "20261114" / names[0]).stat().st_mtime
-    assert archive.sweep(now=when + 90) == 0
-    assert archive.sweep(now=when + 200) == 4
+    when = [path.stat().st_mtime for path in archive.folder.glob("*/*.cube")]
+    assert archive.sweep(now=min(when) + 90) == 0
+    assert archive.sweep(now=max(when) + 200) == 4
     assert list(archive.folder.iterdir()) == []
 
 

@@ -18,14 +18,19 @@ import nats.errors
 import pytest
 import trustme
 from nats.aio.client import Client
+from nats.js.api import ConsumerConfig, ConsumerInfo, SequenceInfo
+from nats.js.errors import NotFoundError
 
-from brokers import MIB, KeepingDesk, eventually, make_broker, make_spool, noise, running
+from brokers import MIB, KeepingDesk, accepts, eventually, make_broker, make_spool, noise, running, server_pid
+from processes import DEADLINE
 from superhosts.errors import UsageError
 from superhosts.fleet.link import RESEND, Receipt
 from superhosts.fleet.nats import connect as nats_connect
+from superhosts.fleet.nats import receive, send, stream
 from superhosts.fleet.nats.broker import Broker
-from superhosts.fleet.nats.connect import NatsOptions
+from superhosts.fleet.nats.connect import NatsOptions, Tidings
 from superhosts.fleet.nats.enrolment import enroll, make_key
+from superhosts.fleet.nats.identity import Identity, own_identity
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.nats.setup import Tls
@@ -33,12 +38,16 @@ from superhosts.fleet.nats.wire import Chunk, decode_names, decode_receipt, deco
 from superhosts.fleet.spool import Spool
 
 CHUNK = 512 << 10
+NEVER = 3600.0  # seconds: what a test does not speak of does not happen in it, however slow the machine is
 
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nats_connect, "FIRST_PAUSE", 0.1)
     monkeypatch.setattr(nats_connect, "LAST_PAUSE", 0.3)
+    monkeypatch.setattr(nats_connect, "TIMEOUT", int(DEADLINE))  # a slow answer is no link that does not work
+    monkeypatch.setattr(send, "ANSWER", DEADLINE)
+    monkeypatch.setattr(stream, "LOOK", 0.2)
 
 
 @pytest.fixture
@@ -54,12 +63,12 @@ def desk(tmp_path: Path) -> KeepingDesk:
 
 def make_receiver(broker: Broker, said: list[str] | None = None, **options: Any) -> NatsReceiver:
     say = (said if said is not None else []).append
-    return NatsReceiver(broker.options, say, **{"cap": broker.cap, **options})
+    return NatsReceiver(broker.options, say, **{"cap": broker.cap, "ack_wait": NEVER, **options})
 
 
 def make_sender(broker: Broker, site: str, said: list[str] | None = None, **options: Any) -> NatsSender:
     say = (said if said is not None else []).append
-    return NatsSender(NatsOptions(broker.options.url), site, say, **{"ask_every": 0.5, **options})
+    return NatsSender(NatsOptions(broker.options.url), site, say, **{"ask_every": NEVER, **options})
 
 
 def fill(spool: Spool, site: str, count: int, size: int) -> dict[str, bytes]:
@@ -87,6 +96,7 @@ def with_client(
             error_cb=seen,
             inbox_prefix=inbox,
             allow_reconnect=False,
+            connect_timeout=int(DEADLINE),
             nkeys_seed=str(options.nkey) if options.nkey else None,
         )
         try:
@@ -95,6 +105,12 @@ def with_client(
             await client.close()
 
     return asyncio.run(main())
+
+
+async def settle(client: Client) -> None:
+    """Wait until the server has done all that it was told, and has said what it has to say."""
+    for _ in range(2):  # the first question may overtake what was told before it
+        await client.flush(int(DEADLINE))
 
 
 def pieces(path: Path, step: int) -> list[tuple[Chunk, bytes]]:
@@ -106,20 +122,16 @@ def pieces(path: Path, step: int) -> list[tuple[Chunk, bytes]]:
 def send_by_hand(broker: Broker, site: str, chunks: list[tuple[Chunk, bytes]], attempt: str = "0") -> None:
     async def work(client: Client, errors: list[str]) -> None:
         for place, (chunk, data) in enumerate(chunks):
-            await client.jetstream().publish(
+            await client.jetstream(timeout=DEADLINE).publish(
                 f"superhosts.from.{site}.chunk", data, headers=chunk.headers(f"{attempt}-{place}")
             )
 
     with_client(broker.options, work)
 
 
-def server_pid(broker: Broker) -> int:
-    return int((broker.folder / "nats.pid").read_text() or 0)
-
-
 def queued(broker: Broker) -> int:
     async def work(client: Client, errors: list[str]) -> int:
-        return int((await client.jetstream().stream_info("superhosts")).state.messages)
+        return int((await client.jetstream(timeout=DEADLINE).stream_info("superhosts")).state.messages)
 
     return int(with_client(broker.options, work))
 
@@ -129,14 +141,45 @@ def listen(broker: Broker, site: str, during: Callable[[], None], count: int) ->
 
     async def work(client: Client, errors: list[str]) -> list[Receipt | None]:
         found = await client.subscribe(f"superhosts.to.{site}")
-        await client.flush()
+        await settle(client)
         await asyncio.to_thread(during)
-        return [decode_receipt((await found.next_msg(10)).data) for _ in range(count)]
+        return [decode_receipt((await found.next_msg(DEADLINE)).data) for _ in range(count)]
 
     return list(with_client(broker.options, work))
 
 
-def test_sketches_of_several_sites_arrive_as_they_were(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def wait_for_answers(broker: Broker, receiver: NatsReceiver) -> None:
+    """Wait until a hub answers questions: a little later than it takes pieces."""
+
+    async def work(client: Client, errors: list[str]) -> bool:
+        try:
+            await client.request("superhosts.from.ams.ask", b"[]", timeout=DEADLINE)
+        except nats.errors.NoRespondersError:
+            return False
+        return True
+
+    eventually(lambda: receiver.counters.connects)
+    eventually(lambda: with_client(broker.options, work, "_INBOX.ams"))
+    receiver.counters.questions = 0
+
+
+class WaitsForever:
+    """asyncio for a sender that finds new sketches only when it is woken."""
+
+    def __init__(self) -> None:
+        self.waits = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    def timeout(self, _seconds: float) -> Any:
+        self.waits += 1
+        return asyncio.timeout(None)
+
+
+def test_sketches_of_several_sites_arrive_as_they_were(
+    tmp_path: Path, broker: Broker, desk: KeepingDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spools = {site: make_spool(tmp_path / site, site) for site in ("ams", "fra")}
     sent = fill(spools["ams"], "ams", 3, 2_500_000) | fill(spools["fra"], "fra", 12, 1000)
     receiver = make_receiver(broker)
@@ -147,22 +190,35 @@ def test_sketches_of_several_sites_arrive_as_they_were(tmp_path: Path, broker: B
         running(senders["fra"].run, spools["fra"]),
     ):
         eventually(lambda: not any(spool.waiting() for spool in spools.values()))
+        forever = WaitsForever()
+        monkeypatch.setattr(send, "asyncio", forever)
+        eventually(lambda: forever.waits >= 2)  # both senders
         late = noise(spools["ams"].folder, "ams", 99, 10)
         sent[late.name] = late.read_bytes()
-        began = time.monotonic()
         with spools["ams"].changed:
             spools["ams"].changed.notify_all()
-        eventually(lambda: not spools["ams"].waiting())
-        assert time.monotonic() - began < 0.9  # woken, not found by looking
+        eventually(lambda: not spools["ams"].waiting())  # woken, not found by looking
     assert contents(desk) == sent
     assert sorted(desk.calls) == sorted((name, name.split("-")[2]) for name in sent)
     assert list(desk.folder.iterdir()) == []
-    assert queued(broker) == 0
+    eventually(lambda: queued(broker) == 0)
     assert [senders[site].counters.sketches for site in spools] == [4, 12]
     assert [senders[site].counters.receipts for site in spools] == [4, 12]
     assert [spool.counters.delivered for spool in spools.values()] == [4, 12]
     assert receiver.counters.sketches == 16
     assert receiver.counters.chunks == senders["ams"].counters.chunks + senders["fra"].counters.chunks == 28
+
+
+def test_the_oldest_sketches_go_first(
+    tmp_path: Path, broker: Broker, desk: KeepingDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send, "TOGETHER", 1)
+    monkeypatch.setattr(receive, "AT_ONCE", 1)
+    spool = make_spool(tmp_path / "spool", "ams")
+    sent = fill(spool, "ams", 11, 1000)
+    with running(make_receiver(broker).run, desk), running(make_sender(broker, "ams").run, spool):
+        eventually(lambda: not spool.waiting())
+    assert [name for name, _ in desk.calls] == sorted(sent)
 
 
 def test_pieces_twice_and_in_any_order(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
@@ -200,7 +256,8 @@ def test_a_corrupt_piece_is_asked_for_again(tmp_path: Path, broker: Broker, desk
         # As if the edge's first copy had been damaged on the way: the server drops the right one as a duplicate.
         async def work(client: Client, errors: list[str]) -> None:
             for chunk, piece in [chunks[0], (chunks[1][0], bytes(bad)), chunks[2]]:
-                await client.jetstream().publish("superhosts.from.ams.chunk", piece, headers=chunk.headers("0"))
+                js = client.jetstream(timeout=DEADLINE)
+                await js.publish("superhosts.from.ams.chunk", piece, headers=chunk.headers("0"))
 
         with_client(broker.options, work)
         eventually(lambda: receiver.counters.chunks == 3)
@@ -214,23 +271,34 @@ def test_a_corrupt_piece_is_asked_for_again(tmp_path: Path, broker: Broker, desk
     assert spool.counters.damaged == 0
 
 
-def test_a_broker_killed_while_sending_loses_nothing(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_a_broker_killed_while_sending_loses_nothing(
+    tmp_path: Path, broker: Broker, desk: KeepingDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 12, 2_000_000)
     heard: list[str] = []
     receiver, sender = make_receiver(broker), make_sender(broker, "ams", heard)
+    accept, killed = desk.accept, threading.Event()
+
+    def half(path: Path, name: str, site: str) -> Receipt:
+        assert len(desk.calls) < 6 or killed.wait(DEADLINE)
+        return accept(path, name, site)
+
+    monkeypatch.setattr(desk, "accept", half)
     with running(receiver.run, desk), running(sender.run, spool):
         for round_ in (1, 2):
             eventually(lambda target=round_ * 12: receiver.counters.chunks >= target)
             pid = server_pid(broker)
+            assert pid is not None
             os.kill(pid, signal.SIGKILL)
-            eventually(lambda pid=pid: server_pid(broker) != pid)
+            eventually(lambda pid=pid: server_pid(broker) not in (None, pid))
         assert spool.waiting()  # it was in the middle
-        eventually(lambda: not spool.waiting(), 30)
+        killed.set()
+        eventually(lambda: not spool.waiting())
+        eventually(lambda: heard[-1].endswith("works again"))
     assert contents(desk) == sent
     assert sender.counters.connects >= 2
     assert any("does not work" in line and "wait" in line for line in heard)
-    assert heard[-1].endswith("works again")
 
 
 def test_a_broker_away_is_said_once(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
@@ -281,7 +349,7 @@ def test_a_hub_killed_between_storing_and_receipt_tells_the_edge(
     (desk.kept / name).write_bytes(data)  # merged; the receipt was never sent
     receiver, sender = make_receiver(broker), make_sender(broker, "ams")
     with running(receiver.run, desk):
-        eventually(lambda: receiver.counters.connects)
+        wait_for_answers(broker, receiver)
         with running(sender.run, spool):
             eventually(lambda: not spool.waiting())
     assert sender.counters.chunks == 0  # it asked first
@@ -289,10 +357,20 @@ def test_a_hub_killed_between_storing_and_receipt_tells_the_edge(
     assert desk.calls == []
 
 
-def test_sketches_that_the_broker_has_lost_are_sent_again(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_sketches_that_the_broker_has_lost_are_sent_again(
+    tmp_path: Path, broker: Broker, desk: KeepingDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 2, 1000)
-    receiver, sender = make_receiver(broker), make_sender(broker, "ams")
+    receiver, sender = make_receiver(broker), make_sender(broker, "ams", ask_every=0.5)
+    ask = send._Session._ask
+
+    async def until_known(session: Any, link: Any, names: list[str]) -> None:
+        """Later questions would concern sketches that are arriving, if this machine takes its time."""
+        if receiver.counters.lost < 2:
+            await ask(session, link, names)
+
+    monkeypatch.setattr(send._Session, "_ask", until_known)
     with running(receiver.run, desk):
         eventually(lambda: receiver.counters.connects)
     with running(sender.run, spool):
@@ -300,7 +378,7 @@ def test_sketches_that_the_broker_has_lost_are_sent_again(tmp_path: Path, broker
         assert len(spool.waiting()) == 2  # that the server has them is not enough
 
         async def lose(client: Client, errors: list[str]) -> None:
-            await client.jetstream().purge_stream("superhosts")
+            await client.jetstream(timeout=DEADLINE).purge_stream("superhosts")
 
         with_client(broker.options, lose)
         with running(receiver.run, desk):
@@ -318,6 +396,7 @@ def test_a_full_disk_at_the_hub_is_waited_for(tmp_path: Path, broker: Broker, de
     with running(receiver.run, desk), running(sender.run, spool):
         eventually(lambda: receiver.counters.failures == 1)
         assert len(spool.waiting()) == 1
+        desk.gate.set()
         eventually(lambda: not spool.waiting())
     assert contents(desk) == sent
     assert len(heard) == 1
@@ -328,14 +407,26 @@ def test_a_desk_that_takes_its_time_is_not_asked_twice(tmp_path: Path, broker: B
     path = noise(tmp_path, "ams", 0, 20_000)
     receiver = make_receiver(broker, ack_wait=1.0)
     desk.gate.clear()
+
+    async def until_told(client: Client, errors: list[str]) -> None:
+        """Hear that the server is told to be patient, for every piece and twice: before it would lose its patience."""
+        told: dict[str, int] = {}
+        found = await client.subscribe("$JS.ACK.>")
+        await settle(client)
+        await asyncio.to_thread(send_by_hand, broker, "ams", pieces(path, 8000))
+        while len(told) < 3 or min(told.values()) < 2:
+            message = await found.next_msg(DEADLINE)
+            place = message.subject.split(".")[5]  # in the stream
+            assert message.data == b"+WPI"
+            told[place] = told.get(place, 0) + 1
+
     with running(receiver.run, desk):
         eventually(lambda: receiver.counters.connects)
-        send_by_hand(broker, "ams", pieces(path, 8000))
+        with_client(broker.options, until_told)
         time.sleep(2.5)  # longer than the server waits without a word
         desk.gate.set()
         eventually(lambda: queued(broker) == 0)
     assert len(desk.calls) == 1
-    assert receiver.counters.duplicates == 0
 
 
 def test_a_full_queue_makes_the_edge_wait(tmp_path: Path, desk: KeepingDesk) -> None:
@@ -347,13 +438,13 @@ def test_a_full_queue_makes_the_edge_wait(tmp_path: Path, desk: KeepingDesk) -> 
         with running(receiver.run, desk):
             eventually(lambda: receiver.counters.connects)
         with running(sender.run, spool):
-            eventually(lambda: sender.counters.full)
+            eventually(lambda: any("the hub's queue is full; 8 windows wait" in line for line in said))
+            assert sender.counters.full
             assert len(spool.waiting()) == 8
             with running(receiver.run, desk):
-                eventually(lambda: not spool.waiting(), 30)
+                eventually(lambda: not spool.waiting())
+                eventually(lambda: said[-1].endswith("works again"))
         assert contents(desk) == sent
-        assert any("the hub's queue is full; 8 windows wait" in line for line in said)
-        assert said[-1].endswith("works again")
 
 
 def test_half_sketches_do_not_block_each_other_for_ever(tmp_path: Path, desk: KeepingDesk) -> None:
@@ -368,16 +459,19 @@ def test_half_sketches_do_not_block_each_other_for_ever(tmp_path: Path, desk: Ke
                 eventually(lambda: queued(broker) <= 4)
             for half in cut:
                 send_by_hand(broker, "ams", half[1:])
+                eventually(lambda: queued(broker) <= 4)
             eventually(lambda: len(desk.names()) == 10)
         assert contents(desk) == {path.name: path.read_bytes() for path in paths}
 
 
 def test_a_sketch_that_is_never_finished_is_given_up(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
     path = noise(tmp_path, "ams", 0, 20_000)
-    receiver = make_receiver(broker, abandon=0.3)
+    receiver = make_receiver(broker)
     with running(receiver.run, desk):
         eventually(lambda: receiver.counters.connects)
         send_by_hand(broker, "ams", pieces(path, 8000)[:2])
+        eventually(lambda: [each.missing for each in list(receiver._assemblies.values())] == [1])
+        receiver._abandon = 0.3
         eventually(lambda: receiver.counters.abandoned == 1)
         eventually(lambda: queued(broker) == 0)
     assert list(desk.folder.iterdir()) == []
@@ -403,7 +497,7 @@ def test_what_is_no_piece_of_a_sketch_is_thrown_away(tmp_path: Path, broker: Bro
 
     async def work(client: Client, errors: list[str]) -> None:
         for headers in wrong:
-            await client.jetstream().publish("superhosts.from.ams.chunk", data, headers=headers)
+            await client.jetstream(timeout=DEADLINE).publish("superhosts.from.ams.chunk", data, headers=headers)
 
     with running(receiver.run, desk):
         eventually(lambda: receiver.counters.connects)
@@ -417,6 +511,141 @@ def test_what_is_no_piece_of_a_sketch_is_thrown_away(tmp_path: Path, broker: Bro
     assert heard[-1] == f"REFUSED: {path.name}: fra sends a sketch of ams"
     assert desk.calls == []
     assert list(desk.folder.iterdir()) == []
+
+
+def test_a_sketch_larger_than_any_of_this_hub_is_refused_before_it_takes_room(
+    tmp_path: Path, broker: Broker, desk: KeepingDesk
+) -> None:
+    spool = make_spool(tmp_path / "spool", "ams")
+    small, large = noise(spool.folder, "ams", 0, 1000), noise(spool.folder, "ams", 1, 30_000)
+    heard: list[str] = []
+    receiver = make_receiver(broker, heard, largest=20_000)
+    with running(receiver.run, desk), running(make_sender(broker, "ams").run, spool):
+        eventually(lambda: not spool.waiting())
+        eventually(lambda: queued(broker) == 0)
+    assert desk.calls == [(small.name, "ams")]
+    assert [path.name for path in (spool.folder / "refused").glob("*.cube")] == [large.name]
+    assert receiver.counters.refused == 1
+    assert heard[0].startswith(f"REFUSED: {large.name}: ")
+    assert "is more than any sketch of this hub's --memory or --geometry can have" in heard[0]
+    assert list(desk.folder.iterdir()) == []
+
+
+def test_a_site_does_not_fill_the_disk_with_beginnings(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    mine = [pieces(noise(tmp_path, "ams", number, 20_000), 8000) for number in range(6)]
+    other = noise(tmp_path, "fra", 0, 20_000)
+    receiver = make_receiver(broker, largest=mine[0][0][0].size)
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+        for begun in mine:
+            send_by_hand(broker, "ams", begun[:1])
+        eventually(lambda: receiver.counters.chunks >= 6)
+        assert len(receiver._assemblies) == len(list(desk.folder.iterdir())) == receive.LARGE == 4
+        send_by_hand(broker, "fra", pieces(other, 8000))  # of no concern to another site
+        eventually(lambda: desk.names() == {other.name})
+        send_by_hand(broker, "ams", mine[0][1:])  # makes room for one more, which the server offers again
+        eventually(lambda: mine[0][0][0].name in desk.names())
+        eventually(lambda: len(receiver._assemblies) == 4)
+
+
+def waits(broker: Broker) -> bool:
+    """Whether a hub has asked for pieces."""
+
+    async def work(client: Client, errors: list[str]) -> int | None:
+        return (await client.jetstream(timeout=DEADLINE).consumer_info("superhosts", "hub")).num_waiting
+
+    return bool(with_client(broker.options, work))
+
+
+def test_a_second_hub_is_refused_and_waits_until_the_first_is_gone(
+    tmp_path: Path, broker: Broker, desk: KeepingDesk
+) -> None:
+    spool = make_spool(tmp_path / "spool", "ams")
+    theirs = KeepingDesk(tmp_path / "second")
+    heard: list[str] = []
+    first = make_receiver(broker, owner=Identity("1", "one"))
+    second = make_receiver(broker, heard, owner=Identity("2", "two"))
+    with contextlib.ExitStack() as rest:
+        with running(first.run, desk):
+            eventually(lambda: first.counters.connects and waits(broker))
+            with pytest.raises(UsageError, match=r"^--nats nats://\S+: another hub on one reads the queue there"):
+                second.check_alone()
+            first.check_alone()  # the same hub
+            rest.enter_context(running(second.run, theirs))
+            eventually(lambda: heard)
+            assert "does not work: another hub on one reads the queue there" in heard[0]
+            sent = fill(spool, "ams", 3, 1000)
+            with running(make_sender(broker, "ams").run, spool):
+                eventually(lambda: not spool.waiting())
+            assert contents(desk) == sent
+            assert (first.counters.connects, second.counters.connects) == (1, 0)
+        eventually(lambda: second.counters.connects)
+        assert heard[1] == "took over the queue of a hub on one that is gone"
+        assert heard[2].endswith("works again")
+        second.check_alone()
+    first.check_alone()  # nobody is there any more: whoever lost its state can have the queue
+
+
+class ToldQueue:
+    """A server that says these things of a hub's queue, one after the other."""
+
+    def __init__(self, *told: tuple[int, int] | None, metadata: dict[str, str] | None = None) -> None:
+        self.told = list(told)
+        self.metadata = metadata
+
+    async def consumer_info(self, *_names: str) -> ConsumerInfo:
+        now = self.told.pop(0)
+        if now is None:
+            raise NotFoundError
+        waiting, given = now
+        config = ConsumerConfig(metadata=self.metadata)
+        delivered = SequenceInfo(given, given)
+        return ConsumerInfo("hub", "superhosts", config, None, delivered=delivered, num_waiting=waiting)  # type: ignore[arg-type]
+
+
+def test_when_a_hub_counts_as_being_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "LOOK", 0)
+    me, other = Identity("1", "here"), Identity("2", "there")
+
+    def check(*told: tuple[int, int] | None, metadata: dict[str, str] | None = other.metadata) -> Identity | None:
+        server: Any = ToldQueue(*told, metadata=metadata)
+        return asyncio.run(stream.check_alone(server, me))
+
+    assert check(None) is None  # no queue
+    assert check((1, 5), metadata=me.metadata) is None  # our own, of a connection that is dying
+    quiet = [(0, 5)] * stream.LOOKS
+    assert check(*quiet) == other
+    assert check(*quiet, metadata=None) == Identity("", "")  # of an older version
+    for last in ((1, 5), (0, 6)):  # it asks, or it is so busy that it has no time to ask
+        with pytest.raises(stream.TakenError, match="another hub on there reads"):
+            check(*quiet[:-1], last)
+    with pytest.raises(stream.TakenError, match="another hub on there reads"):
+        check((1, 5), metadata=Identity("1", "there").metadata)  # a copy of our state folder
+    with pytest.raises(stream.TakenError, match="another hub reads"):
+        check((1, 5), metadata=None)
+
+
+def test_a_hub_is_known_by_its_state_folder(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    first = own_identity(tmp_path)
+    assert own_identity(tmp_path) == first
+    assert own_identity(tmp_path / "other").mark != first.mark
+    (tmp_path / "identity.json").write_text("{")
+    assert own_identity(tmp_path).mark not in ("", first.mark)
+    assert Identity.parse(first.metadata) == first
+
+
+def test_a_link_that_fails_in_two_ways_in_turn_is_said_twice() -> None:
+    said: list[str] = []
+    tidings = Tidings(NatsOptions("nats://hub:4222"), said.append)
+    for reason in ("one", "two", "one", "two", "one"):
+        tidings.down(reason)
+    assert [line.split(": ")[1].split(";")[0] for line in said] == ["one", "two"]
+    tidings.up()
+    tidings.up()
+    assert said[2:] == ["the link to nats://hub:4222 works again"]
+    tidings.down("one")
+    assert len(said) == 4
 
 
 @pytest.fixture
@@ -452,8 +681,7 @@ def test_a_site_cannot_speak_for_another_nor_listen_to_it(tmp_path: Path, guarde
             errors.clear()
             with contextlib.suppress(nats.errors.Error):  # an answer that never comes
                 await action
-            for _ in range(100):
-                await asyncio.sleep(0 if errors else 0.02)
+            await settle(client)  # what the server has to say against it is said by then
             assert "permissions violation" in errors[0].lower()
             assert subject.lower() in errors[0].lower()
 
@@ -482,12 +710,12 @@ def test_a_site_cannot_speak_for_another_nor_listen_to_it(tmp_path: Path, guarde
         await refused(client.publish("$JS.ACK.superhosts.hub.1.1.1.1.0", b"+ACK"), "$JS.ACK")
         errors.clear()
         await client.subscribe("superhosts.to.ams")
-        await client.request("superhosts.from.ams.ask", b"[]", timeout=5)
+        await client.request("superhosts.from.ams.ask", b"[]", timeout=DEADLINE)
         assert errors == []
 
     receiver = make_receiver(guarded)
     with running(receiver.run, desk):
-        eventually(lambda: receiver.counters.connects)
+        wait_for_answers(guarded, receiver)
         with_client(as_site(guarded, "ams"), work, "_INBOX.ams")
     assert receiver.counters.chunks == 0
 
@@ -506,8 +734,8 @@ def test_a_site_cannot_make_others_speak_for_it(tmp_path: Path, guarded: Broker,
             await client.publish("superhosts.from.ams.ask", names, reply=reply)
         for index, reply in enumerate(("$JS.API.STREAM.DELETE.superhosts", "$JS.API.STREAM.PURGE.superhosts")):
             await client.publish("superhosts.from.ams.chunk", data, reply=reply, headers=chunk.headers(str(index)))
-        await client.flush()
-        await client.request("superhosts.from.ams.ask", b"[]", timeout=5)  # the hub has seen all of it
+        await settle(client)
+        await client.request("superhosts.from.ams.ask", b"[]", timeout=DEADLINE)  # the hub has seen all of it
 
     async def watch(client: Client, errors: list[str]) -> None:
         async def seen(message: Any) -> None:
@@ -515,15 +743,15 @@ def test_a_site_cannot_make_others_speak_for_it(tmp_path: Path, guarded: Broker,
 
         for subject in ("superhosts.to.fra", "_INBOX.fra.>"):
             await client.subscribe(subject, cb=seen)
-        await client.flush()
+        await settle(client)
         await asyncio.to_thread(with_client, as_site(guarded, "ams"), attack, "_INBOX.ams")
-        await client.flush()
+        await settle(client)
 
     desk.gate.clear()
     with running(receiver.run, desk):
-        eventually(lambda: receiver.counters.connects)
+        wait_for_answers(guarded, receiver)
         with_client(as_site(guarded, "fra"), watch, "_INBOX.fra")
-        assert queued(guarded) == 2  # neither deleted nor emptied
+        eventually(lambda: queued(guarded) == 2)  # neither deleted nor emptied
         desk.gate.set()
         eventually(lambda: desk.names() == {mine.name})
     assert asked == []
@@ -557,7 +785,8 @@ def test_a_wrong_key_is_said_until_the_server_knows_it(tmp_path: Path, guarded: 
         assert "does not accept these credentials" in heard[0]
         enroll(guarded.folder, "lon", seed)
         eventually(lambda: not spool.waiting())
-    assert heard[1:] == [f"the link to {guarded.options.url} works again"]
+    assert heard[-1] == f"the link to {guarded.options.url} works again"
+    assert all("does not work" in line for line in heard[1:-1])  # a server may hang up while it learns of the key
 
 
 def test_user_and_password_in_the_address_are_used_and_never_shown(
@@ -566,7 +795,10 @@ def test_user_and_password_in_the_address_are_used_and_never_shown(
     config = json.loads((broker.folder / "nats.conf").read_text())
     config["authorization"] = {"users": [{"user": "hub", "password": "geheim"}]}
     (broker.folder / "nats.conf").write_text(json.dumps(config))
-    os.kill(server_pid(broker), signal.SIGHUP)
+    pid = server_pid(broker)
+    assert pid is not None
+    os.kill(pid, signal.SIGHUP)
+    eventually(lambda: not accepts(broker, None))
     url = broker.options.url.replace("nats://", "nats://hub:geheim@")
     spool = make_spool(tmp_path / "spool", "ams")
     fill(spool, "ams", 1, 1000)
@@ -654,6 +886,32 @@ def test_options_that_cannot_be(tmp_path: Path) -> None:
         NatsSender(NatsOptions(url), "a.b", print)
 
 
+@pytest.mark.parametrize(
+    "end", ["[::1", "127.0.0.1:99999", "127.0.0.1:1x", "127.0.0.1:0", "127.0.0.1:-1", "a..b:4222", "", ":4222"]
+)
+def test_addresses_that_no_server_can_have(end: str) -> None:
+    for url in (f"nats://{end}", f"nats://hub.example:4222,tls://ams:geheim@{end}"):
+        with pytest.raises(UsageError, match="not an address like") as failed:
+            NatsOptions(url).check()
+        assert f"://{end}'" in str(failed.value)
+        assert "geheim" not in str(failed.value)
+        with pytest.raises(UsageError, match=r"^--up '"):
+            NatsOptions(url, up=True).check()
+
+
+def test_addresses_that_servers_have() -> None:
+    for url in ("hub", "hub.example:4222", "tls://[2001:db8::1]:4222", "nats://u:p@127.0.0.1:1,nats://b:65535"):
+        NatsOptions(url).check()
+
+
+def test_options_towards_a_higher_hub_have_their_own_names(tmp_path: Path) -> None:
+    for option, name in {"nkey": "--up-nkey", "tls_ca": "--up-ca"}.items():
+        with pytest.raises(UsageError, match=f"^{name} .*none: cannot be read"):
+            NatsOptions("nats://hub", **{option: tmp_path / "none"}, up=True).check()  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"^--up-cert and --up-key: give both"):
+        NatsOptions("nats://hub", tls_cert=tmp_path / "none", up=True).check()
+
+
 def test_messages_that_are_not_ours_are_no_receipts(tmp_path: Path) -> None:
     for data in (b"", b"{", b"[]", b'{"name": "x"}', b'{"name": "x", "verdict": "eaten"}', b"[" * 100_000, b"\xff"):
         assert decode_receipt(data) is None
@@ -670,7 +928,7 @@ def test_messages_that_are_not_ours_are_no_receipts(tmp_path: Path) -> None:
 def test_both_ends_stop_when_told(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
     stop = threading.Event()
     stop.set()
-    began = time.monotonic()
-    make_sender(broker, "ams").run(make_spool(tmp_path / "spool", "ams"), stop)
-    make_receiver(broker).run(desk, stop)
-    assert time.monotonic() - began < 1
+    sender, receiver = make_sender(broker, "ams"), make_receiver(broker)
+    sender.run(make_spool(tmp_path / "spool", "ams"), stop)
+    receiver.run(desk, stop)
+    assert (sender.counters.connects, receiver.counters.connects) == (0, 0)

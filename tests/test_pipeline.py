@@ -338,7 +338,7 @@ def test_a_scan_that_is_left_stops_its_readers(whole: Path) -> None:
         next(run)
         run.close()  # type: ignore[attr-defined]
         for thread in set(threading.enumerate()) - before:
-            thread.join(10)
+            thread.join(240)
             assert not thread.is_alive()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 from pathlib import Path
 
@@ -122,6 +124,33 @@ def test_a_start_finds_what_is_whole_and_sets_aside_what_is_not(spool: Spool, tm
     assert content(sh.load(good)) == content(make_sketch("ams", 0))
 
 
+def test_a_sketch_that_cannot_be_read_now_is_not_damaged(
+    spool: Spool, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    path = spool.put(make_sketch("ams"))
+
+    def broken(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", broken)
+        spool.settle(Receipt(path.name, RESEND, "checksum"))
+        again = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=said.append)
+    assert spool.waiting() == again.waiting() == [path]
+    assert again.counters.damaged == spool.counters.damaged == 0
+    assert len(said) == 2
+    assert all("cannot be read now" in line and "Input/output error" in line for line in said)
+
+
+def test_a_spool_with_sketches_of_another_site_is_refused(spool: Spool, tmp_path: Path, said: list[str]):
+    path = spool.put(make_sketch("ams"))
+    with pytest.raises(UsageError, match=r"spool: sketches of site ams wait here, this is fra; .*--site ams"):
+        Spool(tmp_path / "spool", "fra", cap=1 << 30, say=said.append)
+    assert path.exists()
+    spool.settle(Receipt(path.name, MERGED))
+    Spool(tmp_path / "spool", "fra", cap=1 << 30, say=said.append)
+
+
 def test_at_the_cap_the_oldest_window_is_dropped_loudly(tmp_path: Path, said: list[str]):
     size = Spool(tmp_path / "probe", "ams", cap=1 << 30, say=said.append).put(make_sketch("ams")).stat().st_size
     spool = Spool(tmp_path / "spool", "ams", cap=3 * size + size // 2, say=said.append)
@@ -189,8 +218,11 @@ def test_the_same_name_in_another_folder_is_another_input(tmp_path: Path, monkey
     assert Position(tmp_path, ["cap.pcap"], {}).frontier is None
 
 
-def test_a_damaged_position_starts_anew(tmp_path: Path):
-    (tmp_path / "position.json").write_text('{"x": ')
+@pytest.mark.parametrize("damaged", ['{"x": ', "[]", "known"])
+def test_a_damaged_position_starts_anew(tmp_path: Path, damaged: str):
+    Position(tmp_path, ["a"], {}).advance(3, {})
+    path = tmp_path / "position.json"
+    path.write_text(damaged if damaged != "known" else json.dumps(dict.fromkeys(json.loads(path.read_text()), 5)))
     position = Position(tmp_path, ["a"], {})
     assert position.frontier is None
     position.advance(5, {})

@@ -287,11 +287,12 @@ def open_inputs(
     *,
     follow: bool = False,
     done: frozenset[str] = frozenset(),
+    on_warning: Callable[[str], None] | None = None,
 ) -> list[Source]:
     """Open captures; one that cannot be opened goes to `on_error` where that is given.
 
     With `follow` folders are followed, and synth:… is synthetic traffic. Files whose identity is in `done` are left
-    out.
+    out. `on_warning` takes warnings as they come, from the threads that read; without it all wait in the counters.
     """
     sources: list[Source] = []
     for name in inputs:
@@ -310,6 +311,8 @@ def open_inputs(
             if on_error is None:
                 raise
             on_error(error)
+    for source in sources:
+        source.counters.on_warning = on_warning
     return sources
 
 

@@ -15,6 +15,7 @@ from superhosts.cli.output import CsvFlag, Json, KeyFile, Output, Threshold, Top
 from superhosts.cli.traffic import (
     Direction,
     Exclude,
+    GeometryText,
     Inner,
     Ipv6Prefix,
     Memory,
@@ -44,17 +45,17 @@ def batch(
     ] = None,
     local: Annotated[bool, typer.Option("--local", help="Start worker processes on this machine instead.")] = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes of --local.  [default: one for each core]")
+        int | None, typer.Option(min=1, help="Worker processes of --local.", show_default="one for each core")
     ] = None,
     work: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Folder for results in between; all workers must see it. [default: SAVE.work]"
+            metavar="DIR", help="Folder for results in between; all workers must see it.", show_default="SAVE.work"
         ),
     ] = None,
     keep_work: Annotated[bool, typer.Option("--keep-work", help="Leave the results in between there.")] = False,
     task_size: Annotated[
-        str | None, typer.Option(help="Captures of one task, like 1GiB.  [default: by the number of workers]")
+        str | None, typer.Option(help="Captures of one task, like 1GiB.", show_default="by the number of workers")
     ] = None,
     inner: Inner = [],  # noqa: B006
     exclude: Exclude = [],  # noqa: B006
@@ -67,6 +68,7 @@ def batch(
         str, typer.Option(help="cube, cbaa, cbaa-paper, exact, dcds, vbfa, gse or spreadsketch.")
     ] = "cube",
     memory: Memory = "128MiB",
+    geometry: GeometryText = "",
     ipv6_prefix: Ipv6Prefix = 64,
     key_file: KeyFile = None,
     site: Site = "local",
@@ -101,6 +103,7 @@ def batch(
         window=window,
         detector=detector,
         memory=memory,
+        geometry=geometry,
         ipv6_prefix=ipv6_prefix,
         key=read_key(key_file),
         site=site,
@@ -193,9 +196,10 @@ def _run(
 def _save(result: BatchWindow, path: Path, settings: Settings) -> None:
     """Put a window's sketch into place; what an earlier run saved of the same window and site is kept, too."""
     import os
-    import shutil
 
-    from superhosts.errors import OutputError
+    from superhosts.errors import OutputError, SketchFileError
+    from superhosts.fleet.durable import copy_synced, place, sync_folder
+    from superhosts.sketchfile import is_whole
 
     if path.exists():
         from superhosts.detectors.sketch import load
@@ -203,15 +207,20 @@ def _save(result: BatchWindow, path: Path, settings: Settings) -> None:
         whole = load(path, key=settings.key)
         whole.merge_file(result.path, key=settings.key)
         whole.save(path)
+        sync_folder(path.parent)
         return
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.unlink(missing_ok=True)
+        if not is_whole(result.path):
+            raise SketchFileError(
+                "damaged since it was written; the same command makes it again", file=str(result.path)
+            )
         try:
             os.link(result.path, temporary)  # the work folder's name for it goes away later
         except OSError:  # another file system, or one without links
-            shutil.copyfile(result.path, temporary)
-        temporary.replace(path)
+            copy_synced(result.path, temporary)
+        place(temporary, path)  # before the work folder goes
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,12 +20,23 @@ from superhosts.cli.fleet import (
     ended_by_signals,
     make_sender,
     nats_options,
+    refuse_given,
     seconds,
     sending,
     tell,
 )
 from superhosts.cli.output import KeyFile, fail_with, read_key
-from superhosts.cli.traffic import Device, Direction, Exclude, Inner, Ipv6Prefix, Memory, MemoryTotal, Watch
+from superhosts.cli.traffic import (
+    Device,
+    Direction,
+    Exclude,
+    GeometryText,
+    Inner,
+    Ipv6Prefix,
+    Memory,
+    MemoryTotal,
+    Watch,
+)
 
 if TYPE_CHECKING:
     from superhosts.errors import SuperhostsError
@@ -47,14 +59,14 @@ def edge(
             "Without any, only what waits in the spool is sent.",
         ),
     ] = [],  # noqa: B006
-    site: Annotated[str, typer.Option(help="Name of this place, unique in the fleet. [required]")] = "",
+    site: Annotated[str, typer.Option(help="Name of this place, unique in the fleet; it must be given.")] = "",
     spool: Annotated[
         Path, typer.Option(metavar="DIR", help="Where sketches wait until the hub has acknowledged them.")
     ] = Path("superhosts-spool"),
     to: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Send by files: a folder that the hub reads (hub --from).")
     ] = None,
-    nats: Annotated[str | None, typer.Option(metavar="URL", help=f"Send to a NATS server. [default: {LOCAL}]")] = None,
+    nats: Annotated[str | None, typer.Option(metavar="URL", help="Send to a NATS server.", show_default=LOCAL)] = None,
     nkey: Nkey = None,
     creds: Creds = None,
     tls_ca: TlsCa = None,
@@ -71,6 +83,7 @@ def edge(
     direction: Direction = ["any"],  # noqa: B006
     detector: Annotated[str, typer.Option(help="cube, cbaa or another whose sketches merge.")] = "cube",
     memory: Memory = "128MiB",
+    geometry: GeometryText = "",
     memory_total: MemoryTotal = None,
     ipv6_prefix: Ipv6Prefix = 64,
     key_file: KeyFile = None,
@@ -78,7 +91,8 @@ def edge(
 ) -> None:
     """Watch traffic at one place and send the sketch of every window to a hub. No address leaves the site in the clear.
 
-    What the hub has not acknowledged stays in the spool. Key, window, memory and detector must be those of the hub.
+    What the hub has not acknowledged stays in the spool. Key, window, memory (or geometry) and detector must be the
+    hub's.
 
     Examples: superhosts edge /var/captures --site ams --inner 10.0.0.0/8 --to /mnt/fleet ·
     tcpdump -U -w - | superhosts edge - --site ams --nats tls://hub:4222 --nkey ams.nk
@@ -94,7 +108,11 @@ def edge(
     check_site(site)
     if to is not None and nats is not None:
         raise UsageError("--to and --nats: choose one way to the hub")
-    options = None if to is not None else nats_options(nats or LOCAL, creds, nkey, (tls_ca, tls_cert, tls_key))
+    if to is not None:
+        proofs = {"--nkey": nkey, "--creds": creds, "--tls-ca": tls_ca, "--tls-cert": tls_cert, "--tls-key": tls_key}
+        refuse_given(proofs, "not with --to, where there is no server")
+    url = LOCAL if nats is None else nats
+    options = None if to is not None else nats_options(url, creds, nkey, (tls_ca, tls_cert, tls_key))
     settings = check_settings(
         Settings(
             inner=inner,
@@ -104,6 +122,7 @@ def edge(
             window=window,
             detector=detector,
             memory=memory,
+            geometry=geometry,
             memory_total=memory_total,
             ipv6_prefix=ipv6_prefix,
             key=read_key(key_file),
@@ -138,7 +157,13 @@ def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, 
 
     position = Position(spool.folder, inputs, settings.cut)
     scan = Scan(
-        open_inputs(inputs, on_error, follow=True, done=position.done()),
+        open_inputs(
+            inputs,
+            on_error,
+            follow=True,
+            done=position.done(),
+            on_warning=lambda text: tell(f"warning: {text}"),
+        ),
         settings,
         on_error=on_error,
         on_progress=on_progress,
@@ -161,7 +186,7 @@ def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, 
             before = f"what was before is in the spool or sent ({spool.folder / POSITION})"
             tell(f"goes on at {iso_time(position.frontier)}: {before}")
         run.run()
-        summarise(scan.counters)
+        summarise(replace(scan.counters, warnings=[]))  # which were said as they came
         _deliver(run, spool, status, patient=all(source.replays for source in scan.sources))
     status.write(now=True)
     return errors

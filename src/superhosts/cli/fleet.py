@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from superhosts.cli.output import Outputs, say
-from superhosts.errors import SuperhostsError, UsageError
+from superhosts.errors import OutputError, SuperhostsError, UsageError
 
 if TYPE_CHECKING:
     from superhosts.fleet.hub import Report
@@ -57,22 +57,39 @@ def make_sender(to: Path | None, options: NatsOptions | None, site: str) -> Send
     return NatsSender(options, site, tell)
 
 
+def refuse_given(options: Mapping[str, object], why: str) -> None:
+    """Refuse options that were given and would do nothing."""
+    given = [option for option, value in options.items() if value is not None]
+    if given:
+        raise UsageError(f"{', '.join(given)}: {why}")
+
+
 def nats_options(
-    url: str, creds: Path | None, nkey: Path | None, tls: tuple[Path | None, Path | None, Path | None]
+    url: str,
+    creds: Path | None,
+    nkey: Path | None,
+    tls: tuple[Path | None, Path | None, Path | None],
+    *,
+    up: bool = False,
 ) -> NatsOptions:
     """Return checked options of a NATS connection."""
     from superhosts.fleet.nats.connect import NatsOptions
 
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of every TLS connection that the other side ends
-    options = NatsOptions(url, creds, nkey, *tls)
+    options = NatsOptions(url, creds, nkey, *tls, up=up)
     options.check()
     return options
 
 
 @contextmanager
 def ended_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Let the first SIGTERM or SIGINT end the work in good order; the second ends it at once."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    """Let the first SIGTERM, SIGINT or SIGHUP end the work in good order; the second ends it at once.
+
+    A terminal that closes sends SIGHUP. Where it is ignored (nohup) it stays so.
+    """
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    if before[signal.SIGHUP] is signal.SIG_IGN:
+        del before[signal.SIGHUP]
 
     def handle(number: int, _frame: Any) -> None:
         signal.signal(number, signal.SIG_DFL)
@@ -128,16 +145,30 @@ class RunningOutputs(Outputs):
 
         super().__init__(json=json, csv=csv, columns=HUB_COLUMNS)
         self._running = open_running(output) if output is not None else None
+        self._took: set[tuple[str, str, int]] = set()  # destination, window, revision: of a report that others refused
         self.runs_on = True
         self.others = True  # the hub goes on when the reader of its standard output has gone: edges wait for receipts
 
     def write_report(self, title: str, report: Report) -> None:
-        """Hand a window's rows to every destination; the file first, which may be full and is tried again."""
+        """Hand a window's rows to every destination. Where one fails, a second call goes to that one alone."""
         from superhosts.reports.base import window_name
 
-        if self._running is not None:
-            self._running.write(window_name(report.window), report.rows)
-        self.write(title, report.rows)
+        key = window_name(report.window)
+        ways: dict[str, Callable[[], None]] = {"output": lambda: self.write(title, report.rows)}
+        if (running := self._running) is not None:
+            ways["file"] = lambda: running.write(key, report.rows)
+        failed: list[Exception] = []
+        for name, write in ways.items():
+            if (name, key, report.revision) in self._took:
+                continue
+            try:
+                write()
+                self._took.add((name, key, report.revision))
+            except (OSError, OutputError) as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+        self._took -= {(name, key, report.revision) for name in ways}
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         super().__exit__(kind, *rest)

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -23,17 +23,22 @@ from superhosts.cli.fleet import (
     ended_by_signals,
     make_sender,
     nats_options,
+    refuse_given,
     seconds,
     sending,
     tell,
 )
 from superhosts.cli.output import CsvFlag, Json, KeyFile, Threshold, Top, read_key
-from superhosts.cli.traffic import Ipv6Prefix, Memory
+from superhosts.cli.traffic import GeometryText, Ipv6Prefix, Memory
 
 if TYPE_CHECKING:
     from superhosts.fleet.hub import Report
     from superhosts.fleet.link import Receiver
     from superhosts.fleet.nats.connect import NatsOptions
+    from superhosts.settings import Settings
+
+LISTEN = "127.0.0.1:4222"
+BROKER_CAP = "4GiB"
 
 
 def hub(
@@ -50,8 +55,8 @@ def hub(
     threshold: Threshold = None,
     top: Top = None,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where the embedded broker listens.")
-    ] = "127.0.0.1:4222",
+        str | None, typer.Option(metavar="HOST:PORT", help="Where the embedded broker listens.", show_default=LISTEN)
+    ] = None,
     nats: Annotated[
         str | None, typer.Option(metavar="URL", help="Use your own NATS server or cluster instead of the embedded one.")
     ] = None,
@@ -70,8 +75,12 @@ def hub(
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     broker_cap: Annotated[
-        str, typer.Option(help="Most disk for sketches on their way in the embedded broker.")
-    ] = "4GiB",
+        str | None,
+        typer.Option(
+            help="Most disk for sketches on their way: in the embedded broker, or in the stream at your own server.",
+            show_default=BROKER_CAP,
+        ),
+    ] = None,
     archive: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep every window's union there.")] = None,
     archive_sites: Annotated[bool, typer.Option("--archive-sites", help="Keep every site's own sketch, too.")] = False,
     keep: Annotated[str, typer.Option(help="How long archived sketches are kept.")] = "90d",
@@ -91,6 +100,7 @@ def hub(
     spool_cap: SpoolCap = "10GiB",
     detector: Annotated[str, typer.Option(help="The edges' detector.")] = "cube",
     memory: Memory = "128MiB",
+    geometry: GeometryText = "",
     ipv6_prefix: Ipv6Prefix = 64,
     key_file: KeyFile = None,
     json: Json = False,
@@ -125,15 +135,26 @@ def hub(
     from superhosts.settings import Settings
     from superhosts.units import parse_size
 
-    if from_folder is not None and nats is not None:
-        raise UsageError("--from and --nats: choose one way in")
+    way_in = _WayIn(from_folder, nats, listen, broker_cap, nkey, creds, tls_ca, tls_cert, tls_key)
+    way_in.check()
     if to is not None and up is not None:
         raise UsageError("--to and --up: choose one way to the higher hub")
+    if up is None:
+        proofs = {"--up-nkey": up_nkey, "--up-ca": up_ca, "--up-cert": up_cert, "--up-key": up_key}
+        refuse_given(proofs, "only with --up")
     if archive_sites and archive is None:
         raise UsageError("--archive-sites needs --archive DIR")
     key = read_key(key_file)
     traffic = check_settings(
-        Settings(detector=detector, memory=memory, ipv6_prefix=ipv6_prefix, key=key, threshold=threshold, top=top)
+        Settings(
+            detector=detector,
+            memory=memory,
+            geometry=geometry,
+            ipv6_prefix=ipv6_prefix,
+            key=key,
+            threshold=threshold,
+            top=top,
+        )
     )
     settings = HubSettings(
         threshold=traffic.least_peers,
@@ -149,30 +170,17 @@ def hub(
         if archive is not None
         else None
     )
-    way_up = nats_options(up, None, up_nkey, (up_ca, up_cert, up_key)) if up else None
+    way_up = nats_options(up, None, up_nkey, (up_ca, up_cert, up_key), up=True) if up is not None else None
     stop = threading.Event()
     with contextlib.ExitStack() as parts:
         parts.enter_context(hold_folder(state))
         store = Store(state)
         desk = Desk(store, expected_kinds(traffic), tell, archive=kept)
-        upstream = Spool(state / "up", site, cap=parse_size(spool_cap), say=tell) if to or up else None
+        upstream = Spool(state / "up", site, cap=parse_size(spool_cap), say=tell) if to or way_up else None
         outputs = RunningOutputs(json=json, csv=csv, output=output)
         parts.enter_context(outputs)
         parts.enter_context(ended_by_signals(stop.set))
-        extra: dict[str, Any] = {}
-        if from_folder is not None:
-            from superhosts.fleet.files import FileReceiver
-
-            receiver: Receiver = FileReceiver(from_folder, tell)
-        else:
-            from superhosts.fleet.nats.receive import NatsReceiver
-
-            options, broker = _connect(
-                parts, state / "broker", nats, listen, broker_cap, (nkey, creds, tls_ca, tls_cert, tls_key)
-            )
-            receiver = NatsReceiver(options, tell, cap=parse_size(broker_cap))
-            if broker is not None:
-                extra["broker"] = broker.counters
+        receiver, extra = _open_way_in(parts, state, way_in, traffic)
         if upstream is not None:
             parts.enter_context(sending(make_sender(to, way_up, site), upstream))
             extra["upstream"] = upstream.counters
@@ -215,33 +223,83 @@ def _change_sites(state: Path, new: str | None, old: str | None) -> None:
         tell(f"take this file to the edge and start it with --site {new} --nkey {new}.nk")
 
 
-def _connect(
-    parts: contextlib.ExitStack,
-    folder: Path,
-    url: str | None,
-    listen: str,
-    cap: str,
-    proofs: tuple[Path | None, Path | None, Path | None, Path | None, Path | None],
-) -> tuple[NatsOptions, Any]:
-    """Return how to reach the broker, and the broker itself where it is our own."""
-    from superhosts.errors import UsageError
+class _WayIn(NamedTuple):
+    """Where the sketches come from, as the options say."""
+
+    folder: Path | None
+    url: str | None
+    listen: str | None
+    cap: str | None
+    nkey: Path | None
+    creds: Path | None
+    tls_ca: Path | None
+    tls_cert: Path | None
+    tls_key: Path | None
+
+    def check(self) -> None:
+        """Refuse options that would do nothing, and those that miss others."""
+        from superhosts.errors import UsageError
+
+        proofs = {"--nkey": self.nkey, "--creds": self.creds}
+        tls = {"--tls-ca": self.tls_ca, "--tls-cert": self.tls_cert, "--tls-key": self.tls_key}
+        if self.folder is not None:
+            others = {"--nats": self.url, "--listen": self.listen, "--broker-cap": self.cap}
+            refuse_given({**others, **proofs, **tls}, "not with --from, where there is no server")
+        elif self.url is not None:
+            refuse_given({"--listen": self.listen}, "not with --nats: your own server listens where you told it to")
+        else:
+            refuse_given(proofs, "for your own server (--nats); the embedded broker has its own key")
+            if (self.tls_cert is None) != (self.tls_key is None) or (self.tls_ca and not self.tls_cert):
+                raise UsageError(
+                    "TLS of the embedded broker takes --tls-cert and --tls-key, and --tls-ca for mutual TLS"
+                )
+
+
+def _open_way_in(
+    parts: contextlib.ExitStack, state: Path, way: _WayIn, traffic: Settings
+) -> tuple[Receiver, dict[str, Any]]:
+    """Return the hub's side of the link, and the counters that it has beside its own."""
+    if way.folder is not None:
+        from superhosts.fleet.files import FileReceiver
+
+        return FileReceiver(way.folder, tell), {}
+    from superhosts.fleet.nats.identity import own_identity
+    from superhosts.fleet.nats.receive import NatsReceiver
     from superhosts.units import parse_size
 
-    nkey, creds, ca, cert, key = proofs
-    if url is not None:
-        return nats_options(url, creds, nkey, (ca, cert, key)), None
+    cap = parse_size(BROKER_CAP if way.cap is None else way.cap)
+    owner, largest = own_identity(state), largest_sketch(traffic)
+    if way.url is not None:
+        options = nats_options(way.url, way.creds, way.nkey, (way.tls_ca, way.tls_cert, way.tls_key))
+        receiver = NatsReceiver(options, tell, owner=owner, cap=cap, largest=largest)
+        receiver.check_alone()
+        return receiver, {}
+    owner = owner._replace(host="")  # its store is in the state folder: the same hub, whatever its container's name
+    options, broker = _start_broker(parts, state / "broker", way, cap)
+    return NatsReceiver(options, tell, owner=owner, cap=cap, largest=largest), {"broker": broker}
+
+
+def _start_broker(parts: contextlib.ExitStack, folder: Path, way: _WayIn, cap: int) -> tuple[NatsOptions, Any]:
+    """Start a broker of our own; return how to reach it, and its counters."""
     from superhosts.fleet.nats.broker import Broker
     from superhosts.fleet.nats.setup import Tls
 
-    if nkey is not None or creds is not None:
-        raise UsageError("--nkey and --creds are for your own server (--nats); the embedded broker has its own key")
-    if (cert is None) != (key is None) or (ca is not None and cert is None):
-        raise UsageError("TLS of the embedded broker takes --tls-cert and --tls-key, and --tls-ca for mutual TLS")
-    tls = Tls(cert, key, ca) if cert is not None and key is not None else None
+    tls = Tls(way.tls_cert, way.tls_key, way.tls_ca) if way.tls_cert is not None and way.tls_key is not None else None
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # as in nats_options
-    broker = parts.enter_context(Broker(folder, tell, listen=listen, cap=parse_size(cap), tls=tls))
+    listen = LISTEN if way.listen is None else way.listen
+    broker = parts.enter_context(Broker(folder, tell, listen=listen, cap=cap, tls=tls))
     tell(f"broker ready at {broker.options.url}")
-    return broker.options, broker
+    return broker.options, broker.counters
+
+
+def largest_sketch(traffic: Settings) -> int:
+    """Return the bytes that a sketch can have in a file: all sides and directions, in cubes that do not compress."""
+    from superhosts.settings import DIRECTIONS, SIDES
+    from superhosts.sketchfile import MAX_HEADER
+
+    families = len({part.family for part in traffic.parts})
+    raw = families * len(SIDES) * len(DIRECTIONS) * traffic.cube_memory
+    return raw + raw // 64 + MAX_HEADER  # what cannot be compressed grows by less than a 64th
 
 
 def _title(result: Report, least: float | None, top: int | None) -> str:

@@ -14,10 +14,10 @@ import shutil
 import time
 from pathlib import Path
 
-from superhosts.errors import MergeError, OutputError, SketchFileError, SuperhostsError
-from superhosts.fleet.durable import place
+from superhosts.errors import MergeError, OutputError, SketchFileError, SuperhostsError, UnreadableError
+from superhosts.fleet.durable import make_folder, place, sync, sync_folder
 from superhosts.fleet.link import Say
-from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.parcels import Parcel, is_archived
 
 SWEEP = 600.0  # seconds between two looks for sketches that are too old
 
@@ -36,7 +36,7 @@ class Archive:
         self._say = say
         self._swept = 0.0
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         except OSError as error:
             raise OutputError(f"--archive {folder}: cannot be made: {error.strerror}") from None
 
@@ -51,26 +51,32 @@ class Archive:
     def add_site(self, path: Path) -> None:
         """Keep a site's own sketch. A second sketch of the same site and window is merged into the first."""
         parcel = Parcel.parse(path.name)
-        target = self._place(parcel.key, parcel.site)
+        own = f"{parcel.site}_site" if parcel.site == self._site else parcel.site  # the union has the hub's name
+        target = self._place(parcel.key, own)
         if target.exists():
             from superhosts.detectors.sketch import load
 
             try:
                 whole = load(target, key=self._key)
+            except UnreadableError:
+                raise
             except SuperhostsError as error:
                 self._say(f"{target}: REPLACED by the newer sketch: {error}")
             else:
                 try:
                     whole.merge_file(path, key=self._key)
+                except UnreadableError:
+                    raise
                 except (MergeError, SketchFileError) as error:
                     self._say(f"{path.name}: NOT ARCHIVED: {error}")
                 else:
                     whole.save(target)
+                    sync_folder(target.parent)
                 return
         self._keep(path, target)
 
     def sweep(self, *, now: float | None = None) -> int:
-        """Remove what is older than `keep`, now and then; return how many went."""
+        """Remove what is older than `keep`, now and then; return how many went. Others' files are not touched."""
         if now is None and time.monotonic() - self._swept < SWEEP:
             return 0
         self._swept = time.monotonic()
@@ -78,11 +84,11 @@ class Archive:
         gone = 0
         for left in self.folder.glob("*/.*.tmp"):  # of a hub that was killed
             with contextlib.suppress(OSError):
-                if left.stat().st_mtime < time.time() - SWEEP:
+                if is_archived(left.parent.name, _target_of(left)) and left.stat().st_mtime < time.time() - SWEEP:
                     left.unlink()
         for path in self.folder.glob("*/*.cube"):
             with contextlib.suppress(OSError):  # gone already, or its folder is not empty yet
-                if path.stat().st_mtime < limit:
+                if is_archived(path.parent.name, path.name) and path.stat().st_mtime < limit:
                     path.unlink()
                     gone += 1
                     path.parent.rmdir()
@@ -95,7 +101,7 @@ class Archive:
 
     def _keep(self, path: Path, target: Path) -> None:
         """Put a second name or, on another disk, a copy into the archive."""
-        target.parent.mkdir(exist_ok=True)
+        make_folder(target.parent)
         temporary = target.with_name(f".{target.name}.tmp")
         temporary.unlink(missing_ok=True)
         try:
@@ -103,5 +109,11 @@ class Archive:
         except OSError:
             shutil.copyfile(path, temporary)
             with temporary.open("rb") as file:
-                os.fsync(file.fileno())
+                sync(file.fileno())
         place(temporary, target)
+
+
+def _target_of(temporary: Path) -> str:
+    """Return the name that a temporary file was to get: .NAME.tmp, or .NAME.PID.tmp."""
+    name = temporary.name.removeprefix(".").removesuffix(".tmp")
+    return name if name.endswith(".cube") else name.rpartition(".")[0]

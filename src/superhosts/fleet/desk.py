@@ -15,7 +15,7 @@ from pathlib import Path
 
 from superhosts.detectors.header import Stored, read_header
 from superhosts.detectors.kinds import Kind, check_alike
-from superhosts.errors import MergeError, SketchFileError, UsageError
+from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt, Say
 from superhosts.fleet.parcels import Parcel
@@ -43,6 +43,7 @@ class DeskCounters:
     corrupt: int = 0  # not whole: asked for again
     ahead: int = 0  # of a window in the future: a site's clock is wrong
     reopened: int = 0  # windows taken back from the archive
+    doubled: int = 0  # a site's second sketch of a window
 
 
 class Desk:
@@ -68,7 +69,7 @@ class Desk:
         return receipt
 
     def accept(self, path: Path, name: str, site: str) -> Receipt:
-        """Take a whole file that has arrived."""
+        """Take a whole file that has arrived. OSError, MemoryError: not now; all else that goes wrong is the file's."""
         try:
             parcel = Parcel.parse(name)
             if parcel.site != site:
@@ -84,10 +85,17 @@ class Desk:
             with self._store.lock:
                 self._open_window(parcel)
                 self._store.add(path, name)
+        except UnreadableError as error:
+            raise OSError(str(error)) from None
+        except (OSError, MemoryError):
+            raise
         except (MergeError, UsageError, SketchFileError) as error:
             return self._refuse(name, site, str(error).replace(f"{path}: ", ""))
+        except Exception as error:  # a hub goes on, whatever somebody has made up
+            return self._refuse(name, site, f"it makes no sense ({type(error).__name__}: {error})")
         self.counters.accepted += 1
         self._look_at_clock(parcel)
+        self._look_for_another(parcel)
         self.arrived.set()
         return Receipt(name, MERGED)
 
@@ -97,6 +105,10 @@ class Desk:
             raise UsageError(f"names more than {MOST_NOTES:,} sites and counters")
         if stored.window != parcel.window:
             raise UsageError(f"holds the window {stored.window}, its name says {parcel.window}")
+        self.check_kinds(stored)
+
+    def check_kinds(self, stored: Stored) -> None:
+        """Refuse a sketch that this hub does not merge: another key, geometry, detector or part."""
         for part, kind in stored.kinds.items():
             if part.side not in SIDES or part.direction not in DIRECTIONS or part.family not in self._expected:
                 raise MergeError(f"cannot merge: this hub knows no part {tuple(part)}")
@@ -108,8 +120,21 @@ class Desk:
             return
         if self._archive is None or not self._archive.union(parcel.key).exists():
             raise UsageError("its window is past --late, and no archive holds the others' sketches")
+        try:
+            self.check_kinds(read_header(self._archive.union(parcel.key)))
+        except MergeError as error:
+            raise UsageError(
+                f"its window is past --late, and what the archive holds is of another kind: {error}"
+            ) from None
         self._store.reopen(parcel.key, self._archive.union(parcel.key))
         self.counters.reopened += 1
+
+    def _look_for_another(self, parcel: Parcel) -> None:
+        """Say it when a site has sent two sketches of one window; nothing is wrong if it was started anew meanwhile."""
+        if self._store.count_of(parcel) == 2:
+            self.counters.doubled += 1
+            why = "restarted, a lower hub's revision, or two edges of one name"
+            self._say(f"{parcel.key}: a second sketch of {parcel.site} for this window ({why})")
 
     def _refuse(self, name: str, site: str, reason: str) -> Receipt:
         self.counters.refused += 1

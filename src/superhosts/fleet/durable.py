@@ -16,11 +16,13 @@ from typing import IO, Any, BinaryIO
 
 from superhosts.errors import OutputError, UsageError
 
+CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}  # what a file system (network mounts) says that has no sync
+
 
 def hold_folder(folder: Path) -> IO[str]:
     """Keep a second process out of a folder, made if needed, for as long as the file that is returned is open."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         file = (folder / ".lock").open("w")
     except OSError as error:
         raise OutputError(f"{folder}: cannot be used: {error.strerror}") from None
@@ -49,18 +51,39 @@ def copy_synced(source: Path, target: Path) -> None:
         with open_fresh(target) as write:
             shutil.copyfileobj(read, write, 1 << 20)
             write.flush()
-            with contextlib.suppress(OSError):  # some mounts cannot
-                os.fsync(write.fileno())
+            sync(write.fileno())
+
+
+def sync(handle: int) -> None:
+    """Have an open file on disk. File systems that cannot are left as they are; a sync that fails is an error."""
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in CANNOT_SYNC:
+            raise
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable. File systems that cannot (network mounts) are left as they are."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        sync(handle)
+    finally:
+        os.close(handle)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, durably."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    try:
+        sync_folder(folder.parent)
+    except OSError:
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # else the next attempt would find it, and not sync
+        raise
 
 
 def place(source: Path, target: Path) -> None:
@@ -86,7 +109,7 @@ def _write(path: Path, lines: Iterable[str], *, durable: bool) -> None:
             file.writelines(line + "\n" for line in lines)
             file.flush()
             if durable:
-                os.fsync(file.fileno())
+                sync(file.fileno())
         temporary.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
@@ -100,12 +123,12 @@ def read_json(path: Path) -> Any:
     """Read such a file; None where there is none or somebody has damaged it."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, RecursionError, ValueError):
         return None
 
 
 def read_lines(path: Path) -> Iterator[Any]:
     """Read a file of JSON Lines; nothing where there is none, up to the damage where somebody has damaged it."""
-    with contextlib.suppress(FileNotFoundError, ValueError), path.open(encoding="utf-8") as file:
+    with contextlib.suppress(FileNotFoundError, RecursionError, ValueError), path.open(encoding="utf-8") as file:
         for line in file:
             yield json.loads(line)

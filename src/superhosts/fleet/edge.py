@@ -13,6 +13,7 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.sketch import DETECTORS, Sketch
@@ -189,9 +190,10 @@ class _OpenNote:
         """Say which window was open when the last run ended without a stop; return how many were."""
         note = read_json(self._path)
         self.clear()
-        if not isinstance(note, dict) or not {"start", "end"} <= note.keys():
+        times: list[Any] = [note.get("start"), note.get("end")] if isinstance(note, dict) else [None]
+        if not all(isinstance(time, int) for time in times):
             return 0
-        span = f"{iso_time(int(note['start']))} to {iso_time(int(note['end']))}"
+        span = " to ".join(map(iso_time, times))
         self._say(f"LOST: the last run ended within {span}; what it had seen of that window is gone")
         return 1
 

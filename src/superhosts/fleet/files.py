@@ -8,6 +8,7 @@ Both sides may be killed between any two steps: whatever is found is done again,
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from dataclasses import dataclass
@@ -59,6 +60,7 @@ class FileSender:
     """Puts sketches into a folder and waits for the hub's receipts there."""
 
     def __init__(self, folder: Path, site: str, say: Say) -> None:
+        _refuse_file("--to", folder)
         self.folder = folder / check_site(site)
         self.counters = FileCounters()
         self._trouble = _Trouble(self.folder, say, self.counters)
@@ -79,10 +81,18 @@ class FileSender:
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in self.folder.glob(f"*.cube{ENDING}"):
             self._take_receipt(path, spool)
+        trouble: OSError | None = None
         for path in spool.waiting():
             target = self.folder / path.name
-            if not target.exists() and not _receipt_path(target).exists():
-                self._copy(path, target)
+            try:
+                if not target.exists() and not _receipt_path(target).exists():
+                    self._copy(path, target)
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                trouble = error  # one that cannot be read must not keep the others
+        if trouble is not None:
+            raise trouble
 
     def _copy(self, path: Path, target: Path) -> None:
         temporary = target.with_name(f".{target.name}.tmp")
@@ -112,6 +122,7 @@ class FileReceiver:
     """Takes sketches from a folder and leaves receipts there."""
 
     def __init__(self, folder: Path, say: Say, *, settle: float = SETTLE) -> None:
+        _refuse_file("--from", folder)
         self.folder = folder
         self.counters = FileCounters()
         self._say = say
@@ -132,10 +143,9 @@ class FileReceiver:
 
     def step(self, desk: Desk, stop: threading.Event) -> None:
         """Take all that is there now, oldest window first."""
-        found = [path for path in self.folder.glob("*/*.cube") if not path.name.startswith(".")]
+        found, trouble = self._find()
         self._unsettled = {path: state for path, state in self._unsettled.items() if path in found}
-        self._ignored &= set(found)
-        trouble: OSError | None = None
+        self._ignored &= found
         for path in sorted(found, key=lambda path: path.name):
             if stop.is_set():
                 return
@@ -145,6 +155,18 @@ class FileReceiver:
                 trouble = error
         if trouble is not None:
             raise trouble
+
+    def _find(self) -> tuple[set[Path], OSError | None]:
+        """Return the sketches of all sites, and why a site's folder could not be read. OSError: there is no folder."""
+        found: set[Path] = set()
+        trouble: OSError | None = None
+        for site in self.folder.iterdir():
+            try:
+                if site.is_dir():
+                    found |= {path for path in site.iterdir() if path.suffix == ".cube" and path.name[0] != "."}
+            except OSError as error:
+                trouble = error
+        return found, trouble
 
     def _take(self, path: Path, desk: Desk) -> None:
         try:
@@ -189,3 +211,9 @@ class FileReceiver:
 
 def _receipt_path(sketch: Path) -> Path:
     return sketch.with_name(sketch.name + ENDING)
+
+
+def _refuse_file(option: str, folder: Path) -> None:
+    """Refuse a path that can never become the folder; one that is not there yet may be a mount that comes."""
+    if folder.is_file():
+        raise UsageError(f"{option} {folder}: is a file, not a folder")

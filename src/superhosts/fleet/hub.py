@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.detectors.sketch import Sketch
-from superhosts.errors import MergeError, OutputError, SketchFileError
+from superhosts.errors import MergeError, OutputError, SketchFileError, UnreadableError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.desk import Desk
 from superhosts.fleet.durable import read_lines, write_lines
@@ -95,9 +95,18 @@ class HubCounters:
     reports: int = 0
     revisions: int = 0  # reports of a window that was reported before
     incomplete: int = 0  # first reports with sites missing
-    waits: int = 0  # reports that could not be written down, and were tried again
-    damaged: int = 0  # sketches left out: this disk has damaged them, or the hub was started with another key
+    waits: int = 0  # times that the disk could not be read or written, and was tried again
+    damaged: int = 0  # sketches left out: this disk has damaged them, or the hub has another key or geometry now
     retired: int = 0  # windows past --late
+
+
+@dataclass
+class _Made:
+    """A report that is made, and stays until all of its destinations have it."""
+
+    issue: Issue
+    report: Report
+    out: bool = False
 
 
 class Hub:
@@ -120,19 +129,20 @@ class Hub:
         self._report, self._say = report, say
         self._archive, self._upstream = archive, upstream
         self._tidied = 0.0
-        self._stuck = False
-        self._uniter = Uniter(settings.key)
+        self._stuck: set[str] = set()  # what did not work at the last attempt
+        self._made: _Made | None = None
+        self._uniter = Uniter(settings.key, desk.check_kinds)
 
     def run(self, stop: threading.Event, *, on_turn: Callable[[], None] = lambda: None) -> None:
-        """Report windows until told to stop; `on_turn` is called about once a second."""
+        """Report windows until told to stop; `on_turn` is called about once a second, and after each report."""
         while not stop.is_set():
             self._desk.arrived.wait(1.0)
             self._desk.arrived.clear()
-            self.step(stop)
-            self._try("what can go", self._tidy)
+            self.step(stop, on_turn=on_turn)
+            self._try("NOT TIDIED", self._tidy)
             on_turn()
 
-    def step(self, stop: threading.Event | None = None) -> None:
+    def step(self, stop: threading.Event | None = None, *, on_turn: Callable[[], None] = lambda: None) -> None:
         """Report every window that is ready, oldest first; of the first that is not, merge what has come."""
         waiting: str | None = None
         for key in self._store.windows():
@@ -143,24 +153,29 @@ class Hub:
                 continue
             if not self._is_ready(key, ledger):
                 waiting = waiting or key
-            elif not self._try(key, partial(self._issue, key, ledger)):
+                continue
+            if not self._try(f"NOT REPORTED: {key}", partial(self._issue, key, ledger)):
                 return
+            on_turn()
         if waiting is not None:
-            self._try(waiting, partial(self._merge_ahead, waiting))
+            self._try(f"NOT MERGED YET: {waiting}", partial(self._merge_ahead, waiting))
 
-    def _try(self, key: str, work: Callable[[], None]) -> bool:
-        """Do what needs the disk; where that takes no more it is said, and done again at the next turn."""
+    def _try(self, what: str, work: Callable[[], None]) -> bool:
+        """Do what needs the disk; False where that takes no more. Trouble is said once, and the work done again.
+
+        A file that cannot be read keeps only its own window.
+        """
         try:
             work()
-        except (OSError, OutputError) as error:
+        except (OSError, OutputError, UnreadableError) as error:
             self.counters.waits += 1
-            if not self._stuck:
-                self._stuck = True
-                self._say(f"NOT REPORTED: {key}: {error}; trying again until it works")
-            return False
-        if self._stuck:
-            self._stuck = False
-            self._say("the disk can be written again")
+            if what not in self._stuck:
+                self._stuck.add(what)
+                self._say(f"{what}: {error}; trying again until it works")
+            return isinstance(error, UnreadableError)
+        if what in self._stuck:
+            self._stuck.remove(what)
+            self._say(f"{what}: that is over, it works again")
         return True
 
     def _merge_ahead(self, key: str) -> None:
@@ -178,7 +193,7 @@ class Hub:
         return sorted(keys, key=lambda key: self._store.ledger(key).first)[-REMEMBERED:]
 
     def _sites_in(self, ledger: Ledger) -> set[str]:
-        return {Parcel.parse(name).site for name in list(ledger.known)}
+        return set(map(_site_of, list(ledger.known)))
 
     def _is_ready(self, key: str, ledger: Ledger) -> bool:
         if ledger.issuing is not None:  # it was being made when the hub stopped
@@ -191,6 +206,29 @@ class Hub:
 
     def _issue(self, key: str, ledger: Ledger) -> None:
         """Report a window: what is needed to do it again stands on disk before, what was done after."""
+        made = self._made
+        if made is None or made.issue is not ledger.issuing:
+            made = self._made = self._make(key, ledger)
+        if made is None:
+            return
+        if not made.out:
+            self._report(made.report)
+            made.out = True
+            self.counters.reports += 1
+            self.counters.revisions += made.issue.revision > 1
+            self.counters.incomplete += made.issue.revision == 1 and bool(made.issue.missing)
+        with self._store.lock:
+            before = ledger.issued
+            ledger.issued, ledger.issuing = made.issue, None
+            try:
+                self._store.write(key)
+            except OSError:  # only what the disk says counts
+                ledger.issued, ledger.issuing = before, made.issue
+                raise
+        self._made = None
+
+    def _make(self, key: str, ledger: Ledger) -> _Made | None:
+        """Make a report, and have all on disk that follows from it; None where no sketch of it can be merged."""
         with self._store.lock:
             if ledger.issuing is None:
                 revision = ledger.issued.revision + 1 if ledger.issued else 1
@@ -204,7 +242,7 @@ class Hub:
             with self._store.lock:
                 ledger.issuing = None
                 self._store.write(key)
-            return
+            return None
         report = self._make_report(key, sketch, issue)
         sketch.save(self._store.folder(key) / UNION)
         new = set(issue.members) - set(ledger.merged)
@@ -215,14 +253,8 @@ class Hub:
             self._store.write(key)
         if self._upstream is not None:
             self._upstream.put(sketch)
-        self._report(report)
         write_lines(self._store.folder(key) / ROWS, report.rows)
-        with self._store.lock:
-            ledger.issued, ledger.issuing = issue, None
-            self._store.write(key)
-        self.counters.reports += 1
-        self.counters.revisions += issue.revision > 1
-        self.counters.incomplete += issue.revision == 1 and bool(issue.missing)
+        return _Made(issue, report)
 
     def _unite(self, key: str, ledger: Ledger, members: list[str], stop: Callable[[], bool] = lambda: False) -> None:
         """Merge what the union of a window lacks, until told to stop. A member that cannot be merged is left out."""
@@ -245,6 +277,8 @@ class Hub:
         if ledger.merged and union.exists():
             try:
                 return self._uniter.begin(key, union, set(ledger.merged))
+            except UnreadableError:
+                raise
             except (MergeError, SketchFileError) as error:
                 self.counters.damaged += 1
                 self._say(f"{key}: the union on this disk is LEFT OUT, the sites' sketches are merged anew: {error}")
@@ -252,7 +286,7 @@ class Hub:
         return self._uniter.begin(key, None, set())
 
     def _set_aside(self, key: str, ledger: Ledger, error: RefusedMemberError) -> None:
-        """Leave a sketch out that this disk has damaged, or that an earlier run took with another key."""
+        """Leave a sketch out that this disk has damaged, or that an earlier run took with another key or geometry."""
         self.counters.damaged += 1
         self._say(f"LEFT OUT: {error}")
         path = self._store.folder(key) / error.name
@@ -262,6 +296,9 @@ class Hub:
             for names in (ledger.known, *(issue.members for issue in (ledger.issuing, ledger.issued) if issue)):
                 if error.name in names:
                     names.remove(error.name)
+            site = Parcel.parse(error.name).site
+            if (issue := ledger.issuing) is not None and site not in map(_site_of, issue.members):
+                issue.missing = sorted({*issue.missing, site})
             self._store.write(key)
 
     def _make_report(self, key: str, sketch: Sketch, issue: Issue) -> Report:
@@ -275,7 +312,7 @@ class Hub:
             self.counters.damaged += 1
             self._say(f"LEFT OUT of the sites that saw a host: {error}")
         rows = Rows(make_rows(sketch.window, found), sightings, issue)
-        names = sorted({Parcel.parse(name).site for name in issue.members})
+        names = sorted(set(map(_site_of, issue.members)))
         refused = {site: why for site, why in self._store.refusals(key).items() if site not in names}
         return Report(Parcel.parse(issue.members[0]).window, issue.revision, names, issue.missing, refused, rows)
 
@@ -283,7 +320,7 @@ class Hub:
         files: dict[str, list[Path]] = defaultdict(list)
         for path in self._store.sketches(key):
             if path.name in issue.members:
-                files[Parcel.parse(path.name).site].append(path)
+                files[_site_of(path.name)].append(path)
         return files
 
     def _put_into(self, archive: Archive, key: str, new: set[str]) -> None:
@@ -302,7 +339,7 @@ class Hub:
         for key in self._store.windows():
             with self._store.lock:  # a sketch that arrives now must find the window whole, or gone
                 ledger = self._store.ledger(key)
-                if ledger.is_due:
+                if ledger.is_due or not ledger.unreported:  # with no time, nothing is known of it
                     continue
                 if key not in recent:
                     self._store.drop_sketches(key)
@@ -314,3 +351,7 @@ class Hub:
             keep = self._archive.keep
             self._archive.sweep()
         self._store.forget_past(max(keep, PAST))
+
+
+def _site_of(name: str) -> str:
+    return Parcel.parse(name).site

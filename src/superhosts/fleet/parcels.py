@@ -22,6 +22,7 @@ from superhosts.units import SECOND, parse_duration
 DIGITS = 16  # hexadecimal digits of the checksum that stand in a name
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # a word in a broker's subject, and part of file names
 _KEY = re.compile(r"(\d{8}T\d{6}Z)-(\d+[a-z]+)")
+_ARCHIVED = re.compile(rf"{_KEY.pattern}-{_SITE.pattern}\.cube")
 _NAME = re.compile(rf"{_KEY.pattern}-({_SITE.pattern})-([0-9a-f]{{{DIGITS}}})\.cube")
 
 
@@ -81,3 +82,9 @@ def parse_key(key: str) -> Window | None:
         return Window(start, start + parse_duration(match[2]))
     except (ValueError, SuperhostsError):
         return None
+
+
+def is_archived(day: str, name: str) -> bool:
+    """Say whether a file's name is one that an archive gives: START-LENGTH-SITE.cube, in the folder of its day."""
+    match = _ARCHIVED.fullmatch(name)
+    return match is not None and match[1][:8] == day and parse_key(f"{match[1]}-{match[2]}") is not None

@@ -29,7 +29,8 @@ class Position:
         self._path = folder / POSITION
         text = json.dumps([sorted(map(_full_name, inputs)), dict(cut)], sort_keys=True, default=str)
         self._name = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-        mine = self._all().get(self._name, {})
+        mine = self._all().get(self._name)
+        mine = mine if isinstance(mine, dict) else {}
         self.frontier: int | None = mine.get("frontier")
         self._files: dict[str, list[int]] = mine.get("files", {})
 

@@ -14,7 +14,7 @@ from superhosts.detectors.base import SuperHosts
 from superhosts.detectors.estimate import UNBOUNDED
 from superhosts.detectors.sketch import Found, Sketch
 from superhosts.detectors.stored import estimate_each, estimate_in_file
-from superhosts.errors import MergeError, SketchFileError, SuperhostsError
+from superhosts.errors import MergeError, SketchFileError, SuperhostsError, UnreadableError
 from superhosts.pairs import Addresses, Part, numbers_to_array
 from superhosts.reports.base import Row
 
@@ -44,11 +44,13 @@ class Sightings:
                 self._before[number] = row["sites"]
 
     def ask(self, files: Mapping[str, list[Path]], *, trusted: bool) -> list[SuperhostsError]:
-        """Ask the sketches of all sites (`trusted`: checked a moment ago); return what failed."""
+        """Ask the sketches of all sites (`trusted`: checked a moment ago); return what failed for good."""
         failed: list[SuperhostsError] = []
         for site, paths in files.items() if self._asked else ():
             try:
                 self._answers[site] = self._ask_site(paths, trusted)
+            except UnreadableError:
+                raise  # it may say more at the next attempt
             except (MergeError, SketchFileError) as error:
                 failed.append(error)
         return failed

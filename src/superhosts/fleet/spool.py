@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from superhosts.detectors.sketch import Sketch
-from superhosts.errors import OutputError, SketchFileError, UsageError
-from superhosts.fleet.durable import place
+from superhosts.errors import OutputError, SketchFileError, UnreadableError, UsageError
+from superhosts.fleet.durable import make_folder, place
 from superhosts.fleet.link import MERGED, REFUSED, Receipt, Say
 from superhosts.fleet.parcels import Parcel
 from superhosts.sketchfile import Reader
@@ -46,13 +46,22 @@ class Spool:
         self._aside = (folder / "refused", folder / "damaged")
         try:
             for each in (folder, *self._aside):
-                each.mkdir(parents=True, exist_ok=True)
+                make_folder(each)
         except OSError as error:
             raise OutputError(f"{folder}: cannot be made: {error.strerror}") from None
+        self._check_sites()
         for left in folder.glob(".*.tmp"):  # of a run that was killed
             left.unlink(missing_ok=True)
         for path in self.waiting():
             self.verify(path)
+
+    def _check_sites(self) -> None:
+        """Refuse a folder in which another site's sketches wait: this site's link could never deliver them."""
+        for path in self.waiting():
+            other = _site_of(path.name)
+            if other not in (None, self.site):
+                way = f"start it with --site {other} until they are sent, or give each site a folder of its own"
+                raise UsageError(f"{self.folder}: sketches of site {other} wait here, this is {self.site}; {way}")
 
     def waiting(self) -> list[Path]:
         """Return the sketches that the hub has not acknowledged, oldest window first."""
@@ -100,7 +109,7 @@ class Spool:
             self.changed.notify_all()
 
     def verify(self, path: Path) -> bool:
-        """Say whether a sketch is whole; one that this disk has damaged is set aside."""
+        """Say whether a sketch is whole. One that is damaged is set aside; one that cannot be read now stays."""
         try:
             parcel = Parcel.parse(path.name)
             with Reader(path) as reader:
@@ -108,7 +117,11 @@ class Spool:
             if Parcel.of(path, parcel.site, parcel.window) == parcel and window == list(parcel.window):
                 return True
             reason = "it is not what its name says"
-        except (SketchFileError, UsageError, OSError) as error:
+        except (UnreadableError, OSError) as error:
+            if path.exists():
+                self._say(f"{path.name} in the spool cannot be read now: {error}")
+            return False
+        except (SketchFileError, UsageError) as error:
             if not path.exists():
                 return False
             reason = str(error)
@@ -147,3 +160,10 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:  # delivered meanwhile
         return 0
+
+
+def _site_of(name: str) -> str | None:
+    try:
+        return Parcel.parse(name).site
+    except UsageError:  # not a sketch's name
+        return None

@@ -17,12 +17,12 @@ import contextlib
 import shutil
 import threading
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from superhosts.errors import OutputError
-from superhosts.fleet.durable import copy_synced, place, read_json, sync_folder, write_json
+from superhosts.fleet.durable import copy_synced, make_folder, place, read_json, sync_folder, write_json
 from superhosts.fleet.link import MERGED, REFUSED, Receipt
 from superhosts.fleet.parcels import Parcel, parse_key
 
@@ -35,9 +35,14 @@ MOST_REFUSED = 1000  # refused sketches that are remembered: nobody may fill the
 class Issue:
     """One report of a window: which sketches are in it, and who is missing."""
 
-    revision: int
-    members: list[str]
-    missing: list[str]
+    revision: int = 1
+    members: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    @classmethod
+    def parse(cls, content: Any) -> Issue | None:
+        """Read what was written of a report; None where there was none."""
+        return cls(**_known(cls, content)) if content else None
 
 
 @dataclass
@@ -53,11 +58,9 @@ class Ledger:
 
     @classmethod
     def parse(cls, content: Any) -> Ledger:
-        """Read a ledger as it was written."""
-        if not isinstance(content, dict):
-            return cls()
-        issues = {name: Issue(**content[name]) if content.get(name) else None for name in ("issued", "issuing")}
-        return cls(**{**content, **issues})
+        """Read a ledger as it was written, by this release or a newer one."""
+        found = _known(cls, content)
+        return cls(**{**found, **{name: Issue.parse(found.get(name)) for name in ("issued", "issuing")}})
 
     @property
     def is_due(self) -> bool:
@@ -73,7 +76,7 @@ class Store:
         self.lock = threading.RLock()
         try:
             for folder in (self.incoming, self._windows, self._past):
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folder(folder)
         except OSError as error:
             raise OutputError(f"{state}: cannot be made: {error.strerror}") from None
         self.fresh: set[str] = set()  # sketches whose checksums this very process has checked
@@ -83,6 +86,15 @@ class Store:
         self._ledgers = {key: self._recover(key) for key in self._keys_on_disk()}
 
     def _keys_on_disk(self) -> list[str]:
+        """Return the windows that have a folder; what a kill has left of others is removed."""
+        for folder in list(self._windows.iterdir()):
+            if folder.name.startswith("."):  # being retired
+                shutil.rmtree(folder, ignore_errors=True)
+            elif (self._past / f"{folder.name}.json").exists() and not (folder / LEDGER).exists():
+                shutil.rmtree(folder, ignore_errors=True)  # being taken back: the past ledger and the archive hold all
+            else:
+                with contextlib.suppress(OSError):  # empty: no sketch was renamed into it; others stay
+                    folder.rmdir()
         return sorted(path.name for path in self._windows.iterdir() if parse_key(path.name))
 
     def _recover(self, key: str) -> Ledger:
@@ -126,6 +138,12 @@ class Store:
             parcels = [(Parcel.parse(name), reason) for name, reason in self._refused.items()]
         return {parcel.site: reason for parcel, reason in parcels if parcel.key == key}
 
+    def count_of(self, parcel: Parcel) -> int:
+        """Return how many sketches of this site a window has had."""
+        with self.lock:
+            known = list(self._ledgers[parcel.key].known) if parcel.key in self._ledgers else []
+        return sum(Parcel.parse(name).site == parcel.site for name in known)
+
     def is_past(self, key: str) -> bool:
         """Say whether a window was kept once and is not any more."""
         return key not in self._ledgers and (self._past / f"{key}.json").exists()
@@ -134,8 +152,10 @@ class Store:
         """Take in a sketch that was found good: once this returns, it is in its window."""
         key = Parcel.parse(name).key
         with self.lock:
-            ledger = self._open(key)
+            if key not in self._ledgers:
+                make_folder(self.folder(key))
             place(path, self.folder(key) / name)
+            ledger = self._ledgers.setdefault(key, Ledger())  # not before: a window without a sketch is none
             self.fresh.add(name)
             if name not in ledger.known:
                 self._enter(ledger, name)
@@ -163,7 +183,7 @@ class Store:
             if ledger is None or key in self._ledgers:
                 return  # it is back already
             folder = self.folder(key)
-            folder.mkdir(exist_ok=True)
+            make_folder(folder)
             temporary = folder / f".{UNION}.tmp"
             copy_synced(union, temporary)
             place(temporary, folder / UNION)
@@ -181,11 +201,20 @@ class Store:
                     path.unlink(missing_ok=True)
 
     def retire(self, key: str) -> None:
-        """Keep only the ledger of a window."""
+        """Keep only the ledger of a window; nothing of one that had no sketch, whose sketches may still come.
+
+        The folder goes under another name first, at once: half of a window must never be taken for the whole.
+        """
         with self.lock:
-            write_json(self._past / f"{key}.json", asdict(self._ledgers[key]))
+            ledger = self._ledgers[key]
+            if ledger.known or ledger.issued:
+                write_json(self._past / f"{key}.json", asdict(ledger))
+            going = self.folder(f".{key}")
+            shutil.rmtree(going, ignore_errors=True)
+            self.folder(key).rename(going)
             del self._ledgers[key]
-            shutil.rmtree(self.folder(key), ignore_errors=True)
+            sync_folder(self._windows)
+            shutil.rmtree(going, ignore_errors=True)
 
     def forget_past(self, age: float) -> None:
         """Remove ledgers of past windows that are older than `age` seconds."""
@@ -199,13 +228,12 @@ class Store:
         with self.lock:
             write_json(self.folder(key) / LEDGER, asdict(self._ledgers[key]))
 
-    def _open(self, key: str) -> Ledger:
-        if key not in self._ledgers:
-            self.folder(key).mkdir(exist_ok=True)
-            sync_folder(self._windows)
-            self._ledgers[key] = Ledger()
-        return self._ledgers[key]
-
     def _past_ledger(self, key: str) -> Ledger | None:
         content = read_json(self._past / f"{key}.json")
         return None if content is None else Ledger.parse(content)
+
+
+def _known(kind: Any, content: Any) -> dict[str, Any]:
+    """Return the fields that this release knows of what was written; a newer one may have more."""
+    names = {each.name for each in fields(kind)}
+    return {name: value for name, value in content.items() if name in names} if isinstance(content, dict) else {}

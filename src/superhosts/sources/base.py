@@ -6,11 +6,13 @@ family, in reading order. Both families travel in one block so that a window nev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from superhosts.pairs import PacketBatch
+
+LAST_WARNINGS = 20
 
 Block = tuple[PacketBatch, ...]
 
@@ -24,7 +26,17 @@ class SourceCounters:
     ipv6: int = 0
     not_ip: int = 0  # ARP, LLDP, ... : whole frames that carry no IP header
     cut: int = 0  # cut so short (snaplen, damage) that the addresses are missing
-    warnings: list[str] = field(default_factory=list)  # said once each, for the user
+    warnings: list[str] = field(default_factory=list)  # for the user; those that are passed on: the last few
+
+    def __post_init__(self) -> None:
+        self.on_warning: Callable[[str], None] | None = None  # called by the thread that reads
+
+    def warn(self, text: str) -> None:
+        """Note a warning; pass it on where somebody takes it, and keep only the last few: some inputs never end."""
+        self.warnings.append(text)
+        if self.on_warning is not None:
+            self.on_warning(text)
+            del self.warnings[:-LAST_WARNINGS]
 
 
 class Source(Protocol):

@@ -188,7 +188,7 @@ class Reader:
             self._warn(f"{place}: the file ends inside a record; what came before counts")
 
     def _warn(self, text: str) -> None:
-        self._counters.warnings.append(f"{self._name}: {text}")
+        self._counters.warn(f"{self._name}: {text}")
 
 
 class CaptureSource(Source):

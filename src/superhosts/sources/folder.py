@@ -176,12 +176,12 @@ class FolderSource(Source):
         listed, now = self._files.get(tail.file.name), time.monotonic()
         tail.replaced = True
         if tail.size() < tail.position:
-            self._warn(f"{tail.name}: was cut short while it was read")
+            self.counters.warn(f"{tail.name}: was cut short while it was read")
             return True
         gone = listed is None or listed.inode != tail.inode
         if listed is not None and not gone:
             if listed.first is not None and listed.first != tail.file.first:
-                self._warn(f"{tail.name}: was written anew before it was read to its end")
+                self.counters.warn(f"{tail.name}: was written anew before it was read to its end")
                 return True
             if listed.size == tail.position:
                 tail.grew = min(tail.grew, listed.since)
@@ -233,7 +233,7 @@ class FolderSource(Source):
                 found = dict(filter(None, map(_status, entries)))
         except OSError as error:  # away, or a network that is down: it may come back
             if not self._unreadable:
-                self._warn(f"{self.name}: cannot be read: {error.strerror or error}; trying again")
+                self.counters.warn(f"{self.name}: cannot be read: {error.strerror or error}; trying again")
             self._unreadable = True
             self._next_look = time.monotonic() + self._poll
             return
@@ -268,7 +268,7 @@ class FolderSource(Source):
         if file.first is not None:
             file.identity = identity_of(file.path, file.first)
             if file.identity in self._finished and file.size > self._ended.get(name, file.size):
-                self._warn(f"{file.path}: grew after another file had followed it; what was added is not read")
+                self.counters.warn(f"{file.path}: grew after another file had followed it; what was added is not read")
                 self._ended[name] = file.size
 
     def _forget(self, found: dict[str, os.stat_result]) -> None:
@@ -287,10 +287,7 @@ class FolderSource(Source):
         if self._on_error is not None:
             self._on_error(error)
         else:
-            self._warn(str(error))
-
-    def _warn(self, text: str) -> None:
-        self.counters.warnings.append(text)
+            self.counters.warn(str(error))
 
 
 def _status(entry: os.DirEntry[str]) -> tuple[str, os.stat_result] | None:

@@ -32,14 +32,21 @@ def connect(scheduler: str | None, workers: int | None = None) -> Iterator[Any]:
 @contextmanager
 def _started(workers: int | None) -> Iterator[Any]:
     dask = _import_dask()
-    cluster = dask.LocalCluster(
-        n_workers=thread_count() if workers is None else workers,
-        threads_per_worker=1,
-        processes=True,
-        dashboard_address="127.0.0.1:0",  # a free port; the usual one may be taken
-        memory_limit=0,  # cubes have a size of their own; a guess at a limit would kill workers
-        silence_logs=logging.CRITICAL,
-    )
+    count = thread_count() if workers is None else workers
+    try:
+        cluster = dask.LocalCluster(
+            n_workers=count,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address="127.0.0.1:0",  # a free port; the usual one may be taken
+            memory_limit=0,  # cubes have a size of their own; a guess at a limit would kill workers
+            silence_logs=logging.CRITICAL,
+        )
+    except (RuntimeError, OSError) as error:  # a worker that died, processes or files that the system does not give
+        raise UsageError(
+            f"--local: {count} worker process{'es' * (count != 1)} cannot be started: {str(error).rstrip('.')}; "
+            "out of memory? try fewer --workers"
+        ) from None
     with cluster, dask.Client(cluster, set_as_default=False) as client:
         yield client
 

@@ -14,7 +14,6 @@ by task: which times are strays, years away from all else. A scan over everythin
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import uuid
@@ -28,12 +27,12 @@ from superhosts._version import __version__
 from superhosts.detectors.header import Entry
 from superhosts.detectors.sketch import Sketch, load
 from superhosts.errors import OutputError, SuperhostsError, UsageError
-from superhosts.fleet.durable import read_json
+from superhosts.fleet.durable import place, read_json, write_json
 from superhosts.pairs import Window
 from superhosts.pipeline import Scan, open_inputs
 from superhosts.reports.base import make_rows
 from superhosts.settings import Settings
-from superhosts.sketchfile import DIGEST
+from superhosts.sketchfile import DIGEST, is_whole
 
 Result = dict[str, Any]  # what a task has done; as it stands in its record
 NAME_DIGITS = 16  # of a file's checksum in its name
@@ -75,12 +74,15 @@ def carry_out(order: Order, threads: Mapping[str, int]) -> Result:
 
 
 def recorded(folder: Path, digest: str) -> Result | None:
-    """Return a result that is there and whole. One with failed inputs does not count: they may be readable now."""
+    """Return a result that is there and whole, each of its files by its checksum: disks rot, and mounts lose blocks.
+
+    One with failed inputs does not count: they may be readable now.
+    """
     try:
         result = read_json(folder / f"{digest}.json")
         if not isinstance(result, dict) or result.get("errors"):
             return None
-        whole = all((folder / piece["file"]).stat().st_size == piece["size"] for piece in result["pieces"])
+        whole = all(is_whole(folder / piece["file"]) for piece in result["pieces"])
     except (OSError, KeyError, TypeError):
         return None
     return result if whole else None
@@ -100,17 +102,17 @@ class _Attempt:
         path = self.private / "sketch.cube"
         sketch.save(path)
         with path.open("rb") as file:
-            size = file.seek(-DIGEST, 2) + DIGEST
+            file.seek(-DIGEST, 2)
             content = file.read(DIGEST).hex()[:NAME_DIGITS]
         name = f"{self._digest}-{content}.cube"
-        path.replace(self.folder / name)
-        return {"key": key, "file": name, "size": size}
+        place(path, self.folder / name)
+        return {"key": key, "file": name}
 
     def record(self, result: Result) -> None:
         """Say that the result is whole."""
         path = self.private / "record.json"
-        path.write_text(json.dumps(result), encoding="utf-8")
-        path.replace(self.folder / f"{self._digest}.json")
+        write_json(path, result)
+        place(path, self.folder / f"{self._digest}.json")
 
 
 @contextmanager

@@ -94,6 +94,11 @@ class Broker:
         return not is_loopback(self._host)
 
     @property
+    def _guarded(self) -> bool:
+        """Whether everybody needs a key: from the first enrolment on, also when the last site is revoked."""
+        return self.exposed or (self.folder / SITES).exists()
+
+    @property
     def sites(self) -> dict[str, str]:
         """The enrolled sites and their public keys."""
         return read_sites(self.folder)
@@ -270,7 +275,7 @@ class Broker:
         if self._tls is not None:
             config["tls"] = tls_config(self._tls)
         hub = hub_key(self.folder)[1]
-        if sites or self.exposed:
+        if self._guarded:
             config["authorization"] = {"users": users(hub, sites)}
         write_private(self._config, json.dumps(config, indent=1) + "\n")  # its language takes JSON
 

@@ -49,28 +49,35 @@ class NatsOptions:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     pinned: bool = False  # tls_ca is the server's own certificate, whatever name it bears
+    up: bool = False  # towards a higher hub: --up and its own options
 
     def check(self) -> None:
         """Refuse what can never work, naming the option."""
         for url in self.urls:
-            parts = urlsplit(url)
-            if parts.scheme not in ("nats", "tls") or not parts.hostname:
+            if not _is_address(url):
                 raise UsageError(
-                    f"--nats {hide_password(url)!r}: not an address like nats://hub.example:4222 or tls://…"
+                    f"{self._option('nats')} {hide_password(url)!r}: "
+                    "not an address like nats://hub.example:4222 or tls://[2001:db8::1]:4222"
                 )
         if self.creds and self.nkey:
             raise UsageError("--creds and --nkey: give one of them")
         if bool(self.tls_cert) != bool(self.tls_key):
-            raise UsageError("--tls-cert and --tls-key: give both or none")
-        for option in ("creds", "nkey", "tls_ca", "tls_cert", "tls_key"):
-            path = getattr(self, option)
+            raise UsageError(f"{self._option('tls_cert')} and {self._option('tls_key')}: give both or none")
+        for name in ("creds", "nkey", "tls_ca", "tls_cert", "tls_key"):
+            path = getattr(self, name)
             if path is not None and not (path.is_file() and os.access(path, os.R_OK)):
-                raise UsageError(f"--{option.replace('_', '-')} {path}: cannot be read")
+                raise UsageError(f"{self._option(name)} {path}: cannot be read")
         if self.nkey:
             public_key(self.nkey)
         if self.creds and b"NATS USER JWT" not in self.creds.read_bytes():
             raise UsageError(f"--creds {self.creds}: is not a user's credentials file")
         self.context()
+
+    def _option(self, name: str) -> str:
+        """Return an option as the operator knows it."""
+        if self.up:
+            return "--up" if name == "nats" else f"--up-{name.removeprefix('tls_')}"
+        return f"--{name.replace('_', '-')}"
 
     @property
     def urls(self) -> list[str]:
@@ -95,7 +102,7 @@ class NatsOptions:
         try:
             context = ssl.create_default_context(cafile=self.tls_ca)
         except (OSError, ssl.SSLError):
-            raise UsageError(f"--tls-ca {self.tls_ca}: is not a certificate (PEM)") from None
+            raise UsageError(f"{self._option('tls_ca')} {self.tls_ca}: is not a certificate (PEM)") from None
         if self.pinned:
             context.check_hostname = False
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -103,7 +110,8 @@ class NatsOptions:
             try:
                 context.load_cert_chain(self.tls_cert, self.tls_key)
             except (OSError, ssl.SSLError) as error:
-                raise UsageError(f"--tls-cert {self.tls_cert}, --tls-key {self.tls_key}: {error}") from None
+                names = f"{self._option('tls_cert')} {self.tls_cert}, {self._option('tls_key')} {self.tls_key}"
+                raise UsageError(f"{names}: {error}") from None
         return context
 
 
@@ -181,23 +189,23 @@ async def connect(options: NatsOptions, inbox: str, on_error: Callable[[str], No
 
 
 class Tidings:
-    """Says what changes about a link, once: down (and why), back."""
+    """Says what changes about a link: down, each reason once, and back."""
 
     def __init__(self, options: NatsOptions, say: Say) -> None:
         self._shown = options.shown
         self._say = say
-        self._trouble = ""
+        self._reasons: set[str] = set()  # said since it last worked: one cause may show in several ways in turn
 
     def down(self, reason: str, waiting: str = "") -> None:
         """Say that the link does not work, unless that was said."""
-        if reason != self._trouble:
-            self._trouble = reason
+        if reason not in self._reasons:
+            self._reasons.add(reason)
             self._say(f"the link to {self._shown} does not work: {reason}{waiting}; trying again until it does")
 
     def up(self) -> None:
         """Say that it works again, if it did not."""
-        if self._trouble:
-            self._trouble = ""
+        if self._reasons:
+            self._reasons.clear()
             self._say(f"the link to {self._shown} works again")
 
 
@@ -258,9 +266,19 @@ def _first(error: BaseException) -> BaseException:
 
 
 def hide_password(url: str) -> str:
-    """Return an address without the user's name and password."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    """Return an address without the user's name and password, whatever else is wrong with it."""
+    scheme, mark, rest = url.rpartition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
+
+
+def _is_address(url: str) -> bool:
+    """Say whether a server can have this address."""
+    try:
+        parts = urlsplit(url)
+        (parts.hostname or "").encode("idna")
+        return parts.scheme in ("nats", "tls") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # no such port, half an IPv6 address, a name that no server can have
+        return False
 
 
 def _words(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.errors import MissingExtraError, OutputError, UsageError
-from superhosts.fleet.durable import read_json, write_json
+from superhosts.fleet.durable import place, read_json, write_json
 from superhosts.fleet.parcels import check_site
 
 SITES = "sites.json"  # site → public key
@@ -116,7 +116,7 @@ def _nkeys() -> Any:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file that only its owner may read."""
+    """Replace a file that only its owner may read, durably."""
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.unlink(missing_ok=True)
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -124,7 +124,7 @@ def write_private(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
+    place(temporary, path)
 
 
 def private_folder(folder: Path) -> None:

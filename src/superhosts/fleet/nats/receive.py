@@ -20,10 +20,12 @@ from nats.aio.msg import Msg
 from superhosts.errors import UsageError
 from superhosts.fleet.link import MERGED, REFUSED, RESEND, Desk, Receipt, Say
 from superhosts.fleet.nats.assembly import ENDING, Assembly
-from superhosts.fleet.nats.connect import Link, NatsOptions, Tidings, connect, keep_connected, race
-from superhosts.fleet.nats.stream import prepare, pull
+from superhosts.fleet.nats.connect import Link, LinkDownError, NatsOptions, Tidings, connect, keep_connected, race
+from superhosts.fleet.nats.identity import NOBODY, Identity
+from superhosts.fleet.nats.stream import Queue, TakenError, check_alone, prepare, pull
 from superhosts.fleet.nats.wire import (
     CONSUMER,
+    LARGEST,
     QUESTIONS,
     STREAM,
     Chunk,
@@ -33,10 +35,12 @@ from superhosts.fleet.nats.wire import (
     site_of,
 )
 from superhosts.fleet.parcels import Parcel
+from superhosts.units import format_size
 
 INBOX = "_HUBBOX"  # no site may listen here
 AT_ONCE = 2  # sketches that are handed in at once
 ARRIVING = 32  # sketches of one site that may be arriving at once
+LARGE = 4  # and how many of the largest size: all that an edge sends at once
 NOTES = 10_000  # names that are remembered
 PATIENCE = 5.0  # seconds without a new piece, after which a question is a hint that some are lost
 ACK, PROGRESS, NEVER = b"+ACK", b"+WPI", b"+TERM"
@@ -67,16 +71,20 @@ class NatsReceiver:
         options: NatsOptions,
         say: Say,
         *,
+        owner: Identity = NOBODY,
         cap: int = 4 << 30,
+        largest: int = LARGEST,
         max_age: float = 7 * 86400.0,
         ack_wait: float = 60.0,
         abandon: float = 3600.0,
     ) -> None:
+        """Prepare to receive: as this hub, with a queue of `cap` bytes, sketches of at most `largest` bytes."""
         options.check()
         self.counters = ReceiveCounters()
         self._options = options
         self._say = say
-        self._cap, self._max_age, self._ack_wait, self._abandon = cap, max_age, ack_wait, abandon
+        self._queue = Queue(cap, max_age, ack_wait, owner)
+        self._largest, self._abandon = largest, abandon
         self._tidings = Tidings(options, say)
         self._assemblies: dict[str, Assembly] = {}
         self._link: Link | None = None
@@ -84,6 +92,20 @@ class NatsReceiver:
         self._reminded: dict[tuple[str, str], float] = {}
         self._unknown: dict[str, float] = {}  # names asked for, not here, perhaps still in the queue
         self._last_trouble = ""
+
+    def check_alone(self) -> None:
+        """Refuse a server where another hub reads the queue. For one that cannot be reached now `run` waits."""
+
+        async def look() -> None:
+            async with connect(self._options, INBOX, lambda text: None) as link:
+                await check_alone(link.jetstream, self._queue.owner)
+
+        try:
+            asyncio.run(look())
+        except TakenError as error:
+            raise UsageError(f"--nats {self._options.shown}: {error}") from None
+        except LinkDownError:
+            return
 
     def run(self, desk: Desk, stop: threading.Event) -> None:
         """Receive until told to stop. A link that is down is said, and tried again."""
@@ -101,7 +123,9 @@ class NatsReceiver:
 
     async def _session(self, stop: threading.Event) -> None:
         async with connect(self._options, INBOX, self._complain) as link:
-            await prepare(link.jetstream, self._cap, self._max_age, self._ack_wait)
+            before = await prepare(link.jetstream, self._queue)
+            if before is not None:
+                self._say(f"took over the queue of a hub{f' on {before.host}' if before.host else ''} that is gone")
             self.counters.connects += 1
             self._tidings.up()
             await link.client.subscribe(QUESTIONS, cb=self._question)
@@ -132,17 +156,29 @@ class NatsReceiver:
             await self._publish(message.reply, NEVER)
             return
         assembly = self._assemblies.get(chunk.name)
+        if chunk.size > self._largest:
+            self.counters.refused += 1
+            reason = f"{format_size(chunk.size)} is more than any sketch of this hub's --memory or --geometry can have"
+            self._trouble(f"REFUSED: {chunk.name}: {reason}")
+            await self._remind(site, Receipt(chunk.name, REFUSED, reason))
+            await self._publish(message.reply, NEVER)
+            return
         if assembly is None:
             if (receipt := await asyncio.to_thread(self._desk.known, chunk.name)) is not None:
                 self.counters.duplicates += 1
                 await self._remind(site, receipt)
                 await self._publish(message.reply, ACK)
                 return
-            if sum(each.site == site for each in self._assemblies.values()) >= ARRIVING:
-                await self._publish(message.reply, b'-NAK {"delay": 5000000000}')  # one at a time
+            if not self._has_room(site, chunk.size):
+                await self._publish(message.reply, b'-NAK {"delay": 5000000000}')  # when others are done
                 return
             assembly = self._assemblies[chunk.name] = Assembly.begin(self._desk.folder, chunk, site)
         await self._add(assembly, chunk, message)
+
+    def _has_room(self, site: str, size: int) -> bool:
+        """Say whether a site may begin one more sketch: it must not fill the disk with beginnings."""
+        sizes = [each.size for each in self._assemblies.values() if each.site == site]
+        return len(sizes) < ARRIVING and sum(sizes) + size <= LARGE * self._largest
 
     async def _add(self, assembly: Assembly, chunk: Chunk, message: Msg) -> None:
         if not assembly.whole and not assembly.fits(chunk):
@@ -168,7 +204,7 @@ class NatsReceiver:
         place, size = message.metadata.sequence.stream, len(message.data)
         if place in assembly.held:  # delivered a second time
             assembly.held[place] = (message.reply, size)
-        elif self._held + size > self._cap // 2:
+        elif self._held + size > self._queue.cap // 2:
             await self._publish(message.reply, ACK)
         else:
             assembly.held[place] = (message.reply, size)
@@ -219,12 +255,12 @@ class NatsReceiver:
                     self._hand_in(assembly)
                 elif not assembly.whole and now - assembly.touched > self._abandon:
                     await self._give_up(assembly)
-            if now - told > self._ack_wait / 3:
+            if now - told > self._queue.ack_wait / 3:
                 told = now
                 for assembly in list(self._assemblies.values()):
                     for reply, _ in list(assembly.held.values()):
                         await self._publish(reply, PROGRESS)
-                old = now - 10 * self._ack_wait - 60
+                old = now - 10 * self._queue.ack_wait - 60
                 self._reminded = {key: at for key, at in self._reminded.items() if at > old}
                 self._unknown = {name: at for name, at in self._unknown.items() if at > old}
                 if len(self._reminded) + len(self._unknown) > NOTES:  # somebody makes names up
@@ -262,7 +298,7 @@ class NatsReceiver:
             queued = await self._queued()
             for name in unknown:
                 since = self._unknown.setdefault(name, now)
-                if not queued or now - since > self._ack_wait + 30:
+                if not queued or now - since > self._queue.ack_wait + 30:
                     self._unknown.pop(name)
                     self.counters.lost += 1
                     answer.append(Receipt(name, RESEND, "not here"))

@@ -39,8 +39,9 @@ def find_server() -> Path:
 def parse_listen(text: str) -> tuple[str, int]:
     """Read HOST:PORT."""
     host, colon, port = text.rpartition(":")
+    matched = host.startswith("[") == host.endswith("]")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    if not colon or not host or not matched or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise UsageError(f"--listen {text!r}: not HOST:PORT (127.0.0.1:4222, 0.0.0.0:4222, [::1]:4222)")
     return host, int(port)
 
@@ -49,8 +50,8 @@ def is_loopback(host: str) -> bool:
     """Say whether only this machine reaches a server on this address."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise UsageError(f"--listen {host}: {error.strerror or error}") from None
+    except (OSError, UnicodeError) as error:  # the latter for a name that no machine can have
+        raise UsageError(f"--listen {host}: {getattr(error, 'strerror', None) or error}") from None
     return all(str(address[0]).startswith("127.") or address[0] == "::1" for *_, address in found)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from nats.aio.msg import Msg
@@ -14,28 +15,71 @@ from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolic
 from nats.js.errors import NotFoundError
 
 from superhosts.fleet.nats.connect import Link, LinkDownError
+from superhosts.fleet.nats.identity import Identity
 from superhosts.fleet.nats.wire import CHUNK, CHUNKS, CONSUMER, HEADERS, STREAM
 
 BATCH = 32  # pieces on their way from the server at once: 16 MiB of memory
 PULL = 20.0  # seconds that a request for pieces stands
 DUPLICATES = 600.0  # seconds in which the server takes a piece of an attempt once
+LOOKS, LOOK = 6, 1.0  # looks at another hub's queue before it counts as left over, and seconds between them
 
 
-async def prepare(js: JetStreamContext, cap: int, max_age: float, ack_wait: float) -> None:
-    """Make the stream or change it to what is wanted, and make the consumer anew.
+class TakenError(LinkDownError):
+    """Another hub reads the queue."""
+
+
+@dataclass(frozen=True)
+class Queue:
+    """What a hub wants of the queue, and which hub it is."""
+
+    cap: int  # bytes
+    max_age: float  # seconds
+    ack_wait: float  # seconds
+    owner: Identity
+
+
+async def check_alone(js: JetStreamContext, me: Identity) -> Identity | None:
+    """Refuse a queue that another hub reads: each would take the other's sketches. Return whose it was, if left over.
+
+    A hub that is there has asked for pieces, or has been given some since the last look.
+    """
+    seen: int | None = None
+    other = None
+    for _ in range(LOOKS):
+        try:
+            info = await js.consumer_info(STREAM, CONSUMER)
+        except NotFoundError:
+            return None
+        other = Identity.parse(info.config.metadata)
+        if other == me:
+            return None
+        given = info.delivered.consumer_seq if info.delivered else 0
+        if info.num_waiting or given != (given if seen is None else seen):
+            raise TakenError(
+                f"another hub{f' on {other.host}' if other.host else ''} reads the queue there. Give each hub a server "
+                "of its own, or end that one; if it is gone already, this one can have the queue in half a minute"
+            )
+        seen = given
+        await asyncio.sleep(LOOK)
+    return other
+
+
+async def prepare(js: JetStreamContext, queue: Queue) -> Identity | None:
+    """Make the stream or change it to what is wanted, and make the consumer anew; return whose it was, if another's.
 
     A new consumer gets at once all that was not acknowledged: also what the server has sent into a connection that was
     dying, which an old one would get only when the server has lost its patience.
     """
+    before = await check_alone(js, queue.owner)
     wanted: dict[str, Any] = {
         "subjects": [CHUNKS],
         "retention": RetentionPolicy.WORK_QUEUE,
         "storage": StorageType.FILE,
         "discard": DiscardPolicy.NEW,  # nothing is lost in silence: an edge waits
-        "max_bytes": cap,
-        "max_age": max_age,
+        "max_bytes": queue.cap,
+        "max_age": queue.max_age,
         "max_msg_size": CHUNK + HEADERS,
-        "duplicate_window": min(DUPLICATES, max_age),
+        "duplicate_window": min(DUPLICATES, queue.max_age),
     }
     try:
         config = (await js.stream_info(STREAM)).config
@@ -49,11 +93,13 @@ async def prepare(js: JetStreamContext, cap: int, max_age: float, ack_wait: floa
     consumer = ConsumerConfig(
         durable_name=CONSUMER,
         ack_policy=AckPolicy.EXPLICIT,
-        ack_wait=ack_wait,
+        ack_wait=queue.ack_wait,
         max_ack_pending=-1,
         filter_subject=CHUNKS,
+        metadata=queue.owner.metadata,
     )
     await js.add_consumer(STREAM, consumer)
+    return before
 
 
 async def pull(link: Link, take: Callable[[Msg], Awaitable[None]]) -> None:

@@ -1,0 +1,71 @@
+"""A hub without a link, for tests, and the sketches of three sites."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+from typing import Any
+
+import superhosts as sh
+from fleets import SETTINGS, make_sketch, write_parcel
+from superhosts.detectors.sketch import Sketch
+from superhosts.fleet.archive import Archive
+from superhosts.fleet.desk import Desk, expected_kinds
+from superhosts.fleet.hub import Hub, HubSettings, Report
+from superhosts.fleet.link import Receipt
+from superhosts.fleet.spool import Spool
+from superhosts.fleet.store import UNION, Store
+from superhosts.settings import Settings
+
+SITES = ("ams", "fra", "nyc")
+
+
+class Node:
+    """A hub without a link, and what it said."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        archive: Archive | None = None,
+        upstream: Spool | None = None,
+        kind: Settings = SETTINGS,
+        **options: Any,
+    ) -> None:
+        self.folder = folder
+        self.said: list[str] = []
+        self.reports: list[Report] = []
+        self.store = Store(folder / "state")
+        self.desk = Desk(self.store, expected_kinds(kind), self.said.append, archive=archive)
+        settings = HubSettings(**{"sites": SITES, "threshold": 1024.0, **options})
+        self.hub = Hub(
+            self.store, self.desk, settings, self.reports.append, self.said.append, archive=archive, upstream=upstream
+        )
+        self._arrivals = itertools.count()
+
+    def send(self, sketch: Sketch, site: str | None = None) -> Receipt:
+        """A sketch arrives."""
+        path = write_parcel(sketch, self.folder / "wire", site)
+        return self.arrive(path, site or min(sketch.sites))
+
+    def arrive(self, path: Path, site: str) -> Receipt:
+        arrived = self.desk.folder / f"{next(self._arrivals)}.part"
+        shutil.copyfile(path, arrived)
+        return self.desk.accept(arrived, path.name, site)
+
+    def union(self, number: int) -> Sketch:
+        key = sorted(self.store.windows())[number]
+        return sh.load(self.store.folder(key) / UNION)
+
+
+def union_of(*sketches: Sketch) -> Sketch:
+    whole = Sketch()
+    for sketch in sketches:
+        whole.merge(sketch)
+    return whole
+
+
+def three(number: int = 0) -> list[Sketch]:
+    """Three sites that see overlapping parts of one scanner's peers: 700 each, 1,400 in all."""
+    return [make_sketch(site, number, peers=700, base=350 * place) for place, site in enumerate(SITES)]

@@ -1,0 +1,178 @@
+"""The command lines of edge and hub: what does not go together, how they end, what they say while they run."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import packets as p
+from brokers import KeepingDesk, eventually, make_broker, running
+from superhosts import cli, sketchfile
+from superhosts.cli.edge import _watch
+from superhosts.cli.fleet import ended_by_signals
+from superhosts.cli.hub import largest_sketch
+from superhosts.detectors.sketch import Sketch
+from superhosts.fleet.link import MERGED, Receipt
+from superhosts.fleet.nats.identity import Identity
+from superhosts.fleet.nats.receive import NatsReceiver
+from superhosts.fleet.nats.send import SendCounters
+from superhosts.fleet.spool import Spool
+from superhosts.pairs import Window
+from superhosts.settings import DIRECTIONS, SIDES, Settings
+from traffic import talk
+
+
+class Ended(NamedTuple):
+    status: int
+    err: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in this process, as `superhosts ARGUMENTS` would."""
+
+    def call(*arguments: object) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["superhosts", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        code = ended.value.code
+        return Ended(code if isinstance(code, int) else 0, capsys.readouterr().err)
+
+    return call
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("hub --from in --listen junk --tls-cert /none --nkey /none", "--listen, --nkey, --tls-cert: not with --from"),
+        ("hub --from in --nats nats://hub:4222", "--nats: not with --from"),
+        ("hub --from in --broker-cap 1GiB", "--broker-cap: not with --from"),
+        ("hub --nats nats://hub:4222 --listen 127.0.0.1:4222", "--listen: not with --nats"),
+        ("hub --creds /none", "--creds: for your own server (--nats)"),
+        ("hub --tls-ca /none", "TLS of the embedded broker takes"),
+        ("hub --from in --up-nkey /none", "--up-nkey: only with --up"),
+        ("hub --from in --to out --up-ca /none", "--up-ca: only with --up"),
+        ("edge --site ams --to out --nkey /none --tls-ca /none", "--nkey, --tls-ca: not with --to"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = run(*options.split())
+    assert ended.status == 2
+    assert ended.err.startswith(f"superhosts: {words}")
+    assert list(tmp_path.iterdir()) == []  # before anything is made
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("edge --site ams --nats nats://[::1", "--nats 'nats://[::1': not an address"),
+        ("edge --site ams --nats nats://127.0.0.1:99999", "--nats 'nats://127.0.0.1:99999': not an address"),
+        ("hub --nats 127.0.0.1:1x", "--nats 'nats://127.0.0.1:1x': not an address"),
+        ("hub --from in --up nats://[::1", "--up 'nats://[::1': not an address"),
+        ("hub --listen [::1", "--listen '[::1': not HOST:PORT"),
+        ("hub --listen 127.0.0.1:99999", "--listen '127.0.0.1:99999': not HOST:PORT"),
+        ("hub --listen=", "--listen '': not HOST:PORT"),
+        ("hub --listen a..b:4222", "--listen a..b: "),
+    ],
+)
+def test_addresses_that_cannot_be(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = run(*options.split())
+    assert ended.status == 2
+    assert ended.err.startswith(f"superhosts: {words}")
+    assert len(ended.err.splitlines()) == 1
+
+
+def test_a_second_hub_at_a_server_ends(run: Run, tmp_path: Path) -> None:
+    with make_broker(tmp_path / "broker", []) as broker:
+        first = NatsReceiver(broker.options, print, owner=Identity("1", "one"), cap=broker.cap)
+        with running(first.run, KeepingDesk(tmp_path / "first")):
+            eventually(lambda: first.counters.connects)
+            ended = run("hub", "--nats", broker.options.url, "--state", tmp_path / "second", "--memory", "1MiB")
+        assert ended.status == 2
+        assert "another hub on one reads the queue there" in ended.err
+        assert first.counters.connects == 1
+
+
+def test_the_largest_sketch_is_none_too_small(tmp_path: Path) -> None:
+    hub = Settings(memory="64KiB", device="cpu", threads=1)
+    edge = Settings(memory="64KiB", device="cpu", threads=1, inner=["10.0.0.0/8"], watch=SIDES, direction=DIRECTIONS)
+    sketch = Sketch(edge.make_detector, site="ams")
+    sketch.window = Window(0, 1)
+    for part in edge.parts:
+        sketch.part(part)
+    sketch.save(tmp_path / "all.cube")
+    arrays = sketchfile.peek(tmp_path / "all.cube")["arrays"]
+    assert len(edge.parts) == 12
+    raw = 12 * hub.cube_memory
+    assert sum(np.prod(each["shape"]) * np.dtype(each["dtype"]).itemsize for each in arrays) <= raw
+    sketchfile.write(tmp_path / "noise.cube", {}, {"noise": np.frombuffer(np.random.default_rng(1).bytes(raw), "u1")})
+    limit = largest_sketch(hub) - sketchfile.MAX_HEADER
+    size = (tmp_path / "noise.cube").stat().st_size
+    assert raw < size <= limit < 1.1 * size
+
+
+# The end
+
+
+def test_a_terminal_that_closes_ends_the_work_in_good_order() -> None:
+    stopped: list[bool] = []
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        with ended_by_signals(lambda: stopped.append(True)):
+            signal.raise_signal(signal.SIGHUP)
+            assert stopped == [True]
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        with ended_by_signals(lambda: stopped.append(True)):
+            signal.raise_signal(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert stopped == [True]
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+# What is said
+
+
+class ReadyHub:
+    """A link behind which a hub takes everything."""
+
+    def __init__(self) -> None:
+        self.counters = SendCounters()
+
+    def run(self, spool: Spool, stop: threading.Event) -> None:
+        while not stop.wait(0.01):
+            for path in spool.waiting():
+                spool.settle(Receipt(path.name, MERGED))
+
+
+def test_an_edge_says_warnings_as_they_come_and_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cut = tmp_path / "cut.pcap"
+    cut.write_bytes(p.pcap(talk("10.0.0.1", 30))[:-7])
+    settings = Settings(memory="64KiB", device="cpu", threads=1, site="ams")
+    spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=print)
+    assert _watch([str(cut)], settings, spool, ReadyHub(), 10.0) == []
+    lines = capsys.readouterr().err.splitlines()
+    places = [place for place, line in enumerate(lines) if "the file ends inside a record" in line]
+    assert len(places) == 1
+    assert lines[places[0]].startswith(f"superhosts: warning: {cut}: ")
+    assert places[0] < next(place for place, line in enumerate(lines) if line.startswith("29 packets"))
