@@ -170,6 +170,41 @@ def test_live_input_goes_on_while_the_disk_does_not_and_loses_whole_windows(
     assert not (tmp_path / "open.json").exists()
 
 
+@pytest.mark.parametrize("hangs", [False, True])
+def test_windows_that_close_back_to_back_wait_for_a_slow_disk_but_not_for_one_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool
+):
+    said: list[str] = []
+    monkeypatch.setattr(edge_module, "HOLD_UP", 0.0 if hangs else DEADLINE)
+    monkeypatch.setattr(edge_module, "FINAL", DEADLINE)
+    gates = [threading.Event() for _ in range(4)]
+    for gate in gates:
+        gate.set()
+    scan: Any = Windows(gates)
+    spool = Spool(tmp_path, "ams", cap=1 << 30, say=said.append)
+    edge = Edge(scan, spool, Position(tmp_path, ["-"], {}), said.append)
+    put, slow = Spool.put, threading.Event()
+
+    def slowly(spool: Spool, sketch: Any) -> Path:
+        assert slow.wait(DEADLINE)
+        return put(spool, sketch)
+
+    monkeypatch.setattr(Spool, "put", slowly)
+    thread = threading.Thread(target=edge.run, daemon=True)
+    thread.start()
+    while edge.counters.windows < 3 or (hangs and edge.counters.lost < 2):  # one is being written, one waits
+        assert thread.is_alive()
+        time.sleep(0.005)
+    if not hangs:
+        time.sleep(0.3)
+        assert edge.counters.windows == 3
+    slow.set()
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+    assert len(spooled(tmp_path)) == (2 if hangs else 4)
+    assert edge.counters.lost == sum("LOST" in line for line in said) == (2 if hangs else 0)
+
+
 def test_a_window_that_was_open_at_a_crash_is_named_at_the_next_start(tmp_path: Path):
     said: list[str] = []
     edge = make_edge(tmp_path, said, Packets(0, replays=False))

@@ -179,7 +179,7 @@ class TumblingWindows:
         assert self.length is not None
         if self._current is not None and abs(index - self._current) * self.length <= YEAR:
             return False
-        if any(abs(index - anchor) * self.length <= YEAR for anchor in self._anchors.values()):
+        if any(abs(index - anchor) * self.length <= YEAR for anchor in list(self._anchors.values())):
             return False
         reach = YEAR // self.length
         around = sum(map(self._count, self._order_between(index - reach, index + reach)))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ from superhosts.units import SECOND, parse_duration
 
 RETRY = 1.0  # seconds until a full disk is tried again
 FINAL = 60.0  # seconds at most that a stopping edge takes to write what it holds
+HOLD_UP = 10.0  # seconds that live input waits for a disk that is slow but not full: windows may close back to back
 
 
 @dataclass
@@ -64,7 +66,7 @@ class Edge:
             raise UsageError("a live pipe beside files or folders, which keep a position: start an edge for each")
         self._writer: _Writer | None = None
         self._note = _OpenNote(spool, say)
-        self._full = False
+        self.is_stuck = False  # whether the disk did not work at the last attempt
 
     def run(self) -> None:
         """Spool every window until the input ends or the edge is stopped."""
@@ -109,14 +111,14 @@ class Edge:
                 work()
             except (OSError, OutputError) as error:
                 self.counters.waits += 1
-                if not self._full:
-                    self._full = True
+                if not self.is_stuck:
+                    self.is_stuck = True
                     self._say(f"SPOOL NOT WRITABLE: {error}; trying again until it is")
                 if self.stopping.wait(RETRY):
                     return False
                 continue
-            if self._full:
-                self._full = False
+            if self.is_stuck:
+                self.is_stuck = False
                 self._say("the spool can be written again")
             return True
 
@@ -131,15 +133,17 @@ class _Writer:
         self._thread = threading.Thread(target=self._run, name="spool", daemon=True)
         self._thread.start()
 
-    def offer(self, sketch: Sketch | None) -> None:
-        """Take a sketch; one that still waits for the disk is lost to it."""
-        if sketch is not None and sketch.window is not None:
-            self._unwritten.append(sketch.window)
+    def offer(self, sketch: Sketch) -> None:
+        """Take a sketch. One that still waits is lost to it where the disk does not work, and only there."""
+        assert sketch.window is not None
+        self._unwritten.append(sketch.window)
+        limit = time.monotonic() + HOLD_UP
         while True:
             try:
-                return self._queue.put_nowait(sketch)
+                return self._queue.put(sketch, timeout=0.1)
             except queue.Full:
-                self._lose()
+                if self._edge.is_stuck or time.monotonic() > limit:
+                    self._lose()
 
     def _lose(self) -> None:
         try:

@@ -186,6 +186,7 @@ class NatsReceiver:
         if assembly.whole or assembly.have[chunk.number]:
             self.counters.duplicates += 1
         else:
+            assembly.touched = time.monotonic()  # it must not be given up while this is written
             try:
                 await asyncio.to_thread(assembly.write, chunk, message.data)
             except OSError as error:
@@ -285,24 +286,25 @@ class NatsReceiver:
             return  # the hub has all rights: it must not be made to speak where the site may not
         self.counters.questions += 1
         names = decode_names(message.data, site)
-        now = time.monotonic()
-        arriving = {
-            name
-            for name in names
-            if (found := self._assemblies.get(name)) and (found.whole or now - found.touched < PATIENCE)
-        }
+        arriving = set(filter(self._is_arriving, names))
         receipts = await asyncio.to_thread(lambda: {name: self._desk.known(name) for name in names})
         answer = [receipt for receipt in receipts.values() if receipt is not None]
         unknown = [name for name in names if receipts[name] is None and name not in arriving]
         if unknown:
-            queued = await self._queued()
+            queued, now = await self._queued(), time.monotonic()
             for name in unknown:
+                if self._is_arriving(name):  # since we looked
+                    continue
                 since = self._unknown.setdefault(name, now)
                 if not queued or now - since > self._queue.ack_wait + 30:
                     self._unknown.pop(name)
                     self.counters.lost += 1
                     answer.append(Receipt(name, RESEND, "not here"))
         await self._publish(message.reply, encode_receipts(answer))
+
+    def _is_arriving(self, name: str) -> bool:
+        found = self._assemblies.get(name)
+        return found is not None and (found.whole or time.monotonic() - found.touched < PATIENCE)
 
     async def _queued(self) -> bool:
         """Say whether the server has pieces that were not put away here."""
