@@ -277,7 +277,8 @@ def test_a_broker_killed_while_sending_loses_nothing(
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 12, 2_000_000)
     heard: list[str] = []
-    receiver, sender = make_receiver(broker), make_sender(broker, "ams", heard)
+    receiver = make_receiver(broker)
+    sender = make_sender(broker, "ams", heard, ask_every=0.5)  # receipts die with the broker: the edge has to ask
     accept, killed = desk.accept, threading.Event()
 
     def half(path: Path, name: str, site: str) -> Receipt:
