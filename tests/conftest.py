@@ -1,12 +1,18 @@
-"""Settings for all tests."""
+"""Settings for all tests, and the command line to run."""
+
+from __future__ import annotations
 
 import os
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from commands import Run
 
 
 def _guard_shared_arrays() -> None:
@@ -40,3 +46,19 @@ if "SUPERHOSTS_TEST_GPU" not in os.environ:
 # The first call of a compiled function may compile for seconds: no test is held to a deadline.
 settings.register_profile("superhosts", deadline=None, derandomize=True)
 settings.load_profile("superhosts")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in this process, as `superhosts ARGUMENTS` would."""
+    from commands import Ended
+    from superhosts import cli
+
+    def call(*arguments: object) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["superhosts", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        code = ended.value.code
+        return Ended(code if isinstance(code, int) else 0, *capsys.readouterr())
+
+    return call

@@ -15,15 +15,14 @@ import pytest
 from rich.console import Console
 
 import superhosts as sh
-import test_cli
+from commands import Run
 from superhosts.detectors.filter import Filter
 from superhosts.reports.base import COLUMNS
 from superhosts.reports.timeline import print_timeline
-from test_cli import Run, lines
+from test_cli import lines
 from test_sketchfile import forge, frame, take_apart
 from traffic import MINUTES, NOON, content
 
-run = test_cli.run  # a fixture
 HOST = "10.0.0.7"
 FOUR, SIX = sh.Part(4), sh.Part(6)
 SMALL = {bits: sh.Geometry.for_memory("1MiB", bits) for bits in (32, 64)}

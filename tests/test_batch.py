@@ -13,14 +13,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 import superhosts as sh
+from commands import Run, command
 from processes import DEADLINE
-from superhosts import cli, sketchfile
+from superhosts import sketchfile
 from superhosts.cli.batch import _save as save
 from superhosts.errors import SketchFileError, SuperhostsError
 from superhosts.fleet.batch import cluster as clusters
@@ -40,33 +41,6 @@ EACH = ["--task-size", "1"]  # one capture to a task
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler that answers late is no scheduler that cannot be reached."""
     monkeypatch.setattr(clusters, "PATIENCE", DEADLINE)
-
-
-class Ended(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Ended]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line in this process, as `superhosts ARGUMENTS` would."""
-
-    def call(*arguments: object) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["superhosts", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        code = ended.value.code
-        return Ended(code if isinstance(code, int) else 0, *capsys.readouterr())
-
-    return call
-
-
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "superhosts", *map(str, arguments)]
 
 
 def scatter(folder: Path, frames: Frames, count: int) -> list[Path]:

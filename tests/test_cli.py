@@ -12,9 +12,8 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import typer
@@ -22,6 +21,7 @@ from rich.text import Text
 
 import packets
 import superhosts as sh
+from commands import Run, process, start
 from superhosts import cli
 from superhosts.reports.base import COLUMNS
 from traffic import MINUTES, NOON, content, near, packet, talk, three_windows, write
@@ -32,48 +32,8 @@ COMMANDS += ["edge", "hub", "batch", "bench", "doctor"]
 ESCAPE = "\x1b"
 
 
-class Ended(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Run = Callable[..., Ended]
-
-
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line in this process, as `superhosts ARGUMENTS` would."""
-
-    def call(*arguments: object) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["superhosts", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        code = ended.value.code
-        return Ended(code if isinstance(code, int) else 0, *capsys.readouterr())
-
-    return call
-
-
-def start(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
-    """Start `superhosts ARGUMENTS` as a process of its own."""
-    command = [sys.executable, "-m", "superhosts", *map(str, arguments)]
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    return subprocess.Popen(command, **{**pipes, **options})
-
-
-def process(*arguments: object, given: bytes = b"", **options: Any) -> Ended:
-    with start(*arguments, **options) as child:
-        out, err = child.communicate(given, timeout=240)
-    return Ended(child.returncode, (out or b"").decode(), (err or b"").decode())
 
 
 @pytest.fixture(scope="module")

@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
 
 import pytest
 
 import superhosts as sh
-from superhosts import cli
-
-
-class Ended(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Ended]
+from commands import Run
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(run: Run) -> Run:
     """Run `superhosts plan ARGUMENTS` in this process."""
-
-    def call(*arguments: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["superhosts", "plan", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        code = ended.value.code
-        return Ended(code if isinstance(code, int) else 0, *capsys.readouterr())
-
-    return call
+    return partial(run, "plan")
 
 
 def test_the_table_shows_the_plan_and_its_neighbours(run: Run) -> None:

@@ -16,14 +16,13 @@ import numpy as np
 import pytest
 
 import superhosts as sh
-import test_cli
+from commands import Run
 from superhosts import device
 from superhosts.cli import checks
 from superhosts.detectors.cube.cpu import fill
-from test_cli import SMALL, Run
+from test_cli import SMALL
 from traffic import talk, write
 
-run = test_cli.run  # the fixture
 NAMES = [
     "versions",
     "CPU",

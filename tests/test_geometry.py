@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from commands import process
 from superhosts.detectors.cube import Geometry
 from superhosts.detectors.sketch import load
 from superhosts.errors import GeometryError, UsageError
 from superhosts.fleet.desk import expected_kinds
 from superhosts.pairs import Part
 from superhosts.settings import Settings
-from test_cli import process
 from traffic import three_windows, write
 
 TEXT = "slices=8,arrays=4,columns=17,rows=1024,labels=4,share=2"

@@ -1,0 +1,38 @@
+"""The command line as tests run it: in this process by the fixture `run` of conftest.py, or as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Ended(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Run = Callable[..., Ended]
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "superhosts", *map(str, arguments)]
+
+
+def start(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
+    """Start `superhosts ARGUMENTS` as a process of its own."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command(*arguments), **{**pipes, **options})
+
+
+def process(*arguments: object, given: bytes = b"", **options: Any) -> Ended:
+    with start(*arguments, **options) as child:
+        out, err = child.communicate(given, timeout=600)
+    return Ended(child.returncode, (out or b"").decode(), (err or b"").decode())
