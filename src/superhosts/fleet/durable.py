@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import io
+import itertools
 import json
 import os
 import shutil
@@ -90,6 +91,17 @@ def place(source: Path, target: Path) -> None:
     """Rename a synced file into place, durably."""
     source.replace(target)
     sync_folder(target.parent)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename what cannot be used to .NAME.aside (numbered where that is taken) beside it; return the new path."""
+    for number in itertools.count():
+        target = path.with_name(f".{path.name}.aside" + (f".{number}" if number else ""))
+        if not os.path.lexists(target):
+            path.rename(target)
+            sync_folder(target.parent)
+            return target
+    raise AssertionError
 
 
 def write_json(path: Path, content: Any, *, durable: bool = True) -> None:
