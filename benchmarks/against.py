@@ -1,0 +1,137 @@
+"""Speed of this tree against another commit, in turns on the same input: did a change cost anything?
+
+    python benchmarks/against.py HEAD~20
+    python benchmarks/against.py v0.1.0 --rounds 15 --only update scan
+
+The other commit is checked out into a temporary folder, without installing it. One process for each tree stays alive,
+and both are asked in turns, so that a busy neighbour hits both. The figure of a case is the median over all rounds of
+(seconds there / seconds here): above 1 this tree is faster. Processor time is given beside it: it suffers less from
+neighbours. JSON and a Markdown table go to benchmarks/results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from captures import write_captures
+from cases import FLOWS_5M, SHUFFLED_5M, TRAINS_5M
+from harness import HERE, Report
+from superhosts.sources.synth import Traffic
+
+CASES = {
+    "update": ("update shuffled", "update trains", "update batches of 1,000"),
+    "restore": ("restore",),
+    "scan": ("scan pcap", "scan pcapng", "scan pcap, every address"),
+}
+
+
+class Spent(NamedTuple):
+    """Seconds of one run."""
+
+    wall: float
+    processor: float
+
+
+class Tree:
+    """A source tree, and the process that runs cases with it."""
+
+    def __init__(self, source: Path, folder: Path, threads: int | None) -> None:
+        env = {**os.environ, "PYTHONPATH": str(source)}
+        command = [sys.executable, str(HERE / "against_worker.py"), str(source), str(folder), str(threads or "")]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+
+    def run(self, case: str) -> Spent:
+        """Run one case."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(case, file=self._process.stdin, flush=True)
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{case}: the process has ended with status {self._process.wait()}")
+        return Spent(*json.loads(line))
+
+    def end(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+
+def check_out(revision: str, folder: Path) -> tuple[Path, str]:
+    """Put a commit's files into a folder; return the folder of its package, and the commit."""
+
+    def git(*arguments: str) -> bytes:
+        return subprocess.run(["git", "-C", str(HERE.parent), *arguments], stdout=subprocess.PIPE, check=True).stdout
+
+    commit = git("rev-parse", "--verify", f"{revision}^{{commit}}").decode().strip()
+    folder.mkdir()
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=git("archive", f"{commit}:src"), check=True)
+    return folder, commit
+
+
+def main() -> None:
+    """Measure, print the table, write the files."""
+    parser = argparse.ArgumentParser(description="speed of this tree against another commit")
+    parser.add_argument("revision", help="the commit to compare with, like HEAD~3")
+    parser.add_argument("--rounds", type=int, default=9, help="turns of each case (9)")
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME", help=" ".join(CASES))
+    parser.add_argument("--threads", type=int, help="threads of the detectors (as many as cores)")
+    parser.add_argument("--quick", action="store_true", help="ten times smaller inputs")
+    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
+    options = parser.parse_args()
+    report = Report(quick=options.quick)
+    with tempfile.TemporaryDirectory(prefix="superhosts-against-") as name:
+        folder = Path(name)
+        there, commit = check_out(options.revision, folder / "src")
+        make_inputs(folder, quick=options.quick)
+        trees = [Tree(HERE.parent / "src", folder, options.threads), Tree(there, folder, options.threads)]
+        for section in options.only:
+            for case in CASES[section]:
+                measure(report, section, case, trees, options.rounds)
+        for tree in trees:
+            tree.end()
+    print()
+    print(report.table())
+    title = f"Against {commit[:12]}"
+    for path in report.write(options.results, f"against-{report.machine['arch']}-{report.started:%Y-%m-%d}", title):
+        print(path)
+
+
+def make_inputs(folder: Path, *, quick: bool) -> None:
+    """Write the pairs and captures that all runs read."""
+    for name, case in (("shuffled", SHUFFLED_5M), ("trains", TRAINS_5M), ("flows", FLOWS_5M)):
+        (case.quick() if quick else case).save(folder).rename(folder / name)
+    scale = 10 if quick else 1
+    traffic = Traffic(flows=1_000_000 // scale, packets=20_000_000 // scale, super_hosts=120 // scale)
+    pcap, pcapng = write_captures(traffic, folder)
+    pcap.rename(folder / "scan.pcap")
+    pcapng.rename(folder / "scan.pcapng")
+
+
+def measure(report: Report, section: str, case: str, trees: list[Tree], rounds: int) -> None:
+    """Run a case in turns, after one round that compiles and fills caches; the tree that begins changes."""
+    here, there = trees
+    for tree in trees:
+        tree.run(case)
+    pairs: list[tuple[Spent, Spent]] = []
+    for number in range(rounds):
+        if number % 2:
+            other = there.run(case)
+            pairs.append((here.run(case), other))
+        else:
+            pairs.append((here.run(case), there.run(case)))
+    for what in Spent._fields:
+        ratios = [getattr(theirs, what) / getattr(ours, what) for ours, theirs in pairs]
+        seconds = statistics.median(getattr(ours, what) for ours, _ in pairs)
+        note = f"{seconds:.3f} s here (median)"
+        report.add(section, f"{case}, {what}: there / here", statistics.median(ratios), "times", note=note, runs=ratios)
+
+
+if __name__ == "__main__":
+    main()
