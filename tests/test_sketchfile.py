@@ -23,6 +23,7 @@ from superhosts import sketchfile
 from superhosts.detectors.cbaa import PaperCbaa
 from superhosts.detectors.cbaa.geometry import Geometry as CbaaGeometry
 from superhosts.detectors.exact import Exact
+from superhosts.detectors.header import read_header
 from superhosts.detectors.sketch import Sketch
 from superhosts.errors import HalfMergedError, MergeError, OutputError, SketchFileError, UnreadableError
 from superhosts.pairs import HostFormat
@@ -403,6 +404,16 @@ def test_headers_that_are_no_header(tiny: Path, text: bytes) -> None:
     forge(tiny, text, b"")
     with pytest.raises(SketchFileError, match="damaged"):
         sh.load(tiny)
+
+
+def test_a_header_beyond_the_limit_is_refused_before_it_is_read(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header, blocks = take_apart(tiny)
+    text = json.dumps(header).encode()
+    forge(tiny, text, blocks)
+    assert read_header(tiny, max_header=len(text)).kinds
+    monkeypatch.setattr(sketchfile.json, "loads", no_memory)
+    with pytest.raises(SketchFileError, match=r"tiny\.cube: byte 16: .* the header takes .*, the limit is 100 B"):
+        read_header(tiny, max_header=100)
 
 
 PAIRS = {"float": ("<f8", [1, 1]), "narrow": ("<u4", [1, 1]), "flat": ("<u8", [1]), "five words": ("<u8", [1, 5])}

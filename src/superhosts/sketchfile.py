@@ -125,10 +125,14 @@ def is_whole(path: Path) -> bool:
 class Reader:
     """An open, verified file: its header and digest, and its arrays, whole or block by block."""
 
-    def __init__(self, path: str | Path, *, trusted: bool = False) -> None:
-        """Open a file and check it; of a `trusted` one, checked a moment ago, the checksum is not computed again."""
+    def __init__(self, path: str | Path, *, trusted: bool = False, max_header: int = MAX_HEADER) -> None:
+        """Open a file and check it; of a `trusted` one, checked a moment ago, the checksum is not computed again.
+
+        A header of more than `max_header` bytes is refused before it is read.
+        """
         self.name = str(path)
         self._trusted = trusted
+        self._max_header = min(max_header, MAX_HEADER)
         try:
             self._file: IO[bytes] = Path(path).open("rb")  # noqa: SIM115  # closed by close() or the with statement
         except OSError as error:
@@ -176,7 +180,10 @@ class Reader:
             self._verify_digest()  # a damaged file may show any version
             message = f"format version {version}; this program reads version {VERSION}"
             raise VersionError(message, file=self.name, offset=len(MAGIC))
-        if length > MAX_HEADER or _START.size + length > self._end:
+        if length > self._max_header:
+            limit = f"the header takes {format_size(length)}, the limit is {format_size(self._max_header)}"
+            raise self._bad(f"too large or damaged: {limit}", _START.size)
+        if _START.size + length > self._end:
             raise self._bad("cut off or damaged: the header runs past the end of the file", _START.size)
         self._first = _START.size + length
         text = self._verify_digest()

@@ -48,9 +48,18 @@ class Stored:
                 raise MergeError(f"{self.file}: was made with key {kind.key}, the key at hand is {mine} (--key-file)")
 
 
-def read_header(path: str | Path, *, max_memory: str | int | None = None, trusted: bool = False) -> Stored:
-    """Check a whole file against its digest (unless that was done: `trusted`) and read its header, not its arrays."""
-    with sketchfile.Reader(path, trusted=trusted) as reader:
+def read_header(
+    path: str | Path,
+    *,
+    max_memory: str | int | None = None,
+    trusted: bool = False,
+    max_header: int = sketchfile.MAX_HEADER,
+) -> Stored:
+    """Check a whole file against its digest (unless that was done: `trusted`) and read its header, not its arrays.
+
+    A header of more than `max_header` bytes is refused (SketchFileError) before it is read.
+    """
+    with sketchfile.Reader(path, trusted=trusted, max_header=max_header) as reader:
         header = describe(reader, memory_limit(max_memory))
         reader.places()
     return header
