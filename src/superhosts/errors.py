@@ -66,6 +66,12 @@ class OutputError(SuperhostsError):
     exit_status = 4
 
 
+class RefusedError(SuperhostsError):
+    """Windows of an edge that the hub did not take."""
+
+    exit_status = 5
+
+
 class MissingExtraError(SuperhostsError, ImportError):
     """A feature whose optional packages are not installed; the message gives the pip command."""
 

@@ -97,7 +97,7 @@ def edge(
     Examples: superhosts edge /var/captures --site ams --inner 10.0.0.0/8 --to /mnt/fleet ·
     tcpdump -U -w - | superhosts edge - --site ams --nats tls://hub:4222 --nkey ams.nk
     """
-    from superhosts.errors import UsageError
+    from superhosts.errors import RefusedError, UsageError
     from superhosts.fleet.durable import hold_folder
     from superhosts.fleet.edge import check_settings
     from superhosts.fleet.parcels import check_site
@@ -133,6 +133,9 @@ def edge(
     with hold_folder(spool):
         store = Spool(spool, site, cap=parse_size(spool_cap), say=tell)
         errors = _watch(inputs, settings, store, make_sender(to, options, site), seconds("grace", grace))
+    if refused := store.counters.refused:
+        errors.append(RefusedError(f"{refused} {'window was' if refused == 1 else 'windows were'} refused by the hub"))
+        tell(f"{errors[-1]}; they are kept in {spool / 'refused'}")
     fail_with(errors)
 
 
