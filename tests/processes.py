@@ -115,6 +115,14 @@ def make_hub(folder: Path, *options: str, sites: tuple[str, ...] = SITES) -> tup
     return Node(folder / "hub.log", *arguments), ["--nats", f"nats://{place}"]
 
 
+def make_hub_on_files(folder: Path, *options: str, sites: tuple[str, ...] = SITES) -> tuple[Node, list[str]]:
+    """A hub that reads a folder, and the options that bring an edge to it."""
+    link = folder / "link"
+    keep = ["--output", str(folder / "found.jsonl"), "--archive", str(folder / "archive"), "--from", str(link)]
+    arguments = ["hub", "--state", str(folder / "hub"), "--sites", ",".join(sites), *keep, *COMMON, *options]
+    return Node(folder / "hub.log", *arguments), ["--to", str(link)]
+
+
 def make_edge(folder: Path, site: str, link: list[str], *options: str) -> Node:
     arguments = ["edge", "--site", site, "--spool", str(folder / f"spool-{site}"), *link, *INNER, *COMMON, *options]
     return Node(folder / f"{site}.log", *arguments)

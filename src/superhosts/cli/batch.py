@@ -219,7 +219,7 @@ def _save(result: BatchWindow, path: Path, settings: Settings) -> None:
         try:
             os.link(result.path, temporary)  # the work folder's name for it goes away later
         except OSError:  # another file system, or one without links
-            copy_synced(result.path, temporary)
+            copy_synced(result.path, temporary, shared=True)
         place(temporary, path)  # before the work folder goes
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from None

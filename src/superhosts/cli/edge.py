@@ -158,7 +158,7 @@ def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, 
         run.on_progress()
         status.write()
 
-    position = Position(spool.folder, inputs, settings.cut)
+    position = Position(spool.folder, inputs, settings.cut, tell)
     scan = Scan(
         open_inputs(
             inputs,
@@ -182,6 +182,7 @@ def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, 
         spool=spool.counters,
         link=sender.counters,
         waiting=lambda: len(spool.waiting()),
+        aside=spool.aside,
     )
     with sending(sender, spool), ended_by_signals(run.stop):
         tell(f"site {settings.site} ready; windows of earlier runs that wait in {spool.folder}: {len(spool.waiting())}")

@@ -1,4 +1,7 @@
-"""Files that survive a power cut: written whole under another name, synced, renamed, and the folder synced."""
+"""Files that survive a power cut: written whole under another name, synced, renamed, and the folder synced.
+
+Folders and files are their owner's alone, whatever the umask; where others are to read them (`shared`), it decides.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,12 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from superhosts.errors import OutputError, UsageError
+from superhosts.text import printable
 
 CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}  # what a file system (network mounts) says that has no sync
 
@@ -24,32 +28,50 @@ def hold_folder(folder: Path) -> IO[str]:
     """Keep a second process out of a folder, made if needed, for as long as the file that is returned is open."""
     try:
         make_folder(folder)
-        file = (folder / ".lock").open("w")
+        file = _open_lock(folder / ".lock")
     except OSError as error:
-        raise OutputError(f"{folder}: cannot be used: {error.strerror}") from None
+        raise OutputError(f"{error.filename or folder}: cannot be used: {error.strerror}") from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
         if error.errno in (errno.EAGAIN, errno.EACCES):
             raise UsageError(f"{folder}: another process works here; give each a folder of its own") from None
-        return (folder / ".lock").open("w")  # network mounts that know no locks
+        return _open_lock(folder / ".lock")  # network mounts that know no locks
     return file
 
 
-def open_fresh(path: Path) -> BinaryIO:
+def _open_lock(path: Path) -> IO[str]:
+    """Open a lock's file; a FIFO under its name is not waited for."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    file = os.fdopen(handle, "w")
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+    return file
+
+
+def is_plain(path: Path) -> bool:
+    """Say whether a plain file has this name: no folder, no link, nothing that opening would wait for."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def open_fresh(path: Path, *, shared: bool = False) -> BinaryIO:
     """Make a file that was not there; what stood under its name (a link of somebody else's, too) is removed first."""
     path.unlink(missing_ok=True)
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb")
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if shared else 0o600), "wb")
 
 
-def copy_synced(source: Path, target: Path) -> None:
+def copy_synced(source: Path, target: Path, *, shared: bool = False) -> None:
     """Copy a plain file, and have the copy on disk; the source may lie where others write."""
     handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(handle, "rb") as read:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(errno.EINVAL, "not a plain file", str(source))
-        with open_fresh(target) as write:
+        with open_fresh(target, shared=shared) as write:
             shutil.copyfileobj(read, write, 1 << 20)
             write.flush()
             sync(write.fileno())
@@ -78,7 +100,7 @@ def make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(0o700, exist_ok=True)
     try:
         sync_folder(folder.parent)
     except OSError:
@@ -95,8 +117,9 @@ def place(source: Path, target: Path) -> None:
 
 def set_aside(path: Path) -> Path:
     """Rename what cannot be used to .NAME.aside (numbered where that is taken) beside it; return the new path."""
+    name = os.fsdecode(os.fsencode(path.name)[:200])  # file systems take 255 bytes
     for number in itertools.count():
-        target = path.with_name(f".{path.name}.aside" + (f".{number}" if number else ""))
+        target = path.with_name(f".{name}.aside" + (f".{number}" if number else ""))
         if not os.path.lexists(target):
             path.rename(target)
             sync_folder(target.parent)
@@ -104,9 +127,9 @@ def set_aside(path: Path) -> Path:
     raise AssertionError
 
 
-def write_json(path: Path, content: Any, *, durable: bool = True) -> None:
+def write_json(path: Path, content: Any, *, durable: bool = True, shared: bool = False) -> None:
     """Replace a small file at once. Without `durable` only readers are safe from half of it, not the power cut."""
-    _write(path, [json.dumps(content, indent=1)], durable=durable)
+    _write(path, [json.dumps(content, indent=1)], durable=durable, shared=shared)
 
 
 def write_lines(path: Path, rows: Iterable[Any]) -> None:
@@ -114,10 +137,10 @@ def write_lines(path: Path, rows: Iterable[Any]) -> None:
     _write(path, map(json.dumps, rows), durable=True)
 
 
-def _write(path: Path, lines: Iterable[str], *, durable: bool) -> None:
+def _write(path: Path, lines: Iterable[str], *, durable: bool, shared: bool = False) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with open_fresh(temporary) as binary, io.TextIOWrapper(binary, encoding="utf-8") as file:
+        with open_fresh(temporary, shared=shared) as binary, io.TextIOWrapper(binary, encoding="utf-8") as file:
             file.writelines(line + "\n" for line in lines)
             file.flush()
             if durable:
@@ -134,9 +157,48 @@ def _write(path: Path, lines: Iterable[str], *, durable: bool) -> None:
 def read_json(path: Path) -> Any:
     """Read such a file; None where there is none or somebody has damaged it."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(_read_plain(path))
     except (FileNotFoundError, RecursionError, ValueError):
         return None
+
+
+def _read_plain(path: Path) -> bytes:
+    """Read a plain file; ValueError for what is something else, which opening or reading might wait for."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError(f"{path}: not a plain file")
+        return file.read()
+
+
+def read_state(path: Path, fits: Callable[[Any], bool], say: Callable[[str], None]) -> Any:
+    """Read a file that a program keeps for its next start; None where there is none.
+
+    One whose content does not fit, by damage or by somebody's hand, is set aside, and that is said.
+    """
+    try:
+        content = json.loads(_read_plain(path))
+        if fits(content):
+            return content
+        why = "its content is not what this program writes"
+    except FileNotFoundError:
+        return None
+    except (RecursionError, ValueError):
+        why = "damaged"
+    except OSError as error:
+        why = f"it cannot be read: {error.strerror or error}"
+    put_aside(path, why, say)
+    return None
+
+
+def put_aside(path: Path, why: str, say: Callable[[str], None]) -> None:
+    """Set aside what cannot be used, and say so. OutputError where it cannot be moved."""
+    try:
+        target = set_aside(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise OutputError(f"{path}: {why}, and it cannot be set aside: {error.strerror or error}") from None
+    say(f"{printable(path)}: {why}; SET ASIDE as {printable(target.name)}")
 
 
 def read_lines(path: Path) -> Iterator[Any]:

@@ -19,9 +19,9 @@ from typing import Any
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.sketch import DETECTORS, Sketch
 from superhosts.errors import OutputError, UsageError
-from superhosts.fleet.durable import read_json, write_json
+from superhosts.fleet.durable import read_state, write_json
 from superhosts.fleet.link import Say
-from superhosts.fleet.position import Position
+from superhosts.fleet.position import Position, is_time
 from superhosts.fleet.spool import Spool
 from superhosts.pairs import Window
 from superhosts.pipeline import Scan
@@ -192,12 +192,11 @@ class _OpenNote:
 
     def tell_lost(self) -> int:
         """Say which window was open when the last run ended without a stop; return how many were."""
-        note = read_json(self._path)
+        note = read_state(self._path, _is_note, self._say)
         self.clear()
-        times: list[Any] = [note.get("start"), note.get("end")] if isinstance(note, dict) else [None]
-        if not all(isinstance(time, int) for time in times):
+        if note is None:
             return 0
-        span = " to ".join(map(iso_time, times))
+        span = f"{iso_time(note['start'])} to {iso_time(note['end'])}"
         self._say(f"LOST: the last run ended within {span}; what it had seen of that window is gone")
         return 1
 
@@ -216,5 +215,12 @@ class _OpenNote:
 
     def clear(self) -> None:
         """Nothing is open."""
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the next start tells of a window that was not lost
+            self._path.unlink(missing_ok=True)
         self._window = None
+
+
+def _is_note(content: Any) -> bool:
+    """Say whether the content of a file names a window."""
+    times: list[Any] = [content.get("start"), content.get("end")] if isinstance(content, dict) else [None]
+    return all(map(is_time, times)) and bool(times[0] < times[1])

@@ -97,7 +97,7 @@ class FileSender:
     def _copy(self, path: Path, target: Path) -> None:
         temporary = target.with_name(f".{target.name}.tmp")
         try:
-            copy_synced(path, temporary)
+            copy_synced(path, temporary, shared=True)
             place(temporary, target)
             self.counters.sketches += 1
         except FileNotFoundError:
@@ -193,7 +193,7 @@ class FileReceiver:
                 return
             self.counters.resends += 1
         self._unsettled.pop(path, None)
-        write_json(_receipt_path(path), {"verdict": receipt.verdict, "reason": receipt.reason})
+        write_json(_receipt_path(path), {"verdict": receipt.verdict, "reason": receipt.reason}, shared=True)
         path.unlink(missing_ok=True)
         self.counters.sketches += 1
         self.counters.receipts += 1

@@ -8,13 +8,16 @@ A position belongs to one set of inputs and one way of cutting; another command 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from superhosts.fleet.durable import read_json, write_json
+from superhosts.fleet.durable import read_state, write_json
+from superhosts.fleet.link import Say
 from superhosts.sources.capture import COMPRESSED
 
 POSITION = "position.json"  # the file in the spool; without it an edge begins anew
@@ -25,14 +28,30 @@ Spans = Mapping[str, tuple[int, int]]  # identity of a file → times of its fir
 class Position:
     """The position of one command line in a spool's folder."""
 
-    def __init__(self, folder: Path, inputs: Sequence[str], cut: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, inputs: Sequence[str], cut: Mapping[str, Any], say: Say = lambda text: None
+    ) -> None:
         self._path = folder / POSITION
         text = json.dumps([sorted(map(_full_name, inputs)), dict(cut)], sort_keys=True, default=str)
         self._name = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-        mine = self._all().get(self._name)
-        mine = mine if isinstance(mine, dict) else {}
+        self._others = self._read(say)
+        mine = self._others.pop(self._name, {})
         self.frontier: int | None = mine.get("frontier")
         self._files: dict[str, list[int]] = mine.get("files", {})
+
+    def _read(self, say: Say) -> dict[str, Any]:
+        """Read all positions. A file with one that cannot be used is set aside: reading its input again is harmless."""
+        right: dict[str, Any] = {}
+
+        def fits(content: Any) -> bool:
+            if isinstance(content, dict):
+                right.update({name: entry for name, entry in content.items() if _is_position(entry)})
+            return isinstance(content, dict) and len(right) == len(content)
+
+        if read_state(self._path, fits, say) is None and right:
+            with contextlib.suppress(OSError):  # a full disk is said elsewhere
+                write_json(self._path, right)
+        return right
 
     def done(self) -> frozenset[str]:
         """Return the files that need not be read again."""
@@ -45,21 +64,31 @@ class Position:
         self.frontier = max(frontier, self.frontier or frontier)
         self._files.update({name: list(span) for name, span in finished.items()})
         self._files = {name: span for name, span in self._files.items() if _is_there(name)}
-        everything = {name: position for name, position in self._all().items() if name != self._name}
-        others = dict(list(everything.items())[-KEPT:])
+        others = dict(list(self._others.items())[-KEPT:])
         write_json(self._path, {**others, self._name: {"frontier": self.frontier, "files": self._files}})
 
-    def _all(self) -> dict[str, Any]:
-        content = read_json(self._path)
-        return content if isinstance(content, dict) else {}
+
+def _is_position(entry: Any) -> bool:
+    """Say whether an entry has the types that `advance` writes."""
+    files = entry.get("files") if isinstance(entry, dict) else None
+    return (
+        isinstance(files, dict)
+        and is_time(entry.get("frontier"))
+        and all(isinstance(span, list) and len(span) == 2 and all(map(is_time, span)) for span in files.values())
+    )
+
+
+def is_time(value: Any) -> bool:
+    """Say whether a value from a file is a time in nanoseconds, as packets have them."""
+    return type(value) is int and -(1 << 63) <= value < 1 << 63
 
 
 def _full_name(name: str) -> str:
     """Return a name that means the same in every folder; what is no file stays as it is."""
-    return str(Path(name).absolute()) if Path(name).exists() else name
+    return str(Path(name).absolute()) if os.path.lexists(name) else name
 
 
 def _is_there(identity: str) -> bool:
     """Say whether a file still exists, compressed or not: only then could it be read again."""
     name = identity.rpartition("@")[0]
-    return any(Path(name + ending).exists() for ending in ("", *COMPRESSED))
+    return any(os.path.lexists(name + ending) for ending in ("", *COMPRESSED))

@@ -3,23 +3,31 @@
 Every sketch is written whole (synced, renamed) before anything is sent, and goes when the hub has said what became of
 it. When the hub is away the folder grows to its cap; then the oldest window is dropped, loudly, so that the newest are
 never the ones that are missing. Sketches that the hub refuses, or that this disk has damaged, are set aside for a
-person to look at; they count for the cap and go first.
+person to look at; they count for the cap and go first. What others have put among the sketches (folders, links, FIFOs)
+is renamed and otherwise left alone: opening it might wait for ever.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from superhosts.detectors.sketch import Sketch
 from superhosts.errors import OutputError, SketchFileError, UnreadableError, UsageError
-from superhosts.fleet.durable import make_folder, place
+from superhosts.fleet.durable import is_plain, make_folder, place, put_aside, set_aside
 from superhosts.fleet.link import MERGED, REFUSED, Receipt, Say
 from superhosts.fleet.parcels import Parcel
 from superhosts.sketchfile import Reader
+from superhosts.text import printable
 from superhosts.units import format_size
+
+STATES = ("position.json", "open.json", "status.json")  # small files that an edge keeps beside its sketches
+SHOWN = 20  # names of things set aside that a status holds
+_NOT_PLAIN = "something that this program has not made there (no plain file)"
 
 
 @dataclass
@@ -44,28 +52,58 @@ class Spool:
         self.changed = threading.Condition()
         self._say = say
         self._aside = (folder / "refused", folder / "damaged")
+        self._passed_over: set[str] = set()  # names that stand for no file, and cannot be set aside
         try:
-            for each in (folder, *self._aside):
+            make_folder(folder)
+            self._make_way()
+            for each in self._aside:
                 make_folder(each)
         except OSError as error:
-            raise OutputError(f"{folder}: cannot be made: {error.strerror}") from None
+            raise OutputError(f"{error.filename or folder}: cannot be made or used: {error.strerror}") from None
         self._check_sites()
-        for left in folder.glob(".*.tmp"):  # of a run that was killed
-            left.unlink(missing_ok=True)
         for path in self.waiting():
             self.verify(path)
 
+    def _make_way(self) -> None:
+        """Free the names that this program uses, and remove what a run that was killed has left half written."""
+        for path in (*self._aside, *(self.folder / name for name in STATES)):
+            fits = path.is_dir() if path in self._aside else is_plain(path)
+            if os.path.lexists(path) and not fits:
+                put_aside(path, _NOT_PLAIN, self._say)
+        for left in self.folder.glob(".*.tmp"):
+            if left.is_dir() and not left.is_symlink():
+                put_aside(left, _NOT_PLAIN, self._say)
+            else:
+                left.unlink(missing_ok=True)
+
     def _check_sites(self) -> None:
         """Refuse a folder in which another site's sketches wait: this site's link could never deliver them."""
-        for path in self.waiting():
+        for path in _sketches(self.folder):
             other = _site_of(path.name)
             if other not in (None, self.site):
                 way = f"start it with --site {other} until they are sent, or give each site a folder of its own"
                 raise UsageError(f"{self.folder}: sketches of site {other} wait here, this is {self.site}; {way}")
 
     def waiting(self) -> list[Path]:
-        """Return the sketches that the hub has not acknowledged, oldest window first."""
-        return sorted(path for path in self.folder.glob("*.cube") if not path.name.startswith("."))
+        """Return the sketches that the hub has not acknowledged, oldest window first.
+
+        Whatever else has such a name is set aside.
+        """
+        found = []
+        for path in _named_like_sketches(self.folder):
+            if not is_plain(path):
+                self._set_aside(path)
+            elif _site_of(path.name) != self.site:
+                self._set_damaged(path, "not the name of a sketch of this site")
+            else:
+                found.append(path)
+        return sorted(found)
+
+    def aside(self) -> list[str]:
+        """Return the names of what was set aside, now or in earlier runs, and waits for a person: some of them."""
+        names = [path.name for path in self.folder.glob(".*.aside*")]
+        names += [f"{folder.name}/{path.name}" for folder in self._aside for path in _sketches(folder)]
+        return [printable(name) for name in sorted(names)[:SHOWN]]
 
     def put(self, sketch: Sketch) -> Path:
         """Write a window's sketch. OutputError where the disk takes no more: nothing is left behind then."""
@@ -73,6 +111,7 @@ class Spool:
         fresh = self.folder / ".fresh.tmp"
         try:
             sketch.save(fresh)
+            fresh.chmod(0o600)  # a scan's sketches are for whom the umask says; these are for nobody else
             target = self.folder / Parcel.of(fresh, self.site, sketch.window).name
             place(fresh, target)
         except OSError as error:
@@ -95,7 +134,7 @@ class Spool:
             return  # a name becomes a path: nothing but a sketch's name may
         path = self.folder / receipt.name
         with self.changed:
-            if not path.exists():
+            if not is_plain(path):
                 return  # a second receipt, or dropped meanwhile
             if receipt.verdict == MERGED:
                 path.unlink(missing_ok=True)
@@ -122,27 +161,46 @@ class Spool:
                 self._say(f"{path.name} in the spool cannot be read now: {error}")
             return False
         except (SketchFileError, UsageError) as error:
-            if not path.exists():
-                return False
             reason = str(error)
-        with self.changed:
-            self.counters.damaged += 1
-            self._put_aside(path, "damaged")
-        self._say(f"DAMAGED in the spool, not sent: {path.name}: {reason} (kept in {self._aside[1]})")
+        if is_plain(path):
+            self._set_damaged(path, reason)
         return False
 
     def size(self) -> int:
         """Return the bytes of all sketches, those set aside included."""
-        return sum(_size(path) for folder in (self.folder, *self._aside) for path in folder.glob("*.cube"))
+        return sum(_size(path) for folder in (self.folder, *self._aside) for path in _sketches(folder))
+
+    def _set_damaged(self, path: Path, reason: str) -> None:
+        with self.changed:
+            if not is_plain(path):
+                return  # another thread was here first
+            self._put_aside(path, "damaged")
+            self.counters.damaged += 1
+        name = printable(path.name)
+        self._say(f"DAMAGED in the spool, not sent: {name}: {printable(reason)} (kept in {self._aside[1]})")
+
+    def _set_aside(self, path: Path) -> None:
+        """Take what is no file out of the way; where that does not work, it is passed over and said once."""
+        with self.changed:
+            if path.name in self._passed_over:
+                return
+            try:
+                put_aside(path, _NOT_PLAIN, self._say)
+            except OutputError as error:
+                self._passed_over.add(path.name)
+                self._say(str(error))
 
     def _put_aside(self, path: Path, folder: str) -> None:
+        target = self.folder / folder / path.name
+        if os.path.lexists(target) and not is_plain(target):
+            set_aside(target)
         with contextlib.suppress(FileNotFoundError):
-            path.replace(self.folder / folder / path.name)
+            path.replace(target)
 
     def _hold_cap(self) -> None:
         """Drop what must go: sketches set aside first, then the oldest windows, never the newest."""
         excess = self.size() - self.cap
-        aside = sorted(path for folder in self._aside for path in folder.glob("*.cube"))
+        aside = sorted(path for folder in self._aside for path in _sketches(folder))
         waiting = self.waiting()
         for path in (*aside, *waiting[:-1]):
             if excess <= 0:
@@ -153,6 +211,15 @@ class Spool:
                 self.counters.dropped += 1
                 full = f"the spool is at its cap of {format_size(self.cap)}"
                 self._say(f"DROPPED, lost for good: {path.name}; {full}, {len(waiting)} windows wait for the hub")
+
+
+def _named_like_sketches(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.glob("*.cube") if not path.name.startswith("."))
+
+
+def _sketches(folder: Path) -> Iterator[Path]:
+    """Return the plain files among a folder's sketches."""
+    return filter(is_plain, _named_like_sketches(folder))
 
 
 def _size(path: Path) -> int:

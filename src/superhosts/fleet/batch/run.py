@@ -176,7 +176,7 @@ class Batch:
         total, slots = sum(capture.size for capture in self._captures), sum(self._client.nthreads().values())
         size = self._task_size or max(LEAST_TASK, total // max(1, TASKS_PER_WORKER * slots))
         try:
-            write_json(path, size, durable=False)
+            write_json(path, size, durable=False, shared=True)
         except OSError as error:
             raise OutputError(f"--work {self._folder}: cannot be written: {error.strerror or error}") from None
         return size

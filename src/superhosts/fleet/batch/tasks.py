@@ -111,7 +111,7 @@ class _Attempt:
     def record(self, result: Result) -> None:
         """Say that the result is whole."""
         path = self.private / "record.json"
-        write_json(path, result)
+        write_json(path, result, shared=True)
         place(path, self.folder / f"{self._digest}.json")
 
 
