@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,15 +18,16 @@ from superhosts.detectors.header import Stored, read_header
 from superhosts.detectors.kinds import Kind, check_alike
 from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt, Say
-from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.limits import AHEAD, MAX_HEADER, LimitedSay, Shares, seconds_ahead
+from superhosts.fleet.link import MERGED, REASON, REFUSED, RESEND, Receipt, Say
+from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.store import Store
 from superhosts.settings import DIRECTIONS, SIDES, Settings
-from superhosts.sketchfile import is_whole
-from superhosts.units import SECOND
+from superhosts.sketchfile import DIGEST, is_whole
+from superhosts.text import printable
 
 MOST_NOTES = 100_000  # sites and counters in a header: they end up in the header of the union
-AHEAD = 600.0  # seconds that a window may end after this machine's clock before somebody's clock must be wrong
+Senders = Callable[[], Collection[str]]  # the sites that send to this hub themselves, as far as that is known
 
 
 def expected_kinds(settings: Settings) -> dict[int, Kind]:
@@ -49,14 +51,25 @@ class DeskCounters:
 class Desk:
     """Takes sketches for a store. Safe to use from several threads."""
 
-    def __init__(self, store: Store, expected: dict[int, Kind], say: Say, *, archive: Archive | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        expected: dict[int, Kind],
+        say: Say,
+        *,
+        archive: Archive | None = None,
+        senders: Senders = tuple,
+    ) -> None:
         self.folder = store.incoming
         self.counters = DeskCounters()
         self.arrived = threading.Event()  # something has changed that the hub may want to report
         self._store = store
         self._expected = expected
         self._archive = archive
-        self._say = say
+        self._senders = senders
+        self._say = LimitedSay(say)
+        with store.lock:
+            self._shares = Shares(store)
 
     def known(self, name: str) -> Receipt | None:
         """Return what was said of a sketch before."""
@@ -74,17 +87,21 @@ class Desk:
             parcel = Parcel.parse(name)
             if parcel.site != site:
                 raise UsageError(f"{site} sent a sketch of {parcel.site}")
+            size = path.lstat().st_size
             if (before := self._store.receipt(name)) is not None:
                 self.counters.repeated += 1
                 return before
-            if not is_whole(path) or Parcel.of(path, site, parcel.window) != parcel:
+            if size < DIGEST or not is_whole(path) or Parcel.of(path, site, parcel.window) != parcel:
                 self.counters.corrupt += 1
-                self._say(f"{name} from {site}: did not arrive whole, asked for again")
+                text = f"{name} from {site}: did not arrive whole, asked for again"
+                self._say(site, "sketches that did not arrive whole", text)
                 return Receipt(name, RESEND, "its checksum is not right")
-            self._check(read_header(path, trusted=True), parcel)
+            self._check(read_header(path, trusted=True, max_header=MAX_HEADER), parcel)
             with self._store.lock:
+                self._shares.check(parcel, size, time.time())
                 self._open_window(parcel)
                 self._store.add(path, name)
+                self._shares.add(parcel, size)
         except UnreadableError as error:
             raise OSError(str(error)) from None
         except (OSError, MemoryError):
@@ -105,7 +122,25 @@ class Desk:
             raise UsageError(f"names more than {MOST_NOTES:,} sites and counters")
         if stored.window != parcel.window:
             raise UsageError(f"holds the window {stored.window}, its name says {parcel.window}")
+        self._check_sites(stored, parcel.site)
         self.check_kinds(stored)
+
+    def _check_sites(self, stored: Stored, sender: str) -> None:
+        """Refuse a sketch in another site's name. A lower hub's union names the sites below it, which send to that one.
+
+        So the names are the sender's own, or such that nobody else sends to this hub under.
+        """
+        if not stored.sites:
+            raise UsageError("names no site")
+        others = sorted(stored.sites - {sender})
+        taken = set(self._senders()) if others else set()
+        for name in others:
+            check_site(name, "the site")
+            if name in taken:
+                raise UsageError(f"names the site {name}, which sends to this hub itself")
+        for entry in stored.entries:
+            if entry.get("site") not in stored.sites:
+                raise UsageError(f"counts for {entry.get('site')!r}, which is none of its sites")
 
     def check_kinds(self, stored: Stored) -> None:
         """Refuse a sketch that this hub does not merge: another key, geometry, detector or part."""
@@ -134,19 +169,23 @@ class Desk:
         if self._store.count_of(parcel) == 2:
             self.counters.doubled += 1
             why = "restarted, a lower hub's revision, or two edges of one name"
-            self._say(f"{parcel.key}: a second sketch of {parcel.site} for this window ({why})")
+            text = f"{parcel.key}: a second sketch of {parcel.site} for this window ({why})"
+            self._say(parcel.site, "second sketches of a window", text)
 
-    def _refuse(self, name: str, site: str, reason: str) -> Receipt:
+    def _refuse(self, name: str, site: str, why: str) -> Receipt:
+        """Refuse a sketch. What it says about itself may be in the reason, which goes to the log and to the edge."""
         self.counters.refused += 1
-        self._say(f"REFUSED: {name} from {site}: {reason}")
+        name, reason = printable(name), printable(why, REASON)
+        self._say(site, "refused sketches", f"REFUSED: {name} from {site}: {reason}")
         with contextlib.suppress(UsageError):
             if Parcel.parse(name).site == site:  # else the site that it names could not send it any more
                 self._store.refuse(name, reason)
         return Receipt(name, REFUSED, reason)
 
     def _look_at_clock(self, parcel: Parcel) -> None:
-        ahead = parcel.window.end / SECOND - time.time()
+        ahead = seconds_ahead(parcel.window, time.time())
         if ahead > AHEAD:
             self.counters.ahead += 1
             off = f"{ahead / 3600:.1f} hours" if ahead < 2 * 86400 else f"{ahead / 86400:.0f} days"
-            self._say(f"{parcel.site} reports a window that ends {off} from now: whose clock is wrong?")
+            text = f"{parcel.site} reports a window that ends {off} from now: whose clock is wrong?"
+            self._say(parcel.site, "windows in the future", text)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MERGED = "merged"  # it lies in its window's folder at the hub, durably: the union is a function of that folder
 REFUSED = "refused"  # another key, geometry or version: sending it again would not help
 RESEND = "resend"  # it did not arrive whole, or was lost on the way
+REASON = 400  # characters of a reason: it may quote what a site has made up, and goes to the logs of hub and edge
 Say = Callable[[str], None]  # one line for the operator
 
 

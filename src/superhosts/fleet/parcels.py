@@ -17,11 +17,13 @@ from superhosts.errors import SuperhostsError, UsageError
 from superhosts.pairs import Window
 from superhosts.reports.base import window_name
 from superhosts.sketchfile import DIGEST
+from superhosts.text import printable
 from superhosts.units import SECOND, parse_duration
 
 DIGITS = 16  # hexadecimal digits of the checksum that stand in a name
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # a word in a broker's subject, and part of file names
-_KEY = re.compile(r"(\d{8}T\d{6}Z)-(\d+[a-z]+)")
+_KEY = re.compile(r"([0-9]{8}T[0-9]{6}Z)-([0-9]{1,10}[a-z])")
+_TIMES = range(-(1 << 63), 1 << 63)  # nanoseconds since 1970 that a window can have
 _ARCHIVED = re.compile(rf"{_KEY.pattern}-{_SITE.pattern}\.cube")
 _NAME = re.compile(rf"{_KEY.pattern}-({_SITE.pattern})-([0-9a-f]{{{DIGITS}}})\.cube")
 
@@ -31,7 +33,9 @@ def check_site(name: str, option: str = "--site") -> str:
     if not name:
         raise UsageError(f"{option}: a name is missing; every place needs one of its own, like ams")
     if not _SITE.fullmatch(name):
-        raise UsageError(f"{option} {name!r}: letters, digits, - and _ (63 at most, the first a letter or digit)")
+        raise UsageError(
+            f"{option} '{printable(name)}': letters, digits, - and _ (63 at most, the first a letter or digit)"
+        )
     return name
 
 
@@ -58,10 +62,10 @@ class Parcel(NamedTuple):
         match = _NAME.fullmatch(name)
         window = parse_key(f"{match[1]}-{match[2]}") if match else None
         if match is None or window is None:
-            raise UsageError(f"{name!r} is not the name of a sketch (START-LENGTH-SITE-DIGEST.cube)")
+            raise UsageError(f"'{printable(name)}' is not the name of a sketch (START-LENGTH-SITE-DIGEST.cube)")
         parcel = cls(match[3], window, match[4])
         if parcel.name != name:  # 300s for 5m: a second name for the same window
-            raise UsageError(f"{name!r} should read {parcel.name}")
+            raise UsageError(f"'{name}' should read {parcel.name}")
         return parcel
 
     @classmethod
@@ -79,9 +83,10 @@ def parse_key(key: str) -> Window | None:
         return None
     try:
         start = int(datetime.strptime(match[1], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()) * SECOND
-        return Window(start, start + parse_duration(match[2]))
+        window = Window(start, start + parse_duration(match[2]))
     except (ValueError, SuperhostsError):
         return None
+    return window if window.start in _TIMES and window.end in _TIMES else None
 
 
 def is_archived(day: str, name: str) -> bool:

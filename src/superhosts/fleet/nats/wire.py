@@ -12,12 +12,14 @@ a message says about its site is never asked.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from superhosts.errors import UsageError
-from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
+from superhosts.fleet.link import MERGED, REASON, REFUSED, RESEND, Receipt
 from superhosts.fleet.parcels import Parcel, check_site
+from superhosts.text import printable
 
 STREAM = "superhosts"
 CONSUMER = "hub"
@@ -29,6 +31,9 @@ LARGEST = 8 << 30  # bytes of a sketch that are believed
 MOST = 1 << 16  # chunks of a sketch that are believed
 LEAST = 4096  # bytes of a piece, unless the sketch is smaller: many tiny ones would fill the memory with notes
 QUESTION = 500  # names in one question
+ASKED = 256 << 10  # bytes of a question that are read; 500 names take less than half of them
+ANSWER = 256 << 10  # bytes of an answer; an edge asks again for the names that are left out
+_PLACE = re.compile(r"(0|[1-9][0-9]{0,4}) ([1-9][0-9]{0,9}) ([1-9][0-9]{0,9})")  # number, step, size
 
 
 class Chunk(NamedTuple):
@@ -62,13 +67,13 @@ class Chunk(NamedTuple):
     def parse(cls, headers: Mapping[str, str] | None, length: int) -> Chunk:
         """Read the headers of a message with so many bytes; UsageError where they cannot be right."""
         found = headers or {}
-        try:
-            number, step, size = (int(word) for word in found.get("Superhosts-Chunk", "").split(" "))
-        except ValueError:
-            raise UsageError("a message that is no piece of a sketch") from None
+        match = _PLACE.fullmatch(found.get("Superhosts-Chunk", ""))
+        if match is None:
+            raise UsageError("a message that is no piece of a sketch")
+        number, step, size = map(int, match.groups())
         chunk = cls(Parcel.parse(found.get("Superhosts-Name", "")).name, number, step, size)
-        good = 0 < size <= LARGEST and min(size, LEAST) <= step <= size and chunk.pieces <= MOST
-        if not (good and 0 <= number < chunk.pieces):
+        good = 0 < size <= LARGEST and min(size, LEAST) <= step <= min(size, CHUNK + HEADERS) and chunk.pieces <= MOST
+        if not (good and number < chunk.pieces):
             raise UsageError(f"{chunk.name}: piece {number} of {step} bytes, {size} in all, cannot be")
         if length != chunk.length:
             raise UsageError(f"{chunk.name}: piece {number} has {length} bytes, not {chunk.length}")
@@ -77,7 +82,8 @@ class Chunk(NamedTuple):
 
 def site_of(subject: str) -> str:
     """Return the site in a subject; UsageError where it is no site's name."""
-    return check_site(subject.split(".")[2])
+    words = subject.split(".", 3)
+    return check_site(words[2] if len(words) == 4 else "")
 
 
 def encode_receipt(receipt: Receipt) -> bytes:
@@ -86,8 +92,16 @@ def encode_receipt(receipt: Receipt) -> bytes:
 
 
 def encode_receipts(receipts: Iterable[Receipt]) -> bytes:
-    """Return the answer to a question."""
-    return json.dumps([receipt._asdict() for receipt in receipts]).encode()
+    """Return the answer to a question, cut to what one message can carry."""
+    whole: list[str] = []
+    room = ANSWER - 2  # brackets
+    for receipt in receipts:
+        text = json.dumps(receipt._asdict())
+        room -= len(text) + 1
+        if room < 0:
+            break
+        whole.append(text)
+    return f"[{','.join(whole)}]".encode()
 
 
 def decode_receipt(data: bytes) -> Receipt | None:
@@ -98,7 +112,7 @@ def decode_receipt(data: bytes) -> Receipt | None:
 def decode_receipts(data: bytes) -> list[Receipt]:
     """Read the answer to a question."""
     found = _json(data)
-    receipts = [_receipt(each) for each in found] if isinstance(found, list) else []
+    receipts = [_receipt(each) for each in found[:QUESTION]] if isinstance(found, list) else []
     return [receipt for receipt in receipts if receipt is not None]
 
 
@@ -109,17 +123,17 @@ def _receipt(found: Any) -> Receipt | None:
         name = Parcel.parse(str(found.get("name"))).name
     except UsageError:
         return None  # names become paths: nothing but a sketch's name may pass
-    return Receipt(name, found["verdict"], str(found.get("reason", "")))
+    return Receipt(name, found["verdict"], printable(found.get("reason", ""), REASON))  # it is shown at the edge
 
 
 def decode_names(data: bytes, site: str) -> list[str]:
     """Read the names of a question, as far as they are names of this site's sketches."""
-    found = _json(data)
+    found = _json(data) if len(data) <= ASKED else None
     names = []
     for name in found[:QUESTION] if isinstance(found, list) else []:
         try:
-            if Parcel.parse(str(name)).site == site:
-                names.append(str(name))
+            if isinstance(name, str) and Parcel.parse(name).site == site:
+                names.append(name)
         except UsageError:
             continue
     return names

@@ -1,0 +1,146 @@
+"""What one site may take of a hub, and how much a hub says about one site.
+
+A site that is enrolled may still be broken or hostile. Whatever it sends, the others go on: each site has its own share
+of the queue, of the windows, of the disk and of the log. `docs/operating.md` lists all of these limits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import shutil
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from superhosts.errors import UsageError
+from superhosts.fleet.link import Say
+from superhosts.fleet.parcels import Parcel, parse_key
+from superhosts.fleet.store import Store
+from superhosts.pairs import Window
+from superhosts.units import SECOND, format_size
+
+MAX_HEADER = 1 << 20  # bytes of the header of a sketch that arrives
+WINDOWS = 20_000  # windows that a hub keeps for one site at a time
+WINDOWS_AHEAD = 1_000  # and how many of them may lie in the future: the site's clock is wrong, or it makes them up
+SKETCHES = 1_000  # sketches of one site in one window: restarts, revisions of a lower hub
+DISK_SHARE = 4  # one site's sketches take at most a quarter of the file system that the state is on
+COUNT_AGAIN = 60.0  # seconds before disk space is counted again for a site at its limit
+AHEAD = 600.0  # seconds that a window may end after this machine's clock before a clock must be wrong
+
+LINES = 5  # lines about one site and kind of trouble in a minute
+MINUTE = 60.0
+SPEAKERS = 1_000  # sites and kinds that are told apart; more are made up
+
+
+@dataclass
+class _Account:
+    since: float
+    said: int = 0
+    left_out: int = 0
+
+
+class LimitedSay:
+    """Says the first few lines about a site and a kind of trouble, then how many more there were in a minute."""
+
+    def __init__(self, say: Say, *, clock: Callable[[], float] = time.monotonic, timer: bool = True) -> None:
+        self._say, self._clock = say, clock
+        self._lock = threading.Lock()
+        self._accounts: dict[tuple[str, str], _Account] = {}
+        self._timer: threading.Timer | None = None
+        self._with_timer = timer
+
+    def __call__(self, site: str, kind: str, text: str) -> None:
+        """Say a line about a site, or count it."""
+        self.flush()
+        with self._lock:
+            key = (site, kind)
+            if key not in self._accounts and len(self._accounts) >= SPEAKERS:
+                key = ("other sites", kind)
+            account = self._accounts.setdefault(key, _Account(self._clock()))
+            if account.said >= LINES:
+                account.left_out += 1
+                self._wake()
+                return
+            account.said += 1
+        self._say(text)
+
+    def flush(self) -> None:
+        """Say what was left out in the minutes that are over."""
+        with self._lock:
+            over = [key for key, each in self._accounts.items() if self._clock() - each.since >= MINUTE]
+            left_out = {key: self._accounts.pop(key).left_out for key in over}
+        for (site, kind), count in left_out.items():
+            if count:
+                self._say(f"{site}: {count:,} more in a minute: {kind}")
+
+    def _wake(self) -> None:
+        """Have the count said even when nothing more comes."""
+        if self._with_timer and (self._timer is None or not self._timer.is_alive()):
+            self._timer = threading.Timer(MINUTE, self.flush)
+            self._timer.daemon = True
+            self._timer.start()
+
+
+class Shares:
+    """What each site takes of a store. The caller holds the store's lock."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._windows: dict[str, set[str]] = defaultdict(set)  # of each site; windows that are gone are dropped late
+        for key in store.windows():
+            for site in map(_site_of, store.ledger(key).known):
+                self._windows[site].add(key)
+        self._count()
+
+    def check(self, parcel: Parcel, size: int, now: float) -> None:
+        """Refuse one more sketch of a site that has its share (UsageError); OSError where it can come later."""
+        if self._store.count_of(parcel) >= SKETCHES:
+            raise UsageError(f"{parcel.site} has sent {SKETCHES:,} sketches of this window already")
+        self._check_windows(parcel, now)
+        share = shutil.disk_usage(self._store.incoming).total // DISK_SHARE
+        if self._bytes[parcel.site] + size > share and time.monotonic() - self._counted >= COUNT_AGAIN:
+            self._count()
+        if self._bytes[parcel.site] + size > share:
+            text = f"the sketches of {parcel.site} take their share of this disk, {format_size(share)}"
+            raise OSError(errno.EDQUOT, text)
+
+    def add(self, parcel: Parcel, size: int) -> None:
+        """Count a sketch that was taken."""
+        self._windows[parcel.site].add(parcel.key)
+        self._bytes[parcel.site] += size
+
+    def _check_windows(self, parcel: Parcel, now: float) -> None:
+        mine = self._windows[parcel.site]
+        if parcel.key in mine or len(mine) < min(WINDOWS, WINDOWS_AHEAD):
+            return
+        mine &= set(self._store.windows())
+        if len(mine) >= WINDOWS:
+            raise UsageError(f"{parcel.site} has {WINDOWS:,} windows here, the limit for one site")
+        if seconds_ahead(parcel.window, now) > AHEAD:
+            windows = [window for key in mine if (window := parse_key(key)) is not None]
+            if sum(seconds_ahead(window, now) > AHEAD for window in windows) >= WINDOWS_AHEAD:
+                raise UsageError(f"{parcel.site} has {WINDOWS_AHEAD:,} windows in the future: is its clock wrong?")
+
+    def _count(self) -> None:
+        """Look how much of the disk each site takes; between two counts only what comes is added."""
+        self._bytes: dict[str, int] = defaultdict(int)
+        self._counted = time.monotonic()
+        for key in self._store.windows():
+            for path in self._store.sketches(key):
+                with contextlib.suppress(FileNotFoundError):  # merged and removed meanwhile
+                    self._bytes[_site_of(path.name)] += path.lstat().st_size
+
+
+def seconds_ahead(window: Window, now: float) -> float:
+    """Return how many seconds after `now` a window ends."""
+    return window.end / SECOND - now
+
+
+def _site_of(name: str) -> str:
+    try:
+        return Parcel.parse(name).site
+    except (TypeError, UsageError):  # a foreign file, or a ledger that somebody has changed
+        return ""
