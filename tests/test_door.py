@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import shutil
 import struct
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +20,8 @@ from hypothesis import strategies as st
 from fleets import make_sketch, window, write_parcel
 from hubs import Node
 from superhosts.errors import UsageError
-from superhosts.fleet import limits
+from superhosts.fleet import files, limits
+from superhosts.fleet.files import FileReceiver, FileSender
 from superhosts.fleet.limits import LimitedSay
 from superhosts.fleet.link import MERGED, REASON, REFUSED, RESEND, Receipt
 from superhosts.fleet.nats import wire
@@ -31,6 +35,7 @@ from superhosts.fleet.nats.wire import (
     site_of,
 )
 from superhosts.fleet.parcels import Parcel, parse_key
+from superhosts.fleet.spool import Spool
 from superhosts.sketchfile import DIGEST, MAGIC, VERSION
 
 NAME = "20261114T120000Z-5m-ams-0123456789abcdef.cube"
@@ -365,3 +370,202 @@ def test_whatever_bytes_come_get_a_receipt(door: tuple[Node, Path], data: bytes)
     assert node.desk.accept(arrived, NAME, "ams").verdict == RESEND
     header = sealed(path.parent / "any", data)
     assert node.arrive(header, "ams").verdict == REFUSED
+
+
+# A folder that others write into
+
+
+def link_of(tmp_path: Path, node: Node, **options: Any) -> tuple[Path, FileReceiver]:
+    folder = tmp_path / "link"
+    (folder / "ams").mkdir(parents=True)
+    return folder / "ams", FileReceiver(folder, node.said.append, **options)
+
+
+def step(receiver: FileReceiver, node: Node) -> None:
+    receiver.step(node.desk, threading.Event())
+
+
+def test_a_file_larger_than_any_sketch_is_refused_without_reading_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path)
+    link, receiver = link_of(tmp_path, node, largest=1 << 30)
+    huge = link / NAME
+    with huge.open("wb") as file:
+        file.write(MAGIC)
+        file.truncate(50 << 30)  # it takes no disk where it lies
+    opened: list[str] = []
+    real = os.open
+    monkeypatch.setattr(os, "open", lambda path, *rest: (opened.append(str(path)), real(path, *rest))[1])
+    step(receiver, node)
+    assert str(huge) not in opened
+    assert not huge.exists()
+    receipt = json.loads(Path(f"{huge}.receipt").read_text())
+    assert receipt["verdict"] == REFUSED
+    assert "50 GiB is more than any sketch of this hub's" in receipt["reason"]
+    assert list(node.desk.folder.iterdir()) == []
+    step(receiver, node)
+    assert len(node.said) == 1
+
+
+def test_a_file_with_holes_takes_no_disk_and_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(tmp_path)
+    link, receiver = link_of(tmp_path, node, largest=1 << 30)
+    sparse = link / NAME
+    with sparse.open("wb") as file:
+        file.write(MAGIC)
+        file.truncate(64 << 20)
+    taken: list[int] = []
+    accept = node.desk.accept
+
+    def look(path: Path, name: str, site: str) -> Receipt:
+        taken.append(512 * path.stat().st_blocks)
+        assert path.stat().st_size == 64 << 20
+        return accept(path, name, site)
+
+    monkeypatch.setattr(node.desk, "accept", look)
+    for _ in range(5):
+        step(receiver, node)
+    assert len(taken) == 1
+    assert taken[0] < 4 << 20
+    receiver._settle = 0.0
+    step(receiver, node)
+    assert len(taken) == 1  # what it holds is known
+    assert not sparse.exists()
+    assert receiver.counters.resends == 1
+
+
+def test_a_file_that_is_being_written_is_not_read_over_and_over(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    link, receiver = link_of(tmp_path, node)
+    whole = honest(tmp_path / "wire")
+    data = whole.read_bytes()
+    target = link / whole.name
+    for size in range(100, 1000, 100):
+        target.write_bytes(data[:size])
+        step(receiver, node)
+    assert node.desk.counters.corrupt == 1
+    target.write_bytes(data)
+    step(receiver, node)  # it has changed once more
+    step(receiver, node)  # it has not
+    assert node.desk.counters.accepted == 1
+    assert not target.exists()
+
+
+def test_odd_things_in_a_sites_folder_are_named_and_got_out_of_the_way(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    link, receiver = link_of(tmp_path, node)
+    names = [Parcel("ams", window(number), "0" * 16).name for number in range(3)]
+    os.mkfifo(link / names[0])
+    (link / names[1]).mkdir()
+    (link / names[2]).symlink_to(tmp_path)
+    (link / "a-b-c.cube").write_text("foreign")
+    (link / f".{NAME}.tmp").write_text("hidden")
+    (link / "notes.txt").write_text("foreign")
+    (link / "nested").mkdir()
+    (link.parent / "stray.cube").write_text("in no site's folder")
+    (link.parent / ".snapshot").mkdir()
+    good = honest(link)
+    for _ in range(3):
+        step(receiver, node)
+    assert node.desk.counters.accepted == 1
+    assert not good.exists()
+    assert receiver.counters.ignored == 4
+    assert len(node.said) == 4
+    assert all(sum(name in line for line in node.said) == 1 for name in (*names, "a-b-c.cube"))
+    assert sorted(path.name for path in link.iterdir() if path.name.endswith(".aside")) == [
+        f".{name}.aside" for name in names
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_that_cannot_be_read_keeps_nobody(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    link, receiver = link_of(tmp_path, node)
+    shut = write_parcel(make_sketch("ams", 0), link)
+    shut.chmod(0)
+    write_parcel(make_sketch("ams", 1), link)
+    with pytest.raises(PermissionError):
+        step(receiver, node)
+    assert node.desk.counters.accepted == 1
+
+
+def test_a_file_that_cannot_be_taken_is_tried_ever_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(tmp_path)
+    link, receiver = link_of(tmp_path, node)
+    honest(link)
+    asked: list[str] = []
+
+    def full(path: Path, name: str, site: str) -> Receipt:
+        asked.append(name)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    now = 0.0
+    monkeypatch.setattr("superhosts.fleet.files.time.monotonic", lambda: now)
+    with monkeypatch.context() as patch:
+        patch.setattr(node.desk, "accept", full)
+        for second in range(1000):
+            now = float(second)
+            with pytest.raises(OSError, match="No space left"):
+                step(receiver, node)
+    assert 10 < len(asked) < 30
+    now += 60.0
+    step(receiver, node)
+    assert node.desk.counters.accepted == 1
+
+
+def test_sites_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(tmp_path)
+    link, receiver = link_of(tmp_path, node)
+    (link.parent / "fra").mkdir()
+    for number in range(300):
+        (link / Parcel("ams", window(-1000 + number), "0" * 16).name).write_bytes(MAGIC)
+    other = write_parcel(make_sketch("fra"), link.parent / "fra")
+    seen: list[str] = []
+    accept = node.desk.accept
+    monkeypatch.setattr(node.desk, "accept", lambda path, name, site: (seen.append(site), accept(path, name, site))[1])
+    step(receiver, node)
+    assert "fra" in seen[:2]
+    assert seen.count("ams") == files.TURN
+    assert not other.exists()
+
+
+def test_an_edge_does_not_trust_receipts_in_a_folder(tmp_path: Path) -> None:
+    said: list[str] = []
+    spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=said.append)
+    first, second = (spool.put(make_sketch("ams", number)) for number in range(2))
+    link = tmp_path / "link" / "ams"
+    link.mkdir(parents=True)
+    os.mkfifo(link / f"{NAME}.receipt")  # nobody ever writes into it
+    (link / f"x{NAME}.receipt").mkdir()
+    (link / f"{first.name}.receipt").write_text(json.dumps({"verdict": REFUSED, "reason": ESCAPES * 100}))
+    (link / f"{second.name}.receipt").write_text(json.dumps({"verdict": "eaten", "reason": []}))
+    sender = FileSender(tmp_path / "link", "ams", said.append)
+    sender.step(spool)
+    assert [path.name for path in spool.waiting()] == [second.name]
+    (line,) = said
+    assert printable_line(line)
+    assert len(line) < 20 * REASON
+    (link / f"{second.name}.receipt").write_text(" " * (65 << 10) + json.dumps({"verdict": MERGED}))
+    sender.step(spool)
+    assert [path.name for path in spool.waiting()] == [second.name]
+
+
+def test_a_hub_starts_with_odd_things_where_files_arrive(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    incoming = node.desk.folder
+    path = honest(tmp_path / "wire")
+    (incoming / "folder").mkdir()
+    (incoming / f"{path.name}.part").mkdir()
+    (incoming / path.name).mkdir()
+    os.mkfifo(incoming / "pipe.part")
+    (incoming / "link.part").symlink_to(tmp_path)
+    (incoming / "left.part").write_bytes(b"x")
+    again = Node(tmp_path)
+    left = sorted(each.name for each in incoming.iterdir())
+    assert left == sorted(f".{name}.aside" for name in ("folder", path.name, f"{path.name}.part"))
+    (incoming / path.name).mkdir()  # while it runs
+    link, receiver = link_of(tmp_path, again)
+    honest(link)
+    step(receiver, again)
+    assert again.desk.counters.accepted == 1

@@ -519,10 +519,14 @@ def test_one_unreadable_file_does_not_keep_the_others(tmp_path: Path, monkeypatc
     (link / f".{good.name}.receipt.tmp").symlink_to(secret)
     said: list[str] = []
     receiver = FileReceiver(tmp_path / "link", said.append)
-    with pytest.raises(OSError, match=r"plain file|symbolic"):
+    for _ in range(2):
         receiver.step(node.desk, threading.Event())
     assert node.desk.counters.accepted == 1
     assert not good.exists()
+    assert sorted(said) == sorted(
+        f"{path}: is no plain file; set aside as .{path.name}.aside" for path in (first, linked)
+    )
+    assert receiver.counters.ignored == 2
     assert secret.read_text() == "precious"
 
 

@@ -262,7 +262,7 @@ def _open_way_in(
     if way.folder is not None:
         from superhosts.fleet.files import FileReceiver
 
-        return FileReceiver(way.folder, tell), {}
+        return FileReceiver(way.folder, tell, largest=largest_sketch(traffic)), {}
     from superhosts.fleet.nats.identity import own_identity
     from superhosts.fleet.nats.receive import NatsReceiver
     from superhosts.units import parse_size

@@ -127,6 +127,15 @@ def set_aside(path: Path) -> Path:
     raise AssertionError
 
 
+def make_way(path: Path) -> Path | None:
+    """Remove the file that has this name; set aside what is no file, and return where it lies now."""
+    try:
+        path.unlink(missing_ok=True)
+    except (IsADirectoryError, PermissionError):  # what unlinking a folder gives, depending on the system
+        return set_aside(path)
+    return None
+
+
 def write_json(path: Path, content: Any, *, durable: bool = True, shared: bool = False) -> None:
     """Replace a small file at once. Without `durable` only readers are safe from half of it, not the power cut."""
     _write(path, [json.dumps(content, indent=1)], durable=durable, shared=shared)

@@ -9,20 +9,35 @@ Both sides may be killed between any two steps: whatever is found is done again,
 from __future__ import annotations
 
 import errno
+import json
+import os
+import stat
 import threading
 import time
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from superhosts.errors import UsageError
-from superhosts.fleet.durable import copy_synced, place, read_json, write_json
-from superhosts.fleet.link import RESEND, Desk, Receipt, Say
+from superhosts.fleet.durable import copy_synced, make_way, open_fresh, place, set_aside, sync, write_json
+from superhosts.fleet.limits import LimitedSay
+from superhosts.fleet.link import MERGED, REASON, REFUSED, RESEND, Desk, Receipt, Say
 from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.spool import Spool
+from superhosts.sketchfile import MAGIC
+from superhosts.text import printable
+from superhosts.units import format_size
 
 POLL = 0.5  # seconds between two looks at a folder; network mounts tell nobody of changes
 SETTLE = 60.0  # seconds that a file without a right checksum may still be on its way
 ENDING = ".receipt"
+LARGEST = 8 << 30  # bytes of a sketch, where the hub does not say less
+RECEIPT = 64 << 10  # bytes of a receipt that are read
+TURN = 100  # sketches of one site that are taken before the folder is looked at again
+LONGEST = 60.0  # seconds at most between two attempts to take a file
+_ZEROS = bytes(1 << 20)
 
 
 @dataclass
@@ -34,6 +49,25 @@ class FileCounters:
     resends: int = 0  # sketches that did not arrive whole
     ignored: int = 0  # files that are no sketches
     failures: int = 0  # times that the folder could not be read or written
+    down: str = ""  # why the link does not work; nothing while it does
+
+
+@dataclass
+class _Bad:
+    """A file that was not whole."""
+
+    read: tuple[int, ...]  # its state when it was read
+    seen: tuple[int, ...]  # its state when it was last looked at
+    since: float  # when it was first seen like that
+
+
+@dataclass
+class _Failed:
+    """A file that could not be taken."""
+
+    times: int = 0
+    until: float = 0.0
+    error: OSError | None = None
 
 
 class _Trouble:
@@ -45,12 +79,14 @@ class _Trouble:
 
     def tell(self, error: OSError) -> None:
         self._counters.failures += 1
-        text = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+        text = printable(f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""), REASON)
+        self._counters.down = text
         if text != self._last:
             self._last = text
             self._say(f"{self._folder}: {text}; trying again until it works")
 
     def over(self) -> None:
+        self._counters.down = ""
         if self._last:
             self._last = ""
             self._say(f"{self._folder}: works again")
@@ -106,30 +142,38 @@ class FileSender:
             temporary.unlink(missing_ok=True)  # delivered or dropped meanwhile
 
     def _take_receipt(self, path: Path, spool: Spool) -> None:
-        content = read_json(path)
+        try:
+            content = _read_receipt(path)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ELOOP):
+                raise
+            set_aside(path)  # a folder, a link, a pipe: nobody's word
+            return
         sketch = path.with_name(path.name.removesuffix(ENDING))
-        if isinstance(content, dict):
-            receipt = Receipt(sketch.name, str(content.get("verdict")), str(content.get("reason", "")))
+        if isinstance(content, dict) and content.get("verdict") in (MERGED, REFUSED, RESEND):
+            receipt = Receipt(sketch.name, content["verdict"], printable(content.get("reason", ""), REASON))
             if receipt.verdict == RESEND:
                 self.counters.resends += 1
             spool.settle(receipt)
             self.counters.receipts += 1
-        sketch.unlink(missing_ok=True)  # where rsync or a crash has left it; a wanted one is put there again
+        make_way(sketch)  # where rsync or a crash has left it; a wanted one is put there again
         path.unlink(missing_ok=True)
 
 
 class FileReceiver:
-    """Takes sketches from a folder and leaves receipts there."""
+    """Takes sketches from a folder and leaves receipts there. Whoever writes into the folder is not trusted."""
 
-    def __init__(self, folder: Path, say: Say, *, settle: float = SETTLE) -> None:
+    def __init__(self, folder: Path, say: Say, *, settle: float = SETTLE, largest: int = LARGEST) -> None:
+        """Prepare to receive sketches of at most `largest` bytes."""
         _refuse_file("--from", folder)
         self.folder = folder
         self.counters = FileCounters()
-        self._say = say
-        self._settle = settle
+        self._say = LimitedSay(say)
+        self._settle, self._largest = settle, largest
         self._trouble = _Trouble(folder, say, self.counters)
         self._ignored: set[Path] = set()
-        self._unsettled: dict[Path, tuple[float, tuple[int, int]]] = {}  # since when a file has been bad, its state
+        self._bad: dict[Path, _Bad] = {}  # files that were not whole
+        self._failed: dict[Path, _Failed] = {}  # files that could not be taken
 
     def run(self, desk: Desk, stop: threading.Event) -> None:
         """Receive until told to stop."""
@@ -142,19 +186,31 @@ class FileReceiver:
             stop.wait(POLL)
 
     def step(self, desk: Desk, stop: threading.Event) -> None:
-        """Take all that is there now, oldest window first."""
+        """Take what is there now: of every site the oldest windows first, the sites in turns."""
         found, trouble = self._find()
-        self._unsettled = {path: state for path, state in self._unsettled.items() if path in found}
+        now = time.monotonic()
+        self._bad = {path: state for path, state in self._bad.items() if path in found}
+        self._failed = {path: state for path, state in self._failed.items() if path in found}
         self._ignored &= found
-        for path in sorted(found, key=lambda path: path.name):
+        for path in _in_turns(path for path in found - self._ignored if self._is_due(path, now)):
             if stop.is_set():
                 return
             try:
                 self._take(path, desk)
+                self._failed.pop(path, None)
+            except FileNotFoundError:
+                continue  # the site has taken it back
             except OSError as error:  # one that cannot be read must not keep the others
-                trouble = error
-        if trouble is not None:
-            raise trouble
+                failed = self._failed.setdefault(path, _Failed())
+                failed.times += 1
+                failed.until = now + (min(2.0**failed.times, LONGEST) if failed.times > 1 else 0.0)
+                failed.error = error
+        errors = [failed.error for failed in self._failed.values() if failed.error is not None]
+        if trouble is not None or errors:
+            raise trouble or errors[0]
+
+    def _is_due(self, path: Path, now: float) -> bool:
+        return path not in self._failed or self._failed[path].until <= now
 
     def _find(self) -> tuple[set[Path], OSError | None]:
         """Return the sketches of all sites, and why a site's folder could not be read. OSError: there is no folder."""
@@ -162,7 +218,7 @@ class FileReceiver:
         trouble: OSError | None = None
         for site in self.folder.iterdir():
             try:
-                if site.is_dir():
+                if site.is_dir() and site.name[0] != ".":
                     found |= {path for path in site.iterdir() if path.suffix == ".cube" and path.name[0] != "."}
             except OSError as error:
                 trouble = error
@@ -173,40 +229,117 @@ class FileReceiver:
             site = check_site(path.parent.name)
             Parcel.parse(path.name)
         except UsageError as error:
-            if path not in self._ignored:
-                self._ignored.add(path)
-                self.counters.ignored += 1
-                self._say(f"{path}: ignored: {error}")
+            self._ignore(path, f"ignored: {error}")
             return
-        receipt = desk.known(path.name)
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            self._set_aside(path)
+            return
+        receipt = desk.known(path.name) or self._look(path, status, site, desk)
         if receipt is None:
-            if path in self._unsettled and not self._is_due(path):
-                return
-            arrived = desk.folder / path.name
-            try:
-                copy_synced(path, arrived)
-                receipt = desk.accept(arrived, path.name, site)
-            finally:
-                arrived.unlink(missing_ok=True)
-        if receipt.verdict == RESEND:
-            if not self._is_due(path):
-                return
-            self.counters.resends += 1
-        self._unsettled.pop(path, None)
+            return  # it may still be on its way
+        self.counters.resends += receipt.verdict == RESEND
+        self._bad.pop(path, None)
         write_json(_receipt_path(path), {"verdict": receipt.verdict, "reason": receipt.reason}, shared=True)
         path.unlink(missing_ok=True)
         self.counters.sketches += 1
         self.counters.receipts += 1
 
-    def _is_due(self, path: Path) -> bool:
-        """Say whether a file that was not whole is worth another look: it has changed, or will not change any more."""
-        status = path.stat()
-        state = (status.st_size, status.st_mtime_ns)
-        since, before = self._unsettled.setdefault(path, (time.monotonic(), state))
-        if before != state:
-            del self._unsettled[path]
-            return True
-        return time.monotonic() - since >= self._settle
+    def _look(self, path: Path, status: os.stat_result, site: str, desk: Desk) -> Receipt | None:
+        """Return what becomes of a file, None where that is not known yet. The same content is read once only."""
+        size = max(status.st_size, 512 * status.st_blocks)  # as it reads, and on its disk
+        if size > self._largest:
+            reason = f"{format_size(size)} is more than any sketch of this hub's --memory or --geometry can have"
+            self._say(site, "files that are too large", f"REFUSED: {path}: {reason}")
+            return Receipt(path.name, REFUSED, reason)
+        state, now = (status.st_size, status.st_mtime_ns, status.st_ino), time.monotonic()
+        bad = self._bad.get(path)
+        if bad is not None:
+            if state != bad.seen:
+                bad.seen, bad.since = state, now
+                return None  # it is being written: looked at again when it has stopped changing
+            if state == bad.read:
+                settled = now - bad.since >= self._settle
+                return Receipt(path.name, RESEND, "its checksum is not right") if settled else None
+        receipt = self._read(path, site, desk)
+        if receipt.verdict != RESEND:
+            return receipt
+        self._bad[path] = _Bad(state, state, now)
+        return receipt if self._settle <= 0 else None
+
+    def _read(self, path: Path, site: str, desk: Desk) -> Receipt:
+        """Have the desk look at a copy of the file: the site cannot change that."""
+        arrived = desk.folder / path.name
+        make_way(arrived)
+        try:
+            if not _copy_bounded(path, arrived, self._largest):
+                return Receipt(path.name, RESEND, "it is no sketch, or was changed while it was read")
+            return desk.accept(arrived, path.name, site)
+        finally:
+            arrived.unlink(missing_ok=True)
+
+    def _set_aside(self, path: Path) -> None:
+        """Get something out of the way that is no file: nothing could ever be read from it."""
+        try:
+            self._ignore(path, f"is no plain file; set aside as {set_aside(path).name}")
+        except OSError as error:
+            self._ignore(path, f"is no plain file, ignored; cannot be set aside: {error.strerror}")
+
+    def _ignore(self, path: Path, why: str) -> None:
+        self._ignored.add(path)
+        self.counters.ignored += 1
+        self._say(printable(path.parent.name), "files that are no sketches", f"{printable(path)}: {why}")
+
+
+def _in_turns(paths: Iterable[Path]) -> list[Path]:
+    """Return the oldest windows of every site, one site after the other; a site with very many has to wait."""
+    sites: dict[Path, list[Path]] = defaultdict(list)
+    for path in paths:
+        sites[path.parent].append(path)
+    ranks = ((rank, path) for mine in sites.values() for rank, path in enumerate(sorted(mine)[:TURN]))
+    return [path for _, path in sorted(ranks, key=lambda each: (each[0], each[1].name))]
+
+
+def _open_plain(path: Path) -> BinaryIO:
+    """Open a file that lies where others write: no link is followed, no pipe waited for."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+    return os.fdopen(handle, "rb")
+
+
+def _copy_bounded(source: Path, target: Path, most: int) -> bool:
+    """Copy what begins like a sketch, with its holes; False where it does not, or goes on for more than `most` bytes.
+
+    A file may have more holes than there is disk, so the copy takes no more room than the file itself.
+    """
+    with _open_plain(source) as read, open_fresh(target) as write:
+        size = 0
+        while block := read.read(len(_ZEROS)):
+            if size == 0 and block[: len(MAGIC)] != MAGIC:
+                return False
+            size += len(block)
+            if size > most:
+                return False
+            if block == _ZEROS:
+                write.seek(size)
+            else:
+                write.write(block)
+        write.truncate(size)
+        write.flush()
+        sync(write.fileno())
+    return size > 0
+
+
+def _read_receipt(path: Path) -> Any:
+    """Read a small JSON file that somebody else has written; None where it is none."""
+    with _open_plain(path) as file:
+        text = file.read(RECEIPT + 1)
+    try:
+        return json.loads(text) if len(text) <= RECEIPT else None
+    except (RecursionError, ValueError):
+        return None
 
 
 def _receipt_path(sketch: Path) -> Path:

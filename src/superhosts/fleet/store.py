@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.errors import OutputError
-from superhosts.fleet.durable import copy_synced, make_folder, place, read_json, sync_folder, write_json
+from superhosts.fleet.durable import copy_synced, make_folder, make_way, place, read_json, sync_folder, write_json
 from superhosts.fleet.link import MERGED, REFUSED, Receipt
 from superhosts.fleet.parcels import Parcel, parse_key
 
@@ -82,7 +82,8 @@ class Store:
         self.fresh: set[str] = set()  # sketches whose checksums this very process has checked
         self._refused: dict[str, str] = {}  # name → reason; not kept: a hub with other options looks again
         for left in self.incoming.iterdir():  # no receipt was given for these: they come again
-            left.unlink(missing_ok=True)
+            if not left.name.startswith("."):  # one that was set aside
+                make_way(left)
         self._ledgers = {key: self._recover(key) for key in self._keys_on_disk()}
 
     def _keys_on_disk(self) -> list[str]:
