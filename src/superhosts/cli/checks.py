@@ -31,17 +31,11 @@ def _python() -> Answer:
 
 
 def _cpu() -> Answer:
-    import os
-    from pathlib import Path
-
     from superhosts.device import thread_count
+    from superhosts.memory import memory_of_machine
     from superhosts.units import format_size
 
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit = Path("/sys/fs/cgroup/memory.max")  # what a container may use of it
-    if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
-        memory = min(memory, int(text))
-    return OK, f"{thread_count()} threads, {format_size(memory)} of memory"
+    return OK, f"{thread_count()} threads, {format_size(memory_of_machine())} of memory"
 
 
 def _packages() -> Answer:

@@ -1,0 +1,103 @@
+"""How much memory a process may take: what its control groups say, on real files in a folder."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from superhosts.memory import memory_left, memory_of_machine
+
+PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def no_own_limit() -> None:
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        pytest.skip("this process has a limit of its own (ulimit -v)")
+
+
+def process(folder: Path, groups: str, mounts: str) -> Path:
+    """The files of a process in /proc."""
+    proc = folder / "proc"
+    proc.mkdir()
+    (proc / "cgroup").write_text(groups)
+    (proc / "mountinfo").write_text(mounts)
+    return proc
+
+
+def limit(folder: Path, name: str, value: object) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(f"{value}\n")
+    return folder
+
+
+def mount(place: Path, kind: str = "cgroup2", root: str = "/", options: str = "rw") -> str:
+    at = str(place).replace(" ", "\\040")
+    return f"25 1 8:1 / / rw - ext4 /dev/sda rw\n31 25 0:27 {root} {at} rw,nosuid shared:9 - {kind} cgroup {options}\n"
+
+
+def test_without_groups_it_is_the_memory_of_the_machine(tmp_path: Path) -> None:
+    assert memory_of_machine(tmp_path / "nothing") == PHYSICAL
+    assert memory_of_machine(process(tmp_path, "0::/\n", mount(tmp_path / "none"))) == PHYSICAL
+
+
+@pytest.mark.parametrize("low", ["user.slice/a.scope", "user.slice", "."])
+def test_the_least_limit_between_the_process_and_the_root_counts(tmp_path: Path, low: str) -> None:
+    groups = tmp_path / "with a space"
+    for name in (".", "user.slice", "user.slice/a.scope"):
+        limit(groups / name, "memory.max", 64 * MIB if name == low else "max")
+    limit(groups / "system.slice", "memory.max", MIB)  # others' limits are not ours
+    proc = process(tmp_path, "1:name=systemd:/x\n0::/user.slice/a.scope\n", mount(groups))
+    assert memory_of_machine(proc) == 64 * MIB
+
+
+def test_a_limit_beyond_the_machine_is_none(tmp_path: Path) -> None:
+    groups = limit(tmp_path / "groups", "memory.max", 2 * PHYSICAL)
+    assert memory_of_machine(process(tmp_path, "0::/\n", mount(groups))) == PHYSICAL
+
+
+def test_a_container_that_sees_its_own_group_only(tmp_path: Path) -> None:
+    """Without a namespace of groups, the mounted root is the container's group and the path goes on from the host's."""
+    groups = limit(tmp_path / "groups", "memory.max", 64 * MIB)
+    proc = process(tmp_path, "0::/docker/abc\n", mount(groups, root="/docker/abc"))
+    assert memory_of_machine(proc) == 64 * MIB
+    limit(groups / "inner", "memory.max", 32 * MIB)
+    (proc / "cgroup").write_text("0::/docker/abc/inner\n")
+    assert memory_of_machine(proc) == 32 * MIB
+    (proc / "cgroup").write_text("0::/elsewhere\n")
+    assert memory_of_machine(proc) == 64 * MIB
+
+
+def test_groups_of_version_1(tmp_path: Path) -> None:
+    groups = limit(tmp_path / "memory", "memory.limit_in_bytes", (1 << 63) - 4096)
+    limit(groups / "docker" / "abc", "memory.limit_in_bytes", 64 * MIB)
+    limit(tmp_path / "cpu" / "docker" / "abc", "memory.limit_in_bytes", MIB)  # another controller's hierarchy
+    mounts = mount(tmp_path / "cpu", "cgroup", options="rw,cpu") + mount(groups, "cgroup", options="rw,memory")
+    proc = process(tmp_path, "5:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n0::/\n", mounts)
+    assert memory_of_machine(proc) == 64 * MIB
+
+
+@pytest.mark.parametrize("text", ["", "0", "0:", "::", "\n\n", "0::/../..", "\0"])
+def test_odd_files_are_no_error(tmp_path: Path, text: str) -> None:
+    proc = process(tmp_path, text, text + "\n31 25\n - cgroup2\n a b c d e - cgroup2\n" + mount(tmp_path / "none"))
+    assert memory_of_machine(proc) == PHYSICAL
+
+
+def test_what_is_left_is_what_the_process_has_not(tmp_path: Path) -> None:
+    groups = limit(tmp_path / "groups", "memory.max", 64 * MIB)
+    proc = process(tmp_path, "0::/\n", mount(groups))
+    assert memory_left(proc) == 64 * MIB  # a system that does not say what a process has
+    page = os.sysconf("SC_PAGE_SIZE")
+    (proc / "statm").write_text(f"99999 {16 * MIB // page} 1 1 0 1 0\n")
+    assert memory_left(proc) == 48 * MIB
+    (proc / "statm").write_text(f"99999 {65 * MIB // page} 1 1 0 1 0\n")
+    assert memory_left(proc) == 0
+
+
+def test_a_limit_of_its_own_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (100 * MIB, resource.RLIM_INFINITY))
+    assert memory_of_machine(tmp_path) == 100 * MIB
