@@ -22,6 +22,8 @@ Addresses = NDArray[np.uint32] | NDArray[np.uint64]
 Times = NDArray[np.int64]
 Host = ipaddress.IPv4Address | ipaddress.IPv6Address | ipaddress.IPv6Network
 MASK64 = (1 << 64) - 1
+SIDES = ("inner", "outer")
+DIRECTIONS = ("any", "out", "in")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,8 @@ class Part(NamedTuple):
     """Which pairs of the traffic: an address family, the watched side, a direction."""
 
     family: int = 4
-    side: str = "inner"  # or "outer"
-    direction: str = "any"  # or "out": the host sent it, "in": the peer sent it
+    side: str = "inner"  # one of SIDES
+    direction: str = "any"  # one of DIRECTIONS; "out": the host sent it, "in": the peer sent it
 
 
 class HostFormat(NamedTuple):
@@ -81,7 +83,9 @@ class HostFormat(NamedTuple):
             return ipaddress.IPv4Address(number)
         if self.key_bits == 64:
             number <<= 64
-        return ipaddress.IPv6Address(number) if self.prefix == 128 else ipaddress.IPv6Network((number, self.prefix))
+        if self.prefix == 128:
+            return ipaddress.IPv6Address(number)
+        return ipaddress.IPv6Network((number, self.prefix), strict=False)  # a label of a file may hold anything
 
     def to_number(self, host: str | int | np.integer[Any] | Host) -> int:
         """Read an address, a prefix or a plain number as the number that stands for the host."""

@@ -12,11 +12,11 @@ from superhosts.detectors.narrow import on_cpu_only
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import choose_device, thread_count
 from superhosts.errors import UsageError
+from superhosts.pairs import DIRECTIONS as DIRECTIONS
+from superhosts.pairs import SIDES as SIDES
 from superhosts.pairs import HostFormat, Part
 from superhosts.units import format_size, parse_size
 
-SIDES = ("inner", "outer")
-DIRECTIONS = ("any", "out", "in")
 # What decides which bits a given packet sets; the key does, too, but is never written down.
 CUT = ("inner", "exclude", "watch", "direction", "window", "detector", "memory", "ipv6_prefix", "site")
 

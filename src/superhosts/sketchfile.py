@@ -15,8 +15,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import operator
+import math
 import os
+import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -28,16 +29,30 @@ from numpy.typing import NDArray
 from superhosts.coding import Block, encode, read_block
 from superhosts.device import run_parallel
 from superhosts.errors import OutputError, SketchFileError, UnreadableError, VersionError
+from superhosts.fields import MOST_QUOTED, FieldError, record, sequence, text, whole
+from superhosts.text import printable
 from superhosts.units import format_size
 
 MAGIC = b"\x89CUBE\r\n\x1a"
 VERSION = 2  # 1: rows of a cube were not turned
 BLOCK = 1 << 20  # bytes of an array that are compressed together
-MAX_HEADER = 64 << 20
+MAX_PACKED = 2 * BLOCK  # bytes of a block as compressed: what cannot be compressed grows by less than a 64th
+SITE_HEADER = 1 << 20  # bytes of a header: what this program writes takes no more, and a hub takes no more from a site
+MAX_HEADER = 16 << 20  # the most that is read: 0.1.0 wrote the counters of years of windows
+MAX_VALUES = 1 << 20  # JSON values of a header: as Python objects they take up to 250 bytes each
 DIGEST = 32
 _START = struct.Struct("<8sII")  # magic, version, bytes of the header
 _FRAME = struct.Struct("<BI")  # coding, bytes of the block as compressed
 Arrays = dict[str, NDArray[Any]]
+_ARRAYS = sequence(
+    record(
+        {
+            "name": text("[0-9a-z/]{1,40}", "digits, small letters and / (40 at most)"),
+            "dtype": text("<[ui][248]|[|][ui]1", "a type of whole numbers, like <u8"),
+            "shape": sequence(whole(0, 1 << 48), 1, 4),
+        }
+    )
+)
 
 
 class Place(NamedTuple):
@@ -71,9 +86,9 @@ def write(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
 
     compress = zstandard.ZstdCompressor(level=1).compress
     shapes = [{"name": name, "dtype": array.dtype.str, "shape": list(array.shape)} for name, array in arrays.items()]
-    text = json.dumps({**header, "arrays": shapes}, separators=(",", ":")).encode()
+    text = json.dumps({**header, "arrays": shapes}, separators=(",", ":"), ensure_ascii=False).encode()
     if len(text) > MAX_HEADER:
-        raise OutputError(f"{path}: cannot be written: its sites and counters take {format_size(len(text))}")
+        raise OutputError(f"{path}: cannot be written: its header takes {format_size(len(text))}")
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     digest = hashlib.blake2b(digest_size=DIGEST)
@@ -100,15 +115,57 @@ def write(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
             temporary.unlink()
 
 
-def peek(path: str | Path) -> dict[str, Any]:
-    """Return a header as it stands, unverified, to choose files by; an empty one where there is none to be read."""
+def parse_header(text: bytes) -> dict[str, Any]:
+    """Read the JSON of a header in bounded memory. ValueError says what is wrong with it.
+
+    Before every value stands a comma or an opening bracket, so that counting these bounds the values before any is
+    made: 60 MiB of `{},` would take two gigabytes. A field that stands twice in an object is refused, since
+    readers do not agree on which one counts.
+    """
+    values = sum(map(text.count, (b",", b"[", b"{")))
+    if values > MAX_VALUES:
+        raise ValueError(f"has {values:,} values or more, at most {MAX_VALUES:,} are read")
     try:
+        header = json.loads(text.decode(), object_pairs_hook=_as_object, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    except ValueError as error:
+        raise error if isinstance(error, FieldError) else ValueError("is not JSON") from None
+    if not isinstance(header, dict) or not isinstance(header.get("arrays"), list):
+        raise ValueError("lists no arrays")
+    return header
+
+
+def _as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in made:
+            raise FieldError(printable(name, MOST_QUOTED), "stands twice in one object")
+        made[name] = value
+    return made
+
+
+def _refuse_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+def peek(path: str | Path) -> dict[str, Any] | None:
+    """Return a header as it stands, unverified, to choose files by; None where there is none to be read."""
+    try:
+        if _is_special(path):
+            return None
         with Path(path).open("rb") as file:
-            magic, _, length = _START.unpack(file.read(_START.size))
-            header = json.loads(file.read(length)) if magic == MAGIC and length <= MAX_HEADER else {}
-    except (OSError, ValueError, RecursionError, struct.error):
-        return {}
-    return header if isinstance(header, dict) else {}
+            magic, version, length = _START.unpack(file.read(_START.size))
+            fits = magic == MAGIC and version == VERSION and length <= MAX_HEADER
+            return parse_header(file.read(length)) if fits else None
+    except (OSError, ValueError, struct.error):
+        return None
+
+
+def _is_special(path: str | Path) -> bool:
+    """Return True for pipes, sockets and devices, which would be waited for instead of read."""
+    mode = Path(path).stat().st_mode
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def is_whole(path: Path) -> bool:
@@ -120,6 +177,12 @@ def is_whole(path: Path) -> bool:
             digest.update(piece)
             left -= len(piece)
         return left == 0 and file.read(DIGEST) == digest.digest()
+
+
+def _putter(array: NDArray[Any]) -> Take:
+    """Return what writes blocks over an array."""
+    items = array.reshape(-1)
+    return lambda start, stop, block: block.put(items[start:stop])
 
 
 class Reader:
@@ -134,6 +197,8 @@ class Reader:
         self._trusted = trusted
         self._max_header = min(max_header, MAX_HEADER)
         try:
+            if _is_special(path):
+                raise self._bad("not a plain file")
             self._file: IO[bytes] = Path(path).open("rb")  # noqa: SIM115  # closed by close() or the with statement
         except OSError as error:
             raise self._unreadable(error) from None
@@ -188,11 +253,12 @@ class Reader:
         self._first = _START.size + length
         text = self._verify_digest()
         try:
-            header = json.loads(text)
-        except (ValueError, RecursionError):
-            raise self._bad("damaged: the header is not JSON", _START.size) from None
-        if not isinstance(header, dict) or not isinstance(header.get("arrays"), list):
-            raise self._bad("damaged: the header lists no arrays", _START.size)
+            header = parse_header(text)
+            _ARRAYS(header["arrays"], "arrays")
+        except FieldError as error:
+            raise self._bad(f"header {error}") from None
+        except ValueError as error:
+            raise self._bad(f"damaged: the header {error}", _START.size) from None
         return header
 
     def _verify_digest(self) -> bytes:
@@ -222,25 +288,16 @@ class Reader:
 
     def _shapes(self) -> dict[str, tuple[np.dtype[Any], int]]:
         shapes = {}
-        for entry in self.header["arrays"]:
-            try:
-                dtype = np.dtype(entry["dtype"])
-                name, shape = str(entry["name"]), list(map(operator.index, entry["shape"]))
-            except (ArithmeticError, TypeError, KeyError, ValueError, SyntaxError):
-                raise self._bad(f"damaged: array {entry!r} has no readable type and shape") from None
-            if dtype.kind not in "ui" or not shape or min(shape) < 0:
-                raise self._bad(f"damaged: array {entry!r} is not an array of whole numbers")
-            count = 1
-            for side in shape:
-                count *= side  # Python's numbers do not overflow
+        for number, entry in enumerate(self.header["arrays"]):
+            name = entry["name"]
             if name in shapes:
-                raise self._bad(f"damaged: two arrays are called {name}")
-            shapes[name] = (dtype, count)
+                raise self._bad(f"header {FieldError(f'arrays[{number}].name', f'a second array is called {name}')}")
+            shapes[name] = (np.dtype(entry["dtype"]), math.prod(entry["shape"]))
         return shapes
 
     def check_arrays(self, expected: Mapping[str, NDArray[Any]]) -> None:
         """Refuse a file that has not these arrays, of these types and shapes."""
-        stored = {str(entry["name"]): tuple(entry["shape"]) for entry in self.header["arrays"]}
+        stored = {entry["name"]: tuple(entry["shape"]) for entry in self.header["arrays"]}
         types = self._shapes()
         missing = expected.keys() - stored.keys()
         if missing:
@@ -264,6 +321,8 @@ class Reader:
                 length = _FRAME.unpack(frame)[1]
                 if length > self._end - offset - _FRAME.size:
                     raise self._bad("damaged: a block runs past the end", offset)
+                if length > MAX_PACKED:
+                    raise self._bad("damaged: a block is larger than blocks are", offset)
                 own.append(Place(offset, start, min(start + step, count), dtype))
                 offset += _FRAME.size + length
         if offset != self._end:
@@ -274,18 +333,20 @@ class Reader:
         """Read the arrays; into `prepared` ones where those are given, which must have the stored shapes."""
         self.check_arrays(prepared or {})
         places = self.places()  # nothing is allocated for blocks that are not there
-        arrays: Arrays = {}
-        for entry, (dtype, _) in zip(self.header["arrays"], self._shapes().values(), strict=True):
-            name, shape = str(entry["name"]), tuple(entry["shape"])
-            ready = (prepared or {}).get(name)
-            arrays[name] = np.zeros(shape, dtype) if ready is None else ready
-        flat = {name: array.reshape(-1) for name, array in arrays.items()}
-
-        def putter(words: NDArray[Any]) -> Take:
-            return lambda start, stop, block: block.put(words[start:stop])
-
-        self.each_block({name: putter(words) for name, words in flat.items()}, threads, places)
+        arrays = {}
+        for entry in self.header["arrays"]:
+            ready = (prepared or {}).get(entry["name"])
+            arrays[entry["name"]] = np.zeros(entry["shape"], entry["dtype"]) if ready is None else ready
+        self.each_block({name: _putter(array) for name, array in arrays.items()}, threads, places)
         return arrays
+
+    def read_array(self, name: str, threads: int = 1) -> NDArray[Any]:
+        """Read one array."""
+        (entry,) = (entry for entry in self.header["arrays"] if entry["name"] == name)
+        places = self.places()
+        array = np.zeros(entry["shape"], entry["dtype"])
+        self.each_block({name: _putter(array)}, threads, places)
+        return array
 
     def each_block(
         self, takers: Mapping[str, Take], threads: int, places: Mapping[str, list[Place]] | None = None
@@ -298,7 +359,7 @@ class Reader:
         work = iter(blocks)
 
         def run() -> None:
-            decompress = zstandard.ZstdDecompressor().decompress  # one to a thread
+            decompress = zstandard.ZstdDecompressor(max_window_size=2 * BLOCK).decompress  # one to a thread
             for take, place in work:  # a list's iterator gives each item once, whoever asks
                 take(place.start, place.stop, self._read_block(place, decompress))
 

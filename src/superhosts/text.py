@@ -8,6 +8,7 @@ through `printable` first.
 from __future__ import annotations
 
 MOST_SHOWN = 200  # characters of a text from outside that a message quotes
+MOST_NAME = 63  # bytes of a name
 
 
 def printable(text: object, most: int = MOST_SHOWN) -> str:
@@ -19,3 +20,8 @@ def printable(text: object, most: int = MOST_SHOWN) -> str:
 
 def _escape(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+
+
+def is_name(text: str) -> bool:
+    """Return True if `text` can name a site: printable, and short enough for names of files."""
+    return text.isprintable() and 1 <= len(text.encode()) <= MOST_NAME

@@ -62,29 +62,37 @@ def _expand(name: str) -> list[Path]:
 
 
 def _overlaps(path: Path, start: int | None, end: int | None) -> bool:
-    """Say whether a file's window lies in a span of time, as its header says; who reads the file verifies it."""
-    window = window_of(path)
+    """Return True if a file's window lies in a span of time, or if only its reader can say what is wrong with it."""
+    header = _peek(path)
+    if header is None:
+        return True
+    window = header[0]
     return window is not None and (start is None or window.end > start) and (end is None or window.start < end)
 
 
 def window_of(path: Path) -> Window | None:
     """Return the window that a file's header names, unverified."""
-    from superhosts.pairs import Window
-    from superhosts.sketchfile import peek
-
-    try:
-        start, end = map(int, peek(path)["window"])
-    except (ArithmeticError, KeyError, TypeError, ValueError):
-        return None
-    return Window(start, end)
+    header = _peek(path)
+    return header[0] if header else None
 
 
 def sites_of(path: Path) -> str:
     """Return the sites that a file's header names, joined, unverified."""
+    header = _peek(path)
+    return ",".join(sorted(header[1])) if header else ""
+
+
+def _peek(path: Path) -> tuple[Window | None, list[str]] | None:
+    """Return the window and sites that a file's header names, to choose by; None where it cannot be read."""
+    from superhosts.detectors.grammar import sites_field, window_field
+    from superhosts.fields import FieldError
     from superhosts.sketchfile import peek
 
-    sites = peek(path).get("sites")
-    return ",".join(sorted(map(str, sites))) if isinstance(sites, list) else ""
+    header = peek(path) or {}
+    try:
+        return window_field(header["window"], "window"), sites_field(header["sites"], "sites")
+    except (FieldError, KeyError):
+        return None
 
 
 def _parse_time(option: str, text: str | None) -> int | None:

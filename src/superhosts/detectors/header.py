@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-import os
+import heapq
+import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from superhosts import sketchfile
 from superhosts.detectors.base import Detector
-from superhosts.detectors.cube import Geometry
-from superhosts.detectors.hashing import fingerprint
+from superhosts.detectors.columns import Words
+from superhosts.detectors.grammar import build_kind, check_arrays, check_part, free_arrays, read_fields, shapes_of
+from superhosts.detectors.hashing import MASK32, fingerprint, make_key, mangle_column
 from superhosts.detectors.kinds import Kind, check_mergeable
 from superhosts.detectors.narrow import DeviceError
-from superhosts.detectors.registry import DETECTORS, GEOMETRIES
+from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import GpuMemoryError, MergeError, SketchFileError
-from superhosts.pairs import HostFormat, Part, Window
-from superhosts.units import parse_size
+from superhosts.fields import FieldError
+from superhosts.memory import memory_left
+from superhosts.pairs import Part, Window
+from superhosts.text import printable
+from superhosts.units import format_size, parse_size
 
 Entry = dict[str, Any]  # counters of one site, window and part
 LISTED_HOST = 16  # most bytes that a host of a list takes: a set has up to four slots for each
+MOST_NOTES = 2048  # sites, and counters, that a sketch keeps: with the longest names they fit a header of 1 MiB
+SORTING = 3  # times that pairs of the exact detector are in memory while they are sorted in
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,13 @@ class Stored:
     sites: frozenset[str]
     entries: list[Entry]  # counters of sites, windows and parts
     kinds: dict[Part, Kind]  # in the order of the file
+    unlisted: bool  # whether there were more sites or counters than are kept
+    memory: int  # bytes that its detectors take once they are loaded
+
+    @property
+    def named_sites(self) -> frozenset[str]:
+        """All sites that the header names, those of its counters too."""
+        return self.sites | {entry["site"] for entry in self.entries if entry["site"]}
 
     @property
     def parts(self) -> list[dict[str, Any]]:
@@ -82,75 +99,120 @@ def _plain(part: Part, kind: Kind) -> dict[str, Any]:
     described: dict[str, Any] = {**part._asdict(), "detector": kind.detector, "key": kind.key}
     if kind.geometry is None:
         return {**described, "key_bits": kind.format.key_bits, "format": list(kind.format)}
-    return {**described, "geometry": dict(kind.geometry._asdict()), "format": list(kind.format)}
+    sizes = {name: list(size) if isinstance(size, tuple) else size for name, size in kind.geometry._asdict().items()}
+    return {**described, "geometry": sizes, "format": list(kind.format)}
 
 
 def _kind_of(entry: Mapping[str, Any]) -> tuple[Part, Kind]:
-    """Read one part of a header, as far as it can be checked by itself."""
-    name = entry["detector"]
-    geometry = GEOMETRIES[name](**entry["geometry"]).check() if name in GEOMETRIES else None
-    host, part = HostFormat(*map(int, entry["format"])), Part(entry["family"], entry["side"], entry["direction"])
-    return part, Kind(name, entry["key"], geometry, host, "merge" not in DETECTORS[name].broken_laws)
+    """Read one part as `Stored.parts` gives it."""
+    return build_kind(check_part(dict(entry), "parts"))
 
 
-def memory_limit(max_memory: str | int | None) -> int:
-    """Return the most that a file may ask for; by default the machine's memory: more cannot be meant."""
-    if max_memory is not None:
-        return parse_size(max_memory)
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+def memory_limit(max_memory: str | int | None, taken: int = 0) -> int:
+    """Return the most bytes that sketches may take together, of which `taken` are taken already.
+
+    By default that is what the machine, or the container that this process runs in, has left for it.
+    """
+    return parse_size(max_memory) if max_memory is not None else memory_left() + taken
 
 
 @contextmanager
 def making_sense(file: str) -> Iterator[None]:
-    """Turn errors over what a header says into one that names the file."""
+    """Turn errors over what a file's arrays hold into one that names the file."""
     try:
         yield
     except (DeviceError, GpuMemoryError, MergeError, SketchFileError):
         raise
     except (ArithmeticError, KeyError, TypeError, ValueError) as error:
-        raise SketchFileError(f"damaged: the header makes no sense ({error!r})", file=file) from None
+        raise SketchFileError(f"damaged: its content makes no sense ({printable(repr(error))})", file=file) from None
 
 
 def describe(reader: sketchfile.Reader, limit: int) -> Stored:
-    """Check all that a header says, and that its arrays would take no more than `limit` bytes."""
+    """Check all that a header says, and that its detectors would take no more than `limit` bytes."""
     reader.check_memory(limit)
-    with making_sense(reader.name):
-        return _describe(reader, limit)
+    try:
+        fields = read_fields({name: value for name, value in reader.header.items() if name != "arrays"})
+        check_arrays(fields.kinds, reader.header["arrays"])
+    except FieldError as error:
+        raise SketchFileError(f"header {error}", file=reader.name) from None
+    memory = _memory_of(fields.kinds, reader.header["arrays"])
+    check_memory(memory, limit, reader.name)
+    return Stored(reader.name, reader.digest.hex(), *fields, memory)
 
 
-def _describe(reader: sketchfile.Reader, limit: int) -> Stored:
-    header = reader.header
-    window = Window(*map(int, header["window"])) if header["window"] else None
-    sites, entries = frozenset(map(str, header["sites"])), list(header["counters"])
-    shapes = {str(array["name"]): array["shape"] for array in header["arrays"]}
-    kinds: dict[Part, Kind] = {}
+def check_memory(needed: int, limit: int, file: str) -> None:
+    """Refuse a file for which there is no room."""
+    if needed > limit:
+        asks = f"asks for {format_size(needed)} of memory, the limit is {format_size(limit)}"
+        raise SketchFileError(asks, file=file)
+
+
+def _memory_of(kinds: Mapping[Part, Kind], arrays: list[dict[str, Any]]) -> int:
+    """Return the bytes that the detectors of a file take once they are loaded."""
+    shapes = {array["name"]: array["shape"] for array in arrays}
     total = 0
-    for number, entry in enumerate(header["parts"]):
-        name = entry["detector"]
-        if name not in DETECTORS:
-            raise SketchFileError(f"holds a detector {name!r} that this version does not know", file=reader.name)
-        part, kind = _kind_of(entry)
-        geometry, host = kind.geometry, kind.format
-        key_bits = entry["key_bits"] if geometry is None else geometry.key_bits
-        if geometry is not None:
-            expected = _shapes_of(geometry)
-            if not all(_fits(shapes.get(f"{number}/{key}"), shape) for key, shape in expected.items()):
-                raise SketchFileError("damaged: geometry and columns do not agree", file=reader.name)
-            listed = sum(shapes[f"{number}/{key}"][0] for key, shape in expected.items() if None in shape)
-            total += geometry.memory + LISTED_HOST * listed
-            if total > limit:
-                raise SketchFileError("asks for more memory than the limit", file=reader.name)
-        if isinstance(geometry, Geometry):
-            labels = geometry.total_columns, geometry.labels, geometry.limbs
-            if not _fits(shapes.get(f"{number}/labels"), labels):
-                raise SketchFileError("damaged: geometry and labels do not agree", file=reader.name)
-        prefixes = {4: range(32, 33), 6: range(1, 129)}.get(host.family, ())
-        if host.prefix not in prefixes or host.key_bits != key_bits or part.family != host.family:
-            raise SketchFileError("damaged: hosts and keys do not agree", file=reader.name)
-        if part in kinds:
-            raise SketchFileError(f"damaged: holds {part} twice", file=reader.name)
-        kinds[part] = kind
-    return Stored(reader.name, reader.digest.hex(), window, sites, entries, kinds)
+    for number, kind in enumerate(kinds.values()):
+        if kind.geometry is None:
+            total += SORTING * 8 * math.prod(shapes[f"{number}/pairs"])
+        else:
+            listed = sum(shapes[f"{number}/{name}"][0] for name in free_arrays(kind))
+            total += kind.geometry.memory + LISTED_HOST * listed
+    return total
+
+
+def check_hosts(reader: sketchfile.Reader, stored: Stored, secret: bytes) -> None:
+    """Refuse a file whose hosts have bits beyond the prefix that its header names.
+
+    Only labels and pairs show hosts. A label that two sites' pairs of equal priority have mixed names a host that was
+    never there, so a few of them prove nothing. Where a prefix fills its number (IPv4, /64, /128) nothing is read.
+    """
+    for number, kind in enumerate(stored.kinds.values()):
+        spare = -kind.format.prefix % (32 if kind.format.family == 4 else 64)
+        source = "pairs" if kind.geometry is None else "labels"
+        if not spare or source not in shapes_of(kind):
+            continue
+        rows = reader.read_array(f"{number}/{source}")
+        if not rows.size:
+            continue
+        last = rows[:, -3] if kind.geometry is None else _named_hosts(rows, kind, secret)[:, 1]
+        wrong = np.count_nonzero(last & np.uint64((1 << spare) - 1))
+        if 2 * wrong > len(last):
+            place = f"parts[{number}].format[1]"
+            beyond = f"{kind.format.prefix}, but {wrong:,} of {len(last):,} hosts have bits beyond it"
+            raise SketchFileError(f"header {FieldError(place, beyond)}", file=reader.name)
+
+
+def _named_hosts(labels: Words, kind: Kind, secret: bytes) -> Words:
+    """Return the hosts that labels name as rows (high word, low word)."""
+    labels = labels.reshape(-1, labels.shape[2])
+    priority = labels >> np.uint64(32)
+    labels = labels[(priority[:, 0] > 0) & (priority == priority[:, :1]).all(axis=1)]
+    words = (labels & np.uint64(MASK32)).reshape(len(labels), -1, 2)  # two limbs to a word, the low one first
+    mangled = np.zeros((len(labels), 2), np.uint64)
+    mangled[:, 2 - words.shape[1] :] = (words[:, ::-1, 0]) | (words[:, ::-1, 1] << np.uint64(32))
+    return mangle_column(mangled, kind.format.key_bits, True, make_key(secret))
+
+
+def bound_notes(sites: set[str], entries: list[Entry]) -> tuple[set[str], list[Entry]]:
+    """Return the sites and counters that a sketch keeps: the first by name, and the newest.
+
+    A union of years has very many, and its header must stay small enough to be sent. What is kept of a union follows
+    from what is kept of its members, whatever the order: merging stays exact and may be repeated.
+    """
+    if len(sites) > MOST_NOTES:
+        sites = set(heapq.nsmallest(MOST_NOTES, sites))
+    if len(entries) > MOST_NOTES:
+        entries = heapq.nsmallest(MOST_NOTES, entries, key=_newest_first)
+    return sites, entries
+
+
+def _newest_first(entry: Entry) -> tuple[int, int, str]:
+    return -entry.get("end", 0), -entry.get("start", 0), text_of(entry)
+
+
+def text_of(entry: Entry) -> str:
+    """Return an entry as text: equal entries, equal text."""
+    return json.dumps(entry, sort_keys=True)
 
 
 def make_empty(kind: Kind, secret: bytes, place: dict[str, Any]) -> Detector:
@@ -162,28 +224,3 @@ def make_empty(kind: Kind, secret: bytes, place: dict[str, Any]) -> Detector:
         made = detector(geometry=kind.geometry, key=secret, **place)
     made.format = kind.format
     return made
-
-
-def _shapes_of(geometry: Any) -> dict[str, tuple[int | None, ...]]:
-    """Return the shapes of the arrays that a geometry decides; None where a side follows the traffic (lists of hosts).
-
-    A sketch of columns has its bits; what else it has is as its own arrays are.
-    """
-    if hasattr(geometry, "array_shapes"):
-        shapes: dict[str, tuple[int | None, ...]] = geometry.array_shapes()
-        return shapes
-    return {"bits": (geometry.total_columns, geometry.words)}
-
-
-def free_arrays(kind: Kind) -> set[str]:
-    """Return the arrays whose length follows the traffic."""
-    return (
-        set() if kind.geometry is None else {name for name, shape in _shapes_of(kind.geometry).items() if None in shape}
-    )
-
-
-def _fits(shape: Any, expected: tuple[int | None, ...]) -> bool:
-    """Say whether a shape read from a header is the one expected."""
-    if not isinstance(shape, list) or len(shape) != len(expected):
-        return False
-    return all(side == wanted or wanted is None for side, wanted in zip(shape, expected, strict=True))

@@ -19,8 +19,20 @@ from superhosts.detectors.base import Detector, SuperHost, SuperHosts, check_cou
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.cpu import CpuEngine
 from superhosts.detectors.exact import Exact
+from superhosts.detectors.grammar import free_arrays, read_fields
 from superhosts.detectors.hashing import secret_of
-from superhosts.detectors.header import Entry, Stored, describe, free_arrays, make_empty, making_sense, memory_limit
+from superhosts.detectors.header import (
+    Entry,
+    Stored,
+    bound_notes,
+    check_hosts,
+    check_memory,
+    describe,
+    make_empty,
+    making_sense,
+    memory_limit,
+    text_of,
+)
 from superhosts.detectors.keyed import KeyedSketch
 from superhosts.detectors.kinds import Kind, check_mergeable
 from superhosts.detectors.registry import DETECTORS as DETECTORS
@@ -73,6 +85,7 @@ class Sketch:
         self.window = window
         self.sites: set[str] = {site} if site else set()
         self.entries: list[Entry] = []
+        self.unlisted = False  # whether there were more sites or entries than are kept
         self._seen: tuple[list[Entry], int, set[str]] = (self.entries, 0, set())  # looked at, how many, what they say
 
     @classmethod
@@ -126,24 +139,37 @@ class Sketch:
                 self.parts[part].merge(detector)
             else:
                 self.parts[part] = detector.copy()  # what is merged in later must not reach the other sketch
-        self._unite(other.window, other.sites, other.entries)
+        self._unite(other.window, other.sites, other.entries, other.unlisted)
 
-    def merge_file(self, path: str | Path, *, key: bytes | str | None = None, trusted: bool = False) -> None:
+    def merge_file(
+        self,
+        path: str | Path,
+        *,
+        key: bytes | str | None = None,
+        trusted: bool = False,
+        max_memory: str | int | None = None,
+    ) -> None:
         """Take in a .cube file as `merge(load(path, key=key))` would, block by block: no second sketch is made.
 
         The digest of the whole file and all that it says of itself are checked before anything changes. Only where a
         block does not decode although the digest is right is this sketch left half merged (HalfMergedError); drop it.
-        `trusted`: the digest was checked a moment ago, and is not computed again.
+        `trusted`: the digest was checked a moment ago, and is not computed again. A file for which this sketch would
+        take more than `max_memory` (what this process can have, by default) is refused.
         """
         secret = secret_of(key)
         with sketchfile.Reader(path, trusted=trusted) as reader:
-            header = describe(reader, memory_limit(None))
+            limit = memory_limit(max_memory, self.memory)
+            header = describe(reader, limit)
             header.check_key(secret)
             check_mergeable(self.kinds, header.kinds)
+            check_hosts(reader, header, secret)
             place = {"device": "cpu", "threads": self._threads()}
             if not self._takes_blocks(header):
+                check_memory(self.memory + header.memory, limit, reader.name)
                 self.merge(_build(reader, header, secret, place))
                 return
+            added = (kind.geometry.memory for part, kind in header.kinds.items() if part not in self.parts)
+            check_memory(self.memory + sum(added), limit, reader.name)
             new = {
                 part: make_empty(kind, secret, place) for part, kind in header.kinds.items() if part not in self.parts
             }
@@ -164,7 +190,7 @@ class Sketch:
                 kind = HalfReadError if isinstance(error, UnreadableError) else HalfMergedError
                 raise kind(error.message, file=error.file, offset=error.offset) from None
         self.parts.update(new)
-        self._unite(header.window, header.sites, header.entries)
+        self._unite(header.window, header.sites, header.entries, header.unlisted)
 
     @property
     def kinds(self) -> dict[Part, Kind]:
@@ -183,7 +209,9 @@ class Sketch:
         own = (detector.threads for detector in self.parts.values() if isinstance(detector, KeyedSketch))
         return max(own, default=thread_count())
 
-    def _unite(self, window: Window | None, sites: Iterable[str], entries: Iterable[Entry]) -> None:
+    def _unite(
+        self, window: Window | None, sites: Iterable[str], entries: Iterable[Entry], unlisted: bool = False
+    ) -> None:
         """Grow the window to the hull, add sites, and those entries that are not here yet."""
         if window is not None:
             mine = self.window or window
@@ -191,25 +219,33 @@ class Sketch:
         self.sites |= set(sites)
         known = self._known()
         for entry in entries:
-            text = _text_of(entry)
+            text = text_of(entry)
             if text not in known:
                 known.add(text)
                 self.entries.append(entry)
         self._seen = (self.entries, len(self.entries), known)
+        self.unlisted |= unlisted
+        self._bound_notes()
+
+    def _bound_notes(self) -> None:
+        """Keep as many sites and entries as a header holds."""
+        sites, entries = bound_notes(self.sites, self.entries)
+        if len(sites) < len(self.sites) or len(entries) < len(self.entries):
+            self.sites, self.entries, self.unlisted = sites, entries, True
 
     def _known(self) -> set[str]:
         """Return what its entries say. All are looked at once only: a year of files brings very many."""
         entries, count, known = self._seen
         if entries is not self.entries or len(entries) < count:  # somebody has put others in their place
             count, known = 0, set()
-        known.update(map(_text_of, self.entries[count:]))
+        known.update(map(text_of, self.entries[count:]))
         return known
 
     def clear(self) -> None:
         """Forget all pairs."""
         for detector in self.parts.values():
             detector.clear()
-        self.entries = []
+        self.entries, self.unlisted = [], False
 
     def __iter__(self) -> Iterator[tuple[Part, Detector]]:
         return iter(self.parts.items())
@@ -220,12 +256,18 @@ class Sketch:
         for number, (part, detector) in enumerate(sorted(self.parts.items(), key=lambda item: item[0])):
             parts.append({**part._asdict(), **detector.header()})
             arrays.update({f"{number}/{name}": array for name, array in detector.arrays().items()})
-        header = {
+        self._bound_notes()
+        header: dict[str, Any] = {
             "parts": parts,
             "window": list(self.window) if self.window else None,
             "sites": sorted(self.sites),
             "counters": self.entries,
+            **({"unlisted": True} if self.unlisted else {}),
         }
+        try:
+            read_fields(json.loads(json.dumps(header)))
+        except ValueError as error:  # what could not be read again is not written
+            raise UsageError(f"{path}: cannot be saved: {error}") from None
         sketchfile.write(path, header, arrays)
 
 
@@ -243,13 +285,14 @@ def load(
     place = {"device": device, "threads": thread_count() if threads is None else threads}
     with sketchfile.Reader(path) as reader:
         header = describe(reader, limit)
+        header.check_key(secret_of(key))
+        check_hosts(reader, header, secret_of(key))
         return _build(reader, header, secret_of(key), place)
 
 
 def _build(reader: sketchfile.Reader, header: Stored, secret: bytes, place: dict[str, Any]) -> Sketch:
-    header.check_key(secret)
     sketch = Sketch(window=header.window)
-    sketch.sites, sketch.entries = set(header.sites), header.entries
+    sketch.sites, sketch.entries, sketch.unlisted = set(header.sites), header.entries, header.unlisted
     prepared: sketchfile.Arrays = {}
     shapes = {str(array["name"]): array["shape"] for array in reader.header["arrays"]}
     with making_sense(reader.name):
@@ -275,10 +318,6 @@ def _check_sketch(other: Any) -> None:
     if not isinstance(other, Sketch):
         way = "give sh.Sketch.of(detector), or merge a detector into one part: sketch.part(sh.Part(4)).merge(detector)"
         raise MergeError(f"cannot merge {type(other).__name__} into a sketch: not a sketch; {way}")
-
-
-def _text_of(entry: Entry) -> str:
-    return json.dumps(entry, sort_keys=True)
 
 
 def int_of(host: Host) -> int:

@@ -16,7 +16,7 @@ from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.engine import Sums
 from superhosts.detectors.estimate import UNBOUNDED
 from superhosts.detectors.hashing import secret_of
-from superhosts.detectors.header import Stored, check_header, describe, memory_limit, read_header
+from superhosts.detectors.header import Stored, check_header, check_hosts, describe, memory_limit, read_header
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.registry import DETECTORS
 from superhosts.detectors.sketch import Found, load
@@ -76,11 +76,13 @@ def estimate_in_file(
         return _ask(reader, stored, hosts, secret)
 
 
-def find_in_file(path: str | Path, host: str | Host, *, key: bytes | str | None = None) -> list[Found]:
+def find_in_file(
+    path: str | Path, host: str | Host, *, key: bytes | str | None = None, max_memory: str | int | None = None
+) -> list[Found]:
     """Return one host's number of peers in every part of its address family, as `load(path).estimate(host)` would."""
     family = 6 if ":" in str(host) else 4
     with sketchfile.Reader(path) as reader:
-        stored = describe(reader, memory_limit(None))
+        stored = describe(reader, memory_limit(max_memory))
         asked: dict[Part, Hosts] = {part: [host] for part in stored.kinds if part.family == family}
         answers = _ask(reader, stored, asked, secret_of(key))
     return [Found(part, next(iter(rows)), stored.kinds[part].detector) for part, rows in answers.items()]
@@ -90,6 +92,7 @@ def _ask(
     reader: sketchfile.Reader, stored: Stored, hosts: Mapping[Part, Hosts], secret: bytes
 ) -> dict[Part, SuperHosts]:
     stored.check_key(secret)
+    check_hosts(reader, stored, secret)
     columns = {part: _column_of(hosts[part], kind) for part, kind in stored.kinds.items() if part in hosts}
     if not all(issubclass(DETECTORS[stored.kinds[part].detector], ColumnSketch) for part in columns):
         return _ask_whole(reader.name, columns, secret)

@@ -25,6 +25,8 @@ from superhosts.planning import DEFAULT_THRESHOLD
 
 __all__ = ["Filter", "Geometry"]
 
+MOST_COUNTED = 2.0**60  # of a counter: no traffic reaches it, and whole numbers hold it
+
 
 class Filter(NarrowSketch):
     """The filter for 32-bit hosts, on one thread of the CPU; 128 MiB and threshold 1024 unless others are given.
@@ -127,7 +129,7 @@ class Filter(NarrowSketch):
     def load_arrays(self, arrays: Arrays) -> None:
         """Take such arrays in place of all that it has seen."""
         counters = arrays["counters"].view(np.float32)
-        if not (np.isfinite(counters) & (counters >= 0)).all():
+        if not ((counters >= 0) & (counters < MOST_COUNTED)).all():
             raise ValueError("counters are not numbers of pairs")
         if arrays["bits"] is not self.bits:
             np.copyto(self.bits, arrays["bits"])

@@ -1,0 +1,185 @@
+"""The grammar of a header: which fields a .cube file has, what each may hold, and how they must agree.
+
+Sketches come from other machines. Whatever is not said here is refused, and the error names the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, get_type_hints
+
+from superhosts.detectors.kinds import Kind
+from superhosts.detectors.registry import DETECTORS, GEOMETRIES
+from superhosts.errors import GeometryError
+from superhosts.fields import Check, FieldError, name, one_of, optional, record, refuse, sequence, text, whole
+from superhosts.pairs import DIRECTIONS, SIDES, HostFormat, Part, Window
+
+MOST_PARTS = 2 * len(SIDES) * len(DIRECTIONS)
+Shape = tuple[int | None, ...]  # of an array; None where a side follows the traffic
+
+
+class Fields(NamedTuple):
+    """All that a header says, but for its arrays."""
+
+    window: Window | None
+    sites: frozenset[str]
+    entries: list[dict[str, Any]]
+    kinds: dict[Part, Kind]
+    unlisted: bool
+
+
+def read_fields(header: Mapping[str, Any]) -> Fields:
+    """Check a header, but for its arrays (FieldError), and return what it says."""
+    fields = _HEADER(dict(header), "")
+    kinds: dict[Part, Kind] = {}
+    for number, stored in enumerate(fields["parts"]):
+        part, kind = build_kind(stored, f"parts[{number}]")
+        if part in kinds:
+            raise FieldError(f"parts[{number}]", f"a second part {tuple(part)}")
+        kinds[part] = kind
+    sites = frozenset(fields["sites"])
+    if len(sites) < len(fields["sites"]):
+        raise FieldError("sites", "names a site twice")
+    return Fields(fields["window"], sites, fields["counters"], kinds, fields.get("unlisted", False))
+
+
+def build_kind(fields: Mapping[str, Any], place: str = "parts") -> tuple[Part, Kind]:
+    """Return the part and kind that checked fields describe, if they agree with each other."""
+    geometry, host = fields.get("geometry"), fields["format"]
+    part = Part(fields["family"], fields["side"], fields["direction"])
+    if host.family != part.family:
+        raise FieldError(f"{place}.format", f"hosts of IPv{host.family} in a part of IPv{part.family}")
+    where, key_bits = ("key_bits", fields.get("key_bits")) if geometry is None else ("geometry", geometry.key_bits)
+    if host.key_bits != key_bits:
+        raise FieldError(f"{place}.{where}", f"keys of {key_bits} bits, but hosts /{host.prefix} take {host.key_bits}")
+    detector = fields["detector"]
+    return part, Kind(detector, fields["key"], geometry, host, "merge" not in DETECTORS[detector].broken_laws)
+
+
+def check_arrays(kinds: Mapping[Part, Kind], arrays: list[dict[str, Any]]) -> None:
+    """Check that there are the arrays that the parts need, of their types and shapes, and no others."""
+    expected = {
+        f"{number}/{array}": (shape, kind)
+        for number, kind in enumerate(kinds.values())
+        for array, shape in shapes_of(kind).items()
+    }
+    for number, array in enumerate(arrays):
+        place, own = f"arrays[{number}]", array["name"]
+        if own not in expected:
+            raise FieldError(f"{place}.name", f"{own}: no part has such an array, or it stands here twice")
+        shape, kind = expected.pop(own)
+        one_of("<u4" if own.endswith(NARROW) else "<u8")(array["dtype"], f"{place}.dtype")
+        if len(shape) != len(array["shape"]) or not all(map(_fits, array["shape"], shape)):
+            sides = " by ".join("any" if side is None else f"{side}" for side in shape)
+            raise FieldError(f"{place}.shape", f"{array['shape']}, must be {sides}")
+        if kind.geometry is None and array["shape"] != [0, 0]:
+            one_of(*_pair_words(kind.format.key_bits))(array["shape"][1], f"{place}.shape[1]")
+    if expected:
+        raise FieldError("arrays", f"no array {', '.join(sorted(expected))}")
+
+
+def shapes_of(kind: Kind) -> dict[str, Shape]:
+    """Return the arrays of a detector: pairs of the exact one, bits of columns, labels of a cube, and what else."""
+    geometry = kind.geometry
+    if geometry is None:
+        return {"pairs": (None, None)}
+    if hasattr(geometry, "array_shapes"):
+        shapes: dict[str, Shape] = geometry.array_shapes()
+        return shapes
+    labels = {"labels": (geometry.total_columns, geometry.labels, geometry.limbs)} if kind.detector == "cube" else {}
+    return {"bits": (geometry.total_columns, geometry.words), **labels}
+
+
+def free_arrays(kind: Kind) -> set[str]:
+    """Return the arrays of a sketch whose length follows the traffic: lists of hosts."""
+    return set() if kind.geometry is None else {array for array, shape in shapes_of(kind).items() if None in shape}
+
+
+def _fits(side: int, wanted: int | None) -> bool:
+    return wanted is None or side == wanted
+
+
+def _pair_words(key_bits: int) -> tuple[int, ...]:
+    """Return how many words a row of the exact detector may have: one for two numbers, or the host's and two more."""
+    return {32: (1, 3), 64: (3,), 128: (4,)}[key_bits]
+
+
+# Each field by itself
+
+
+def _window(value: Any, place: str) -> Window:
+    start, end = sequence(TIME, 2, 2)(value, place)
+    if start > end:
+        raise FieldError(place, f"ends at {end}, before it starts at {start}")
+    return Window(start, end)
+
+
+def _format(value: Any, place: str) -> HostFormat:
+    """Check how numbers read as hosts: IPv4 addresses, or IPv6 prefixes of any length."""
+    family, prefix = sequence(whole(0, 128), 2, 2)(value, place)
+    one_of(4, 6)(family, f"{place}[0]")
+    (one_of(32) if family == 4 else whole(1, 128))(prefix, f"{place}[1]")
+    return HostFormat(family, prefix)
+
+
+def _geometry(kind: Any) -> Check:
+    """Return a check for the geometry of a detector: whole numbers, or lists of them, that keep its rules."""
+    types = get_type_hints(kind)
+    size = whole(0, 1 << 40)
+    fields = record({field: size if types[field] is int else sequence(size, 0, 64) for field in kind._fields})
+
+    def check(value: Any, place: str) -> Any:
+        sizes = fields(value, place)
+        try:
+            return kind(**sizes).check()
+        except GeometryError as error:
+            raise FieldError(place, str(error)) from None
+
+    return check
+
+
+def check_part(value: Any, place: str) -> Any:
+    """Check a part; its detector decides which fields it has."""
+    if not isinstance(value, dict):
+        raise refuse(value, place, "an object")
+    if "detector" not in value:
+        raise FieldError(f"{place}.detector", "missing")
+    return _PARTS[one_of(*DETECTORS)(value["detector"], f"{place}.detector")](value, place)
+
+
+def _site_or_none(value: Any, place: str) -> Any:
+    """Check the site of a counter; a scan that was given no name has none."""
+    return value if value == "" else name(value, place)
+
+
+def _entry(value: Any, place: str) -> Any:
+    entry = _ENTRY(value, place)
+    if entry["start"] > entry["end"]:
+        raise FieldError(f"{place}.end", f"{entry['end']} is before the start, {entry['start']}")
+    return entry
+
+
+NARROW = ("/counters", "/hosts")  # arrays of 32-bit numbers; all others have 64 bits
+TIME = whole(-(1 << 64), 1 << 64)  # nanoseconds: the years 1385 to 2554, where all windows of 64-bit times lie
+_COUNT = whole(0, (1 << 63) - 1)
+_PLACE: dict[str, Check] = {"family": one_of(4, 6), "side": one_of(*SIDES), "direction": one_of(*DIRECTIONS)}
+_KEYED: dict[str, Check] = {"key": text("[0-9a-f]{16}", "16 hexadecimal digits")}
+_EXACT: dict[str, Check] = {"key": one_of(None), "key_bits": one_of(32, 64, 128)}
+_PARTS = {
+    detector: record(
+        {**_PLACE, "detector": one_of(detector), "format": _format}
+        | ({**_KEYED, "geometry": _geometry(GEOMETRIES[detector])} if detector in GEOMETRIES else _EXACT)
+    )
+    for detector in DETECTORS
+}
+_ENTRY = record({"site": _site_or_none, "start": TIME, "end": TIME}, {**_PLACE, "pairs": _COUNT, "packets": _COUNT})
+_HEADER = record(
+    {
+        "parts": sequence(check_part, 0, MOST_PARTS),
+        "window": optional(_window),
+        "sites": sequence(name),
+        "counters": sequence(_entry),
+    },
+    {"unlisted": one_of(True)},
+)
+window_field, sites_field = optional(_window), sequence(name)

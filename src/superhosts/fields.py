@@ -1,0 +1,118 @@
+"""Checks of JSON that comes from outside: each field by type, range and form, before anything is believed.
+
+A check takes a value and its place (`parts[0].side`) and returns the value, converted where that helps, or raises
+FieldError, which names the place. Large checks are made of small ones, so a table of them is the grammar of a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from superhosts.text import is_name, printable
+
+Check = Callable[[Any, str], Any]
+MOST_QUOTED = 60  # characters of a wrong value that a message quotes
+
+
+class FieldError(ValueError):
+    """A field that is not what it must be; the message names its place."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(f"field {place}: {problem}")
+
+
+def refuse(value: Any, place: str, rule: str) -> FieldError:
+    """Return the error for a value that breaks a rule."""
+    return FieldError(place, f"{_quoted(value)}, must be {rule}")
+
+
+def _quoted(value: Any) -> str:
+    """Return a value in a few words, however large it is."""
+    if isinstance(value, list):
+        return f"a list of {len(value):,}"
+    if isinstance(value, dict):
+        return f"an object of {len(value):,} fields"
+    if isinstance(value, str):
+        return f'"{printable(value, MOST_QUOTED)}"'
+    named = {None: "null", True: "true", False: "false"} if value is None or isinstance(value, bool) else {}
+    return named.get(value, printable(value, MOST_QUOTED))
+
+
+def whole(low: int, high: int) -> Check:
+    """Return a check for a whole number from `low` to `high`; true and 1.0 are none."""
+
+    def check(value: Any, place: str) -> Any:
+        if type(value) is not int or not low <= value <= high:
+            raise refuse(value, place, f"a whole number from {low} to {high}")
+        return value
+
+    return check
+
+
+def one_of(*known: Any) -> Check:
+    """Return a check for one of a few values, of the same type too: true is not 1."""
+    rule = ("one of " if len(known) > 1 else "") + ", ".join("null" if each is None else str(each) for each in known)
+
+    def check(value: Any, place: str) -> Any:
+        if not any(type(value) is type(each) and value == each for each in known):
+            raise refuse(value, place, rule)
+        return value
+
+    return check
+
+
+def text(pattern: str, rule: str) -> Check:
+    """Return a check for text of a fixed form."""
+    form = re.compile(pattern, re.ASCII)
+
+    def check(value: Any, place: str) -> Any:
+        if not isinstance(value, str) or not form.fullmatch(value):
+            raise refuse(value, place, rule)
+        return value
+
+    return check
+
+
+def name(value: Any, place: str) -> Any:
+    """Check a name: short printable text."""
+    if not isinstance(value, str) or not is_name(value):
+        raise refuse(value, place, "a printable name of 1 to 63 bytes")
+    return value
+
+
+def optional(check: Check) -> Check:
+    """Return a check that lets null pass, too."""
+    return lambda value, place: None if value is None else check(value, place)
+
+
+def sequence(check: Check, least: int = 0, most: int | None = None) -> Check:
+    """Return a check for a list of so many items."""
+    rule = f"a list of {least} to {most} items" if most is not None else "a list"
+
+    def check_all(value: Any, place: str) -> Any:
+        if not isinstance(value, list) or len(value) < least or (most is not None and len(value) > most):
+            raise refuse(value, place, rule)
+        return [check(item, f"{place}[{i}]") for i, item in enumerate(value)]
+
+    return check_all
+
+
+def record(required: Mapping[str, Check], may: Mapping[str, Check] | None = None) -> Check:
+    """Return a check for an object that has the required fields, may have some others, and has no more."""
+    known = {**required, **(may or {})}
+
+    def check_fields(value: Any, place: str) -> Any:
+        if not isinstance(value, dict):
+            raise refuse(value, place or "(all)", "an object")
+        before = f"{place}." if place else ""
+        for field in required:
+            if field not in value:
+                raise FieldError(before + field, "missing")
+        for field in value:
+            if field not in known:
+                raise FieldError(before + printable(field, MOST_QUOTED), "not known")
+        return {field: known[field](item, before + field) for field, item in value.items()}
+
+    return check_fields
