@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from superhosts.text import is_name, printable
+from superhosts.text import NAME_RULE, is_name, printable
 
 Check = Callable[[Any, str], Any]
 MOST_QUOTED = 60  # characters of a wrong value that a message quotes
@@ -78,7 +78,7 @@ def text(pattern: str, rule: str) -> Check:
 def name(value: Any, place: str) -> Any:
     """Check a name: short printable text."""
     if not isinstance(value, str) or not is_name(value):
-        raise refuse(value, place, "a printable name of 1 to 63 bytes")
+        raise refuse(value, place, f"a name: {NAME_RULE}")
     return value
 
 

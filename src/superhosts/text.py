@@ -9,6 +9,7 @@ from __future__ import annotations
 
 MOST_SHOWN = 200  # characters of a text from outside that a message quotes
 MOST_NAME = 63  # bytes of a name
+NAME_RULE = f"1 to {MOST_NAME} bytes of printable text without \" and \\"
 
 
 def printable(text: object, most: int = MOST_SHOWN) -> str:
@@ -23,5 +24,5 @@ def _escape(character: str) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Return True if `text` can name a site: printable, and short enough for names of files."""
-    return text.isprintable() and 1 <= len(text.encode()) <= MOST_NAME
+    """Return True if `text` can name a site: short, printable, and without the characters that quoting needs."""
+    return text.isprintable() and not set(text) & set('"\\') and 1 <= len(text.encode()) <= MOST_NAME

@@ -30,7 +30,7 @@ from superhosts.units import format_size, parse_size
 
 Entry = dict[str, Any]  # counters of one site, window and part
 LISTED_HOST = 16  # most bytes that a host of a list takes: a set has up to four slots for each
-MOST_NOTES = 2048  # sites, and counters, that a sketch keeps: with the longest names they fit a header of 1 MiB
+MOST_NOTES = 2500  # counters, and sites beside theirs, that a sketch keeps: with the longest names less than 1 MiB
 SORTING = 3  # times that pairs of the exact detector are in memory while they are sorted in
 
 
@@ -194,15 +194,15 @@ def _named_hosts(labels: Words, kind: Kind, secret: bytes) -> Words:
 
 
 def bound_notes(sites: set[str], entries: list[Entry]) -> tuple[set[str], list[Entry]]:
-    """Return the sites and counters that a sketch keeps: the first by name, and the newest.
+    """Return the sites and counters that a sketch keeps: the newest counters, their sites, and the first by name.
 
     A union of years has very many, and its header must stay small enough to be sent. What is kept of a union follows
     from what is kept of its members, whatever the order: merging stays exact and may be repeated.
     """
-    if len(sites) > MOST_NOTES:
-        sites = set(heapq.nsmallest(MOST_NOTES, sites))
     if len(entries) > MOST_NOTES:
         entries = heapq.nsmallest(MOST_NOTES, entries, key=_newest_first)
+    if len(sites) > MOST_NOTES:
+        sites = {*heapq.nsmallest(MOST_NOTES, sites), *(sites & {entry["site"] for entry in entries})}
     return sites, entries
 
 
