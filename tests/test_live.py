@@ -106,7 +106,7 @@ class Live:
 
     def _look(self, *_: int) -> None:
         """Count, between two steps of the scan: only there no packet is on its way from one place to another."""
-        held = sum(len(b) for batches in self.scan._windows._held.values() for b in batches)
+        held = self.scan._windows.waiting
         inside = sum(opened.packets for opened in self.scan._open.values())
         counters = self.scan.counters
         lost = counters.late + counters.stray + counters.repeated
@@ -668,7 +668,7 @@ def test_a_signal_handler_may_stop(pipe: Pipes) -> None:
     read: list[int] = []
 
     def on_progress(*_: int) -> None:
-        if scan._windows._waiting == 3 and not read:  # the signal comes while the scan waits for more
+        if scan._windows.waiting == 3 and not read:  # the signal comes while the scan waits for more
             read.append(3)
             signal.setitimer(signal.ITIMER_REAL, 0.1)
 
@@ -686,7 +686,7 @@ def test_a_process_that_reads_standard_input_ends_without_a_crash() -> None:
     program = (
         "import threading; from superhosts.pipeline import *\n"
         "def seen(*_):\n"
-        "    if run._windows._waiting == 3 and run.sources[0].waits(): threading.Timer(0, run.stop).start()\n"
+        "    if run._windows.waiting == 3 and run.sources[0].waits(): threading.Timer(0, run.stop).start()\n"
         "run = Scan(open_inputs(['-']), Settings(detector='exact', threshold=1), grace=30.0, on_progress=seen)\n"
         "print([(r.packets, r.cut) for r in run])\n"
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import random
+import sys
+from collections.abc import Callable, Iterable
 from itertools import chain, pairwise
 
 import numpy as np
@@ -452,3 +454,88 @@ def test_the_earliest_window_that_is_open() -> None:
     run.push(spread(600, window=2), spread(1, window=0))
     assert run.windows.earliest() == Window(NOON, NOON + LENGTH)
     assert Run(None).push([5, 7]).windows.earliest() == Window(5, 7)
+
+
+# Work
+
+
+def work(
+    blocks: Iterable[Iterable[int]],
+    length: int = LENGTH,
+    *,
+    ticks: bool = False,
+    inputs: int = 0,
+    most: float = float("inf"),
+) -> int:
+    """Count the calls of functions, compiled ones too, that it takes to cut these blocks into windows."""
+    windows, calls = TumblingWindows(length, settle=100, gaps=12 if ticks else 0), 0
+    given = [batch(times) for times in blocks]
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        assert calls < most
+
+    held = 0
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        for number in range(inputs):
+            windows.expect(NOON + number * SECOND, number)
+        for block in given:
+            held += sum(len(event.batch) for event in windows.push((block,)) if isinstance(event, Piece))
+            if ticks:
+                held += sum(len(e.batch) for e in windows.tick(int(block.time.max())) if isinstance(e, Piece))
+            windows.earliest()
+        held += sum(len(event.batch) for event in windows.finish() if isinstance(event, Piece))
+    finally:
+        sys.setprofile(before)
+    assert held + windows.late + windows.stray == sum(map(len, given))
+    return calls
+
+
+def in_blocks(times: list[int], size: int) -> list[list[int]]:
+    return [times[place : place + size] for place in range(0, len(times), size)]
+
+
+def every(seconds: int, count: int) -> list[int]:
+    return [NOON + number * seconds * SECOND for number in range(count)]
+
+
+def scattered(years: int, count: int) -> list[int]:
+    rng = random.Random(count)
+    return [rng.randrange(years * 365 * 86400 * SECOND) for _ in range(count)]
+
+
+@pytest.mark.parametrize("size", [7, 500, 10**6])
+@pytest.mark.parametrize("ticks", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "length"),
+    [
+        pytest.param(lambda count: every(43200, count), LENGTH, id="sparse"),
+        pytest.param(lambda count: every(43200, count)[::-1], LENGTH, id="backwards"),
+        pytest.param(lambda count: scattered(136, count), LENGTH, id="random"),
+        pytest.param(lambda count: scattered(100, count), SECOND, id="random-seconds"),
+        pytest.param(lambda count: scattered(1, count), SECOND, id="random-in-a-year"),
+        pytest.param(lambda count: [*scattered(280, 60), *every(1, count)], SECOND, id="many-strays"),
+        pytest.param(lambda count: every(43200, count), 30 * 86400 * SECOND, id="months"),
+    ],
+)
+def test_work_grows_with_packets_and_windows_only(
+    shape: Callable[[int], list[int]], length: int, ticks: bool, size: int
+) -> None:
+    small = work(in_blocks(shape(400), size), length, ticks=ticks)
+    work(in_blocks(shape(1600), size), length, ticks=ticks, most=6 * small)  # four times as much, and a logarithm
+
+
+def test_work_does_not_grow_with_the_number_of_inputs() -> None:
+    one = work(in_blocks(every(43200, 400), 50))
+    work(in_blocks(every(43200, 400), 50), inputs=1000, most=one + 20 * 1000)
+
+
+def test_a_hundred_years_of_windows_of_a_second() -> None:
+    windows = TumblingWindows(SECOND)
+    times = scattered(100, 20_000)
+    closed = [e.window for e in (*windows.push((batch(times),)), *windows.finish()) if isinstance(e, Closed)]
+    assert [window.start // SECOND for window in closed] == sorted({time // SECOND for time in times})
+    assert (windows.late, windows.stray) == (0, 0)

@@ -4,25 +4,28 @@ Packets go to their own window while it is open. A window closes once 1,000 pack
 input has passed its end); until then those packets are held. What comes for a window that is closed is late: counted,
 not lost in silence. A stray timestamp, years away from everything else, closes nothing.
 
+Every packet is in a piece, late, stray or repeated, and in one of them only. The work grows with packets and windows
+and with nothing else: whether a time is stray is decided by year, and times of 64 bits span fewer than 600 years.
+
 A run that goes on where another ended (`resume_from`) drops what belongs to the windows that are done. Live traffic may
 stop or be slow: then a clock closes windows (`tick`), and windows in which nothing came can be asked for (`gaps`).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
+from superhosts.held import YEAR, Held
 from superhosts.pairs import PacketBatch, Window
-from superhosts.units import SECOND
 
 SETTLE = 1000  # packets beyond a window that close it
-YEAR = 365 * 86400 * SECOND
 MAX_HELD = 1 << 23  # packets held for other windows; beyond that the current window closes early
+MAX_PIECES = 1 << 18  # the same for pieces: one packet in each of very many windows takes more memory than the packets
 STRAY_SHARE = 100  # strays are fewer than one in a hundred packets
 _CLOCK = -1  # stands for the clock among the inputs that say what to expect
 
@@ -38,6 +41,9 @@ class Closed(NamedTuple):
     """A window that will not change any more."""
 
     window: Window
+
+
+Event = Piece | Closed
 
 
 class TumblingWindows:
@@ -59,23 +65,39 @@ class TumblingWindows:
         self.late = 0
         self.stray = 0
         self.repeated = 0  # packets of windows that an earlier run has done
-        self._done = None if resume_from is None or length is None else resume_from // length  # windows below it are
+        self._done = None if resume_from is None or length is None else resume_from // length  # first one not yet done
         self._next: int | None = None  # the window after the last one reported
         self._seen = 0
         self._current: int | None = None
         self._frontier: int | None = None  # windows below this one are closed
-        self._held: dict[int, list[PacketBatch]] = {}
-        self._order: list[int] = []  # the windows that are held, in order: a quiet input may have thousands in a block
-        self._waiting = 0  # packets that are held
-        self._anchors: dict[int, int] = {}
+        self._held = Held(length or 1)
+        self._older = 0  # packets held for windows before the current one, of the same year
+        self._aside = 0  # packets held in stray years, or in years before the current window's
+        self._strays: frozenset[int] = frozenset()  # years held whose times are stray
+        self._anchors: dict[int, int] = {}  # by input, the year in which it is expected
+        self._expected: Counter[int] = Counter()  # years: inputs that are expected there
+        self._opened: set[int] = set()  # years in which a window was opened
+        self._year: int | None = None  # of the window that was opened last
         self._hull: Window | None = None  # for the one window over everything
+
+    @property
+    def waiting(self) -> int:
+        """Packets held for windows that are not open yet."""
+        return self._held.count
 
     def expect(self, time: int, source: int = 0) -> None:
         """Say that traffic around `time` is no stray; what was said last of an input holds."""
-        if self.length is not None:
-            self._anchors[source] = time // self.length
+        if self.length is None:
+            return
+        self._anchor(self._held.year_of(time // self.length), source)
 
-    def push(self, block: tuple[PacketBatch, ...], watermark: int | None = None) -> Iterator[Piece | Closed]:
+    def _anchor(self, year: int, source: int) -> None:
+        if source in self._anchors:
+            self._expected[self._anchors[source]] -= 1
+        self._anchors[source] = year
+        self._expected[year] += 1
+
+    def push(self, block: tuple[PacketBatch, ...], watermark: int | None = None) -> Iterator[Event]:
         """Take a block. `watermark`: the time that all inputs have reached, None where there is only one."""
         for batch in block:
             if not len(batch):
@@ -87,25 +109,18 @@ class TumblingWindows:
             for index, piece in self._cut(batch):
                 if index == self._current:
                     yield Piece(self._window(index), piece)
-                elif self._done is not None and index < self._done:
-                    self.repeated += len(piece)
-                    self._next = self._done if self._next is None else self._next
-                elif self._frontier is not None and index < self._frontier and not self.reopens:
-                    if (self._frontier - index) * self.length > YEAR:
-                        self.stray += len(piece)
-                    else:
-                        self.late += len(piece)
                 else:
-                    self._hold(index, piece)
-        if self._held:
+                    self._sort(index, piece)
+        if self._held.count >= self.settle or self._held.pieces > MAX_PIECES:  # fewer neither open nor close anything
             yield from self._advance(watermark, final=False)
 
-    def tick(self, time: int) -> Iterator[Piece | Closed]:
+    def tick(self, time: int) -> Iterator[Event]:
         """Close the windows that ended at or before `time`: a clock says that nothing more comes for them."""
         if self.length is None:
             return
         limit = time // self.length
-        while (index := self._first_open()) is not None and index < limit:
+        self._judge()
+        while (index := self._first_open(self._strays)) is not None and index < limit:
             if index == self._current:
                 self._current = None
             else:
@@ -113,7 +128,7 @@ class TumblingWindows:
             yield from self._close(index)
         if self._next is None or self._next >= limit:
             return
-        self._anchors[_CLOCK] = limit  # what comes next is no stray, however long this has run
+        self._anchor(self._held.year_of(limit), _CLOCK)  # what comes next is no stray, however long this has run
         if self.gaps:
             first, self._next, self._frontier = max(self._next, limit - self.gaps), limit, limit
             for index in range(first, limit):
@@ -123,18 +138,18 @@ class TumblingWindows:
         """Return the earliest window that is open. May be asked from another thread."""
         if self.length is None:
             return self._hull
-        index = self._first_open()
+        index = self._first_open(self._find_strays())
         return None if index is None else self._window(index)
 
-    def finish(self) -> Iterator[Piece | Closed]:
+    def finish(self) -> Iterator[Event]:
         """Close all that is open: the input has ended."""
         if self.length is None:
             if self._hull is not None:
                 yield Closed(self._hull)
             return
         yield from self._advance(None, final=True)
-        self.stray += self._waiting
-        self._held, self._order, self._waiting = {}, [], 0
+        self.stray += self._held.count
+        self._held = Held(self.length)
 
     def _take_all(self, batch: PacketBatch) -> Piece:
         first, last = int(batch.time.min()), int(batch.time.max())
@@ -147,52 +162,79 @@ class TumblingWindows:
         assert self.length is not None
         return Window(index * self.length, (index + 1) * self.length)
 
-    def _cut(self, batch: PacketBatch) -> list[tuple[int, PacketBatch]]:
-        """Split a batch by window; nearly always all of it is of one."""
+    def _cut(self, batch: PacketBatch) -> Iterator[tuple[int, PacketBatch]]:
+        """Split a batch by window, the earliest first; nearly always all of it is of one."""
         assert self.length is not None
         first, last = int(batch.time.min()) // self.length, int(batch.time.max()) // self.length
         if first == last:
-            return [(first, batch)]
+            yield first, batch
+            return
         indexes = batch.time // self.length
         order = np.argsort(indexes, kind="stable")
-        edges = np.flatnonzero(np.diff(indexes[order])) + 1
-        return [
-            (int(indexes[run[0]]), PacketBatch(batch.family, batch.src[run], batch.dst[run], batch.time[run]))
-            for run in np.split(order, edges)
-        ]
+        indexes, src, dst, time = indexes[order], batch.src[order], batch.dst[order], batch.time[order]
+        edges = [0, *(np.flatnonzero(np.diff(indexes)) + 1).tolist(), len(order)]
+        for start, end in pairwise(edges):
+            yield int(indexes[start]), PacketBatch(batch.family, src[start:end], dst[start:end], time[start:end])
+
+    def _sort(self, index: int, piece: PacketBatch) -> None:
+        """Find the place of packets that are not of the current window."""
+        assert self.length is not None
+        if self._done is not None and index < self._done:
+            self.repeated += len(piece)
+            self._next = self._done if self._next is None else self._next
+        elif self._frontier is not None and index < self._frontier and not self.reopens:
+            if (self._frontier - index) * self.length > YEAR:
+                self.stray += len(piece)
+            else:
+                self.late += len(piece)
+        else:
+            self._hold(index, piece)
 
     def _hold(self, index: int, piece: PacketBatch) -> None:
-        if index not in self._held:
-            self._held[index] = []
-            insort(self._order, index)
-        self._held[index].append(piece)
-        self._waiting += len(piece)
+        self._held.add(index, piece)
+        current = self._current
+        if current is not None and index < current and self._held.year_of(index) == self._held.year_of(current):
+            self._older += len(piece)
 
-    def _order_between(self, first: int, last: int) -> list[int]:
-        return self._order[bisect_left(self._order, first) : bisect_right(self._order, last)]
+    # Strays
 
-    def _count(self, index: int) -> int:
-        return sum(len(batch) for batch in self._held.get(index, ()))
+    def _is_expected(self, year: int) -> bool:
+        """Return True if an input is expected in a year or beside it, or a window was opened there."""
+        return any(self._expected[near] or near in self._opened for near in (year - 1, year, year + 1))
 
-    def _is_stray(self, index: int) -> bool:
-        """Say whether a held window is years from all that is expected, with next to no packets around it."""
-        assert self.length is not None
-        if self._current is not None and abs(index - self._current) * self.length <= YEAR:
-            return False
-        if any(abs(index - anchor) * self.length <= YEAR for anchor in list(self._anchors.values())):
-            return False
-        reach = YEAR // self.length
-        around = sum(map(self._count, self._order_between(index - reach, index + reach)))
-        return around < self.settle and around * STRAY_SHARE < self._seen
+    def _are_few(self, packets: int) -> bool:
+        return packets < self.settle and packets * STRAY_SHARE < self._seen
 
-    def _advance(self, watermark: int | None, *, final: bool) -> Iterator[Piece | Closed]:
+    def _find_strays(self) -> frozenset[int]:
+        """Return the held years that are far from all that is expected, with next to no packets around them."""
+        packets = self._held.packets
+        return frozenset(
+            year
+            for year in self._held.years[:]
+            if self._are_few(packets(year - 1) + packets(year) + packets(year + 1)) and not self._is_expected(year)
+        )
+
+    def _judge(self) -> None:
+        """Decide which held packets do not count as later than the current window.
+
+        Nothing that happens until the next block, or until a window of another year opens, changes the answer.
+        """
+        self._strays = self._find_strays()
+        current = None if self._current is None else self._held.year_of(self._current)
+        years = (y for y in self._held.years if y in self._strays or (current is not None and y < current))
+        self._aside = sum(map(self._held.packets, years))
+
+    # Opening and closing
+
+    def _advance(self, watermark: int | None, *, final: bool) -> Iterator[Event]:
         """Open the next window or close the current one, as long as the held packets warrant it."""
         assert self.length is not None
+        self._judge()
         while True:
             if self._current is None:
-                if not final and self._waiting < self.settle:
+                if not final and self._held.count < self.settle:
                     return
-                ready = self._first_real(0)
+                ready = self._first_real(self._strays)
                 if ready is None:
                     return
                 yield from self._open(ready)
@@ -200,17 +242,25 @@ class TumblingWindows:
             assert current is not None
             if not final:
                 behind = watermark is not None and watermark < (current + 1) * self.length
-                if (behind or self._beyond(current) < self.settle) and self._waiting <= MAX_HELD:
+                full = self._held.count > MAX_HELD or self._held.pieces > MAX_PIECES
+                if (behind or self._beyond() < self.settle) and not full:
                     return
-            older = self._order[: bisect_left(self._order, current)]
-            for index in [index for index in older if not self._is_stray(index)]:
-                yield from self._release(index)  # older than the first window that settled, and never closed
-                yield from self._close(index)
-            later = self._first_real(bisect_right(self._order, current))
+            yield from self._close_older(current)
+            later = self._first_real(self._strays)
             self._current = None
             yield from self._close(current)
             if later is not None:
                 yield from self._open(later)
+
+    def _close_older(self, current: int) -> Iterator[Event]:
+        """Report held windows that are older than the current one, and were never closed."""
+        moved = False
+        while (index := self._first_real(self._strays)) is not None and index < current:
+            moved = True
+            yield from self._release(index)
+            yield from self._close(index)
+        if moved:
+            self._judge()
 
     def _close(self, index: int) -> Iterator[Closed]:
         """Report a window, after the empty ones before it where those are asked for."""
@@ -220,28 +270,31 @@ class TumblingWindows:
                 yield Closed(self._window(empty))
         yield Closed(self._window(index))
 
-    def _first_open(self) -> int | None:
+    def _first_open(self, strays: frozenset[int]) -> int | None:
         """Return the earliest window with packets that is not closed."""
-        current, held = self._current, self._first_real(0)
+        current, held = self._current, self._first_real(strays)
         return held if current is None or (held is not None and held < current) else current
 
-    def _first_real(self, place: int) -> int | None:
-        """Return the first held window from a place in the order on that is no stray."""
-        return next((index for index in islice(self._order, place, None) if not self._is_stray(index)), None)
+    def _first_real(self, strays: frozenset[int]) -> int | None:
+        """Return the first held window that is no stray."""
+        years = (year for year in self._held.years[:] if year not in strays)
+        return next((first for year in years if (first := self._held.first(year)) is not None), None)
 
-    def _beyond(self, current: int) -> int:
+    def _beyond(self) -> int:
         """Count the packets held for later windows, strays left out."""
-        assert self.length is not None
-        older = self._order[: bisect_left(self._order, current)]
-        far = self._order[bisect_right(self._order, current + YEAR // self.length) :]
-        return self._waiting - sum(map(self._count, [*older, *(index for index in far if self._is_stray(index))]))
+        return self._held.count - self._aside - self._older
 
     def _open(self, index: int) -> Iterator[Piece]:
-        self._current = index
+        year, before = self._held.year_of(index), self._year
+        self._current, self._older, self._year = index, 0, year
         yield from self._release(index)
+        if year != before:
+            self._opened.add(year)
+            self._judge()
 
     def _release(self, index: int) -> Iterator[Piece]:
-        del self._order[bisect_left(self._order, index)]
-        for batch in self._held.pop(index):
-            self._waiting -= len(batch)
+        current, pieces = self._current, self._held.pop(index)
+        if current is not None and index < current and self._held.year_of(index) == self._held.year_of(current):
+            self._older -= sum(map(len, pieces))
+        for batch in pieces:
             yield Piece(self._window(index), batch)

@@ -1,0 +1,70 @@
+"""Packets that wait for their window.
+
+However many windows they are spread over, and in whatever order they come, taking a piece in and taking the earliest
+window of a year out costs the logarithm of the number of windows. Years are the unit in which stray times are judged
+(windows.py): either all windows of a year are strays or none is, and times of 64 bits span fewer than 600 years.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import insort
+
+from superhosts.pairs import PacketBatch
+from superhosts.units import SECOND
+
+YEAR = 365 * 86400 * SECOND
+
+
+class Held:
+    """Packets by window, the windows of each year in order."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.count = 0  # packets
+        self.pieces = 0
+        self.windows: dict[int, list[PacketBatch]] = {}
+        self.years: list[int] = []  # those that hold packets, in order
+        self._packets: dict[int, int] = {}  # by year
+        self._heaps: dict[int, list[int]] = {}  # windows by year, the earliest first
+
+    def year_of(self, index: int) -> int:
+        """Return the year in which a window begins, counted from the epoch."""
+        return index * self.length // YEAR
+
+    def add(self, index: int, piece: PacketBatch) -> None:
+        """Take packets of a window in."""
+        year = self.year_of(index)
+        if year not in self._packets:
+            self._packets[year], self._heaps[year] = 0, []
+            insort(self.years, year)
+        if index not in self.windows:
+            self.windows[index] = []
+            heapq.heappush(self._heaps[year], index)
+        self.windows[index].append(piece)
+        self._packets[year] += len(piece)
+        self.count += len(piece)
+        self.pieces += 1
+
+    def pop(self, index: int) -> list[PacketBatch]:
+        """Take all packets of a window out; it is the first of its year."""
+        year = self.year_of(index)
+        first = heapq.heappop(self._heaps[year])
+        assert first == index
+        pieces = self.windows.pop(index)
+        packets = sum(map(len, pieces))
+        self._packets[year] -= packets
+        self.count -= packets
+        self.pieces -= len(pieces)
+        if not self._heaps[year]:
+            del self._packets[year], self._heaps[year]
+            self.years.remove(year)
+        return pieces
+
+    def packets(self, year: int) -> int:
+        """Return the number of packets of a year."""
+        return self._packets.get(year, 0)
+
+    def first(self, year: int) -> int | None:
+        """Return the earliest window of a year. May be asked from another thread, like `years`."""
+        return next(iter(self._heaps.get(year, [])[:1]), None)
