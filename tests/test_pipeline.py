@@ -19,7 +19,7 @@ from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.pairs import Part, Window
 from superhosts.pipeline import Scan, open_inputs
 from superhosts.settings import Settings
-from superhosts.sources.capture import open_capture
+from superhosts.sources.capture import CaptureSource, open_capture
 from traffic import MINUTES, NOON, STEP, Frames, content, everything, near, packet, talk, three_windows, write
 
 SMALL: dict[str, Any] = {"memory": "1MiB", "inner": ["10.0.0.0/8", "2001:db8::/32"], "threshold": 1000}
@@ -395,6 +395,24 @@ def test_progress_reaches_the_end(whole: Path) -> None:
     assert seen == sorted(seen)
     assert seen[-1][1] == run.counters.packets
     assert seen[-1][0] <= whole.stat().st_size
+
+
+def test_progress_does_not_ask_every_input_after_every_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count, asked, seen = 120, 0, []
+    for number in range(count):
+        write(tmp_path / f"{number}.pcap", talk("10.0.0.1", 3, NOON + number * SECOND))
+    position = CaptureSource.position
+
+    def asking(source: CaptureSource) -> int:
+        nonlocal asked
+        asked += 1
+        return position(source)
+
+    monkeypatch.setattr(CaptureSource, "position", asking)
+    sources = [open_capture(path) for path in sorted(tmp_path.iterdir())]
+    list(Scan(sources, Settings(**SMALL), on_progress=lambda *reached: seen.append(reached)))
+    assert seen[-1] == (sum(path.stat().st_size for path in tmp_path.iterdir()), 3 * count)
+    assert asked < 10 * count
 
 
 def test_content_tells_sketches_apart(wanted: list[Any]) -> None:

@@ -10,8 +10,10 @@ when traffic stops or is slow, and windows in which nothing came are yielded, to
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,8 @@ class Scan:
         )
         self._open: dict[int, _Open] = {}  # by start; more than one only where an older window turns up late
         self._skipped = 0
+        self._reading: dict[int, Source] = {}  # inputs that have begun and not ended, by number
+        self._ended = (0, 0)  # bytes and packets of inputs that have ended
 
     @property
     def counters(self) -> Counters:
@@ -155,8 +159,7 @@ class Scan:
             for event in events:
                 yield from self._handle(event)
             if self._on_progress is not None:
-                done = sum(source.counters.packets for source in self.sources)
-                self._on_progress(sum(source.position() for source in self.sources), done)
+                self._on_progress(*self._reached())
         cut = self._stopping
         if cut and all(source.replays for source in self.sources):
             self._open.clear()
@@ -166,6 +169,18 @@ class Scan:
                 result.cut = cut
                 yield result
                 del result  # its cubes, while the next window's are made
+
+    def _reached(self) -> tuple[int, int]:
+        """Return the bytes and packets read so far. There may be very many inputs: only those being read are asked."""
+        position, packets = self._ended
+        for source in self.sources if self._follows else list(self._reading.values()):
+            position, packets = position + source.position(), packets + source.counters.packets
+        return position, packets
+
+    def _end(self, number: int) -> None:
+        """Note how far an input has come that has ended."""
+        source, (position, packets) = self._reading.pop(number), self._ended
+        self._ended = (position + source.position(), packets + source.counters.packets)
 
     def _read(self) -> Iterator[Iterator[Piece | Closed]]:
         for block, watermark in self._interleave():
@@ -193,18 +208,19 @@ class Scan:
             first = None if self._stopping else self._try(source.first_time)
             if first is not None:
                 starts.append((first, number, source))
-        waiting = sorted(starts)
-        active: list[tuple[int, int, Ahead]] = []
+        waiting = deque(sorted(starts, key=lambda item: item[:2]))
+        active: list[tuple[int, int, Ahead]] = []  # a heap; numbers differ, so no two inputs are compared
         started: list[Ahead] = []
         try:
             while (waiting or active) and not self._stopping:
                 while waiting and (not active or waiting[0][0] <= active[0][0]):
-                    first, number, source = waiting.pop(0)
+                    first, number, source = waiting.popleft()
                     started.append(Ahead(source, number, stopped=lambda: self._stopping))
-                    active.append((first, number, started[-1]))
-                    active.sort(key=lambda item: item[:2])
-                _, number, ahead = active.pop(0)
+                    self._reading[number] = source
+                    heappush(active, (first, number, started[-1]))
+                _, number, ahead = heappop(active)
                 if self._try(ahead.next_time) is None:
+                    self._end(number)
                     continue
                 young = ahead.taken < SETTLE
                 block = ahead.take()
@@ -215,11 +231,11 @@ class Scan:
                     yield block, None
                 later = self._try(ahead.next_time)
                 if later is not None:
-                    active.append((later, number, ahead))
-                    active.sort(key=lambda item: item[:2])
+                    heappush(active, (later, number, ahead))
+                else:
+                    self._end(number)
                 if len(starts) > 1:
-                    reached = [item[0] for item in (*active[:1], *waiting[:1])]
-                    yield block, min(reached) if reached else None
+                    yield block, min((items[0][0] for items in (active, waiting) if items), default=None)
         finally:
             for ahead in started:
                 ahead.leave()

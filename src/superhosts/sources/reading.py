@@ -18,7 +18,9 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -185,7 +187,7 @@ class Following:
         self._attempt = attempt
         self._stopped = stopped
         self._wake = threading.Event()
-        self._files: list[tuple[int, int, Source]] = []  # that end by themselves, and were not started
+        self._files: deque[tuple[int, int, Source]] = deque()  # that end by themselves, and were not started
         self._active: list[Ahead] = []
         self._looked = self._kept_up = time.monotonic()
         self._since: float | None = None  # since when everything there is has been read
@@ -201,7 +203,7 @@ class Following:
                 first = self._attempt(source.first_time)
                 if first is not None:
                     self._files.append((first, number, source))
-            self._files.sort(key=lambda item: item[:2])
+            self._files = deque(sorted(self._files, key=lambda item: item[:2]))
             while not self._stopped():
                 self._start_files()
                 chosen = self._choose()
@@ -240,7 +242,7 @@ class Following:
             begun = [ahead.reached for ahead in self._active if not ahead.source.live]
             if begun and self._files[0][0] > min(begun):
                 return
-            first, number, source = self._files.pop(0)
+            first, number, source = self._files.popleft()
             self._start(source, number, first)
 
     def _choose(self) -> Ahead | None:
@@ -264,7 +266,7 @@ class Following:
         if len(self._sources) == 1:
             return None
         reached = [time for ahead in self._active if (time := self._reached(ahead)) is not None]
-        return min([*reached, *(first for first, _, _ in self._files[:1])], default=None)
+        return min([*reached, *(first for first, _, _ in islice(self._files, 1))], default=None)
 
     def _reached(self, ahead: Ahead) -> int | None:
         """Return the time that an input has reached; None if it does not hold up the others."""
