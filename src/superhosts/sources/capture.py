@@ -226,7 +226,7 @@ class CaptureSource(Source):
                 try:
                     if reader.read(limit=1) is not None:
                         self._opening = reader.last_time()
-                        self._first_time = _begin(self._opening, reader.read() or ())
+                        self._first_time = _begin(self._opening, _probe(reader))
                 finally:
                     reader.close()
             else:
@@ -337,6 +337,14 @@ def identity_of(path: str | Path, first: int) -> str:
     """
     name = str(path) if is_url(path) else str(Path(path).absolute())
     return f"{without_compression(name)}@{first}"
+
+
+def _probe(reader: Reader) -> Block:
+    """Return the packets behind the first one; damage there is for the reading that hands out the first."""
+    try:
+        return reader.read() or ()
+    except InputError:
+        return ()
 
 
 def _begin(first: int, block: Block) -> int:
