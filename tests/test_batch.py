@@ -171,7 +171,7 @@ def records(work: Path) -> dict[str, int]:
     return {
         path.name: path.stat().st_mtime_ns
         for path in work.glob("*.json")
-        if isinstance(found := json.loads(path.read_text()), dict) and "counters" in found
+        if isinstance(found := json.loads(path.read_text()), dict) and "counters" in found["result"]
     }
 
 
@@ -305,6 +305,50 @@ def test_results_that_have_rotted_are_made_again(run: Run, cluster: Any, capture
     assert again.out == first.out
     assert {path.name: path.read_bytes() for path in work.glob("*.cube")} == made
     assert saved(tmp_path / "b") == saved(tmp_path / "a")
+
+
+def test_records_that_somebody_has_changed_are_none(run: Run, cluster: Any, captures: Path, tmp_path: Path) -> None:
+    work = tmp_path / "w"
+    common = ["batch", captures, *SMALL, "--work", work, "--keep-work", "--scheduler", cluster.scheduler_address]
+    first = run(*common, *EACH, "--json", "--save", tmp_path / "a")
+    assert first.status == 0, first.err
+    changed = sorted(path for path in work.glob("*.json") if not path.read_text().strip().isdigit())
+    assert len(changed) == 35
+    for number, path in enumerate(changed):
+        record = json.loads(path.read_text())
+        result = record["result"]
+        if number % 5 == 0:
+            record["result"] = number
+        elif number % 5 == 1:
+            result["pieces"] = [{"key": "x", "file": ["/"]}]
+        elif number % 5 == 2:
+            result.update(counters="none", window=[None], rows=[5])
+        path.unlink()
+        if number % 5 == 3:
+            os.mkfifo(path)
+        elif number % 5 == 4:
+            (path / "inside").mkdir(parents=True)
+        else:
+            path.write_text(json.dumps(record))
+    (sizes,) = (path for path in work.glob("*.json") if path not in changed)
+    for size in (True, "many"):
+        sizes.write_text(json.dumps(size))
+        again = run(*common, *EACH, "--json", "--save", tmp_path / f"b{size}")
+        assert (again.status, again.out) == (0, first.out), again.err
+    odd = [path for number, path in enumerate(changed) if number % 5 in (3, 4)]
+    assert {path.name for path in work.glob(".*.aside")} == {f".{path.name}.aside" for path in odd}
+
+
+def test_sketches_that_are_no_files_are_made_again(run: Run, cluster: Any, captures: Path, tmp_path: Path) -> None:
+    work = tmp_path / "w"
+    common = ["batch", captures, *SMALL, "--work", work, "--keep-work", "--scheduler", cluster.scheduler_address]
+    first = run(*common, *EACH, "--json", "--save", tmp_path / "a")
+    assert first.status == 0, first.err
+    for number, path in enumerate(sorted(work.glob("*.cube"))[:6]):
+        path.unlink()
+        os.mkfifo(path) if number % 2 else (path / "inside").mkdir(parents=True)
+    again = run(*common, *EACH, "--json", "--save", tmp_path / "b")
+    assert (again.status, again.out) == (0, first.out), again.err
 
 
 def test_a_result_that_rots_before_it_is_saved_is_not_saved(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from superhosts.detectors.hashing import fingerprint, secret_of
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import OutputError, SuperhostsError, UsageError
 from superhosts.fleet.batch.cluster import check_workers
-from superhosts.fleet.batch.tasks import Order, Result, carry_out, recorded
+from superhosts.fleet.batch.tasks import Order, Result, carry_out, make_way, recorded
 from superhosts.fleet.durable import read_json, write_json
 from superhosts.network import Network, parse_networks
 from superhosts.pairs import Window
@@ -171,11 +171,12 @@ class Batch:
         self._made.add(digest)
         path = self._folder / f"{digest}.json"
         known = read_json(path)
-        if self._task_size is None and isinstance(known, int):
+        if self._task_size is None and type(known) is int and known > 0:
             return known
         total, slots = sum(capture.size for capture in self._captures), sum(self._client.nthreads().values())
         size = self._task_size or max(LEAST_TASK, total // max(1, TASKS_PER_WORKER * slots))
         try:
+            make_way(path)
             write_json(path, size, durable=False, shared=True)
         except OSError as error:
             raise OutputError(f"--work {self._folder}: cannot be written: {error.strerror or error}") from None

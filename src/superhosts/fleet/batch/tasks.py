@@ -3,7 +3,7 @@
 Tasks talk through files in the work folder, which all workers see; only names and small numbers travel over the
 cluster. A result is named by a digest of all that decides it, is written apart and renamed, and its record (a small
 .json) comes last. So a task may be killed, repeated, or run twice at once, and whoever finds a record finds a whole
-result.
+result. A record carries its own checksum: one that somebody has changed is none, and its task is done again.
 
 Folding is exact. A worker sees a part of the captures, and a window's packets lie in many: it keeps what it has of
 each window, and the union of the parts is the sketch of the whole, since merging is. A packet that comes after its
@@ -14,6 +14,8 @@ by task: which times are strays, years away from all else. A scan over everythin
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import uuid
@@ -27,7 +29,7 @@ from superhosts._version import __version__
 from superhosts.detectors.header import Entry
 from superhosts.detectors.sketch import Sketch, load
 from superhosts.errors import OutputError, SuperhostsError, UsageError
-from superhosts.fleet.durable import place, read_json, write_json
+from superhosts.fleet.durable import is_plain, place, read_json, set_aside, write_json
 from superhosts.pairs import Window
 from superhosts.pipeline import Scan, open_inputs
 from superhosts.reports.base import make_rows
@@ -79,13 +81,25 @@ def recorded(folder: Path, digest: str) -> Result | None:
     One with failed inputs does not count: they may be readable now.
     """
     try:
-        result = read_json(folder / f"{digest}.json")
-        if not isinstance(result, dict) or result.get("errors"):
+        record = read_json(folder / f"{digest}.json")
+        if not isinstance(record, dict) or record.get("check") != _checksum(record.get("result")):
             return None
-        whole = all(is_whole(folder / piece["file"]) for piece in result["pieces"])
-    except (OSError, KeyError, TypeError):
+        result: Result = record["result"]
+        files = [folder / piece["file"] for piece in result["pieces"]]
+        whole = not result.get("errors") and all(is_plain(file) and is_whole(file) for file in files)
+    except OSError:
         return None
     return result if whole else None
+
+
+def _checksum(result: Any) -> str:
+    return hashlib.blake2b(json.dumps(result, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def make_way(path: Path) -> None:
+    """Set aside what is no file and stands where one is to be put."""
+    if os.path.lexists(path) and not is_plain(path):
+        set_aside(path)
 
 
 class _Attempt:
@@ -105,14 +119,16 @@ class _Attempt:
             file.seek(-DIGEST, 2)
             content = file.read(DIGEST).hex()[:NAME_DIGITS]
         name = f"{self._digest}-{content}.cube"
+        make_way(self.folder / name)
         place(path, self.folder / name)
         return {"key": key, "file": name}
 
     def record(self, result: Result) -> None:
         """Say that the result is whole."""
-        path = self.private / "record.json"
-        write_json(path, result, shared=True)
-        place(path, self.folder / f"{self._digest}.json")
+        path, target = self.private / "record.json", self.folder / f"{self._digest}.json"
+        write_json(path, {"result": result, "check": _checksum(result)}, shared=True)
+        make_way(target)
+        place(path, target)
 
 
 @contextmanager
