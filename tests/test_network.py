@@ -356,6 +356,8 @@ def test_host_bits_are_refused_by_name() -> None:
 def test_a_missing_file_is_named(tmp_path) -> None:
     with pytest.raises(UsageError, match=rf"--inner @{tmp_path}/none: cannot be read"):
         Network([f"@{tmp_path}/none"])
+    with pytest.raises(UsageError, match="cannot be read: embedded null byte"):
+        Network(["@a\0b"])
 
 
 def test_an_empty_list_of_inner_prefixes_does_not_make_everybody_a_host(tmp_path) -> None:

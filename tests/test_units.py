@@ -35,6 +35,13 @@ def test_sizes(text: str | int, size: int) -> None:
     assert parse_size(text) == size
 
 
+@pytest.mark.parametrize("text", ["9" * 5000, "9" * 400 + ".5", "9" * 5000 + "MiB", "1." + "9" * 5000])
+def test_numbers_too_long_for_python_are_no_sizes(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a size") as caught:
+        parse_size(text)
+    assert len(str(caught.value)) < 200
+
+
 @pytest.mark.parametrize(
     ("text", "count"), [("5M", 5_000_000), ("100k", 100_000), ("1.5G", 1_500_000_000), (12, 12), ("12", 12)]
 )
@@ -55,7 +62,7 @@ def test_short_durations() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "5", "m", "-5m", "5 parsecs", "1e3s", "0s", "0.0000000001s", "5m5s", "٥m", "16000w"]
+    "text", ["", "5", "m", "-5m", "5 parsecs", "1e3s", "0s", "0.0000000001s", "5m5s", "٥m", "16000w", "9" * 5000 + "s"]
 )
 def test_no_durations(text: str) -> None:
     with pytest.raises(UsageError, match=r"duration|longer"):

@@ -184,7 +184,7 @@ def parse_networks(values: Sequence[str], option: str) -> Networks:
         if value.startswith("@"):
             try:
                 lines = Path(value[1:]).read_text().splitlines()
-            except (OSError, UnicodeDecodeError) as error:
+            except (OSError, ValueError) as error:  # ValueError: not text, or a name that no file can have
                 raise UsageError(f"{option} {value}: cannot be read: {error}") from None
             places = [(f"{value[1:]}, line {i}", line.split("#")[0].strip()) for i, line in enumerate(lines, 1)]
         else:

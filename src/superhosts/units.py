@@ -10,7 +10,7 @@ from typing import Any
 
 from superhosts.errors import UsageError
 
-_NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
+_NUMBER = re.compile(r"\s*([0-9]{1,40}(?:\.[0-9]{1,40})?)\s*([A-Za-zµ]*)\s*")  # Python refuses 4,300 digits and more
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _BYTES |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _BYTES |= {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -22,7 +22,7 @@ SECOND = 10**9  # nanoseconds
 def _parse(text: str, units: dict[str, int], what: str, example: str) -> int:
     match = _NUMBER.fullmatch(text)
     if match is None or match[2].lower() not in units:
-        raise UsageError(f"{text!r} is not a {what}; write it like {example}")
+        raise UsageError(f"{text[:100]!r} is not a {what}; write it like {example}")
     number, unit = match[1], units[match[2].lower()]
     return int(number) * unit if number.isdigit() else round(float(number) * unit)
 
