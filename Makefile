@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/.installed
 
-.PHONY: demo test test-gpu chaos lint check format bench clean
+.PHONY: demo test test-gpu chaos fuzz lint check format bench clean
 
 demo: .venv/.core
 	$(BIN)/superhosts demo demo
@@ -20,6 +20,13 @@ test-gpu:
 # Fifty rounds of kill -9 instead of the few that `make test` makes; SUPERHOSTS_CHAOS_SEED chooses the points.
 chaos: $(MARK)
 	SUPERHOSTS_CHAOS_ROUNDS=50 $(BIN)/pytest -s tests/test_chaos.py
+
+# All fuzz targets for MINUTES together, or one (TARGET=captures); another SEED makes other cases. atheris, which has no
+# wheels for some machines, adds cases chosen by coverage.
+MINUTES ?= 5
+SEED ?= 1
+fuzz: $(MARK)
+	cd tests && ../$(BIN)/python -m fuzz --minutes $(MINUTES) --seed $(SEED) $(addprefix --target ,$(TARGET))
 
 lint: $(MARK)
 	$(BIN)/ruff format --check src tests benchmarks

@@ -1,0 +1,97 @@
+"""The driver: `python -m fuzz --minutes 5 --seed 1`. See the package's own words for how to use it."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from fuzz.campaign import CURRENT, OUTCOME, STACKS, Failure, Outcome, save
+from fuzz.targets import load_targets
+
+ROOT = Path(__file__).parents[2]
+FAILURES = ROOT / "fuzz-failures"
+# Code with bounds checks must not get into the caches of normal runs.
+BOUNDS_CHECKS = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(ROOT / ".fuzz-cache")}
+LEAK = 64 << 20  # bytes by which memory may grow after the warm-up
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m fuzz")
+    parser.add_argument("--minutes", type=float, default=5.0, help="for all targets together; compiling comes on top")
+    parser.add_argument("--seed", type=int, default=1, help="another seed makes other cases")
+    parser.add_argument("--target", action="append", help="only this one; repeatable")
+    parser.add_argument("--replay", type=Path, help="check the case of this file again")
+    options = parser.parse_args()
+    names = list(load_targets())
+    if options.replay:
+        return replay(options.replay)
+    chosen = options.target or names
+    if unknown := set(chosen) - set(names):
+        parser.error(f"--target {', '.join(sorted(unknown))}: one of {', '.join(names)}")
+    failed = False
+    print(f"{'target':12} {'executions':>11} {'per second':>11} {'grown':>9}  failures", flush=True)
+    for name in chosen:
+        outcome = run(name, 60 * options.minutes / len(chosen), options.seed)
+        if outcome.grown > LEAK:
+            outcome.failures[name] = f"memory grew by {outcome.grown >> 20} MiB after the warm-up"
+        rate = outcome.executions / outcome.seconds if outcome.seconds else 0.0
+        grown = f"{outcome.grown / 2**20:.1f} MiB"
+        print(f"{name:12} {outcome.executions:11,} {rate:11.0f} {grown:>9}  {len(outcome.failures)}", flush=True)
+        for path, text in outcome.failures.items():
+            print(f"  {path}: {text}", flush=True)
+        failed |= bool(outcome.failures)
+    if failed:
+        print("replay: cd tests && python -m fuzz --replay FILE")
+    return int(failed)
+
+
+def run(name: str, seconds: float, seed: int) -> Outcome:
+    """Run one target; where a case ends its process, save that case and start another process for the rest."""
+    whole = Outcome()
+    while whole.seconds < seconds:
+        began = time.monotonic()
+        outcome = run_process(name, seconds - whole.seconds, seed)
+        whole.executions += outcome.executions
+        whole.grown = max(whole.grown, outcome.grown)
+        whole.failures |= outcome.failures
+        whole.seconds += outcome.seconds or time.monotonic() - began
+        seed += 1_000_000
+    return whole
+
+
+def run_process(name: str, seconds: float, seed: int) -> Outcome:
+    """Run one target in a process of its own, with its files in memory where the machine has such a place."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # most checks sync files
+    with tempfile.TemporaryDirectory(prefix="superhosts-fuzz-", dir=memory) as folder:
+        environment = {**os.environ, "TMPDIR": folder, **BOUNDS_CHECKS}
+        command = [sys.executable, "-m", "fuzz.campaign", name, "--folder", folder, "--failures", str(FAILURES)]
+        command += ["--seconds", str(seconds), "--seed", str(seed)]
+        ended = subprocess.run(command, env=environment, cwd=ROOT / "tests", check=False)
+        outcome, current = Path(folder, OUTCOME), Path(folder, CURRENT)
+        if outcome.exists():
+            return Outcome(**json.loads(outcome.read_text()))
+        if not current.exists() or not current.stat().st_size:
+            return Outcome(seconds=seconds, failures={name: f"no case ran; status {ended.returncode}"})
+        stacks = Path(folder, STACKS).read_text()
+        path = save(name, Failure(current.read_bytes(), f"status {ended.returncode}\n{stacks}"), FAILURES)
+        why = "hangs" if "Timeout" in stacks else f"ends the process with status {ended.returncode}"
+        return Outcome(failures={str(path): why})
+
+
+def replay(path: Path) -> int:
+    """Check a saved case again."""
+    name = path.name.rpartition("-")[0]
+    load_targets()[name].check(ast.literal_eval(path.read_text(encoding="utf-8")))
+    print(f"{path}: passes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

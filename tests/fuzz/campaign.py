@@ -1,0 +1,191 @@
+"""One target, fuzzed for some time in this process. `python -m fuzz` starts it as a child.
+
+The case that is running lies in a file, so that it is known even when it ends this process: by a crash, or because
+faulthandler ends it after `HANG` seconds and writes where all threads were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import hashlib
+import json
+import marshal
+import os
+import resource
+import time
+import traceback
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from numba.core import event
+
+from fuzz.targets import Target, load_targets
+
+HANG = 60.0  # seconds that one case may take
+ADDRESS_SPACE = 16 << 30  # bytes
+LARGEST_FILE = 1 << 30
+ROUND = 500  # cases that hypothesis makes in one go; it remembers all of them
+WARM_UP = 0.3  # share of the time after which memory should no longer grow
+CURRENT, STACKS, OUTCOME = "current", "stacks", "outcome.json"
+
+
+@dataclass
+class Failure:
+    """A case for which the check failed, and the words to show."""
+
+    case: bytes  # marshalled
+    text: str
+
+    @property
+    def name(self) -> str:
+        return hashlib.blake2b(self.case, digest_size=4).hexdigest()
+
+
+@dataclass
+class Outcome:
+    """What came of a campaign."""
+
+    executions: int = 0
+    seconds: float = 0.0
+    grown: int = 0  # bytes by which memory grew after the warm-up
+    failures: dict[str, str] = field(default_factory=dict)  # file → what went wrong, in one line
+
+
+class Guard(event.Listener):
+    """Knows the case that runs, whatever becomes of this process, and ends one that hangs."""
+
+    def __init__(self, folder: Path, *, hang: float = HANG) -> None:
+        self._hang = hang
+        self._current = os.open(folder / CURRENT, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._stacks = (folder / STACKS).open("w")
+        faulthandler.enable(self._stacks)
+        event.register("numba:compile", self)
+
+    def begin(self, case: bytes) -> None:
+        os.pwrite(self._current, case, 0)
+        os.ftruncate(self._current, len(case))
+        self._watch()
+
+    def end(self) -> None:
+        faulthandler.cancel_dump_traceback_later()
+
+    def on_start(self, event: Any) -> None:
+        """Leave numba the time that it needs to compile."""
+        faulthandler.cancel_dump_traceback_later()
+
+    def on_end(self, event: Any) -> None:
+        """Watch again."""
+        self._watch()
+
+    def _watch(self) -> None:
+        faulthandler.dump_traceback_later(self._hang, exit=True, file=self._stacks)
+
+
+class Campaign:
+    """Runs cases of one target, counts them, and keeps the smallest case of every kind of failure."""
+
+    def __init__(self, target: Target, guard: Guard | None = None) -> None:
+        self.target = target
+        self.executions = 0
+        self.failures: dict[tuple[str, ...], Failure] = {}
+        self._guard = guard
+
+    def run_case(self, case: Any) -> None:
+        """Check one case."""
+        packed = marshal.dumps(case)
+        if self._guard:
+            self._guard.begin(packed)
+        try:
+            self.target.check(case)
+        except Exception as error:
+            kind, failure = _kind_of(error), Failure(packed, "".join(traceback.format_exception(error)))
+            if kind not in self.failures or len(packed) <= len(self.failures[kind].case):
+                self.failures[kind] = failure
+            raise
+        finally:
+            if self._guard:
+                self._guard.end()
+            self.executions += 1
+
+    def run_round(self, number: int, examples: int) -> None:
+        """Let hypothesis make cases, and shrink those that fail."""
+        phases = (Phase.generate, Phase.target, Phase.shrink)
+
+        @seed(number)
+        @settings(
+            max_examples=examples, deadline=None, database=None, phases=phases, suppress_health_check=list(HealthCheck)
+        )
+        @given(case=self.target.cases)
+        def cases(case: Any) -> None:
+            self.run_case(case)
+
+        try:
+            cases()
+        except Exception as error:
+            if not self.failures:  # of hypothesis itself, or of a strategy
+                raise SystemExit(f"{self.target.name}: no case could be made: {error!r}"[:1000]) from None
+
+    def run_for(self, seconds: float, number: int) -> Outcome:
+        """Run rounds until the time is over."""
+        self.run_round(number, 5)  # compiles
+        self.executions, began, warm = 0, time.monotonic(), 0
+        while (spent := time.monotonic() - began) < seconds:
+            number += 1
+            self.run_round(number, ROUND if spent > 1 else 20)
+            if not warm and time.monotonic() - began > WARM_UP * seconds:
+                warm = _memory()
+        return Outcome(self.executions, time.monotonic() - began, max(0, _memory() - warm) if warm else 0)
+
+
+def _kind_of(error: BaseException) -> tuple[str, ...]:
+    """Return what tells one defect from another: the type of error and the place that raised it."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return type(error).__name__, last.filename, str(last.lineno)
+
+
+def _memory() -> int:
+    """Return the resident bytes of this process."""
+    gc.collect()
+    with contextlib.suppress(AttributeError):  # what the C library keeps for later is no leak
+        ctypes.CDLL(None).malloc_trim(0)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def save(target: str, failure: Failure, folder: Path) -> Path:
+    """Write a failing case down: the literal first, then what happened, as comments."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{target}-{failure.name}.txt"
+    comments = "".join(f"# {line}\n" for line in failure.text.splitlines())
+    path.write_text(f"{marshal.loads(failure.case)!r}\n{comments}", encoding="utf-8", errors="backslashreplace")
+    return path
+
+
+def main() -> None:
+    """Run one target for some time, and write the outcome into a folder."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("target")
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--failures", type=Path, required=True)
+    options = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    campaign = Campaign(load_targets()[options.target], Guard(options.folder))
+    outcome = campaign.run_for(options.seconds, options.seed * 1_000)
+    for failure in campaign.failures.values():
+        path = save(options.target, failure, options.failures)
+        outcome.failures[str(path)] = failure.text.strip().splitlines()[-1][:200]
+    (options.folder / OUTCOME).write_text(json.dumps(asdict(outcome)))
+
+
+if __name__ == "__main__":
+    main()

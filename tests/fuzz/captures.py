@@ -1,0 +1,209 @@
+"""Captures against the oracle: the same addresses, times and counters, and the damage at the same byte."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from hypothesis import strategies as st
+
+import naive_capture
+import packets as p
+from fuzz.mutations import NUMBERS, apply, edits
+from fuzz.targets import fresh_folder, target
+from superhosts.errors import InputError
+from superhosts.sources.capture import open_capture
+from test_capture import FRAMES, mixed, mixed_pcapng
+
+SHARED = Path(os.environ.get("SUPERHOSTS_DATA", Path(__file__).parents[3] / "shared" / "data"))
+LARGEST_SEED = 16 << 10
+_INSIDE = re.compile(r"byte (\d+): the file ends inside a record")
+
+
+@dataclass
+class Reading:
+    """What the product makes of a capture, in the oracle's words."""
+
+    ipv4: list[naive_capture.Row] = field(default_factory=list)
+    ipv6: list[naive_capture.Row] = field(default_factory=list)
+    error: InputError | None = None
+    warnings: list[str] = field(default_factory=list)
+    counters: Any = None
+
+    @property
+    def ends_inside(self) -> int | None:
+        found = [int(match[1]) for text in self.warnings if (match := _INSIDE.search(text))]
+        return found[0] if found else None
+
+
+def read(path: Path, block_bytes: int) -> Reading:
+    """Read a capture with the product, up to its end or its damage."""
+    reading = Reading()
+    try:
+        source = open_capture(path, block_bytes=block_bytes)
+        reading.counters = source.counters
+        reading.warnings = source.counters.warnings
+        for block in source.blocks():
+            for batch in block:
+                ends = batch.src.tolist(), batch.dst.tolist()
+                if batch.family == 6:
+                    ends = tuple([high << 64 | low for high, low in column] for column in ends)
+                own = reading.ipv4 if batch.family == 4 else reading.ipv6
+                own += zip(*ends, batch.time.tolist(), strict=True)
+    except InputError as error:
+        reading.error = error
+    return reading
+
+
+def compare(reading: Reading, oracle: naive_capture.Capture) -> None:
+    assert reading.ipv4 == oracle.ipv4
+    assert reading.ipv6 == oracle.ipv6
+    counters = reading.counters
+    if not oracle.is_capture:
+        assert reading.error is not None
+        return
+    assert (reading.error.offset if reading.error else None) == oracle.damage, reading.error
+    assert reading.ends_inside == oracle.ends_inside
+    assert counters.packets == oracle.packets
+    assert (counters.ipv4, counters.ipv6) == (len(oracle.ipv4), len(oracle.ipv6))
+    assert (counters.not_ip, counters.cut) == (oracle.not_ip, oracle.truncated)
+
+
+# Captures that are well-formed but for a lie now and then. Each is made from a number of records and a seed: drawing
+# every part of it by itself would take ten times as long as reading it, and there would be ten times fewer cases.
+
+_IPV4 = ("10.0.0.1", "0.0.0.0", "255.255.255.255", "224.0.0.1", "127.0.0.1", "10.0.0.2")
+_IPV6 = ("2001:db8::1", "::", "ff02::1", "::ffff:10.0.0.1", "fe80::1")
+_TYPES = (0x0806, 0x8100, 0x88A8, 0x9100, 0x9200, 0x8847, 0x8848, 0x8864, 60, 0x05FF, 0x0600)
+_LAYERS: list[tuple[int, Callable[[int, bytes], bytes]]] = [
+    *((tag, p.vlan) for tag in (0x8100, 0x88A8, 0x9100, 0x9200)),
+    (0x8847, lambda _, rest: p.mpls(1, rest)),
+    (0x8848, lambda _, rest: p.mpls(3, rest)),
+    (0x8864, lambda kind, rest: p.pppoe(b"\0\x57" if kind == 0x86DD else b"\0\x21", rest)),
+    (0x8864, lambda _, rest: p.pppoe(b"\x21", rest)),
+    (0x8864, lambda _, rest: p.pppoe(b"\x02\x81", p.mpls(2, rest))),
+    (60, p.snap),
+    (60, lambda _, rest: b"\x06\x06\x03" + rest),
+]
+_LINKS: dict[int, Callable[[int, bytes], bytes]] = {
+    1: p.ethernet,
+    113: p.sll,
+    276: p.sll2,
+    0: lambda kind, rest: p.null(30 if kind == 0x86DD else 2, rest),
+    108: lambda kind, rest: p.null(24 if kind == 0x86DD else 2, rest, ">"),
+}
+
+
+@cache
+def _known(link: int) -> list[bytes]:
+    """Return the frames that the tests of captures know, of one link type."""
+    return [frame for number, frame, _, _ in FRAMES.values() if number == link]
+
+
+def _frame(random: Random, link: int) -> bytes:
+    if random.random() < 0.2 and (known := _known(link)):
+        return random.choice(known)
+    kind = random.choice((4, 4, 6, 6, 0))
+    if kind == 4:
+        first = random.choice((0x45, 0x45, 0x45, 0x4F, 0x40, 0x55))
+        frame = p.ipv4(random.choice(_IPV4), random.choice(_IPV4), random.randbytes(random.randrange(24)), first)
+    elif kind == 6:
+        extensions = (bytes([random.choice((0, 43, 44, 51, 60)), 0, *bytes(6)]) for _ in range(random.randrange(3)))
+        frame = p.ipv6(random.choice(_IPV6), random.choice(_IPV6), b"".join(extensions))
+    else:
+        frame = random.choice((p.arp(), b"", random.randbytes(random.randrange(60))))
+    kind = {4: 0x0800, 6: 0x86DD}.get(kind, 0) if random.random() < 0.8 else random.choice(_TYPES)
+    for _ in range(random.choice((0, 0, 1, 1, 2, 3))):
+        own, wrap = random.choice(_LAYERS)
+        kind, frame = own, wrap(kind, frame)
+    if link in _LINKS:
+        frame = _LINKS[link](kind, frame)
+    if random.random() < 0.2:
+        frame = frame[: random.randrange(len(frame) + 1)]
+    return frame
+
+
+_LINK_TYPES = (1, 1, 1, 0, 12, 14, 101, 108, 113, 228, 229, 276, 105, 0x2400_0001, 0x10001)
+_SNAPLENS = (0, 20, 96, 65535, 262_144, 400_000, 1 << 26, 0xFFFFFFFF)
+_RESOLUTIONS = (None, 0, 3, 6, 9, 10, 12, 19, 20, 40, 127, 0x80, 0x8A, 0x94, 0x9E, 0xA0, 0xBF, 0xC0, 0xFF)
+_OFFSETS = (None, None, 0, 1, -1, 10**9, 9_223_372_036, -9_223_372_037, 2**62, 2**63 - 1, -(2**63))
+_BLOCKS = ("interface", "enhanced", "enhanced", "enhanced", "obsolete", "simple", "other", "section")
+_LIE = 0.03
+
+
+def classic(random: Random, records: int) -> bytes:
+    """Return a capture in the classic format."""
+    link, order = random.choice(_LINK_TYPES), random.choice("<>")
+    magic = random.choice((p.MICRO, p.NANO, p.MODIFIED))
+    data = p.pcap_header(link, magic, order, random.choice(_SNAPLENS))
+    for _ in range(records):
+        time, captured = random.randrange(2**32 * p.SECOND), None
+        if random.random() < _LIE:
+            captured = random.choice(NUMBERS)
+        data += p.record(time, _frame(random, link & 0xFFFF), magic, order, captured)
+    return data
+
+
+def modern(random: Random, blocks: int) -> bytes:
+    """Return a pcapng capture."""
+    order, links = random.choice("<>"), list[int]()
+    made = [p.section(order)]
+    for _ in range(blocks):
+        kind = random.choice(_BLOCKS)
+        if kind == "section":
+            order, links = random.choice("<>"), []
+            made.append(p.section(order, 2 if random.random() < _LIE else 1))
+        elif kind == "interface" or not links:
+            links.append(random.choice(_LINK_TYPES) & 0xFFFF)
+            clock = random.choice(_RESOLUTIONS), random.choice(_OFFSETS)
+            made.append(p.interface(links[-1], order, *clock, random.choice(_SNAPLENS)))
+        elif kind == "simple":
+            original = random.choice((None, *NUMBERS))
+            made.append(p.simple(_frame(random, links[0]), order, original))
+        elif kind == "other":
+            number = random.choice((4, 5, 10, 0x0BAD, 0x40000BAD, 0x80000001))
+            made.append(p.block(number, bytes(4 * random.randrange(20)), order))
+        else:
+            number = random.randrange(len(links)) + (random.random() < _LIE)
+            frame = _frame(random, links[number] if number < len(links) else 1)
+            ticks = random.choice((random.getrandbits(64), random.getrandbits(51), 0, 2**63 - 1, 2**63, 2**64 - 1))
+            made.append((p.enhanced if kind == "enhanced" else p.obsolete)(ticks, frame, number, order))
+        if random.random() < _LIE:
+            length = random.choice(NUMBERS).to_bytes(4, "little" if order == "<" else "big")
+            made[-1] = made[-1][:4] + length + made[-1][8:]
+    return b"".join(made)
+
+
+@cache
+def seeds() -> list[bytes]:
+    """Captures of the tests, and small real ones where they are present."""
+    found = [p.pcap(mixed()), p.pcap(mixed(), 1, p.MODIFIED, ">"), p.pcap(mixed(), 1, p.NANO), mixed_pcapng()]
+    paths = sorted(SHARED.glob("*.pcap*")) if SHARED.is_dir() else []
+    contents = [path.read_bytes() for path in paths if path.stat().st_size <= LARGEST_SEED]
+    return found + [data for data in contents if naive_capture.read(data).is_capture]
+
+
+_made = st.builds(
+    lambda make, records, number: make(Random(number), records),
+    st.sampled_from([classic, modern]),
+    st.integers(0, 10),
+    st.integers(0, 2**32 - 1),
+)
+_real = st.deferred(lambda: st.sampled_from(seeds()))
+captures_drawn = st.builds(apply, _made | _real, st.just([]) | edits)
+block_sizes = st.integers(1, 200) | st.sampled_from([1024, 4096, 1 << 22])
+
+
+@target(st.tuples(captures_drawn, block_sizes), examples=150)
+def captures(case: tuple[bytes, int]) -> None:
+    data, block_bytes = case
+    with fresh_folder() as folder:
+        path = folder / "capture"
+        path.write_bytes(data)
+        compare(read(path, block_bytes), naive_capture.read(data))

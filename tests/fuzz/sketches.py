@@ -1,0 +1,205 @@
+"""Sketch files whose checksum is right and whose content is not: read, or refused with an error that names the file."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import struct
+import sys
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import typer
+import zstandard
+from hypothesis import strategies as st
+
+import superhosts as sh
+from fuzz.mutations import Edit, apply, apply_json, edits, json_edits
+from fuzz.targets import fresh_folder, target
+from superhosts import cli
+from superhosts.detectors.header import read_header
+from superhosts.detectors.registry import DETECTORS
+from superhosts.detectors.sketch import Sketch
+from superhosts.detectors.stored import find_in_file
+from superhosts.errors import MergeError, SketchFileError, UsageError
+from superhosts.pairs import Part, Window
+from superhosts.reports.base import make_rows
+from superhosts.settings import Settings
+from traffic import content
+
+START = struct.Struct("<8sII")  # magic, version, bytes of the header
+FRAME = struct.Struct("<BI")  # coding, bytes of a block
+WINDOW = Window(1_794_657_600 * 10**9, 1_794_657_900 * 10**9)
+LEAST = {"cbaa": "8MiB", "cbaa-paper": "8MiB", "dcds": "2MiB", "vbfa": "256KiB"}  # memory; of the others 64 KiB
+ALLOWED = (SketchFileError, MergeError, UsageError)
+MOST = "64MiB"
+
+
+@cache
+def bases() -> list[bytes]:
+    """Return a small sketch of every detector, and one of two families."""
+    with fresh_folder() as folder:
+        return [_saved(folder / "base", name) for name in DETECTORS] + [_saved(folder / "base", "cube", family=6)]
+
+
+def _saved(path: Path, detector: str, family: int = 4) -> bytes:
+    memory = {} if detector == "exact" else {"memory": LEAST.get(detector, "64KiB")}
+    settings = Settings(detector=detector, device="cpu", threads=1, **memory)
+    sketch = Sketch(settings.make_detector, window=WINDOW, site="ams")
+    for part in {Part(), Part(family)}:
+        hosts = np.full(300, 7, np.uint32 if part.family == 4 else np.uint64)
+        peers = np.arange(300, dtype=np.uint32)
+        sketch.part(part).update(hosts, peers if part.family == 4 else np.stack([peers, peers], 1).astype(np.uint64))
+        sketch.entries.append({"site": "ams", "start": WINDOW.start, "end": WINDOW.end, **part._asdict(), "pairs": 300})
+    sketch.save(path)
+    return path.read_bytes()
+
+
+def take_apart(data: bytes) -> tuple[Any, list[tuple[int, bytes]]]:
+    """Return the header of a sketch file and its blocks: coding and content."""
+    _, _, length = START.unpack_from(data)
+    header, at = json.loads(data[START.size : START.size + length]), START.size + length
+    blocks = []
+    while at < len(data) - 32:
+        coding, size = FRAME.unpack_from(data, at)
+        at += FRAME.size
+        blocks.append((coding, zstandard.ZstdDecompressor().decompress(data[at : at + size])))
+        at += size
+    return header, blocks
+
+
+def put_together(header: Any, blocks: list[tuple[int, bytes]]) -> bytes:
+    """Write a sketch file, with a right checksum."""
+    text = json.dumps(header, separators=(",", ":")).encode(errors="surrogatepass")
+    packed = [(coding, zstandard.ZstdCompressor(level=1).compress(data)) for coding, data in blocks]
+    body = START.pack(b"\x89CUBE\r\n\x1a", 2, len(text)) + text
+    body += b"".join(FRAME.pack(coding & 0xFF, len(data)) + data for coding, data in packed)
+    return signed(body)
+
+
+def signed(body: bytes) -> bytes:
+    return body + hashlib.blake2b(body, digest_size=32).digest()
+
+
+def change(base: int, header_edits: list[Any], block: int, coding: int | None, block_edits: list[Edit]) -> bytes:
+    """Return a sketch with changes to its header and to one of its blocks."""
+    header, blocks = take_apart(bases()[base % len(bases())])
+    if blocks:
+        number = block % len(blocks)
+        before, data = blocks[number]
+        blocks[number] = (before if coding is None else coding, apply(data, block_edits))
+    return put_together(apply_json(header, header_edits), blocks)
+
+
+def change_raw(base: int, edits: list[Edit]) -> bytes:
+    """Return a sketch with changes to any of its bytes, signed again."""
+    return signed(apply(bases()[base % len(bases())][:-32], edits))
+
+
+def sketches_like(*chosen: int) -> st.SearchStrategy[bytes]:
+    """Return changed sketches; of all bases, or of chosen ones."""
+    base = st.sampled_from(chosen) if chosen else st.integers(0, len(DETECTORS))
+    headers = st.builds(change, base, json_edits, st.just(0), st.none(), st.just([]))
+    coding = st.none() | st.integers(0, 3)
+    bodies = st.builds(change, base, st.just([]) | json_edits, st.integers(0, 3), coding, edits)
+    return headers | headers | bodies | st.builds(change_raw, base, edits)
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    """Let the errors pass that a file may cause."""
+    with contextlib.suppress(*ALLOWED):
+        yield
+
+
+@target(sketches_like(), examples=100)
+def sketches(data: bytes) -> None:
+    """Every way to read a file agrees, and what was read can be asked, saved and read again."""
+    with fresh_folder() as folder:
+        path = folder / "sketch.cube"
+        path.write_bytes(data)
+        with refusing():
+            read_header(path, max_memory=MOST)
+        with refusing():
+            find_in_file(path, "0.0.0.7")
+        merged = loaded = None
+        with refusing():
+            loaded = sh.load(path, max_memory=MOST)
+        with refusing():
+            merged = Sketch()
+            merged.merge_file(path)
+            assert loaded is not None
+        if loaded is None:
+            return
+        assert merged is not None
+        assert content(merged) == content(loaded)
+        read_header(path)
+        ask(loaded)
+        loaded.save(folder / "again.cube")
+        again = sh.load(folder / "again.cube")
+        assert content(again) == content(loaded)
+        assert (again.window, again.sites) == (loaded.window, loaded.sites)
+        for base in bases()[:1]:
+            (folder / "base.cube").write_bytes(base)
+            whole = sh.load(folder / "base.cube")
+            with refusing():
+                whole.merge_file(path)
+
+
+def ask(sketch: Sketch) -> None:
+    """Ask what the command line asks."""
+    questions = (lambda: sketch.super_hosts(8), lambda: sketch.top(3), lambda: sketch.estimate("0.0.0.7"))
+    for question in questions:
+        with warnings.catch_warnings(), contextlib.suppress(UsageError):  # not every detector answers all of them
+            warnings.simplefilter("ignore")
+            json.dumps(make_rows(sketch.window, question()))
+
+
+def run_command(*arguments: object) -> tuple[int, str]:
+    """Run the command line in this process; return its status and all that it has shown."""
+    out = io.StringIO()
+    given = patch.object(sys, "argv", ["superhosts", *map(str, arguments)])
+    made = patch.object(cli, "app", parser())  # typer would make it anew, which takes longer than a command
+    with given, made, contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        try:
+            cli.main()
+        except SystemExit as end:
+            return int(end.code or 0), out.getvalue()
+    return 0, out.getvalue()
+
+
+@cache
+def parser() -> Any:
+    return typer.main.get_command(cli.app)
+
+
+COMMANDS = (
+    ("hosts", "FILE"),
+    ("hosts", "--union", "FILE", "BASE"),
+    ("hosts", "--json", "FILE"),
+    ("explain", "FILE", "0.0.0.7"),
+)
+COMMANDS += (("explain", "FILE", "BASE", "0.0.0.7"), ("explain", "--json", "FILE", "BASE", "0.0.0.7"))
+COMMANDS += (("merge", "FILE", "BASE", "-o", "OUT"), ("hosts", "--since", "2026-01-01", "FILE"))
+
+
+@target(st.tuples(sketches_like(), st.sampled_from(COMMANDS)), examples=30)
+def commands(case: tuple[bytes, tuple[str, ...]]) -> None:
+    """A command ends with a known status, and shows nothing that a terminal would obey."""
+    data, words = case
+    with fresh_folder() as folder:
+        places = {"FILE": folder / "sketch.cube", "BASE": folder / "base.cube", "OUT": folder / "out.cube"}
+        places["FILE"].write_bytes(data)
+        places["BASE"].write_bytes(bases()[0])
+        status, shown = run_command(*(places.get(word, word) for word in words))
+    assert status in (0, 2, 3), (status, shown)
+    assert "Traceback" not in shown
+    assert all(character.isprintable() or character in "\n" for character in shown), shown
+    assert len(shown) < 20_000, len(shown)

@@ -1,0 +1,164 @@
+"""State files that a disk or a person has spoilt: nothing ends the edge or the hub, and what can be rebuilt is."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from fleets import make_sketch
+from fuzz.mutations import apply, apply_json, edits, json_edits
+from fuzz.sketches import change
+from fuzz.targets import fresh_folder, target
+from hubs import Node, three, union_of
+from superhosts.fleet.files import FileSender
+from superhosts.fleet.position import POSITION, Position
+from superhosts.fleet.spool import Spool
+from traffic import content
+
+Tree = dict[str, bytes]  # path → content
+
+
+def take(folder: Path) -> Tree:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def put(tree: Tree, folder: Path) -> None:
+    for name, data in tree.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
+def _text(changed: Any) -> bytes:
+    return json.dumps(changed).encode(errors="surrogatepass")
+
+
+def spoilt(data: bytes) -> st.SearchStrategy[bytes]:
+    """Return files that differ from a file of JSON, as JSON or in any bytes."""
+    tree = json.loads(data.splitlines()[0] if data.count(b"}\n{") else data or b"{}")
+    return (
+        st.builds(lambda changes: _text(apply_json(tree, changes)), json_edits)
+        | st.builds(apply, st.just(data), edits)
+        | st.sampled_from([b"", b"{}", b"null", b"[]", b"\0" * 100, b"[" * 5000, b'{"a":' * 5000, b"\xff\xfe"])
+    )
+
+
+# The hub
+
+
+@cache
+def hub_tree() -> Tree:
+    """Return the state of a hub with one window that is reported and one for which a site is missing."""
+    with fresh_folder() as folder:
+        node = Node(folder)
+        for sketch in [*three(0), *three(1)[:2]]:
+            node.send(sketch)
+        node.hub.step()
+        assert len(node.reports) == 1
+        return {name: data for name, data in take(folder).items() if name.startswith("state/")}
+
+
+def _hub_files() -> st.SearchStrategy[tuple[str, bytes]]:
+    names = [name for name in hub_tree() if name.endswith((".json", ".jsonl"))]
+    past = [f"state/past/{Path(name).parent.name}.json" for name in names if name.endswith("ledger.json")]
+    ledger = next(name for name in names if name.endswith("ledger.json"))
+    sources = {**{name: hub_tree()[name] for name in names}, **{name: hub_tree()[ledger] for name in past}}
+    return st.sampled_from(sorted(sources)).flatmap(lambda name: st.tuples(st.just(name), spoilt(sources[name])))
+
+
+def _unions() -> st.SearchStrategy[tuple[str, bytes]]:
+    names = [name for name in hub_tree() if name.endswith(".cube")]
+    drawn = st.builds(apply, st.sampled_from(names).map(hub_tree().get), edits) | st.builds(
+        change, st.just(0), json_edits, st.just(0), st.none(), st.just([])
+    )
+    return st.tuples(st.sampled_from(names), drawn)
+
+
+def _is_object(data: bytes) -> bool:
+    try:
+        return isinstance(json.loads(data), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+@target(st.deferred(lambda: _hub_files() | _hub_files() | _unions()), examples=20)
+def hub_states(case: tuple[str, bytes]) -> None:
+    name, data = case
+    with fresh_folder() as folder:
+        put({**hub_tree(), name: data}, folder)
+        node = Node(folder, grace=0.0)
+        node.hub.step()
+        late = three(1)[2]
+        assert node.send(late).verdict == "merged"
+        node.hub.step()
+        assert any("nyc" in report.sites for report in node.reports)
+        if name.endswith(".json") and not _is_object(
+            data
+        ):  # nothing is to be believed in it: all comes from the sketches
+            assert content(node.union(1)) == content(union_of(*three(1)))
+        Node(folder, grace=0.0).hub.step()
+
+
+# The edge
+
+CUT = {"window": "5m"}
+
+
+@cache
+def position_file() -> bytes:
+    with fresh_folder() as folder:
+        (folder / "a.pcap").touch()
+        position = Position(folder, ["a.pcap"], CUT)
+        position.advance(10**18, {f"{folder / 'a.pcap'}@5": (5, 10**18 - 1)})
+        return (folder / POSITION).read_bytes()
+
+
+@target(st.deferred(lambda: spoilt(position_file())), examples=60)
+def positions(data: bytes) -> None:
+    with fresh_folder() as folder:
+        (folder / POSITION).write_bytes(data)
+        position = Position(folder, ["a.pcap"], CUT)
+        assert position.frontier is None or isinstance(position.frontier, int)
+        assert all(isinstance(name, str) for name in position.done())
+        (folder / "a.pcap").touch()
+        position.advance(2 * 10**18, {f"{folder / 'a.pcap'}@5": (5, 9)})
+        again = Position(folder, ["a.pcap"], CUT)
+        assert again.frontier == position.frontier
+        assert again.done() == position.done()
+
+
+@cache
+def spool_tree() -> Tree:
+    with fresh_folder() as folder:
+        spool = Spool(folder, "ams", cap=1 << 30, say=lambda text: None)
+        for number in range(2):
+            spool.put(make_sketch("ams", number, peers=9))
+        return take(folder)
+
+
+_RECEIPT = b'{"verdict": "merged", "reason": ""}'
+
+
+@target(
+    st.deferred(lambda: st.tuples(spoilt(_RECEIPT), st.builds(apply, st.just(min(spool_tree().values())), edits))),
+    examples=20,
+)
+def receipts(case: tuple[bytes, bytes]) -> None:
+    """A receipt and a sketch in the spool that are spoilt: the others are sent."""
+    receipt, sketch = case
+    with fresh_folder() as folder:
+        first, second = sorted(spool_tree())
+        put({**spool_tree(), second: sketch}, folder / "spool")
+        put({f"{first}.receipt": receipt}, folder / "link" / "ams")
+        spool = Spool(folder / "spool", "ams", cap=1 << 30, say=lambda text: None)
+        sender = FileSender(folder / "link", "ams", lambda text: None)
+        sender.step(spool)
+        sender.step(spool)
+        left = {path.name for path in spool.waiting()}
+        sent = {path.name for path in (folder / "link" / "ams").glob("*.cube")}
+        assert left <= sent
+        if not _is_object(receipt):
+            assert first in left

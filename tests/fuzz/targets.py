@@ -1,0 +1,50 @@
+"""What is fuzzed: targets by name."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+MODULES = ("captures", "streams", "windows", "sketches", "options", "states", "intake")
+TARGETS: dict[str, Target] = {}
+
+
+@dataclass(frozen=True)
+class Target:
+    """Cases, and what must hold for each of them."""
+
+    name: str
+    cases: st.SearchStrategy[Any]  # of plain literals
+    check: Callable[[Any], None]
+    examples: int  # cases in `make test`
+
+
+def target(cases: st.SearchStrategy[Any], *, examples: int) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    """Make a check a target under its own name."""
+
+    def register(check: Callable[[Any], None]) -> Callable[[Any], None]:
+        TARGETS[check.__name__] = Target(check.__name__, cases, check, examples)
+        return check
+
+    return register
+
+
+def load_targets() -> dict[str, Target]:
+    """Import the modules that have targets, and return all of these."""
+    for name in MODULES:
+        importlib.import_module(f"fuzz.{name}")
+    return TARGETS
+
+
+@contextmanager
+def fresh_folder() -> Iterator[Path]:
+    """Give a check a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="case-") as name:
+        yield Path(name)

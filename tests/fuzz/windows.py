@@ -1,0 +1,143 @@
+"""Windows of arbitrary times: every packet is accounted for once, and a scan finds what plain sets find."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from ipaddress import ip_address
+
+import numpy as np
+from hypothesis import strategies as st
+
+import packets as p
+from fuzz.targets import fresh_folder, target
+from superhosts.pairs import PacketBatch
+from superhosts.pipeline import scan
+from superhosts.units import SECOND
+from superhosts.windows import Closed, TumblingWindows
+
+YEAR = 365 * 86400 * SECOND
+NOON = 1_700_000_100 * SECOND
+LENGTHS = (1, 1000, SECOND, 300 * SECOND, 30 * 86400 * SECOND, YEAR + 1)
+
+# A burst of packets: when it begins, the time between two packets, how many. Few draws make many packets.
+_jumps = st.sampled_from([0, 1, SECOND, 300 * SECOND, 3600 * SECOND, 86400 * SECOND, YEAR, 3 * YEAR, 40 * YEAR])
+_begins = st.builds(
+    lambda jump, sign, more: NOON + sign * jump + more, _jumps, st.sampled_from([1, -1]), st.integers(0, 999)
+)
+_steps = st.sampled_from([0, 1, -1, SECOND, -SECOND, 300 * SECOND, -7 * SECOND, 43_200 * SECOND, 11 * 86400 * SECOND])
+_bursts = st.tuples(_begins | st.integers(-(2**63), 2**63 - 1), _steps, st.integers(1, 40))
+_events = st.lists(
+    st.tuples(st.just("push"), st.lists(_bursts, min_size=1, max_size=3)) | st.tuples(st.just("tick"), _begins),
+    max_size=12,
+)
+
+
+def times_of(bursts: list[tuple[int, int, int]]) -> list[int]:
+    """Return the times of bursts, as far as 64 bits hold them."""
+    times = [begin + number * step for begin, step, count in bursts for number in range(count)]
+    return [min(max(time, -(2**63)), 2**63 - 1) for time in times]
+
+
+class Ledger:
+    """What has come out of windows, held against what went in. Packets are known by their source address."""
+
+    def __init__(self, length: int, *, reopens: bool) -> None:
+        self.length = length
+        self.reopens = reopens
+        self.times: list[int] = []
+        self.seen: set[int] = set()
+        self.open: set[int] = set()
+        self.closed: list[int] = []
+
+    def batch(self, times: list[int]) -> PacketBatch:
+        ids = np.arange(len(self.times), len(self.times) + len(times), dtype=np.uint32)
+        self.times += times
+        return PacketBatch(4, ids, ids, np.array(times, np.int64))
+
+    def take(self, event: object) -> None:
+        index = event.window.start // self.length
+        assert event.window == (index * self.length, (index + 1) * self.length)
+        if isinstance(event, Closed):
+            assert self.reopens or index not in self.closed
+            self.open.discard(index)
+            self.closed.append(index)
+            return
+        assert self.reopens or index not in self.closed
+        self.open.add(index)
+        for number, time in zip(event.batch.src.tolist(), event.batch.time.tolist(), strict=True):
+            assert number not in self.seen
+            assert time == self.times[number]
+            assert time // self.length == index
+            self.seen.add(number)
+
+
+@target(st.tuples(st.sampled_from(LENGTHS), st.sampled_from([1, 3, 20, 1000]), st.booleans(), _events), examples=60)
+def windows(case: tuple[int, int, bool, list[tuple[str, object]]]) -> None:
+    length, settle, reopens, events = case
+    cut = TumblingWindows(length, settle=settle, reopens=reopens)
+    ledger = Ledger(length, reopens=reopens)
+    for what, value in events:
+        if what == "tick":
+            out = cut.tick(value)
+        else:
+            out = cut.push((ledger.batch(times_of(value)),))
+        for event in out:
+            ledger.take(event)
+    for event in cut.finish():
+        ledger.take(event)
+    assert not ledger.open
+    assert len(ledger.seen) + cut.late + cut.stray + cut.repeated == len(ledger.times)
+    ticks = any(what == "tick" for what, _ in events)
+    if ledger.times and max(ledger.times) - min(ledger.times) <= YEAR and not ticks:
+        assert cut.stray == 0
+    if ledger.times == sorted(ledger.times) and not ticks:
+        assert cut.late == 0
+        assert ledger.closed == sorted(set(ledger.closed))
+    if reopens:
+        assert cut.late == 0
+
+
+# The same from end to end: a capture, scanned with the exact detector.
+
+_ends = st.integers(0, 5)
+_talk = st.lists(
+    st.tuples(_bursts.filter(lambda burst: NOON - YEAR // 4 < burst[0] < NOON + YEAR // 4), _ends, _ends), max_size=8
+)
+
+
+def truth(frames: list[tuple[int, str, str]], length: int) -> dict[tuple[int, str], int]:
+    """Return the number of peers of every host in every window."""
+    peers: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
+    for time, src, dst in frames:
+        if src != dst:
+            peers[time // length * length, src].add(dst)
+            peers[time // length * length, dst].add(src)
+    return {key: len(found) for key, found in peers.items()}
+
+
+@target(st.tuples(st.sampled_from([1, 60, 300, 86400]), _talk, st.booleans()), examples=20)
+def scans(case: tuple[int, list[tuple[tuple[int, int, int], int, int]], bool]) -> None:
+    seconds, talk, in_order = case
+    frames = [
+        (time - time % 1000, f"10.0.0.{src}", f"10.0.0.{dst + number % 3}")
+        for burst, src, dst in talk
+        for number, time in enumerate(times_of([burst]))
+        if 0 <= time < 2**32 * SECOND
+    ]
+    if in_order:
+        frames.sort()
+    with fresh_folder() as folder:
+        path = folder / "capture"
+        path.write_bytes(p.pcap([(time, p.ethernet(0x0800, p.ipv4(src, dst))) for time, src, dst in frames]))
+        run = scan(path, detector="exact", window=f"{seconds}s", threshold=1, device="cpu", threads=1)
+        found: defaultdict[tuple[int, str], int] = defaultdict(int)
+        for window in run:
+            for item in window:
+                found[window.window.start, str(ip_address(str(item.host)))] += item.peers
+    counters = run.counters
+    assert counters.packets == len(frames)
+    if counters.late == counters.stray == 0:
+        assert found == truth(frames, seconds * SECOND)
+    else:
+        assert not in_order
+        assert sum(found.values()) <= sum(truth(frames, seconds * SECOND).values())

@@ -1,0 +1,60 @@
+"""Every fuzz target for a small number of cases, always the same; `make fuzz` runs them for as long as you like."""
+
+from __future__ import annotations
+
+import ast
+import marshal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fuzz.campaign import CURRENT, STACKS, Campaign, save
+from fuzz.targets import Target, load_targets
+
+TARGETS = load_targets()
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_target(name: str) -> None:
+    target = TARGETS[name]
+    quick = settings(max_examples=target.examples, database=None, suppress_health_check=list(HealthCheck))
+    quick(given(case=target.cases)(lambda case: target.check(case)))()
+
+
+# The harness itself
+
+
+def fails_from_seven_on(number: int) -> None:
+    assert number < 7
+
+
+def test_a_campaign_saves_the_smallest_case_that_fails(tmp_path: Path) -> None:
+    campaign = Campaign(Target("planted", st.integers(0, 1 << 40), fails_from_seven_on, 1))
+    campaign.run_round(1, 200)
+    (failure,) = campaign.failures.values()
+    path = save("planted", failure, tmp_path / "failures")
+    assert ast.literal_eval(path.read_text()) == 7
+    assert "assert number < 7" in path.read_text()
+
+
+PLANTED = """
+import os, sys, time
+from pathlib import Path
+from fuzz.campaign import Campaign, Guard
+from fuzz.targets import Target
+Campaign(Target("planted", None, {check}, 1), Guard(Path(sys.argv[1]), hang=1.0)).run_case(("some", b"case"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("check", "said"), [("lambda case: os.abort()", "Aborted"), ("lambda case: time.sleep(600)", "Timeout")]
+)
+def test_the_case_that_ends_the_process_is_known(check: str, said: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PLANTED.format(check=check), str(tmp_path)]
+    assert subprocess.run(command, cwd=Path(__file__).parent, check=False, timeout=600).returncode != 0
+    assert marshal.loads((tmp_path / CURRENT).read_bytes()) == ("some", b"case")
+    assert said in (tmp_path / STACKS).read_text()
