@@ -77,3 +77,37 @@ def test_one_packet_then_damage(run: Run) -> None:
     assert "byte 82: damaged" in ended.err
     assert "\n1 packets" in ended.err
     assert len(ended.rows) == 2
+
+
+@needs_repro
+def test_a_wrong_gzip_checksum(run: Run) -> None:
+    ended = run("scan", REPRO / "gz_bad_crc.pcap.gz", "--json", "--threshold", 1, "--detector", "exact")
+    assert ended.status == 0
+    assert "\n3 packets" in ended.err
+    assert "warning: " in ended.err
+    assert "gz_bad_crc.pcap.gz: byte 79 of the compressed data: wrong gzip checksum; what came before" in ended.err
+    assert ended.rows
+
+
+@pytest.mark.parametrize("kind", ["pcap", "pcapng"])
+def test_packets_before_a_wrong_checksum_count(kind: str, tmp_path: Path) -> None:
+    for packets in (1, 2, 1000):
+        packed = bytearray(gzip.compress(good(kind, packets)))
+        packed[-8] ^= 1
+        path = write(tmp_path, bytes(packed))
+        counted, errors, warnings = scanned(path)
+        assert (counted, errors) == (packets, [])
+        assert warnings == [
+            f"{path}: byte {len(packed) - 4} of the compressed data: wrong gzip checksum; "
+            "what came before counts, and some of it may be damaged"
+        ]
+
+
+@needs_repro
+def test_a_window_that_is_too_long(run: Run) -> None:
+    path = REPRO / "long_window.pcap.zst"
+    ended = run("scan", path, "--json")
+    assert ended.status == 3
+    assert "damaged" not in ended.err
+    assert "needs a window of 1 GiB" in ended.err
+    assert f"decompress it first: zstd -dc --long=30 {path} | superhosts scan -" in ended.err

@@ -126,7 +126,7 @@ class Reader:
             if tally[PACKETS]:
                 return self._take()
             if problem:
-                raise InputError(problem, file=self._name, offset=self._offset + int(tally[POSITION]))
+                raise self._damaged(problem)
             if not self._fill():
                 self._finish()
                 return None
@@ -153,9 +153,18 @@ class Reader:
             self._buffer[:left] = self._buffer[start : self._filled]
         self._offset += start
         self._tally[POSITION] = 0
+        self._filled = left  # also if reading fails
         got = self._stream.readinto(self._buffer[left:].data)
-        self._filled = left + got
+        self._filled += got
+        while self._stream.notes:
+            self._warn(self._stream.notes.pop(0))
         return got > 0
+
+    def _damaged(self, problem: str) -> InputError:
+        """Return the error for a problem at the next record. Its place is a byte of the decompressed stream."""
+        compression = self._stream.compression
+        text = f"{problem} (a byte of the decompressed {compression} data)" if compression else problem
+        return InputError(text, file=self._name, offset=self._offset + int(self._tally[POSITION]))
 
     def _take(self) -> Block:
         """What the walk has found, counted and copied: the columns are used again."""
@@ -181,7 +190,7 @@ class Reader:
     def _finish(self) -> None:
         """Say it if the input ended too early."""
         self._finished = True
-        place = f"byte {self._offset}"
+        place = f"byte {self._offset}" + (" decompressed" if self._stream.compression else "")
         if self._stream.ended_early:
             self._warn(f"{place}: {self._stream.ended_early}; what came before counts")
         elif self._filled:

@@ -1,37 +1,40 @@
 """Bytes of an input, plain or compressed, from a file or a pipe.
 
-The content decides, not the name: gzip, zstd and xz are known by their first bytes, and several members or frames
-one after the other are one stream. A stream gives what is there: reading from a pipe returns as soon as some bytes
-have come, so that a live capture is not held back until a block is full. Files are read, never mapped: a file that is
-truncated under a map kills the process.
-
-Memory is bounded. Compressed bytes are fed in small pieces, because the zstd decompressor has no limit on its output
-and a few bytes can stand for very many (at worst 8 KiB for 256 MiB).
+The content decides, not the name: gzip, zstd and xz are known by their first bytes. A stream gives what is there:
+reading from a pipe returns as soon as some bytes have come, so that a live capture is not held back until a block is
+full. Files are read, never mapped: a file that is truncated under a map kills the process.
 
 A compressed stream that ends early is not an error, only `ended_early`: a capture that was interrupted still counts.
+Nor is a wrong checksum, which is only a note. Damage is an error, which comes after everything before it was given.
 """
 
 from __future__ import annotations
 
-import lzma
 import os
 import select
 import stat
 import sys
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-import zstandard
-
 from superhosts.errors import InputError
+from superhosts.sources.unpacking import (
+    LONGEST_WINDOW,
+    MOST_INPUT,
+    Damaged,
+    Gzip,
+    Unpacker,
+    WindowTooLong,
+    Xz,
+    Zstd,
+    is_zstd,
+)
 from superhosts.sources.urls import UrlFile, is_url, url_size
+from superhosts.units import format_size
 
-_PIECE = 8 * 1024  # compressed bytes that are decompressed at once
-_CHUNK = 256 * 1024  # compressed bytes that are read at once
+_MOST_IDLE = 1000  # steps without output
 _HEAD = 6  # bytes that tell every compression apart
-_LARGEST_DICTIONARY = 256 * 1024 * 1024  # of xz; its highest preset needs 65 MiB
 _BRIEFLY = 0.02  # seconds without bytes that are no wait yet: a busy pipe, too, is empty for moments
 _WAKE = 0.2  # seconds after which a waiting reader looks whether it was stopped
 
@@ -51,7 +54,9 @@ class Waiting:
 class Stream(Protocol):
     """Bytes, in order, once."""
 
+    compression: str  # "" for plain bytes
     ended_early: str  # what to say if the compressed data ended before its end
+    notes: list[str]  # what else the user should know of the bytes given so far
 
     def readinto(self, view: memoryview) -> int:
         """Fill some of `view`; how much, 0 at the end. Waits only when nothing is there."""
@@ -66,9 +71,10 @@ class Stream(Protocol):
 class PlainStream:
     """The input's own bytes."""
 
-    ended_early = ""
+    compression = ended_early = ""
 
     def __init__(self, name: str, file: Any, live: bool, waiting: Waiting | None = None) -> None:
+        self.notes: list[str] = []
         self.name = name
         self.live = live  # waiting for more would hold back what is there
         self._file = file
@@ -151,101 +157,114 @@ def _standard_input() -> list[Any]:
 class CompressedStream:
     """The bytes that a compressed input stands for."""
 
-    def __init__(self, plain: PlainStream, kind: str, new: Callable[[], Any]) -> None:
+    def __init__(self, plain: PlainStream, compression: str, unpacker: Unpacker) -> None:
+        self.compression = compression
         self.ended_early = ""
+        self.notes: list[str] = []
         self._plain = plain
-        self._kind = kind
-        self._new = new
-        self._decompressor: Any = None  # None between two members
-        self._room = memoryview(bytearray(_CHUNK))
-        self._input = self._room[:0]  # read, not yet decompressed
+        self._unpacker = unpacker
+        self._room = memoryview(bytearray(MOST_INPUT))
+        self._start = self._end = 0  # of the bytes in it that are not decompressed yet
+        self._all_read = False
         self._output = memoryview(b"")  # decompressed, not yet asked for
-        self._given = 0
+        self._unpacked = 0  # bytes decompressed so far
         self._error: InputError | None = None
 
     def readinto(self, view: memoryview) -> int:
         """Fill `view`, or as much of it as a live input allows."""
         filled = 0
         while filled < len(view):
-            if not self._output:
-                if not self._input and filled and self._plain.live:
-                    break
-                if not self._decompress():
-                    break
+            if not self._output and not self._unpack(more=filled > 0):
+                break
             step = min(len(self._output), len(view) - filled)
             view[filled : filled + step] = self._output[:step]
             self._output = self._output[step:]
             filled += step
-        self._given += filled
         if self._error and not filled:  # what came before the damage is given out first
             raise self._error
         return filled
 
-    def _decompress(self) -> bool:
-        """Decompress one piece; False at the end or where the data is damaged."""
-        if self._error:
-            return False
-        if not self._input:
-            self._input = self._room[: self._plain.readinto(self._room)]
-            if not self._input:
-                if self._decompressor is not None:
-                    self.ended_early = f"the {self._kind} data ends early"
+    def _unpack(self, *, more: bool) -> bool:
+        """Decompress until there is output; False at the end and at damage.
+
+        Where there is output already, and this would only be `more`, also False rather than wait for a live input, and
+        after many steps without output: a look at the first packet must not read a million empty members behind it.
+        """
+        idle = 0
+        while not self._error and idle <= _MOST_IDLE:
+            wrong = self._unpacker.wrong_checksums
+            try:
+                taken, output = self._unpacker.unpack(self._room[self._start : self._end], self._all_read)
+            except (Damaged, WindowTooLong) as error:
+                self._error = self._explained(error)
                 return False
-        piece, self._input = bytes(self._input[:_PIECE]), self._input[_PIECE:]
-        given: list[bytes] = []
-        try:
-            while piece:
-                if self._decompressor is None:
-                    piece = piece.lstrip(b"\0")  # padding between members
-                    if not piece:
-                        break
-                    self._decompressor = self._new()
-                given.append(self._decompressor.decompress(piece))
-                piece = b""
-                if self._decompressor.eof:
-                    piece, self._decompressor = self._decompressor.unused_data, None
-        except (zlib.error, lzma.LZMAError, zstandard.ZstdError, EOFError) as error:
-            before = self._given + sum(map(len, given))
-            text = f"damaged {self._kind} data: {error}"
-            self._error = InputError(text, file=self._plain.name, offset=before)
-        self._output = memoryview(b"".join(given))
-        return True
+            self._start += taken
+            if self._unpacker.wrong_checksums == 1 and not wrong:  # said once
+                self._note_checksum()
+            if output:
+                self._unpacked += len(output)
+                self._output = memoryview(output)
+                return True
+            idle += more
+            if taken:
+                continue
+            if self._all_read:
+                if self._start < self._end or not self._unpacker.is_between():
+                    self.ended_early = f"the {self.compression} data ends early"
+                return False
+            if more and self._plain.live:
+                return False
+            self._read()
+        return False
+
+    def _read(self) -> None:
+        """Read more bytes behind those that are not decompressed yet."""
+        left = self._end - self._start
+        if self._start:
+            self._room[:left] = self._room[self._start : self._end]
+            self._start, self._end = 0, left
+        got = self._plain.readinto(self._room[left:])
+        self._end += got
+        self._all_read = not got
+
+    def _explained(self, error: Damaged | WindowTooLong) -> InputError:
+        name = self._plain.name
+        taken = error.taken if isinstance(error, Damaged) else 0
+        place = f"byte {self.position() - taken} of the compressed data"
+        if isinstance(error, WindowTooLong):
+            command = error.command if name == "stdin" else f"{error.command} {name}"
+            text = (
+                f"the {self.compression} data needs a window of {error} at {place}, longer than "
+                f"{format_size(LONGEST_WINDOW)}; decompress it first: {command} | superhosts scan -"
+            )
+        else:
+            text = f"damaged {self.compression} data: {error} ({place}, {self._unpacked} bytes decompressed before it)"
+        return InputError(text, file=name, offset=self._unpacked)
+
+    def _note_checksum(self) -> None:
+        self.notes.append(
+            f"byte {self.position()} of the compressed data: wrong {self.compression} checksum; "
+            "what came before counts, and some of it may be damaged"
+        )
 
     def position(self) -> int:
         """Compressed bytes taken so far."""
-        return self._plain.position() - len(self._input)
+        return self._plain.position() - (self._end - self._start)
 
     def close(self) -> None:
         """Close the file below."""
         self._plain.close()
 
 
-def _new_gzip() -> Any:
-    return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-
-
-def _new_zstd() -> Any:
-    return zstandard.ZstdDecompressor().decompressobj()
-
-
-def _new_xz() -> Any:
-    return lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_LARGEST_DICTIONARY)
-
-
-def _is_zstd(head: bytes) -> bool:
-    """A zstd frame, or a skippable one, which some compressors write first."""
-    return head[:4] == b"\x28\xb5\x2f\xfd" or (head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5)
-
-
 def decompressed(plain: PlainStream) -> Stream:
     """The stream itself, or what it decompresses to."""
     head = plain.head()
     if head[:2] == b"\x1f\x8b":
-        return CompressedStream(plain, "gzip", _new_gzip)
-    if _is_zstd(head):
-        return CompressedStream(plain, "zstd", _new_zstd)
+        return CompressedStream(plain, "gzip", Gzip())
+    if is_zstd(head):
+        return CompressedStream(plain, "zstd", Zstd())
     if head == b"\xfd7zXZ\0":
-        return CompressedStream(plain, "xz", _new_xz)
+        return CompressedStream(plain, "xz", Xz())
     return plain
 
 

@@ -1,0 +1,344 @@
+"""Decompression of gzip, zstd and xz in small steps.
+
+An unpacker takes compressed bytes and returns what they stand for. What it guarantees:
+
+- Everything before damage is returned. How much that is depends on the data alone, not on how its bytes arrive.
+- A step returns at most `MOST_OUTPUT` bytes, whatever the data claims. A window (the past output that data refers to)
+  longer than `LONGEST_WINDOW` is refused, with a way out.
+- Several members (gzip), frames (zstd) or streams (xz) in a row are one stream, with or without zero bytes between
+  them. The work is linear in the bytes, also for a million empty members.
+
+The difficulty: a decompressor fails as a whole. A call that meets damage loses all that the call had decompressed
+before it. So no call may contain more than one unit that fails or succeeds as a whole. For zstd that is a block, for xz
+an LZMA2 chunk; both begin with their lengths, so they are fed one at a time. Data of deflate has no lengths; there a
+copy of the decompressor is taken before each call, and after an error bisection finds the last byte before the damage.
+
+A wrong checksum does not end the data: gzip and zstd continue with the next member. For xz it does, since Python's
+decompressor cannot continue after it.
+"""
+
+from __future__ import annotations
+
+import lzma
+import zlib
+from typing import Any, Protocol
+
+import zstandard
+
+from superhosts.units import format_size
+
+MOST_OUTPUT = 256 * 1024
+LONGEST_WINDOW = 128 * 1024 * 1024  # what the zstd command takes without an option; the highest preset of xz needs half
+MOST_INPUT = 256 * 1024  # bytes that an unpacker needs at most to make a step
+
+_FIRST_PIECE, _LARGEST_PIECE = 1024, 64 * 1024  # of gzip data: small at first, as a member may be tiny
+_ZSTD_MAGIC, _ZSTD_BLOCK = b"\x28\xb5\x2f\xfd", 128 * 1024
+_ZSTD_LONGEST = 1 << 31  # the longest window that the zstd command can be told to take
+_XZ_CHECK_BYTES = (0, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64)
+_XZ_INDEX_PIECE = 256
+_XZ_OVERHEAD = 1024 * 1024  # memory of its decompressor besides the window
+
+Step = tuple[int, bytes]
+_NEEDS_MORE: Step = (0, b"")
+
+
+class Damaged(Exception):  # noqa: N818  becomes an InputError where the place is known
+    """The next bytes cannot be decompressed; `taken` bytes before them belong to the same damaged part."""
+
+    def __init__(self, text: str, taken: int = 0) -> None:
+        super().__init__(text)
+        self.taken = taken
+
+
+class WindowTooLong(Exception):  # noqa: N818  becomes an InputError where the place is known
+    """The next bytes need more memory than is given to them: how much, and a command that decompresses them."""
+
+    def __init__(self, needs: str, command: str) -> None:
+        super().__init__(needs)
+        self.command = command
+
+
+class Unpacker(Protocol):
+    """Compressed bytes to decompressed ones."""
+
+    wrong_checksums: int  # so far
+
+    def unpack(self, data: memoryview, last: bool) -> Step:
+        """Return how many bytes of `data` were taken, and what they stand for; (0, b"") if more bytes are needed.
+
+        `last`: nothing comes behind `data`.
+        """
+
+    def is_between(self) -> bool:
+        """Return True if the data may end here."""
+
+
+def _padding(data: memoryview) -> int:
+    """Return how many zero bytes the data begins with."""
+    if not data or data[0]:
+        return 0
+    start = bytes(data[:4096])
+    return len(start) - len(start.lstrip(b"\0"))
+
+
+def _new_member() -> Any:
+    return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+
+
+class Gzip:
+    """Members of deflate data, each with a checksum."""
+
+    def __init__(self) -> None:
+        self.wrong_checksums = 0
+        self._member: Any = None  # None between two members
+        self._piece = _FIRST_PIECE
+        self._pending = False  # the output of the last step was cut off at its limit
+        self._skip = 0
+
+    def unpack(self, data: memoryview, last: bool) -> Step:
+        """Decompress a piece."""
+        if self._skip and data:
+            taken = min(self._skip, len(data))
+            self._skip -= taken
+            return taken, b""
+        if self._member is None:
+            if not data or (padding := _padding(data)):
+                return (padding, b"") if data else _NEEDS_MORE
+            self._member = _new_member()
+            before, self._piece = None, _FIRST_PIECE
+        elif not data and not self._pending:
+            return _NEEDS_MORE
+        else:
+            before = self._member.copy()
+        piece = data[: self._piece]
+        try:
+            step = self._decompress(piece)
+        except zlib.error as error:
+            return self._at_error(before or _new_member(), piece, str(error).partition("data: ")[2] or str(error))
+        self._piece = min(2 * self._piece, _LARGEST_PIECE)
+        if self._member.eof:
+            self._member = None
+        return step
+
+    def is_between(self) -> bool:
+        """Return True if a member has just ended."""
+        return self._member is None and not self._skip
+
+    def _decompress(self, piece: memoryview) -> Step:
+        output = self._member.decompress(piece, MOST_OUTPUT)
+        self._pending = len(output) == MOST_OUTPUT
+        return len(piece) - len(self._member.unconsumed_tail) - len(self._member.unused_data), output
+
+    def _at_error(self, before: Any, piece: memoryview, text: str) -> Step:
+        """Take the bytes before the one at which an error appears; if that is the first, the error counts."""
+        least, too_many = 0, len(piece)
+        while too_many - least > 1:
+            middle = (least + too_many) // 2
+            self._member = before.copy()
+            try:
+                self._decompress(piece[:middle])
+                least = middle
+            except zlib.error:
+                too_many = middle
+        self._member = before
+        taken, output = self._decompress(piece[:least])
+        self._piece = 1
+        if taken or output:
+            return taken, output
+        if text not in ("incorrect data check", "incorrect length check"):
+            raise Damaged(text)
+        self._member = None
+        self._skip = 4 if text == "incorrect data check" else 0  # the length, which follows the checksum
+        self.wrong_checksums += 1
+        return 1, b""
+
+
+class Zstd:
+    """Frames of blocks. A block has at most 128 KiB."""
+
+    def __init__(self) -> None:
+        self.wrong_checksums = 0
+        self._context = zstandard.ZstdDecompressor(max_window_size=LONGEST_WINDOW)
+        self._frame: Any = None  # None between two frames
+        self._has_checksum = False
+        self._at_checksum = False
+        self._skip = 0
+
+    def unpack(self, data: memoryview, last: bool) -> Step:
+        """Decompress a block, the first one with the header of its frame, or step over what stands between frames."""
+        if self._skip and data:
+            taken = min(self._skip, len(data))
+            self._skip -= taken
+            return taken, b""
+        if self._at_checksum:
+            return self._check(data)
+        start = 0
+        if self._frame is None:
+            if (padding := _padding(data)) or self._is_skippable(data):
+                return padding or 8, b""
+            start = self._header_bytes(data)
+        if len(data) < start + 3 or (start == 0 and self._frame is None):
+            return _NEEDS_MORE
+        header = data[start] | data[start + 1] << 8 | data[start + 2] << 16
+        is_last, kind, size = header & 1, header >> 1 & 3, header >> 3
+        if size > _ZSTD_BLOCK:
+            raise Damaged(f"a block of {size} bytes")
+        end = start + 3 + (1 if kind == 1 else size)  # 1: one byte, repeated
+        if len(data) < end:
+            return _NEEDS_MORE
+        if self._frame is None:
+            self._frame, self._has_checksum = self._context.decompressobj(), bool(data[4] & 4)
+        output = self._decompress(data[:end])
+        if is_last:
+            self._at_checksum = self._has_checksum
+            if not self._has_checksum:
+                self._frame = None
+        return end, output
+
+    def is_between(self) -> bool:
+        """Return True if a frame has just ended."""
+        return self._frame is None and not self._skip
+
+    def _decompress(self, data: memoryview) -> bytes:
+        try:
+            output: bytes = self._frame.decompress(data)
+        except zstandard.ZstdError as error:
+            raise Damaged(str(error).removeprefix("zstd decompressor error: ")) from None
+        return output
+
+    def _is_skippable(self, data: memoryview) -> bool:
+        """Return True if the data begins with a frame to be skipped, and note its length."""
+        if len(data) < 8 or data[0] == _ZSTD_MAGIC[0] or not is_zstd(bytes(data[:4])):
+            return False
+        self._skip = int.from_bytes(data[4:8], "little")
+        return True
+
+    def _header_bytes(self, data: memoryview) -> int:
+        """Return the length of a frame's header, 0 if more bytes are needed."""
+        if len(data) < 8:  # the shortest frame, empty, has nine bytes
+            return 0
+        if data[:4] != _ZSTD_MAGIC:
+            raise Damaged(f"a frame that starts with {data[:4].hex(' ')}")
+        flags = data[4]
+        one_segment = flags >> 5 & 1
+        size_bytes = (one_segment, 2, 4, 8)[flags >> 6]
+        length = 6 - one_segment + (0, 1, 2, 4)[flags & 3] + size_bytes
+        if len(data) < length:
+            return 0
+        if one_segment:  # the window is the content
+            window = int.from_bytes(data[length - size_bytes : length], "little")
+        else:
+            window = (8 + (data[5] & 7)) << (7 + (data[5] >> 3))
+        if window > _ZSTD_LONGEST:
+            raise Damaged(f"a window of {format_size(window)}")
+        if window > LONGEST_WINDOW:
+            raise WindowTooLong(format_size(window), f"zstd -dc --long={(window - 1).bit_length()}")
+        return length
+
+    def _check(self, data: memoryview) -> Step:
+        """Compare the checksum of a frame."""
+        if len(data) < 4:
+            return _NEEDS_MORE
+        try:
+            self._decompress(data[:4])
+        except Damaged:
+            self.wrong_checksums += 1
+        self._frame, self._at_checksum = None, False
+        return 4, b""
+
+
+def is_zstd(start: bytes) -> bool:
+    """Return True if a zstd frame starts so, or a skippable one, which some compressors write first."""
+    return start[:4] == _ZSTD_MAGIC or (start[1:4] == b"\x2a\x4d\x18" and start[0] >> 4 == 5)
+
+
+class Xz:
+    """Streams of blocks of LZMA2 chunks; a chunk has at most 64 KiB, for at most 2 MiB."""
+
+    wrong_checksums = 0  # they are damage
+
+    def __init__(self) -> None:
+        self._stream: Any = None  # None between two streams
+        self._unit = self._header
+        self._next_unit = self._unit
+        self._chunks = 0  # bytes of the block's chunks so far
+        self._indexed = 0  # bytes of the index so far
+        self._check_bytes = 0
+
+    def unpack(self, data: memoryview, last: bool) -> Step:
+        """Decompress a chunk, or hand one of the parts between chunks to the decompressor."""
+        if self._stream is None:
+            if not data or (padding := _padding(data)):
+                return (padding, b"") if data else _NEEDS_MORE
+            self._stream = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=LONGEST_WINDOW + _XZ_OVERHEAD)
+            self._unit = self._header
+        if not self._stream.needs_input and (output := self._decompress(b"")):
+            return 0, output
+        length = self._unit(data) if data else 0
+        whole = 0 < length <= len(data)
+        if not whole:
+            if not last or not data:
+                return _NEEDS_MORE
+            length = len(data)  # the data ends early: this is all there is of the unit
+        output = self._decompress(data[:length])
+        if self._stream.eof:
+            length -= len(self._stream.unused_data)
+            self._stream, self._indexed = None, 0
+        elif whole:
+            self._indexed += length if self._unit == self._index else 0
+            self._unit = self._next_unit
+        return length, output
+
+    def is_between(self) -> bool:
+        """Return True if a stream has just ended."""
+        return self._stream is None
+
+    def _decompress(self, data: memoryview | bytes) -> bytes:
+        try:
+            output: bytes = self._stream.decompress(data, MOST_OUTPUT)
+        except lzma.LZMAError as error:
+            if "limit" in str(error):
+                raise WindowTooLong(f"more than {format_size(LONGEST_WINDOW)}", "xz -dc") from None
+            raise Damaged(str(error), self._indexed) from None
+        return output
+
+    # The units. Each method returns how many bytes its unit has, 0 if more are needed to know, and which unit follows.
+
+    def _header(self, data: memoryview) -> int:
+        if len(data) >= 8:
+            self._check_bytes = _XZ_CHECK_BYTES[data[7] & 15]
+        self._next_unit = self._block
+        return 12
+
+    def _block(self, data: memoryview) -> int:
+        """The header of a block, or the index that follows the last one."""
+        if not data[0]:
+            self._unit = self._index
+            return self._index(data)
+        self._chunks, self._next_unit = 0, self._chunk
+        return 4 * (data[0] + 1)
+
+    def _chunk(self, data: memoryview) -> int:
+        control, length = data[0], 1
+        if control >= 0x80:
+            length = 6 + (control >= 0xC0) + int.from_bytes(data[3:5], "big") if len(data) >= 5 else 0
+        elif control in (1, 2):
+            length = 4 + int.from_bytes(data[1:3], "big") if len(data) >= 3 else 0
+        if length <= len(data):
+            self._chunks += length
+            self._next_unit = self._chunk if control else self._check
+        return length
+
+    def _check(self, data: memoryview) -> int:
+        """Padding and the checksum; without either the next block follows at once."""
+        length = -self._chunks % 4 + self._check_bytes
+        if not length:
+            self._unit = self._block
+            return self._block(data)
+        self._next_unit = self._block
+        return length
+
+    def _index(self, data: memoryview) -> int:
+        """Part of the index and the footer: they give no output, and only the decompressor knows where they end."""
+        self._next_unit = self._index
+        return min(len(data), _XZ_INDEX_PIECE)

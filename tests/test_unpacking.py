@@ -1,0 +1,339 @@
+"""Compressed streams: the same bytes, errors and offsets however they arrive; linear work; bounded memory."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import random
+import struct
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import pytest
+import zstandard
+
+from superhosts.errors import InputError
+from superhosts.sources import unpacking
+from superhosts.sources.streams import PlainStream, decompressed
+
+RNG = random.Random(7)
+DATA = b"".join(bytes([RNG.randrange(4)]) * RNG.randrange(1, 60) for _ in range(1000)) + RNG.randbytes(1500)
+NOISE = RNG.randbytes(200_000)  # does not compress
+
+
+def with_checksum(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
+
+
+def streamed(data: bytes) -> bytes:
+    """Return a zstd frame without its content's size, of many blocks."""
+    compressor = zstandard.ZstdCompressor(write_checksum=True).compressobj()
+    parts = [data[at : at + 4000] for at in range(0, len(data), 4000)]
+    blocks = [compressor.compress(part) + compressor.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) for part in parts]
+    return b"".join(blocks) + compressor.flush()
+
+
+def filtered(data: bytes) -> bytes:
+    chain = [{"id": lzma.FILTER_DELTA, "dist": 4}, {"id": lzma.FILTER_LZMA2, "preset": 1}]
+    return lzma.compress(data, check=lzma.CHECK_SHA256, filters=chain)
+
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "gzip-stored": lambda data: gzip.compress(data, 0),
+    "zstd": zstandard.ZstdCompressor().compress,
+    "zstd-checksum": with_checksum,
+    "zstd-streamed": streamed,
+    "xz": lzma.compress,
+    "xz-crc32": lambda data: lzma.compress(data, check=lzma.CHECK_CRC32, preset=0),
+    "xz-unchecked": lambda data: lzma.compress(data, check=lzma.CHECK_NONE),
+    "xz-filtered": filtered,
+}
+KINDS = ("gzip", "zstd", "xz")
+
+
+class Chopped:
+    """A file that is read in pieces of given sizes, again and again."""
+
+    def __init__(self, data: bytes, sizes: Iterable[int]) -> None:
+        self._data, self._at, self._sizes, self._turn = data, 0, list(sizes), 0
+
+    def readinto(self, view: memoryview) -> int:
+        piece = self._data[self._at : self._at + min(len(view), self._sizes[self._turn % len(self._sizes)])]
+        self._turn += 1
+        self._at += len(piece)
+        view[: len(piece)] = piece
+        return len(piece)
+
+
+class Outcome(NamedTuple):
+    output: bytes
+    error: str
+    offset: int | None
+    ended_early: str
+    notes: list[str]
+
+
+def read(data: bytes, view: int = 1 << 16, sizes: Iterable[int] = (1 << 20,), live: bool = False) -> Outcome:
+    stream = decompressed(PlainStream("file", Chopped(data, sizes), live))
+    output, error, offset = bytearray(), "", None
+    room = memoryview(bytearray(view))
+    try:
+        while got := stream.readinto(room):
+            output += room[:got]
+    except InputError as caught:
+        error, offset = str(caught), caught.offset
+    return Outcome(bytes(output), error, offset, stream.ended_early, stream.notes)
+
+
+WAYS: list[dict[str, Any]] = [
+    {"view": 4 << 20},
+    {"view": 333, "sizes": (1, 2, 3, 29)},
+    {"view": 100_003, "sizes": (1, 70_001, 3, 8192)},
+    {"view": 1 << 16, "sizes": (4093, 5), "live": True},
+    {"view": 61, "sizes": (131_072,), "live": True},
+]
+
+
+def same_in_all_ways(data: bytes) -> Outcome:
+    outcomes = [read(data, **way) for way in WAYS]
+    assert all(outcome == outcomes[0] for outcome in outcomes), [outcome[1:] for outcome in outcomes]
+    return outcomes[0]
+
+
+@pytest.mark.parametrize("name", COMPRESSORS)
+def test_whole_data_in_every_way(name: str) -> None:
+    compress = COMPRESSORS[name]
+    parts = [DATA[:1], DATA[1:700], b"", DATA[700:]]
+    for packed in (compress(DATA), b"".join(map(compress, parts)), bytes(8).join(map(compress, parts)) + bytes(5000)):
+        assert same_in_all_ways(packed) == Outcome(DATA, "", None, "", [])
+
+
+@pytest.mark.parametrize("name", COMPRESSORS)
+def test_damage_is_the_same_in_every_way(name: str) -> None:
+    packed = COMPRESSORS[name](DATA)
+    places = random.Random(1).sample(range(6, len(packed)), 25)
+    outcomes = []
+    for place in (*range(6, 20, 2), *places, *range(len(packed) - 28, len(packed), 3)):
+        changed = bytearray(packed)
+        changed[place] ^= 0x55
+        outcomes.append(same_in_all_ways(bytes(changed)))
+    kind = name.split("-")[0]
+    for outcome in outcomes:
+        if outcome.error:
+            assert outcome.error.startswith(f"file: byte {len(outcome.output)}: ")
+            assert f" {kind} data" in outcome.error
+            assert outcome.offset == len(outcome.output)
+    assert any(outcome.output == DATA for outcome in outcomes) == (name != "zstd")  # one block without a checksum
+    assert any(f"damaged {kind} data" in outcome.error for outcome in outcomes)
+
+
+@pytest.mark.parametrize("name", COMPRESSORS)
+def test_what_ends_early_is_the_same_in_every_way(name: str) -> None:
+    packed = COMPRESSORS[name](DATA)
+    seen = 0
+    for length in (*range(6, 40, 3), *range(40, len(packed), len(packed) // 10), len(packed) - 1):
+        outcome = same_in_all_ways(packed[:length])
+        assert outcome.ended_early == f"the {name.split('-')[0]} data ends early"
+        assert not outcome.error
+        assert DATA.startswith(outcome.output)
+        assert len(outcome.output) >= seen
+        seen = len(outcome.output)
+    assert seen > len(DATA) - (1 << 17)
+    if "zstd" not in name:  # whose blocks are decompressed as a whole
+        assert seen == len(DATA)
+
+
+def test_everything_before_damage_comes_out_of_gzip() -> None:
+    """Deflate blocks that are stored tell where their bytes are: damage goes in between two of them."""
+    packed = gzip.compress(NOISE, 0)
+    at, before = 10, 0
+    for _ in range(2):
+        size = struct.unpack_from("<H", packed, at + 1)[0]
+        at, before = at + 5 + size, before + size
+    assert 0 < before < len(NOISE)
+    changed = bytearray(packed)
+    changed[at] = 7  # the reserved kind of block
+    outcome = same_in_all_ways(bytes(changed))
+    assert outcome.output == NOISE[:before]
+    assert outcome.error == (
+        f"file: byte {before}: damaged gzip data: invalid block type "
+        f"(byte {at} of the compressed data, {before} bytes decompressed before it)"
+    )
+
+
+def test_everything_before_damage_comes_out_of_zstd() -> None:
+    compressor = zstandard.ZstdCompressor().compressobj()
+    blocks = []
+    for at in range(0, 20_000, 1000):
+        block = compressor.compress(DATA[at : at + 1000]) + compressor.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+        blocks.append(block)
+    for number in (1, 2, 10, 19):
+        place = len(b"".join(blocks[:number]))
+        changed = bytearray(b"".join(blocks))
+        changed[place] |= 6  # the reserved kind of block
+        outcome = same_in_all_ways(bytes(changed))
+        assert outcome.output == DATA[: 1000 * number]
+        assert f"(byte {place} of the compressed data, {1000 * number} bytes" in outcome.error
+
+
+def test_everything_before_damage_comes_out_of_xz() -> None:
+    packed = lzma.compress(NOISE)
+    at, before = 24, 0  # behind the headers of the stream and of the block
+    for _ in range(2):
+        assert packed[at] in (1, 2)  # a chunk that is stored
+        size = struct.unpack_from(">H", packed, at + 1)[0] + 1
+        at, before = at + 3 + size, before + size
+    assert 0 < before < len(NOISE)
+    changed = bytearray(packed)
+    changed[at] = 0x33  # no kind of chunk
+    outcome = same_in_all_ways(bytes(changed))
+    assert outcome.output == NOISE[:before]
+    assert f"(byte {at} of the compressed data, {before} bytes" in outcome.error
+
+
+@pytest.mark.parametrize("kind", ["gzip", "zstd"])
+def test_behind_a_wrong_checksum_the_next_member_is_read(kind: str) -> None:
+    compress = gzip.compress if kind == "gzip" else with_checksum
+    good = compress(DATA)
+    for place in (-5, -8) if kind == "gzip" else (-1, -4):
+        changed = bytearray(good)
+        changed[place] ^= 1
+        assert same_in_all_ways(good + bytes(changed) * 2 + good) == Outcome(
+            DATA * 4,
+            "",
+            None,
+            "",
+            [
+                f"byte {2 * len(good) - (4 if kind == 'gzip' else 0)} of the compressed data: wrong {kind} checksum; "
+                "what came before counts, and some of it may be damaged"
+            ],
+        )
+    if kind == "gzip":
+        outcome = same_in_all_ways(good[:-1] + b"\x99" + good)  # the length
+        assert outcome.output == 2 * DATA
+        assert len(outcome.notes) == 1
+
+
+def test_a_wrong_checksum_of_xz_loses_nothing_before_it() -> None:
+    packed = lzma.compress(DATA)
+    index = 28  # an index of one record and the footer
+    changed = bytearray(packed)
+    changed[-index - 1] ^= 1
+    outcome = same_in_all_ways(bytes(changed))
+    assert outcome.output == DATA
+    assert f"file: byte {len(DATA)}: damaged xz data" in outcome.error
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_is_bounded(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros that compress a thousandfold and more come out in small steps."""
+    size = 16 << 20
+    packed = COMPRESSORS[kind](bytes(size))
+    steps: list[int] = []
+    unpacker = {"gzip": unpacking.Gzip, "zstd": unpacking.Zstd, "xz": unpacking.Xz}[kind]()
+    data = memoryview(packed)
+    while True:
+        taken, output = unpacker.unpack(data[: unpacking.MOST_INPUT], len(data) <= unpacking.MOST_INPUT)
+        data = data[taken:]
+        if not taken and not output:
+            break
+        steps.append(len(output))
+    assert sum(steps) == size
+    assert max(steps) <= unpacking.MOST_OUTPUT
+    assert unpacker.is_between()
+
+
+def window_descriptor(exponent: int) -> bytes:
+    """Return a zstd frame with a window of so many bits, that holds one byte."""
+    return b"\x28\xb5\x2f\xfd\x00" + bytes([exponent - 10 << 3]) + b"\x09\0\0x"
+
+
+@pytest.mark.parametrize("bits", [10, 27, 28, 31, 32, 41])
+def test_the_window_of_zstd_is_bounded(bits: int) -> None:
+    start = with_checksum(DATA)
+    outcome = same_in_all_ways(start + window_descriptor(bits) + start)
+    if bits <= 27:
+        assert outcome == Outcome(DATA + b"x" + DATA, "", None, "", [])
+        return
+    assert outcome.output == DATA
+    if bits > 31:
+        assert "damaged zstd data: a window of " in outcome.error
+    else:
+        assert outcome.error == (
+            f"file: byte {len(DATA)}: the zstd data needs a window of {'256 MiB' if bits == 28 else '2 GiB'} "
+            f"at byte {len(start)} of the compressed data, longer than 128 MiB; "
+            f"decompress it first: zstd -dc --long={bits} file | superhosts scan -"
+        )
+
+
+@pytest.mark.parametrize("size", [64 << 20, 128 << 20, 192 << 20])
+def test_the_window_of_xz_is_bounded(size: int) -> None:
+    chain = [{"id": lzma.FILTER_LZMA2, "dict_size": size, "mode": lzma.MODE_FAST, "mf": lzma.MF_HC3}]
+    packed = lzma.compress(b"x" * 100, filters=chain)
+    outcome = same_in_all_ways(packed)
+    if size <= 128 << 20:
+        assert outcome == Outcome(b"x" * 100, "", None, "", [])
+    else:
+        assert "window of more than 128 MiB" in outcome.error
+        assert "decompress it first: xz -dc file | superhosts scan -" in outcome.error
+
+
+class Counting:
+    """A decompressor that adds up the calls, and the bytes that go in and are copied out unused."""
+
+    calls = work = 0
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def decompress(self, data: bytes, *limit: int) -> Any:
+        Counting.calls += 1
+        Counting.work += len(data)
+        output = self._inner.decompress(data, *limit)
+        Counting.work += len(output) + len(getattr(self._inner, "unused_data", b""))
+        return output
+
+    def copy(self) -> Counting:
+        return Counting(self._inner.copy())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class CountingContext:
+    def __init__(self, **options: Any) -> None:
+        self._inner = zstandard_decompressor(**options)
+
+    def decompressobj(self) -> Counting:
+        return Counting(self._inner.decompressobj())
+
+
+zstandard_decompressor = zstandard.ZstdDecompressor
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_work_for_empty_members_is_linear(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    new_gzip, new_xz = zlib.decompressobj, lzma.LZMADecompressor
+    monkeypatch.setattr(unpacking.zlib, "decompressobj", lambda **options: Counting(new_gzip(**options)))
+    monkeypatch.setattr(unpacking.lzma, "LZMADecompressor", lambda **options: Counting(new_xz(**options)))
+    monkeypatch.setattr(unpacking.zstandard, "ZstdDecompressor", CountingContext)
+    empty = COMPRESSORS[kind](b"")
+    for count in (1000, 10_000):
+        Counting.calls = Counting.work = 0
+        assert read(COMPRESSORS[kind](b"first") + empty * count).output == b"first"
+        assert count <= Counting.calls <= 5 * count + 20
+        assert Counting.work <= 2500 * count + 20_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_look_at_the_first_bytes_does_not_read_all_empty_members(kind: str) -> None:
+    stream = decompressed(
+        PlainStream("file", Chopped(COMPRESSORS[kind](b"first") + 5000 * COMPRESSORS[kind](b""), [9999]), False)
+    )
+    room = memoryview(bytearray(1 << 16))
+    assert stream.readinto(room) == 5
+    assert stream.position() < 1200 * len(COMPRESSORS[kind](b""))
+    assert stream.readinto(room) == 0
+    assert stream.ended_early == ""
