@@ -9,7 +9,7 @@ from __future__ import annotations
 
 MOST_SHOWN = 200  # characters of a text from outside that a message quotes
 MOST_NAME = 63  # bytes of a name
-NAME_RULE = f"1 to {MOST_NAME} bytes of printable text without \" and \\"
+NAME_RULE = f'1 to {MOST_NAME} bytes of printable text without " and \\'
 
 
 def printable(text: object, most: int = MOST_SHOWN) -> str:
