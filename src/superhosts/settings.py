@@ -15,6 +15,7 @@ from superhosts.errors import UsageError
 from superhosts.pairs import DIRECTIONS as DIRECTIONS
 from superhosts.pairs import SIDES as SIDES
 from superhosts.pairs import HostFormat, Part
+from superhosts.text import NAME_RULE, is_name, printable
 from superhosts.units import format_size, parse_size
 
 # What decides which bits a given packet sets; the key does, too, but is never written down.
@@ -47,6 +48,8 @@ class Settings:
             for value in values:
                 if value not in known:
                     raise UsageError(f"--{option} {value}: one of {', '.join(known)}")
+        if self.site and not is_name(self.site):
+            raise UsageError(f"--site {printable(self.site)}: {NAME_RULE}")
         if "outer" in self.watch and not self.inner:
             raise UsageError("--watch outer needs --inner: without it every address is inner and nobody is outer")
         if self.detector not in DETECTORS:

@@ -76,11 +76,11 @@ def main() -> None:
     try:
         app()
     except SuperhostsError as error:
-        print(f"superhosts: {error}", file=sys.stderr)
+        say(f"superhosts: {error}")
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
-        print("superhosts: interrupted", file=sys.stderr)
+        say("superhosts: interrupted")
         sys.exit(130)
     except MemoryError:
-        print("superhosts: out of memory; take less --memory", file=sys.stderr)
+        say("superhosts: out of memory; take less --memory")
         sys.exit(2)

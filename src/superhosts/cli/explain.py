@@ -5,12 +5,13 @@ from __future__ import annotations
 import json as json_module
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from superhosts.cli.output import CsvFlag, Json, KeyFile, Output, fail_with, read_key, say
+from superhosts.cli.output import CsvFlag, Json, KeyFile, MemoryTotal, Output, fail_with, read_key, say
 from superhosts.cli.sketches import FILES, Since, Until, find_sketches, merge_named, sites_of, told, window_of
+from superhosts.text import printable
 
 if TYPE_CHECKING:
     from superhosts.cli.output import Outputs
@@ -21,11 +22,20 @@ if TYPE_CHECKING:
     from superhosts.reports.base import Row
 
 
+class Asking(NamedTuple):
+    """What is asked of every file, and with what."""
+
+    host: str
+    key: bytes | None
+    memory: str | None
+
+
 def explain(
     files: Annotated[list[str], typer.Argument(metavar="FILE.cube...", help=FILES)],
     host: Annotated[str, typer.Argument(metavar="HOST", help="An address, or a prefix where hosts are prefixes.")],
     since: Since = None,
     until: Until = None,
+    memory_total: MemoryTotal = None,
     key_file: KeyFile = None,
     json: Json = False,
     csv: CsvFlag = False,
@@ -42,24 +52,25 @@ def explain(
 
     if json and csv:
         raise UsageError("--json and --csv: choose one")
-    key = read_key(key_file)
+    asking = Asking(host, read_key(key_file), memory_total)
     errors: list[InputError] = []
     paths = find_sketches(files, errors, since=since, until=until)
     if len(paths) == 1:
         with Outputs(json=json, csv=csv, output=output, with_part=True) as outputs:
-            _explain_one(paths[0], host, key, outputs, json=json, csv=csv)
+            _explain_one(paths[0], asking, outputs, json=json, csv=csv)
     elif paths:
         with Outputs(json=json, csv=csv, output=output, table=False) as outputs:
-            _explain_many(paths, host, key, outputs, errors, json=json, csv=csv)
+            _explain_many(paths, asking, outputs, errors, json=json, csv=csv)
     fail_with(errors)
 
 
-def _explain_one(path: Path, host: str, key: bytes | None, outputs: Outputs, *, json: bool, csv: bool) -> None:
+def _explain_one(path: Path, asking: Asking, outputs: Outputs, *, json: bool, csv: bool) -> None:
     """Show a host in one sketch, its columns too."""
     from superhosts.detectors.sketch import load
     from superhosts.reports.base import make_rows
 
-    sketch = load(path, key=key)
+    host = asking.host
+    sketch = load(path, key=asking.key, max_memory=asking.memory)
     found = sketch.estimate(host)
     if not found:
         raise _not_there(host, str(path), {part.family for part in sketch.parts})
@@ -69,7 +80,7 @@ def _explain_one(path: Path, host: str, key: bytes | None, outputs: Outputs, *, 
             print(json_module.dumps({**row, "columns": _columns(sketch.parts[item.part], host)}))
         outputs.write_file(rows)
         return
-    outputs.write(f"{host} in {path}", rows)
+    outputs.write(f"{host} in {printable(path)}", rows)
     if not csv:
         for item in found:
             _print_columns(sketch.parts[item.part], host)
@@ -77,8 +88,7 @@ def _explain_one(path: Path, host: str, key: bytes | None, outputs: Outputs, *, 
 
 def _explain_many(
     paths: list[Path],
-    host: str,
-    key: bytes | None,
+    asking: Asking,
     outputs: Outputs,
     errors: list[InputError],
     *,
@@ -96,16 +106,16 @@ def _explain_many(
     good: list[Path] = []  # files that are whole
     rows: list[Row] = []
     for window, site in told(sorted(groups, key=lambda group: (group[0] or (0, 0), group[1]))):
-        found = _ask(groups[window, site], host, key, good, errors)
+        found = _ask(groups[window, site], asking, good, errors)
         rows += [{**row, "site": site} for row in make_rows(window, sorted(found))]
     if good and not rows:
-        raise _not_there(host, f"none of {len(good):,} sketches", set())
+        raise _not_there(asking.host, f"none of {len(good):,} sketches", set())
     plain = [{name: row[name] for name in COLUMNS} for row in rows]
     if csv:
         outputs.write("", plain)
         return
     outputs.write_file(plain)
-    unions = _ask_union(good, host, key) if good else []
+    unions = _ask_union(good, asking) if good else []
     if json:
         for row in [*rows, *({**row, "union": True} for row in unions)]:
             print(json_module.dumps(row))
@@ -113,7 +123,7 @@ def _explain_many(
         print_timeline(OutputConsole(), rows, unions)
 
 
-def _ask(paths: list[Path], host: str, key: bytes | None, good: list[Path], errors: list[InputError]) -> list[Found]:
+def _ask(paths: list[Path], asking: Asking, good: list[Path], errors: list[InputError]) -> list[Found]:
     """Return what the files of one window and site say of a host together; those that are whole are added to `good`."""
     from superhosts.detectors.sketch import Sketch
     from superhosts.detectors.stored import find_in_file
@@ -124,9 +134,9 @@ def _ask(paths: list[Path], host: str, key: bytes | None, good: list[Path], erro
     for path in paths:
         try:
             if len(paths) == 1:
-                found = find_in_file(path, host, key=key)
+                found = find_in_file(path, asking.host, key=asking.key, max_memory=asking.memory)
             else:  # a site that was restarted within the window
-                merge_named(whole, path, key)
+                merge_named(whole, path, asking.key, asking.memory)
         except HalfMergedError:
             raise
         except InputError as error:
@@ -134,10 +144,10 @@ def _ask(paths: list[Path], host: str, key: bytes | None, good: list[Path], erro
             say(f"superhosts: {error}")
         else:
             good.append(path)
-    return found if len(paths) == 1 else whole.estimate(host)
+    return found if len(paths) == 1 else whole.estimate(asking.host)
 
 
-def _ask_union(paths: list[Path], host: str, key: bytes | None) -> list[Row]:
+def _ask_union(paths: list[Path], asking: Asking) -> list[Row]:
     """Return the rows of the union of all files; none, with a word why, where they cannot be merged."""
     from superhosts.detectors.sketch import Sketch
     from superhosts.errors import MergeError
@@ -146,12 +156,12 @@ def _ask_union(paths: list[Path], host: str, key: bytes | None) -> list[Row]:
     whole = Sketch()
     try:
         for path in told(paths):
-            merge_named(whole, path, key)
+            merge_named(whole, path, asking.key, asking.memory)
     except MergeError as error:
         say(f"superhosts: no union of these files: {error}")
         return []
     sites = ",".join(sorted(whole.sites))
-    return [{**row, "site": sites} for row in make_rows(whole.window, sorted(whole.estimate(host)))]
+    return [{**row, "site": sites} for row in make_rows(whole.window, sorted(whole.estimate(asking.host)))]
 
 
 def _not_there(host: str, where: str, families: set[int]) -> UsageError:

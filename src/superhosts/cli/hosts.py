@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from superhosts.cli.output import CsvFlag, Json, KeyFile, Output, Threshold, Top, fail_with, read_key, say
+from superhosts.cli.output import CsvFlag, Json, KeyFile, MemoryTotal, Output, Threshold, Top, fail_with, read_key, say
 from superhosts.cli.sketches import FILES, Since, Until, find_sketches, merge_named, told
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def hosts(
     top: Top = None,
     since: Since = None,
     until: Until = None,
+    memory_total: MemoryTotal = None,
     key_file: KeyFile = None,
     json: Json = False,
     csv: CsvFlag = False,
@@ -52,10 +53,10 @@ def hosts(
         for path in told(find_sketches(files, errors, since=since, until=until)):
             try:
                 if union:
-                    merge_named(whole, path, key)
+                    merge_named(whole, path, key, memory_total)
                     merged += 1
                 else:
-                    report(load(path, key=key))
+                    report(load(path, key=key, max_memory=memory_total))
             except HalfMergedError:
                 raise  # the union is spoilt
             except InputError as error:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from superhosts.cli.output import KeyFile, fail_with, read_key, say
+from superhosts.cli.output import KeyFile, MemoryTotal, fail_with, read_key, say
 from superhosts.cli.sketches import find_sketches, merge_named, told
 
 
@@ -20,6 +20,7 @@ def merge(
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.cube", help="Where to write the union.")],
+    memory_total: MemoryTotal = None,
     key_file: KeyFile = None,
 ) -> None:
     """Merge sketches exactly: the result is that of one stream of all their traffic, repeats counted once.
@@ -35,6 +36,6 @@ def merge(
     fail_with(errors)  # a union that lacks something is not written
     whole = Sketch()
     for path in told(paths):
-        merge_named(whole, path, key)
+        merge_named(whole, path, key, memory_total)
     whole.save(output)
     say(f"{output}: {len(paths)} sketches, sites {', '.join(sorted(whole.sites)) or 'unnamed'}")

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from superhosts.errors import OutputError, UsageError
+from superhosts.text import printable
 
 if TYPE_CHECKING:
     from superhosts.pairs import Window
     from superhosts.reports.base import Row
 
+MOST_SAID = 10_000  # characters of a line for people
 Json = Annotated[bool, typer.Option("--json", help="Results as JSON Lines on standard output.")]
 CsvFlag = Annotated[bool, typer.Option("--csv", help="Results as CSV on standard output.")]
 Output = Annotated[
@@ -28,6 +30,14 @@ Output = Annotated[
 KeyFile = Annotated[
     Path | None,
     typer.Option(help="File that holds the secret key; without it SUPERHOSTS_KEY, else a public default key."),
+]
+MemoryTotal = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Refuse sketches that would take more memory than this, all together.",
+        show_default="what this machine or container has left",
+    ),
 ]
 Threshold = Annotated[
     float | None,
@@ -170,6 +180,7 @@ def tell_packets() -> Callable[[int, int], None]:
 
 
 def say(text: str) -> None:
-    """Write one line for people to standard error."""
-    sys.stderr.write(f"{text}\n")  # at once: print writes the newline apart, and lines of two threads run together
+    """Write one line for people to standard error; what cannot be shown in it is escaped."""
+    line = printable(text, most=MOST_SAID)
+    sys.stderr.write(f"{line}\n")  # at once: print writes the newline apart, and lines of two threads run together
     sys.stderr.flush()

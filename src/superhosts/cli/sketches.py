@@ -116,10 +116,10 @@ def told(items: list[Item]) -> Iterator[Item]:
         yield item
 
 
-def merge_named(whole: Sketch, path: Path, key: bytes | None) -> None:
+def merge_named(whole: Sketch, path: Path, key: bytes | None, memory: str | None = None) -> None:
     """Merge a file; a refusal names it."""
     try:
-        whole.merge_file(path, key=key)
+        whole.merge_file(path, key=key, max_memory=memory)
     except MergeError as error:
         named = str(error).startswith(f"{path}: ")
         raise error if named else MergeError(f"{path}: {error}") from None

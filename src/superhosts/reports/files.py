@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from superhosts.errors import MissingExtraError, OutputError, UsageError
 from superhosts.reports.base import COLUMNS, Row
+from superhosts.text import printable
 
 
 class JsonLines:
@@ -61,8 +62,8 @@ def _field(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return "; ".join(f"{item['site']} {item['peers']}" if isinstance(item, dict) else str(item) for item in value)
-    return value
+        value = "; ".join(f"{item['site']} {item['peers']}" if isinstance(item, dict) else str(item) for item in value)
+    return printable(value, most=len(value)) if isinstance(value, str) else value
 
 
 class OutputFile:

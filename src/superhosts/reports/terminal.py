@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from superhosts.reports.base import Row
+from superhosts.text import printable
 
 NAMED = 4  # sites that are named in a table
 
 
 class OutputConsole(Console):
-    """Standard output, word for word: no emoji for `:b:` in an IPv6 address, no markup in a file's name."""
+    """Standard output, word for word: no emoji for `:b:` in an IPv6 address, no markup in a file's name.
+
+    Names of files and sites come from outside: what would control the terminal is escaped.
+    """
 
     def __init__(self) -> None:
         super().__init__(soft_wrap=True, emoji=False, markup=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Make text of a plain string, line by line: of every cell and title."""
+        lines = (printable(line, most=len(line)) for line in text.split("\n"))
+        return super().render_str("\n".join(lines), **options)
 
     def on_broken_pipe(self) -> None:
         """Leave it to the command line, which ends well when its reader has gone."""
@@ -45,7 +56,7 @@ def host_table(rows: Sequence[Row], title: str, *, with_part: bool = False) -> T
 
 def _seen_by(sites: list[Row]) -> str:
     """Name the sites that saw most of a host; a fleet may have hundreds."""
-    named = ", ".join(f"{site['site']} {site['peers']:,}" for site in sites[:NAMED])
+    named = ", ".join(f"{printable(site['site'])} {site['peers']:,}" for site in sites[:NAMED])
     return named + (f" and {len(sites) - NAMED} more" if len(sites) > NAMED else "")
 
 

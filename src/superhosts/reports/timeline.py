@@ -10,6 +10,7 @@ from rich.text import Text
 
 from superhosts.reports.base import Row
 from superhosts.reports.terminal import interval
+from superhosts.text import printable
 
 WIDTH = 40  # characters of the longest bar
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
@@ -37,7 +38,7 @@ def print_timeline(console: Console, rows: Sequence[Row], unions: Sequence[Row])
 
 def _cells(row: Row, window: str, site: str, with_part: bool) -> list[str]:
     part = [f"{row['side']} {row['direction']}"] if with_part else []
-    return [window, site, *part, f"{row['peers']:,}", interval(row)]
+    return [window, printable(site), *part, f"{row['peers']:,}", interval(row)]
 
 
 def _aligned(cells: list[list[str]]) -> list[str]:
