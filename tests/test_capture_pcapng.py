@@ -118,18 +118,57 @@ def test_padding_and_options_are_not_packet_bytes(tmp_path: Path) -> None:
         assert counters.cut == (length < 34)
 
 
-def test_only_a_packet_of_an_unsupported_interface_is_an_error(tmp_path: Path) -> None:
-    start = p.section() + p.interface(1) + p.interface(105) + p.interface(195) + p.enhanced(1, PLAIN)
-    assert rows(write(tmp_path, start))[1].ipv4 == 1
-    for wrong, name in (
-        (p.enhanced(2, PLAIN, 1), r"105 \(IEEE 802.11\)"),
-        (p.obsolete(2, PLAIN, 2), r"195 \(IEEE 802.15.4\)"),
-    ):
-        with pytest.raises(InputError, match=rf"byte {len(start)}: link type {name} is not supported"):
-            rows(write(tmp_path, start + wrong))
-    other = p.section() + p.interface(127) + p.interface(1)
-    with pytest.raises(InputError, match="link type 127"):
-        rows(write(tmp_path, other + p.simple(PLAIN)))
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("size", [48, 4096])
+def test_packets_of_an_unsupported_interface_are_counted_and_named_once(order: str, size: int, tmp_path: Path) -> None:
+    start = p.section(order) + b"".join(p.interface(link, order) for link in (127, 1, 105, 195, 105))
+    assert rows(write(tmp_path, start + p.enhanced(1, PLAIN, 1, order)))[1].warnings == []
+    some = [p.simple(PLAIN, order), p.enhanced(2, PLAIN, 1, order), p.enhanced(3, PLAIN, 2, order)]
+    some += [p.obsolete(4, PLAIN, 3, order), p.enhanced(5, PLAIN, 4, order), p.enhanced(6, PLAIN, 1, order)]
+    path = write(tmp_path, start + b"".join(some) * 3 + start + b"".join(some))
+    found, counters = rows(path, block_bytes=size)
+    assert [row[3] for row in found] == [2000, 6000] * 4
+    assert (counters.packets, counters.ipv4, counters.unsupported_link) == (24, 8, 16)
+    named = [text for text in counters.warnings if "link type" in text]
+    supported = "is not supported; Ethernet, raw IP, Linux cooked (SLL, SLL2) and BSD null and loop are"
+    assert named == [
+        f"{path}: interface {number}: link type {link} ({name}) {supported}; its packets are only counted"
+        for number, link, name in (
+            (0, 127, "IEEE 802.11 with radiotap"),
+            (2, 105, "IEEE 802.11"),
+            (3, 195, "IEEE 802.15.4"),
+        )
+    ]
+
+
+def test_packets_of_an_unsupported_interface_have_a_time(tmp_path: Path) -> None:
+    data = p.section() + p.interface(1) + p.interface(105) + p.enhanced(7, PLAIN, 1) + p.simple(PLAIN)
+    path = write(tmp_path, data)
+    assert [row[3] for row in rows(path)[0]] == [7000]
+    assert open_capture(path).first_time() == 7000
+
+
+def test_few_unsupported_link_types_are_named(tmp_path: Path) -> None:
+    data = p.section() + p.interface(1) + p.enhanced(1, PLAIN)
+    for number in range(1, 100):
+        data += p.interface(20_000 + number) + p.enhanced(1, PLAIN, number)
+    _, counters = rows(write(tmp_path, data))
+    assert counters.unsupported_link == 99
+    assert len(counters.warnings) == 10
+
+
+def test_only_unsupported_packets_are_an_error(tmp_path: Path) -> None:
+    data = p.section() + p.interface(1) + p.interface(105) + p.enhanced(1, PLAIN, 1) * 3
+    source = open_capture(write(tmp_path, data))
+    assert source.first_time() == 1000
+    with pytest.raises(InputError, match="capture: none of its 3 packets can be read: their link types are not supp"):
+        list(source.blocks())
+    assert source.counters.unsupported_link == source.counters.packets == 3
+    assert len(source.counters.warnings) == 1
+    assert rows(write(tmp_path, data + p.enhanced(2, PLAIN)))[1].ipv4 == 1
+    classic = p.pcap([(1, PLAIN)], 105)
+    with pytest.raises(InputError, match=r"byte 24: link type 105 \(IEEE 802.11\) is not supported"):
+        rows(write(tmp_path, classic))
 
 
 @pytest.mark.parametrize("size", [48, 4096])

@@ -111,3 +111,13 @@ def test_a_window_that_is_too_long(run: Run) -> None:
     assert "damaged" not in ended.err
     assert "needs a window of 1 GiB" in ended.err
     assert f"decompress it first: zstd -dc --long=30 {path} | superhosts scan -" in ended.err
+
+
+@needs_repro
+def test_interfaces_of_mixed_link_types(run: Run) -> None:
+    ended = run("scan", REPRO / "mixed_links.pcapng", "--json", "--threshold", 1, "--detector", "exact")
+    assert ended.status == 0
+    assert "\n204 packets" in ended.err
+    assert "1 of an unsupported link type" in ended.err
+    assert ended.err.count("warning: ") == ended.err.count("link type 249 (USB, Windows) is not supported") == 1
+    assert ended.rows

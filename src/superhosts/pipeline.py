@@ -46,6 +46,7 @@ class Counters:
     ipv6: int = 0
     not_ip: int = 0
     cut: int = 0
+    unsupported_link: int = 0  # packets of interfaces whose kind of frames cannot be read
     no_inner_end: int = 0
     same_ends: int = 0
     late: int = 0

@@ -203,6 +203,7 @@ def summarise(counters: Counters) -> None:
     notes = {
         "not_ip": "not IP",
         "cut": "cut short of their addresses",
+        "unsupported_link": "of an unsupported link type",
         "no_inner_end": "without an inner end",
         "same_ends": "from an address to itself",
         "late": "too late for their window",

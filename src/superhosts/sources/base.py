@@ -26,6 +26,7 @@ class SourceCounters:
     ipv6: int = 0
     not_ip: int = 0  # ARP, LLDP, ... : whole frames that carry no IP header
     cut: int = 0  # cut so short (snaplen, damage) that the addresses are missing
+    unsupported_link: int = 0  # of an interface whose kind of frames cannot be read
     warnings: list[str] = field(default_factory=list)  # for the user; those that are passed on: the last few
 
     def __post_init__(self) -> None:

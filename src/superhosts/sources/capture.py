@@ -2,12 +2,14 @@
 
 `open_capture` looks at the content, never at the name. What it guarantees:
 
-- Every packet is counted once: packets = ipv4 + ipv6 + not_ip + cut.
+- Every packet is counted once: packets = ipv4 + ipv6 + not_ip + cut + unsupported_link.
 - The output does not depend on how the bytes arrive. Blocks may be cut anywhere; a record that is not whole yet is
   carried over to the next.
 - A capture that ends inside a record is read up to there, with a warning. A capture that is damaged (a length beyond
   all reason) is an `InputError` with the file and the byte offset in the uncompressed stream; the packets before it
   have been handed out by then.
+- Interfaces of an unsupported link type are named in a warning, and their packets counted. A capture that has no
+  other packets is an `InputError`.
 - Memory is bounded by the block size and the largest record that is believed (64 MiB).
 - A live input (a pipe) is handed out as it arrives.
 
@@ -37,6 +39,7 @@ from superhosts.sources.frames import (
     SIMPLE,
     TALLY_SLOTS,
     TIME,
+    UNSUPPORTED_LINK,
     Bytes,
     Columns,
     Tally,
@@ -58,6 +61,8 @@ COMPRESSED = (".gz", ".zst", ".xz")
 
 class Format(Protocol):
     """A way to write packets one after the other."""
+
+    notes: list[str]  # what the user should know of the packets so far
 
     def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
         """Read the whole records from tally[POSITION] on, and move it; what is wrong there, if something is."""
@@ -94,6 +99,7 @@ class Reader:
         self._filled = 0
         self._offset = 0  # of the buffer's first byte in the stream
         self._simple = False
+        self._counted = self._unsupported = 0  # packets, and those of unsupported link types
         self._format: Format | None = None
         self._finished = False
         self._stream = source.open()
@@ -123,6 +129,7 @@ class Reader:
             tally[LIMIT] = min(limit or self._packets, self._packets)
             tally[PACKETS:] = 0
             problem = self._format.walk(self._buffer[: self._filled], tally, self._columns)
+            self._pass_on(self._format.notes)
             if tally[PACKETS]:
                 return self._take()
             if problem:
@@ -156,8 +163,7 @@ class Reader:
         self._filled = left  # also if reading fails
         got = self._stream.readinto(self._buffer[left:].data)
         self._filled += got
-        while self._stream.notes:
-            self._warn(self._stream.notes.pop(0))
+        self._pass_on(self._stream.notes)
         return got > 0
 
     def _damaged(self, problem: str) -> InputError:
@@ -174,6 +180,9 @@ class Reader:
         counters.ipv6 += int(tally[IPV6])
         counters.not_ip += int(tally[NOT_IP])
         counters.cut += int(tally[CUT])
+        counters.unsupported_link += int(tally[UNSUPPORTED_LINK])
+        self._counted += int(tally[PACKETS])
+        self._unsupported += int(tally[UNSUPPORTED_LINK])
         if tally[SIMPLE] and not self._simple:
             self._simple = True
             self._warn("packets without a time (simple packet blocks) get the time of the packet before them")
@@ -188,13 +197,21 @@ class Reader:
         return block
 
     def _finish(self) -> None:
-        """Say it if the input ended too early."""
+        """Say it if the input ended too early, or held nothing that can be read."""
         self._finished = True
         place = f"byte {self._offset}" + (" decompressed" if self._stream.compression else "")
         if self._stream.ended_early:
             self._warn(f"{place}: {self._stream.ended_early}; what came before counts")
         elif self._filled:
             self._warn(f"{place}: the file ends inside a record; what came before counts")
+        if self._counted and self._counted == self._unsupported:
+            text = f"none of its {self._counted:,} packets can be read: their link types are not supported"
+            raise InputError(text, file=self._name)
+
+    def _pass_on(self, notes: list[str]) -> None:
+        """Warn of what a stream or a format has noted."""
+        while notes:
+            self._warn(notes.pop(0))
 
     def _warn(self, text: str) -> None:
         self._counters.warn(f"{self._name}: {text}")

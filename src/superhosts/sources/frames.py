@@ -1,8 +1,9 @@
 """From a captured frame to two addresses: the part that every capture format shares.
 
 `ip_header` finds the outermost IP header of a frame; `put_ipv4` and `put_ipv6` write its addresses into columns. They
-are scalar functions, compiled into the walk of each format (pcap.py, pcapng.py). A packet ends in exactly one of four
-counters: ipv4, ipv6, not_ip, or cut (the captured bytes do not reach both addresses), so nothing is lost in silence.
+are scalar functions, compiled into the walk of each format (pcap.py, pcapng.py). A packet ends in exactly one of five
+counters: ipv4, ipv6, not_ip, cut (the captured bytes do not reach both addresses), or unsupported_link, so nothing is
+lost in silence.
 
 What may stand before the outermost IP header, in any stacking: VLAN tags, an MPLS label stack, PPPoE, LLC/SNAP. Where
 a frame says "IP", the version nibble of the header decides which one; tags and link types that claim another version
@@ -38,8 +39,8 @@ POSITION = 0  # where in the block the next record starts
 LIMIT = 1  # stop after so many packets (the columns hold no more)
 TIME = 2  # of the latest packet, kept from walk to walk
 SIMPLE = 3  # pcapng packets that carry no time of their own
-PACKETS, IPV4, IPV6, NOT_IP, CUT = 4, 5, 6, 7, 8
-TALLY_SLOTS = 9
+PACKETS, IPV4, IPV6, NOT_IP, CUT, UNSUPPORTED_LINK = 4, 5, 6, 7, 8, 9
+TALLY_SLOTS = 10
 
 # How a frame starts. Zero is a link type that cannot be read.
 UNSUPPORTED, ETHERNET, RAW, NULL, SLL, SLL2 = 0, 1, 2, 3, 4, 5
@@ -221,7 +222,9 @@ def _behind_type(block: Bytes, at: int, end: int, kind: int) -> int:
 
 @compiled
 def _behind_link(block: Bytes, start: int, end: int, link: int) -> int:
-    """Where the outermost IP header of a frame should start; -NOT_IP or -CUT if there is none."""
+    """Where the outermost IP header of a frame should start; -NOT_IP, -CUT or -UNSUPPORTED_LINK if there is none."""
+    if link == UNSUPPORTED:
+        return -UNSUPPORTED_LINK
     if link == RAW:
         return start
     if link == ETHERNET:
@@ -249,7 +252,7 @@ def _behind_link(block: Bytes, start: int, end: int, link: int) -> int:
 
 @compiled
 def ip_header(block: Bytes, start: int, end: int, link: int) -> int:
-    """Where the outermost IP header of the frame block[start:end] starts; -NOT_IP, or -CUT if an address is missing."""
+    """Where the outermost IP header of the frame block[start:end] starts; if there is none, minus its counter."""
     at = _behind_link(block, start, end, link)
     if at < 0:
         return at

@@ -103,6 +103,7 @@ class Pcap:
     """A classic capture, from its first byte."""
 
     def __init__(self) -> None:
+        self.notes: list[str] = []
         self._records: Records | None = None
         self._link_type = 0
 

@@ -10,6 +10,9 @@ ticks give a time inside 64 bits. Ticks outside are clamped to the smallest or l
 modulo 2⁶⁴ gives the exact answer, even where a step on the way overflows.
 
 Simple packet blocks carry no time; they get that of the packet before them in the file.
+
+Packets of an interface whose link type cannot be read are counted; the link type is named once, when the first of them
+comes. The rest of the file is read.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ from superhosts.sources.frames import (
 
 LARGEST_BLOCK = 64 * 1024 * 1024
 MOST_INTERFACES = 65_536
+MOST_NAMED = 10  # unsupported link types that are named
 
 # Block types
 _SECTION, _INTERFACE, _OBSOLETE, _SIMPLE, _ENHANCED = 0x0A0D0D0A, 1, 2, 3, 6
@@ -67,7 +71,7 @@ _PROBLEMS = {
 }
 
 # The columns of the interface table
-_LINK, _UNIT, _SCALE, _OFFSET, _LOWEST, _HIGHEST, _SNAPLEN, _TYPE = range(8)
+_LINK, _UNIT, _SCALE, _OFFSET, _LOWEST, _HIGHEST, _SNAPLEN, _TYPE, _UNNAMED = range(9)
 # How ticks become nanoseconds (the column _UNIT): times, divided by, or 2 to the power of minus _SCALE seconds
 _TIMES, _DIVIDED, _BINARY = range(3)
 
@@ -182,7 +186,7 @@ def _walk(block: Bytes, swap: int, interfaces: Interfaces, tally: Tally, columns
             row = interfaces[interface]
             current, link = interface, int(row[_LINK])
             clock = Clock(row[_UNIT], row[_SCALE], row[_OFFSET], row[_LOWEST], row[_HIGHEST])
-            if link == UNSUPPORTED:
+            if row[_UNNAMED]:
                 reason = _NO_LINK
                 break
         if kind == _SIMPLE:
@@ -236,8 +240,10 @@ class Pcapng:
 
     def __init__(self) -> None:
         self._order: Literal["little", "big"] = "little"
-        self._table = np.zeros((4, 8), np.uint64)
+        self._table = np.zeros((4, 9), np.uint64)
         self._interfaces = 0
+        self._named: set[int] = set()  # link types
+        self.notes: list[str] = []
 
     @staticmethod
     def recognises(head: bytes) -> bool:
@@ -252,6 +258,9 @@ class Pcapng:
             if reason == _MORE:
                 return None
             at = int(tally[POSITION])
+            if reason == _NO_LINK:
+                self._name_link(block[at : at + 12].tobytes())
+                continue
             if reason not in (_AT_SECTION, _AT_INTERFACE):
                 return self._problem(reason, block[at : at + 12].tobytes())
             if reason == _AT_SECTION and (problem := self._set_order(block[at + 8 : at + 12].tobytes())):
@@ -277,15 +286,21 @@ class Pcapng:
         """Words for what stopped the walk at a block that starts so."""
         if reason == _BAD_LENGTH:
             return f"damaged: a block of {self._number(start[4:8])} bytes"
-        if reason == _NO_LINK:
-            interface = self._number(start[8:12])
-            kind = self._number(start[:4])
-            if kind == _SIMPLE:
-                interface = 0
-            elif kind == _OBSOLETE:
-                interface = self._number(start[8:10])
-            return unsupported(int(self._table[interface, _TYPE]))
         return _PROBLEMS[reason]
+
+    def _name_link(self, start: bytes) -> None:
+        """Note the link type of an interface, given the start of its first packet block; each link type once."""
+        kind, number = self._number(start[:4]), self._number(start[8:12])
+        if kind == _OBSOLETE:
+            number = self._number(start[8:10])
+        elif kind == _SIMPLE:
+            number = 0
+        interface = self._table[number]
+        interface[_UNNAMED] = 0
+        link_type = int(interface[_TYPE])
+        if link_type not in self._named and len(self._named) < MOST_NAMED:
+            self._named.add(link_type)
+            self.notes.append(f"interface {number}: {unsupported(link_type)}; its packets are only counted")
 
     def _set_order(self, magic: bytes) -> str | None:
         if magic == b"\x1a\x2b\x3c\x4d":
@@ -318,7 +333,8 @@ class Pcapng:
         if self._interfaces == len(self._table):
             self._table = np.concatenate([self._table, np.zeros_like(self._table)])
         clock = _clock(resolution, seconds * 1_000_000_000)
-        row = (link_of(link_type), *clock, snaplen or LARGEST_BLOCK, link_type)
+        link = link_of(link_type)
+        row = (link, *clock, snaplen or LARGEST_BLOCK, link_type, link == UNSUPPORTED)
         self._table[self._interfaces] = np.array(row, np.uint64)
         self._interfaces += 1
         return None
