@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import array
 import csv
+import fcntl
 import io
 import json
 import math
@@ -11,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import termios
 import warnings
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,8 @@ from rich.text import Text
 
 import packets
 import superhosts as sh
-from commands import Run, process, start
+from commands import Ended, Run, process, start
+from processes import wait_for
 from superhosts import cli
 from superhosts.reports.base import COLUMNS
 from traffic import MINUTES, NOON, content, near, packet, talk, three_windows, write
@@ -648,6 +652,66 @@ def test_an_interrupt_ends_with_130_and_keeps_whole_windows(folder: Path, tmp_pa
     assert "Fatal" not in err
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
     assert all(json.loads(line)["host"] for line in (tmp_path / "a.jsonl").read_text().splitlines())
+
+
+def interrupted(tmp_path: Path, number: int, *options: object) -> Ended:
+    """Feed 1,500 packets of one window through a pipe that stays open, and send a signal when they have been read."""
+    with start(
+        "scan", "-", "--save", tmp_path / "s", "--detector", "exact", "--inner", "10.0.0.0/8", *options
+    ) as child:
+        assert child.stdin is not None
+        child.stdin.write(packets.pcap(talk("10.0.0.7", 1500)))
+        child.stdin.flush()
+        wait_for(lambda: unread(child.stdin) == 0, "everything is read")
+        child.send_signal(number)
+        try:
+            assert child.wait(600) == 128 + number
+        finally:
+            child.kill()
+        return Ended(child.returncode, child.stdout.read().decode(), child.stderr.read().decode())  # type: ignore[union-attr]
+
+
+def unread(pipe: Any) -> int:
+    """Bytes in a pipe that nobody has read."""
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_reports_and_saves_the_open_window(tmp_path: Path, number: int) -> None:
+    ended = interrupted(tmp_path, number, "--json", "-q", "--output", tmp_path / "a.jsonl")
+    assert [(row["host"], row["peers"], row["partial"]) for row in ended.rows] == [("10.0.0.7", 1500, True)]
+    assert lines(tmp_path / "a.jsonl") == ended.rows
+    assert ended.err == "superhosts: interrupted; the last window is partial\n"
+    (saved,) = (tmp_path / "s").iterdir()
+    assert sh.load(saved).estimate("10.0.0.7")[0].peers == 1500
+
+
+def test_tables_say_what_is_partial_and_csv_keeps_its_columns(tmp_path: Path) -> None:
+    ended = interrupted(tmp_path, signal.SIGINT, "--output", tmp_path / "a.csv")
+    assert "1 host with at least 1,024 peers (partial: interrupted)" in ended.out
+    head, row = (tmp_path / "a.csv").read_text().splitlines()
+    assert head == ",".join(COLUMNS)
+    assert row.split(",")[2] == "10.0.0.7"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_at_once(tmp_path: Path, number: int) -> None:
+    """Standard output is a pipe that nobody reads: the scan waits there, whatever it was told."""
+    with start("scan", "-", "--json", "-q", "--detector", "exact", "-t", 1) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(packets.pcap(talk("10.0.0.7", 1500) + talk("10.0.0.8", 1500, NOON + 5 * MINUTES)))
+        child.stdin.flush()
+        wait_for(lambda: unread(child.stdout) > 0, "rows are written")  # more than a pipe holds are still to come
+
+        def ended() -> bool:
+            child.send_signal(number)  # the first is not the second until it was taken: so again and again
+            return child.poll() is not None
+
+        wait_for(ended, "it ends though nobody reads")
+        assert child.returncode == 128 + number
 
 
 def on_terminal(*arguments: object, **environment: str) -> tuple[int, str]:

@@ -35,7 +35,7 @@ LENGTH = 5 * MINUTES
 YEARS = 10 * 365 * 86400 * p.SECOND
 EXACT: dict[str, Any] = {"detector": "exact", "inner": ["10.0.0.0/8"], "threshold": 1, "site": "ams"}
 SMALL: dict[str, Any] = {"memory": "1MiB", "inner": ["10.0.0.0/8", "2001:db8::/32"], "threshold": 1000}
-WAITS_OF_A_STOP = (reading.WAKE, reading.DRAIN, streams._WAKE)  # seconds, as they are outside of these tests
+WAITS_OF_A_STOP = (reading.WAKE, streams._WAKE, streams._LINGER)  # seconds, as they are outside of these tests
 
 
 @pytest.fixture(autouse=True)
@@ -349,7 +349,7 @@ def test_empty_windows_by_the_clock(pipe: Pipes, live: Start, tmp_path: Path) ->
         time.sleep(0.2)
     run.gives((0, 4), (1, 0), (2, 0))
     empty = run.results[1]
-    assert (empty.window, empty.found, empty.cut) == (Window(NOON + LENGTH, NOON + 2 * LENGTH), [], False)
+    assert (empty.window, empty.found, empty.partial) == (Window(NOON + LENGTH, NOON + 2 * LENGTH), [], False)
     assert (empty.sketch.window, empty.sketch.sites, empty.sketch.entries) == (empty.window, {"ams"}, [])
     empty.sketch.save(tmp_path / "empty.cube")
     again = sh.load(tmp_path / "empty.cube")
@@ -554,7 +554,7 @@ def test_a_folder_that_is_stopped_and_followed_again(tmp_path: Path) -> None:
         if number == 7:  # however slow this machine is, by now two windows are done, and so are three files
             run.until(lambda: len(got) + len(run.results) >= 2)  # noqa: B023
         run.stop()
-        assert not any(result.cut for result in run.results)
+        assert not any(result.partial for result in run.results)
         assert run.scan.counters.late == 0
         got += everything(run.results)
         frontier = got[-1][0].end if got else None
@@ -591,7 +591,7 @@ def test_a_stop_yields_what_a_pipe_has_given(pipe: Pipes, live: Start) -> None:
     run.read(2740)
     run.stop()
     assert run.seen == [(0, 1500), (1, 1200), (2, 40)]
-    assert [result.cut for result in run.results] == [False, True, True]
+    assert [result.partial for result in run.results] == [False, True, True]
 
 
 def test_a_stop_in_the_middle_of_a_flood_ends(pipe: Pipes, live: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -615,7 +615,7 @@ def test_a_stop_in_the_middle_of_a_flood_ends(pipe: Pipes, live: Start, monkeypa
     stopped.set()
     end.deafen()
     writer.join(SOON)
-    assert [result.cut for result in run.results] == [True]
+    assert [result.partial for result in run.results] == [True]
     assert run.results[0].packets == packets  # whatever was taken from the pipe is in
 
 
@@ -628,7 +628,7 @@ def test_a_stop_leaves_what_can_be_read_again(tmp_path: Path, live: Start) -> No
     assert run.scan.open_window() == Window(NOON + LENGTH, NOON + 2 * LENGTH)
     again = Scan([open_capture(path, block_bytes=4096)], Settings(**EXACT))
     for result in again:
-        assert not result.cut
+        assert not result.partial
         again.stop()
         last = result
     assert last.packets == 1500
@@ -654,7 +654,43 @@ def test_a_stop_of_a_scan_without_grace(pipe: Pipes) -> None:
     run.read(7)
     run.stop()
     assert run.seen == [(0, 7)]
-    assert run.results[0].cut
+    assert run.results[0].partial
+
+
+def test_a_stop_takes_what_a_capture_program_writes_as_it_ends(pipe: Pipes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C goes to tcpdump, too, which then writes what it has in its buffer."""
+    monkeypatch.setattr(reading, "DRAIN", SOON)
+    monkeypatch.setattr(streams, "_LINGER", SOON)
+    for grace in (None, 30.0):
+        for before in (0, 7):  # packets that have come when it is stopped; without any it waits for the first
+            end = pipe()
+            run = Live([open_capture(end.path)], grace=grace)
+            end.send(some(before))
+            run.read(before)
+            run.until(run.scan.sources[0].waits)
+            run.scan.stop()
+            end.send(some(20, seconds=1))
+            end.close()
+            run.ends()
+            assert [(result.packets, result.partial) for result in run.results] == [(before + 20, True)]
+
+
+def test_a_stop_of_files_may_report_the_open_window(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", some(1500) + some(1500, window=1) + some(20, window=2))
+    run = Scan([open_capture(path, block_bytes=4096)], Settings(**EXACT), leaves_open=False)
+    seen = []
+    for result in run:
+        run.stop()
+        seen.append((result.window.start, result.partial))
+    assert seen[:2] == [(NOON, False), (NOON + LENGTH, True)]
+
+
+def test_a_scan_of_a_pipe_that_nobody_opens_can_be_stopped(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    run = Live([open_capture(tmp_path / "fifo")], grace=None)
+    run.until(lambda: run.scan.sources[0].waits())
+    run.stop()
+    assert run.results == []
 
 
 def test_the_waits_of_a_stop_are_less_than_a_second() -> None:
@@ -679,7 +715,7 @@ def test_a_signal_handler_may_stop(pipe: Pipes) -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert [(result.packets, result.cut) for result in results] == [(3, True)]
+    assert [(result.packets, result.partial) for result in results] == [(3, True)]
 
 
 def test_a_process_that_reads_standard_input_ends_without_a_crash() -> None:
@@ -688,7 +724,7 @@ def test_a_process_that_reads_standard_input_ends_without_a_crash() -> None:
         "def seen(*_):\n"
         "    if run._windows.waiting == 3 and run.sources[0].waits(): threading.Timer(0, run.stop).start()\n"
         "run = Scan(open_inputs(['-']), Settings(detector='exact', threshold=1), grace=30.0, on_progress=seen)\n"
-        "print([(r.packets, r.cut) for r in run])\n"
+        "print([(r.packets, r.partial) for r in run])\n"
     )
     child = subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1, stderr=-1)
     assert child.stdin is not None

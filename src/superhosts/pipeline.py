@@ -28,7 +28,7 @@ from superhosts.settings import Settings
 from superhosts.sources.base import Block, Source
 from superhosts.sources.capture import CaptureSource, open_capture
 from superhosts.sources.folder import FolderSource
-from superhosts.sources.reading import Ahead, Clock, Following
+from superhosts.sources.reading import Ahead, Clock, Following, drain, is_pipe
 from superhosts.sources.streams import Stopped
 from superhosts.sources.urls import is_url
 from superhosts.units import parse_duration
@@ -64,7 +64,7 @@ class WindowResult:
     found: list[Found]
     sketch: Sketch
     packets: int
-    cut: bool = False  # stopped while it was open, and what is missing cannot be read again
+    partial: bool = False  # interrupted while it was open: more packets would have come
 
     def __iter__(self) -> Iterator[Found]:
         return iter(self.found)
@@ -93,6 +93,7 @@ class Scan:
         resume_from: int | None = None,
         find: bool = True,
         reopens: bool = False,
+        leaves_open: bool = True,
         clock: Clock = time.monotonic,
     ) -> None:
         """Prepare a run.
@@ -100,6 +101,7 @@ class Scan:
         `grace`: seconds after which the clock closes windows of live inputs. `resume_from`: windows that end at or
         before this time are done. `find`: look for super hosts in each window; without it only sketches are made.
         `reopens`: packets that are late open their window again, which then comes twice: its sketches are to be merged.
+        `leaves_open`: a stop leaves the windows that are open to the next run if all inputs can be read again.
         `clock`: any steady one, in seconds.
         """
         if settings.window == "all" and (grace is not None or resume_from is not None):
@@ -110,6 +112,7 @@ class Scan:
         self._on_progress = on_progress
         self._network = Network(settings.inner, settings.exclude, ipv6_prefix=settings.ipv6_prefix)
         self._grace = grace
+        self._leaves_open = leaves_open
         self._find_hosts = find
         self._clock = clock
         self._stopping = False
@@ -144,8 +147,7 @@ class Scan:
     def stop(self) -> None:
         """End the iteration within a second. May be called by a signal handler or another thread.
 
-        Windows that are open are yielded as they are, marked as cut, if an input cannot be read again. If all can, they
-        are left for the next run.
+        Windows that are open are yielded as they are, marked as partial, unless they are left to the next run.
         """
         self._stopping = True
         for source in self.sources:
@@ -161,13 +163,13 @@ class Scan:
                 yield from self._handle(event)
             if self._on_progress is not None:
                 self._on_progress(*self._reached())
-        cut = self._stopping
-        if cut and all(source.replays for source in self.sources):
+        partial = self._stopping
+        if partial and self._leaves_open and all(source.replays for source in self.sources):
             self._open.clear()
             return
         for event in self._windows.finish():
             for result in self._handle(event):
-                result.cut = cut
+                result.partial = partial
                 yield result
                 del result  # its cubes, while the next window's are made
 
@@ -237,6 +239,10 @@ class Scan:
                     self._end(number)
                 if len(starts) > 1:
                     yield block, min((items[0][0] for items in (active, waiting) if items), default=None)
+            pipes = [(number, source) for _, number, source in waiting if is_pipe(source)]
+            started += [Ahead(source, number, stopped=lambda: self._stopping) for number, source in pipes]
+            for block in drain(started, self._try):
+                yield block, None
         finally:
             for ahead in started:
                 ahead.leave()

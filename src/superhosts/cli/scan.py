@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -65,6 +69,9 @@ def scan(
 
     Examples: superhosts scan trace.pcap --inner 10.0.0.0/8 · tcpdump -w - | superhosts scan - --json ·
     superhosts scan day/*.pcap.gz --window 1h --top 20 --save sketches
+
+    Ctrl-C and SIGTERM end it in good order: the open window is reported and saved, marked as partial. A second one ends
+    it at once.
     """
     from superhosts.cli.output import Outputs
     from superhosts.settings import Settings
@@ -97,8 +104,10 @@ def scan(
 def run_scan(
     inputs: list[str], settings: Settings, outputs: Outputs, *, save: Path | None = None, quiet: bool = False
 ) -> tuple[list[SuperhostsError], bool]:
-    """Scan and hand out the results; return the inputs' errors, all said already, and whether any host was found."""
-    from superhosts.cli.output import window_title
+    """Scan and hand out the results; return the inputs' errors, all said already, and whether any host was found.
+
+    A scan that is interrupted reports what it has and then raises typer.Exit.
+    """
     from superhosts.pipeline import Scan, open_inputs
     from superhosts.reports.base import make_rows
 
@@ -109,30 +118,66 @@ def run_scan(
         say(f"superhosts: {error}")
 
     progress = _Progress(show=not quiet and sys.stderr.isatty())
-    found_any = False
+    found_any = is_partial = False
     with outputs:
         if save is not None:
             outputs.others = True
             prepare_folder(save, settings.site)
-        run = Scan(open_inputs(inputs, on_error), settings, on_error=on_error, on_progress=progress.update)
+        sources = open_inputs(inputs, on_error)
+        run = Scan(sources, settings, on_error=on_error, on_progress=progress.update, leaves_open=False)
         if quiet:
             warnings.simplefilter("ignore")
         else:
             _announce(settings)
-        with progress.over(run):
+        with Interruption(run.stop) as interruption, progress.over(run):
             for result in run:
                 progress.pause()
-                rows = make_rows(result.window, result.found)
-                title = window_title(result.window, settings.least_peers, settings.top, len(rows))
-                outputs.write(title, rows)
-                found_any = found_any or bool(rows)
+                rows = make_rows(result.window, result.found, partial=result.partial)
+                outputs.write(_title(result, settings), rows)
+                found_any, is_partial = found_any or bool(rows), result.partial
                 if save is not None:
                     _save(result, save / file_name(result.window, settings), settings)
                 del result  # its cubes: the next window's are made while this loop waits
                 progress.resume()
     if not quiet:
         summarise(run.counters)
+    if interruption.number is not None:
+        say("superhosts: interrupted; the last window is partial" if is_partial else "superhosts: interrupted")
+        raise typer.Exit(128 + interruption.number)
     return errors, found_any
+
+
+class Interruption:
+    """The first SIGINT or SIGTERM stops the work in good order, a second one ends the process at once."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self.number: int | None = None  # of the signal that came
+        self._stop = stop
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interruption:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as a shell sets it for what runs in the background
+                    self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, _frame: object) -> None:
+        if self.number is not None:
+            os._exit(128 + number)
+        self.number = number
+        self._stop()
+
+
+def _title(result: WindowResult, settings: Settings) -> str:
+    from superhosts.cli.output import window_title
+
+    title = window_title(result.window, settings.least_peers, settings.top, len(result.found))
+    return f"{title} (partial: interrupted)" if result.partial else title
 
 
 def prepare_folder(folder: Path, site: str) -> None:

@@ -78,7 +78,7 @@ class Edge:
                 writer.offer(result.sketch)
             elif self.write(result.sketch):
                 self._advance(result.window)
-            if result.cut:
+            if result.partial:
                 self._say(f"stopped within {window_name(result.window)}: what it had seen so far is kept")
         if writer is None or writer.finish():
             self._note.clear()

@@ -1,6 +1,7 @@
 """The result row that every destination takes.
 
 One row has the same columns in JSON Lines, CSV and Parquet; rows are sorted by window, then by peers, most first.
+Marks that few rows have ("partial": true) appear in JSON Lines only, and only there: columns of tables do not change.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ def window_name(window: Window) -> str:
     return f"{compact_time(window.start)}-{format_duration(window.end - window.start)}"
 
 
-def make_rows(window: Window | None, found: Iterable[Found]) -> list[Row]:
-    """Return the rows of one window."""
+def make_rows(window: Window | None, found: Iterable[Found], *, partial: bool = False) -> list[Row]:
+    """Return the rows of one window; `partial` marks those of a window that was interrupted."""
     start, end = (iso_time(window.start), iso_time(window.end)) if window else (None, None)
+    marks: Row = {"partial": True} if partial else {}
     return [
         dict(
             zip(
@@ -62,5 +64,6 @@ def make_rows(window: Window | None, found: Iterable[Found]) -> list[Row]:
                 strict=True,
             )
         )
+        | marks
         for item in found
     ]

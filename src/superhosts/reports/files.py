@@ -40,7 +40,7 @@ class Csv:
 
     def __init__(self, stream: TextIO, columns: tuple[str, ...] = COLUMNS, *, header: bool = True) -> None:
         self._stream = stream
-        self._writer = csv.DictWriter(stream, columns, lineterminator="\n")
+        self._writer = csv.DictWriter(stream, columns, extrasaction="ignore", lineterminator="\n")
         if header:
             self._writer.writeheader()
 

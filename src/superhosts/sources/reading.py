@@ -19,7 +19,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ READ_AHEAD = 4  # blocks of an input that wait to be processed
 WAKE = 0.25  # seconds after which a wait ends to look at the clock, and whether to stop
 CAUGHT_UP = 1.0  # seconds for which everything has been read before the clock counts
 HELD_UP = 1.0  # seconds after which a look at the inputs is out of date
-DRAIN = 0.5  # seconds that a stop takes at most to have what was read already
+DRAIN = 5.0  # seconds after which a stop leaves behind a reader that should have ended
 RECENT = 1000  # packets by which the event clock is set
 STALE = 3600.0  # seconds after which a packet says nothing of the clock any more: clocks drift, and are set
 FEW = 10  # packets that are kept, stale or not
@@ -128,6 +128,21 @@ class Ahead:
         return not self.source.waits() and self._next is None and not self.ended
 
 
+def is_pipe(source: Source) -> bool:
+    """Return True for live input that nobody gives a second time."""
+    return source.live and not source.replays
+
+
+def drain(inputs: Iterable[Ahead], attempt: Callable[[Callable[[], Any]], Any]) -> Iterator[Block]:
+    """Yield what pipes have given before a stop. Their readers, told to stop, end soon by themselves."""
+    limit, pipes = time.monotonic() + DRAIN, [ahead for ahead in inputs if is_pipe(ahead.source)]
+    while (pipes := [ahead for ahead in pipes if not ahead.ended]) and time.monotonic() < limit:
+        for ahead in pipes:
+            if attempt(ahead.ready):
+                yield ahead.take()
+        time.sleep(0.001)
+
+
 class EventClock:
     """What time it is for the traffic."""
 
@@ -215,21 +230,12 @@ class Following:
                     self._wake.wait(WAKE)
                     self._wake.clear()
                 yield Step((), self._watermark(), None, self._passed())
-            yield from self._drain()
+            for block in drain(self._active, self._attempt):
+                self._event.note(time.monotonic(), block)
+                yield Step(block, self._watermark(), None, None)
         finally:
             for ahead in self._active:
                 ahead.leave()
-
-    def _drain(self) -> Iterator[Step]:
-        """Yield what was read before the stop and is not given again."""
-        limit = time.monotonic() + DRAIN
-        pipes = [ahead for ahead in self._active if not ahead.source.replays]
-        while pipes and time.monotonic() < limit:
-            for ahead in pipes:
-                if self._attempt(ahead.ready):
-                    yield self._take(ahead)
-            pipes = [ahead for ahead in pipes if not ahead.ended and not self._is_caught_up(ahead)]
-            time.sleep(0.001 if pipes else 0)
 
     def _start(self, source: Source, number: int, first: int = _NOT_YET) -> None:
         wake = self._wake

@@ -14,6 +14,7 @@ import os
 import select
 import stat
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,6 +38,7 @@ _MOST_IDLE = 1000  # steps without output
 _HEAD = 6  # bytes that tell every compression apart
 _BRIEFLY = 0.02  # seconds without bytes that are no wait yet: a busy pipe, too, is empty for moments
 _WAKE = 0.2  # seconds after which a waiting reader looks whether it was stopped
+_LINGER = 0.2  # seconds that a stopped reader takes what still comes: the same Ctrl-C makes a capture program write it
 
 
 class Stopped(Exception):  # noqa: N818  not an error
@@ -83,6 +85,7 @@ class PlainStream:
         self._read: Callable[[memoryview], int | None] = getattr(file, "readinto1", file.readinto)
         self._head = b""
         self._position = 0
+        self._until = 0.0  # when a reader that was stopped ends
 
     def head(self) -> bytes:
         """The first bytes (fewer only if there are no more), without taking them away."""
@@ -121,7 +124,10 @@ class PlainStream:
                 self._waiting.waits = False
                 return
             self._waiting.waits, pause = True, _WAKE
-        raise Stopped
+        self._until = self._until or time.monotonic() + _LINGER
+        left = self._until - time.monotonic()
+        if left <= 0 or not self._poll.poll(1000 * left):
+            raise Stopped
 
     def position(self) -> int:
         """Bytes read so far."""
@@ -312,12 +318,12 @@ class Input:
         elif self._url:
             file = UrlFile(self.name)
         else:
-            self.waiting.waits = self.live  # a pipe opens when somebody writes
+            # Without O_NONBLOCK opening a pipe takes until somebody writes to it, and nothing can stop that.
+            flags = os.O_RDONLY | (os.O_NONBLOCK if self.live else 0)
             try:
-                file = Path(self.path).open("rb", buffering=0)  # noqa: SIM115  the stream closes it
+                file = os.fdopen(os.open(self.path, flags), "rb", buffering=0)
             except OSError as error:
                 raise self._unopened(error) from error
-            self.waiting.waits = False
         plain = PlainStream(self.name, file, self.live, self.waiting if self.live else None)
         try:
             return decompressed(plain)
