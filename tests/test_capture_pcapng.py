@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import packets as p
 from superhosts.errors import InputError
+from superhosts.sources import pcapng
 from superhosts.sources.capture import open_capture
 from test_capture import FRAMES, V4, V6, rows, write
 
@@ -209,3 +210,26 @@ def test_all_frames_in_one_file_with_an_interface_each(tmp_path: Path) -> None:
         times = [i for i, (_, _, kind, _) in enumerate(FRAMES.values()) if kind == family]
         assert [row[3] for row in found if row[0] == family] == times
     assert counters.cut == 0
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_many_sections_and_interfaces_take_few_steps(
+    order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Empty sections and blocks are read in compiled code; an interface takes one step outside of it."""
+    walk, make_row = pcapng._walk, pcapng.Pcapng._row
+    steps, made = [], []
+    monkeypatch.setattr(pcapng, "_walk", lambda *some: (steps.append(1), walk(*some))[1])
+    monkeypatch.setattr(pcapng.Pcapng, "_row", lambda *some: (made.append(1), make_row(*some))[1])
+    last = p.section(order) + p.interface(1, order) + p.enhanced(5, PLAIN, 0, order)
+    empty = p.section(order) + p.block(99, b"", order)
+    for data, most, rows_made in (
+        (empty * 100_000, 20, 2),
+        ((p.section(order) + p.interface(1, order)) * 1000, 2050, 2),
+    ):
+        steps.clear()
+        made.clear()
+        found, _ = rows(write(tmp_path, last + data + last))
+        assert [row[3] for row in found] == [5000, 5000]
+        assert len(steps) <= most
+        assert len(made) <= rows_made

@@ -1,8 +1,9 @@
 """The newer capture file: a sequence of blocks, in sections that each have their own interfaces and byte order.
 
-The compiled walk reads packet blocks (Enhanced, Simple and the obsolete one) and steps over blocks that it does not
-know. At a block that declares something, a section or an interface, it hands back to Python, which is slow there and
-may be: a file has few of them.
+The compiled walk reads packet blocks (Enhanced, Simple and the obsolete one), begins sections and steps over blocks
+that it does not know. At an interface, and at a section that is not as usual, it hands back to Python, which is slow
+there. Most files have few interfaces; where a damaged or hostile one has a million, they are alike, and a row of the
+interface table is made once for all that are.
 
 Times are exact. An interface counts time in units of 10⁻ᵏ or 2⁻ᵏ seconds from an offset, both its own, so a packet's
 time is ⌊ticks · numerator / denominator⌋ + offset. For each interface Python's unbounded integers find out once which
@@ -17,9 +18,8 @@ comes. The rest of the file is read.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,7 @@ from superhosts.sources.frames import (
 LARGEST_BLOCK = 64 * 1024 * 1024
 MOST_INTERFACES = 65_536
 MOST_NAMED = 10  # unsupported link types that are named
+MOST_KEPT, LONGEST_KEPT = 1000, 1000  # rows of the interface table that are kept, and bytes of their blocks
 
 # Block types
 _SECTION, _INTERFACE, _OBSOLETE, _SIMPLE, _ENHANCED = 0x0A0D0D0A, 1, 2, 3, 6
@@ -78,6 +79,12 @@ _TIMES, _DIVIDED, _BINARY = range(3)
 _EARLIEST, _LATEST = -(2**63), 2**63 - 1
 _MOST_TICKS = 2**64 - 1
 
+_ORDER = 0x1A2B3C4D  # what the header of a section says in its own byte order
+
+# The slots of a section: 1 if its byte order is the other one, and the number of its interfaces so far
+_SWAP, _DECLARED = range(2)
+
+Section = NDArray[np.int64]
 Interfaces = NDArray[np.uint64]
 _U32 = np.uint64(32)
 _GIGA = np.uint64(1_000_000_000)
@@ -128,9 +135,25 @@ def nanoseconds(clock: Clock, ticks: np.uint64) -> int:
 
 
 @compiled
-def _walk(block: Bytes, swap: int, interfaces: Interfaces, tally: Tally, columns: Columns) -> int:
+def _section_bytes(block: Bytes, at: int, swap: int) -> int:
+    """Length of the section header at `at`, if it is whole, as usual, and of this byte order; else 0."""
+    if len(block) - at < 28:
+        return 0
+    magic, length, version = little(block, at + 8), little(block, at + 4), half(block, at + 12)
+    if swap:
+        magic, length = swapped(magic), swapped(length)
+    else:
+        version = version >> 8 | (version & 0xFF) << 8
+    if magic != _ORDER or version != 1 or length < 28 or length & 3 or length > len(block) - at:
+        return 0
+    return length if little(block, at + length - 4) == little(block, at + 4) else 0
+
+
+@compiled
+def _walk(block: Bytes, section: Section, interfaces: Interfaces, tally: Tally, columns: Columns) -> int:
     """Read the whole blocks of `block`, at most as many packets as the tally allows; why it stopped."""
     src4, dst4, time4, src6, dst6, time6 = columns
+    swap, declared = section[_SWAP], section[_DECLARED]
     at, size, reason = tally[POSITION], len(block), _MORE
     time, packets, ipv4, ipv6 = tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6]
     current, link, clock = -1, UNSUPPORTED, Clock(_ZERO, _ZERO, _ZERO, _ZERO, _ZERO)
@@ -138,9 +161,14 @@ def _walk(block: Bytes, swap: int, interfaces: Interfaces, tally: Tally, columns
         kind, length = little(block, at), little(block, at + 4)
         if swap:
             kind, length = swapped(kind), swapped(length)
-        if kind == _SECTION:  # its length may be in the other byte order
-            reason = _AT_SECTION
-            break
+        if kind == _SECTION:
+            length = _section_bytes(block, at, swap)
+            if not length:  # perhaps of the other byte order
+                reason = _AT_SECTION
+                break
+            declared, current = 0, -1
+            at += length
+            continue
         if length < 12 or length & 3 or length > LARGEST_BLOCK:
             reason = _BAD_LENGTH
             break
@@ -180,7 +208,7 @@ def _walk(block: Bytes, swap: int, interfaces: Interfaces, tally: Tally, columns
             reason = _BAD_PACKET
             break
         if interface != current:  # kept from packet to packet
-            if interface >= len(interfaces):
+            if interface >= declared:
                 reason = _NO_INTERFACE
                 break
             row = interfaces[interface]
@@ -215,6 +243,7 @@ def _walk(block: Bytes, swap: int, interfaces: Interfaces, tally: Tally, columns
         packets += 1
         at = after
     tally[POSITION], tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6] = at, time, packets, ipv4, ipv6
+    section[_DECLARED] = declared
     return reason
 
 
@@ -239,9 +268,9 @@ class Pcapng:
     """A pcapng capture, from its first byte."""
 
     def __init__(self) -> None:
-        self._order: Literal["little", "big"] = "little"
+        self._section = np.zeros(2, np.int64)
         self._table = np.zeros((4, 9), np.uint64)
-        self._interfaces = 0
+        self._rows: dict[tuple[bool, bytes], Interfaces] = {}  # by byte order and content of the block
         self._named: set[int] = set()  # link types
         self.notes: list[str] = []
 
@@ -253,8 +282,7 @@ class Pcapng:
     def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
         """Read on from tally[POSITION]; what is wrong there, if something is."""
         while True:
-            table = self._table[: self._interfaces]
-            reason = _walk(block, int(self._order == "big"), table, tally, columns)
+            reason = _walk(block, self._section, self._table, tally, columns)
             if reason == _MORE:
                 return None
             at = int(tally[POSITION])
@@ -274,13 +302,17 @@ class Pcapng:
             body = block[at + 8 : at + length].tobytes()
             if self._number(body[-4:]) != length:
                 return _PROBLEMS[_BAD_TRAILER]
-            problem = self._section(body) if reason == _AT_SECTION else self._interface(body[:-4])
+            problem = self._begin(body) if reason == _AT_SECTION else self._declare(body[:-4])
             if problem:
                 return problem
             tally[POSITION] = at + length
 
+    @property
+    def _is_big(self) -> bool:
+        return bool(self._section[_SWAP])
+
     def _number(self, raw: bytes) -> int:
-        return int.from_bytes(raw, self._order)
+        return int.from_bytes(raw, "big" if self._is_big else "little")
 
     def _problem(self, reason: int, start: bytes) -> str:
         """Words for what stopped the walk at a block that starts so."""
@@ -303,24 +335,42 @@ class Pcapng:
             self.notes.append(f"interface {number}: {unsupported(link_type)}; its packets are only counted")
 
     def _set_order(self, magic: bytes) -> str | None:
-        if magic == b"\x1a\x2b\x3c\x4d":
-            self._order = "big"
-        elif magic == b"\x4d\x3c\x2b\x1a":
-            self._order = "little"
-        else:
+        number = int.from_bytes(magic, "big")
+        if number not in (_ORDER, swapped(_ORDER)):
             return f"damaged: a section with byte order {magic.hex(' ')}"
+        self._section[_SWAP] = number == _ORDER
         return None
 
-    def _section(self, body: bytes) -> str | None:
+    def _begin(self, body: bytes) -> str | None:
+        """Begin a section."""
         version = self._number(body[4:6])
         if version != 1:
             return f"a section of pcapng version {version}, which is not known"
-        self._interfaces = 0
+        self._section[_DECLARED] = 0
         return None
 
-    def _interface(self, body: bytes) -> str | None:
-        if self._interfaces == MOST_INTERFACES:
+    def _declare(self, body: bytes) -> str | None:
+        """Add an interface to the table."""
+        declared = int(self._section[_DECLARED])
+        if declared == MOST_INTERFACES:
             return f"more than {MOST_INTERFACES} interfaces in a section"
+        key = (self._is_big, body)
+        row = self._rows.get(key)
+        if row is None:
+            made = self._row(body)
+            if isinstance(made, str):
+                return made
+            row = made
+            if len(self._rows) < MOST_KEPT and len(body) <= LONGEST_KEPT:
+                self._rows[key] = row
+        if declared == len(self._table):
+            self._table = np.concatenate([self._table, np.zeros_like(self._table)])
+        self._table[declared] = row
+        self._section[_DECLARED] = declared + 1
+        return None
+
+    def _row(self, body: bytes) -> Interfaces | str:
+        """Return the row of an interface in the table, or what is wrong with it."""
         link_type, snaplen = self._number(body[:2]), self._number(body[4:8])
         resolution, seconds = 6, 0
         for code, value in self._options(body[8:]):
@@ -329,15 +379,10 @@ class Pcapng:
             if code == 9 and value:
                 resolution = value[0]
             elif code == 14 and len(value) == 8:
-                seconds = struct.unpack(">q" if self._order == "big" else "<q", value)[0]
-        if self._interfaces == len(self._table):
-            self._table = np.concatenate([self._table, np.zeros_like(self._table)])
-        clock = _clock(resolution, seconds * 1_000_000_000)
+                seconds = int.from_bytes(value, "big" if self._is_big else "little", signed=True)
         link = link_of(link_type)
-        row = (link, *clock, snaplen or LARGEST_BLOCK, link_type, link == UNSUPPORTED)
-        self._table[self._interfaces] = np.array(row, np.uint64)
-        self._interfaces += 1
-        return None
+        clock = _clock(resolution, seconds * 1_000_000_000)
+        return np.array((link, *clock, snaplen or LARGEST_BLOCK, link_type, link == UNSUPPORTED), np.uint64)
 
     def _options(self, raw: bytes) -> Iterator[tuple[int, bytes | None]]:
         """Code and value of each option; None for one that does not fit."""
