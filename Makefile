@@ -21,8 +21,8 @@ test-gpu:
 chaos: $(MARK)
 	SUPERHOSTS_CHAOS_ROUNDS=50 $(BIN)/pytest -s tests/test_chaos.py
 
-# All fuzz targets for MINUTES together, or one (TARGET=captures); another SEED makes other cases. atheris, which has no
-# wheels for some machines, adds cases chosen by coverage.
+# All fuzz targets for MINUTES together, or one (TARGET=captures); another SEED makes other cases. Where
+# atheris is installed (pip install atheris; not all machines have wheels) it adds cases that are chosen by coverage.
 MINUTES ?= 5
 SEED ?= 1
 fuzz: $(MARK)

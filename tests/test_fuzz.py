@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import marshal
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,20 +13,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fuzz.__main__ import run_process
 from fuzz.campaign import CURRENT, STACKS, Campaign, save
-from fuzz.targets import Target, load_targets
-
-TARGETS = load_targets()
+from fuzz.targets import NAMES, TARGETS, Target, load
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", NAMES)
 def test_target(name: str) -> None:
-    target = TARGETS[name]
+    target = load(name)
     quick = settings(max_examples=target.examples, database=None, suppress_health_check=list(HealthCheck))
     quick(given(case=target.cases)(lambda case: target.check(case)))()
 
 
 # The harness itself
+
+
+def test_every_target_is_listed() -> None:
+    assert [load(name).name for name in NAMES] == NAMES
+    assert set(TARGETS) == set(NAMES)
 
 
 def fails_from_seven_on(number: int) -> None:
@@ -44,6 +49,7 @@ def test_a_campaign_saves_the_smallest_case_that_fails(tmp_path: Path) -> None:
 PLANTED = """
 import os, sys, time
 from pathlib import Path
+from fuzz.__main__ import run_process
 from fuzz.campaign import Campaign, Guard
 from fuzz.targets import Target
 Campaign(Target("planted", None, {check}, 1), Guard(Path(sys.argv[1]), hang=1.0)).run_case(("some", b"case"))
@@ -58,3 +64,22 @@ def test_the_case_that_ends_the_process_is_known(check: str, said: str, tmp_path
     assert subprocess.run(command, cwd=Path(__file__).parent, check=False, timeout=600).returncode != 0
     assert marshal.loads((tmp_path / CURRENT).read_bytes()) == ("some", b"case")
     assert said in (tmp_path / STACKS).read_text()
+
+
+ATHERIS = """
+import contextlib, random
+@contextlib.contextmanager
+def instrument_imports(include): yield
+def Setup(arguments, one): globals().update(one=one)
+def Fuzz():
+    while True: one(random.Random(1).randbytes(1000))
+"""
+
+
+def test_atheris_drives_the_same_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in: atheris itself has no wheels for some of the machines that run these tests."""
+    (tmp_path / "atheris.py").write_text(ATHERIS)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    outcome = run_process("texts", 0.1, 1, "--coverage")
+    assert outcome.executions > 0
+    assert outcome.failures == {}

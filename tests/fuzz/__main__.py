@@ -10,10 +10,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 from fuzz.campaign import CURRENT, OUTCOME, STACKS, Failure, Outcome, save
-from fuzz.targets import load_targets
+from fuzz.targets import NAMES, load
 
 ROOT = Path(__file__).parents[2]
 FAILURES = ROOT / "fuzz-failures"
@@ -29,35 +30,42 @@ def main() -> int:
     parser.add_argument("--target", action="append", help="only this one; repeatable")
     parser.add_argument("--replay", type=Path, help="check the case of this file again")
     options = parser.parse_args()
-    names = list(load_targets())
     if options.replay:
         return replay(options.replay)
-    chosen = options.target or names
-    if unknown := set(chosen) - set(names):
-        parser.error(f"--target {', '.join(sorted(unknown))}: one of {', '.join(names)}")
+    chosen = options.target or NAMES
+    if unknown := set(chosen) - set(NAMES):
+        parser.error(f"--target {', '.join(sorted(unknown))}: one of {', '.join(NAMES)}")
+    engines = ["hypothesis", "atheris"] if find_spec("atheris") else ["hypothesis"]
+    seconds = 60 * options.minutes / len(chosen) / len(engines)
+    print(f"{'target':14} {'cases by':10} {'executions':>11} {'per second':>11} {'grown':>9}  failures", flush=True)
     failed = False
-    print(f"{'target':12} {'executions':>11} {'per second':>11} {'grown':>9}  failures", flush=True)
     for name in chosen:
-        outcome = run(name, 60 * options.minutes / len(chosen), options.seed)
-        if outcome.grown > LEAK:
-            outcome.failures[name] = f"memory grew by {outcome.grown >> 20} MiB after the warm-up"
-        rate = outcome.executions / outcome.seconds if outcome.seconds else 0.0
-        grown = f"{outcome.grown / 2**20:.1f} MiB"
-        print(f"{name:12} {outcome.executions:11,} {rate:11.0f} {grown:>9}  {len(outcome.failures)}", flush=True)
-        for path, text in outcome.failures.items():
-            print(f"  {path}: {text}", flush=True)
-        failed |= bool(outcome.failures)
+        for engine in engines:
+            outcome = run(name, seconds, options.seed, coverage=engine == "atheris")
+            tell(name, engine, outcome)
+            failed |= bool(outcome.failures)
     if failed:
         print("replay: cd tests && python -m fuzz --replay FILE")
     return int(failed)
 
 
-def run(name: str, seconds: float, seed: int) -> Outcome:
+def tell(name: str, engine: str, outcome: Outcome) -> None:
+    """Print the line of one target, and its failures."""
+    if outcome.grown > LEAK:
+        outcome.failures[name] = f"memory grew by {outcome.grown >> 20} MiB after the warm-up"
+    rate, grown = outcome.executions / (outcome.seconds or 1.0), f"{outcome.grown / 2**20:.1f} MiB"
+    counts = f"{outcome.executions:11,} {rate:11.0f} {grown:>9}  {len(outcome.failures)}"
+    print(f"{name:14} {engine:10} {counts}", flush=True)
+    for path, text in outcome.failures.items():
+        print(f"  {path}: {text}", flush=True)
+
+
+def run(name: str, seconds: float, seed: int, *, coverage: bool = False) -> Outcome:
     """Run one target; where a case ends its process, save that case and start another process for the rest."""
     whole = Outcome()
     while whole.seconds < seconds:
         began = time.monotonic()
-        outcome = run_process(name, seconds - whole.seconds, seed)
+        outcome = run_process(name, seconds - whole.seconds, seed, *(["--coverage"] if coverage else []))
         whole.executions += outcome.executions
         whole.grown = max(whole.grown, outcome.grown)
         whole.failures |= outcome.failures
@@ -66,13 +74,13 @@ def run(name: str, seconds: float, seed: int) -> Outcome:
     return whole
 
 
-def run_process(name: str, seconds: float, seed: int) -> Outcome:
+def run_process(name: str, seconds: float, seed: int, *more: str) -> Outcome:
     """Run one target in a process of its own, with its files in memory where the machine has such a place."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # most checks sync files
     with tempfile.TemporaryDirectory(prefix="superhosts-fuzz-", dir=memory) as folder:
         environment = {**os.environ, "TMPDIR": folder, **BOUNDS_CHECKS}
         command = [sys.executable, "-m", "fuzz.campaign", name, "--folder", folder, "--failures", str(FAILURES)]
-        command += ["--seconds", str(seconds), "--seed", str(seed)]
+        command += ["--seconds", str(seconds), "--seed", str(seed), *more]
         ended = subprocess.run(command, env=environment, cwd=ROOT / "tests", check=False)
         outcome, current = Path(folder, OUTCOME), Path(folder, CURRENT)
         if outcome.exists():
@@ -88,7 +96,7 @@ def run_process(name: str, seconds: float, seed: int) -> Outcome:
 def replay(path: Path) -> int:
     """Check a saved case again."""
     name = path.name.rpartition("-")[0]
-    load_targets()[name].check(ast.literal_eval(path.read_text(encoding="utf-8")))
+    load(name).check(ast.literal_eval(path.read_text(encoding="utf-8")))
     print(f"{path}: passes")
     return 0
 

@@ -18,6 +18,7 @@ import os
 import resource
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,23 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from numba.core import event
 
-from fuzz.targets import Target, load_targets
+from fuzz.targets import Target, load
 
 HANG = 60.0  # seconds that one case may take
 ADDRESS_SPACE = 16 << 30  # bytes
 LARGEST_FILE = 1 << 30
 ROUND = 500  # cases that hypothesis makes in one go; it remembers all of them
+SHORT = 10.0  # seconds of a round, where that is fewer
 WARM_UP = 0.3  # share of the time after which memory should no longer grow
+# What atheris watches: modules without compiled functions, whose bytecode it would change under numba.
+COVERED = [
+    "superhosts.cli",
+    "superhosts.fleet",
+    "superhosts.sketchfile",
+    "superhosts.sources.streams",
+    "superhosts.units",
+]
+COVERED += ["superhosts.detectors.header", "superhosts.detectors.sketch", "superhosts.reports", "superhosts.windows"]
 CURRENT, STACKS, OUTCOME = "current", "stacks", "outcome.json"
 
 
@@ -113,20 +124,18 @@ class Campaign:
                 self._guard.end()
             self.executions += 1
 
+    def cases(self, number: int = 0, examples: int = 1) -> Any:
+        """Return a hypothesis test that runs so many cases."""
+        phases = (Phase.generate, Phase.target, Phase.shrink)
+        wide = settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        return seed(number)(
+            settings(wide, phases=phases)(given(case=self.target.cases)(lambda case: self.run_case(case)))
+        )
+
     def run_round(self, number: int, examples: int) -> None:
         """Let hypothesis make cases, and shrink those that fail."""
-        phases = (Phase.generate, Phase.target, Phase.shrink)
-
-        @seed(number)
-        @settings(
-            max_examples=examples, deadline=None, database=None, phases=phases, suppress_health_check=list(HealthCheck)
-        )
-        @given(case=self.target.cases)
-        def cases(case: Any) -> None:
-            self.run_case(case)
-
         try:
-            cases()
+            self.cases(number, examples)()
         except Exception as error:
             if not self.failures:  # of hypothesis itself, or of a strategy
                 raise SystemExit(f"{self.target.name}: no case could be made: {error!r}"[:1000]) from None
@@ -134,13 +143,31 @@ class Campaign:
     def run_for(self, seconds: float, number: int) -> Outcome:
         """Run rounds until the time is over."""
         self.run_round(number, 5)  # compiles
-        self.executions, began, warm = 0, time.monotonic(), 0
-        while (spent := time.monotonic() - began) < seconds:
+        self.executions, began, spent, warm = 0, time.monotonic(), 0.0, 0
+        while spent < seconds:
             number += 1
-            self.run_round(number, ROUND if spent > 1 else 20)
-            if not warm and time.monotonic() - began > WARM_UP * seconds:
+            rate = self.executions / spent if spent else 0.0
+            self.run_round(number, int(min(max(rate * SHORT, 20), ROUND)))
+            spent = time.monotonic() - began
+            if not warm and spent > WARM_UP * seconds:
                 warm = _memory()
-        return Outcome(self.executions, time.monotonic() - began, max(0, _memory() - warm) if warm else 0)
+        return Outcome(self.executions, spent, max(0, _memory() - warm))
+
+    def run_by_coverage(self, seconds: float, number: int, finish: Callable[[Outcome], None]) -> None:
+        """Let atheris choose cases that reach new code. It ends the process, so `finish` is called before."""
+        import atheris
+
+        one, began = self.cases().hypothesis.fuzz_one_input, time.monotonic()
+
+        def run(data: bytes) -> None:
+            if (spent := time.monotonic() - began) > seconds:
+                finish(Outcome(self.executions, spent))
+                os._exit(0)
+            with contextlib.suppress(Exception):  # kept as a failure; others are looked for
+                one(data)
+
+        atheris.Setup(["fuzz", f"-seed={number}", "-timeout=0", "-rss_limit_mb=0"], run)
+        atheris.Fuzz()
 
 
 def _kind_of(error: BaseException) -> tuple[str, ...]:
@@ -175,16 +202,28 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--failures", type=Path, required=True)
+    parser.add_argument("--coverage", action="store_true", help="choose cases by coverage (atheris)")
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    campaign = Campaign(load_targets()[options.target], Guard(options.folder))
-    outcome = campaign.run_for(options.seconds, options.seed * 1_000)
-    for failure in campaign.failures.values():
-        path = save(options.target, failure, options.failures)
-        outcome.failures[str(path)] = failure.text.strip().splitlines()[-1][:200]
-    (options.folder / OUTCOME).write_text(json.dumps(asdict(outcome)))
+    guard = Guard(options.folder)
+
+    def finish(outcome: Outcome) -> None:
+        for failure in campaign.failures.values():
+            path = save(options.target, failure, options.failures)
+            outcome.failures[str(path)] = failure.text.strip().splitlines()[-1][:200]
+        (options.folder / OUTCOME).write_text(json.dumps(asdict(outcome)))
+
+    if options.coverage:
+        import atheris
+
+        with atheris.instrument_imports(include=COVERED):
+            campaign = Campaign(load(options.target), guard)
+        campaign.run_by_coverage(options.seconds, options.seed, finish)
+    else:
+        campaign = Campaign(load(options.target), guard)
+        finish(campaign.run_for(options.seconds, options.seed * 1_000))
 
 
 if __name__ == "__main__":

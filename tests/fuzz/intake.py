@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from hypothesis import strategies as st
+from nats.aio.msg import Msg
 
 from fleets import make_sketch, window
+from fuzz.mutations import apply, edits
 from fuzz.sketches import WINDOW, sketches_like
 from fuzz.targets import fresh_folder, target
 from hubs import Node
 from superhosts.fleet.files import FileReceiver
 from superhosts.fleet.link import MERGED, REFUSED, RESEND
+from superhosts.fleet.nats.connect import NatsOptions
+from superhosts.fleet.nats.receive import NatsReceiver
+from superhosts.fleet.nats.wire import LEAST, Chunk, decode_receipt
 from superhosts.fleet.parcels import Parcel
 
 assert window(0) == WINDOW
@@ -110,3 +118,100 @@ def folders(case: tuple[list[tuple[str, str, str]], bytes]) -> None:
         still_works(node)
         assert all(text.isprintable() for text in node.said), node.said
         assert sum(path.stat().st_blocks for path in (folder / "state").rglob("*")) * 512 < 64 << 20
+
+
+# Pieces over NATS, in any order, with any headers, from any site.
+
+_SUBJECTS = ("superhosts.from.ams.chunk",) * 6 + (
+    "superhosts.from.fra.chunk",
+    "superhosts.from.\x1b[1m.chunk",
+    "superhosts.from",
+    "x",
+)
+_HEADERS = ("Superhosts-Name", "Superhosts-Chunk")
+_CHUNKS = (
+    "0 4096 4096",
+    "0 1 1",
+    "-1 4096 5000",
+    "0 0 0",
+    "1 4096 99999999999",
+    "65536 4096 268439552",
+    "0 4096",
+    "a b c",
+    "٣ 4096 4096",
+)
+_piece = st.tuples(
+    st.sampled_from(_SUBJECTS),
+    st.integers(0, 7),  # which piece
+    st.none() | st.tuples(st.sampled_from(_HEADERS), st.none() | st.text(max_size=9) | st.sampled_from(_CHUNKS)),
+    st.just([]) | edits,
+)
+_question = st.tuples(
+    st.sampled_from(
+        ["superhosts.from.ams.ask", "superhosts.from.fra.ask", "superhosts.from", "superhosts.from.a b.ask"]
+    ),
+    st.sampled_from([b"[]", b"{}", b"[1, null, []]", b"[" * 5000, b"\xff", b"", b'["x"]', b"NAME", b"[NAME]"]),
+    st.sampled_from(["_INBOX.ams.1", "_INBOX.fra.1", "superhosts.to.fra", ""]),
+)
+
+
+class Wire:
+    """Stands for the connection: it takes all that the hub says."""
+
+    is_connected = True
+
+    def __init__(self) -> None:
+        self.client = self.jetstream = self
+        self.published: list[tuple[str, bytes]] = []
+
+    async def publish(self, subject: str, data: bytes = b"", **_: Any) -> None:
+        self.published.append((subject, data))
+
+    async def consumer_info(self, *_: Any) -> Any:
+        return SimpleNamespace(num_pending=0, num_ack_pending=0)
+
+
+def pieces_of(name: str, data: bytes) -> list[tuple[dict[str, str], bytes]]:
+    step = max(-(-len(data) // 8), min(len(data), LEAST))
+    chunks = [Chunk(name, number, step, len(data)) for number in range(-(-len(data) // step))]
+    return [(chunk.headers("1"), data[chunk.number * step : chunk.number * step + chunk.length]) for chunk in chunks]
+
+
+async def deliver(receiver: NatsReceiver, node: Node, data: bytes, messages: list[Any], name: str) -> Wire:
+    wire = Wire()
+    receiver.begin(node.desk)
+    receiver._link = wire
+    whole = pieces_of(name, data)
+    everything = [(_SUBJECTS[0], number, None, []) for number in range(len(whole))]
+    for place, message in enumerate([*messages, *everything]):  # at last all of them, as they should be
+        if len(message) == 3:
+            subject, text, reply = message
+            await receiver._question(Msg(None, subject, reply, text.replace(b"NAME", f'"{name}"'.encode()), None))
+            continue
+        subject, number, header, changes = message
+        headers, part = whole[number % len(whole)]
+        if header is not None:
+            headers = {**headers, header[0]: header[1]} if header[1] is not None else {_HEADERS[0]: name}
+        reply = f"$JS.ACK.superhosts.hub.1.{place}.{place}.1.0"  # the server's own
+        await receiver._take(Msg(None, subject, reply, apply(part, changes), headers))
+    while receiver._tasks:
+        await asyncio.gather(*receiver._tasks)
+    return wire
+
+
+@target(st.tuples(_arriving, st.lists(_piece | _question, max_size=8)), examples=25)
+def pieces(case: tuple[bytes, list[Any]]) -> None:
+    data, messages = case
+    with fresh_folder() as folder:
+        node = Node(folder, sites=(), grace=0.0)
+        (folder / "arrived").write_bytes(data)
+        name = Parcel.of(folder / "arrived", "ams", WINDOW).name
+        receiver = NatsReceiver(NatsOptions("nats://localhost"), node.said.append)
+        wire = asyncio.run(deliver(receiver, node, data, messages, name))
+        assert receiver.counters.failures == 0, node.said
+        given = [receipt for _, text in wire.published if (receipt := decode_receipt(text)) and receipt.name == name]
+        assert given, wire.published
+        if any(receipt.verdict == MERGED for receipt in given):
+            settle(node, name)
+        still_works(node)
+        assert all(text.isprintable() for text in node.said), node.said

@@ -133,12 +133,12 @@ def _twisted(value: Any, number: int) -> Any:
             value + "\ud800",
         ][number]
     if isinstance(value, list):
-        near = [value[::-1], value + value, value[1:], value[:-1], [value], tuple(value), {"0": value}]
+        near = [value[::-1], value + value, value[1:], value[:-1], [value], [value, value], {"0": value}]
         return [*near, str(value), len(value), [None, *value], [*value, *value, *value], []][number]
     return [
         list(value),
         list(value.values()),
-        list(value.items()),
+        [[key, value[key]] for key in value],
         str(value),
         len(value),
         [value],
