@@ -38,7 +38,7 @@ class Node:
         self.reports: list[Report] = []
         self.store = Store(folder / "state")
         self.desk = Desk(self.store, expected_kinds(kind), self.said.append, archive=archive)
-        settings = HubSettings(**{"sites": SITES, "threshold": 1024.0, **options})
+        settings = HubSettings(**{"sites": SITES, "threshold": 1024.0, "late_pause": 0.0, **options})
         self.hub = Hub(
             self.store, self.desk, settings, self.reports.append, self.said.append, archive=archive, upstream=upstream
         )

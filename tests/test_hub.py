@@ -99,6 +99,24 @@ def test_a_late_sketch_reopens_its_window_exactly(tmp_path: Path):
     assert content(node.union(0)) == content(union_of(*sketches))
 
 
+def test_a_late_window_waits_for_further_late_sketches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Sketches that come one by one, long after: one report for all that come within the pause."""
+    now = 1e9
+    monkeypatch.setattr("superhosts.fleet.store.time.time", lambda: now)  # one module for all
+    node = Node(tmp_path, sites=("ams",), grace=60.0, late_pause=10.0)
+    node.send(make_sketch("ams"))
+    node.hub.step()
+    assert len(node.reports) == 1
+    for base in range(30):  # a second apart
+        node.send(make_sketch("fra", base=1000 * base))
+        node.hub.step()
+        now += 1.0
+    assert len(node.reports) == 3
+    now += 10.0
+    node.hub.step()
+    assert node.reports[-1].revision == len(node.reports) == 4
+
+
 def test_duplicates_and_any_order_change_nothing(tmp_path: Path):
     truth = [content(union_of(*three(number))) for number in range(3)]
     rows = []

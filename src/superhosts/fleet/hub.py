@@ -48,6 +48,7 @@ class HubSettings:
     sites: tuple[str, ...] = ()
     grace: float = 60.0
     late: float = 86400.0
+    late_pause: float = LATE_PAUSE
     key: bytes | str | None = None
 
 
@@ -196,12 +197,15 @@ class Hub:
         return set(map(_site_of, list(ledger.known)))
 
     def _is_ready(self, key: str, ledger: Ledger) -> bool:
+        """Say whether to report a window now. One that was reported waits a little for further late sketches."""
         if ledger.issuing is not None:  # it was being made when the hub stopped
             return True
-        expected = self.expected_sites(key)
-        if expected and expected <= self._sites_in(ledger):
-            return True
-        pause = self.settings.grace if ledger.issued is None else min(self.settings.grace, LATE_PAUSE)
+        pause = min(self.settings.grace, self.settings.late_pause)
+        if ledger.issued is None:
+            expected = self.expected_sites(key)
+            if expected and expected <= self._sites_in(ledger):
+                return True
+            pause = self.settings.grace
         return not 0 <= time.time() - ledger.unreported < pause  # below zero: this machine's clock was set back
 
     def _issue(self, key: str, ledger: Ledger) -> None:
