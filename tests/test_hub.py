@@ -28,7 +28,6 @@ from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import Store
-from superhosts.pairs import Part
 from superhosts.reports.running import LinesFile
 from superhosts.settings import Settings
 from traffic import content
@@ -488,13 +487,16 @@ def test_late_sites_that_come_back_together_are_both_taken(tmp_path: Path, monke
 
 
 def test_parts_that_no_edge_makes_are_refused(node: Node):
-    sketch = make_sketch("ams")
-    detector = sketch.parts.pop(Part())
-    for number in range(30):
-        sketch.parts[Part(side=f"side{number}")] = detector
-    receipt = node.send(sketch)
+    fresh = node.folder / "fresh.cube"
+    make_sketch("ams").save(fresh)
+    with sketchfile.Reader(fresh) as reader:
+        (part,), arrays = reader.header["parts"], reader.arrays()
+    names = {"window": list(window(0)), "sites": ["ams"], "counters": []}
+    sketchfile.write(fresh, {**names, "parts": [{**part, "side": "side0"}]}, arrays)
+    path = fresh.rename(node.folder / Parcel.of(fresh, "ams", window(0)).name)
+    receipt = node.arrive(path, "ams")
     assert receipt.verdict == REFUSED
-    assert "knows no part" in receipt.reason
+    assert "side" in receipt.reason
 
 
 def test_a_whole_file_that_makes_no_sense_is_refused_not_asked_for_again(node: Node):
