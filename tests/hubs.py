@@ -36,7 +36,7 @@ class Node:
         self.folder = folder
         self.said: list[str] = []
         self.reports: list[Report] = []
-        self.store = Store(folder / "state")
+        self.store = Store(folder / "state", self.said.append)
         self.desk = Desk(self.store, expected_kinds(kind), self.said.append, archive=archive)
         settings = HubSettings(**{"sites": SITES, "threshold": 1024.0, "late_pause": 0.0, **options})
         self.hub = Hub(

@@ -1,9 +1,12 @@
 """Sketches kept for later questions: other thresholds, longer windows, one site less; never who talked to whom.
 
     ARCHIVE/20261114/20261114T120000Z-5m-hub.cube     the union of all sites
+    ARCHIVE/20261114/20261114T120000Z-5m-hub.json     which sketches are in it, and which report of the window it is
     ARCHIVE/20261114/20261114T120000Z-5m-ams.cube     a site's own, where that is asked for
 
-The names are those of `superhosts scan --save`; `superhosts hosts` and `explain` take the folder as it is.
+The names are those of `superhosts scan --save`; `superhosts hosts` and `explain` take the folder as it is. The archive
+may outlive the hub's state: a window that the state has lost is taken back from here. So nothing here is replaced by
+less: a hub merges what the archive holds into what it puts there, and what cannot be merged is set aside.
 """
 
 from __future__ import annotations
@@ -12,12 +15,27 @@ import contextlib
 import os
 import shutil
 import time
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
-from superhosts.errors import MergeError, OutputError, SketchFileError, SuperhostsError, UnreadableError
-from superhosts.fleet.durable import make_folder, place, sync, sync_folder
+from superhosts.detectors.header import Stored, read_header
+from superhosts.errors import MergeError, OutputError, SketchFileError, UnreadableError
+from superhosts.fleet.aside import Asides
+from superhosts.fleet.clock import age_of
+from superhosts.fleet.durable import (
+    is_open_to_others,
+    make_folder,
+    make_private,
+    parse_json,
+    place,
+    sync,
+    sync_folder,
+    write_json,
+)
+from superhosts.fleet.ledger import UNKNOWN, Issue
 from superhosts.fleet.link import Say
-from superhosts.fleet.parcels import Parcel, is_archived
+from superhosts.fleet.parcels import Parcel, is_archived, parse_key
 
 SWEEP = 600.0  # seconds between two looks for sketches that are too old
 
@@ -31,12 +49,15 @@ class Archive:
         self.folder = folder
         self.keep = keep
         self.with_sites = with_sites
+        self.asides = Asides(say)
         self._site = site
         self._key = key
         self._say = say
         self._swept = 0.0
         try:
             make_folder(folder)
+            if is_open_to_others(folder):
+                say(f"--archive {folder}: every user of this machine may read it; chmod 700 keeps them out")
         except OSError as error:
             raise OutputError(f"--archive {folder}: cannot be made: {error.strerror}") from None
 
@@ -44,9 +65,51 @@ class Archive:
         """Return where the union of a window lies, or would lie."""
         return self._place(key, self._site)
 
-    def add_union(self, path: Path, key: str) -> None:
-        """Keep the union of a window; an earlier revision is replaced."""
+    def holds(self, key: str) -> bool:
+        """Return True if there is something where the union of a window would lie."""
+        return os.path.lexists(self.union(key))
+
+    def read_union(self, key: str) -> Stored | None:
+        """Return the header of a window's union; None where there is none. One that is damaged is set aside."""
+        path = self.union(key)
+        if not self.holds(key):
+            return None
+        try:
+            if not path.is_file():
+                raise SketchFileError("not a file", file=str(path))
+            stored = read_header(path)
+            if stored.window != parse_key(key):
+                raise SketchFileError("holds another window than its name says", file=str(path))
+        except (UnreadableError, OSError, MemoryError):
+            raise
+        except Exception as error:  # whatever this disk or somebody has made of it
+            self.leave_out_union(key, error)
+            return None
+        return stored
+
+    def leave_out_union(self, key: str, reason: object) -> None:
+        """Set a union aside that cannot be used; that its window was reported is still known then."""
+        if not os.path.lexists(self._note(key)):
+            write_json(self._note(key), asdict(Issue(UNKNOWN)))
+        self.asides.put(self.union(key), f"{reason}; the union of {key} is made without it", "LEFT OUT")
+
+    def last_issue(self, key: str) -> Issue | None:
+        """Return the last report of a window whose union was put here; its revision may be UNKNOWN."""
+        note = self._note(key)
+        try:
+            issue = Issue.parse(parse_json(note), key)
+        except FileNotFoundError:
+            issue = None
+        except ValueError as error:
+            self.asides.put(note, error)
+            issue = None
+        return issue if issue is not None or not self.holds(key) else Issue(UNKNOWN)
+
+    def add_union(self, path: Path, key: str, issue: Issue | None = None) -> None:
+        """Keep the union of a window, which contains all that is here of it, and the report that it was made for."""
         self._keep(path, self.union(key))
+        if issue is not None:
+            write_json(self._note(key), asdict(issue))
 
     def add_site(self, path: Path) -> None:
         """Keep a site's own sketch. A second sketch of the same site and window is merged into the first."""
@@ -58,10 +121,10 @@ class Archive:
 
             try:
                 whole = load(target, key=self._key)
-            except UnreadableError:
+            except (UnreadableError, OSError, MemoryError):
                 raise
-            except SuperhostsError as error:
-                self._say(f"{target}: REPLACED by the newer sketch: {error}")
+            except Exception as error:  # whatever this disk or somebody has made of it
+                self.asides.put(target, error)
             else:
                 try:
                     whole.merge_file(path, key=self._key)
@@ -71,33 +134,66 @@ class Archive:
                     self._say(f"{path.name}: NOT ARCHIVED: {error}")
                 else:
                     whole.save(target)
+                    make_private(target)
                     sync_folder(target.parent)
                 return
         self._keep(path, target)
 
+    def newest(self) -> float:
+        """Return when something was last written here, in seconds since 1970; 0 where nothing was."""
+        return max((_written(path) for path in self.folder.glob("*/*.cube")), default=0.0)
+
     def sweep(self, *, now: float | None = None) -> int:
-        """Remove what is older than `keep`, now and then; return how many went. Others' files are not touched."""
+        """Remove what is older than `keep`, now and then; return how many went. Others' files are not touched.
+
+        One call removes the sketches of one day at most: if the clock is wrong after all, somebody can still stop it.
+        """
         if now is None and time.monotonic() - self._swept < SWEEP:
             return 0
         self._swept = time.monotonic()
-        limit = (time.time() if now is None else now) - self.keep
-        gone = 0
-        for left in self.folder.glob("*/.*.tmp"):  # of a hub that was killed
+        self._remove_temporaries()
+        moment = time.time() if now is None else now
+        days: dict[Path, list[Path]] = {}
+        for path in self._own_files():
+            if _age(path, moment) > self.keep:
+                days.setdefault(path.parent, []).append(path)
+        for day in sorted(days)[:1]:
+            gone = 0
+            for path in days[day]:
+                with contextlib.suppress(OSError):  # gone already
+                    path.unlink()
+                    gone += path.suffix == ".cube"
+            with contextlib.suppress(OSError):  # not empty yet
+                day.rmdir()
+            age = f"older than {self.keep / 86400:.3g} days"
+            rest = f"; those of {len(days) - 1} more days go at the next looks" if len(days) > 1 else ""
+            self._say(f"archive: {gone} sketches of {day.name} were {age} and are removed{rest}")
+            return gone
+        return 0
+
+    def _own_files(self) -> Iterator[Path]:
+        """Return the files that this archive has made, those that were set aside included."""
+        for path in self.folder.glob("*/*"):
+            name = path.name
+            if name.startswith(".") and ".cube.aside" in name:
+                name = name[1:].partition(".aside")[0]
+            if name.endswith(f"-{self._site}.json"):
+                name = f"{path.stem}.cube"
+            if is_archived(path.parent.name, name):
+                yield path
+
+    def _remove_temporaries(self) -> None:
+        """Remove what a hub that was killed has left."""
+        for left in self.folder.glob("*/.*.tmp"):
             with contextlib.suppress(OSError):
                 if is_archived(left.parent.name, _target_of(left)) and left.stat().st_mtime < time.time() - SWEEP:
                     left.unlink()
-        for path in self.folder.glob("*/*.cube"):
-            with contextlib.suppress(OSError):  # gone already, or its folder is not empty yet
-                if is_archived(path.parent.name, path.name) and path.stat().st_mtime < limit:
-                    path.unlink()
-                    gone += 1
-                    path.parent.rmdir()
-        if gone:
-            self._say(f"archive: {gone} sketches were older than {self.keep / 86400:.3g} days and are removed")
-        return gone
 
     def _place(self, key: str, site: str) -> Path:
         return self.folder / key[:8] / f"{key}-{site}.cube"
+
+    def _note(self, key: str) -> Path:
+        return self.union(key).with_suffix(".json")
 
     def _keep(self, path: Path, target: Path) -> None:
         """Put a second name or, on another disk, a copy into the archive."""
@@ -110,10 +206,25 @@ class Archive:
             shutil.copyfile(path, temporary)
             with temporary.open("rb") as file:
                 sync(file.fileno())
+        make_private(temporary)
         place(temporary, target)
 
 
+def _written(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:  # gone meanwhile
+        return 0.0
+
+
+def _age(path: Path, now: float) -> float:
+    window = parse_key("-".join(path.name.removeprefix(".").split("-")[:2]))
+    return age_of(_written(path), window.end if window else 0, now)
+
+
 def _target_of(temporary: Path) -> str:
-    """Return the name that a temporary file was to get: .NAME.tmp, or .NAME.PID.tmp."""
+    """Return the sketch that a temporary file belongs to: .NAME.tmp, .NAME.PID.tmp, or its note's."""
     name = temporary.name.removeprefix(".").removesuffix(".tmp")
+    if name.endswith(".json"):
+        return f"{name.removesuffix('.json')}.cube"
     return name if name.endswith(".cube") else name.rpartition(".")[0]

@@ -150,17 +150,18 @@ class Desk:
             check_alike(self._expected[part.family], kind)
 
     def _open_window(self, parcel: Parcel) -> None:
-        """Take a past window back from the archive."""
-        if not self._store.is_past(parcel.key):
+        """Take a window that this store does not hold, or no longer, back from the archive."""
+        if self._store.has(parcel.key):
             return
-        if self._archive is None or not self._archive.union(parcel.key).exists():
-            raise UsageError("its window is past --late, and no archive holds the others' sketches")
+        archived = self._archive.read_union(parcel.key) if self._archive is not None else None
+        if self._archive is None or archived is None:
+            if self._store.is_past(parcel.key):
+                raise UsageError("its window is past --late, and no archive holds the others' sketches")
+            return
         try:
-            self.check_kinds(read_header(self._archive.union(parcel.key)))
+            self.check_kinds(archived)
         except MergeError as error:
-            raise UsageError(
-                f"its window is past --late, and what the archive holds is of another kind: {error}"
-            ) from None
+            raise UsageError(f"what the archive holds of its window is of another kind: {error}") from None
         self._store.reopen(parcel.key, self._archive.union(parcel.key))
         self.counters.reopened += 1
 

@@ -25,9 +25,14 @@ CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}  # what a file system 
 
 
 def hold_folder(folder: Path) -> IO[str]:
-    """Keep a second process out of a folder, made if needed, for as long as the file that is returned is open."""
+    """Keep a second process out of a folder, made if needed, for as long as the file that is returned is open.
+
+    A folder that an earlier run has used is closed to other users.
+    """
     try:
         make_folder(folder)
+        if is_plain(folder / ".lock"):
+            _close_to_others(folder)
         file = _open_lock(folder / ".lock")
     except OSError as error:
         raise OutputError(f"{error.filename or folder}: cannot be used: {error.strerror}") from None
@@ -49,6 +54,29 @@ def _open_lock(path: Path) -> IO[str]:
         file.close()
         raise OSError(errno.EINVAL, "not a plain file", str(path))
     return file
+
+
+def _close_to_others(folder: Path) -> None:
+    """Take the rights of other users from a folder of our own."""
+    found = folder.stat()
+    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
+        folder.chmod(0o700)
+
+
+def make_private(path: Path) -> None:
+    """Let only its user read a file. Mounts that know no rights are left as they are."""
+    with contextlib.suppress(PermissionError, NotImplementedError):
+        path.chmod(0o600)
+
+
+def is_open_to_others(folder: Path) -> bool:
+    """Return True if every user of this machine may look into a folder."""
+    return bool(folder.stat().st_mode & 0o007)
+
+
+def is_plain_folder(path: Path) -> bool:
+    """Return True if a path is a folder itself, not a link to one."""
+    return stat.S_ISDIR(path.lstat().st_mode)
 
 
 def is_plain(path: Path) -> bool:
@@ -166,16 +194,26 @@ def _write(path: Path, lines: Iterable[str], *, durable: bool, shared: bool = Fa
 def read_json(path: Path) -> Any:
     """Read such a file; None where there is none or somebody has damaged it."""
     try:
-        return json.loads(_read_plain(path))
-    except (FileNotFoundError, RecursionError, ValueError):
+        return parse_json(path)
+    except (FileNotFoundError, ValueError):
         return None
+
+
+def parse_json(path: Path) -> Any:
+    """Read such a file. ValueError says what is wrong with one that somebody has damaged."""
+    try:
+        return json.loads(_read_plain(path))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def _read_plain(path: Path) -> bytes:
     """Read a plain file; ValueError for what is something else, which opening or reading might wait for."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError(f"{path}: not a plain file")
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ValueError(f"{path}: not a plain file")
+    with os.fdopen(handle, "rb") as file:
         return file.read()
 
 
@@ -185,13 +223,13 @@ def read_state(path: Path, fits: Callable[[Any], bool], say: Callable[[str], Non
     One whose content does not fit, by damage or by somebody's hand, is set aside, and that is said.
     """
     try:
-        content = json.loads(_read_plain(path))
+        content = parse_json(path)
         if fits(content):
             return content
         why = "its content is not what this program writes"
     except FileNotFoundError:
         return None
-    except (RecursionError, ValueError):
+    except ValueError:
         why = "damaged"
     except OSError as error:
         why = f"it cannot be read: {error.strerror or error}"
@@ -211,7 +249,13 @@ def put_aside(path: Path, why: str, say: Callable[[str], None]) -> None:
 
 
 def read_lines(path: Path) -> Iterator[Any]:
-    """Read a file of JSON Lines; nothing where there is none, up to the damage where somebody has damaged it."""
-    with contextlib.suppress(FileNotFoundError, RecursionError, ValueError), path.open(encoding="utf-8") as file:
-        for line in file:
+    """Read a file of JSON Lines; nothing where there is none. ValueError where somebody has damaged it."""
+    try:
+        text = _read_plain(path)
+    except FileNotFoundError:
+        return
+    for line in text.splitlines():
+        try:
             yield json.loads(line)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None

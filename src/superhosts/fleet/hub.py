@@ -9,6 +9,7 @@ Memory is that of one cube, whatever the number of sites and open windows.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import defaultdict
@@ -19,15 +20,18 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.detectors.sketch import Sketch
-from superhosts.errors import MergeError, OutputError, SketchFileError, UnreadableError
+from superhosts.errors import OutputError, SuperhostsError
 from superhosts.fleet.archive import Archive
+from superhosts.fleet.clock import age_of
 from superhosts.fleet.desk import Desk
-from superhosts.fleet.durable import read_lines, write_lines
+from superhosts.fleet.durable import is_plain, make_private, write_lines
+from superhosts.fleet.ledger import Issue, Ledger
 from superhosts.fleet.link import Say
-from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.parcels import Parcel, parse_key
 from superhosts.fleet.sightings import Sightings
 from superhosts.fleet.spool import Spool
-from superhosts.fleet.store import UNION, Issue, Ledger, Store
+from superhosts.fleet.store import ROWS, UNION, Store
+from superhosts.fleet.trouble import Troubles
 from superhosts.fleet.union import RefusedMemberError, Uniter
 from superhosts.pairs import Window
 from superhosts.reports.base import Row, make_rows
@@ -36,7 +40,7 @@ REMEMBERED = 12  # windows whose sites are expected again, and whose sites' own 
 LATE_PAUSE = 10.0  # seconds that further late sketches are waited for before a window is reported again
 TIDY = 30.0  # seconds between two looks for what can go
 PAST = 90 * 86400.0  # seconds that the ledger of a past window is kept, so that nothing is reported as new again
-ROWS = "rows.jsonl"  # what a window's last report said
+MOST_RETIRED = 100  # windows that are retired at one look
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,10 @@ class HubCounters:
     retired: int = 0  # windows past --late
 
 
+class UnreportableError(SuperhostsError):
+    """A window that cannot be reported for what is in it: trying at once again would not help."""
+
+
 @dataclass
 class _Made:
     """A report that is made, and stays until all of its destinations have it."""
@@ -130,9 +138,21 @@ class Hub:
         self._report, self._say = report, say
         self._archive, self._upstream = archive, upstream
         self._tidied = 0.0
-        self._stuck: set[str] = set()  # what did not work at the last attempt
+        self._troubles = Troubles(say, self._count_wait)
         self._made: _Made | None = None
         self._uniter = Uniter(settings.key, desk.check_kinds)
+
+    def status(self) -> dict[str, Any]:
+        """Return what an operator should look at: files set aside, work that does not succeed, doubts of the clock."""
+        places = [self._store.asides, *([self._archive.asides] if self._archive else [])]
+        names = [name for place in places for name in place.last]
+        return {
+            "aside": {"count": sum(place.count for place in places), "last": names},
+            "stuck": dict(self._troubles.open),
+        }
+
+    def _count_wait(self) -> None:
+        self.counters.waits += 1
 
     def run(self, stop: threading.Event, *, on_turn: Callable[[], None] = lambda: None) -> None:
         """Report windows until told to stop; `on_turn` is called about once a second, and after each report."""
@@ -140,7 +160,7 @@ class Hub:
             self._desk.arrived.wait(1.0)
             self._desk.arrived.clear()
             self.step(stop, on_turn=on_turn)
-            self._try("NOT TIDIED", self._tidy)
+            self._troubles.attempt("NOT TIDIED", self._tidy)
             on_turn()
 
     def step(self, stop: threading.Event | None = None, *, on_turn: Callable[[], None] = lambda: None) -> None:
@@ -150,34 +170,16 @@ class Hub:
             if stop is not None and stop.is_set():
                 return
             ledger = self._store.ledger(key)
-            if not ledger.is_due:
+            if not ledger.is_due or self._troubles.is_resting(key):
                 continue
             if not self._is_ready(key, ledger):
                 waiting = waiting or key
                 continue
-            if not self._try(f"NOT REPORTED: {key}", partial(self._issue, key, ledger)):
+            if not self._troubles.attempt(f"NOT REPORTED: {key}", partial(self._issue, key, ledger), key):
                 return
             on_turn()
         if waiting is not None:
-            self._try(f"NOT MERGED YET: {waiting}", partial(self._merge_ahead, waiting))
-
-    def _try(self, what: str, work: Callable[[], None]) -> bool:
-        """Do what needs the disk; False where that takes no more. Trouble is said once, and the work done again.
-
-        A file that cannot be read keeps only its own window.
-        """
-        try:
-            work()
-        except (OSError, OutputError, UnreadableError) as error:
-            self.counters.waits += 1
-            if what not in self._stuck:
-                self._stuck.add(what)
-                self._say(f"{what}: {error}; trying again until it works")
-            return isinstance(error, UnreadableError)
-        if what in self._stuck:
-            self._stuck.remove(what)
-            self._say(f"{what}: that is over, it works again")
-        return True
+            self._troubles.attempt(f"NOT MERGED YET: {waiting}", partial(self._merge_ahead, waiting), waiting)
 
     def _merge_ahead(self, key: str) -> None:
         ledger = self._store.ledger(key)
@@ -187,14 +189,12 @@ class Hub:
         """Return the sites that should be in a window: those named, else those of the last windows to arrive."""
         if self.settings.sites:
             return set(self.settings.sites)
-        return {site for other in self._recent() if other != key for site in self._sites_in(self._store.ledger(other))}
+        others = (self._store.ledger(other) for other in self._recent() if other != key)
+        return {_site_of(name) for ledger in others for name in list(ledger.known)}
 
     def _recent(self) -> list[str]:
         keys = [key for key in self._store.windows() if self._store.ledger(key).known]
         return sorted(keys, key=lambda key: self._store.ledger(key).first)[-REMEMBERED:]
-
-    def _sites_in(self, ledger: Ledger) -> set[str]:
-        return set(map(_site_of, list(ledger.known)))
 
     def _is_ready(self, key: str, ledger: Ledger) -> bool:
         """Say whether to report a window now. One that was reported waits a little for further late sketches."""
@@ -203,7 +203,7 @@ class Hub:
         pause = min(self.settings.grace, self.settings.late_pause)
         if ledger.issued is None:
             expected = self.expected_sites(key)
-            if expected and expected <= self._sites_in(ledger):
+            if expected and expected <= ledger.sites:
                 return True
             pause = self.settings.grace
         return not 0 <= time.time() - ledger.unreported < pause  # below zero: this machine's clock was set back
@@ -233,11 +233,14 @@ class Hub:
 
     def _make(self, key: str, ledger: Ledger) -> _Made | None:
         """Make a report, and have all on disk that follows from it; None where no sketch of it can be merged."""
+        self._begin(key, ledger)
         with self._store.lock:
+            if not ledger.is_due:  # the archive knows the last report, and it was this one
+                self._store.write(key)
+                return None
             if ledger.issuing is None:
-                revision = ledger.issued.revision + 1 if ledger.issued else 1
-                missing = sorted(self.expected_sites(key) - self._sites_in(ledger))
-                ledger.issuing = Issue(revision, sorted(ledger.known), missing)
+                missing = sorted(self.expected_sites(key) - ledger.sites)
+                ledger.issuing = Issue(ledger.next_revision, sorted(ledger.known), missing)
                 self._store.write(key)
             issue = ledger.issuing
         self._unite(key, ledger, issue.members)
@@ -247,11 +250,11 @@ class Hub:
                 ledger.issuing = None
                 self._store.write(key)
             return None
-        report = self._make_report(key, sketch, issue)
-        sketch.save(self._store.folder(key) / UNION)
+        report = self._make_report(key, sketch, ledger, issue)
+        self._save(sketch, self._store.folder(key) / UNION)
         new = set(issue.members) - set(ledger.merged)
         if self._archive is not None:
-            self._put_into(self._archive, key, new)
+            self._put_into(self._archive, key, issue, new)
         with self._store.lock:
             ledger.merged = issue.members
             self._store.write(key)
@@ -259,6 +262,15 @@ class Hub:
             self._upstream.put(sketch)
         write_lines(self._store.folder(key) / ROWS, report.rows)
         return _Made(issue, report)
+
+    def _save(self, sketch: Sketch, path: Path) -> None:
+        try:
+            sketch.save(path)
+        except OutputError as error:
+            if isinstance(error.__cause__, OSError):
+                raise error.__cause__ from None
+            raise UnreportableError(str(error)) from None  # not the disk: it has too many sites and counters
+        make_private(path)
 
     def _unite(self, key: str, ledger: Ledger, members: list[str], stop: Callable[[], bool] = lambda: False) -> None:
         """Merge what the union of a window lacks, until told to stop. A member that cannot be merged is left out."""
@@ -277,46 +289,88 @@ class Hub:
                 members.remove(name)
 
     def _begin(self, key: str, ledger: Ledger) -> None:
+        """Start a union with those that lie on disk: what a report or the archive once held stays in the next."""
+        while True:
+            if self._uniter.window != key:
+                self._start(key, ledger)
+            self._take_archived(key, ledger)
+            if self._uniter.window == key:  # else an archived union failed half way and is set aside: all begins anew
+                break
+        if ledger.issued is not None and ledger.names_lost:
+            with self._store.lock:
+                ledger.adopt(ledger.issued, self._uniter.sites)
+
+    def _start(self, key: str, ledger: Ledger) -> None:
         union = self._store.folder(key) / UNION
-        if ledger.merged and union.exists():
+        if os.path.lexists(union):
             try:
-                return self._uniter.begin(key, union, set(ledger.merged))
-            except UnreadableError:
-                raise
-            except (MergeError, SketchFileError) as error:
+                self._uniter.begin(key, union)
+                self._uniter.contains(ledger.merged)
+                return
+            except RefusedMemberError as error:
                 self.counters.damaged += 1
-                self._say(f"{key}: the union on this disk is LEFT OUT, the sites' sketches are merged anew: {error}")
-                union.rename(union.with_name(f".{UNION}.aside"))
-        return self._uniter.begin(key, None, set())
+                self._store.asides.put(union, f"{error.reason}; the union of {key} is made without it", "LEFT OUT")
+        self._uniter.begin(key)
+
+    def _take_archived(self, key: str, ledger: Ledger) -> None:
+        """Merge what the archive holds of a window and this store does not: it is never replaced by less."""
+        archive = self._archive
+        if archive is None:
+            return
+        if not archive.holds(key):
+            if ledger.issued is None and (issue := archive.last_issue(key)) is not None:  # a union that was set aside
+                ledger.adopt(Issue(issue.revision))
+            return
+        path = archive.union(key)
+        is_new = not path.is_file() or not self._uniter.has_file(path)
+        if not is_new and not ledger.names_lost:
+            return
+        is_in = True
+        if is_new:
+            try:
+                self._uniter.add_union(path)
+            except RefusedMemberError as error:
+                self.counters.damaged += 1
+                archive.leave_out_union(key, error.reason)
+                is_in = False
+        issue = archive.last_issue(key)
+        with self._store.lock:
+            if issue is not None:  # of a union that is damaged only the number of reports is worth knowing
+                ledger.adopt(issue if is_in else Issue(issue.revision))
+            if is_in:
+                self._uniter.contains(issue.members if issue else ())
+                self._uniter.contains(name for name in ledger.known if self._came_with_union(key, name))
+
+    def _came_with_union(self, key: str, name: str) -> bool:
+        """Return True if a sketch that lies here no more is of a site that the unions know."""
+        return _site_of(name) in self._uniter.sites and not is_plain(self._store.folder(key) / name)
 
     def _set_aside(self, key: str, ledger: Ledger, error: RefusedMemberError) -> None:
         """Leave a sketch out that this disk has damaged, or that an earlier run took with another key or geometry."""
         self.counters.damaged += 1
-        self._say(f"LEFT OUT: {error}")
-        path = self._store.folder(key) / error.name
-        if path.exists():
-            path.rename(path.with_name(f".{error.name}.aside"))
+        self._store.asides.put(self._store.folder(key) / error.name, error.reason, "LEFT OUT")
         with self._store.lock:
             for names in (ledger.known, *(issue.members for issue in (ledger.issuing, ledger.issued) if issue)):
                 if error.name in names:
                     names.remove(error.name)
             site = Parcel.parse(error.name).site
             if (issue := ledger.issuing) is not None and site not in map(_site_of, issue.members):
-                issue.missing = sorted({*issue.missing, site})
+                issue.missing = sorted({*issue.missing, site} - set(ledger.held))
             self._store.write(key)
 
-    def _make_report(self, key: str, sketch: Sketch, issue: Issue) -> Report:
+    def _make_report(self, key: str, sketch: Sketch, ledger: Ledger, issue: Issue) -> Report:
         least, top = self.settings.threshold, self.settings.top
         found = sketch.super_hosts(least) if least is not None else sketch.top(top or 1)
         found = found[:top]
         sightings = Sightings(found, sketch, self.settings.key)
-        sightings.remember(read_lines(self._store.folder(key) / ROWS))
+        if not sightings.remember(self._store.rows(key)):
+            self._store.asides.put(self._store.folder(key) / ROWS, "not the rows of a report")
         # In a first report all files were merged, and checked, a moment ago.
         for error in sightings.ask(self._files_by_site(key, issue), trusted=issue.revision == 1):
             self.counters.damaged += 1
             self._say(f"LEFT OUT of the sites that saw a host: {error}")
         rows = Rows(make_rows(sketch.window, found), sightings, issue)
-        names = sorted(set(map(_site_of, issue.members)))
+        names = sorted({*map(_site_of, issue.members), *ledger.held})
         refused = {site: why for site, why in self._store.refusals(key).items() if site not in names}
         return Report(Parcel.parse(issue.members[0]).window, issue.revision, names, issue.missing, refused, rows)
 
@@ -327,34 +381,45 @@ class Hub:
                 files[_site_of(path.name)].append(path)
         return files
 
-    def _put_into(self, archive: Archive, key: str, new: set[str]) -> None:
-        archive.add_union(self._store.folder(key) / UNION, key)
+    def _put_into(self, archive: Archive, key: str, issue: Issue, new: set[str]) -> None:
+        archive.add_union(self._store.folder(key) / UNION, key, issue)
         if archive.with_sites:
             for path in self._store.sketches(key):
                 if path.name in new:
                     archive.add_site(path)
 
     def _tidy(self) -> None:
-        """Let go of what no report needs any more, now and then."""
+        """Let go of what no report needs any more, now and then; by age only where the clock can be believed."""
         if time.monotonic() - self._tidied < TIDY:
             return
         self._tidied = time.monotonic()
-        recent = set(self._recent())
+        by_age = True
+        recent, before = set(self._recent()), self.counters.retired
         for key in self._store.windows():
-            with self._store.lock:  # a sketch that arrives now must find the window whole, or gone
-                ledger = self._store.ledger(key)
-                if ledger.is_due or not ledger.unreported:  # with no time, nothing is known of it
-                    continue
-                if key not in recent:
-                    self._store.drop_sketches(key)
-                if time.time() - ledger.unreported > self.settings.late:
-                    self._store.retire(key)
-                    self.counters.retired += 1
-        keep = 0.0
-        if self._archive is not None:
-            keep = self._archive.keep
-            self._archive.sweep()
-        self._store.forget_past(max(keep, PAST))
+            retire = by_age and self.counters.retired - before < MOST_RETIRED
+            self._troubles.attempt(f"NOT TIDIED: {key}", partial(self._tidy_window, key, key in recent, retire))
+        if self.counters.retired - before == MOST_RETIRED:
+            self._say(f"{MOST_RETIRED} windows were past --late and are retired; others may follow")
+        if by_age:
+            if self._archive is not None:
+                self._archive.sweep()
+            self._store.forget_past(max(self._archive.keep if self._archive else 0.0, PAST))
+
+    def _tidy_window(self, key: str, is_recent: bool, retire: bool) -> None:
+        with self._store.lock:  # a sketch that arrives now must find the window whole, or gone
+            ledger = self._store.ledger(key)
+            if ledger.is_due or not ledger.unreported:  # with no time, nothing is known of it
+                return
+            if not is_recent:
+                self._store.drop_sketches(key)
+            if retire and self._is_past_late(key, ledger):
+                self._store.retire(key)
+                self._troubles.forget(key)
+                self.counters.retired += 1
+
+    def _is_past_late(self, key: str, ledger: Ledger) -> bool:
+        window = parse_key(key)
+        return window is not None and age_of(ledger.unreported, window.end, time.time()) > self.settings.late
 
 
 def _site_of(name: str) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from superhosts.detectors.base import SuperHosts
 from superhosts.detectors.estimate import UNBOUNDED
 from superhosts.detectors.sketch import Found, Sketch
 from superhosts.detectors.stored import estimate_each, estimate_in_file
-from superhosts.errors import MergeError, SketchFileError, SuperhostsError, UnreadableError
+from superhosts.errors import SketchFileError, SuperhostsError, UnreadableError
 from superhosts.pairs import Addresses, Part, numbers_to_array
 from superhosts.reports.base import Row
 
@@ -36,12 +37,20 @@ class Sightings:
             part: numbers_to_array(numbers, sketch.parts[part].format.key_bits) for part, numbers in hosts.items()
         }
 
-    def remember(self, rows: Iterable[Row]) -> None:
-        """Take what an earlier report said: some of the sites' sketches may be gone since."""
+    def remember(self, rows: Iterable[Any]) -> bool:
+        """Take what an earlier report said: some of the sites' sketches may be gone since.
+
+        Return False where some of it is not what a report says.
+        """
+        whole = True
         for row in rows:
+            if not _is_row(row):
+                whole = False
+                continue
             number = self._names.get((row["host"], row["family"], row["side"], row["direction"]))
             if number is not None:
                 self._before[number] = row["sites"]
+        return whole
 
     def ask(self, files: Mapping[str, list[Path]], *, trusted: bool) -> list[SuperhostsError]:
         """Ask the sketches of all sites (`trusted`: checked a moment ago); return what failed for good."""
@@ -49,10 +58,13 @@ class Sightings:
         for site, paths in files.items() if self._asked else ():
             try:
                 self._answers[site] = self._ask_site(paths, trusted)
-            except UnreadableError:
+            except (UnreadableError, OSError, MemoryError):
                 raise  # it may say more at the next attempt
-            except (MergeError, SketchFileError) as error:
+            except SuperhostsError as error:
                 failed.append(error)
+            except Exception as error:  # whatever this disk or somebody has made of it
+                names = ", ".join(path.name for path in paths)
+                failed.append(SketchFileError(f"it makes no sense ({type(error).__name__}: {error})", file=names))
         return failed
 
     def _ask_site(self, paths: list[Path], trusted: bool) -> dict[Part, SuperHosts]:
@@ -82,3 +94,21 @@ class Sightings:
                     "peers_high": None if high == UNBOUNDED else high,
                 }
         return sorted(seen.values(), key=lambda row: (-row["peers"], row["site"]))
+
+
+def _is_row(row: Any) -> bool:
+    """Return True if something read from a file is a row with the sites that saw its host."""
+    names, numbers = ("host", "side", "direction"), ("peers", "peers_low")
+    return (
+        isinstance(row, dict)
+        and all(isinstance(row.get(name), str) for name in names)
+        and type(row.get("family")) is int
+        and isinstance(row.get("sites"), list)
+        and all(
+            isinstance(site, dict)
+            and isinstance(site.get("site"), str)
+            and all(type(site.get(name)) is int for name in numbers)
+            and type(site.get("peers_high", 0)) in (int, type(None))
+            for site in row["sites"]
+        )
+    )

@@ -5,106 +5,150 @@
         20261114T120000Z-5m-ams-1a2b….cube      a site's sketch, as it came
         merged.cube                             the union of the sketches that the ledger calls merged
         ledger.json                             who is in, what was reported
+        rows.jsonl                              what the last report said
     STATE/past/20261114T120000Z-5m.json         ledgers of windows whose sketches are gone
 
 The union is a function of the sketches in the folder, so a sketch counts as merged when it lies there durably. All else
-can be made again after a crash.
+can be made again after a crash. What cannot be used (a ledger that somebody has damaged, a folder or pipe in place of a
+file) is set aside, and the ledger is made again from what lies in the folder.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import threading
 import time
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from superhosts.errors import OutputError
-from superhosts.fleet.durable import copy_synced, make_folder, make_way, place, read_json, sync_folder, write_json
-from superhosts.fleet.link import MERGED, REFUSED, Receipt
+from superhosts.errors import OutputError, UsageError
+from superhosts.fleet.aside import Asides
+from superhosts.fleet.clock import age_of
+from superhosts.fleet.durable import (
+    copy_synced,
+    is_plain,
+    is_plain_folder,
+    make_folder,
+    make_private,
+    parse_json,
+    place,
+    read_lines,
+    sync_folder,
+    write_json,
+)
+from superhosts.fleet.ledger import UNKNOWN, Issue, Ledger
+from superhosts.fleet.link import MERGED, REFUSED, Receipt, Say
 from superhosts.fleet.parcels import Parcel, parse_key
 
 UNION = "merged.cube"
 LEDGER = "ledger.json"
+ROWS = "rows.jsonl"  # what a window's last report said
 MOST_REFUSED = 1000  # refused sketches that are remembered: nobody may fill the memory with them
+MOST_FORGOTTEN = 1000  # past ledgers that one call removes
 
 
-@dataclass
-class Issue:
-    """One report of a window: which sketches are in it, and who is missing."""
-
-    revision: int = 1
-    members: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-
-    @classmethod
-    def parse(cls, content: Any) -> Issue | None:
-        """Read what was written of a report; None where there was none."""
-        return cls(**_known(cls, content)) if content else None
-
-
-@dataclass
-class Ledger:
-    """What a hub knows of one window."""
-
-    first: float = 0.0  # when its first sketch came, by this machine's clock; so is the next
-    unreported: float = 0.0  # when the first sketch came that is in no report yet, or the window was taken back
-    known: list[str] = field(default_factory=list)  # all sketches that were ever accepted
-    merged: list[str] = field(default_factory=list)  # sketches that are in the union on disk
-    issued: Issue | None = None  # the last report that has left the hub
-    issuing: Issue | None = None  # a report that is being made: after a crash it is made again, the same
-
-    @classmethod
-    def parse(cls, content: Any) -> Ledger:
-        """Read a ledger as it was written, by this release or a newer one."""
-        found = _known(cls, content)
-        return cls(**{**found, **{name: Issue.parse(found.get(name)) for name in ("issued", "issuing")}})
-
-    @property
-    def is_due(self) -> bool:
-        """Say whether there is something to report that was not reported."""
-        return self.issuing is not None or set(self.known) != set(self.issued.members if self.issued else ())
+def _nobody(_text: str) -> None:
+    """Say nothing."""
 
 
 class Store:
     """The windows of a hub. Safe to use from several threads."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, say: Say = _nobody) -> None:
+        self.state = state
         self.incoming, self._windows, self._past = state / "incoming", state / "windows", state / "past"
         self.lock = threading.RLock()
+        self.asides = Asides(say)
+        self.fresh: set[str] = set()  # sketches whose checksums this very process has checked
+        self.heard: dict[str, int] = {}  # site → end of the window that its last sketch since the start was of
+        self._refused: dict[str, str] = {}  # name → reason; not kept: a hub with other options looks again
         try:
             for folder in (self.incoming, self._windows, self._past):
                 make_folder(folder)
         except OSError as error:
             raise OutputError(f"{state}: cannot be made: {error.strerror}") from None
-        self.fresh: set[str] = set()  # sketches whose checksums this very process has checked
-        self._refused: dict[str, str] = {}  # name → reason; not kept: a hub with other options looks again
-        for left in self.incoming.iterdir():  # no receipt was given for these: they come again
-            if not left.name.startswith("."):  # one that was set aside
-                make_way(left)
-        self._ledgers = {key: self._recover(key) for key in self._keys_on_disk()}
+        try:
+            self._empty_incoming()
+            self._ledgers = {key: self._recover(key) for key in self._keys_on_disk()}
+        except OSError as error:
+            raise OutputError(f"{error.filename or state}: cannot be used: {error.strerror or error}") from None
+
+    def _empty_incoming(self) -> None:
+        """Remove files that were arriving: no receipt was given for these, and they come again."""
+        for left in list(self.incoming.iterdir()):
+            if left.name.startswith("."):  # one that was set aside
+                continue
+            if left.is_dir() and not left.is_symlink():
+                self.asides.put(left, "a folder where sketches arrive")
+            else:
+                left.unlink(missing_ok=True)
 
     def _keys_on_disk(self) -> list[str]:
         """Return the windows that have a folder; what a kill has left of others is removed."""
         for folder in list(self._windows.iterdir()):
-            if folder.name.startswith("."):  # being retired
+            if folder.name.startswith(".") and parse_key(folder.name[1:]):  # being retired
                 shutil.rmtree(folder, ignore_errors=True)
-            elif (self._past / f"{folder.name}.json").exists() and not (folder / LEDGER).exists():
-                shutil.rmtree(folder, ignore_errors=True)  # being taken back: the past ledger and the archive hold all
-            else:
-                with contextlib.suppress(OSError):  # empty: no sketch was renamed into it; others stay
-                    folder.rmdir()
+            elif not parse_key(folder.name):
+                continue  # not ours
+            elif not is_plain_folder(folder):
+                self.asides.put(folder, "named like a window, and not a folder")
+            elif self._is_bare(folder):
+                shutil.rmtree(folder, ignore_errors=True)  # no sketch was renamed into it, nor a union
         return sorted(path.name for path in self._windows.iterdir() if parse_key(path.name))
+
+    def _is_bare(self, folder: Path) -> bool:
+        """Return True if a folder holds nothing of its window: the hub died before anything was in it."""
+        return all(path.name.startswith(".") and path.suffix == ".tmp" for path in folder.iterdir())
 
     def _recover(self, key: str) -> Ledger:
         """Read a ledger, and add sketches that lie in the folder but not yet in it: the hub died in between."""
-        ledger = Ledger.parse(read_json(self._windows / key / LEDGER))
+        ledger, mended = self._read_ledger(key)
+        for path in self.folder(key).glob("*.cube"):
+            if path.name != UNION and not path.name.startswith(".") and not _is_member(path, key):
+                self.asides.put(path, "not a sketch of this window")
         for path in self.sketches(key):
             if path.name not in ledger.known:
                 self._enter(ledger, path.name)
+        ledger.unreported = ledger.unreported or time.time()  # with no time it would stay for good
+        if mended:
+            write_json(self.folder(key) / LEDGER, asdict(ledger))
+            (self._past / f"{key}.json").unlink(missing_ok=True)  # what it knew is in there
         return ledger
+
+    def _read_ledger(self, key: str) -> tuple[Ledger, bool]:
+        """Return a window's ledger, and whether it had to be made again."""
+        path, damaged = self.folder(key) / LEDGER, False
+        try:
+            return Ledger.parse(parse_json(path), key), False
+        except FileNotFoundError:
+            pass
+        except ValueError as error:
+            self.asides.put(path, f"{error}; made again from what lies in {self.folder(key)}")
+            damaged = True
+        before = self._past_ledger(key)  # there is one where the window was being taken back from the archive
+        ledger = before or Ledger()
+        if (found := self._last_issue(key)) is not None:
+            ledger.adopt(found)
+        return ledger, damaged or before is not None or found is not None
+
+    def _last_issue(self, key: str) -> Issue | None:
+        """Return what the folder tells of a window's last report; None where nothing tells that there was one."""
+        if not os.path.lexists(self.folder(key) / UNION):
+            return None
+        revisions = [row["revision"] for row in self.rows(key) if _is_revision(row)]
+        return Issue(max(revisions, default=UNKNOWN))
+
+    def rows(self, key: str) -> list[Any]:
+        """Return what the last report of a window said, up to where somebody has damaged it."""
+        path, rows = self.folder(key) / ROWS, list[Any]()
+        try:
+            rows.extend(read_lines(path))
+        except ValueError as error:
+            self.asides.put(path, error)
+        return rows
 
     def windows(self) -> list[str]:
         """Return the windows that are kept, oldest first."""
@@ -122,7 +166,7 @@ class Store:
 
     def sketches(self, key: str) -> list[Path]:
         """Return the sites' sketches of a window."""
-        return sorted(path for path in self.folder(key).glob("*-*-*.cube") if not path.name.startswith("."))
+        return sorted(path for path in self.folder(key).glob("*-*-*.cube") if _is_member(path, key))
 
     def receipt(self, name: str) -> Receipt | None:
         """Return what was said of a sketch before."""
@@ -145,21 +189,29 @@ class Store:
             known = list(self._ledgers[parcel.key].known) if parcel.key in self._ledgers else []
         return sum(Parcel.parse(name).site == parcel.site for name in known)
 
+    def has(self, key: str) -> bool:
+        """Say whether a window is kept."""
+        with self.lock:
+            return key in self._ledgers
+
     def is_past(self, key: str) -> bool:
         """Say whether a window was kept once and is not any more."""
-        return key not in self._ledgers and (self._past / f"{key}.json").exists()
+        return key not in self._ledgers and os.path.lexists(self._past / f"{key}.json")
 
     def add(self, path: Path, name: str) -> None:
         """Take in a sketch that was found good: once this returns, it is in its window."""
-        key = Parcel.parse(name).key
+        parcel = Parcel.parse(name)
+        key = parcel.key
         with self.lock:
             if key not in self._ledgers:
                 make_folder(self.folder(key))
+            make_private(path)
             place(path, self.folder(key) / name)
             ledger = self._ledgers.setdefault(key, Ledger())  # not before: a window without a sketch is none
             self.fresh.add(name)
             if name not in ledger.known:
                 self._enter(ledger, name)
+            self.heard[parcel.site] = parcel.window.end
             self.write(key)
 
     def _enter(self, ledger: Ledger, name: str) -> None:
@@ -178,15 +230,18 @@ class Store:
                 del self._refused[next(iter(self._refused))]
 
     def reopen(self, key: str, union: Path) -> None:
-        """Take a past window back, with its union as it was archived."""
+        """Take a window back, with its union as it was archived.
+
+        Of a window that this store has lost, the hub learns from the archive what was reported (`Ledger.adopt`).
+        """
         with self.lock:
-            ledger = self._past_ledger(key)
-            if ledger is None or key in self._ledgers:
+            if key in self._ledgers:
                 return  # it is back already
+            ledger = self._past_ledger(key) or Ledger(first=time.time(), issued=Issue(UNKNOWN))
             folder = self.folder(key)
             make_folder(folder)
             temporary = folder / f".{UNION}.tmp"
-            copy_synced(union, temporary)
+            copy_synced(union.resolve(), temporary)
             place(temporary, folder / UNION)
             ledger.unreported = time.time()
             self._ledgers[key] = ledger
@@ -197,7 +252,7 @@ class Store:
         """Remove the sites' sketches that the union holds."""
         with self.lock:
             merged = set(self.ledger(key).merged)
-            for path in self.sketches(key):
+            for path in self.sketches(key) if is_plain(self.folder(key) / UNION) else ():
                 if path.name in merged:
                     path.unlink(missing_ok=True)
 
@@ -218,23 +273,51 @@ class Store:
             shutil.rmtree(going, ignore_errors=True)
 
     def forget_past(self, age: float) -> None:
-        """Remove ledgers of past windows that are older than `age` seconds."""
+        """Remove ledgers of past windows that are older than `age` seconds, a bounded number at a time."""
+        gone = 0
         for path in self._past.glob("*.json"):
-            with contextlib.suppress(FileNotFoundError):  # taken back meanwhile
-                if time.time() - path.stat().st_mtime > age:
+            window = parse_key(path.stem)
+            with contextlib.suppress(OSError):  # taken back meanwhile, or no file
+                if window is not None and age_of(path.lstat().st_mtime, window.end, time.time()) > age:
                     path.unlink()
+                    gone += 1
+            if gone == MOST_FORGOTTEN:
+                return
 
     def write(self, key: str) -> None:
         """Write a window's ledger down."""
         with self.lock:
             write_json(self.folder(key) / LEDGER, asdict(self._ledgers[key]))
 
+    def newest(self) -> float:
+        """Return when a ledger was last written, in seconds since 1970; 0 where none was."""
+        times = [0.0]
+        for path in (*self._windows.glob(f"*/{LEDGER}"), *self._past.glob("*.json")):
+            with contextlib.suppress(OSError):
+                times.append(path.lstat().st_mtime)
+        return max(times)
+
     def _past_ledger(self, key: str) -> Ledger | None:
-        content = read_json(self._past / f"{key}.json")
-        return None if content is None else Ledger.parse(content)
+        """Return the ledger of a past window. One that is damaged is made again: the window stays past."""
+        path = self._past / f"{key}.json"
+        try:
+            return Ledger.parse(parse_json(path), key)
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            self.asides.put(path, error)
+        ledger = Ledger(first=time.time(), unreported=time.time(), issued=Issue(UNKNOWN))
+        write_json(path, asdict(ledger))
+        return ledger
 
 
-def _known(kind: Any, content: Any) -> dict[str, Any]:
-    """Return the fields that this release knows of what was written; a newer one may have more."""
-    names = {each.name for each in fields(kind)}
-    return {name: value for name, value in content.items() if name in names} if isinstance(content, dict) else {}
+def _is_member(path: Path, key: str) -> bool:
+    """Return True if a file is what its name says: a site's sketch of this window."""
+    try:
+        return Parcel.parse(path.name).key == key and is_plain(path)
+    except UsageError:
+        return False
+
+
+def _is_revision(row: Any) -> bool:
+    return isinstance(row, dict) and type(row.get("revision")) is int and row["revision"] > 0

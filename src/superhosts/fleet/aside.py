@@ -1,0 +1,35 @@
+"""Files that cannot be used are set aside: renamed beside where they lay, named in the log, counted for the status.
+
+Nothing is deleted, so that a person can look at them; nothing that a disk, a person or a site has spoilt ends the hub.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+
+from superhosts.fleet.durable import set_aside
+from superhosts.fleet.link import Say
+from superhosts.text import printable
+
+NAMED = 20  # files set aside that the status names
+MOST_SAID = 500  # characters of a reason
+
+
+class Asides:
+    """What was set aside since the start."""
+
+    def __init__(self, say: Say) -> None:
+        self.count = 0
+        self._say = say
+        self.last: deque[str] = deque(maxlen=NAMED)  # paths
+
+    def put(self, path: Path, reason: object, word: str = "SET ASIDE") -> None:
+        """Set a file or folder aside, and say why. OSError where the disk does not let it."""
+        try:
+            where = f"kept as {set_aside(path).name}"
+        except FileNotFoundError:
+            where = "it is gone"
+        self.count += 1
+        self.last.append(str(path))
+        self._say(f"{word}: {path}: {printable(reason, MOST_SAID)} ({where})")

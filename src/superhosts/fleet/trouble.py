@@ -1,0 +1,78 @@
+"""Work that does not succeed at once: said once, done again, and never in the way of other work for long.
+
+A full disk is everyone's trouble: nothing else would succeed. What concerns one window alone (a file that makes no
+sense, a folder that cannot be written, a union that is too large) leaves that window to rest, longer each time.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from superhosts.errors import OutputError, SuperhostsError, UnreadableError
+from superhosts.fleet.link import Say
+from superhosts.text import printable
+
+LONGEST_REST = 300.0  # seconds between two attempts at a window that cannot be reported for what is in it
+EVERYONES = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}  # not one window's
+MOST_SAID = 500  # characters of a reason
+
+
+@dataclass
+class _Rest:
+    attempts: int = 0
+    until: float = 0.0  # by the steady clock
+
+
+class Troubles:
+    """Attempts work, and knows what did not succeed. `on_wait` is called for each attempt that failed."""
+
+    def __init__(self, say: Say, on_wait: Callable[[], None]) -> None:
+        self.open: dict[str, str] = {}  # what did not work at the last attempt, and why
+        self._say = say
+        self._on_wait = on_wait
+        self._rests: defaultdict[str, _Rest] = defaultdict(_Rest)
+
+    def is_resting(self, window: str) -> bool:
+        """Return True if a window is left alone for now."""
+        return window in self._rests and time.monotonic() < self._rests[window].until
+
+    def attempt(self, what: str, work: Callable[[], None], window: str | None = None) -> bool:
+        """Work on a window, or on something else. Return False where nobody's work can succeed now."""
+        try:
+            work()
+        except UnreadableError as error:  # it may be readable the next moment
+            self._note(what, error)
+            return True
+        except (OSError, OutputError) as error:
+            self._note(what, error)
+            if isinstance(error, OutputError) or error.errno in EVERYONES:
+                return False
+        except Exception as error:  # a hub goes on, whatever somebody has made up
+            self._note(what, error if isinstance(error, SuperhostsError) else repr(error))
+        else:
+            if self.open.pop(what, None) is not None:
+                self._say(f"{what}: that is over, it works again")
+            if window is not None:
+                self._rests.pop(window, None)
+            return True
+        if window is not None:
+            rest = self._rests[window]
+            rest.until = time.monotonic() + min(2.0**rest.attempts, LONGEST_REST)
+            rest.attempts += 1
+        return True
+
+    def _note(self, what: str, error: object) -> None:
+        self._on_wait()
+        if what not in self.open:
+            self._say(f"{what}: {printable(error, MOST_SAID)}; trying again until it works")
+        self.open[what] = printable(error)
+
+    def forget(self, window: str) -> None:
+        """Drop what is known of a window that is kept no more."""
+        self._rests.pop(window, None)
+        for what in [what for what in self.open if what.endswith(f": {window}")]:
+            del self.open[what]
