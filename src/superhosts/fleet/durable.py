@@ -164,6 +164,20 @@ def make_way(path: Path) -> Path | None:
     return None
 
 
+def exposure(path: Path) -> str:
+    """Return a warning about a file with a secret that everybody can read or change, nothing about others.
+
+    A group that can read it is the operator's choice.
+    """
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return ""  # it is said elsewhere that it cannot be read
+    if not mode & (stat.S_IROTH | stat.S_IWOTH):
+        return ""
+    return f"{path}: everybody on this machine can read this secret (mode {mode:04o}): chmod 600 {path}"
+
+
 def write_json(path: Path, content: Any, *, durable: bool = True, shared: bool = False) -> None:
     """Replace a small file at once. Without `durable` only readers are safe from half of it, not the power cut."""
     _write(path, [json.dumps(content, indent=1)], durable=durable, shared=shared)

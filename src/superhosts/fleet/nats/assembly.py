@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from superhosts.fleet.durable import make_way
 from superhosts.fleet.link import Desk, Receipt
 from superhosts.fleet.nats.wire import Chunk
 
@@ -38,7 +39,7 @@ class Assembly:
     def begin(cls, folder: Path, chunk: Chunk, site: str) -> Assembly:
         """Begin with whichever piece comes first."""
         path = folder / (chunk.name + ENDING)
-        path.unlink(missing_ok=True)
+        make_way(path)
         return cls(
             path, chunk.name, site, chunk.step, chunk.size, bytearray(chunk.pieces), chunk.pieces, time.monotonic()
         )
@@ -60,7 +61,7 @@ class Assembly:
 
     def write(self, chunk: Chunk, data: bytes) -> None:
         """Put a piece into its place on disk."""
-        handle = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
+        handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             offset = chunk.number * chunk.step
             view = memoryview(data)

@@ -7,10 +7,12 @@ for again: an edge keeps its copy until the hub's own receipt.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,10 +25,20 @@ from types import TracebackType
 from typing import IO, Any
 
 from superhosts.errors import OutputError, SuperhostsError, UsageError
+from superhosts.fleet.durable import exposure
 from superhosts.fleet.link import Say
-from superhosts.fleet.nats.connect import NatsOptions
-from superhosts.fleet.nats.enrolment import SITES, hub_key, private_folder, read_sites, users, write_private
-from superhosts.fleet.nats.process import end_leftover, last_words
+from superhosts.fleet.nats.connect import LinkDownError, NatsOptions, UnfitServerError, check_version, connect
+from superhosts.fleet.nats.enrolment import (
+    ANYONE,
+    SITES,
+    accounts,
+    hub_key,
+    open_private,
+    private_folder,
+    read_sites,
+    write_private,
+)
+from superhosts.fleet.nats.process import end_leftover, last_words, wait_for_reload
 from superhosts.fleet.nats.setup import (
     Tls,
     find_server,
@@ -61,7 +73,7 @@ class BrokerCounters:
     """What happened to the broker."""
 
     restarts: int = 0  # times that it died and was started again
-    reloads: int = 0  # times that it was told of changed sites
+    reloads: int = 0  # times that it was told of changed sites or certificates
 
 
 class Broker:
@@ -80,13 +92,15 @@ class Broker:
         self._config = self.folder / "nats.conf"
         self._log = self.folder / "nats.log"
         self._pid = self.folder / "nats.pid"
-        self._lock: IO[str] | None = None
+        self._lock: IO[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         self._ready = threading.Event()
         self._failure: SuperhostsError | None = None
         self._seen: tuple[int, int] | None = None  # the file of sites, when last looked at
+        self._reloading = threading.Lock()
+        self._admitted: frozenset[str] | None = None
 
     @property
     def exposed(self) -> bool:
@@ -94,7 +108,7 @@ class Broker:
         return not is_loopback(self._host)
 
     @property
-    def _guarded(self) -> bool:
+    def guarded(self) -> bool:
         """Whether everybody needs a key: from the first enrolment on, also when the last site is revoked."""
         return self.exposed or (self.folder / SITES).exists()
 
@@ -102,6 +116,10 @@ class Broker:
     def sites(self) -> dict[str, str]:
         """The enrolled sites and their public keys."""
         return read_sites(self.folder)
+
+    def admitted(self) -> frozenset[str] | None:
+        """Return the sites that the server lets in; None where it lets in anybody."""
+        return self._admitted
 
     @property
     def options(self) -> NatsOptions:
@@ -140,6 +158,7 @@ class Broker:
         private_folder(self.folder)
         self._take_folder()
         end_leftover(self._pid, self._config, self._say)
+        shutil.rmtree(self.folder / "store" / "jetstream" / "$G", ignore_errors=True)  # an older release's queue
         self._port = self._port or free_port(self._host)
         self._write_config()
         self._thread = threading.Thread(target=self._keep, args=(binary,), name="broker", daemon=True)
@@ -159,11 +178,47 @@ class Broker:
             self._lock = None
 
     def reload(self) -> None:
-        """Tell the running server of changed sites; connections of those that are gone end."""
-        self._write_config()
-        if self._server is not None and self._server.poll() is None:
-            self._server.send_signal(signal.SIGHUP)
+        """Have the running server take over changed sites and certificates; connections of sites that are gone end.
+
+        UsageError where it cannot: then all stays as it was.
+        """
+        with self._reloading:
+            before, config = self._admitted, self._config.read_text()
+            self._write_config()
+            if self._server is None or self._server.poll() is not None:
+                return  # its next start reads the new configuration
+            try:
+                self._hang_up()
+                if not (self._admitted or frozenset()) <= (before or frozenset()):
+                    self._hang_up()  # a new account sees the hub's subjects only from the next reload on
+            except UsageError:
+                self._admitted = before
+                write_private(self._config, config)
+                raise
             self.counters.reloads += 1
+
+    def _hang_up(self) -> None:
+        assert self._server is not None
+        log_end = self._log.stat().st_size if self._log.exists() else 0
+        self._server.send_signal(signal.SIGHUP)
+        trouble = wait_for_reload(self._log, log_end, time.monotonic() + GRACE)
+        if trouble is None:
+            self._say(f"the embedded broker says nothing about its new configuration; see {self._log}")
+        elif trouble:
+            raise UsageError(f"the embedded broker does not take its new configuration: {trouble}")
+
+    def unreachable(self) -> str:
+        """Return why this hub itself cannot reach the server; nothing where it can."""
+
+        async def attempt() -> None:
+            async with connect(self.options, "_HUBBOX", lambda text: None):
+                return
+
+        try:
+            asyncio.run(attempt())
+        except LinkDownError as error:
+            return str(error)
+        return ""
 
     def __enter__(self) -> Broker:
         self.start()
@@ -203,15 +258,15 @@ class Broker:
         if sys.platform == "linux":
             command = [sys.executable, "-I", "-S", "-c", _WITH_PARENT, str(os.getpid()), *command]
         log_end = self._log.stat().st_size if self._log.exists() else 0
-        with (self.folder / "nats.err").open("wb") as errors:
+        with open_private(self.folder / "nats.err") as errors:
             # A session of its own: Ctrl-C in a terminal is for the hub, which ends the broker last.
             self._server = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True, umask=0o077
             )
         deadline = time.monotonic() + READY
         while not self._stop.wait(POLL / 4):
             status = self._server.poll()
-            if status is None and self._answers():
+            if status is None and self._answers(binary):
                 return
             if status is not None or time.monotonic() > deadline:
                 said = last_words(self.folder / "nats.err", self._log, log_end)
@@ -243,19 +298,28 @@ class Broker:
             self._server.wait()
         self._server = None
 
-    def _answers(self) -> bool:
-        """Say whether our server greets a connection, its queue included. Another's server there is not ours."""
+    def _answers(self, binary: Path) -> bool:
+        """Say whether our server greets a connection, its queue included. Another's server there is not ours.
+
+        UsageError where ours is too old.
+        """
         try:
             with socket.create_connection((near(self._host), self._port), 1.0) as connection:
                 greeting = connection.makefile("rb").readline(65536)
             info = json.loads(greeting.removeprefix(b"INFO "))
         except (OSError, ValueError):
             return False
-        return bool(info.get("jetstream")) and info.get("server_name") == self._name
+        if info.get("server_name") != self._name:
+            return False
+        try:
+            check_version(str(info.get("version")), str(binary))
+        except UnfitServerError as error:
+            raise UsageError(str(error)) from None
+        return bool(info.get("jetstream"))
 
     def _write_config(self) -> None:
         self._seen = _stamp(self.folder / SITES)
-        sites = self.sites
+        sites = self.sites if self.guarded else None
         config: dict[str, Any] = {
             "server_name": self._name,
             "host": self._host,
@@ -270,17 +334,24 @@ class Broker:
                 "max_file_store": self.cap,
                 "max_memory_store": 16 * MIB,
                 "sync_interval": "always",
+                "strict": True,
             },
         }
         if self._tls is not None:
             config["tls"] = tls_config(self._tls)
-        hub = hub_key(self.folder)[1]
-        if self._guarded:
-            config["authorization"] = {"users": users(hub, sites)}
+            self.options.context()  # refuses what is no certificate, or not with this key
+        seed, hub = hub_key(self.folder)
+        config["accounts"] = accounts(hub, sites)
+        if sites is None:
+            config["no_auth_user"] = ANYONE
+        for secret in (seed, *([self._tls.key] if self._tls else [])):
+            if warning := exposure(secret):
+                self._say(warning)
         write_private(self._config, json.dumps(config, indent=1) + "\n")  # its language takes JSON
+        self._admitted = None if sites is None else frozenset(sites)
 
     def _take_folder(self) -> None:
-        self._lock = (self.folder / ".lock").open("w")
+        self._lock = open_private(self.folder / ".lock")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

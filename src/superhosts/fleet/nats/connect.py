@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import re
 import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -21,6 +23,7 @@ from urllib.parse import urlsplit
 from superhosts.errors import MissingExtraError, SuperhostsError, UsageError
 from superhosts.fleet.link import Say
 from superhosts.fleet.nats.enrolment import public_key
+from superhosts.text import printable
 
 try:
     import nats.errors
@@ -32,10 +35,15 @@ except ImportError:
 TIMEOUT = 5  # seconds for a connection, and for an answer of the server
 FIRST_PAUSE, LAST_PAUSE = 1.0, 30.0  # seconds between two attempts to connect, growing
 POLL = 0.1
+LEAST_VERSION = (2, 12)  # of nats-server: from here on JetStream refuses requests with fields that it does not know
 
 
 class LinkDownError(Exception):
     """The link does not work now, for a reason in plain words; it is tried again."""
+
+
+class UnfitServerError(LinkDownError):
+    """A server that does not keep sites from each other's business."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,11 @@ class NatsOptions:
         if self.up:
             return "--up" if name == "nats" else f"--up-{name.removeprefix('tls_')}"
         return f"--{name.replace('_', '-')}"
+
+    @property
+    def secrets(self) -> list[Path]:
+        """The files that only their owner should be able to read."""
+        return [path for path in (self.creds, self.nkey, self.tls_key) if path is not None]
 
     @property
     def urls(self) -> list[str]:
@@ -125,6 +138,19 @@ class GuardedClient(Client):
             raise nats.errors.Error("the server offers no TLS, and TLS was asked for")
         return super()._connect_command()
 
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        """Read a message's headers. The library stops reading for good over some that a site can make up."""
+        try:
+            found: dict[str, str] | None = await super()._process_headers(headers)
+        except Exception:
+            return {}  # no piece of a sketch has such headers
+        return found
+
+    def _build_message(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: Any) -> Any:
+        """Make a message; names that are no text must not end the connection."""
+        subject, reply = (name.decode(errors="replace").encode() for name in (subject, reply))
+        return super()._build_message(sid, subject, reply, data, headers)
+
     async def end(self) -> None:
         """Close, whatever state it is in: the library stops half-way when the connection breaks while it closes."""
         with contextlib.suppress(Exception):  # after a failed handshake it waits for ever
@@ -145,6 +171,40 @@ class Link:
     def __init__(self, client: GuardedClient) -> None:
         self.client = client
         self.jetstream = client.jetstream(timeout=TIMEOUT)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the server lets anybody in."""
+        return not self.client._server_info.get("auth_required")
+
+    async def check_strict(self) -> None:
+        """Refuse a server that would take its own "stored" for a command.
+
+        A site names the address for that word. At a server that reads it loosely, a site could have the queue emptied.
+        """
+        check_version(str(self.client._server_info.get("version")))
+        question = json.dumps({"superhosts": "a field that no request has"}).encode()
+        try:
+            answer = await self.client.request("$JS.API.STREAM.NAMES", question, timeout=TIMEOUT)
+        except nats.errors.NoRespondersError:
+            raise nats.js.errors.ServiceUnavailableError from None
+        try:
+            refused = "error" in json.loads(answer.data)
+        except (ValueError, TypeError):
+            refused = False
+        if not refused:
+            raise UnfitServerError(
+                "the server takes requests that it does not understand, so a site could empty the queue: "
+                "set `strict: true` in its block jetstream"
+            )
+
+
+def check_version(text: str, name: str = "the server") -> None:
+    """Refuse a NATS server that is older than those whose JetStream is strict."""
+    found = re.match(r"v?([0-9]{1,6})\.([0-9]{1,6})", text)
+    if found is None or tuple(map(int, found.groups())) < LEAST_VERSION:
+        least = ".".join(map(str, LEAST_VERSION))
+        raise UnfitServerError(f"{name} is nats-server {printable(text, 40)}; {least} or a later one is needed")
 
 
 @asynccontextmanager
@@ -183,7 +243,7 @@ async def connect(options: NatsOptions, inbox: str, on_error: Callable[[str], No
         first = seen[0] if isinstance(error, nats.errors.NoServersError) and seen else error
         if not met and options.wants_tls and isinstance(first, (ConnectionResetError, BrokenPipeError)):
             first = LinkDownError("it hangs up: does it want a certificate (--tls-cert, --tls-key), or another one?")
-        raise LinkDownError(_words(first)) from None
+        raise LinkDownError(_words(first, options)) from None
     finally:
         await client.end()
 
@@ -191,19 +251,29 @@ async def connect(options: NatsOptions, inbox: str, on_error: Callable[[str], No
 class Tidings:
     """Says what changes about a link: down, each reason once, and back."""
 
-    def __init__(self, options: NatsOptions, say: Say) -> None:
+    def __init__(self, options: NatsOptions, say: Say, counters: Any = None) -> None:
+        """Prepare; `counters.down` always holds the last reason, or nothing while the link works."""
         self._shown = options.shown
         self._say = say
+        self._counters = counters
         self._reasons: set[str] = set()  # said since it last worked: one cause may show in several ways in turn
+
+    def say(self, text: str) -> None:
+        """Say something else about the link."""
+        self._say(f"the link to {self._shown}: {text}")
 
     def down(self, reason: str, waiting: str = "") -> None:
         """Say that the link does not work, unless that was said."""
+        if self._counters is not None:
+            self._counters.down = reason
         if reason not in self._reasons:
             self._reasons.add(reason)
             self._say(f"the link to {self._shown} does not work: {reason}{waiting}; trying again until it does")
 
     def up(self) -> None:
         """Say that it works again, if it did not."""
+        if self._counters is not None:
+            self._counters.down = ""
         if self._reasons:
             self._reasons.clear()
             self._say(f"the link to {self._shown} works again")
@@ -281,10 +351,12 @@ def _is_address(url: str) -> bool:
         return False
 
 
-def _words(error: BaseException) -> str:
+def _words(error: BaseException, options: NatsOptions | None = None) -> str:
     """Say an error of the library, of TLS or of the system in words for an operator."""
-    text = str(error).removeprefix("nats: ").strip().strip("'")
+    text = printable(str(error).removeprefix("nats: ").strip().strip("'"), 500)
     if isinstance(error, ssl.SSLCertVerificationError):
+        if options is not None and options.pinned:  # it is our own
+            return f"the broker's certificate {options.tls_ca} does not do: {error.verify_message}"
         return f"its certificate is not trusted ({error.verify_message}): see --tls-ca"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed ({error.reason}): does the server want a certificate (--tls-cert, --tls-key)?"

@@ -3,23 +3,32 @@
 Every site has a key pair of its own (an nkey). The broker knows the public half, the edge keeps the secret half, and
 nothing secret ever crosses the wire. A site may send its own sketches and read its own receipts; it cannot speak for
 another site, read what others send, or touch the broker's queue.
+
+Every site is also in an account of its own, a space of subjects that others do not see. A message names the subject to
+which the server sends its "stored", and no right restricts that name. Within an account it cannot name what is another
+site's, nor the queue's interface, which are in the hub's account. Of that, a site's account sees just the three
+subjects that are the site's.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from superhosts.errors import MissingExtraError, OutputError, UsageError
 from superhosts.fleet.durable import place, read_json, write_json
+from superhosts.fleet.nats.wire import CHUNKS, QUESTIONS
 from superhosts.fleet.parcels import check_site
 
 SITES = "sites.json"  # site → public key
 HUB_SEED = "hub.nk"
+HUB, ANYONE = "hub", "anyone"  # an account of the broker; the user without a key
+CONNECTIONS, SUBSCRIPTIONS = 16, 64  # that a site may have open at once: an edge needs one and two
 
 
 def enroll(folder: Path, site: str, seed: Path | None = None) -> Path:
@@ -75,16 +84,32 @@ def hub_key(folder: Path) -> tuple[Path, str]:
     return path, public_key(path)
 
 
-def users(hub: str, sites: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the users of a broker's configuration: the hub with all rights, each site with its own few."""
-    return [{"nkey": hub}, *({"nkey": key, "permissions": _rights(site)} for site, key in sorted(sites.items()))]
+def accounts(hub: str, sites: Mapping[str, str] | None) -> dict[str, Any]:
+    """Return the accounts of a broker's configuration: the hub with all rights, each site with its own few.
+
+    Without sites, nobody needs a key: whoever connects is in the hub's account, as the user `ANYONE`.
+    """
+    users: list[dict[str, Any]] = [{"nkey": hub}]
+    if sites is None:
+        users.append({"user": ANYONE, "password": secrets.token_hex(16)})
+    ours = {
+        "jetstream": "enabled",
+        "users": users,
+        "exports": [{"service": CHUNKS}, {"service": QUESTIONS}, {"stream": "superhosts.to.*"}],
+    }
+    return {HUB: ours, **{f"site-{site}": _account(site, key) for site, key in sorted((sites or {}).items())}}
 
 
-def _rights(site: str) -> dict[str, Any]:
-    # The broker's own "stored" comes to the inbox, so that sending needs no right to the queue's interface.
+def _account(site: str, key: str) -> dict[str, Any]:
+    sends, hears = (f"superhosts.from.{site}.chunk", f"superhosts.from.{site}.ask"), f"superhosts.to.{site}"
+    rights = {"publish": {"allow": list(sends)}, "subscribe": {"allow": [hears, f"_INBOX.{site}.>"]}}
     return {
-        "publish": {"allow": [f"superhosts.from.{site}.>"]},
-        "subscribe": {"allow": [f"superhosts.to.{site}", f"superhosts.to.{site}.>", f"_INBOX.{site}.>"]},
+        "users": [{"nkey": key, "permissions": rights}],
+        "imports": [
+            *({"service": {"account": HUB, "subject": subject}} for subject in sends),
+            {"stream": {"account": HUB, "subject": hears}},
+        ],
+        "limits": {"max_connections": CONNECTIONS, "max_subscriptions": SUBSCRIPTIONS},
     }
 
 
@@ -120,6 +145,7 @@ def write_private(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.unlink(missing_ok=True)
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    os.fchmod(handle, 0o600)  # whatever the umask
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -127,14 +153,23 @@ def write_private(path: Path, text: str) -> None:
     place(temporary, path)
 
 
+def open_private(path: Path) -> IO[bytes]:
+    """Open a file for writing that only its owner may read."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.fchmod(handle, 0o600)
+    return os.fdopen(handle, "wb")
+
+
 def private_folder(folder: Path) -> None:
     """Make a folder for its owner alone; one that is there is left as it is."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)  # whatever the umask
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Keep two commands from changing the sites at once."""
-    with (folder / ".sites.lock").open("w") as file:
+    with open_private(folder / ".sites.lock") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

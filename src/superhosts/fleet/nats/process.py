@@ -39,8 +39,26 @@ def _runs(pid: int, config: Path) -> bool:
 def last_words(errors: Path, log: Path, log_start: int) -> str:
     """Return why a server did not start, as it says itself."""
     said = [line for line in errors.read_text(errors="replace").splitlines() if line.strip()]
-    if log.exists():
-        text = log.read_bytes()
-        lines = text[log_start if log_start <= len(text) else 0 :].decode(errors="replace").splitlines()
+    if lines := _lines_since(log, log_start):
         said += [line.partition("[FTL] ")[2] or line.partition("[ERR] ")[2] for line in lines]
     return "; ".join([line for line in said if line][-3:]) or f"nothing was said; see {log}"
+
+
+def wait_for_reload(log: Path, log_start: int, deadline: float) -> str | None:
+    """Wait until a server has said in its log what came of a reload: nothing is good, else why not. None: no word."""
+    while time.monotonic() < deadline:
+        for line in _lines_since(log, log_start):
+            if "Reloaded server configuration" in line:
+                return ""
+            if "Failed to reload server configuration" in line:
+                return line.partition("configuration: ")[2]
+        time.sleep(0.02)
+    return None
+
+
+def _lines_since(log: Path, start: int) -> list[str]:
+    try:
+        text = log.read_bytes()
+    except OSError:
+        return []
+    return text[start if start <= len(text) else 0 :].decode(errors="replace").splitlines()[:1000]

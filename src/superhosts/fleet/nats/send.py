@@ -47,6 +47,7 @@ class SendCounters:
     receipts: int = 0
     resends: int = 0  # sketches that the hub wanted again
     full: int = 0  # times that the hub's queue had no room
+    down: str = ""  # why the link does not work; nothing while it does
 
 
 @dataclass
@@ -74,7 +75,7 @@ class NatsSender:
         self._options = options
         self._say = say
         self._ask_every = ask_every
-        self._tidings = Tidings(options, say)
+        self._tidings = Tidings(options, say, self.counters)
         self._progress: dict[str, _Progress] = {}
 
     def run(self, spool: Spool, stop: threading.Event) -> None:

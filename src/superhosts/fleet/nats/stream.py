@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,13 @@ from nats.js.errors import NotFoundError
 from superhosts.fleet.nats.connect import Link, LinkDownError
 from superhosts.fleet.nats.identity import Identity
 from superhosts.fleet.nats.wire import CHUNK, CHUNKS, CONSUMER, HEADERS, STREAM
+from superhosts.text import printable
 
 BATCH = 32  # pieces on their way from the server at once: 16 MiB of memory
 PULL = 20.0  # seconds that a request for pieces stands
-DUPLICATES = 600.0  # seconds in which the server takes a piece of an attempt once
+DUPLICATES = 2.0  # seconds in which the server takes a piece once; it keeps the marks in memory, however long they are
+SHARE = 4  # one site's pieces take at most a quarter of the queue
+LEAST_PIECES = 64  # of one site that the smallest queue takes
 LOOKS, LOOK = 6, 1.0  # looks at another hub's queue before it counts as left over, and seconds between them
 
 
@@ -36,6 +39,11 @@ class Queue:
     max_age: float  # seconds
     ack_wait: float  # seconds
     owner: Identity
+
+    @property
+    def site_pieces(self) -> int:
+        """The most pieces of one site that may wait there at once, whatever their size."""
+        return max(LEAST_PIECES, self.cap // SHARE // (CHUNK + HEADERS))
 
 
 async def check_alone(js: JetStreamContext, me: Identity) -> Identity | None:
@@ -77,6 +85,9 @@ async def prepare(js: JetStreamContext, queue: Queue) -> Identity | None:
         "storage": StorageType.FILE,
         "discard": DiscardPolicy.NEW,  # nothing is lost in silence: an edge waits
         "max_bytes": queue.cap,
+        "max_msgs_per_subject": queue.site_pieces,  # a site has one subject
+        "discard_new_per_subject": True,
+        "allow_rollup_hdrs": False,  # a message with such a header would empty the queue
         "max_age": queue.max_age,
         "max_msg_size": CHUNK + HEADERS,
         "duplicate_window": min(DUPLICATES, queue.max_age),
@@ -122,3 +133,15 @@ async def pull(link: Link, take: Callable[[Msg], Awaitable[None]]) -> None:
                     raise LinkDownError(f"the queue is gone (status {status})")
                 break
             await take(message)
+
+
+async def expel(js: JetStreamContext, admitted: Collection[str]) -> dict[str, int]:
+    """Remove the pieces of all other sites from the queue; return how many of which were there."""
+    gone: dict[str, int] = {}
+    subjects = (await js.stream_info(STREAM, subjects_filter=CHUNKS)).state.subjects or {}
+    for subject, count in subjects.items():
+        site = subject.split(".")[2]
+        if site not in admitted:
+            await js.purge_stream(STREAM, subject=subject)
+            gone[printable(site)] = count
+    return gone
