@@ -142,7 +142,7 @@ def test_an_answer_fits_into_a_message() -> None:
 
 def test_the_sites_of_a_sketch_are_the_senders(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    node.desk._senders = lambda: {"ams", "fra", "eu"}
+    node.desk.senders = lambda: {"ams", "fra", "eu"}
     theirs = rewritten(honest(tmp_path / "wire", "fra"), "ams")  # the whole sketch says fra
     receipt = node.arrive(theirs, "ams")
     assert (receipt.verdict, receipt.reason) == (REFUSED, "names the site fra, which sends to this hub itself")

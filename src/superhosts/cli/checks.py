@@ -67,10 +67,16 @@ def _fleet() -> Answer:
         return MISSING, f"{error}; edges and hub can go by files without it (--to, --from)"
     if missing:
         return MISSING, f"{', '.join(missing)} not installed; for a fleet over NATS: pip install 'superhosts[fleet]'"
+    from superhosts.fleet.nats.connect import LinkDownError, check_version
+
     try:
         said = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
         return PROBLEM, f"{server} does not run: {in_words(error)}"
+    try:
+        check_version(said.strip().rpartition(" ")[2], str(server))
+    except LinkDownError as error:
+        return PROBLEM, f"{error}: pip install --upgrade 'superhosts[fleet]'"
     return OK, ", ".join([*found, said.strip()])
 
 

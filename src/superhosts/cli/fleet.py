@@ -73,11 +73,15 @@ def nats_options(
     up: bool = False,
 ) -> NatsOptions:
     """Return checked options of a NATS connection."""
+    from superhosts.fleet.durable import exposure
     from superhosts.fleet.nats.connect import NatsOptions
 
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of every TLS connection that the other side ends
     options = NatsOptions(url, creds, nkey, *tls, up=up)
     options.check()
+    for secret in options.secrets:
+        if warning := exposure(secret):
+            tell(warning)
     return options
 
 

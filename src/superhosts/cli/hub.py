@@ -34,7 +34,7 @@ from superhosts.cli.traffic import GeometryText, Ipv6Prefix, Memory
 if TYPE_CHECKING:
     from superhosts.fleet.hub import Report
     from superhosts.fleet.link import Receiver
-    from superhosts.fleet.nats.connect import NatsOptions
+    from superhosts.fleet.nats.broker import Broker
     from superhosts.settings import Settings
 
 LISTEN = "127.0.0.1:4222"
@@ -181,6 +181,7 @@ def hub(
         parts.enter_context(outputs)
         parts.enter_context(ended_by_signals(stop.set))
         receiver, extra = _open_way_in(parts, state, way_in, traffic)
+        desk.senders = lambda: {*settings.sites, *receiver.senders()}
         if upstream is not None:
             parts.enter_context(sending(make_sender(to, way_up, site), upstream))
             extra["upstream"] = upstream.counters
@@ -204,7 +205,8 @@ def hub(
         waits = (
             f"waits for {', '.join(settings.sites)}" if settings.sites else "waits for the sites of the last windows"
         )
-        tell(f"hub ready; {waits}, at most {grace} after a window's first sketch")
+        ready = "started; the link does not work yet" if getattr(receiver.counters, "down", "") else "ready"
+        tell(f"hub {ready}; {waits}, at most {grace} after a window's first sketch")
         merging.run(stop, on_turn=status.write)
         status.write(now=True)
     counters = merging.counters
@@ -275,12 +277,16 @@ def _open_way_in(
         receiver.check_alone()
         return receiver, {}
     owner = owner._replace(host="")  # its store is in the state folder: the same hub, whatever its container's name
-    options, broker = _start_broker(parts, state / "broker", way, cap)
-    return NatsReceiver(options, tell, owner=owner, cap=cap, largest=largest), {"broker": broker}
+    broker = _start_broker(parts, state / "broker", way, cap)
+    receiver = NatsReceiver(broker.options, tell, owner=owner, cap=cap, largest=largest, admitted=broker.admitted)
+    if reason := broker.unreachable():
+        receiver.counters.down = reason
+        tell(f"NOT READY: the broker runs, but this hub cannot reach it: {reason}; trying again until it can")
+    return receiver, {"broker": broker.counters}
 
 
-def _start_broker(parts: contextlib.ExitStack, folder: Path, way: _WayIn, cap: int) -> tuple[NatsOptions, Any]:
-    """Start a broker of our own; return how to reach it, and its counters."""
+def _start_broker(parts: contextlib.ExitStack, folder: Path, way: _WayIn, cap: int) -> Broker:
+    """Start a broker of our own."""
     from superhosts.fleet.nats.broker import Broker
     from superhosts.fleet.nats.setup import Tls
 
@@ -289,13 +295,15 @@ def _start_broker(parts: contextlib.ExitStack, folder: Path, way: _WayIn, cap: i
     listen = LISTEN if way.listen is None else way.listen
     broker = parts.enter_context(Broker(folder, tell, listen=listen, cap=cap, tls=tls))
     tell(f"broker ready at {broker.options.url}")
-    return broker.options, broker.counters
+    if not broker.guarded:
+        tell("no site is enrolled: anybody on this machine may speak for any site (superhosts hub --enroll SITE)")
+    return broker
 
 
 def largest_sketch(traffic: Settings) -> int:
     """Return the bytes that a sketch can have in a file: all sides and directions, in cubes that do not compress."""
+    from superhosts.fleet.limits import MAX_HEADER
     from superhosts.settings import DIRECTIONS, SIDES
-    from superhosts.sketchfile import MAX_HEADER
 
     families = len({part.family for part in traffic.parts})
     raw = families * len(SIDES) * len(DIRECTIONS) * traffic.cube_memory

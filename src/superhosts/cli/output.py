@@ -63,7 +63,10 @@ def read_key(path: Path | None) -> bytes | None:
     except OSError as error:
         raise UsageError(f"--key-file {path}: cannot be read: {error.strerror}") from None
     from superhosts.detectors.hashing import check_secret
+    from superhosts.fleet.durable import exposure
 
+    if warning := exposure(path):
+        say(f"superhosts: {warning}")
     return check_secret(key, f"--key-file {path}")
 
 

@@ -58,7 +58,6 @@ class Desk:
         say: Say,
         *,
         archive: Archive | None = None,
-        senders: Senders = tuple,
     ) -> None:
         self.folder = store.incoming
         self.counters = DeskCounters()
@@ -66,7 +65,7 @@ class Desk:
         self._store = store
         self._expected = expected
         self._archive = archive
-        self._senders = senders
+        self.senders: Senders = tuple
         self._say = LimitedSay(say)
         with store.lock:
             self._shares = Shares(store)
@@ -133,7 +132,7 @@ class Desk:
         if not stored.sites:
             raise UsageError("names no site")
         others = sorted(stored.sites - {sender})
-        taken = set(self._senders()) if others else set()
+        taken = set(self.senders()) if others else set()
         for name in others:
             check_site(name, "the site")
             if name in taken:

@@ -15,7 +15,7 @@ import stat
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -174,6 +174,13 @@ class FileReceiver:
         self._ignored: set[Path] = set()
         self._bad: dict[Path, _Bad] = {}  # files that were not whole
         self._failed: dict[Path, _Failed] = {}  # files that could not be taken
+
+    def senders(self) -> Collection[str]:
+        """Return the sites that have a folder."""
+        try:
+            return {path.name for path in self.folder.iterdir() if path.is_dir() and path.name[0] != "."}
+        except OSError:
+            return ()
 
     def run(self, desk: Desk, stop: threading.Event) -> None:
         """Receive until told to stop."""

@@ -7,7 +7,7 @@ copy until the hub itself has said what became of it; that a broker or a folder 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -57,3 +57,6 @@ class Receiver(Protocol):
 
     def run(self, desk: Desk, stop: threading.Event) -> None:
         """Receive until told to stop."""
+
+    def senders(self) -> Collection[str]:
+        """Return the sites that send by this link, as far as it knows them."""
