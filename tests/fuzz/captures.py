@@ -23,7 +23,7 @@ from test_capture import FRAMES, mixed, mixed_pcapng
 
 SHARED = Path(os.environ.get("SUPERHOSTS_DATA", Path(__file__).parents[3] / "shared" / "data"))
 LARGEST_SEED = 16 << 10
-_INSIDE = re.compile(r"byte (\d+): the file ends inside a record")
+_INSIDE = re.compile(r"byte (\d+)(?: decompressed)?: the file ends inside a record")
 
 
 @dataclass
