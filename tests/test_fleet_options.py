@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import os
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -14,7 +17,7 @@ from brokers import KeepingDesk, eventually, make_broker, running
 from commands import Run
 from superhosts import sketchfile
 from superhosts.cli.edge import _watch
-from superhosts.cli.fleet import ended_by_signals
+from superhosts.cli.fleet import ended_by_signals, tell
 from superhosts.cli.hub import largest_sketch
 from superhosts.detectors.sketch import Sketch
 from superhosts.fleet.link import MERGED, Receipt
@@ -154,3 +157,15 @@ def test_an_edge_says_warnings_as_they_come_and_once(tmp_path: Path, capsys: pyt
     assert len(places) == 1
     assert lines[places[0]].startswith(f"superhosts: warning: {cut}: ")
     assert places[0] < next(place for place, line in enumerate(lines) if line.startswith("29 packets"))
+
+
+def test_a_log_on_a_full_disk_ends_nothing(monkeypatch: pytest.MonkeyPatch):
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    handle = os.open("/dev/full", os.O_WRONLY)
+    try:
+        monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.FileIO(handle, "w", closefd=False), write_through=True))
+        tell("the disk is full")  # not an error
+    finally:
+        monkeypatch.undo()
+        os.close(handle)

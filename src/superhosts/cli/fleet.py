@@ -41,8 +41,12 @@ STATUS = 5.0  # seconds between two writings of the status file
 
 
 def tell(text: str) -> None:
-    """Speak to the operator: one line on standard error, which the journal or the container's log keeps."""
-    say(f"superhosts: {text}")
+    """Speak to the operator: one line on standard error, which the journal or the container's log keeps.
+
+    A log on a full disk, or whose reader has gone, ends nothing.
+    """
+    with contextlib.suppress(OSError):
+        say(f"superhosts: {text}")
 
 
 def make_sender(to: Path | None, options: NatsOptions | None, site: str) -> Sender:
