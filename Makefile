@@ -17,9 +17,11 @@ test-gpu:
 		tests/test_gpu.py tests/test_exact_gpu.py tests/test_laws.py tests/test_doctor.py \
 		tests/test_gse.py tests/test_dcds.py tests/test_vbfa.py
 
-# Fifty rounds of kill -9 instead of the few that `make test` makes; SUPERHOSTS_CHAOS_SEED chooses the points.
+# Two hundred rounds of faults instead of the few that `make test` makes; SUPERHOSTS_CHAOS_SEED chooses the points.
+# With strace also faults at system calls. A round takes some seconds.
+CHAOS_ROUNDS ?= 200
 chaos: $(MARK)
-	SUPERHOSTS_CHAOS_ROUNDS=50 $(BIN)/pytest -s tests/test_chaos.py
+	SUPERHOSTS_CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(BIN)/pytest -s tests/test_chaos*.py
 
 # All fuzz targets for MINUTES together, or one (TARGET=captures); another SEED makes other cases. Where
 # atheris is installed (pip install atheris; not all machines have wheels) it adds cases that are chosen by coverage.

@@ -37,13 +37,14 @@ class Node:
         self.log = log
         self.arguments = arguments
         self.prefix = prefix
+        self.runner: tuple[str, ...] = ("-m", "superhosts")
         self.process: subprocess.Popen[bytes] | None = None
         self._since = 0  # where its log stood at the last start
 
     def start(self, **options: Any) -> Node:
         self._since = len(self.words)
         with self.log.open("ab") as log:
-            command = [*self.prefix, sys.executable, "-m", "superhosts", *self.arguments]
+            command = [*self.prefix, sys.executable, *self.runner, *self.arguments]
             self.process = subprocess.Popen(
                 command, stdout=subprocess.DEVNULL, stderr=log, **{"stdin": subprocess.DEVNULL, **options}
             )
@@ -129,11 +130,17 @@ def make_edge(folder: Path, site: str, link: list[str], *options: str) -> Node:
 
 
 def sites_traffic(
-    windows: int, *, seconds: int = 60, packets: int = 3000, seed: int = 5
+    windows: int, *, seconds: int = 60, packets: int = 3000, seed: int = 5, start: int = Traffic.start
 ) -> dict[str, list[PacketBatch]]:
     """One stream of traffic as three sites see it: each 60 % of the packets, in the order of time."""
     traffic = Traffic(
-        flows=packets // 2, packets=packets, windows=windows, super_hosts=1, seed=seed, window_seconds=seconds
+        flows=packets // 2,
+        packets=packets,
+        windows=windows,
+        super_hosts=1,
+        seed=seed,
+        window_seconds=seconds,
+        start=start,
     )
     batches = [batch for block in SyntheticSource(traffic).blocks() for batch in block]
     generators = {site: np.random.default_rng([seed, number]) for number, site in enumerate(SITES)}
@@ -158,6 +165,15 @@ def write_captures(folder: Path, batches: list[PacketBatch], packets: int) -> li
         write_capture(path, [(_select(whole, slice(start, start + packets)),)])
         paths.append(path)
     return paths
+
+
+def packets_in(data: bytes) -> int:
+    """The packets of a capture that is whole."""
+    place, count = 24, 0
+    while place < len(data):
+        place += 16 + int.from_bytes(data[place + 8 : place + 12], "little")
+        count += 1
+    return count
 
 
 def one_process(paths: list[Path], window: str) -> dict[str, Any]:

@@ -1,11 +1,10 @@
-"""kill -9 of edges, hub and broker at random points: nothing is lost, and what is repeated is identical.
+"""Faults of many kinds at random points: nothing is lost, and what is repeated is identical.
 
-`make chaos` runs 50 rounds; the usual run makes a few.
+`make chaos` runs 200 rounds; the usual run makes a few.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import time
@@ -13,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import chaos
+from chaos import LINKS, SEED, Fleet, need_link
 from processes import (
     DEADLINE,
     SITES,
@@ -29,9 +30,6 @@ from processes import (
     write_captures,
 )
 
-ROUNDS = int(os.environ.get("SUPERHOSTS_CHAOS_ROUNDS", "5"))
-SEED = int(os.environ.get("SUPERHOSTS_CHAOS_SEED", "1"))
-
 
 def complete(path: Path) -> set[str]:
     """The windows that were reported with no site missing."""
@@ -40,8 +38,9 @@ def complete(path: Path) -> set[str]:
 
 def test_killed_at_random_points_the_unions_are_those_of_one_process(tmp_path: Path):
     pytest.importorskip("nats", reason="pip install 'superhosts[fleet]'")
+    count = chaos.share(20, least=5)
     chance = random.Random(SEED)
-    windows = max(6, ROUNDS // 2)
+    windows = max(6, count // 2)
     captures = {
         site: write_captures(tmp_path / "ready" / site, batches, 700)
         for site, batches in sites_traffic(windows + 1).items()
@@ -57,13 +56,13 @@ def test_killed_at_random_points_the_unions_are_those_of_one_process(tmp_path: P
     edges = {site: make_edge(tmp_path, site, link, str(folders[site]), *cut) for site in SITES[:2]}
     edges["nyc"] = make_edge(tmp_path, "nyc", link, *files, *cut)
     kills = dict.fromkeys(("hub", "broker", *SITES), 0)
-    with ending(hub, *edges.values()):
+    with ending(hub, *edges.values()), chaos.telling(f"SUPERHOSTS_CHAOS_SEED={SEED}, {count} kills"):
         hub.start()
         for edge in edges.values():
             edge.start()
-        for number in range(ROUNDS):
+        for number in range(count):
             for site, folder in folders.items():  # a capture program goes on meanwhile
-                share = slice(len(captures[site]) * number // ROUNDS, len(captures[site]) * (number + 1) // ROUNDS)
+                share = slice(len(captures[site]) * number // count, len(captures[site]) * (number + 1) // count)
                 for path in captures[site][share]:
                     shutil.copy(path, folder / f".{path.name}.tmp")
                     (folder / f".{path.name}.tmp").rename(folder / path.name)
@@ -98,3 +97,27 @@ def test_killed_at_random_points_the_unions_are_those_of_one_process(tmp_path: P
     for row in rows(found):
         name = (row["window_start"], row["revision"], row["host"])
         assert issued.setdefault(name, row) == row
+
+
+@LINKS
+def test_faults_of_processes_and_links_leave_every_union_exact(tmp_path: Path, by_files: bool):
+    need_link(by_files=by_files)
+    count = chaos.share(15, least=4)
+    fleet = Fleet(tmp_path, count, by_files=by_files)
+    with ending(*fleet.nodes.values()):
+        fleet.start()
+        fleet.play("processes", count, [chaos.kill, chaos.pause, chaos.replay, chaos.restart])
+        fleet.finish()
+
+
+@LINKS
+def test_faults_at_system_calls_leave_every_union_exact(tmp_path: Path, by_files: bool):
+    need_link(by_files=by_files)
+    chaos.need_strace()
+    count = chaos.share(12)
+    fleet = Fleet(tmp_path, count, by_files=by_files)
+    with ending(*fleet.nodes.values()):
+        fleet.start()
+        fleet.play("calls", count, [chaos.kill_at_call, chaos.fail_disk])
+        fleet.finish()
+    assert fleet.killed_at_calls > 0

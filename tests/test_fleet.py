@@ -14,13 +14,14 @@ import pytest
 from processes import (
     COMMON,
     DEADLINE,
-    INNER,
     SITES,
     Node,
     ending,
     make_edge,
     make_hub,
+    make_hub_on_files,
     one_process,
+    packets_in,
     rows,
     sites_traffic,
     unions,
@@ -180,15 +181,6 @@ def record_behind(data: bytes, time: int) -> int:
     return len(data)
 
 
-def packets_in(data: bytes) -> int:
-    """The packets of a capture that is whole."""
-    place, count = 24, 0
-    while place < len(data):
-        place += 16 + int.from_bytes(data[place + 8 : place + 12], "little")
-        count += 1
-    return count
-
-
 def test_a_stopped_live_edge_keeps_what_it_has_seen(tmp_path: Path):
     """SIGTERM within a window: its sketch so far is spooled, and the next run adds to it."""
     batches = sites_traffic(1)["ams"]
@@ -224,49 +216,51 @@ def test_a_stopped_live_edge_keeps_what_it_has_seen(tmp_path: Path):
     assert "LOST" not in edge.words
 
 
-def test_a_full_disk_at_the_spool_is_waited_for(tmp_path: Path):
-    """The spool lies on a file system of a few hundred KiB; it is full until room is made."""
-    probe = subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "t", str(tmp_path)], capture_output=True)
+def on_small_disk(folder: Path) -> tuple[Path, tuple[str, ...]]:
+    """A small file system that is full until the file make-room is there, and the words that run a process with it."""
+    probe = subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "t", str(folder)], capture_output=True)
     if shutil.which("unshare") is None or probe.returncode:
         pytest.skip("needs a small file system of its own: user namespaces are not allowed here")
-    (path,) = write_captures(tmp_path / "ams", sites_traffic(4, packets=20_000)["ams"], 10**9)
-    small = tmp_path / "small"
+    small = folder / "small"
     small.mkdir()
-    script = tmp_path / "on_small_disk.sh"
+    script = folder / "on_small_disk.sh"
     script.write_text(
-        f'mount -t tmpfs -o size=256k small {small} && head -c 200k /dev/zero > {small}/ballast && "$@" & pid=$!\n'
+        f'mount -t tmpfs -o size=1m small {small} && head -c 968k /dev/zero > {small}/ballast && "$@" & pid=$!\n'
         f"trap 'kill $pid' TERM\n"
-        f"while [ ! -e {tmp_path}/make-room ]; do sleep 0.1; done; rm {small}/ballast; wait $pid; exit $?\n"
+        f"while [ ! -e {folder}/make-room ]; do sleep 0.1; done; rm {small}/ballast\n"
+        "wait $pid; status=$?; while kill -0 $pid 2>/dev/null; do wait $pid; status=$?; done; exit $status\n"
     )
-    link = tmp_path / "link"
-    arguments = [
-        "edge",
-        str(path),
-        "--site",
-        "ams",
-        "--spool",
-        str(small / "spool"),
-        "--to",
-        str(link),
-        "--window",
-        "1m",
-    ]
-    edge = Node(tmp_path / "ams.log", *arguments, *INNER, *COMMON, prefix=("unshare", "-rm", "sh", str(script)))
-    hub = Node(
-        tmp_path / "hub.log",
-        *("hub", "--state", str(tmp_path / "hub"), "--from", str(link), "--sites", "ams"),
-        *("--archive", str(tmp_path / "archive"), *COMMON),
+    return small, ("unshare", "-rm", "sh", str(script))
+
+
+@pytest.mark.parametrize("whose", ["spool", "hub"])
+def test_a_full_disk_is_waited_for(tmp_path: Path, whose: str):
+    """The spool, or the hub's state, lies on a small file system that is full until room is made."""
+    small, prefix = on_small_disk(tmp_path)
+    (path,) = write_captures(tmp_path / "ams", sites_traffic(4, packets=20_000)["ams"], 10**9)
+    hub, link = make_hub_on_files(tmp_path, sites=("ams",))
+    edge = make_edge(tmp_path, "ams", link, str(path), "--window", "1m")
+    node = edge if whose == "spool" else hub
+    node.prefix = prefix
+    node.arguments = tuple(
+        str(small / whose) if word in (str(tmp_path / "spool-ams"), str(tmp_path / "hub")) else word
+        for word in node.arguments
     )
     with ending(hub, edge):
         edge.start()
-        wait_for(lambda: "NOT WRITABLE" in edge.words, "the full disk is said")
-        hub.start()
+        if whose == "hub":
+            hub.start()
+        said = "NOT WRITABLE" if whose == "spool" else "No space left on device"
+        wait_for(lambda: said in node.words, "the full disk is said")
+        if whose == "spool":
+            hub.start()
         (tmp_path / "make-room").touch()
         assert edge.process is not None
         assert edge.process.wait(DEADLINE) == 0
         truth = one_process([path], "1m")
         wait_for(lambda: unions(tmp_path / "archive") == truth, "the unions are exact")
         hub.end()
+    assert "Traceback" not in hub.words + edge.words
 
 
 def test_wrong_keys_and_geometries_are_refused_and_the_rest_goes_on(tmp_path: Path):

@@ -1,0 +1,358 @@
+"""A fleet of real processes that is mistreated round by round, and the faults that do it.
+
+Every round brings each site one window more of traffic, and one fault meanwhile. It is over when the unions of all
+windows that have ended are, bit for bit, those of one process over all traffic. What a round does follows from the
+seed, its test and its number alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fleets import write_parcel
+from processes import (
+    COMMON,
+    SITES,
+    Node,
+    broker_pid,
+    make_edge,
+    make_hub,
+    make_hub_on_files,
+    one_process,
+    rows,
+    sites_traffic,
+    unions,
+    wait_for,
+)
+from superhosts.fleet.durable import read_json
+from superhosts.pairs import PacketBatch
+from superhosts.pipeline import scan
+from superhosts.sources.capture import open_capture
+from superhosts.sources.capture_writer import write_capture
+from superhosts.sources.synth import Traffic
+
+ROUNDS = int(os.environ.get("SUPERHOSTS_CHAOS_ROUNDS", "5"))
+SEED = int(os.environ.get("SUPERHOSTS_CHAOS_SEED", "1"))
+SECONDS = 60  # of a window
+PACKETS = 3000  # of a window, of which a site sees 60 %: more than the thousand that close the window before
+
+Fault = Callable[["Fleet", random.Random], AbstractContextManager[None]]
+
+
+LINKS = pytest.mark.parametrize("by_files", [False, True], ids=["nats", "files"])
+
+
+def need_link(*, by_files: bool) -> None:
+    """Skip a test over NATS where its packages are not installed."""
+    if not by_files:
+        pytest.importorskip("nats", reason="pip install 'superhosts[fleet]'")
+
+
+def share(percent: int, least: int = 2) -> int:
+    """The rounds of one test: a share of all, in a short run a few."""
+    return max(min(ROUNDS, least), ROUNDS * percent // 100)
+
+
+@contextmanager
+def telling(text: str) -> Iterator[None]:
+    """Have what fails say how it is done again."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(text)
+        raise
+
+
+class Fleet:
+    """A hub and three edges that follow folders; the traffic of a window comes when a test says so."""
+
+    def __init__(self, folder: Path, windows: int, *, by_files: bool, start: int = Traffic.start, keys: bool = False):
+        self.folder = folder
+        self.by_files = by_files
+        self.archive = folder / "archive"
+        make = make_hub_on_files if by_files else make_hub
+        self.hub, link = make(folder, "--grace", "3s", "--threshold", "500")
+        self.url = link[-1]
+        self.edges: dict[str, Node] = {}
+        self.captures: dict[str, list[Path]] = {}  # of each site, one for each window
+        traffic = sites_traffic(windows + 1, seconds=SECONDS, packets=PACKETS, start=start)
+        for site in SITES:
+            (folder / "captures" / site).mkdir(parents=True)
+            self.captures[site] = write_windows(folder / "ready" / site, traffic[site])
+            options = [str(folder / "captures" / site), "--window", f"{SECONDS}s"]
+            proof = ["--nkey", str(self.enroll(site))] if keys else []
+            self.edges[site] = make_edge(folder, site, [*link, *proof], *options)
+        self.truth = one_process([path for paths in self.captures.values() for path in paths], f"{SECONDS}s")
+        self.windows = sorted(self.truth)[:windows]  # nothing follows the last one, so that edges leave it open
+        self.killed_at_calls = 0
+        self.ended = 0  # windows whose traffic is all there, and after which more has come
+
+    def enroll(self, site: str) -> Path:
+        """Make a key for a site; without any, everybody may speak for everybody on this machine."""
+        from superhosts.fleet.nats.enrolment import enroll
+
+        return enroll(self.folder / "hub" / "broker", site)
+
+    @property
+    def nodes(self) -> dict[str, Node]:
+        return {"hub": self.hub, **self.edges}
+
+    @functools.cached_property
+    def parcels(self) -> dict[str, list[Path]]:
+        """Every site's sketches as an edge sends them, one for each window."""
+        return {site: self._parcels(site) for site in SITES}
+
+    def _parcels(self, site: str) -> list[Path]:
+        options: dict[str, Any] = {"memory": COMMON[1], "device": "cpu", "threads": 1, "site": site}
+        run = scan(self.captures[site], inner="10.0.0.0/8", window=f"{SECONDS}s", **options)
+        return [write_parcel(result.sketch, self.folder / "parcels" / site, site) for result in run]
+
+    def start(self) -> None:
+        for node in self.nodes.values():
+            node.start()
+        self.feed(0, SITES)
+
+    def feed(self, number: int, sites: Sequence[str]) -> None:
+        """Bring sites the traffic of a window, as a capture program does that rotates its files."""
+        for site in sites:
+            put(self.captures[site][number], self.folder / "captures" / site)
+
+    def is_exact(self) -> bool:
+        """Whether the unions of all windows that have ended are those of one process."""
+        if not self.hub.running and self.hub.process is not None and self.hub.process.returncode not in (0, -9):
+            raise AssertionError(f"the hub has ended with status {self.hub.process.returncode}")
+        wanted = self.windows[: self.ended]
+        if len(list(self.archive.glob("*/*-hub.cube"))) < len(wanted):
+            return False
+        found = unions(self.archive)
+        return all(found.get(window) == self.truth[window] for window in wanted)
+
+    def check(self) -> None:
+        """Wait until the unions are exact; nobody has failed in a way that nobody foresaw."""
+        wait_for(self.is_exact, f"the unions of {self.ended} windows are those of one process")
+        for name, node in self.nodes.items():
+            assert "Traceback" not in node.words, f"{name} shows a traceback"
+
+    def play(self, name: str, count: int, faults: Sequence[Fault], *, before: bool = False) -> None:
+        """So many rounds, with each of the faults in turn, in an order of chance; `before` any traffic of a round."""
+        deck: list[Fault] = []
+        for number in range(count):
+            chance = random.Random(f"{SEED} {name} {number}")
+            if not deck:
+                deck = chance.sample(list(faults), len(faults))
+            fault = deck.pop()
+            told = f"SUPERHOSTS_CHAOS_SEED={SEED}, {name}, round {number} of {count}: {fault.__name__}"
+            print(told, flush=True)
+            with telling(told):
+                self._round(number + 1, fault, chance, 0 if before else chance.randint(0, len(SITES)))
+
+    def _round(self, number: int, fault: Fault, chance: random.Random, soon: int) -> None:
+        early = chance.sample(SITES, soon)
+        self.feed(number, early)
+        self.ended = number
+        with fault(self, chance):
+            self.feed(number, [site for site in SITES if site not in early])
+        for node in self.nodes.values():
+            if not node.running:
+                node.start()
+        self.check()
+
+    def stamp_ahead(self, site: str, numbers: Sequence[int], seconds: int) -> None:
+        """Have windows of a site stamped with a time to come. They are then no part of what one process finds."""
+        right = [path for paths in self.captures.values() for path in paths]
+        for number in numbers:
+            path = self.captures[site][number]
+            right.remove(path)
+            (batch,) = (batch for block in open_capture(path).blocks() for batch in block)
+            shifted = PacketBatch(4, batch.src, batch.dst, batch.time + seconds * 10**9)
+            write_capture(path, [(shifted,)])
+        self.truth = one_process(right, f"{SECONDS}s")
+
+    def packets_read(self, site: str) -> int:
+        """How many packets an edge has read since its start, as its status tells."""
+        status = read_json(self.folder / f"spool-{site}" / "status.json")
+        return 0 if status is None else int(status["scan"]["packets"])
+
+    def drain(self) -> None:
+        """Wait until the hub has had its word on everything that was sent."""
+        folders = [self.folder / "link" / site if self.by_files else self.folder / f"spool-{site}" for site in SITES]
+        wait_for(lambda: not any(list(folder.glob("*.cube")) for folder in folders), "everything is received")
+
+    def finish(self) -> None:
+        """End everything in good order. What was reported twice was the same both times."""
+        for node in self.nodes.values():
+            node.wait_ready()
+        for site, edge in self.edges.items():
+            assert edge.end() == 0, site
+        assert self.hub.end() == 0
+        self.check()
+        issued: dict[tuple[object, ...], dict[str, object]] = {}
+        for row in rows(self.folder / "found.jsonl"):
+            name = (row["window_start"], row["revision"], row["host"])
+            assert issued.setdefault(name, row) == row
+
+
+def write_windows(folder: Path, batches: list[PacketBatch]) -> list[Path]:
+    """Write a site's traffic as one capture for each window."""
+    folder.mkdir(parents=True)
+    whole = PacketBatch(4, *(np.concatenate([getattr(b, name) for b in batches]) for name in ("src", "dst", "time")))
+    indices = whole.time // (SECONDS * 10**9)
+    paths = []
+    for number, index in enumerate(np.unique(indices)):
+        here = indices == index
+        paths.append(folder / f"dump{number:04d}.pcap")
+        write_capture(paths[-1], [(PacketBatch(4, whole.src[here], whole.dst[here], whole.time[here]),)])
+    return paths
+
+
+def put(path: Path, folder: Path, name: str | None = None) -> None:
+    """Copy a file into a folder where others look, at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / (name or path.name)
+    shutil.copyfile(path, target.with_name(f".{target.name}.tmp"))
+    target.with_name(f".{target.name}.tmp").replace(target)
+
+
+# Faults
+
+
+@contextmanager
+def kill(fleet: Fleet, chance: random.Random) -> Iterator[None]:
+    """kill -9 of one process, at a random moment."""
+    victim = chance.choice(["hub", *SITES, *([] if fleet.by_files else ["broker"])])
+    yield
+    time.sleep(chance.uniform(0.0, 1.5))
+    if victim == "broker":
+        with contextlib.suppress(ProcessLookupError):
+            if (pid := broker_pid(fleet.folder)) is not None:
+                os.kill(pid, signal.SIGKILL)
+    else:
+        fleet.nodes[victim].kill()
+
+
+@contextmanager
+def restart(fleet: Fleet, chance: random.Random) -> Iterator[None]:
+    """One process ends in good order, and is started a while later."""
+    node = chance.choice(list(fleet.nodes.values()))
+    node.wait_ready()
+    assert node.end() == 0
+    yield
+    time.sleep(chance.uniform(0.0, 1.0))
+
+
+@contextmanager
+def pause(fleet: Fleet, chance: random.Random) -> Iterator[None]:
+    """SIGSTOP, and SIGCONT seconds later, of one process or of all."""
+    nodes = list(fleet.nodes.values())
+    chosen = nodes if chance.random() < 0.2 else [chance.choice(nodes)]
+    pids = [node.process.pid for node in chosen if node.process is not None]
+    if not fleet.by_files and chance.random() < 0.3 and (pid := broker_pid(fleet.folder)) is not None:
+        pids = [pid]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+        time.sleep(chance.uniform(0.5, 4.0))
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def replay(fleet: Fleet, chance: random.Random) -> Iterator[None]:
+    """Sketches come a second time, captures too, under their own names and under others."""
+    for site in chance.sample(SITES, chance.randint(1, len(SITES))):
+        past = range(fleet.ended)
+        for number in chance.choices(past, k=3):
+            folder = fleet.folder / "link" / site if fleet.by_files else fleet.folder / f"spool-{site}"
+            put(fleet.parcels[site][number], folder)
+        number = chance.choice(past)
+        name = chance.choice([None, f"again{chance.randrange(10**6)}.pcap"])
+        put(fleet.captures[site][number], fleet.folder / "captures" / site, name)
+    yield
+
+
+SYNC = ("fsync", "fdatasync")
+RENAME = ("rename", "renameat", "renameat2")
+UNLINK = ("unlink", "unlinkat")
+WRITE = ("write",)
+
+
+def traced(calls: Sequence[str], what: str, when: str) -> tuple[str, ...]:
+    """The words before a command that have something happen at its system calls; calls are counted by thread."""
+    names = ",".join(f"?{call}" for call in calls)  # machines differ in which of them they have
+    wanted = ["-e", f"trace={names}", "-e", f"inject={names}:{what}:when={when}"]
+    return ("strace", "-D", "-f", "-qq", "-o", "/dev/null", *wanted)
+
+
+def need_strace() -> None:
+    """Skip a test where system calls cannot be tampered with, unless SUPERHOSTS_NEED_STRACE says that they can."""
+    why = "strace is not installed" if shutil.which("strace") is None else ""
+    if not why:
+        with tempfile.TemporaryDirectory() as folder:
+            probe = [sys.executable, "-c", "import os, sys; os.rename(*sys.argv[1:])", f"{folder}/a", f"{folder}/b"]
+            Path(folder, "a").touch()
+            ended = subprocess.run([*traced(RENAME, "error=ENOSPC", "1..2"), *probe], capture_output=True, text=True)
+        if os.strerror(errno.ENOSPC) not in ended.stderr:
+            why = f"strace does not work here: {ended.stderr.strip()[-200:]}"
+    if why and os.environ.get("SUPERHOSTS_NEED_STRACE"):
+        pytest.fail(why)
+    if why:
+        pytest.skip(why)
+
+
+@contextmanager
+def under(node: Node, prefix: tuple[str, ...], fleet: Fleet) -> Iterator[None]:
+    """Run a process behind other words until it dies of them, or the round has got through with them."""
+    node.kill()
+    node.prefix = prefix
+    node.start()
+    node.prefix = ()
+    yield
+    wait_for(lambda: not node.running or fleet.is_exact(), f"{' '.join(prefix)} has had its effect")
+
+
+@contextmanager
+def kill_at_call(fleet: Fleet, chance: random.Random) -> Iterator[None]:
+    """kill -9 of one process, before a system call that makes something durable."""
+    node = chance.choice(list(fleet.nodes.values()))
+    calls = chance.choice([SYNC, RENAME, UNLINK])
+    when = 1 if fleet.killed_at_calls == 0 else chance.randint(1, 8)
+    with under(node, traced(calls, "signal=KILL", str(when)), fleet):
+        yield
+    if node.running:  # it had no use for so many calls
+        node.kill()
+    else:
+        fleet.killed_at_calls += 1
+
+
+@contextmanager
+def fail_disk(fleet: Fleet, chance: random.Random) -> Iterator[None]:
+    """System calls of one process that say for a while that the disk is full or broken."""
+    names = [*SITES, "hub"] if fleet.by_files else SITES  # a hub's broker would be hit, too
+    node = fleet.nodes[chance.choice(names)]
+    calls = chance.choice([SYNC, RENAME, (*SYNC, *RENAME), WRITE])
+    first = chance.randint(1, 12)
+    what = f"error={chance.choice(['ENOSPC', 'EIO', 'EDQUOT'])}"
+    with under(node, traced(calls, what, f"{first}..{first + chance.randint(0, 12)}"), fleet):
+        yield
+    if node.running:
+        node.kill()
