@@ -1,8 +1,71 @@
-"""How old something is, by this machine's clock."""
+"""This machine's clock, and whether it is believed where it decides what is removed.
+
+A clock that is months ahead at a start makes everything look old. So nothing is removed by age before the clock agrees
+with what is known: it goes on from the last time that a hub worked here (a file's time, kept in the state folder; else
+the newest file), or most sites send windows of this time. A clock that was set while the hub runs is told by the
+machine's steady one. Where nothing can agree (captures of last year, after a long rest) an operator says so by `touch`.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from superhosts.fleet.durable import open_fresh
+from superhosts.fleet.link import Say
+from superhosts.reports.base import iso_time
 from superhosts.units import SECOND
+
+RECORD = "clock"  # the file in the state folder whose time is the last that was believed
+NEAR = 3600.0  # seconds that two clocks may differ, and that a hub may rest, without a doubt
+
+
+class Clock:
+    """Tells whether the time of this machine can be true. `newest` gives the time of the newest file, 0 for none."""
+
+    def __init__(self, record: Path, newest: Callable[[], float], say: Say) -> None:
+        self.doubt: str | None = None  # why it is not believed
+        self._record = record
+        self._say = say
+        self._believed = self._recorded() or newest() or time.time()
+        self._steady = time.monotonic()
+
+    def is_believed(self, heard: Mapping[str, int]) -> bool:
+        """Look again. `heard` has the end (ns) of the window that each site's last sketch since the start was of."""
+        now = time.time()
+        expected = self._believed + time.monotonic() - self._steady
+        agreeing = sum(abs(now - end / SECOND) <= NEAR for end in list(heard.values()))
+        by_sites = bool(heard) and 2 * agreeing >= len(heard)
+        by_hand = self.doubt is not None and abs(now - (self._recorded() or 0.0)) <= NEAR
+        if abs(now - expected) <= NEAR or by_sites or by_hand:
+            self._believe(now)
+            return True
+        if self.doubt is None:
+            self.doubt = f"it shows {_iso(now)}, and this hub last worked at {_iso(expected)}"
+            way = (
+                f"nothing is removed by age until sites send windows of this time; if it is right: touch {self._record}"
+            )
+            self._say(f"CLOCK IN DOUBT: {self.doubt}; {way}")
+        return False
+
+    def _believe(self, now: float) -> None:
+        if self.doubt is not None:
+            self.doubt = None
+            self._say("the clock is believed again: what is too old is removed")
+        self._believed, self._steady = now, time.monotonic()
+        with contextlib.suppress(OSError):  # a full disk is said elsewhere
+            if not self._record.exists():
+                open_fresh(self._record).close()
+            os.utime(self._record, (now, now))
+
+    def _recorded(self) -> float | None:
+        try:
+            return self._record.lstat().st_mtime
+        except OSError:
+            return None
 
 
 def age_of(written: float, end: int, now: float) -> float:
@@ -11,3 +74,7 @@ def age_of(written: float, end: int, now: float) -> float:
     The end is later where this machine's clock was behind at the time of writing.
     """
     return now - max(written, end / SECOND if end / SECOND <= now else 0.0)
+
+
+def _iso(seconds: float) -> str:
+    return iso_time(int(seconds) * SECOND)

@@ -22,7 +22,7 @@ from typing import Any
 from superhosts.detectors.sketch import Sketch
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.clock import age_of
+from superhosts.fleet.clock import RECORD, Clock, age_of
 from superhosts.fleet.desk import Desk
 from superhosts.fleet.durable import is_plain, make_private, write_lines
 from superhosts.fleet.ledger import Issue, Ledger
@@ -141,6 +141,7 @@ class Hub:
         self._troubles = Troubles(say, self._count_wait)
         self._made: _Made | None = None
         self._uniter = Uniter(settings.key, desk.check_kinds)
+        self._clock = Clock(store.state / RECORD, self._newest, say)
 
     def status(self) -> dict[str, Any]:
         """Return what an operator should look at: files set aside, work that does not succeed, doubts of the clock."""
@@ -149,10 +150,14 @@ class Hub:
         return {
             "aside": {"count": sum(place.count for place in places), "last": names},
             "stuck": dict(self._troubles.open),
+            "clock": self._clock.doubt,
         }
 
     def _count_wait(self) -> None:
         self.counters.waits += 1
+
+    def _newest(self) -> float:
+        return max(self._store.newest(), self._archive.newest() if self._archive else 0.0)
 
     def run(self, stop: threading.Event, *, on_turn: Callable[[], None] = lambda: None) -> None:
         """Report windows until told to stop; `on_turn` is called about once a second, and after each report."""
@@ -393,7 +398,7 @@ class Hub:
         if time.monotonic() - self._tidied < TIDY:
             return
         self._tidied = time.monotonic()
-        by_age = True
+        by_age = self._clock.is_believed(self._store.heard)
         recent, before = set(self._recent()), self.counters.retired
         for key in self._store.windows():
             retire = by_age and self.counters.retired - before < MOST_RETIRED
