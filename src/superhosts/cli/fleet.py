@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import threading
 import time
@@ -90,16 +91,21 @@ def nats_options(
 
 
 @contextmanager
-def ended_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+def ended_by_signals(stop: Callable[[], None], reload: Callable[[], None] | None = None) -> Iterator[None]:
     """Let the first SIGTERM, SIGINT or SIGHUP end the work in good order; the second ends it at once.
 
-    A terminal that closes sends SIGHUP. Where it is ignored (nohup) it stays so.
+    With `reload`, SIGHUP calls that instead, unless the terminal has closed, which sends SIGHUP, too. Where SIGHUP is
+    ignored (nohup) it stays so.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     if before[signal.SIGHUP] is signal.SIG_IGN:
         del before[signal.SIGHUP]
+    had_terminal = _has_terminal()
 
     def handle(number: int, _frame: Any) -> None:
+        if number == signal.SIGHUP and reload is not None and not (had_terminal and not _has_terminal()):
+            reload()
+            return
         signal.signal(number, signal.SIG_DFL)
         stop()
 
@@ -110,6 +116,15 @@ def ended_by_signals(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+
+
+def _has_terminal() -> bool:
+    """Return True if this process has a controlling terminal that is still there."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager
@@ -177,6 +192,11 @@ class RunningOutputs(Outputs):
         if failed:
             raise failed[0]
         self._took -= {(name, key, report.revision) for name in ways}
+
+    def reopen(self) -> None:
+        """Open the file of `--output` again: another program has moved it away."""
+        if self._running is not None:
+            self._running.reopen()
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         super().__exit__(kind, *rest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -174,13 +175,15 @@ def hub(
     stop = threading.Event()
     with contextlib.ExitStack() as parts:
         parts.enter_context(hold_folder(state))
-        store = Store(state)
+        store = Store(state, tell)
         desk = Desk(store, expected_kinds(traffic), tell, archive=kept)
         upstream = Spool(state / "up", site, cap=parse_size(spool_cap), say=tell) if to or way_up else None
         outputs = RunningOutputs(json=json, csv=csv, output=output)
         parts.enter_context(outputs)
-        parts.enter_context(ended_by_signals(stop.set))
-        receiver, extra = _open_way_in(parts, state, way_in, traffic)
+        reloads = _Reloads()
+        parts.enter_context(ended_by_signals(stop.set, reloads.ask))
+        reloads.add("--output", outputs.reopen)
+        receiver, extra = _open_way_in(parts, state, way_in, traffic, reloads)
         desk.senders = lambda: {*settings.sites, *receiver.senders()}
         if upstream is not None:
             parts.enter_context(sending(make_sender(to, way_up, site), upstream))
@@ -199,18 +202,54 @@ def hub(
             desk=desk.counters,
             link=receiver.counters,
             windows=lambda: len(store.windows()),
+            trouble=merging.status,
             **extra,
         )
+
+        def on_turn() -> None:
+            reloads.look()
+            status.write()
+
         parts.enter_context(beside("receive", lambda: receiver.run(desk, stop), stop))
         waits = (
             f"waits for {', '.join(settings.sites)}" if settings.sites else "waits for the sites of the last windows"
         )
         ready = "started; the link does not work yet" if getattr(receiver.counters, "down", "") else "ready"
         tell(f"hub {ready}; {waits}, at most {grace} after a window's first sketch")
-        merging.run(stop, on_turn=status.write)
+        merging.run(stop, on_turn=on_turn)
         status.write(now=True)
     counters = merging.counters
     tell(f"{desk.counters.accepted} sketches, {counters.reports} reports ({counters.revisions} of them revisions)")
+
+
+class _Reloads:
+    """What SIGHUP asks for: done by the hub's own loop, since little is safe in a signal's handler."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._parts: dict[str, Callable[[], None]] = {}
+
+    def add(self, name: str, work: Callable[[], None]) -> None:
+        """Have something done at each reload."""
+        self._parts[name] = work
+
+    def ask(self) -> None:
+        """Note that a reload is wanted."""
+        self._asked = True
+
+    def look(self) -> None:
+        """Reload if that was asked for; what fails stays as it was."""
+        if not self._asked:
+            return
+        self._asked = False
+        from superhosts.errors import SuperhostsError
+
+        for name, work in self._parts.items():
+            try:
+                work()
+            except (SuperhostsError, OSError) as error:
+                tell(f"NOT RELOADED: {name}: {error}")
+        tell(f"reloaded: {', '.join(self._parts)}")
 
 
 def _change_sites(state: Path, new: str | None, old: str | None) -> None:
@@ -258,7 +297,7 @@ class _WayIn(NamedTuple):
 
 
 def _open_way_in(
-    parts: contextlib.ExitStack, state: Path, way: _WayIn, traffic: Settings
+    parts: contextlib.ExitStack, state: Path, way: _WayIn, traffic: Settings, reloads: _Reloads
 ) -> tuple[Receiver, dict[str, Any]]:
     """Return the hub's side of the link, and the counters that it has beside its own."""
     if way.folder is not None:
@@ -278,6 +317,7 @@ def _open_way_in(
         return receiver, {}
     owner = owner._replace(host="")  # its store is in the state folder: the same hub, whatever its container's name
     broker = _start_broker(parts, state / "broker", way, cap)
+    reloads.add("sites and certificates", broker.reload)
     receiver = NatsReceiver(broker.options, tell, owner=owner, cap=cap, largest=largest, admitted=broker.admitted)
     if reason := broker.unreachable():
         receiver.counters.down = reason

@@ -69,7 +69,7 @@ def _field(value: Any) -> Any:
 class OutputFile:
     """Rows into a file whose kind its name tells: .jsonl, .csv or .parquet."""
 
-    def __init__(self, path: str | Path, columns: tuple[str, ...] = COLUMNS) -> None:
+    def __init__(self, path: str | Path, columns: tuple[str, ...] = COLUMNS, *, private: bool = False) -> None:
         self.path = Path(path)
         self._columns = columns
         self._rows: list[Row] = []
@@ -82,7 +82,8 @@ class OutputFile:
             raise OutputError(f"{path}: cannot be written: {self.path.parent} is not a folder")
         self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         try:
-            self._stream = self._temporary.open("wb")
+            handle = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if private else 0o666)
+            self._stream = os.fdopen(handle, "wb")
         except OSError as error:
             raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
         text = io.TextIOWrapper(self._stream, encoding="utf-8", newline="", write_through=True)
