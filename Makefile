@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/.installed
 
-.PHONY: demo test test-gpu chaos fuzz lint check format bench clean
+.PHONY: demo test test-gpu chaos fuzz threads lint check format bench clean
 
 demo: .venv/.core
 	$(BIN)/superhosts demo demo
@@ -29,6 +29,10 @@ MINUTES ?= 5
 SEED ?= 1
 fuzz: $(MARK)
 	cd tests && ../$(BIN)/python -m fuzz --minutes $(MINUTES) --seed $(SEED) $(addprefix --target ,$(TARGET))
+
+# A thousand rounds of writers and readers over every detector instead of the few that `make test` makes.
+threads: $(MARK)
+	SUPERHOSTS_THREAD_ROUNDS=1000 $(BIN)/pytest tests/test_threads.py
 
 lint: $(MARK)
 	$(BIN)/ruff format --check src tests benchmarks

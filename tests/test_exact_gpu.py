@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import naive
+from crowd import together
 from superhosts import Exact, load
 from superhosts.detectors import exact as module
 from superhosts.detectors import exact_gpu, sketch
@@ -340,6 +341,41 @@ def test_a_copy_is_its_own(gpu):
         feed(twin, columns)
         assert_same(twin, feed(Exact(device="cpu"), columns))
     assert_same(detector, feed(Exact(device="cpu"), tuple(column[:400] for column in columns)))
+
+
+def address_of(array: Any) -> int:
+    return array.ctypes.data if isinstance(array, OnGpu) else array.data.ptr
+
+
+def test_what_it_takes_in_from_another_is_its_own(gpu):
+    """Rows that wait are sorted in place, while another thread may ask the other one."""
+    columns = columns_of(pairs_of(32, 32, 300), 32, 32)
+    one, other = Exact(device="cuda"), feed(Exact(device="cuda"), columns)
+    other.top(1)  # all rows are sorted in
+    one.merge(other)
+    mine, others = ({address_of(rows) for rows in each} for each in (one.waiting, other.buckets))
+    assert len(mine) == len(others) == 1
+    assert mine != others
+
+
+def test_any_thread_may_call_it(gpu):
+    columns = columns_of(pairs_of(32, 32), 32, 32)
+    one, other = Exact(device="cuda"), Exact(device="cuda")
+
+    def take_in(into: Exact, some: Exact) -> None:
+        for _ in range(5):
+            into.merge(some)
+            assert into.top(1).peers.sum() <= len(columns[0])
+            into.copy()
+
+    together(
+        *[lambda i=i: feed(one, tuple(column[i::4] for column in columns), 50) for i in range(3)],
+        lambda: feed(other, tuple(column[3::4] for column in columns), 50),
+        lambda: take_in(one, other),
+        lambda: take_in(other, one),
+    )
+    one.merge(other)
+    assert_same(one, feed(Exact(device="cpu"), columns))
 
 
 @pytest.mark.parametrize("bits", [32, 64, 128])

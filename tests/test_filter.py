@@ -234,7 +234,7 @@ def test_a_file_whose_list_is_none_is_refused(tmp_path, monkeypatch, wrong):
     }[wrong]
     if wrong == "missing":
         del arrays["hosts"]
-    monkeypatch.setattr(Filter, "arrays", lambda self: arrays)
+    monkeypatch.setattr(Filter, "_arrays", lambda self: arrays)
     detector.save(tmp_path / "a.cube")
     monkeypatch.undo()
     with pytest.raises(SketchFileError, match="header field arrays"):

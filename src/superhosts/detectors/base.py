@@ -4,6 +4,10 @@
 
 Laws (tests hold every detector to them): order and repetition of pairs do not matter; merging equals having seen both
 streams; merging is commutative and idempotent. A detector that cannot keep a law names it in `broken_laws`.
+
+Any thread may call any verb at any time, and gets the result of some order of the calls. The verbs stand here: each
+takes the detector's lock once and calls the private method of the same name. A detector implements those, and marks
+what it has beside the verbs as `locked`.
 """
 
 from __future__ import annotations
@@ -13,19 +17,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from numbers import Real
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.detectors.estimate import UNBOUNDED
-from superhosts.detectors.kinds import Kind
+from superhosts.detectors.kinds import Kind, check_alike
+from superhosts.detectors.locking import Guarded, holding
 from superhosts.device import thread_count
 from superhosts.errors import MergeError, UsageError
 from superhosts.pairs import Addresses, Host, HostFormat, PairBatch, array_to_numbers, format_for
 from superhosts.units import whole_number
 
 Arrays = dict[str, NDArray[Any]]
+_WORDS = np.dtype(np.uint32), np.dtype(np.uint64)  # made once: small batches are checked as often as large ones
 
 
 class SuperHost(NamedTuple):
@@ -113,8 +119,8 @@ class SuperHosts:
         return to_pandas(self.to_dict())
 
 
-class Detector(ABC):
-    """A detector of super hosts over one set of pairs. It uses threads by itself; call it from one at a time."""
+class Detector(Guarded, ABC):
+    """A detector of super hosts over one set of pairs. It uses threads by itself, and any thread may call it."""
 
     name: ClassVar[str]
     broken_laws: ClassVar[frozenset[str]] = frozenset()
@@ -122,6 +128,30 @@ class Detector(ABC):
     runs_on_gpu: ClassVar[bool] = True
     format: HostFormat  # how this detector's numbers read as hosts
 
+    # What never changes, and needs no lock.
+
+    @property
+    def key_bits(self) -> int:
+        """Bits of a host's number."""
+        return self.format.key_bits
+
+    @property
+    def kind(self) -> Kind:
+        """What another detector must have in common with this one to be merged."""
+        return Kind(self.name, None, None, self.format, "merge" not in self.broken_laws)
+
+    def check_alike(self, other: Detector) -> None:
+        """Refuse what must not be merged into this one, naming both values."""
+        check_detector(other, self.name)
+        check_alike(self.kind, other.kind)
+
+    @abstractmethod
+    def header(self) -> dict[str, Any]:
+        """Describe this detector for a file: what is needed to build an empty one like it."""
+
+    # The verbs.
+
+    @final
     def update(self, hosts: Addresses | PairBatch, peers: Addresses | None = None) -> None:
         """Take a batch of pairs: two columns, or one PairBatch."""
         if isinstance(hosts, PairBatch):
@@ -134,70 +164,104 @@ class Detector(ABC):
         if _bits(left) != self.key_bits:
             raise UsageError(f"update: hosts have {_bits(left)} bits, this {self.name} takes {self.key_bits}-bit keys")
         if len(left):
-            self._update(left, right)
+            with self._lock:
+                self._update(left, right)
         return None
 
-    @property
-    def key_bits(self) -> int:
-        """Bits of a host's number."""
-        return self.format.key_bits
-
-    @property
-    def kind(self) -> Kind:
-        """What another detector must have in common with this one to be merged."""
-        return Kind(self.name, None, None, self.format, "merge" not in self.broken_laws)
-
-    @property
-    @abstractmethod
-    def memory(self) -> int:
-        """Bytes that the detector's data takes, on all of its devices together."""
-
-    @abstractmethod
-    def _update(self, hosts: Addresses, peers: Addresses) -> None: ...
-
-    @abstractmethod
+    @final
     def merge(self, other: Self) -> None:
         """Take in all that another detector of the same kind has seen."""
+        self.check_alike(other)
+        with holding(self, other):
+            self._merge(other)
 
-    @abstractmethod
+    @final
     def super_hosts(self, threshold: float) -> SuperHosts:
         """Return the hosts of at least `threshold` peers, most peers first."""
+        least = check_threshold(threshold)
+        with self._lock:
+            return self._super_hosts(least)
 
+    @final
     def top(self, count: int) -> SuperHosts:
         """Return the `count` hosts with most peers; some detectors look no further down than a few peers."""
-        return self._top(check_count(count))
+        most = check_count(count)
+        with self._lock:
+            return self._top(most)
 
-    @abstractmethod
-    def _top(self, count: int) -> SuperHosts: ...
-
-    @abstractmethod
+    @final
     def estimate(self, host: str | int | Host) -> SuperHost:
         """Return the number of peers of any host, with its interval."""
+        with self._lock:
+            return self._estimate_host(host)
 
-    def flush(self) -> None:  # noqa: B027 (most detectors have nothing that waits)
+    @final
+    def flush(self) -> None:
         """Write the pairs that wait. Every question does this by itself."""
+        with self._lock:
+            self._flush()
 
-    @abstractmethod
+    @final
     def clear(self) -> None:
         """Forget all pairs."""
+        with self._lock:
+            self._clear()
 
-    @abstractmethod
-    def header(self) -> dict[str, Any]:
-        """Describe this detector for a file: what is needed to build an empty one like it."""
+    @final
+    @property
+    def memory(self) -> int:
+        """Bytes that the detector's data takes, on all of its devices together."""
+        with self._lock:
+            return self._memory()
 
-    @abstractmethod
+    @final
     def arrays(self) -> Arrays:
-        """Return the arrays that hold all it has seen."""
+        """Return copies of the arrays that hold all it has seen."""
+        with self._lock:
+            return {name: array.copy() for name, array in self._arrays().items()}
 
+    @final
     def copy(self) -> Self:
-        """Return a detector of its own with the same content."""
-        return copy.deepcopy(self)
+        """Return a detector of its own with the same content, on the same device."""
+        return self.__copy__()
 
+    @final
     def save(self, path: str | Path) -> None:
         """Write a .cube file that holds this detector alone."""
         from superhosts.detectors.sketch import Sketch
 
         Sketch.of(self).save(path)
+
+    # What a detector brings. All of it runs under the lock.
+
+    @abstractmethod
+    def _update(self, hosts: Addresses, peers: Addresses) -> None: ...
+
+    @abstractmethod
+    def _merge(self, other: Self) -> None:
+        """Take in a detector of the same kind, which is locked, too."""
+
+    @abstractmethod
+    def _super_hosts(self, threshold: float) -> SuperHosts: ...
+
+    @abstractmethod
+    def _top(self, count: int) -> SuperHosts: ...
+
+    @abstractmethod
+    def _estimate_host(self, host: str | int | Host) -> SuperHost: ...
+
+    def _flush(self) -> None:
+        """Write the pairs that wait; most detectors have none."""
+
+    @abstractmethod
+    def _clear(self) -> None: ...
+
+    @abstractmethod
+    def _memory(self) -> int: ...
+
+    @abstractmethod
+    def _arrays(self) -> Arrays:
+        """Return the arrays themselves where they lie in the machine's memory, copies where they do not."""
 
 
 def is_on_gpu(column: Any) -> bool:
@@ -216,8 +280,8 @@ def to_host(column: Any) -> Any:
 
 def as_column(column: Any, what: str) -> Addresses:
     """Check that a column has one of the shapes that detectors take."""
-    array = column if is_on_gpu(column) else np.asarray(column)
-    if array.ndim == 1 and array.dtype in (np.uint32, np.uint64):
+    array = column if type(column) is np.ndarray or is_on_gpu(column) else np.asarray(column)
+    if array.ndim == 1 and array.dtype in _WORDS:
         return array
     if array.ndim == 2 and array.shape[1] == 2 and array.dtype == np.uint64:
         return array

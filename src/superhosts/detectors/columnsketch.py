@@ -5,7 +5,6 @@ Only two things are left to each: where a pair goes (addressing) and how hosts a
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from abc import abstractmethod
@@ -13,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from superhosts.detectors.base import Arrays, SuperHost, SuperHosts, check_threshold
+from superhosts.detectors.base import Arrays, SuperHost, SuperHosts
 from superhosts.detectors.columns import Counts, Words
 from superhosts.detectors.cpu import CpuEngine
 from superhosts.detectors.engine import Engine, Plan, SeveralEngines
@@ -21,6 +20,7 @@ from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate, 
 from superhosts.detectors.hashing import mangle_column
 from superhosts.detectors.keyed import KeyedSketch
 from superhosts.detectors.kinds import Kind
+from superhosts.detectors.locking import locked
 from superhosts.device import choose_device, gpus_of
 from superhosts.errors import GpuMemoryError
 from superhosts.pairs import Addresses, Host, numbers_to_array
@@ -102,40 +102,27 @@ class ColumnSketch(KeyedSketch):
     def _estimate(self, evidence: Evidence) -> Estimate:
         return estimate(evidence, self.geometry.rows)
 
-    @property
-    def memory(self) -> int:
-        """Bytes of columns and labels, on all devices."""
+    def _memory(self) -> int:
         return self.engine.size
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         self.engine.update(hosts, peers)
 
-    def flush(self) -> None:
-        """Write the pairs that wait. Every question does this by itself."""
+    def _flush(self) -> None:
         self.engine.flush()
 
-    def clear(self) -> None:
-        """Forget all pairs; the memory stays."""
+    def _clear(self) -> None:
         self.engine.clear()
 
-    def merge(self, other: Self) -> None:
-        """OR another sketch of the same geometry and key into this one."""
-        self.check_alike(other)
+    def _merge(self, other: Self) -> None:
         self.engine.merge(other.engine)
 
-    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
-        return self.copy()
+    def _copy(self) -> Self:
+        engine = self._make_engine()
+        engine.load(self.engine.arrays())
+        return self._twin({**self._state(), "engine": engine})
 
-    def copy(self) -> Self:
-        """Return a sketch of its own with the same content, on the same device."""
-        twin = copy.copy(self)
-        twin.engine = self._make_engine()
-        twin.engine.load(self.engine.arrays())
-        return twin
-
-    def super_hosts(self, threshold: float) -> SuperHosts:
-        """Return the hosts of at least `threshold` peers, most peers first."""
-        threshold = check_threshold(threshold)
+    def _super_hosts(self, threshold: float) -> SuperHosts:
         found = self._find(threshold)
         self._warn(threshold)
         return found
@@ -149,12 +136,12 @@ class ColumnSketch(KeyedSketch):
         if unnamed > MAX_UNNAMED and pairs:
             text = f"about {unnamed:.0%} of hosts with so many peers cannot be named; {self._way_out(threshold)}"
             warnings.warn(
-                f"threshold {threshold:g} is low for this {self.name}; {text}", ThresholdWarning, stacklevel=3
+                f"threshold {threshold:g} is low for this {self.name}; {text}", ThresholdWarning, stacklevel=4
             )
         if threshold > saturation_point(rows):
             text = f"hosts beyond {saturation_point(rows):,} peers cannot be measured; all are reported"
             warnings.warn(
-                f"threshold {threshold:g} is high for this {self.name}: {text}", ThresholdWarning, stacklevel=3
+                f"threshold {threshold:g} is high for this {self.name}: {text}", ThresholdWarning, stacklevel=4
             )
 
     def _way_out(self, threshold: float) -> str:
@@ -193,7 +180,7 @@ class ColumnSketch(KeyedSketch):
 
     def _top(self, count: int) -> SuperHosts:
         """Return hosts of more than `LEAST_TOP` peers."""
-        fullest = max(1, int(self.zeros.min()))
+        fullest = max(1, int(self.engine.zeros().min()))
         threshold = max(LEAST_TOP, self.geometry.rows * math.log(self.geometry.rows / fullest) / 4)
         found = self._find(threshold)
         while len(found) < count and threshold > LEAST_TOP:
@@ -201,15 +188,16 @@ class ColumnSketch(KeyedSketch):
             found = self._find(threshold)
         return found.select(slice(0, count))
 
-    def estimate(self, host: str | int | Host) -> SuperHost:
-        """Return the number of peers of any host, with its interval."""
+    def _estimate_host(self, host: str | int | Host) -> SuperHost:
         return next(iter(self.estimate_mangled(self.mangled(host))))
 
+    @locked
     def estimate_mangled(self, mangled: Words) -> SuperHosts:
         """Return the numbers of peers of many mangled hosts, most peers first."""
         found = self._estimate(self._evidence(mangled, self.engine.measure(mangled)))
         return self._result(mangled, found)
 
+    @locked
     def columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
         """Return how full the columns of a host are, beside the mean of their arrays; last, the AND of the columns."""
         mangled = self.mangled(host)
@@ -232,27 +220,28 @@ class ColumnSketch(KeyedSketch):
         rows[:, -hosts.ndim :] = hosts if hosts.ndim == 2 else hosts[:, None]
         return mangle_column(rows, self.key_bits, False, self.key)
 
+    @locked
     def fill(self) -> Fill:
         """Say how full the sketch is."""
-        rows, zeros = self.geometry.rows, self.zeros
+        rows, zeros = self.geometry.rows, self.engine.zeros()
         pairs = -rows * float(np.log(np.maximum(zeros, 1) / rows).sum()) / self.geometry.arrays
         fullest, saturated = int(zeros.min()), int((zeros == 0).sum())
         return Fill(1 - float(zeros.mean()) / rows, 1 - fullest / rows, saturated, round(pairs))
 
     @property
+    @locked
     def bits(self) -> Words:
-        """The columns of all arrays and slices."""
-        return self.arrays()["bits"]
+        """A copy of the columns of all arrays and slices."""
+        return self._arrays()["bits"].copy()
 
     @property
+    @locked
     def zeros(self) -> Counts:
-        """The zero bits of every column."""
-        return self.engine.zeros()
+        """A copy of the zero bits of every column."""
+        return self.engine.zeros().copy()
 
-    def arrays(self) -> Arrays:
-        """Return the arrays that hold all it has seen."""
+    def _arrays(self) -> Arrays:
         return self.engine.arrays()
 
-    def load_arrays(self, arrays: Arrays) -> None:
-        """Take such arrays in place of all that it has seen."""
+    def _load_arrays(self, arrays: Arrays) -> None:
         self.engine.load(arrays)

@@ -25,9 +25,9 @@ from superhosts.detectors.base import (
     check_detector,
     check_key_bits,
     check_threads,
-    check_threshold,
 )
 from superhosts.detectors.exact_gpu import at_home, to_host
+from superhosts.detectors.locking import locked
 from superhosts.device import choose_device, gpus_of, run_parallel, simulated
 from superhosts.errors import MergeError
 from superhosts.pairs import Addresses, Host, format_for
@@ -160,22 +160,20 @@ class Exact(Detector):
         self.gpu = gpus[0] if gpus else None
         self.threads = check_threads(threads)
         self.host_words = 2 if key_bits == 128 else 1
-        self.clear()
+        self._clear()
 
     @property
     def _xp(self) -> Any:  # asked for each time: a detector that holds a module cannot be copied
         return exact_gpu.array_module(self.gpu)
 
-    def clear(self) -> None:
-        """Forget all pairs."""
+    def _clear(self) -> None:
         self.width = 0
         self.buckets: list[Rows] = []  # sorted and distinct; never written to
         self.waiting: list[Rows] = []  # this detector's own; may be sorted in place
         self.waits = self.kept = 0
 
-    @property
-    def memory(self) -> int:
-        """Bytes of the pairs that are kept and that wait."""
+    def _memory(self) -> int:
+        """Return the bytes of the pairs that are kept and that wait."""
         return 8 * self.width * (self.kept + self.waits)
 
     @at_home
@@ -249,22 +247,28 @@ class Exact(Detector):
         peers = np.concatenate([to_host(part.peers) for part in (none, *found)])
         return hosts if self.key_bits == 128 else hosts[:, 0].astype(_DTYPES[self.key_bits]), peers
 
+    @locked
     @at_home
     def counts(self) -> tuple[Addresses, NDArray[np.int64]]:
         """Return every host and its exact number of peers."""
         return self._columns(self._counts())
 
-    @at_home
-    def merge(self, other: Self) -> None:
-        """Take in the pairs of another exact detector, on whatever device."""
+    def check_alike(self, other: Detector) -> None:
+        """Refuse what is not exact, and hosts that read otherwise."""
         check_detector(other, self.name)
         if not isinstance(other, Exact) or other.format != self.format:
             raise MergeError(f"cannot merge {other.name} of {other.format} into {self.name} of {self.format}")
+
+    @at_home
+    def _merge(self, other: Self) -> None:
+        """Take in the pairs of another exact detector, on whatever device."""
         if other.gpu == self.gpu:
             other._compact()
-            blocks = [rows for rows in other.buckets if len(rows)]  # sorted already: a sort in place leaves them be
+            blocks = [rows for rows in other.buckets if len(rows)]
+            if self.gpu is not None:
+                blocks = [rows.copy() for rows in blocks]  # sorted in place there, while others read the other's own
         else:
-            pairs = other.arrays()["pairs"]
+            pairs = other._arrays()["pairs"]
             blocks = [self._here(pairs)] if len(pairs) else []
         if not blocks:
             return
@@ -276,9 +280,7 @@ class Exact(Detector):
             self._wait(_widened(rows, self._xp) if rows.shape[1] < self.width else rows)
 
     @at_home
-    def super_hosts(self, threshold: float) -> SuperHosts:
-        """Return the hosts of at least `threshold` peers, most peers first."""
-        threshold = check_threshold(threshold)
+    def _super_hosts(self, threshold: float) -> SuperHosts:
         return self._result([part.at_least(threshold) for part in self._counts()])
 
     def _result(self, found: list[Counts]) -> SuperHosts:
@@ -298,8 +300,8 @@ class Exact(Detector):
         return self._result(found).select(slice(0, count))
 
     @at_home
-    def estimate(self, host: str | int | Host) -> SuperHost:
-        """Return the exact number of peers of any host; the interval is that number."""
+    def _estimate_host(self, host: str | int | Host) -> SuperHost:
+        """Return the exact number of peers; the interval is that number."""
         number = self.format.to_number(host)
         self._compact()
         words = np.array([number >> 64, number & (1 << 64) - 1][-self.host_words :], np.uint64)
@@ -316,17 +318,22 @@ class Exact(Detector):
         return {"detector": self.name, "key_bits": self.key_bits, "key": None, "format": list(self.format)}
 
     @at_home
-    def arrays(self) -> Arrays:
+    def _copy(self) -> Self:
+        return super()._copy()
+
+    @at_home
+    def _arrays(self) -> Arrays:
         """Return all distinct pairs as one matrix, in the machine's memory."""
         self._compact()
         rows = [to_host(rows) for rows in self.buckets]
         return {"pairs": np.concatenate(rows) if rows else np.empty((0, 0), np.uint64)}
 
+    @locked
     @at_home
     def restore_arrays(self, arrays: Arrays) -> None:
         """Take the pairs back from a file."""
         rows = arrays["pairs"]
-        self.clear()
+        self._clear()
         if rows.dtype != np.uint64 or rows.ndim != 2:
             raise ValueError(f"pairs are {rows.dtype} {rows.shape}")
         if len(rows):

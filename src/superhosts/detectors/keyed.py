@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, TypeVar
+from typing import Any, TypeVar, final
 
-from superhosts.detectors.base import Arrays, Detector, check_detector, check_threads
+from superhosts.detectors.base import Arrays, Detector, check_threads
 from superhosts.detectors.hashing import fingerprint, make_key, secret_of
-from superhosts.detectors.kinds import Kind, check_alike
+from superhosts.detectors.kinds import Kind
 from superhosts.errors import UsageError
 from superhosts.pairs import format_for
 
@@ -42,19 +42,19 @@ class KeyedSketch(Detector):
         self.fingerprint = fingerprint(secret)
         self.key = make_key(secret)
 
-    @abstractmethod
+    @final
     def load_arrays(self, arrays: Arrays) -> None:
         """Take such arrays as `arrays` gives in place of all that it has seen."""
+        with self._lock:
+            self._load_arrays(arrays)
+
+    @abstractmethod
+    def _load_arrays(self, arrays: Arrays) -> None: ...
 
     @property
     def kind(self) -> Kind:
         """What another sketch must have in common with this one to be merged."""
         return super().kind._replace(key=self.fingerprint, geometry=self.geometry)
-
-    def check_alike(self, other: Detector) -> None:
-        """Refuse what must not be merged into this one, naming both values."""
-        check_detector(other, self.name)
-        check_alike(self.kind, other.kind)
 
     def header(self) -> dict[str, Any]:
         """Describe this sketch for a file."""

@@ -6,13 +6,13 @@ Only mangled addresses are kept and written to files, as in the cube: without th
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
-from superhosts.detectors.base import SuperHost, SuperHosts, check_threshold, to_host
+from superhosts.detectors.base import SuperHost, SuperHosts, to_host
 from superhosts.detectors.estimate import Estimate
 from superhosts.detectors.hashing import Key, fold, mangle_column
 from superhosts.detectors.keyed import KeyedSketch
@@ -42,24 +42,12 @@ class NarrowSketch(KeyedSketch):
     def _measure(self, mangled: Mangled) -> Estimate:
         """Return the numbers of any mangled hosts."""
 
-    @abstractmethod
-    def _merge(self, other: Self) -> None:
-        """Take in a sketch that is like this one."""
-
-    def merge(self, other: Self) -> None:
-        """Take in all that a sketch of the same geometry and key has seen."""
-        self.check_alike(other)
-        self._merge(other)
-
-    def super_hosts(self, threshold: float) -> SuperHosts:
-        """Return the hosts of at least `threshold` peers, most peers first."""
-        threshold = check_threshold(threshold)
+    def _super_hosts(self, threshold: float) -> SuperHosts:
         mangled, found = self._find(threshold)
         keep = (found.peers >= threshold) | found.saturated  # of these only a lower bound is known
         return self._result(mangled[keep], found.select(keep))
 
-    def estimate(self, host: str | int | Host) -> SuperHost:
-        """Return the number of peers of any host, with its interval."""
+    def _estimate_host(self, host: str | int | Host) -> SuperHost:
         mangled = mangled_of(np.array([self.format.to_number(host)], np.uint32), self.key)
         return next(iter(self._result(mangled, self._measure(mangled))))
 

@@ -2,12 +2,16 @@
 
 It has the verbs of its detectors and is what a .cube file holds. Merging is exact and may be repeated: windows grow to
 their hull, sites unite, and the counters of (site, window, part) are kept as entries of which equal ones count once.
+
+Any thread may call any verb. A verb of a sketch holds the sketch and all of its detectors, so that an answer or a file
+is the state of one moment.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +39,7 @@ from superhosts.detectors.header import (
 )
 from superhosts.detectors.keyed import KeyedSketch
 from superhosts.detectors.kinds import Kind, check_mergeable
+from superhosts.detectors.locking import Guarded, holding
 from superhosts.detectors.registry import DETECTORS as DETECTORS
 from superhosts.device import choose_device, thread_count
 from superhosts.errors import HalfMergedError, HalfReadError, MergeError, SketchFileError, UnreadableError, UsageError
@@ -74,14 +79,14 @@ class Found(NamedTuple):
         return self.row.saturated
 
 
-class Sketch:
+class Sketch(Guarded):
     """The detectors of one window. `sh.load` gives one; `scan` makes one for every window."""
 
     def __init__(
         self, make: Callable[[Part], Detector] | None = None, *, window: Window | None = None, site: str = ""
     ) -> None:
         self._make = make
-        self.parts: dict[Part, Detector] = {}
+        self.parts: dict[Part, Detector] = {}  # replaced by a larger one, never added to: others may be reading it
         self.window = window
         self.sites: set[str] = {site} if site else set()
         self.entries: list[Entry] = []
@@ -95,18 +100,30 @@ class Sketch:
         sketch.parts[Part(family=detector.format.family)] = detector
         return sketch
 
+    @contextmanager
+    def _held(self, *others: Sketch) -> Iterator[None]:
+        """Hold all other threads off this sketch and its detectors, and off other sketches and theirs.
+
+        Locks of sketches come before locks of detectors, everywhere.
+        """
+        sketches = (self, *others)
+        with holding(*sketches), holding(*(each for sketch in sketches for each in sketch.parts.values())):
+            yield
+
     def part(self, part: Part) -> Detector:
         """Return the detector of a part, made when it is first needed."""
-        if part not in self.parts:
-            if self._make is None:
-                raise UsageError(f"this sketch has no part {part}")
-            self.parts[part] = self._make(part)
-        return self.parts[part]
+        with self._lock:
+            if part not in self.parts:
+                if self._make is None:
+                    raise UsageError(f"this sketch has no part {part}")
+                self.parts = {**self.parts, part: self._make(part)}
+            return self.parts[part]
 
     @property
     def memory(self) -> int:
         """Bytes of all its detectors."""
-        return sum(detector.memory for detector in self.parts.values())
+        with self._held():
+            return sum(detector.memory for detector in self.parts.values())
 
     def super_hosts(self, threshold: float) -> list[Found]:
         """Return the hosts of at least `threshold` peers in all parts, most peers first."""
@@ -118,28 +135,36 @@ class Sketch:
         return self.collect(lambda _, detector: detector.top(most))[:most]
 
     def collect(self, ask: Callable[[Part, Detector], SuperHosts]) -> list[Found]:
-        """Ask every part, and put the answers in one order: most peers first."""
-        found = [
-            Found(part, row, detector.name) for part, detector in self.parts.items() for row in ask(part, detector)
-        ]
+        """Ask every part, and put the answers in one order: most peers first.
+
+        The sketch is held meanwhile: `ask` must not wait for another thread that calls it.
+        """
+        with self._held():
+            found = [
+                Found(part, row, detector.name) for part, detector in self.parts.items() for row in ask(part, detector)
+            ]
         return sorted(found, key=lambda item: (-item.row.peers, item.part, int_of(item.row.host)))
 
     def estimate(self, host: str | Host) -> list[Found]:
         """Return one host's number of peers in every part of its address family."""
         family = 6 if ":" in str(host) else 4
-        chosen = [(part, detector) for part, detector in self.parts.items() if part.family == family]
-        return [Found(part, detector.estimate(host), detector.name) for part, detector in chosen]
+        with self._held():
+            chosen = [(part, detector) for part, detector in self.parts.items() if part.family == family]
+            return [Found(part, detector.estimate(host), detector.name) for part, detector in chosen]
 
     def merge(self, other: Sketch) -> None:
         """Take in another sketch, whole or, when any part does not fit, not at all."""
         _check_sketch(other)
-        check_mergeable(self.kinds, other.kinds)
-        for part, detector in other.parts.items():
-            if part in self.parts:
-                self.parts[part].merge(detector)
-            else:
-                self.parts[part] = detector.copy()  # what is merged in later must not reach the other sketch
-        self._unite(other.window, other.sites, other.entries, other.unlisted)
+        with self._held(other):
+            check_mergeable(self.kinds, other.kinds)
+            new: dict[Part, Detector] = {}
+            for part, detector in other.parts.items():
+                if part in self.parts:
+                    self.parts[part].merge(detector)
+                else:
+                    new[part] = detector.copy()  # what is merged in later must not reach the other sketch
+            self.parts = {**self.parts, **new}
+            self._unite(other.window, other.sites, other.entries, other.unlisted)
 
     def merge_file(
         self,
@@ -157,7 +182,7 @@ class Sketch:
         take more than `max_memory` (what this process can have, by default) is refused.
         """
         secret = secret_of(key)
-        with sketchfile.Reader(path, trusted=trusted) as reader:
+        with sketchfile.Reader(path, trusted=trusted) as reader, self._held():
             limit = memory_limit(max_memory, self.memory)
             header = describe(reader, limit)
             header.check_key(secret)
@@ -179,7 +204,7 @@ class Sketch:
                 detector = new[part] if part in new else self.parts[part]
                 assert isinstance(detector, ColumnSketch)
                 assert isinstance(detector.engine, CpuEngine)
-                for name, array in detector.arrays().items():
+                for name, array in detector._arrays().items():
                     arrays[f"{number}/{name}"] = array
                     takers[f"{number}/{name}"] = partial(detector.engine.merge_block, name)
             reader.check_arrays(arrays)
@@ -189,8 +214,8 @@ class Sketch:
             except SketchFileError as error:
                 kind = HalfReadError if isinstance(error, UnreadableError) else HalfMergedError
                 raise kind(error.message, file=error.file, offset=error.offset) from None
-        self.parts.update(new)
-        self._unite(header.window, header.sites, header.entries, header.unlisted)
+            self.parts = {**self.parts, **new}
+            self._unite(header.window, header.sites, header.entries, header.unlisted)
 
     @property
     def kinds(self) -> dict[Part, Kind]:
@@ -216,7 +241,7 @@ class Sketch:
         if window is not None:
             mine = self.window or window
             self.window = Window(min(mine.start, window.start), max(mine.end, window.end))
-        self.sites |= set(sites)
+        self.sites = self.sites | set(sites)
         known = self._known()
         for entry in entries:
             text = text_of(entry)
@@ -243,32 +268,34 @@ class Sketch:
 
     def clear(self) -> None:
         """Forget all pairs."""
-        for detector in self.parts.values():
-            detector.clear()
-        self.entries, self.unlisted = [], False
+        with self._held():
+            for detector in self.parts.values():
+                detector.clear()
+            self.entries, self.unlisted = [], False
 
     def __iter__(self) -> Iterator[tuple[Part, Detector]]:
         return iter(self.parts.items())
 
     def save(self, path: str | Path) -> None:
-        """Write a .cube file."""
+        """Write a .cube file. Other threads wait until it is written: no copy is made of what may be gigabytes."""
         parts, arrays = [], {}
-        for number, (part, detector) in enumerate(sorted(self.parts.items(), key=lambda item: item[0])):
-            parts.append({**part._asdict(), **detector.header()})
-            arrays.update({f"{number}/{name}": array for name, array in detector.arrays().items()})
-        self._bound_notes()
-        header: dict[str, Any] = {
-            "parts": parts,
-            "window": list(self.window) if self.window else None,
-            "sites": sorted(self.sites),
-            "counters": self.entries,
-            **({"unlisted": True} if self.unlisted else {}),
-        }
-        try:
-            read_fields(json.loads(json.dumps(header)))
-        except ValueError as error:  # what could not be read again is not written
-            raise UsageError(f"{path}: cannot be saved: {error}") from None
-        sketchfile.write(path, header, arrays)
+        with self._held():
+            for number, (part, detector) in enumerate(sorted(self.parts.items(), key=lambda item: item[0])):
+                parts.append({**part._asdict(), **detector.header()})
+                arrays.update({f"{number}/{name}": array for name, array in detector._arrays().items()})
+            self._bound_notes()
+            header: dict[str, Any] = {
+                "parts": parts,
+                "window": list(self.window) if self.window else None,
+                "sites": sorted(self.sites),
+                "counters": self.entries,
+                **({"unlisted": True} if self.unlisted else {}),
+            }
+            try:
+                read_fields(json.loads(json.dumps(header)))
+            except ValueError as error:  # what could not be read again is not written
+                raise UsageError(f"{path}: cannot be saved: {error}") from None
+            sketchfile.write(path, header, arrays)
 
 
 def load(
@@ -300,7 +327,7 @@ def _build(reader: sketchfile.Reader, header: Stored, secret: bytes, place: dict
             sketch.parts[part] = detector = make_empty(kind, secret, place)
             if isinstance(detector, KeyedSketch):
                 free = free_arrays(kind)
-                for name, array in detector.arrays().items():
+                for name, array in detector._arrays().items():  # filled in place
                     own = f"{number}/{name}"
                     prepared[own] = np.zeros(shapes[own], array.dtype) if name in free else array
         arrays = reader.arrays(prepared, place["threads"])

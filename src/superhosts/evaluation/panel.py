@@ -14,6 +14,7 @@ import numpy as np
 
 from superhosts.detectors.base import Detector
 from superhosts.detectors.exact import Exact
+from superhosts.detectors.locking import locked
 from superhosts.detectors.sketch import Sketch
 from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, score
 from superhosts.pairs import Addresses
@@ -47,6 +48,7 @@ class Panel(Exact):
         super().__init__(key_bits=key_bits, device="cpu")
         self.detectors = {name: make() for name, make in makers.items()}
 
+    @locked
     def warm_up(self, threshold: float) -> None:
         """Let every detector see a few pairs and answer, so that nothing is compiled while it is timed."""
         hosts, peers = np.arange(2 * WARM, dtype=np.uint32).reshape(2, WARM)
@@ -65,21 +67,22 @@ class Panel(Exact):
             detector.update(hosts, peers)
             self.seconds[name] += time.perf_counter() - start
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         """Write the pairs that wait; that is part of updating."""
         for name, detector in self.detectors.items():
             start = time.perf_counter()
             detector.flush()
             self.seconds[name] += time.perf_counter() - start
 
-    def clear(self) -> None:
+    def _clear(self) -> None:
         """Forget all pairs and times."""
-        super().clear()
+        super()._clear()
         for name, detector in self.detectors.items():
             detector.clear()
             self.seconds[name] = 0.0
         self.pairs = 0
 
+    @locked
     def outcomes(self, threshold: float) -> list[Outcome]:
         """Ask every detector, and hold its answers against the truth."""
         self.flush()

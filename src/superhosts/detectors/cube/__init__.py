@@ -14,6 +14,7 @@ from superhosts.detectors.cube.cpu import CpuCube
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.engine import Engine, Plan
 from superhosts.detectors.keyed import MEMORY, alone
+from superhosts.detectors.locking import locked
 from superhosts.planning import prefix_test, unnamed_probability, zero_limit
 
 __all__ = ["Cube", "Geometry"]
@@ -75,6 +76,7 @@ class Cube(ColumnSketch):
         return unnamed_probability(pairs / labels, threshold, self.geometry.arrays, 2.0**-self.geometry.share_bits)
 
     @property
+    @locked
     def labels(self) -> Words:
-        """The labels of all columns."""
-        return self.arrays()["labels"]
+        """A copy of the labels of all columns."""
+        return self._arrays()["labels"].copy()

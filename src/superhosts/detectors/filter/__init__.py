@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from superhosts.detectors.base import Arrays, SuperHosts, check_threshold
+from superhosts.detectors.base import Arrays, SuperHosts
 from superhosts.detectors.estimate import UNBOUNDED, Estimate, interval
 from superhosts.detectors.filter import cpu
 from superhosts.detectors.filter.geometry import Geometry
@@ -64,9 +64,7 @@ class Filter(NarrowSketch):
         self.ones = 0
         self._crowd: float | None = None  # what others may have added to a host, while it is known
 
-    @property
-    def memory(self) -> int:
-        """Bytes of bits, counters and the list."""
+    def _memory(self) -> int:
         return self.bits.nbytes + self.counters.nbytes + self.listed.memory
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
@@ -81,8 +79,7 @@ class Filter(NarrowSketch):
             if start < len(mine):
                 self.listed.grow()
 
-    def clear(self) -> None:
-        """Forget all pairs."""
+    def _clear(self) -> None:
         self.bits.fill(0)
         self.counters.fill(0)
         self.listed.clear()
@@ -92,12 +89,12 @@ class Filter(NarrowSketch):
     def _merge(self, other: Self) -> None:
         raise AssertionError("check_alike has refused it")
 
-    def super_hosts(self, threshold: float) -> SuperHosts:
-        """Return the listed hosts of at least `threshold` peers, most peers first."""
+    def _super_hosts(self, threshold: float) -> SuperHosts:
+        """Return listed hosts."""
         listed = self.geometry.threshold
-        if check_threshold(threshold) < listed:
+        if threshold < listed:
             raise UsageError(f"threshold {threshold:g}: this filter lists hosts of at least {listed} peers, no others")
-        return super().super_hosts(threshold)
+        return super()._super_hosts(threshold)
 
     def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
         mangled = self.listed.hosts()
@@ -120,14 +117,13 @@ class Filter(NarrowSketch):
 
     def _top(self, count: int) -> SuperHosts:
         """Return listed hosts."""
-        return self.super_hosts(self.geometry.threshold).select(slice(0, count))
+        return self._super_hosts(self.geometry.threshold).select(slice(0, count))
 
-    def arrays(self) -> Arrays:
+    def _arrays(self) -> Arrays:
         """Return bits, counters (the bits of 32-bit floats) and the mangled hosts of the list, in rising order."""
         return {"bits": self.bits, "counters": self.counters.view(np.uint32), "hosts": self.listed.hosts()}
 
-    def load_arrays(self, arrays: Arrays) -> None:
-        """Take such arrays in place of all that it has seen."""
+    def _load_arrays(self, arrays: Arrays) -> None:
         counters = arrays["counters"].view(np.float32)
         if not ((counters >= 0) & (counters < MOST_COUNTED)).all():
             raise ValueError("counters are not numbers of pairs")

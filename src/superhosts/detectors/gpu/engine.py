@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import wraps
@@ -44,6 +45,7 @@ MOST_MEMORY = 1 << 34  # bytes of columns: 32-bit numbers reach so far
 FIRST_ROWS = 1024  # room for hosts in an answer, which is copied as a whole; it grows when it is too small
 FIRST_CANDIDATES = 1 << 16  # room for hosts that are looked at
 Method = TypeVar("Method", bound=Callable[..., Any])
+_simulator = threading.RLock() if simulated() else None  # it runs one kernel at a time, and swaps modules meanwhile
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -56,6 +58,9 @@ def on_gpu(method: Method) -> Method:
 
     @wraps(method)
     def run(self: CudaEngine, *arguments: Any) -> Any:
+        if _simulator is not None:
+            with _simulator:
+                return method(self, *arguments)
         if len(cuda.gpus) == 1:
             attach()
             return method(self, *arguments)

@@ -8,9 +8,8 @@ for every one of them. Its first few hundred bits reject nearly all.
 
 from __future__ import annotations
 
-import copy
 import math
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -73,34 +72,25 @@ class Gse(NarrowSketch):
         engines = [CudaGse(plan, gpu) for gpu in gpus]
         return engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
 
-    @property
-    def memory(self) -> int:
-        """Bytes of bits, table and the set of hosts, on all devices."""
+    def _memory(self) -> int:
         return self.engine.size
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         self.engine.update(hosts, peers)
 
-    def flush(self) -> None:
-        """Wait until all pairs are written."""
+    def _flush(self) -> None:
         self.engine.flush()
 
-    def clear(self) -> None:
-        """Forget all pairs."""
+    def _clear(self) -> None:
         self.engine.clear()
 
     def _merge(self, other: Self) -> None:
         self.engine.merge(other.engine)
 
-    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
-        return self.copy()
-
-    def copy(self) -> Self:
-        """Return a sketch of its own with the same content, on the same device."""
-        twin = copy.copy(self)
-        twin.engine = self._make_engine()
-        twin.engine.load(self.engine.arrays())
-        return twin
+    def _copy(self) -> Self:
+        engine = self._make_engine()
+        engine.load(self.engine.arrays())
+        return self._twin({**self._state(), "engine": engine})
 
     def _free(self) -> float:
         """Return the share of zeros of the array; a full one counts as if it had one zero left."""  # V_m
@@ -137,16 +127,15 @@ class Gse(NarrowSketch):
     def _top(self, count: int) -> SuperHosts:
         """Return hosts of more than `LEAST_TOP` peers."""
         threshold = float(self.geometry.vector)
-        found = self.super_hosts(threshold)
+        found = self._super_hosts(threshold)
         while len(found) < count and threshold > LEAST_TOP:
             threshold = max(LEAST_TOP, threshold / 4)
-            found = self.super_hosts(threshold)
+            found = self._super_hosts(threshold)
         return found.select(slice(0, count))
 
-    def arrays(self) -> Arrays:
+    def _arrays(self) -> Arrays:
         """Return the bits, and the mangled hosts in rising order. The table is a cache and not part of it."""
         return self.engine.arrays()
 
-    def load_arrays(self, arrays: Arrays) -> None:
-        """Take such arrays in place of all that it has seen."""
+    def _load_arrays(self, arrays: Arrays) -> None:
         self.engine.load(arrays)

@@ -61,9 +61,7 @@ class SpreadSketch(NarrowSketch):
         self.buckets: cpu.Buckets = np.zeros((geometry.rows * geometry.buckets, BUCKET_WORDS), np.uint64)
         self._crowd: float | None = None  # what others may have added to a host, while it is known
 
-    @property
-    def memory(self) -> int:
-        """Bytes of the buckets."""
+    def _memory(self) -> int:
         return self.buckets.nbytes
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
@@ -73,8 +71,7 @@ class SpreadSketch(NarrowSketch):
         calls = [(*columns, (row, threads), self.buckets, self.geometry, self.key) for row in range(threads)]
         run_parallel(cpu.write, calls, threads)
 
-    def clear(self) -> None:
-        """Forget all pairs; the memory stays."""
+    def _clear(self) -> None:
         self.buckets.fill(0)
         self._crowd = None
 
@@ -109,14 +106,12 @@ class SpreadSketch(NarrowSketch):
 
     def _top(self, count: int) -> SuperHosts:
         """Return hosts that a bucket names."""
-        return self.super_hosts(1).select(slice(0, count))
+        return self._super_hosts(1).select(slice(0, count))
 
-    def arrays(self) -> Arrays:
-        """Return the buckets themselves."""
+    def _arrays(self) -> Arrays:
         return {"buckets": self.buckets}
 
-    def load_arrays(self, arrays: Arrays) -> None:
-        """Take buckets in place of all that it has seen."""
+    def _load_arrays(self, arrays: Arrays) -> None:
         self._crowd = None
         if arrays["buckets"] is not self.buckets:
             np.copyto(self.buckets, arrays["buckets"])

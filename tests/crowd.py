@@ -1,0 +1,54 @@
+"""Calls made by many threads at the same time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+DEADLINE = 600  # seconds
+Call = Callable[[], Any]
+
+
+def together(*calls: Call) -> list[Any]:
+    """Make all calls at the same time, each in a thread of its own; return what they return, or raise what one does."""
+    results: list[Any] = [None] * len(calls)
+    errors: list[BaseException] = []
+    start = threading.Barrier(len(calls))
+
+    def run(number: int) -> None:
+        try:
+            start.wait(DEADLINE)
+            results[number] = calls[number]()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE)
+    assert not any(thread.is_alive() for thread in threads), "threads wait for each other"
+    if errors:
+        raise errors[0]
+    return results
+
+
+def while_others_work(readers: list[Call], writers: list[Call]) -> list[Any]:
+    """Make the readers' calls again and again until all writers have ended; return what the readers gave, in order."""
+    left = list(writers)
+
+    def writing(write: Call) -> None:
+        try:
+            write()
+        finally:
+            left.pop()
+
+    def reading(read: Call) -> list[Any]:
+        got = [read()]
+        while left:
+            got.append(read())
+        return [*got, read()]
+
+    results = together(*(lambda r=r: reading(r) for r in readers), *(lambda w=w: writing(w) for w in writers))
+    return [answer for answers in results[: len(readers)] for answer in answers]
