@@ -371,6 +371,23 @@ def test_parts_that_appear_do_not_disturb_who_reads_the_others() -> None:
     assert seen[-1] == 200
 
 
+def test_two_threads_may_save_to_one_file(tmp_path: Path) -> None:
+    given = batches(2, 200)
+    detectors = []
+    for columns in given:
+        detectors.append(make("cube", device="cpu"))
+        detectors[-1].update(*columns)
+
+    def save(detector: Detector) -> None:
+        for _ in range(10):
+            detector.save(tmp_path / "a.cube")
+            ((_, stored),) = sh.load(tmp_path / "a.cube")
+            assert content(stored) in [content(each) for each in detectors]
+
+    together(*[lambda each=each: save(each) for each in detectors * 2])
+    assert [path.name for path in tmp_path.iterdir()] == ["a.cube"]
+
+
 # Every public method takes the lock
 
 HOSTS = np.full(3, 10 << 24 | 7, np.uint32), np.arange(3, dtype=np.uint32)

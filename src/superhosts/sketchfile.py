@@ -19,6 +19,7 @@ import math
 import os
 import stat
 import struct
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -90,7 +91,7 @@ def write(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
     if len(text) > MAX_HEADER:
         raise OutputError(f"{path}: cannot be written: its header takes {format_size(len(text))}")
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary = target.with_name(f".{target.name}.{threading.get_native_id()}.tmp")  # two threads may write one file
     digest = hashlib.blake2b(digest_size=DIGEST)
     try:
         with temporary.open("wb") as file:
