@@ -11,6 +11,8 @@ import hashlib
 import inspect
 import os
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -518,3 +520,29 @@ def test_a_detector_without_columns_has_a_lock() -> None:
     assert isinstance(cube, sh.Cube)
     kind = Kind("cube", None, cube.geometry, HostFormat(4, 32))
     assert type(sh.Cube.without_columns(kind, b"a secret of a site")._lock) is type(threading.RLock())
+
+
+# The pool
+
+
+def test_any_thread_may_use_the_pool() -> None:
+    def square(number: int) -> int:
+        return number * number
+
+    calls = [(number,) for number in range(50)]
+    got = together(*[lambda: device.run_parallel(square, calls, 2)] * 8)
+    assert got == [[number * number for number in range(50)]] * 8
+
+
+def test_the_pool_may_be_used_by_its_own_threads() -> None:
+    """In a process of its own: threads that wait for each other would keep this one from ending."""
+    program = """
+from superhosts.device import run_parallel
+
+def inner(number):
+    return sum(run_parallel(pow, [(number, k) for k in range(4)], 2))
+
+print(run_parallel(inner, [(number,) for number in range(1, 9)], 2))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE)
+    assert ended.stdout.split() == str([sum(n**k for k in range(4)) for n in range(1, 9)]).split()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
@@ -108,9 +109,16 @@ def thread_count() -> int:
     return os.cpu_count() or 1
 
 
+_this_thread = threading.local()
+
+
+def _enter_pool() -> None:
+    _this_thread.is_of_pool = True
+
+
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="superhosts")
+    return ThreadPoolExecutor(threads, thread_name_prefix="superhosts", initializer=_enter_pool)
 
 
 os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads
@@ -125,9 +133,13 @@ def start_parallel(
 
 
 def run_parallel(function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], threads: int) -> list[Result]:
-    """Call `function` with each tuple of arguments, on up to `threads` threads; results in the order of the calls."""
+    """Call `function` with each tuple of arguments, on up to `threads` threads; results in the order of the calls.
+
+    Any thread may call it. One of the pool does all the work by itself: were all of them to wait for others of the
+    pool, none would be left to do it.
+    """
     work = list(calls)
-    if threads == 1 or len(work) < 2:
+    if threads == 1 or len(work) < 2 or hasattr(_this_thread, "is_of_pool"):
         return [function(*arguments) for arguments in work]
     futures = start_parallel(function, work[1:], threads)
     try:
