@@ -33,7 +33,9 @@ from superhosts.detectors.kinds import Kind
 from superhosts.detectors.sketch import DETECTORS
 from superhosts.detectors.vbfa import Geometry as VbfaGeometry
 from superhosts.pairs import HostFormat
+from superhosts.pipeline import scan
 from test_laws import SMALL, content, make
+from traffic import three_windows, write
 
 ROUNDS = int(os.environ.get("SUPERHOSTS_THREAD_ROUNDS", "8"))
 WRITERS, READERS = 8, 2
@@ -520,6 +522,65 @@ def test_a_detector_without_columns_has_a_lock() -> None:
     assert isinstance(cube, sh.Cube)
     kind = Kind("cube", None, cube.geometry, HostFormat(4, 32))
     assert type(sh.Cube.without_columns(kind, b"a secret of a site")._lock) is type(threading.RLock())
+
+
+# Scans
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    return write(tmp_path / "a.pcap", three_windows())
+
+
+SETTINGS: dict[str, Any] = {"inner": "10.0.0.0/8", "detector": "exact", "device": "cpu", "window": "1m"}
+
+
+def test_threads_that_iterate_over_one_scan_share_its_windows(capture: Path) -> None:
+    alone = scan(capture, **SETTINGS)
+    expected = [(each.window, each.packets, each.found) for each in alone]
+    for _ in range(5):
+        run = scan(capture, **SETTINGS)
+        got = together(*[lambda run=run: [(each.window, each.packets, each.found) for each in run]] * 3)
+        assert sorted(each for some in got for each in some) == expected
+        assert run.counters == alone.counters
+        assert [*run] == []
+        assert run.counters == alone.counters
+
+
+def test_threads_may_share_one_iterator(capture: Path) -> None:
+    expected = [each.window for each in scan(capture, **SETTINGS)]
+    windows = iter(scan(capture, **SETTINGS))
+    got = together(*[lambda: [each.window for each in windows]] * 3)
+    assert sorted(each for some in got for each in some) == expected
+
+
+def test_a_scan_that_was_left_goes_on_for_those_who_stay(capture: Path) -> None:
+    run = scan(capture, **SETTINGS)
+    first, second = iter(run), iter(run)
+    seen = [next(first).window]
+    del first
+    seen += [each.window for each in second]
+    assert seen == [each.window for each in scan(capture, **SETTINGS)]
+
+
+def test_a_scan_answers_while_it_runs(capture: Path) -> None:
+    run = scan(capture, **SETTINGS)
+
+    def ask() -> int:
+        opened = run.open_window()
+        assert opened is None or opened.end - opened.start == 60_000_000_000
+        return run.counters.packets
+
+    seen = while_others_work([ask, ask], [lambda: [*run]])
+    assert max(seen) == 8840
+
+
+def test_a_scan_may_be_stopped_by_any_thread(capture: Path) -> None:
+    run = scan(capture, **SETTINGS)
+    results = iter(run)
+    next(results)
+    together(run.stop, run.stop, lambda: [*results])
+    assert [*run] == []
 
 
 # The pool

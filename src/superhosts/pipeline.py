@@ -9,9 +9,11 @@ when traffic stops or is slow, and windows in which nothing came are yielded, to
 
 from __future__ import annotations
 
+import threading
 import time
+import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from heapq import heappop, heappush
 from pathlib import Path
@@ -79,8 +81,31 @@ class _Open:
     pairs: dict[Part, int] = field(default_factory=dict)
 
 
+class Results:
+    """The windows of a run. Any number of threads may ask for the next one; each window goes to one of them."""
+
+    def __init__(self, results: Generator[WindowResult, None, None]) -> None:
+        self._results = results
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Results:
+        return self
+
+    def __next__(self) -> WindowResult:
+        with self._lock:
+            return next(self._results)
+
+    def close(self) -> None:
+        """End the run and its readers, once no thread waits for a window."""
+        with self._lock:
+            self._results.close()
+
+
 class Scan:
-    """One run over inputs. Iterate over it for the windows; `counters` tells what passed."""
+    """One run over inputs. Iterate over it for the windows; `counters` tells what passed.
+
+    Any thread may call it at any time. Threads that iterate at the same time share the windows.
+    """
 
     def __init__(
         self,
@@ -128,12 +153,16 @@ class Scan:
         self._skipped = 0
         self._reading: dict[int, Source] = {}  # inputs that have begun and not ended, by number
         self._ended = (0, 0)  # bytes and packets of inputs that have ended
+        self._lock = threading.RLock()  # over the windows that are open; never held while an input is read
+        self._running: weakref.ref[Results] | None = None  # weak: whoever leaves a loop ends the readers
+        self._is_over = False  # all inputs have been read
 
     @property
     def counters(self) -> Counters:
         """Return the counters as they stand."""
-        total = Counters(late=self._windows.late, stray=self._windows.stray, skipped_family=self._skipped)
-        total.repeated = self._windows.repeated
+        with self._lock:
+            total = Counters(late=self._windows.late, stray=self._windows.stray, skipped_family=self._skipped)
+            total.repeated = self._windows.repeated
         for source in self.sources:
             for name, value in asdict(source.counters).items():
                 if name == "warnings":
@@ -155,11 +184,25 @@ class Scan:
 
     def open_window(self) -> Window | None:
         """Return the earliest window that is open now: what a crash would lose of input that is not read again."""
-        return self._windows.earliest()
+        with self._lock:
+            return self._windows.earliest()
 
-    def __iter__(self) -> Iterator[WindowResult]:
+    def __iter__(self) -> Results:
+        with self._lock:
+            running = None if self._running is None else self._running()
+            if running is None:
+                running = Results(self._run())
+                self._running = weakref.ref(running)
+            return running
+
+    def _run(self) -> Generator[WindowResult, None, None]:
+        if not self._is_over:  # inputs are read once
+            yield from self._results()
+            self._is_over = True
+
+    def _results(self) -> Iterator[WindowResult]:
         for events in self._followed() if self._follows else self._read():
-            for event in events:
+            for event in self._each(events):
                 yield from self._handle(event)
             if self._on_progress is not None:
                 self._on_progress(*self._reached())
@@ -167,7 +210,7 @@ class Scan:
         if partial and self._leaves_open and all(source.replays for source in self.sources):
             self._open.clear()
             return
-        for event in self._windows.finish():
+        for event in self._each(self._windows.finish()):
             for result in self._handle(event):
                 result.partial = partial
                 yield result
@@ -185,6 +228,15 @@ class Scan:
         source, (position, packets) = self._reading.pop(number), self._ended
         self._ended = (position + source.position(), packets + source.counters.packets)
 
+    def _each(self, events: Iterator[Piece | Closed]) -> Iterator[Piece | Closed]:
+        """Yield events. They arise under the lock, so that other threads never see half a change of the windows."""
+        while True:
+            with self._lock:
+                event = next(events, None)
+            if event is None:
+                return
+            yield event
+
     def _read(self) -> Iterator[Iterator[Piece | Closed]]:
         for block, watermark in self._interleave():
             yield self._windows.push(block, watermark)
@@ -199,7 +251,7 @@ class Scan:
         )
         for step in following:
             if step.begins is not None:
-                self._windows.expect(*step.begins)
+                self._expect(*step.begins)
             yield self._windows.push(step.block, step.watermark)
             if step.clock is not None:
                 yield self._windows.tick(step.clock)
@@ -229,7 +281,7 @@ class Scan:
                 block = ahead.take()
                 if young:  # what it begins with may be a stray; most of what it begins with is not
                     middle = np.median(np.concatenate([batch.time for batch in block]))
-                    self._windows.expect(int(middle), number)
+                    self._expect(int(middle), number)
                 if len(starts) == 1:  # do not wait for a live input's next block
                     yield block, None
                 later = self._try(ahead.next_time)
@@ -246,6 +298,10 @@ class Scan:
         finally:
             for ahead in started:
                 ahead.leave()
+
+    def _expect(self, time: int, source: int) -> None:
+        with self._lock:
+            self._windows.expect(time, source)
 
     def _try(self, call: Callable[[], Any]) -> Any:
         """Call; an input that fails is reported and dropped when somebody takes the errors, else it ends the scan."""
