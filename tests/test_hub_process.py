@@ -1,14 +1,17 @@
-"""A hub as a process: signals, and who may read what it writes."""
+"""A hub as a process: standard output that nobody reads, signals, and who may read what it writes."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import signal
 import stat
+import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +20,12 @@ import pytest
 from fleets import make_sketch, window, write_parcel
 from processes import COMMON, Node, ending, make_hub, rows, wait_for
 from superhosts.detectors.sketch import Sketch
+from superhosts.errors import OutputError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.durable import copy_synced, hold_folder, make_folder, write_json
 from superhosts.fleet.spool import Spool
 from superhosts.pairs import Part
-from superhosts.reports.running import LinesFile, ParquetFolder
+from superhosts.reports.running import Background, LinesFile, ParquetFolder, StandardOutput
 from superhosts.settings import Settings
 
 SETTINGS = Settings(memory=COMMON[1], device="cpu", threads=1)
@@ -50,6 +54,33 @@ def status(tmp_path: Path) -> dict[str, dict[str, int]]:
 
 def windows_in(path: Path) -> int:
     return len({row["window_start"] for row in rows(path)})
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="needs a small pipe, as Linux has them")
+@pytest.mark.parametrize("format", ["--json", "--csv", "table"])
+def test_standard_output_that_nobody_reads_keeps_nothing_else(tmp_path: Path, format: str):
+    hub = make_node(tmp_path, *([format] if format != "table" else []))
+    for number in range(4):
+        write_parcel(crowd(number), tmp_path / "link" / "ams")
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+    with ending(hub), os.fdopen(read, "rb") as reader:
+        with os.fdopen(write, "wb") as writer:
+            log = hub.log.open("ab")
+            hub.process = subprocess.Popen(
+                [sys.executable, "-m", "superhosts", *hub.arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=writer,
+                stderr=log,
+            )
+        wait_for(lambda: windows_in(tmp_path / "found.jsonl") == 4, "all windows are in the file")
+        wait_for(lambda: len(list(tmp_path.glob("archive/*/*.cube"))) == 4, "and in the archive")
+        wait_for(lambda: status(tmp_path)["standard_output"]["waiting"] > 0, "what waits is in the status")
+        assert hub.end(signal.SIGTERM) == 0
+        assert reader.read(1)
+        log.close()
+    assert "NOT READ" in hub.words
+    assert "reports that it never got: " in hub.words
 
 
 def test_sighup_reloads_and_the_hub_goes_on(tmp_path: Path):
@@ -170,3 +201,86 @@ def test_what_is_shared_follows_the_umask(tmp_path: Path):
     assert all((tmp_path / name).stat().st_mode & 0o066 == 0o066 for name in ("copy", "note.json"))
     make_folder(tmp_path / "a" / "b")
     assert modes(tmp_path / "a") == {}
+
+
+# Standard output in a thread of its own.
+
+
+class Door:
+    """Work that is held up until a test opens it."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.done: list[int] = []
+
+    def work(self, number: int) -> Callable[[], None]:
+        def run() -> None:
+            assert self.open.wait(600)
+            self.done.append(number)
+
+        return run
+
+
+def test_work_that_is_held_up_is_done_later_in_order_and_what_is_too_much_is_counted():
+    background, door = Background(patience=0.01, most=3), Door()
+    assert [background.hand(door.work(number)) for number in range(5)] == [False] * 5
+    assert (background.waiting, background.dropped) == (3, 2)
+    assert background.close() == 3
+    door.open.set()
+    wait_for(lambda: background.waiting == 0, "all that was queued is done")
+    assert door.done == [0, 1, 2]
+    patient = Background(patience=600.0)
+    assert patient.hand(door.work(3))
+    assert patient.close() == 0
+
+
+def test_work_that_fails_at_once_is_the_callers_and_later_the_threads_own(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("superhosts.reports.running.RETRY", 0.001)
+    attempts: list[int] = []
+
+    def fail() -> None:
+        raise OutputError("standard output: cannot be written")
+
+    with pytest.raises(OutputError):
+        Background(patience=600.0).hand(fail)
+    background, door = Background(patience=0.01), Door()
+
+    def third_time() -> None:
+        assert door.open.wait(600)
+        attempts.append(1)
+        if len(attempts) < 3:
+            fail()
+
+    assert not background.hand(third_time)
+    door.open.set()
+    wait_for(lambda: background.waiting == 0, "it succeeds in the end")
+    assert len(attempts) == 3
+
+
+def test_text_for_standard_output_is_written_whole_and_a_cut_line_is_ended(monkeypatch: pytest.MonkeyPatch):
+    read, write = os.pipe()
+    out = StandardOutput(write)
+    real, left = os.write, [3]
+
+    def short(handle: int, data: memoryview) -> int:
+        if handle == write and left:
+            if left[0] == 0:
+                left.clear()
+                raise OSError(28, "No space left on device")
+            count = real(handle, data[: left[0]])
+            left[0] -= count
+            return count
+        return real(handle, data)
+
+    monkeypatch.setattr(os, "write", short)
+    out.write("first\n")
+    with pytest.raises(OSError, match="No space"):
+        out.flush()
+    out.write("first\n")
+    out.write("second\n")
+    out.flush()
+    out.flush()
+    monkeypatch.undo()
+    os.close(write)
+    with os.fdopen(read) as reader:
+        assert reader.read() == "fir\nfirst\nsecond\n"

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 import typer
 
@@ -164,10 +165,12 @@ class RunningOutputs(Outputs):
 
     def __init__(self, *, json: bool, csv: bool, output: Path | None) -> None:
         from superhosts.reports.base import HUB_COLUMNS
-        from superhosts.reports.running import open_running
+        from superhosts.reports.running import Background, open_running
 
-        super().__init__(json=json, csv=csv, columns=HUB_COLUMNS)
+        super().__init__(json=json, csv=csv, columns=HUB_COLUMNS, stream=_standard_output())
         self._running = open_running(output) if output is not None else None
+        self._background = Background()
+        self._is_read = True  # whether somebody takes what standard output gets
         self._took: set[tuple[str, str, int]] = set()  # destination, window, revision: of a report that others refused
         self.runs_on = True
         self.others = True  # the hub goes on when the reader of its standard output has gone: edges wait for receipts
@@ -177,9 +180,10 @@ class RunningOutputs(Outputs):
         from superhosts.reports.base import window_name
 
         key = window_name(report.window)
-        ways: dict[str, Callable[[], None]] = {"output": lambda: self.write(title, report.rows)}
+        ways: dict[str, Callable[[], None]] = {}
         if (running := self._running) is not None:
             ways["file"] = lambda: running.write(key, report.rows)
+        ways["output"] = lambda: self._print(title, report)
         failed: list[Exception] = []
         for name, write in ways.items():
             if (name, key, report.revision) in self._took:
@@ -193,15 +197,47 @@ class RunningOutputs(Outputs):
             raise failed[0]
         self._took -= {(name, key, report.revision) for name in ways}
 
+    def _print(self, title: str, report: Report) -> None:
+        """Write to standard output. Where nobody reads it the rows are queued, and the other destinations go on."""
+        was_read, self._is_read = self._is_read, self._background.hand(lambda: self.write(title, report.rows))
+        if was_read and not self._is_read:
+            tell("standard output is NOT READ: reports for it wait in memory, the other destinations go on")
+        elif self._is_read and not was_read:
+            tell("standard output is read again" + self._dropped())
+        elif self._background.dropped and self._background.dropped % 100 == 1:
+            tell("standard output is NOT READ" + self._dropped())
+
+    def _dropped(self) -> str:
+        lost = self._background.dropped
+        return f"; reports that it never got: {lost}" if lost else ""
+
+    def status(self) -> dict[str, int]:
+        """Return how many reports wait for standard output, and how many it never got."""
+        return {"waiting": self._background.waiting, "dropped": self._background.dropped}
+
     def reopen(self) -> None:
         """Open the file of `--output` again: another program has moved it away."""
         if self._running is not None:
             self._running.reopen()
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        lost = self._background.close() + self._background.dropped
+        if lost:
+            tell(f"standard output was not read: reports that it never got: {lost}")
         super().__exit__(kind, *rest)
         if self._running is not None:
             self._running.close()
+
+
+def _standard_output() -> TextIO | None:
+    """Return a stream to standard output that leaves nothing in Python's buffers; None where it is no descriptor."""
+    from superhosts.reports.running import StandardOutput
+
+    try:
+        sys.stdout.flush()
+        return cast("TextIO", StandardOutput(sys.stdout.fileno(), sys.stdout.encoding))
+    except (OSError, ValueError):
+        return None
 
 
 class Status:

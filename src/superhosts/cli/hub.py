@@ -203,6 +203,7 @@ def hub(
             link=receiver.counters,
             windows=lambda: len(store.windows()),
             trouble=merging.status,
+            standard_output=outputs.status,
             **extra,
         )
 

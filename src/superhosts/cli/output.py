@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -96,6 +96,7 @@ class Outputs:
         output: Path | None = None,
         with_part: bool = False,
         columns: tuple[str, ...] | None = None,
+        stream: TextIO | None = None,
     ) -> None:
         from superhosts.reports.base import COLUMNS
         from superhosts.reports.files import Csv, JsonLines, OutputFile
@@ -105,12 +106,13 @@ class Outputs:
         self.runs_on = False  # whether a failed write is tried again later
         self._file = OutputFile(output) if output is not None else None
         self.others = output is not None  # whether somebody but standard output waits for the results
-        self._stream: Any = JsonLines(sys.stdout) if json else Csv(sys.stdout, columns or COLUMNS) if csv else None
+        out = sys.stdout if stream is None else stream
+        self._stream: Any = JsonLines(out) if json else Csv(out, columns or COLUMNS) if csv else None
         self._terminal: Any = None
         if self._stream is None and table:
             from superhosts.reports.terminal import OutputConsole, Terminal
 
-            self._terminal = Terminal(OutputConsole(), with_part=with_part)
+            self._terminal = Terminal(OutputConsole(stream), with_part=with_part)
 
     def write(self, title: str, rows: Sequence[Row]) -> None:
         """Hand the rows of one window to every destination."""

@@ -1,7 +1,8 @@
 """Results of a program that does not end: rows are appended window by window, and a crash leaves whole lines only.
 
 A file of lines (.jsonl, .csv) grows. Parquet cannot grow, so a folder gets one file for each window; a
-later revision of a window replaces it. Files and folders that are made here belong to their user alone.
+later revision of a window replaces it. Files and folders that are made here belong to their user alone. Standard output
+is written by a thread of its own: a pipe that nobody reads holds nothing else up.
 """
 
 from __future__ import annotations
@@ -9,12 +10,19 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Sequence
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from superhosts.errors import OutputError, UsageError
 from superhosts.reports.base import HUB_COLUMNS, Row
 from superhosts.reports.files import Csv, JsonLines, OutputFile
+
+PATIENCE = 2.0  # seconds that others wait for standard output
+MOST_QUEUED = 100  # reports that wait for it
+RETRY = 1.0  # seconds between two attempts at a job that nobody waits for
 
 
 class LinesFile:
@@ -107,6 +115,136 @@ class ParquetFolder:
 
     def close(self) -> None:
         """Nothing is left to do."""
+
+
+class StandardOutput(io.TextIOBase):
+    """Standard output as a stream whose text is written at a flush, past Python's own buffer.
+
+    What stays in that buffer would be written at the end of the program, which would hang where nobody reads.
+    """
+
+    def __init__(self, handle: int, encoding: str = "utf-8") -> None:
+        self._handle = handle
+        self._encoding = encoding
+        self._text: list[str] = []
+        self._is_cut = False  # the last attempt ended within a line
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """How text is written."""
+        return self._encoding
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._handle
+
+    def isatty(self) -> bool:
+        """Return True if people look at it."""
+        return os.isatty(self._handle)
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Take text, which is written at the next flush."""
+        self._text.append(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what was taken. OSError: the rest is dropped, and whoever handed it in does so again."""
+        data = ("\n" * self._is_cut + "".join(self._text)).encode(self._encoding, "backslashreplace")
+        self._text.clear()
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[os.write(self._handle, left) :]
+        finally:
+            done = len(data) - len(left)
+            self._is_cut = data[done - 1 : done] != b"\n" if done else self._is_cut and bool(data)
+
+
+class Job:
+    """Something to be written."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self.work = work
+        self.done = threading.Event()
+        self.is_left = False  # nobody waits for it any more
+        self.error: Exception | None = None
+
+
+class Background:
+    """Does jobs one after the other in a thread of its own, and waits for each only for a moment.
+
+    Who hands in a job learns of its failure within that moment. A job that takes longer is left to the thread, which
+    tries until it succeeds; behind it others queue, up to a limit. Beyond that they are dropped and counted.
+    """
+
+    def __init__(self, *, patience: float = PATIENCE, most: int = MOST_QUEUED) -> None:
+        self.dropped = 0
+        self._patience, self._most = patience, most
+        self._lock = threading.Lock()
+        self._jobs: deque[Job] = deque()  # the first is being done
+        self._arrived = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs are not done."""
+        return len(self._jobs)
+
+    def hand(self, work: Callable[[], None]) -> bool:
+        """Have something done; return False where that is not sure now. Raises what the work raises."""
+        job = Job(work)
+        with self._lock:
+            job.is_left = bool(self._jobs)
+            if len(self._jobs) >= self._most:
+                self.dropped += 1
+                return False
+            self._jobs.append(job)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="standard output", daemon=True)
+                self._thread.start()
+        self._arrived.set()
+        return False if job.is_left else self._wait_for(job)
+
+    def _wait_for(self, job: Job) -> bool:
+        job.done.wait(self._patience)
+        with self._lock:
+            job.is_left = not job.done.is_set()
+        if job.error is not None:
+            raise job.error
+        return not job.is_left
+
+    def close(self) -> int:
+        """Wait a moment for what is queued; return how many jobs are not done. These may still be done later."""
+        until = time.monotonic() + self._patience
+        while (jobs := list(self._jobs)) and (left := until - time.monotonic()) > 0:
+            jobs[0].done.wait(left)
+        return len(self._jobs)
+
+    def _run(self) -> None:
+        while True:
+            self._arrived.wait()
+            self._arrived.clear()
+            while self._jobs:
+                self._do(self._jobs[0])
+
+    def _do(self, job: Job) -> None:
+        try:
+            job.work()
+            error = None
+        except Exception as caught:
+            error = caught
+        with self._lock:
+            again = error is not None and job.is_left
+            if not again:
+                job.error = error
+                self._jobs.popleft()
+                job.done.set()
+        if again:
+            time.sleep(RETRY)
 
 
 def open_running(path: Path) -> LinesFile | ParquetFolder:

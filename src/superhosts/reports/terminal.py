@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -21,8 +21,8 @@ class OutputConsole(Console):
     Names of files and sites come from outside: what would control the terminal is escaped.
     """
 
-    def __init__(self) -> None:
-        super().__init__(soft_wrap=True, emoji=False, markup=False)
+    def __init__(self, stream: TextIO | None = None) -> None:
+        super().__init__(file=stream, soft_wrap=True, emoji=False, markup=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Make text of a plain string, line by line: of every cell and title."""
