@@ -95,7 +95,7 @@ def test_a_header_of_more_than_a_mebibyte_is_refused_before_it_is_read(tmp_path:
     assert receipt.verdict == REFUSED
     assert "the header takes 1" in receipt.reason
     assert "the limit is 1 MiB" in receipt.reason
-    assert node.arrive(rewritten(path, padding="x" * 1000), "ams").verdict == MERGED
+    assert node.arrive(path, "ams").verdict == MERGED
 
 
 def test_reasons_are_cut_and_escaped(tmp_path: Path) -> None:
