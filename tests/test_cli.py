@@ -654,6 +654,54 @@ def test_an_interrupt_ends_with_130_and_keeps_whole_windows(folder: Path, tmp_pa
     assert all(json.loads(line)["host"] for line in (tmp_path / "a.jsonl").read_text().splitlines())
 
 
+def far_out_of_order(path: Path) -> Path:
+    """Three windows; 500 packets of the first one stand behind all else, beyond the first block that is read."""
+    frames = talk("10.0.0.7", 40_000) + talk("10.0.0.8", 40_000, NOON + 5 * MINUTES)
+    return write(path, [*frames, *talk("10.0.0.9", 500), *talk("10.0.0.7", 500, base="192.168.0.0")])
+
+
+def test_a_window_of_a_file_out_of_order_comes_again_whole(tmp_path: Path, run: Run) -> None:
+    path = far_out_of_order(tmp_path / "a.pcap")
+    common = ["scan", path, "-q", "--detector", "exact", "--inner", "10.0.0.0/8", "-t", 400]
+    ended = run(*common, "--json", "--save", tmp_path / "s", "--output", tmp_path / "a.csv")
+    assert [(row["host"], row["peers"], row.get("revision")) for row in ended.rows] == [
+        ("10.0.0.7", 40_000, None),
+        ("10.0.0.8", 40_000, None),
+        ("10.0.0.7", 40_500, 2),
+        ("10.0.0.9", 500, 2),
+    ]
+    assert ended.err == (
+        "superhosts: warning: packets far out of order: 1 window was reported a second time, as revision 2: "
+        "keep the later rows\n"
+    )
+    assert (tmp_path / "a.csv").read_text().splitlines()[0] == ",".join(COLUMNS)
+    first, _ = sorted((tmp_path / "s").iterdir())
+    saved = sh.load(first)
+    assert [saved.estimate(host)[0].peers for host in ("10.0.0.7", "10.0.0.9")] == [40_500, 500]
+    assert [entry["pairs"] for entry in saved.entries] == [41_000]
+    assert "(revision 2)" in run(*common).out
+
+
+def test_what_an_earlier_run_saved_stays_when_a_window_comes_again(tmp_path: Path, run: Run) -> None:
+    common = ["-q", "--detector", "exact", "--inner", "10.0.0.0/8", "--save", tmp_path / "s"]
+    run("scan", write(tmp_path / "b.pcap", talk("10.0.0.7", 50, base="192.168.100.0")), *common)
+    run("scan", far_out_of_order(tmp_path / "a.pcap"), *common)
+    first, _ = sorted((tmp_path / "s").iterdir())
+    assert sh.load(first).estimate("10.0.0.7")[0].peers == 40_550
+
+
+def test_many_late_packets_of_a_pipe_are_a_warning_also_for_the_quiet(tmp_path: Path) -> None:
+    path = far_out_of_order(tmp_path / "a.pcap")
+    ended = process("scan", "-", "-q", "--json", "--detector", "exact", given=path.read_bytes())
+    assert ended.status == 0
+    assert re.fullmatch(
+        r"superhosts: warning: 1,000 of 81,000 packets \(1\.2%\) came too late for their .*\n", ended.err
+    )
+    few = write(tmp_path / "b.pcap", talk("10.0.0.7", 200_000) + talk("10.0.0.8", 40_000, NOON + 5 * MINUTES))
+    fewer = few.read_bytes() + packets.pcap(talk("10.0.0.9", 500))[24:]
+    assert process("scan", "-", "-q", "--json", "--detector", "exact", given=fewer).err == ""
+
+
 def interrupted(tmp_path: Path, number: int, *options: object) -> Ended:
     """Feed 1,500 packets of one window through a pipe that stays open, and send a signal when they have been read."""
     with start(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import threading
 import weakref
@@ -15,7 +17,8 @@ import pytest
 import packets
 import superhosts as sh
 from packets import SECOND
-from superhosts.errors import InputError, SuperhostsError, UsageError
+from superhosts import again
+from superhosts.errors import InputError, OutputError, SuperhostsError, UsageError
 from superhosts.pairs import Part, Window
 from superhosts.pipeline import Scan, open_inputs
 from superhosts.settings import Settings
@@ -24,6 +27,7 @@ from traffic import MINUTES, NOON, STEP, Frames, content, everything, near, pack
 
 SMALL: dict[str, Any] = {"memory": "1MiB", "inner": ["10.0.0.0/8", "2001:db8::/32"], "threshold": 1000}
 YEARS = 10 * 365 * 86400 * SECOND
+LENGTH = 5 * MINUTES
 
 
 def scan(*paths: Path, block_bytes: int = 4096, **settings: Any) -> Scan:
@@ -149,6 +153,122 @@ def test_out_of_order_packets_of_an_older_window_are_put_into_it(tmp_path: Path)
         (2, 1500, [("10.0.0.3", 1500)]),
     ]
     assert run.counters.late == 0
+
+
+# Files far out of order
+
+
+def revised(*paths: Path, **settings: Any) -> tuple[list[Any], Scan]:
+    """The last revision of every window, in order, and the scan."""
+    sources = [open_capture(path, block_bytes=4096) for path in paths]
+    run = Scan(sources, Settings(**{**SMALL, **settings}), revises=True)
+    last: dict[Window, Any] = {}
+    for result in run:
+        assert result.revision == (2 if result.window in last else 1)
+        assert not result.partial
+        last[result.window] = everything([result])[0]
+    return [last[window] for window in sorted(last)], run
+
+
+def out_of_order(frames: Frames) -> dict[str, Frames]:
+    third = len(frames) // 3
+    return {
+        "backwards": frames[::-1],
+        "parts": frames[third:] + frames[:third],
+        "a few": frames[100:] + frames[:100],
+        "shuffled": random.Random(1).sample(frames, len(frames)),
+    }
+
+
+@pytest.mark.parametrize("how", ["backwards", "parts", "a few", "shuffled"])
+def test_a_file_in_any_order_gives_the_same_bits(frames: Frames, wanted: list[Any], tmp_path: Path, how: str) -> None:
+    got, run = revised(write(tmp_path / "a.pcap", out_of_order(frames)[how]))
+    assert got == wanted
+    assert (run.counters.late, run.counters.stray, run.counters.packets) == (0, 0, len(frames))
+    assert run.counters.revised > 0 or how in ("backwards", "parts")  # where older windows come late as a whole
+    assert run.counters.no_inner_end == scan(write(tmp_path / "b.pcap", frames)).counters.no_inner_end
+
+
+def test_several_files_in_any_order_that_overlap(frames: Frames, wanted: list[Any], tmp_path: Path) -> None:
+    orders = out_of_order(frames)
+    paths = [write(tmp_path / f"{i}.pcap", orders[how][i::2]) for i, how in enumerate(("parts", "parts"))]
+    assert revised(*paths)[0] == wanted
+
+
+def test_a_window_all_of_which_lay_out_of_order_is_no_revision(tmp_path: Path) -> None:
+    late = talk("10.0.0.1", 1500, NOON + 10 * MINUTES) + talk("10.0.0.2", 1500, NOON + 20 * MINUTES)
+    late += talk("10.0.0.3", 40, NOON)
+    got, run = revised(write(tmp_path / "a.pcap", late), detector="exact", threshold=1)
+    assert [((window.start - NOON) // MINUTES, count) for window, count, *_ in got] == [(0, 40), (10, 1500), (20, 1500)]
+    assert run.counters.revised == 0
+
+
+def test_years_that_come_before_others_in_a_file_are_no_strays(tmp_path: Path) -> None:
+    """Two captures, one behind the other in one file, the younger first; and a stray between them."""
+    stray = packet(NOON - 3 * YEARS, "10.0.0.9", "172.16.0.1")
+    frames = [*talk("10.0.0.1", 3000), *talk("10.0.0.2", 1200, NOON - YEARS), stray, *talk("10.0.0.1", 10)]
+    got, run = revised(write(tmp_path / "a.pcap", frames), detector="exact", threshold=1)
+    assert [(window.start, count) for window, count, *_ in got] == [(NOON - YEARS - YEARS % LENGTH, 1200), (NOON, 3010)]
+    assert (run.counters.late, run.counters.stray) == (0, 1)
+
+
+def test_packets_wait_on_disk_where_memory_does_not_hold_them(
+    frames: Frames, wanted: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(again.Waiting.__init__, "__defaults__", (500, 100))
+    assert revised(write(tmp_path / "a.pcap", out_of_order(frames)["shuffled"]))[0] == wanted
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(again.tempfile, "TemporaryFile", lambda **_: Raises(full).now())
+    with pytest.raises(OutputError, match="No space left on device; TMPDIR names another folder"):
+        revised(write(tmp_path / "b.pcap", out_of_order(frames)["shuffled"]))
+
+
+class Raises:
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def now(self) -> None:
+        raise self.error
+
+
+def test_a_file_that_changes_between_two_readings_is_an_error_and_its_packets_stay_late(tmp_path: Path) -> None:
+    late = talk("10.0.0.1", 1500, NOON + 5 * MINUTES) + talk("10.0.0.2", 1500, NOON + 10 * MINUTES)
+    path, errors = write(tmp_path / "a.pcap", late + talk("10.0.0.3", 40)), []
+    run = Scan([open_capture(path, block_bytes=4096)], Settings(**SMALL), revises=True, on_error=errors.append)
+    for result in run:
+        if (result.window.start - NOON) // MINUTES == 10:  # the last one of the first reading
+            write(path, late)
+    assert [str(error) for error in errors] == [f"{path}: changed between two readings"]
+    assert (run.counters.late, run.counters.revised) == (40, 0)
+
+
+def test_a_stop_leaves_packets_out_of_order_late(tmp_path: Path) -> None:
+    late = talk("10.0.0.1", 1500, NOON + 5 * MINUTES) + talk("10.0.0.2", 1500, NOON + 10 * MINUTES)
+    path = write(tmp_path / "a.pcap", late + talk("10.0.0.3", 40) + talk("10.0.0.4", 40, NOON - 60 * MINUTES))
+    run = Scan([open_capture(path, block_bytes=4096)], Settings(**SMALL), revises=True)
+    starts = []
+    for result in run:
+        starts.append((result.window.start - NOON) // MINUTES)
+        if starts[-1] == -60:
+            run.stop()
+    assert starts == [5, 10, -60]
+    assert run.counters.late == 40
+
+
+def test_pipes_and_scans_that_do_not_ask_for_it_count_what_is_late(tmp_path: Path) -> None:
+    late = talk("10.0.0.1", 1500, NOON + 5 * MINUTES) + talk("10.0.0.2", 1500, NOON + 10 * MINUTES)
+    path = write(tmp_path / "a.pcap", late + talk("10.0.0.3", 40))
+    run = scan(path)
+    assert len(list(run)) == 2
+    assert run.counters.late == 40
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    writer = threading.Thread(target=lambda: fifo.write_bytes(path.read_bytes()))
+    writer.start()
+    piped = Scan([open_capture(fifo, block_bytes=4096)], Settings(**SMALL), revises=True)
+    assert len(list(piped)) == 2
+    writer.join(600)
+    assert piped.counters.late == 40
 
 
 # Strays

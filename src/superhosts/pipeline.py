@@ -14,18 +14,21 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from superhosts.again import SecondReading
 from superhosts.detectors.base import Detector
 from superhosts.detectors.sketch import Found, Sketch
-from superhosts.errors import SuperhostsError, UsageError
+from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.network import Network
-from superhosts.pairs import PacketBatch, Part, Window
+from superhosts.pairs import PacketBatch, PairBatch, Part, Window
 from superhosts.settings import Settings
 from superhosts.sources.base import Block, Source
 from superhosts.sources.capture import CaptureSource, open_capture
@@ -34,7 +37,7 @@ from superhosts.sources.reading import Ahead, Clock, Following, drain, is_pipe
 from superhosts.sources.streams import Stopped
 from superhosts.sources.urls import is_url
 from superhosts.units import parse_duration
-from superhosts.windows import SETTLE, Closed, Piece, TumblingWindows
+from superhosts.windows import SETTLE, Event, Piece, PutOff, TumblingWindows
 
 GAPS = 12  # empty windows yielded for a gap: a hub forgets a site that was silent for as many, and gaps may be years
 
@@ -54,6 +57,7 @@ class Counters:
     late: int = 0
     stray: int = 0
     repeated: int = 0  # packets of windows that were done before this run
+    revised: int = 0  # windows that were read a second time: some of their packets lay far out of order
     skipped_family: int = 0  # IPv6 packets for a detector that takes IPv4 only
     warnings: list[str] = field(default_factory=list)
 
@@ -67,6 +71,7 @@ class WindowResult:
     sketch: Sketch
     packets: int
     partial: bool = False  # interrupted while it was open: more packets would have come
+    revision: int = 1  # 2: it was yielded before, without packets that lay far out of order; this is all of it
 
     def __iter__(self) -> Iterator[Found]:
         return iter(self.found)
@@ -118,6 +123,7 @@ class Scan:
         resume_from: int | None = None,
         find: bool = True,
         reopens: bool = False,
+        revises: bool = False,
         leaves_open: bool = True,
         clock: Clock = time.monotonic,
     ) -> None:
@@ -126,6 +132,7 @@ class Scan:
         `grace`: seconds after which the clock closes windows of live inputs. `resume_from`: windows that end at or
         before this time are done. `find`: look for super hosts in each window; without it only sketches are made.
         `reopens`: packets that are late open their window again, which then comes twice: its sketches are to be merged.
+        `revises`: windows for which packets were too late are read again in the end, and yielded whole (files only).
         `leaves_open`: a stop leaves the windows that are open to the next run if all inputs can be read again.
         `clock`: any steady one, in seconds.
         """
@@ -148,9 +155,11 @@ class Scan:
             resume_from=resume_from,
             gaps=GAPS if self._follows and grace is not None else 0,
             reopens=reopens,
+            revises=revises and all(source.replays and not source.live for source in self.sources),
         )
         self._open: dict[int, _Open] = {}  # by start; more than one only where an older window turns up late
         self._skipped = 0
+        self._revised = 0
         self._reading: dict[int, Source] = {}  # inputs that have begun and not ended, by number
         self._ended = (0, 0)  # bytes and packets of inputs that have ended
         self._lock = threading.RLock()  # over the windows that are open; never held while an input is read
@@ -162,7 +171,7 @@ class Scan:
         """Return the counters as they stand."""
         with self._lock:
             total = Counters(late=self._windows.late, stray=self._windows.stray, skipped_family=self._skipped)
-            total.repeated = self._windows.repeated
+            total.repeated, total.revised = self._windows.repeated, self._revised
         for source in self.sources:
             for name, value in asdict(source.counters).items():
                 if name == "warnings":
@@ -206,15 +215,17 @@ class Scan:
                 yield from self._handle(event)
             if self._on_progress is not None:
                 self._on_progress(*self._reached())
-        partial = self._stopping
-        if partial and self._leaves_open and all(source.replays for source in self.sources):
+        interrupted = self._stopping
+        if interrupted and self._leaves_open and all(source.replays for source in self.sources):
             self._open.clear()
             return
         for event in self._each(self._windows.finish()):
             for result in self._handle(event):
-                result.partial = partial
+                result.partial = interrupted
                 yield result
                 del result  # its cubes, while the next window's are made
+        if self._windows.put_off and not interrupted:
+            yield from self._revise()
 
     def _reached(self) -> tuple[int, int]:
         """Return the bytes and packets read so far. There may be very many inputs: only those being read are asked."""
@@ -228,7 +239,7 @@ class Scan:
         source, (position, packets) = self._reading.pop(number), self._ended
         self._ended = (position + source.position(), packets + source.counters.packets)
 
-    def _each(self, events: Iterator[Piece | Closed]) -> Iterator[Piece | Closed]:
+    def _each(self, events: Iterator[Event]) -> Iterator[Event]:
         """Yield events. They arise under the lock, so that other threads never see half a change of the windows."""
         while True:
             with self._lock:
@@ -237,11 +248,39 @@ class Scan:
                 return
             yield event
 
-    def _read(self) -> Iterator[Iterator[Piece | Closed]]:
+    def _revise(self) -> Iterator[WindowResult]:
+        """Read the windows again for which packets came too late, and yield them whole."""
+        assert self._windows.length is not None
+        length = self._windows.length
+        scan = Scan([], self.settings, find=self._find_hosts)  # its counters do not matter: all is counted already
+        with closing(SecondReading(length, self._windows.put_off)) as second:
+            if not all(self._try(partial(self._read_again, source, second)) for source in self.sources):
+                return
+            for index, batches in second.windows():
+                for batch in batches:
+                    scan._update(index * length, batch)
+                result = scan._close(Window(index * length, (index + 1) * length))
+                late = self._windows.was_read_again(index)
+                result.revision = 2 if result.packets > late else 1  # or all of it was late: it is new
+                self._revised += result.revision > 1
+                yield result
+                del result
+                if self._stopping:
+                    return
+
+    def _read_again(self, source: Source, second: SecondReading) -> bool:
+        """Read an input a second time; False if the scan was stopped."""
+        again = source.again()
+        second.read(again, lambda: self._stopping)
+        if not self._stopping and again.counters.packets != source.counters.packets:
+            raise InputError("changed between two readings", file=source.name)
+        return not self._stopping
+
+    def _read(self) -> Iterator[Iterator[Event]]:
         for block, watermark in self._interleave():
             yield self._windows.push(block, watermark)
 
-    def _followed(self) -> Iterator[Iterator[Piece | Closed]]:
+    def _followed(self) -> Iterator[Iterator[Event]]:
         following = Following(
             self.sources,
             grace=self._grace,
@@ -315,9 +354,12 @@ class Scan:
             self._on_error(error)
             return None
 
-    def _handle(self, event: Piece | Closed) -> Iterator[WindowResult]:
+    def _handle(self, event: Event) -> Iterator[WindowResult]:
         if isinstance(event, Piece):
             self._update(self._key(event.window), event.batch)
+        elif isinstance(event, PutOff):
+            for _ in self._pairs(event.batch):
+                pass  # counted now, and not when they are read again
         else:
             yield self._close(event.window)
 
@@ -329,14 +371,17 @@ class Scan:
 
     def _update(self, key: int, batch: PacketBatch) -> None:
         opened = self._open.setdefault(key, self._new())
-        parts = self.settings.parts
-        if all(part.family != batch.family for part in parts):
-            self._skipped += len(batch)
-        for part, pairs in self._network.pairs(batch, parts):
+        for part, pairs in self._pairs(batch):
             if len(pairs):
                 opened.sketch.part(part).update(pairs)
                 opened.pairs[part] = opened.pairs.get(part, 0) + len(pairs)
         opened.packets += len(batch)
+
+    def _pairs(self, batch: PacketBatch) -> Iterator[tuple[Part, PairBatch]]:
+        parts = self.settings.parts
+        if all(part.family != batch.family for part in parts):
+            self._skipped += len(batch)
+        yield from self._network.pairs(batch, parts)
 
     def _close(self, window: Window) -> WindowResult:
         opened = self._open.pop(self._key(window), None) or self._new()
@@ -398,6 +443,8 @@ def open_inputs(
 def scan(inputs: str | Path | Sequence[str | Path], **settings: Any) -> Scan:
     """Scan captures; iterate over the result for the windows. Settings are the fields of `Settings`.
 
+    A window of files far out of order may come a second time, in the end, as `revision` 2: that is the whole of it.
+
     >>> for window in scan("trace.pcap", inner="10.0.0.0/8", threshold=1024, window="5m"):
     ...     for item in window:
     ...         print(item.host, item.peers)
@@ -406,4 +453,4 @@ def scan(inputs: str | Path | Sequence[str | Path], **settings: Any) -> Scan:
     for option in ("inner", "exclude", "watch", "direction"):
         if isinstance(settings.get(option), str):
             settings[option] = (settings[option],)
-    return Scan(open_inputs(names), Settings(**settings))
+    return Scan(open_inputs(names), Settings(**settings), revises=True)

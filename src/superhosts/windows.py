@@ -1,8 +1,9 @@
 """Tumbling windows of event time, aligned to the epoch, so that all sites cut alike.
 
 Packets go to their own window while it is open. A window closes once 1,000 packets beyond it have come (and every
-input has passed its end); until then those packets are held. What comes for a window that is closed is late: counted,
-not lost in silence. A stray timestamp, years away from everything else, closes nothing.
+input has passed its end); until then those packets are held. What comes for a window that is closed is late. It is
+counted, or it opens its window again (`reopens`), or its window is noted to be read a second time (`revises`). A stray
+timestamp, years away from everything else, closes nothing.
 
 Every packet is in a piece, late, stray or repeated, and in one of them only. The work grows with packets and windows
 and with nothing else: whether a time is stray is decided by year, and times of 64 bits span fewer than 600 years.
@@ -26,6 +27,7 @@ from superhosts.pairs import PacketBatch, Window
 SETTLE = 1000  # packets beyond a window that close it
 MAX_HELD = 1 << 23  # packets held for other windows; beyond that the current window closes early
 MAX_PIECES = 1 << 18  # the same for pieces: one packet in each of very many windows takes more memory than the packets
+MAX_PUT_OFF = 1 << 20  # windows noted to be read a second time; what is late for further ones stays late
 STRAY_SHARE = 100  # strays are fewer than one in a hundred packets
 _CLOCK = -1  # stands for the clock among the inputs that say what to expect
 
@@ -43,7 +45,29 @@ class Closed(NamedTuple):
     window: Window
 
 
-Event = Piece | Closed
+class PutOff(NamedTuple):
+    """Packets of a window that is closed; it is to be read again."""
+
+    batch: PacketBatch
+
+
+Event = Piece | Closed | PutOff
+
+
+def cut(batch: PacketBatch, length: int) -> Iterator[tuple[int, PacketBatch]]:
+    """Split a batch by window, the earliest first; nearly always all of it is of one."""
+    if not len(batch):
+        return
+    first, last = int(batch.time.min()) // length, int(batch.time.max()) // length
+    if first == last:
+        yield first, batch
+        return
+    indexes = batch.time // length
+    order = np.argsort(indexes, kind="stable")
+    indexes, src, dst, time = indexes[order], batch.src[order], batch.dst[order], batch.time[order]
+    edges = [0, *(np.flatnonzero(np.diff(indexes)) + 1).tolist(), len(order)]
+    for start, end in pairwise(edges):
+        yield int(indexes[start]), PacketBatch(batch.family, src[start:end], dst[start:end], time[start:end])
 
 
 class TumblingWindows:
@@ -57,11 +81,14 @@ class TumblingWindows:
         resume_from: int | None = None,
         gaps: int = 0,
         reopens: bool = False,
+        revises: bool = False,
     ) -> None:
         self.length = length
         self.settle = settle
         self.gaps = gaps  # empty windows reported in a row, the last ones before traffic comes again
         self.reopens = reopens  # what is late opens its window again
+        self.revises = revises  # windows that get late packets are to be read again
+        self.put_off: dict[int, int] = {}  # windows to read again, and how many packets were too late for each
         self.late = 0
         self.stray = 0
         self.repeated = 0  # packets of windows that an earlier run has done
@@ -106,11 +133,11 @@ class TumblingWindows:
             if self.length is None:
                 yield self._take_all(batch)
                 continue
-            for index, piece in self._cut(batch):
+            for index, piece in cut(batch, self.length):
                 if index == self._current:
                     yield Piece(self._window(index), piece)
                 else:
-                    self._sort(index, piece)
+                    yield from self._sort(index, piece)
         if self._held.count >= self.settle or self._held.pieces > MAX_PIECES:  # fewer neither open nor close anything
             yield from self._advance(watermark, final=False)
 
@@ -150,6 +177,7 @@ class TumblingWindows:
         yield from self._advance(None, final=True)
         self.stray += self._held.count
         self._held = Held(self.length)
+        self._forget_strays_put_off()
 
     def _take_all(self, batch: PacketBatch) -> Piece:
         first, last = int(batch.time.min()), int(batch.time.max())
@@ -162,28 +190,18 @@ class TumblingWindows:
         assert self.length is not None
         return Window(index * self.length, (index + 1) * self.length)
 
-    def _cut(self, batch: PacketBatch) -> Iterator[tuple[int, PacketBatch]]:
-        """Split a batch by window, the earliest first; nearly always all of it is of one."""
-        assert self.length is not None
-        first, last = int(batch.time.min()) // self.length, int(batch.time.max()) // self.length
-        if first == last:
-            yield first, batch
-            return
-        indexes = batch.time // self.length
-        order = np.argsort(indexes, kind="stable")
-        indexes, src, dst, time = indexes[order], batch.src[order], batch.dst[order], batch.time[order]
-        edges = [0, *(np.flatnonzero(np.diff(indexes)) + 1).tolist(), len(order)]
-        for start, end in pairwise(edges):
-            yield int(indexes[start]), PacketBatch(batch.family, src[start:end], dst[start:end], time[start:end])
-
-    def _sort(self, index: int, piece: PacketBatch) -> None:
+    def _sort(self, index: int, piece: PacketBatch) -> Iterator[PutOff]:
         """Find the place of packets that are not of the current window."""
         assert self.length is not None
         if self._done is not None and index < self._done:
             self.repeated += len(piece)
             self._next = self._done if self._next is None else self._next
         elif self._frontier is not None and index < self._frontier and not self.reopens:
-            if (self._frontier - index) * self.length > YEAR:
+            if self.revises and (index in self.put_off or len(self.put_off) < MAX_PUT_OFF):
+                self.put_off[index] = self.put_off.get(index, 0) + len(piece)
+                self.late += len(piece)  # until it is read again
+                yield PutOff(piece)
+            elif (self._frontier - index) * self.length > YEAR:
                 self.stray += len(piece)
             else:
                 self.late += len(piece)
@@ -223,6 +241,25 @@ class TumblingWindows:
         current = None if self._current is None else self._held.year_of(self._current)
         years = (y for y in self._held.years if y in self._strays or (current is not None and y < current))
         self._aside = sum(map(self._held.packets, years))
+
+    def _forget_strays_put_off(self) -> None:
+        """Count as strays what was put off years away from all else, as in a first reading."""
+        packets: Counter[int] = Counter()
+        for index, count in self.put_off.items():
+            packets[self._held.year_of(index)] += count
+        strays = {
+            year
+            for year in packets
+            if not self._is_expected(year) and self._are_few(packets[year - 1] + packets[year] + packets[year + 1])
+        }
+        for index in [index for index in self.put_off if self._held.year_of(index) in strays]:
+            self.stray += self.was_read_again(index)
+
+    def was_read_again(self, index: int) -> int:
+        """Take a window off the list of those to read again; return how many packets were too late for it."""
+        packets = self.put_off.pop(index)
+        self.late -= packets
+        return packets
 
     # Opening and closing
 

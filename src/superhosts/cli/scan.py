@@ -124,7 +124,8 @@ def run_scan(
             outputs.others = True
             prepare_folder(save, settings.site)
         sources = open_inputs(inputs, on_error)
-        run = Scan(sources, settings, on_error=on_error, on_progress=progress.update, leaves_open=False)
+        run = Scan(sources, settings, on_error=on_error, on_progress=progress.update, revises=True, leaves_open=False)
+        keeper = None if save is None else _Keeper(save, settings)
         if quiet:
             warnings.simplefilter("ignore")
         else:
@@ -132,15 +133,16 @@ def run_scan(
         with Interruption(run.stop) as interruption, progress.over(run):
             for result in run:
                 progress.pause()
-                rows = make_rows(result.window, result.found, partial=result.partial)
+                rows = make_rows(result.window, result.found, partial=result.partial, revision=result.revision)
                 outputs.write(_title(result, settings), rows)
                 found_any, is_partial = found_any or bool(rows), result.partial
-                if save is not None:
-                    _save(result, save / file_name(result.window, settings), settings)
+                if keeper is not None:
+                    keeper.save(result)
                 del result  # its cubes: the next window's are made while this loop waits
                 progress.resume()
     if not quiet:
         summarise(run.counters)
+    _warn(run.counters)
     if interruption.number is not None:
         say("superhosts: interrupted; the last window is partial" if is_partial else "superhosts: interrupted")
         raise typer.Exit(128 + interruption.number)
@@ -177,7 +179,8 @@ def _title(result: WindowResult, settings: Settings) -> str:
     from superhosts.cli.output import window_title
 
     title = window_title(result.window, settings.least_peers, settings.top, len(result.found))
-    return f"{title} (partial: interrupted)" if result.partial else title
+    notes = {"partial: interrupted": result.partial, f"revision {result.revision}": result.revision > 1}
+    return title + "".join(f" ({note})" for note, holds in notes.items() if holds)
 
 
 def prepare_folder(folder: Path, site: str) -> None:
@@ -192,13 +195,23 @@ def prepare_folder(folder: Path, site: str) -> None:
         raise OutputError(f"--save {folder}: cannot be made: {error.strerror}") from None
 
 
-def _save(result: WindowResult, path: Path, settings: Settings) -> None:
-    """Save a window's sketch; what an earlier run saved of the same window and site is kept, too."""
-    if path.exists():
-        from superhosts.detectors.sketch import load
+class _Keeper:
+    """Saves the windows' sketches; what an earlier run saved of the same window and site is kept, too."""
 
-        result.sketch.merge(load(path, key=settings.key))
-    result.sketch.save(path)
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self._folder, self._settings = folder, settings
+        self._older: set[Path] = set()  # files that hold what an earlier run saved
+
+    def save(self, result: WindowResult) -> None:
+        """Save a sketch. A later revision of a window holds all that this run has saved of it before."""
+        path = self._folder / file_name(result.window, self._settings)
+        if result.revision == 1 and path.exists():
+            self._older.add(path)
+        if path in self._older:
+            from superhosts.detectors.sketch import load
+
+            result.sketch.merge(load(path, key=self._settings.key))
+        result.sketch.save(path)
 
 
 def file_name(window: Window, settings: Settings) -> str:
@@ -260,6 +273,18 @@ def summarise(counters: Counters) -> None:
     say(", ".join(parts))
     for warning in counters.warnings:
         say(f"warning: {warning}")
+
+
+def _warn(counters: Counters) -> None:
+    """Say what makes results other than they look, also to those who asked for quiet."""
+    if counters.revised:
+        windows = "1 window was" if counters.revised == 1 else f"{counters.revised:,} windows were"
+        again = f"{windows} reported a second time, as revision 2: keep the later rows"
+        say(f"superhosts: warning: packets far out of order: {again}")
+    if counters.late * 100 > counters.packets:
+        share = f"{counters.late:,} of {counters.packets:,} packets ({counters.late / counters.packets:.1%})"
+        way = "a file may be in any order, a pipe may not"
+        say(f"superhosts: warning: {share} came too late for their window and are not counted; {way}")
 
 
 class _Progress:

@@ -1,7 +1,8 @@
 """The result row that every destination takes.
 
 One row has the same columns in JSON Lines, CSV and Parquet; rows are sorted by window, then by peers, most first.
-Marks that few rows have ("partial": true) appear in JSON Lines only, and only there: columns of tables do not change.
+Marks that few rows have ("partial": true, "revision": 2) appear in JSON Lines, and only in those rows: the columns of
+CSV and Parquet do not change.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ def window_name(window: Window) -> str:
     return f"{compact_time(window.start)}-{format_duration(window.end - window.start)}"
 
 
-def make_rows(window: Window | None, found: Iterable[Found], *, partial: bool = False) -> list[Row]:
-    """Return the rows of one window; `partial` marks those of a window that was interrupted."""
+def make_rows(window: Window | None, found: Iterable[Found], *, partial: bool = False, revision: int = 1) -> list[Row]:
+    """Return the rows of one window, marked if it was interrupted, or if it was reported before."""
     start, end = (iso_time(window.start), iso_time(window.end)) if window else (None, None)
-    marks: Row = {"partial": True} if partial else {}
+    marks: Row = ({"partial": True} if partial else {}) | ({"revision": revision} if revision > 1 else {})
     return [
         dict(
             zip(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from superhosts.errors import InputError
 from superhosts.pairs import PacketBatch
 
 LAST_WARNINGS = 20
@@ -59,6 +60,10 @@ class Source(Protocol):
 
     def size(self) -> int | None:
         """Bytes of the whole input where that is known."""
+
+    def again(self) -> Source:
+        """Return the input anew, to be read a second time; only for what `replays` and is not live."""
+        raise InputError("cannot be read a second time", file=self.name)
 
     def waits(self) -> bool:
         """Say whether all there is has been read, and the reader waits for more. Only live inputs do."""

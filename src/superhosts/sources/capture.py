@@ -283,6 +283,10 @@ class CaptureSource(Source):
         finally:
             self.close()
 
+    def again(self) -> Source:
+        """Return the same file, to be read from its beginning."""
+        return CaptureSource(self._input, self._block_bytes)
+
     def identity(self) -> str | None:
         """What a file is known by in later runs; None for an empty one and for what cannot be read again."""
         if self.replays and self._opening is None:
