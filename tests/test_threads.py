@@ -177,6 +177,23 @@ def test_writers_and_readers_on_a_gpu_leave_what_one_thread_leaves(name: str, mo
     assert content(one) == content(alone)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif("SUPERHOSTS_TEST_GPU" not in os.environ, reason="needs a real GPU (make test-gpu)")
+@pytest.mark.parametrize("name", [*ON_GPU, "exact"])
+def test_rounds_of_writers_and_readers_on_a_real_gpu(name: str) -> None:
+    given = batches(WRITERS * BATCHES, 300)
+    *_, alone = prefixes(name, given)
+    detector = make(name, device="cuda")
+    for _ in range(ROUNDS):
+        detector.clear()
+        while_others_work(
+            [questions(detector) for _ in range(READERS)],
+            [feeding(detector, given[first::WRITERS]) for first in range(WRITERS)],
+        )
+        assert content(detector) == content(alone)
+        assert detector.super_hosts(50).to_dict() == alone.super_hosts(50).to_dict()
+
+
 # One writer: every answer is that of some number of its batches
 
 
