@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
+import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +19,8 @@ from commands import Run
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.pipeline import Scan, open_inputs
 from superhosts.settings import Settings
-from superhosts.sources.capture import BLOCK_PACKETS, open_capture
-from test_capture import V4, T, write
+from superhosts.sources.capture import BLOCK_PACKETS, MOST_MEMORY, open_capture
+from test_capture import V4, T, mixed, write
 
 REPRO = Path(os.environ.get("SUPERHOSTS_REPRO", Path(__file__).parents[2] / "shared" / "repro"))
 PLAIN = p.ethernet(0x0800, V4)
@@ -121,3 +124,80 @@ def test_interfaces_of_mixed_link_types(run: Run) -> None:
     assert "1 of an unsupported link type" in ended.err
     assert ended.err.count("warning: ") == ended.err.count("link type 249 (USB, Windows) is not supported") == 1
     assert ended.rows
+
+
+# Reads captures at once in a process of its own; prints the packets, and by how many bytes the process grew at most.
+# getrusage would not do: there the largest size of a process is at least that of the one that started it.
+GROWTH = """
+import sys
+from pathlib import Path
+from superhosts.pipeline import Scan, open_inputs
+from superhosts.settings import Settings
+
+def peak():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+def packets(paths):
+    scan = Scan(open_inputs(paths), Settings(memory="1MiB"))
+    list(scan)
+    return scan.counters.packets
+
+packets(sys.argv[1:2])  # compiles, and makes a cube
+before = peak()
+print(packets(sys.argv[2:]), peak() - before)
+"""
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc/self/status here")
+
+
+def growth(small: Path, paths: list[Path]) -> tuple[int, int]:
+    arguments = [sys.executable, "-c", GROWTH, str(small), *map(str, paths)]
+    result = subprocess.run(arguments, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stderr
+    packets, grown = result.stdout.split()
+    return int(packets), int(grown)
+
+
+def zstd_frame(*blocks: bytes | tuple[int, bytes], window_bits: int = 17) -> bytes:
+    """Return a frame of blocks: bytes as they are, and (count, byte) repeated, by hand: a compressor is not needed."""
+    parts = [b"\x28\xb5\x2f\xfd\0", bytes([window_bits - 10 << 3])]
+    for number, block in enumerate(blocks):
+        is_last = number == len(blocks) - 1
+        content, size, kind = (block, len(block), 0) if isinstance(block, bytes) else (block[1], block[0], 1)
+        parts += [struct.pack("<I", size << 3 | kind << 1 | is_last)[:3], content]
+    return b"".join(parts)
+
+
+@needs_proc
+def test_zeros_that_compress_well_take_little_memory(tmp_path: Path) -> None:
+    """Two kilobytes that stand for 64 MiB of empty records, eight times at once."""
+    zeros = [(1 << 17, b"\0")] * 512
+    bomb = zstd_frame(p.pcap_header(), *zeros)
+    assert len(bomb) < 2200
+    paths = [write(tmp_path, bomb, f"bomb{number}.pcap.zst") for number in range(8)]
+    packets, grown = growth(write(tmp_path, p.pcap(mixed()), "small"), paths)
+    assert packets == 8 * (64 << 20) // 16
+    assert grown < 8 * (24 << 20)
+
+
+@needs_proc
+def test_an_input_takes_no_more_memory_than_is_announced(tmp_path: Path) -> None:
+    """The longest window, a record of the largest size, and packets of which a block holds many."""
+    header = p.pcap_header(snaplen=2**32 - 1)
+    largest = struct.pack("<IIII", 0, 0, 64 << 20, 64 << 20)
+    some = p.record(T, p.ethernet(0x86DD, p.ipv6(payload=b""))) * 1000
+    data = [header, *[some] * 2000, largest, *[(1 << 17, b"x")] * 512]
+    path = write(tmp_path, zstd_frame(*data, window_bits=27), "large.pcap.zst")
+    packets, grown = growth(write(tmp_path, p.pcap(mixed()), "small"), [path])
+    assert packets == 2_000_000 + 1
+    assert 192 << 20 < grown < MOST_MEMORY
+
+
+@needs_repro
+@needs_proc
+def test_a_small_file_of_very_many_zeros(tmp_path: Path) -> None:
+    packets, grown = growth(write(tmp_path, p.pcap(mixed()), "small"), [REPRO / "bomb_zeros.pcap.zst"])
+    assert packets == 131_072_000
+    assert grown < 24 << 20

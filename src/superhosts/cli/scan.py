@@ -227,6 +227,7 @@ def _announce(settings: Settings) -> None:
     from superhosts.compiled import is_cold
     from superhosts.detectors.cube.cpu import fill
     from superhosts.device import choose_device, gpus_of
+    from superhosts.sources.capture import MOST_MEMORY
     from superhosts.units import format_size
 
     gpus = gpus_of(choose_device(settings.device))
@@ -234,10 +235,11 @@ def _announce(settings: Settings) -> None:
         say("memory: grows with the traffic, as the exact answer needs every distinct pair")
     else:
         cubes = f"{len(settings.parts)} cubes of {format_size(settings.cube_memory)}"
+        besides = f"{format_size(MOST_MEMORY)} for each open input and 250 MiB for Python"
         if gpus:
-            say(f"memory: {cubes} on each GPU, and a tenth of a gigabyte here")
+            say(f"memory: {cubes} on each GPU, and a tenth of a gigabyte here, {besides}")
         else:
-            say(f"memory: at most {format_size(settings.most_memory)} ({cubes} with buffers)")
+            say(f"memory: at most {format_size(settings.most_memory)} ({cubes} with buffers), {besides}")
     say(_device(settings))
     if sys.stderr.isatty() and is_cold(fill):
         say("first run on this machine: compiling, 10 to 20 seconds …")

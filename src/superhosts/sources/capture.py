@@ -10,7 +10,8 @@
   have been handed out by then.
 - Interfaces of an unsupported link type are named in a warning, and their packets counted. A capture that has no
   other packets is an `InputError`.
-- Memory is bounded by the block size and the largest record that is believed (64 MiB).
+- Memory is bounded for each input, by `MOST_MEMORY`: blocks that are read ahead, the largest record that is believed
+  (64 MiB) and the longest window of a decompressor (128 MiB). Usual captures take a tenth of it.
 - A live input (a pipe) is handed out as it arrives.
 
 The work is divided so: streams.py gives bytes, a format (pcap.py, pcapng.py) walks the records of a block in compiled
@@ -45,9 +46,10 @@ from superhosts.sources.frames import (
     Tally,
     new_columns,
 )
-from superhosts.sources.pcap import Pcap
-from superhosts.sources.pcapng import Pcapng
+from superhosts.sources.pcap import LARGEST, Pcap
+from superhosts.sources.pcapng import LARGEST_BLOCK, Pcapng
 from superhosts.sources.streams import Input, Stopped, Stream
+from superhosts.sources.unpacking import LONGEST_WINDOW, MOST_INPUT, MOST_OUTPUT
 from superhosts.sources.urls import is_url
 
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -57,6 +59,16 @@ _PROBE_PACKETS = 1000  # looked at to know when a file begins
 _YEAR = 365 * 86400 * 10**9
 _MAGIC_BYTES = 4
 COMPRESSED = (".gz", ".zst", ".xz")
+_LARGEST_RECORD = max(LARGEST, LARGEST_BLOCK) + 64  # with its header
+_PACKET_BYTES = 40  # of an IPv6 packet in a block
+_BLOCKS_HELD = 8  # of one input: four that are read ahead, those at both ends of that queue, and room for copies
+MOST_MEMORY = (
+    _LARGEST_RECORD
+    + BLOCK_BYTES
+    + LONGEST_WINDOW
+    + 2 * (MOST_INPUT + MOST_OUTPUT)
+    + (_BLOCKS_HELD + 2) * BLOCK_PACKETS * _PACKET_BYTES  # two: the columns of the walk, of both families
+)
 
 
 class Format(Protocol):
@@ -95,7 +107,8 @@ class Reader:
         self._packets = packets
         self._columns = new_columns(packets)
         self._tally = np.zeros(TALLY_SLOTS, np.int64)
-        self._buffer = np.empty(max(block_bytes, _MAGIC_BYTES), np.uint8)
+        self._block_bytes = max(block_bytes, _MAGIC_BYTES)
+        self._buffer = np.empty(self._block_bytes, np.uint8)
         self._filled = 0
         self._offset = 0  # of the buffer's first byte in the stream
         self._simple = False
@@ -155,7 +168,9 @@ class Reader:
         start = int(self._tally[POSITION])
         left = self._filled - start
         if left == len(self._buffer):  # one record fills it
-            self._buffer = np.concatenate([self._buffer, np.empty_like(self._buffer)])
+            self._move_to(np.empty(self._larger(), np.uint8), left)
+        elif len(self._buffer) > self._block_bytes >= 2 * left:  # that was a large record
+            self._move_to(np.empty(self._block_bytes, np.uint8), left)
         elif start:
             self._buffer[:left] = self._buffer[start : self._filled]
         self._offset += start
@@ -165,6 +180,18 @@ class Reader:
         self._filled += got
         self._pass_on(self._stream.notes)
         return got > 0
+
+    def _move_to(self, buffer: Bytes, left: int) -> None:
+        buffer[:left] = self._buffer[self._filled - left : self._filled]
+        self._buffer = buffer
+
+    def _larger(self) -> int:
+        """Size of a larger buffer: doubled while it is small, then for the largest record.
+
+        Memory that is not written to is not used, while many sizes one after the other leave gaps that are.
+        """
+        doubled = 2 * len(self._buffer)
+        return doubled if doubled <= BLOCK_BYTES else self._block_bytes + _LARGEST_RECORD
 
     def _damaged(self, problem: str) -> InputError:
         """Return the error for a problem at the next record. Its place is a byte of the decompressed stream."""
