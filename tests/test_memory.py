@@ -22,7 +22,7 @@ def no_own_limit() -> None:
 
 def process(folder: Path, groups: str, mounts: str) -> Path:
     """The files of a process in /proc."""
-    proc = folder / "proc"
+    proc = folder / f"proc{len(list(folder.glob('proc*')))}"
     proc.mkdir()
     (proc / "cgroup").write_text(groups)
     (proc / "mountinfo").write_text(mounts)
@@ -66,10 +66,12 @@ def test_a_container_that_sees_its_own_group_only(tmp_path: Path) -> None:
     proc = process(tmp_path, "0::/docker/abc\n", mount(groups, root="/docker/abc"))
     assert memory_of_machine(proc) == 64 * MIB
     limit(groups / "inner", "memory.max", 32 * MIB)
-    (proc / "cgroup").write_text("0::/docker/abc/inner\n")
-    assert memory_of_machine(proc) == 32 * MIB
-    (proc / "cgroup").write_text("0::/elsewhere\n")
-    assert memory_of_machine(proc) == 64 * MIB
+    inner = process(tmp_path, "0::/docker/abc/inner\n", mount(groups, root="/docker/abc"))
+    assert memory_of_machine(inner) == 32 * MIB
+    elsewhere = process(tmp_path, "0::/elsewhere\n", mount(groups, root="/docker/abc"))
+    assert memory_of_machine(elsewhere) == 64 * MIB
+    limit(groups, "memory.max", 16 * MIB)  # somebody lowers it while we run
+    assert [memory_of_machine(each) for each in (proc, inner, elsewhere)] == [16 * MIB] * 3
 
 
 def test_groups_of_version_1(tmp_path: Path) -> None:

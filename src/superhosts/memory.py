@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 PROC = Path("/proc/self")
@@ -35,15 +36,27 @@ def _resident(proc: Path) -> int:
 
 
 def _group_limits(proc: Path) -> Iterator[int]:
-    """Give the limits of the process's control groups, up to the root of what is mounted."""
+    """Give the limits of the process's control groups."""
+    for file in _limit_files(proc):
+        for line in _lines(file):
+            if line.isdecimal():  # else "max"
+                yield int(line)
+
+
+@cache
+def _limit_files(proc: Path) -> list[Path]:
+    """Return the files with limits of the process's control groups, up to the root of what is mounted.
+
+    Limits may change while a process runs; its groups stay.
+    """
     groups = _groups(proc)
+    found = []
     for kind, root, mount in _mounts(proc):
-        if kind not in groups:
-            continue
-        group = PurePosixPath(groups[kind])
-        inside = group.relative_to(root) if group.is_relative_to(root) else PurePosixPath()  # a container sees its own
-        for folder in (inside, *inside.parents):
-            yield from _limit(mount / folder / _FILES[kind])
+        if kind in groups:
+            group = PurePosixPath(groups[kind])
+            inside = group.relative_to(root) if group.is_relative_to(root) else PurePosixPath()  # a container's own
+            found += [mount / folder / _FILES[kind] for folder in (inside, *inside.parents)]
+    return found
 
 
 def _groups(proc: Path) -> dict[str, str]:
@@ -72,12 +85,6 @@ def _mounts(proc: Path) -> Iterator[tuple[str, str, Path]]:
 def _unescaped(path: str) -> str:
     """Return a path of mountinfo, which writes spaces and such as octal numbers, as it is."""
     return path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
-
-
-def _limit(file: Path) -> Iterator[int]:
-    for line in _lines(file):
-        if line.isdecimal():  # else "max"
-            yield int(line)
 
 
 def _lines(file: Path) -> list[str]:
