@@ -186,8 +186,8 @@ class Sketch(Guarded):
             limit = memory_limit(max_memory, self.memory)
             header = describe(reader, limit)
             header.check_key(secret)
-            check_hosts(reader, header, secret)
             check_mergeable(self.kinds, header.kinds)
+            check_hosts(reader, header, secret)
             place = {"device": "cpu", "threads": self._threads()}
             if not self._takes_blocks(header):
                 check_memory(self.memory + header.memory, limit, reader.name)
