@@ -27,7 +27,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from brokers import MIB, KeepingDesk, accepts, eventually, make_broker, make_spool, noise, running
-from processes import DEADLINE
+from processes import DEADLINE, ending, make_edge, make_hub, wait_for
 from superhosts.errors import UsageError
 from superhosts.fleet.link import MERGED, Receipt
 from superhosts.fleet.nats import connect as nats_connect
@@ -763,3 +763,48 @@ def test_whatever_comes_the_next_piece_is_taken(
     assert sorted(name for name, _ in desk.calls if name in names) == sorted(names)
     verdicts = [json.loads(said)["verdict"] for subject, said in link.said if subject == "superhosts.to.ams"]
     assert verdicts.count(MERGED) >= len(names)
+
+
+# The command
+
+
+def status_of(folder: Path) -> Any:
+    try:
+        return json.loads((folder / "hub" / "status.json").read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def test_a_hub_with_an_expired_certificate_says_so_and_its_status_too(tmp_path: Path) -> None:
+    cert = certificate(tmp_path, trustme.CA(), "server", not_after=datetime.now(UTC) - timedelta(days=1))
+    enroll(tmp_path / "hub" / "broker", "ams")
+    hub, _ = make_hub(tmp_path, "--tls-cert", str(cert), "--tls-key", str(cert))
+    with ending(hub):
+        hub.start()
+        wait_for(lambda: status_of(tmp_path).get("link", {}).get("down"), "the status tells")
+        assert (
+            f"the broker's certificate {cert} does not do: certificate has expired"
+            in status_of(tmp_path)["link"]["down"]
+        )
+        wait_for(lambda: "; waits for" in hub.words, "it has started")
+        assert hub.end() == 0
+    assert "NOT READY: the broker runs, but this hub cannot reach it" in hub.words
+    assert "hub ready" not in hub.words
+
+
+def test_a_hub_says_who_may_speak_and_which_secrets_are_none(tmp_path: Path) -> None:
+    key, seed = tmp_path / "key", enroll(tmp_path / "keys", "ams")
+    key.write_text("a secret of some length")
+    key.chmod(0o644)
+    hub, link = make_hub(tmp_path, "--key-file", str(key))
+    edge = make_edge(tmp_path, "ams", link, "--key-file", str(key), "--nkey", str(seed))
+    with ending(hub, edge):
+        hub.start().wait_ready()
+        assert "no site is enrolled: anybody on this machine may speak for any site" in hub.words
+        assert f"{key}: everybody on this machine can read this secret (mode 0644): chmod 600 {key}" in hub.words
+        key.chmod(0o600)
+        seed.chmod(0o604)
+        edge.start().wait_ready()
+        assert f"{seed}: everybody on this machine can read this secret (mode 0604)" in edge.words
+        assert f"{key}: everybody" not in edge.words
+        assert hub.end() == 0
