@@ -42,7 +42,7 @@ def lose_state(fleet: Fleet, chance: random.Random) -> Iterator[None]:
 @LINKS
 def test_a_hub_that_has_lost_its_state_never_loses_what_the_archive_holds(tmp_path: Path, by_files: bool):
     need_link(by_files=by_files)
-    count = chaos.share(5)
+    count = chaos.share(5, least=3)
     fleet = Fleet(tmp_path, count, by_files=by_files)
     with ending(*fleet.nodes.values()):
         fleet.start()
