@@ -169,7 +169,8 @@ def run_command(*arguments: object) -> tuple[int, str]:
     out = io.StringIO()
     given = patch.object(sys, "argv", ["superhosts", *map(str, arguments)])
     made = patch.object(cli, "app", parser())  # typer would make it anew, which takes longer than a command
-    with given, made, contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+    with given, made, contextlib.redirect_stdout(out), contextlib.redirect_stderr(out), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # tests make errors of them
         try:
             cli.main()
         except SystemExit as end:

@@ -15,8 +15,12 @@ from fuzz.sketches import change
 from fuzz.targets import fresh_folder, target
 from hubs import Node, three, union_of
 from superhosts.fleet.files import FileSender
+from superhosts.fleet.link import MERGED
+from superhosts.fleet.nats.wire import decode_receipt, decode_receipts
 from superhosts.fleet.position import POSITION, Position
 from superhosts.fleet.spool import Spool
+from superhosts.reports.base import HUB_COLUMNS
+from superhosts.reports.running import open_running
 from traffic import content
 
 Tree = dict[str, bytes]  # path → content
@@ -84,7 +88,7 @@ def _is_object(data: bytes) -> bool:
         return False
 
 
-@target(st.deferred(lambda: _hub_files() | _hub_files() | _unions()), examples=20)
+@target(st.deferred(lambda: _hub_files() | _hub_files() | _unions()), examples=10)
 def hub_states(case: tuple[str, bytes]) -> None:
     name, data = case
     with fresh_folder() as folder:
@@ -162,3 +166,40 @@ def receipts(case: tuple[bytes, bytes]) -> None:
         assert left <= sent
         if not _is_object(receipt):
             assert first in left
+
+
+@target(
+    st.deferred(lambda: spoilt(json.dumps([{"name": min(spool_tree()), **json.loads(_RECEIPT)}]).encode())), examples=60
+)
+def answers(data: bytes) -> None:
+    """What a hub, or somebody in its place, answers to an edge."""
+    with fresh_folder() as folder:
+        put(spool_tree(), folder)
+        spool = Spool(folder, "ams", cap=1 << 30, say=lambda text: None)
+        given = [*decode_receipts(data), *filter(None, [decode_receipt(data)])]
+        for receipt in given:
+            spool.settle(receipt)
+        merged = {receipt.name for receipt in given if receipt.verdict == MERGED}
+        gone = set(spool_tree()) - {path.name for path in folder.glob("*.cube")}
+        assert gone <= {receipt.name for receipt in given}
+        assert merged & set(spool_tree()) <= gone
+
+
+# Results that a hub appends to
+
+
+@target(st.tuples(st.binary(max_size=60) | st.text("a\n\r", max_size=9000).map(str.encode), st.booleans()), examples=40)
+def outputs(case: tuple[bytes, bool]) -> None:
+    """A file of lines that a crash has cut off goes on with a whole line."""
+    data, as_csv = case
+    with fresh_folder() as folder:
+        path = folder / ("rows.csv" if as_csv else "rows.jsonl")
+        path.write_bytes(data)
+        file = open_running(path)
+        file.write("window", [dict.fromkeys(HUB_COLUMNS, 1)])
+        file.close()
+        kept = data[: data.rfind(b"\n") + 1]
+        written = path.read_bytes()
+        assert written.startswith(kept)
+        assert written.endswith(b"\n")
+        assert written[len(kept) :].count(b"\n") == 1 + (as_csv and not kept)
