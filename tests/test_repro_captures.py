@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import lzma
 import os
@@ -104,6 +105,18 @@ def test_packets_before_a_wrong_checksum_count(kind: str, tmp_path: Path) -> Non
             f"{path}: byte {len(packed) - 4} of the compressed data: wrong gzip checksum; "
             "what came before counts, and some of it may be damaged"
         ]
+
+
+def test_a_warning_does_not_depend_on_the_block_size(tmp_path: Path) -> None:
+    """A damaged record ends the reading: nothing is said of a wrong checksum far behind it."""
+    for damage, warnings in ((DAMAGE["pcap"], 0), (b"", 1)):
+        packed = bytearray(gzip.compress(good("pcap", 5) + damage + bytes(3 * 16)))
+        packed[-8] ^= 1
+        for size in (61, 4096):
+            source = open_capture(write(tmp_path, bytes(packed)), block_bytes=size)
+            with contextlib.suppress(InputError):
+                list(source.blocks())
+            assert (source.counters.packets, len(source.counters.warnings)) == (5 if damage else 8, warnings)
 
 
 @needs_repro

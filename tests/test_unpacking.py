@@ -72,7 +72,7 @@ class Outcome(NamedTuple):
     error: str
     offset: int | None
     ended_early: str
-    notes: list[str]
+    notes: list[tuple[int, str]]
 
 
 def read(data: bytes, view: int = 1 << 16, sizes: Iterable[int] = (1 << 20,), live: bool = False) -> Outcome:
@@ -206,8 +206,11 @@ def test_behind_a_wrong_checksum_the_next_member_is_read(kind: str) -> None:
             None,
             "",
             [
-                f"byte {2 * len(good) - (4 if kind == 'gzip' else 0)} of the compressed data: wrong {kind} checksum; "
-                "what came before counts, and some of it may be damaged"
+                (
+                    2 * len(DATA),
+                    f"byte {2 * len(good) - (4 if kind == 'gzip' else 0)} of the compressed data: "
+                    f"wrong {kind} checksum; what came before counts, and some of it may be damaged",
+                )
             ],
         )
     if kind == "gzip":

@@ -142,7 +142,8 @@ class Reader:
             tally[LIMIT] = min(limit or self._packets, self._packets)
             tally[PACKETS:] = 0
             problem = self._format.walk(self._buffer[: self._filled], tally, self._columns)
-            self._pass_on(self._format.notes)
+            while self._format.notes:
+                self._warn(self._format.notes.pop(0))
             if tally[PACKETS]:
                 return self._take()
             if problem:
@@ -176,9 +177,13 @@ class Reader:
         self._offset += start
         self._tally[POSITION] = 0
         self._filled = left  # also if reading fails
-        got = self._stream.readinto(self._buffer[left:].data)
+        self._pass_on_notes(self._offset)
+        try:
+            got = self._stream.readinto(self._buffer[left:].data)
+        except InputError:
+            self._pass_on_notes()
+            raise
         self._filled += got
-        self._pass_on(self._stream.notes)
         return got > 0
 
     def _move_to(self, buffer: Bytes, left: int) -> None:
@@ -197,7 +202,9 @@ class Reader:
         """Return the error for a problem at the next record. Its place is a byte of the decompressed stream."""
         compression = self._stream.compression
         text = f"{problem} (a byte of the decompressed {compression} data)" if compression else problem
-        return InputError(text, file=self._name, offset=self._offset + int(self._tally[POSITION]))
+        place = self._offset + int(self._tally[POSITION])
+        self._pass_on_notes(place)
+        return InputError(text, file=self._name, offset=place)
 
     def _take(self) -> Block:
         """What the walk has found, counted and copied: the columns are used again."""
@@ -226,6 +233,7 @@ class Reader:
     def _finish(self) -> None:
         """Say it if the input ended too early, or held nothing that can be read."""
         self._finished = True
+        self._pass_on_notes()
         place = f"byte {self._offset}" + (" decompressed" if self._stream.compression else "")
         if self._stream.ended_early:
             self._warn(f"{place}: {self._stream.ended_early}; what came before counts")
@@ -235,10 +243,11 @@ class Reader:
             text = f"none of its {self._counted:,} packets can be read: their link types are not supported"
             raise InputError(text, file=self._name)
 
-    def _pass_on(self, notes: list[str]) -> None:
-        """Warn of what a stream or a format has noted."""
-        while notes:
-            self._warn(notes.pop(0))
+    def _pass_on_notes(self, most: int | None = None) -> None:
+        """Warn of what the stream has noted of its first `most` bytes: what a user sees depends on no block size."""
+        notes = self._stream.notes
+        while notes and (most is None or notes[0][0] <= most):
+            self._warn(notes.pop(0)[1])
 
     def _warn(self, text: str) -> None:
         self._counters.warn(f"{self._name}: {text}")

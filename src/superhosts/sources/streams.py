@@ -58,7 +58,7 @@ class Stream(Protocol):
 
     compression: str  # "" for plain bytes
     ended_early: str  # what to say if the compressed data ended before its end
-    notes: list[str]  # what else the user should know of the bytes given so far
+    notes: list[tuple[int, str]]  # what else the user should know, each behind how many bytes of the stream
 
     def readinto(self, view: memoryview) -> int:
         """Fill some of `view`; how much, 0 at the end. Waits only when nothing is there."""
@@ -76,7 +76,7 @@ class PlainStream:
     compression = ended_early = ""
 
     def __init__(self, name: str, file: Any, live: bool, waiting: Waiting | None = None) -> None:
-        self.notes: list[str] = []
+        self.notes: list[tuple[int, str]] = []
         self.name = name
         self.live = live  # waiting for more would hold back what is there
         self._file = file
@@ -166,7 +166,7 @@ class CompressedStream:
     def __init__(self, plain: PlainStream, compression: str, unpacker: Unpacker) -> None:
         self.compression = compression
         self.ended_early = ""
-        self.notes: list[str] = []
+        self.notes: list[tuple[int, str]] = []
         self._plain = plain
         self._unpacker = unpacker
         self._room = memoryview(bytearray(MOST_INPUT))
@@ -248,10 +248,11 @@ class CompressedStream:
         return InputError(text, file=name, offset=self._unpacked)
 
     def _note_checksum(self) -> None:
-        self.notes.append(
+        text = (
             f"byte {self.position()} of the compressed data: wrong {self.compression} checksum; "
             "what came before counts, and some of it may be damaged"
         )
+        self.notes.append((self._unpacked, text))
 
     def position(self) -> int:
         """Compressed bytes taken so far."""
