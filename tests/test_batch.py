@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -492,6 +493,33 @@ def test_finding_captures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         "nowhere://a/b",
     ]
     assert {error.exit_status for error in errors} == {3}
+
+
+def test_a_folder_below_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "a.pcap").touch()
+    (tmp_path / "b.pcap").touch()
+    scandir, is_file = os.scandir, Path.is_file
+
+    def closed(place: Any) -> Any:
+        if Path(place).name == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", str(place))
+        return scandir(place)
+
+    def broken(path: Path) -> bool:
+        if path.name == "b.pcap":
+            raise OSError(errno.EIO, "Input/output error")
+        return is_file(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    monkeypatch.setattr(Path, "is_file", broken)
+    errors: list[SuperhostsError] = []
+    found = find_captures([str(tmp_path)], errors.append)
+    assert [Path(capture.name).name for capture in found] == ["a.pcap"]
+    assert [str(error) for error in errors] == [
+        f"{tmp_path / 'b.pcap'}: cannot be opened: Input/output error",
+        f"{tmp_path / 'closed'}: cannot be opened: Permission denied",
+    ]
 
 
 def test_cutting_tasks() -> None:

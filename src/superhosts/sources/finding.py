@@ -35,7 +35,7 @@ def find_captures(inputs: Iterable[str], on_error: Callable[[SuperhostsError], N
     found: dict[str, Capture] = {}
     for name in inputs:
         try:
-            captures = list(_behind_url(name) if is_url(name) else _on_disk(name))
+            captures = list(_behind_url(name) if is_url(name) else _on_disk(name, on_error))
             if not captures:
                 raise InputError("no file is there", file=name)
             found.update((capture.name, capture) for capture in captures)
@@ -49,24 +49,37 @@ def _order(name: str) -> list[Any]:
     return [int(text) if i % 2 else text for i, text in enumerate(re.split(r"([0-9]+)", name))]
 
 
-def _on_disk(name: str) -> Iterator[Capture]:
+def _on_disk(name: str, on_error: Callable[[SuperhostsError], None]) -> Iterator[Capture]:
     path = Path(name)
     try:
         if path.is_dir():
-            yield from (_file(below) for below in _below(path))
+            yield from _below(path, on_error)
         elif path.exists() or not glob.has_magic(name):
             yield _file(path)
         else:
             matches = glob.glob(name, recursive=True)  # noqa: PTH207  Path.glob takes no absolute patterns
             yield from (_file(Path(match)) for match in matches if Path(match).is_file())
     except OSError as error:
-        raise InputError(f"cannot be opened: {error.strerror or error}", file=name) from None
+        raise _unopened(name, error) from None
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    for place, folders, names in os.walk(folder):
+def _below(folder: Path, on_error: Callable[[SuperhostsError], None]) -> Iterator[Capture]:
+    """Yield all files below a folder; a folder or file that cannot be looked at goes to `on_error`."""
+    unreadable: list[OSError] = []
+    for place, folders, names in os.walk(folder, onerror=unreadable.append):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(place, name) for name in names if _is_finished(name) and Path(place, name).is_file())
+        for path in (Path(place, name) for name in names if _is_finished(name)):
+            try:
+                if path.is_file():
+                    yield _file(path)
+            except OSError as error:
+                on_error(_unopened(str(path), error))
+    for failure in unreadable:
+        on_error(_unopened(str(failure.filename or folder), failure))
+
+
+def _unopened(name: str, error: OSError) -> InputError:
+    return InputError(f"cannot be opened: {error.strerror or error}", file=name)
 
 
 def _is_finished(name: str) -> bool:
