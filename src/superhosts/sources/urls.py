@@ -70,7 +70,7 @@ class UrlFile:
     def readinto(self, view: memoryview) -> int:
         """Fill some of `view`; how much, 0 at the end."""
         try:
-            data = self._file.read(len(view))
+            data = self._file.read(min(len(view), BLOCK_BYTES))  # what it returns needs memory of its own
         except OSError:
             raise
         except Exception as error:  # of the network's own library
