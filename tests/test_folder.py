@@ -316,6 +316,29 @@ def test_what_is_no_capture_is_reported_once_and_the_rest_goes_on(
     follower.come(0, 1, 2, 3, 5, 6, 7)
 
 
+def test_what_came_before_damage_counts_in_every_file(tmp_path: Path, follow: Callable[..., Follower]) -> None:
+    """One packet then damage, a wrong checksum, an unsupported interface, and nothing but such an interface."""
+    damage = p.record(NOON, b"x", captured=1 << 31)
+    write(tmp_path / "a", frames(0, 1))
+    append(tmp_path / "a", damage)
+    (tmp_path / "b.gz").write_bytes(gzip.compress(p.pcap(frames(1, 1)) + damage))
+    wrong = bytearray(gzip.compress(p.pcap(frames(2, 2))))
+    wrong[-8] ^= 1
+    (tmp_path / "c.gz").write_bytes(bytes(wrong))
+    start = p.section() + p.interface(1, "<", 9) + p.interface(105, "<", 9)
+    some = [p.enhanced(time, frame, number % 2) for number, (time, frame) in enumerate(frames(4, 4))]
+    (tmp_path / "d").write_bytes(start + b"".join(some))
+    (tmp_path / "e").write_bytes(start + p.enhanced(NOON + 8 * STEP, b"x", 1))
+    write(tmp_path / "f", frames(9, 2))
+    follower = follow(tmp_path)
+    follower.come(0, 1, 2, 3, 4, 6, 9, 10)
+    follower.until(lambda: len(follower.errors) == 3)
+    assert [Path(str(error).split(":")[0]).name for error in follower.errors] == ["a", "b.gz", "e"]
+    said = [Path(text.split(":")[0]).name for text in follower.source.counters.warnings]
+    assert said == ["c.gz", "d", "e"]
+    assert follower.source.counters.unsupported_link == 3
+
+
 def test_without_a_taker_errors_are_warnings(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("this is no capture, and it is long enough")
     source = FolderSource(tmp_path, poll=0.01)
