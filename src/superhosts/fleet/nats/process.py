@@ -57,8 +57,10 @@ def wait_for_reload(log: Path, log_start: int, deadline: float) -> str | None:
 
 
 def _lines_since(log: Path, start: int) -> list[str]:
+    """Return what a log says since it was `start` bytes long; all of it where a new one was begun since."""
     try:
-        text = log.read_bytes()
+        with log.open("rb") as file:
+            file.seek(start if start <= os.fstat(file.fileno()).st_size else 0)
+            return file.read().decode(errors="replace").splitlines()
     except OSError:
         return []
-    return text[start if start <= len(text) else 0 :].decode(errors="replace").splitlines()[:1000]
