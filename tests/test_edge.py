@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from superhosts.fleet import edge as edge_module
 from superhosts.fleet.edge import Edge, check_settings
 from superhosts.fleet.position import Position
 from superhosts.fleet.spool import Spool
+from superhosts.jumps import Jump
 from superhosts.pairs import PacketBatch, Window
 from superhosts.pipeline import Scan, WindowResult
 from superhosts.settings import Settings
@@ -61,9 +62,11 @@ class Packets:
         return {}
 
 
-def make_edge(folder: Path, said: list[str], source: Any, settings: Settings = SETTINGS, **options: Any) -> Edge:
+def make_edge(
+    folder: Path, said: list[str], source: Any, settings: Settings = SETTINGS, wall: int = 2 * NOON, **options: Any
+) -> Edge:
     spool = Spool(folder, "ams", cap=1 << 30, say=said.append)
-    position = Position(folder, ["packets"], settings.cut)
+    position = Position(folder, ["packets"], settings.cut, said.append, wall=lambda: wall)
     scan = Scan([source], settings, resume_from=position.frontier, find=False, **options)
     return Edge(scan, spool, position, said.append)
 
@@ -88,6 +91,108 @@ def test_a_second_run_over_the_same_input_has_nothing_to_do(tmp_path: Path):
     again.run()
     assert again.counters.windows == 0
     assert sorted(tmp_path.glob("*.cube")) == before
+
+
+class Stamped(Packets):
+    """A folder, as it were, whose packets come in windows of these numbers."""
+
+    live = True
+
+    def __init__(self, numbers: list[int]) -> None:
+        super().__init__(0)
+        self._numbers = numbers
+        self._waits = self._stopped = False
+
+    def blocks(self) -> Iterator[Block]:
+        for number in self._numbers:
+            peers = np.arange(1500, dtype=np.uint32) + np.uint32(2000 * (number % 100))
+            times = NOON + number * LENGTH + np.arange(1500) * 1000
+            self.counters.packets += 1500
+            yield (PacketBatch(4, np.full(1500, 0x0A000007, np.uint32), peers, times),)
+        self._waits = True
+        while not self._stopped:
+            time.sleep(0.01)
+
+    def waits(self) -> bool:
+        return self._waits
+
+    def stop(self) -> None:
+        self._stopped = True
+
+
+def run_until(edge: Edge, done: Callable[[], bool]) -> None:
+    """Run an edge until something has happened, and stop it."""
+    thread = threading.Thread(target=edge.run)
+    thread.start()
+    limit = time.monotonic() + DEADLINE
+    while not done():
+        assert thread.is_alive()
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    edge.stop()
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+
+
+def windows_in(folder: Path) -> list[int]:
+    """Windows that are in the spool, by number, those with packets only."""
+    sketches = [sh.load(path) for path in sorted(folder.glob("*.cube"))]
+    return [(sketch.window.start - NOON) // LENGTH for sketch in sketches if sketch.window and sketch.parts]
+
+
+@pytest.mark.parametrize("ahead", [12, 100_000])
+def test_a_clock_that_was_ahead_costs_nothing_also_over_a_restart(tmp_path: Path, ahead: int):
+    """Three windows right, two ahead, then right again; stopped after each of them and started again."""
+    numbers, said = [0, 1, 2, 3 + ahead, 4 + ahead, 5, 6, 7, 8], list[str]()
+    for read in range(1, len(numbers) + 1):
+        wall = NOON + (read + 1) * LENGTH
+        edge = make_edge(tmp_path, said, Stamped(numbers[:read]), wall=wall, grace=1e6)
+        edge._scan._windows._off._wall = lambda wall=wall: wall  # type: ignore[union-attr,misc]
+        packets = 1500 * read
+        run_until(edge, lambda edge=edge, packets=packets: edge._scan._windows._seen == packets)  # type: ignore[misc]
+        counters = edge._scan.counters
+        assert (counters.late, counters.stray) == (0, 0)
+        frontier = Position(tmp_path, ["packets"], SETTINGS.cut, wall=lambda: 2**62).frontier
+        assert frontier is None or frontier <= wall + LENGTH
+    assert {0, 1, 2, 3 + ahead, 5, 6, 7} <= set(windows_in(tmp_path))
+    assert any("TIMES JUMPED ahead by" in line for line in said)
+    assert any("TIMES JUMPED back by" in line for line in said)
+
+
+def test_a_frontier_in_the_future_is_neither_kept_nor_believed(tmp_path: Path):
+    wall, said = NOON, list[str]()
+    cut = SETTINGS.cut
+    position = Position(tmp_path, ["packets"], cut, said.append, wall=lambda: wall)
+    position.advance(NOON + LENGTH, {})
+    for number in range(2, 15):
+        position.advance(NOON + number * LENGTH, {})
+    assert position.frontier == NOON + LENGTH
+    wall = NOON + 3 * LENGTH  # time passes
+    position.advance(NOON + 15 * LENGTH, {})
+    assert position.frontier == NOON + 4 * LENGTH
+    position.advance(NOON + 2 * LENGTH, {})  # the clock was set right
+    assert position.frontier == NOON + 2 * LENGTH
+    position.advance(NOON + 3 * LENGTH, {})
+    wall = NOON + 40 * LENGTH
+    position.advance(NOON + 4 * LENGTH, {})
+    assert position.frontier == NOON + 4 * LENGTH  # and what lay ahead then is forgotten
+    assert Position(tmp_path, ["packets"], cut, said.append, wall=lambda: wall).frontier == NOON + 4 * LENGTH
+    assert said == []
+    assert Position(tmp_path, ["packets"], cut, said.append, wall=lambda: NOON).frontier is None
+    assert "2026-11-14T12:20:00Z) lies ahead of this machine's clock: all input is read again" in said[0]
+    position.go_back(NOON)
+    assert Position(tmp_path, ["packets"], cut, said.append, wall=lambda: NOON).frontier == NOON
+
+
+def test_jumps_that_never_end_are_said_now_and_then(tmp_path: Path):
+    said: list[str] = []
+    edge = make_edge(tmp_path, said, Packets(0))
+    for number in range(1000):
+        edge._jumped(Jump((-1) ** number * LENGTH, Window(NOON, NOON + LENGTH)))
+    assert edge.counters.jumps == 1000
+    assert len(said) == edge_module.JUMPS_SAID
+    assert said[0] == "TIMES JUMPED ahead by 5m, to 2026-11-14T12:00:00Z: whose clock is wrong?"
+    assert said[1] == "TIMES JUMPED back by 5m, to 2026-11-14T12:00:00Z: windows of then are opened again"
 
 
 def test_input_that_can_wait_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -282,6 +282,73 @@ def test_the_clock_forgets_packets_of_before_it_was_set_back() -> None:
     assert event.now() == pytest.approx(NOON + 114 * MINUTES, abs=1000)
 
 
+def test_times_ahead_of_all_clocks_do_not_set_the_clock() -> None:
+    """More than a tenth of the last packets, which else would run it ahead."""
+    clock = Clock(0.0)
+    event = reading.EventClock(clock)
+    for second in range(100):
+        clock.now = float(second)
+        event.note(clock.now, (batch_at(NOON + second * p.SECOND + (YEARS if second % 3 == 0 else 0)),))
+    assert event.now(NOON + 400 * p.SECOND) == pytest.approx(NOON + 99 * p.SECOND, abs=1000)
+    assert event.now() == pytest.approx(NOON + YEARS + 99 * p.SECOND, abs=1000)
+    event.forget()
+    for second in range(100, 108):
+        clock.now = float(second)
+        event.note(clock.now, (batch_at(NOON + YEARS + second * p.SECOND),))
+    event.forget()
+    assert event.now(NOON) == pytest.approx(NOON + YEARS + 107 * p.SECOND, abs=1000)  # there are no others
+
+
+def test_a_pipe_whose_clock_is_ahead_for_some_windows_loses_nothing(pipe: Pipes, live: Start) -> None:
+    end, clock, jumps = pipe(), Clock(), []
+    run = live(open_capture(end.path), clock=clock, grace=1e9, wall=lambda: NOON)
+    run.scan.on_jump = jumps.append
+    for window, ahead in ((0, 0), (1, 0), (2, 12), (3, 12), (4, 0), (5, 0)):
+        end.send(some(1500, window=window + ahead))
+        run.read(end.sent)
+    end.close()
+    run.ends()
+    assert [seen for seen in run.seen if seen[1]] == [(w, 1500) for w in (0, 1, 14, 15, 4, 5)]
+    assert [(jump.by // LENGTH, jump.window.start) for jump in jumps] == [
+        (13, NOON + 14 * LENGTH),
+        (-11, NOON + 4 * LENGTH),
+    ]
+    assert (run.scan.counters.late, run.scan.counters.stray) == (0, 0)
+
+
+def test_the_clock_follows_slow_traffic_that_has_jumped_back(pipe: Pipes, live: Start) -> None:
+    """The event clock is set, too: the window that was opened again closes when its own end has passed."""
+    end, clock = pipe(), Clock()
+    run = live(open_capture(end.path), clock=clock, wall=lambda: NOON + YEARS)
+    for number in range(20):
+        clock.now += 10
+        end.send(some(1, window=20, seconds=10 * number))
+        run.read(end.sent)
+    clock.now += 200
+    run.until(lambda: (20, 20) in run.seen)
+    for number in range(12):
+        end.send(some(1, seconds=number))
+        run.read(end.sent)
+    assert run.scan.counters.late == 12
+    run.rest()
+    clock.now += 301
+    run.until(lambda: run.scan.counters.late == 0)
+    seen = len(run.seen)
+    clock.now += 10  # 310 and some seconds past noon, less the grace
+    run.rest()
+    assert (0, 12) not in run.seen[seen:]
+    clock.now += 30
+    run.until(lambda: (0, 12) in run.seen[seen:])
+
+
+def test_a_file_beside_a_grace_opens_its_windows_again(tmp_path: Path) -> None:
+    late = some(1500, window=1) + some(1500, window=2) + some(40)
+    path = write(tmp_path / "a.pcap", late)
+    run = Scan([open_capture(path, block_bytes=4096)], Settings(**EXACT), grace=10.0, find=False)
+    assert [(result.window.start - NOON) // LENGTH for result in run] == [1, 0, 2]
+    assert run.counters.late == 0
+
+
 def test_a_backlog_never_closes_by_the_clock(tmp_path: Path, live: Start) -> None:
     """The clock runs by hours, and packets lie minutes out of order: results are those of the files alone."""
     frames = three_windows()

@@ -27,6 +27,7 @@ from superhosts.again import SecondReading
 from superhosts.detectors.base import Detector
 from superhosts.detectors.sketch import Found, Sketch
 from superhosts.errors import InputError, SuperhostsError, UsageError
+from superhosts.jumps import Jump
 from superhosts.network import Network
 from superhosts.pairs import PacketBatch, PairBatch, Part, Window
 from superhosts.settings import Settings
@@ -126,6 +127,7 @@ class Scan:
         revises: bool = False,
         leaves_open: bool = True,
         clock: Clock = time.monotonic,
+        wall: Callable[[], int] = time.time_ns,
     ) -> None:
         """Prepare a run.
 
@@ -134,7 +136,10 @@ class Scan:
         `reopens`: packets that are late open their window again, which then comes twice: its sketches are to be merged.
         `revises`: windows for which packets were too late are read again in the end, and yielded whole (files only).
         `leaves_open`: a stop leaves the windows that are open to the next run if all inputs can be read again.
-        `clock`: any steady one, in seconds.
+        `clock`: any steady one, in seconds. `wall`: this machine's time, in nanoseconds since the epoch.
+
+        With a grace, too, a window may come twice: files open windows again as with `reopens`, and live inputs do after
+        a clock was set back, of which `on_jump` tells.
         """
         if settings.window == "all" and (grace is not None or resume_from is not None):
             raise UsageError("--window all: it ends with the input, and never by a clock; write it like 5m")
@@ -154,9 +159,12 @@ class Scan:
             None if settings.window == "all" else parse_duration(settings.window),
             resume_from=resume_from,
             gaps=GAPS if self._follows and grace is not None else 0,
-            reopens=reopens,
+            reopens=reopens or (grace is not None and not self._follows),
             revises=revises and all(source.replays and not source.live for source in self.sources),
+            wall=wall if self._follows and grace is not None else None,
         )
+        self.on_jump: Callable[[Jump], None] | None = None
+        self._following: Following | None = None
         self._open: dict[int, _Open] = {}  # by start; more than one only where an older window turns up late
         self._skipped = 0
         self._revised = 0
@@ -281,12 +289,13 @@ class Scan:
             yield self._windows.push(block, watermark)
 
     def _followed(self) -> Iterator[Iterator[Event]]:
-        following = Following(
+        following = self._following = Following(
             self.sources,
             grace=self._grace,
             clock=self._clock,
             attempt=self._try,
             stopped=lambda: self._stopping,
+            horizon=self._windows.horizon,
         )
         for step in following:
             if step.begins is not None:
@@ -360,6 +369,11 @@ class Scan:
         elif isinstance(event, PutOff):
             for _ in self._pairs(event.batch):
                 pass  # counted now, and not when they are read again
+        elif isinstance(event, Jump):
+            if self._following is not None:
+                self._following.forget_clock()
+            if self.on_jump is not None:
+                self.on_jump(event)
         else:
             yield self._close(event.window)
 

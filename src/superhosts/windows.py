@@ -2,8 +2,9 @@
 
 Packets go to their own window while it is open. A window closes once 1,000 packets beyond it have come (and every
 input has passed its end); until then those packets are held. What comes for a window that is closed is late. It is
-counted, or it opens its window again (`reopens`), or its window is noted to be read a second time (`revises`). A stray
-timestamp, years away from everything else, closes nothing.
+counted, or it opens its window again (`reopens`), or its window is noted to be read a second time (`revises`), or, in
+live traffic (`wall`), it waits until it is known whether the clock was set back (jumps.py). A stray timestamp, years
+away from everything else, closes nothing.
 
 Every packet is in a piece, late, stray or repeated, and in one of them only. The work grows with packets and windows
 and with nothing else: whether a time is stray is decided by year, and times of 64 bits span fewer than 600 years.
@@ -15,13 +16,14 @@ stop or be slow: then a clock closes windows (`tick`), and windows in which noth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from superhosts.held import YEAR, Held
+from superhosts.jumps import AHEAD, BEHIND, Jump, OffTime
 from superhosts.pairs import PacketBatch, Window
 
 SETTLE = 1000  # packets beyond a window that close it
@@ -51,7 +53,7 @@ class PutOff(NamedTuple):
     batch: PacketBatch
 
 
-Event = Piece | Closed | PutOff
+Event = Piece | Closed | PutOff | Jump
 
 
 def cut(batch: PacketBatch, length: int) -> Iterator[tuple[int, PacketBatch]]:
@@ -82,6 +84,7 @@ class TumblingWindows:
         gaps: int = 0,
         reopens: bool = False,
         revises: bool = False,
+        wall: Callable[[], int] | None = None,
     ) -> None:
         self.length = length
         self.settle = settle
@@ -89,9 +92,10 @@ class TumblingWindows:
         self.reopens = reopens  # what is late opens its window again
         self.revises = revises  # windows that get late packets are to be read again
         self.put_off: dict[int, int] = {}  # windows to read again, and how many packets were too late for each
-        self.late = 0
-        self.stray = 0
         self.repeated = 0  # packets of windows that an earlier run has done
+        self._late = 0
+        self._stray = 0
+        self._off = OffTime(length, settle, wall) if wall is not None and length is not None else None
         self._done = None if resume_from is None or length is None else resume_from // length  # first one not yet done
         self._next: int | None = None  # the window after the last one reported
         self._seen = 0
@@ -108,6 +112,16 @@ class TumblingWindows:
         self._hull: Window | None = None  # for the one window over everything
 
     @property
+    def late(self) -> int:
+        """Packets that came too late for their window."""
+        return self._late + (self._off.late if self._off is not None else 0)
+
+    @property
+    def stray(self) -> int:
+        """Packets with a stray time."""
+        return self._stray + (self._off.stray if self._off is not None else 0)
+
+    @property
     def waiting(self) -> int:
         """Packets held for windows that are not open yet."""
         return self._held.count
@@ -116,13 +130,20 @@ class TumblingWindows:
         """Say that traffic around `time` is no stray; what was said last of an input holds."""
         if self.length is None:
             return
-        self._anchor(self._held.year_of(time // self.length), source)
+        index = time // self.length
+        if self._off is not None and self._off.newest is None:
+            self._off.newest = index
+        self._anchor(self._held.year_of(index), source)
 
     def _anchor(self, year: int, source: int) -> None:
         if source in self._anchors:
             self._expected[self._anchors[source]] -= 1
         self._anchors[source] = year
         self._expected[year] += 1
+
+    def horizon(self) -> int | None:
+        """Return the time beyond which packets are off their time; None where nothing is known or watched."""
+        return self._off.horizon() if self._off is not None else None
 
     def push(self, block: tuple[PacketBatch, ...], watermark: int | None = None) -> Iterator[Event]:
         """Take a block. `watermark`: the time that all inputs have reached, None where there is only one."""
@@ -138,6 +159,10 @@ class TumblingWindows:
                     yield Piece(self._window(index), piece)
                 else:
                     yield from self._sort(index, piece)
+        if self._off is not None:
+            self._off.look([batch for batch in block if len(batch)], self._frontier)
+            while (direction := self._off.jumped()) is not None:
+                yield from self._jump(direction)
         if self._held.count >= self.settle or self._held.pieces > MAX_PIECES:  # fewer neither open nor close anything
             yield from self._advance(watermark, final=False)
 
@@ -145,6 +170,9 @@ class TumblingWindows:
         """Close the windows that ended at or before `time`: a clock says that nothing more comes for them."""
         if self.length is None:
             return
+        if self._off is not None and (direction := self._off.jumped_by(time)) is not None:
+            yield from self._jump(direction)
+            return  # the clock, too, is to be set by what came last
         limit = time // self.length
         self._judge()
         while (index := self._first_open(self._strays)) is not None and index < limit:
@@ -165,8 +193,8 @@ class TumblingWindows:
         """Return the earliest window that is open. May be asked from another thread."""
         if self.length is None:
             return self._hull
-        index = self._first_open(self._find_strays())
-        return None if index is None else self._window(index)
+        found = [self._first_open(self._find_strays()), self._off.returning() if self._off is not None else None]
+        return min((self._window(index) for index in found if index is not None), default=None)
 
     def finish(self) -> Iterator[Event]:
         """Close all that is open: the input has ended."""
@@ -174,8 +202,10 @@ class TumblingWindows:
             if self._hull is not None:
                 yield Closed(self._hull)
             return
+        if self._off is not None and (direction := self._off.jumped_at_end()) is not None:
+            yield from self._jump(direction)
         yield from self._advance(None, final=True)
-        self.stray += self._held.count
+        self._stray += self._held.count
         self._held = Held(self.length)
         self._forget_strays_put_off()
 
@@ -197,14 +227,18 @@ class TumblingWindows:
             self.repeated += len(piece)
             self._next = self._done if self._next is None else self._next
         elif self._frontier is not None and index < self._frontier and not self.reopens:
-            if self.revises and (index in self.put_off or len(self.put_off) < MAX_PUT_OFF):
+            if self._off is not None:
+                self._off.wait(BEHIND, index, piece, self._frontier)
+            elif self.revises and (index in self.put_off or len(self.put_off) < MAX_PUT_OFF):
                 self.put_off[index] = self.put_off.get(index, 0) + len(piece)
-                self.late += len(piece)  # until it is read again
+                self._late += len(piece)  # until it is read again
                 yield PutOff(piece)
             elif (self._frontier - index) * self.length > YEAR:
-                self.stray += len(piece)
+                self._stray += len(piece)
             else:
-                self.late += len(piece)
+                self._late += len(piece)
+        elif self._off is not None and self._off.is_ahead(index):
+            self._off.wait(AHEAD, index, piece, self._frontier)
         else:
             self._hold(index, piece)
 
@@ -253,12 +287,12 @@ class TumblingWindows:
             if not self._is_expected(year) and self._are_few(packets[year - 1] + packets[year] + packets[year + 1])
         }
         for index in [index for index in self.put_off if self._held.year_of(index) in strays]:
-            self.stray += self.was_read_again(index)
+            self._stray += self.was_read_again(index)
 
     def was_read_again(self, index: int) -> int:
         """Take a window off the list of those to read again; return how many packets were too late for it."""
         packets = self.put_off.pop(index)
-        self.late -= packets
+        self._late -= packets
         return packets
 
     # Opening and closing
@@ -299,13 +333,43 @@ class TumblingWindows:
         if moved:
             self._judge()
 
+    def _jump(self, direction: int) -> Iterator[Event]:
+        """Follow the traffic to another time. After a jump back windows that were closed open again."""
+        assert self._off is not None
+        before, group = self._off.newest, self._off.take(direction)
+        most = max(map(group.packets, group.years))
+        years = [year for year in group.years if group.packets(year) * 10 >= most]
+        windows = sorted(group.windows)
+        real = [index for index in windows if self._held.year_of(index) in years]
+        if direction == BEHIND:
+            yield from self._advance(None, final=True)  # nothing more comes for those
+            self._frontier = self._next = real[0]
+        self._off.newest = real[-1]
+        self._opened.update(years)
+        before = real[-1] if before is None else before
+        yield Jump((real[-1] - before) * group.length, self._window(real[0]))
+        for index in windows:
+            for piece in group.windows[index]:
+                if self._held.year_of(index) in years:
+                    self._hold(index, piece)
+                else:
+                    self._stray += len(piece)
+
     def _close(self, index: int) -> Iterator[Closed]:
         """Report a window, after the empty ones before it where those are asked for."""
+        self._take_over()
+        if self._off is not None:
+            self._off.drop_passed()
         last, self._next, self._frontier = self._next, index + 1, index + 1
         if self.gaps and last is not None:
             for empty in range(max(last, index - self.gaps), index):
                 yield Closed(self._window(empty))
         yield Closed(self._window(index))
+
+    def _take_over(self) -> None:
+        """From the first window on that the earlier run has not done, what comes for older ones is news."""
+        if self._done is not None and (self.reopens or self._off is not None):
+            self._frontier, self._done = self._done, None
 
     def _first_open(self, strays: frozenset[int]) -> int | None:
         """Return the earliest window with packets that is not closed."""
@@ -322,6 +386,9 @@ class TumblingWindows:
         return self._held.count - self._aside - self._older
 
     def _open(self, index: int) -> Iterator[Piece]:
+        self._take_over()
+        if self._off is not None:
+            self._off.newest = index  # most of the traffic is here, whatever came first
         year, before = self._held.year_of(index), self._year
         self._current, self._older, self._year = index, 0, year
         yield from self._release(index)

@@ -2,8 +2,9 @@
 
 Inputs that can be read again (files, folders, synthetic traffic) lose nothing when the edge is killed: a position is
 kept with the spool. A live pipe cannot be read again: its open window is lost with the process, and the next start
-says so. When the disk is full, sketches wait in memory: reading stops for inputs that can wait; a live one goes on, and
-loses whole windows, counted, rather than unknown packets.
+says so. When the clock that stamps packets is set, windows may be spooled a second time, with other packets: a hub
+merges both. When the disk is full, sketches wait in memory: reading stops for inputs that can wait; a live one goes on,
+and loses whole windows, counted, rather than unknown packets.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ from superhosts.fleet.durable import read_state, write_json
 from superhosts.fleet.link import Say
 from superhosts.fleet.position import Position, is_time
 from superhosts.fleet.spool import Spool
+from superhosts.jumps import Jump
 from superhosts.pairs import Window
 from superhosts.pipeline import Scan
 from superhosts.reports.base import iso_time, window_name
 from superhosts.settings import Settings
-from superhosts.units import SECOND, parse_duration
+from superhosts.units import SECOND, format_duration, parse_duration
 
 RETRY = 1.0  # seconds until a full disk is tried again
 FINAL = 60.0  # seconds at most that a stopping edge takes to write what it holds
+JUMPS_SAID = 10  # jumps in time that are all said; of later ones at most one in a minute
 HOLD_UP = 10.0  # seconds that live input waits for a disk that is slow but not full: windows may close back to back
 
 
@@ -42,6 +45,7 @@ class EdgeCounters:
     waits: int = 0  # times that the spool could not be written
     lost: int = 0  # windows of live input that never reached the spool
     interrupted: int = 0  # windows that were open when the last run was killed
+    jumps: int = 0  # times that the clock of the packets was set
 
 
 def check_settings(settings: Settings) -> Settings:
@@ -66,6 +70,8 @@ class Edge:
             raise UsageError("a live pipe beside files or folders, which keep a position: start an edge for each")
         self._writer: _Writer | None = None
         self._note = _OpenNote(spool, say)
+        self._jump_said = 0.0
+        scan.on_jump = self._jumped
         self.is_stuck = False  # whether the disk did not work at the last attempt
 
     def run(self) -> None:
@@ -80,6 +86,8 @@ class Edge:
                 self._advance(result.window)
             if result.partial:
                 self._say(f"stopped within {window_name(result.window)}: what it had seen so far is kept")
+        if writer is None:
+            self._go_back(self._scan.open_window())
         if writer is None or writer.finish():
             self._note.clear()
 
@@ -103,6 +111,25 @@ class Edge:
         for source in self._scan.sources:
             finished.update(source.finished())
         self._insist(lambda: self._position.advance(window.end, finished))
+
+    def _jumped(self, jump: Jump) -> None:
+        """Say that the clock of the packets was set; windows that open again are no longer behind the position."""
+        self.counters.jumps += 1
+        if self._replays:
+            self._go_back(jump.window)
+        if self.counters.jumps > JUMPS_SAID and time.monotonic() - self._jump_said < 60:
+            return
+        self._jump_said = time.monotonic()
+        way, then = ("ahead", "whose clock is wrong?") if jump.by > 0 else ("back", "windows of then are opened again")
+        by = format_duration(abs(jump.by) // SECOND * SECOND)
+        self._say(f"TIMES JUMPED {way} by {by}, to {iso_time(jump.window.start)}: {then}")
+
+    def _go_back(self, window: Window | None) -> None:
+        """Begin with a window at the next start, if it lies before the position."""
+        frontier = self._position.frontier
+        if window is not None and frontier is not None and window.start < frontier:
+            start = window.start
+            self._insist(lambda: self._position.go_back(start))
 
     def _insist(self, work: Callable[[], object]) -> bool:
         """Do what needs the disk, as often as it takes; False if the edge was stopped before it worked."""

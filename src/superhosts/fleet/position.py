@@ -4,6 +4,10 @@ Two things are written after each window, once its sketch is in the spool: the f
 spooled, and the files that were read to their end. After a restart files that end before the frontier are
 left out, the others are read again, and packets before the frontier are dropped: the sketches come out the same.
 A position belongs to one set of inputs and one way of cutting; another command line starts at the beginning.
+
+A frontier that lies ahead of this machine's clock by more than a window is neither kept nor believed: a clock is wrong,
+or was, and what is captured once it is right would be taken for done. The frontier stays where it was until the clock
+has come to the windows ahead of it. Reading something twice is harmless, dropping it is not.
 """
 
 from __future__ import annotations
@@ -12,15 +16,20 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from superhosts.fleet.durable import read_state, write_json
 from superhosts.fleet.link import Say
+from superhosts.reports.base import iso_time
 from superhosts.sources.capture import COMPRESSED
+from superhosts.units import parse_duration
 
 POSITION = "position.json"  # the file in the spool; without it an edge begins anew
+MOST_AHEAD = 1 << 16  # windows ahead of the clock that are remembered
 KEPT = 16  # positions of other command lines that are remembered
 Spans = Mapping[str, tuple[int, int]]  # identity of a file → times of its first and last packet
 
@@ -29,15 +38,32 @@ class Position:
     """The position of one command line in a spool's folder."""
 
     def __init__(
-        self, folder: Path, inputs: Sequence[str], cut: Mapping[str, Any], say: Say = lambda text: None
+        self,
+        folder: Path,
+        inputs: Sequence[str],
+        cut: Mapping[str, Any],
+        say: Say = lambda text: None,
+        *,
+        wall: Callable[[], int] = time.time_ns,
     ) -> None:
         self._path = folder / POSITION
+        self._wall = wall
+        self._window = parse_duration(cut["window"]) if "window" in cut else 0
+        self._ahead: deque[int] = deque(maxlen=MOST_AHEAD)  # ends of windows that lie ahead of the clock, in order
         text = json.dumps([sorted(map(_full_name, inputs)), dict(cut)], sort_keys=True, default=str)
         self._name = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         self._others = self._read(say)
         mine = self._others.pop(self._name, {})
         self.frontier: int | None = mine.get("frontier")
         self._files: dict[str, list[int]] = mine.get("files", {})
+        if self.frontier is not None and self.frontier > self._latest():
+            ahead = f"the position in {self._path} ({iso_time(self.frontier)}) lies ahead of this machine's clock"
+            say(f"{ahead}: all input is read again, and what the hub has already changes nothing")
+            self.frontier = None
+
+    def _latest(self) -> int:
+        """Return the latest frontier that is believed."""
+        return self._wall() + self._window
 
     def _read(self, say: Say) -> dict[str, Any]:
         """Read all positions. A file with one that cannot be used is set aside: reading its input again is harmless."""
@@ -61,7 +87,22 @@ class Position:
 
     def advance(self, frontier: int, finished: Spans) -> None:
         """Write down that all windows up to `frontier` are in the spool. OSError where the disk takes no more."""
-        self.frontier = max(frontier, self.frontier or frontier)
+        while self._ahead and self._ahead[-1] >= frontier:  # the traffic has gone back
+            self._ahead.pop()
+        self._ahead.append(frontier)
+        while self._ahead and self._ahead[0] <= self._latest():
+            self.frontier = self._ahead.popleft()
+        self._write(finished)
+
+    def go_back(self, frontier: int) -> None:
+        """Write down that windows from `frontier` on may get more packets. OSError where the disk takes no more."""
+        self._ahead.clear()
+        self.frontier = frontier
+        self._write({})
+
+    def _write(self, finished: Spans) -> None:
+        if self.frontier is None:
+            return
         self._files.update({name: list(span) for name, span in finished.items()})
         self._files = {name: span for name, span in self._files.items() if _is_there(name)}
         others = dict(list(self._others.items())[-KEPT:])

@@ -9,6 +9,7 @@
 - The event clock tells what time it is in the traffic's own terms: this machine's clock, less by what the last packets
   say. Only differences matter, so the traffic's clock may be wrong by years. It is a steady clock: nothing happens
   when this machine's time is set.
+- Times far ahead of all clocks do not set it (jumps.py), until the traffic follows them.
 - The clock is given out only while everything there is has been read for a second. A backlog never sees it, so the
   results over files do not depend on the speed of the machine.
 """
@@ -160,17 +161,25 @@ class EventClock:
         keep = min(RECENT, max(fresh, FEW))
         self._behind, self._arrival = behind[-keep:], arrivals[-keep:]
 
-    def now(self) -> int | None:
+    def now(self, horizon: int | None = None) -> int | None:
         """Return the time in nanoseconds; None before the first packet.
 
         Packets that were read some time after they were sent say too little, and stray ones say anything. So this is by
-        the tenth of the packets that are least behind; of very few packets, by the one in the middle.
+        the tenth of the packets that are least behind; of very few packets, by the one in the middle. Packets with
+        times beyond the `horizon` do not count, as long as there are others.
         """
-        count = len(self._behind)
-        if not count:
+        if not len(self._behind):
             return None
-        place = min(count // 2, max(count // 10, 2))
-        return int(self._clock() * SECOND - np.partition(self._behind, place)[place])
+        behind = self._behind
+        if horizon is not None:
+            believed = behind[self._arrival * SECOND - behind <= horizon]
+            behind = believed if len(believed) else behind
+        place = min(len(behind) // 2, max(len(behind) // 10, 2))
+        return int(self._clock() * SECOND - np.partition(behind, place)[place])
+
+    def forget(self) -> None:
+        """Keep the last few packets only: the traffic's clock was set."""
+        self._behind, self._arrival = self._behind[-FEW:], self._arrival[-FEW:]
 
 
 class Step(NamedTuple):
@@ -193,9 +202,15 @@ class Following:
         clock: Clock,
         attempt: Callable[[Callable[[], Any]], Any],
         stopped: Callable[[], bool],
+        horizon: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """`attempt` makes a call that may fail for an input, and returns None if it did and the rest goes on."""
+        """Prepare to read.
+
+        `attempt` makes a call that may fail for an input, and returns None if it did and the rest goes on. `horizon`
+        tells the time up to which packets are believed to be what they say.
+        """
         self._sources = sources
+        self._horizon = horizon
         self._grace = None if grace is None else round(grace * SECOND)
         self._clock = clock
         self._event = EventClock(clock)
@@ -268,6 +283,10 @@ class Following:
         middle = int(np.median(np.concatenate([batch.time for batch in block])))
         return Step(block, self._watermark(), (middle, ahead.number) if young else None, None)
 
+    def forget_clock(self) -> None:
+        """Set the event clock anew, by the last few packets: the traffic has jumped in time."""
+        self._event.forget()
+
     def _watermark(self) -> int | None:
         if len(self._sources) == 1:
             return None
@@ -278,7 +297,7 @@ class Following:
         """Return the time that an input has reached; None if it does not hold up the others."""
         if not self._is_caught_up(ahead):
             return ahead.reached
-        now = self._event.now()
+        now = self._event.now(self._horizon())
         if self._grace is None or now is None:
             return None
         return max(ahead.reached, now - self._grace)
@@ -295,7 +314,7 @@ class Following:
         self._kept_up = self._looked
         if self._since is None:
             self._since = self._looked
-        now = self._event.now()
+        now = self._event.now(self._horizon())
         if self._grace is None or now is None or self._looked - self._since < CAUGHT_UP:
             return None
         return now - self._grace
