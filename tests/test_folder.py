@@ -34,10 +34,12 @@ def frames(first: int, count: int) -> Frames:
 class Follower:
     """Reads a folder in a thread, and says which packets have come, by number."""
 
-    def __init__(self, folder: Path, done: frozenset[str] = frozenset(), quiet: float = 0.15) -> None:
+    def __init__(
+        self, folder: Path, done: frozenset[str] = frozenset(), quiet: float = 0.15, **options: Callable[[], int]
+    ) -> None:
         self.errors: list[SuperhostsError] = []
         self.source = FolderSource(
-            folder, done=done, on_error=self.errors.append, block_bytes=4096, poll=0.01, quiet=quiet
+            folder, done=done, on_error=self.errors.append, block_bytes=4096, poll=0.01, quiet=quiet, **options
         )
         self.numbers: list[int] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -117,6 +119,27 @@ def test_files_come_in_the_order_of_time_whatever_their_names(tmp_path: Path, fo
     follower = follow(tmp_path)
     follower.come(*range(50))
     assert follower.source.counters.packets == 50
+    assert follower.source.counters.warnings == []
+
+
+def test_a_file_of_a_clock_that_was_ahead_does_not_end_the_one_that_grows(
+    tmp_path: Path, follow: Callable[..., Follower], clock: Clock
+) -> None:
+    """As a restart finds it: the file that was stamped ahead lies there unread, and begins later than all others."""
+    day = 86400 * p.SECOND // STEP
+    write(tmp_path / "a", frames(0, 2))
+    write(tmp_path / "b", frames(day, 3))
+    write(tmp_path / "c", frames(10, 2))
+    for name, number in (("a", 2), ("b", 9), ("c", 12)):
+        os.utime(tmp_path / name, ns=(NOON, NOON + number * STEP))
+    follower = follow(tmp_path, wall=lambda: NOON + 20 * STEP)
+    follower.until(lambda: len(follower.numbers) == 2)
+    clock.now += 1  # none has grown for a second
+    follower.come(0, 1, day, day + 1, day + 2, 10, 11)
+    follower.until(follower.source.waits)
+    clock.now += 100
+    append(tmp_path / "c", frames(12, 2))
+    follower.come(0, 1, day, day + 1, day + 2, 10, 11, 12, 13)
     assert follower.source.counters.warnings == []
 
 

@@ -1,6 +1,7 @@
 """A folder into which one capture program rotates its files (tcpdump -G or -C, dumpcap -b), followed as they appear.
 
-- Files are read in the order of their first packets. The last one is read while it grows, compressed or not.
+- Files are read in the order of their first packets, or of their last change if those lie hours ahead of the clock.
+  The last one is read while it grows, compressed or not.
 - A file is over when it has not grown for a second and one that begins later is there. Where clocks were set back the
   next one does not begin later, but it grows, and a program writes to one file at a time: ten seconds then. A file that
   was renamed, removed or used again is over, too.
@@ -42,6 +43,7 @@ _SHORT = 24  # bytes: less than the header of a capture
 _LOOKING = 10  # the folder rests so many times as long as listing it took: it may hold very many files
 _LONGEST = 1.0  # seconds that it rests at most: what it does not see yet it takes for not there
 _SET_BACK = 10  # a file is quiet for so many times as long before one that begins earlier, but grows, takes over
+_AHEAD = 3600 * 10**9  # nanoseconds by which a first packet is so far ahead of the clock that its time is not believed
 _UNFINISHED = (".tmp", ".part")
 
 
@@ -78,8 +80,10 @@ class FolderSource(Source):
         block_bytes: int = BLOCK_BYTES,
         poll: float = POLL,
         quiet: float = QUIET,
+        wall: Callable[[], int] = time.time_ns,
     ) -> None:
         self.name = str(path)
+        self._wall = wall
         self.counters = SourceCounters()
         self._path = Path(path).absolute()
         self._on_error = on_error
@@ -196,8 +200,8 @@ class FolderSource(Source):
     def _quiet_needed(self, tail: _Tail) -> float | None:
         """Return the seconds without growth after which a file is over, given the others; None: it goes on."""
         unread = [f for f in self._files.values() if f.first is not None and f.identity not in self._taken]
-        here = (tail.file.first, tail.file.name)
-        if any((other.first, other.name) > here for other in unread):
+        here = self._place(self._files.get(tail.file.name, tail.file))
+        if any(self._place(other) > here for other in unread):
             return self._quiet
         if any(other.grows and other.since > tail.grew for other in unread):
             return _SET_BACK * self._quiet
@@ -221,7 +225,16 @@ class FolderSource(Source):
     def _earliest(self) -> _File | None:
         """Return the file to read next: the earliest that was not read, rather plain than compressed."""
         unread = [f for f in self._files.values() if f.first is not None and f.identity not in self._taken]
-        return min(unread, key=lambda file: (file.first, file.name), default=None)
+        return min(unread, key=self._place, default=None)
+
+    def _place(self, file: _File) -> tuple[int, str]:
+        """Return a file's place in the order: by its first packet or, if that is hours ahead, by its last change.
+
+        Else a file of a time when the clock was wrong would follow all others, and the one that grows now would be
+        taken for over whenever it rests.
+        """
+        first = file.first or 0
+        return (min(first, file.changed) if first > self._wall() + _AHEAD else first), file.name
 
     def _look(self) -> None:
         """Find new and changed files, and forget those that are gone; not more often than is reasonable."""
