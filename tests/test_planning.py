@@ -228,7 +228,7 @@ def test_impossible_wishes_are_refused():
     assert Geometry.for_memory("99TiB").columns == 1 << 24
     for plan in (Geometry.for_memory, Geometry.for_traffic):
         with pytest.raises(GeometryError, match="too large"):
-            plan("9" * 400)
+            plan("9" * 40)
     with pytest.raises(GeometryError, match="32, 64 or 128"):
         best_sizes(MIB, 1_000_000, 1024, 33)
     with pytest.raises(UsageError, match="flows 0"):
