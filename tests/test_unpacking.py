@@ -193,6 +193,14 @@ def test_everything_before_damage_comes_out_of_xz() -> None:
     assert f"(byte {at} of the compressed data, {before} bytes" in outcome.error
 
 
+def test_a_stored_block_that_ends_early_counts() -> None:
+    packed = with_checksum(NOISE)  # too random to be compressed
+    start = packed.index(NOISE[:16])
+    for length in (0, 1, 1000, 100_000):
+        outcome = same_in_all_ways(packed[: start + length])
+        assert outcome == Outcome(NOISE[:length], "", None, "the zstd data ends early", [])
+
+
 @pytest.mark.parametrize("kind", ["gzip", "zstd"])
 def test_behind_a_wrong_checksum_the_next_member_is_read(kind: str) -> None:
     compress = gzip.compress if kind == "gzip" else with_checksum

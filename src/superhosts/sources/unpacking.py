@@ -185,7 +185,9 @@ class Zstd:
             raise Damaged(f"a block of {size} bytes")
         end = start + 3 + (1 if kind == 1 else size)  # 1: one byte, repeated
         if len(data) < end:
-            return _NEEDS_MORE
+            if not last or kind != 0:
+                return _NEEDS_MORE
+            end, is_last = len(data), 0  # the data ends early, in a block that is stored as it is
         if self._frame is None:
             self._frame, self._has_checksum = self._context.decompressobj(), bool(data[4] & 4)
         output = self._decompress(data[:end])
