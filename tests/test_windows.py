@@ -206,6 +206,14 @@ def test_a_stray_is_counted_and_closes_nothing(away: int, where: int, size: int)
     beside(Run(expect=NOON).push(*(times[i : i + size] for i in range(0, len(times), size))), stray=1)
 
 
+@pytest.mark.parametrize("options", [{}, {"wall": lambda: NOON}], ids=["captures", "live"])
+def test_the_window_before_is_late_and_no_stray_however_long_windows_are(options: dict[str, Callable[[], int]]) -> None:
+    length = 366 * 86400 * SECOND
+    start = NOON // length * length
+    run = Run(length, settle=1, **options).push([start - 1, start], [start + 1, start - 1, start + 1])
+    assert (run.windows.late, run.windows.stray) == (1, 0)
+
+
 @pytest.mark.parametrize("away", [-YEARS, YEARS])
 def test_strays_close_nothing_also_where_no_start_is_expected(away: int) -> None:
     times = spread(2000)

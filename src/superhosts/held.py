@@ -16,6 +16,11 @@ from superhosts.units import SECOND
 YEAR = 365 * 86400 * SECOND
 
 
+def is_far_behind(index: int, frontier: int, length: int) -> bool:
+    """Return True if a window ends more than a year before the first one that is not closed begins."""
+    return (frontier - index - 1) * length > YEAR
+
+
 class Held:
     """Packets by window, the windows of each year in order."""
 

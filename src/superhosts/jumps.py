@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.held import YEAR, Held
+from superhosts.held import Held, is_far_behind
 from superhosts.pairs import PacketBatch, Window
 from superhosts.units import SECOND
 
@@ -80,7 +80,7 @@ class OffTime:
             self._drop(direction)
             group = self._groups[direction]
         group.add(index, piece)
-        far = direction == BEHIND and frontier is not None and (frontier - index) * self._length > YEAR
+        far = direction == BEHIND and frontier is not None and is_far_behind(index, frontier, self._length)
         if far:
             self._far += len(piece)
         if far or direction == AHEAD:

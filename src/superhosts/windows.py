@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from superhosts.held import YEAR, Held
+from superhosts.held import Held, is_far_behind
 from superhosts.jumps import AHEAD, BEHIND, Jump, OffTime
 from superhosts.pairs import PacketBatch, Window
 
@@ -233,7 +233,7 @@ class TumblingWindows:
                 self.put_off[index] = self.put_off.get(index, 0) + len(piece)
                 self._late += len(piece)  # until it is read again
                 yield PutOff(piece)
-            elif (self._frontier - index) * self.length > YEAR:
+            elif is_far_behind(index, self._frontier, self.length):
                 self._stray += len(piece)
             else:
                 self._late += len(piece)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -10,10 +11,11 @@ from hypothesis import strategies as st
 import packets as p
 from fuzz.targets import fresh_folder, target
 from superhosts.detectors.sketch import Sketch
+from superhosts.jumps import Jump
 from superhosts.pairs import PacketBatch
 from superhosts.pipeline import scan
 from superhosts.units import SECOND
-from superhosts.windows import Closed, TumblingWindows
+from superhosts.windows import Closed, Event, Piece, PutOff, TumblingWindows
 
 YEAR = 365 * 86400 * SECOND
 NOON = 1_700_000_100 * SECOND
@@ -48,21 +50,29 @@ class Ledger:
         self.seen: set[int] = set()
         self.open: set[int] = set()
         self.closed: list[int] = []
+        self.put_off: list[int] = []
 
     def batch(self, times: list[int]) -> PacketBatch:
         ids = np.arange(len(self.times), len(self.times) + len(times), dtype=np.uint32)
         self.times += times
         return PacketBatch(4, ids, ids, np.array(times, np.int64))
 
-    def take(self, event: object) -> None:
+    def take(self, event: Event) -> None:
+        if isinstance(event, Jump):  # the traffic's clock was set: windows may be opened again
+            self.reopens = True
+        elif isinstance(event, PutOff):
+            self.put_off += event.batch.src.tolist()
+        else:
+            self._take_window(event)
+
+    def _take_window(self, event: Piece | Closed) -> None:
         index = event.window.start // self.length
         assert event.window == (index * self.length, (index + 1) * self.length)
+        assert self.reopens or index not in self.closed
         if isinstance(event, Closed):
-            assert self.reopens or index not in self.closed
             self.open.discard(index)
             self.closed.append(index)
             return
-        assert self.reopens or index not in self.closed
         self.open.add(index)
         for number, time in zip(event.batch.src.tolist(), event.batch.time.tolist(), strict=True):
             assert number not in self.seen
@@ -71,29 +81,39 @@ class Ledger:
             self.seen.add(number)
 
 
-@target(st.tuples(st.sampled_from(LENGTHS), st.sampled_from([1, 3, 20, 1000]), st.booleans(), _events), examples=60)
-def windows(case: tuple[int, int, bool, list[tuple[str, object]]]) -> None:
-    length, settle, reopens, events = case
-    cut = TumblingWindows(length, settle=settle, reopens=reopens)
-    ledger = Ledger(length, reopens=reopens)
+MODES: dict[str, dict[str, Any]] = {
+    "counts": {},  # what is late is counted
+    "reopens": {"reopens": True},
+    "revises": {"revises": True},
+    "live": {"wall": lambda: NOON},
+}
+
+
+@target(
+    st.tuples(st.sampled_from(LENGTHS), st.sampled_from([1, 3, 20, 1000]), st.sampled_from(sorted(MODES)), _events),
+    examples=60,
+)
+def windows(case: tuple[int, int, str, list[tuple[str, Any]]]) -> None:
+    length, settle, mode, events = case
+    cut = TumblingWindows(length, settle=settle, **MODES[mode])
+    ledger = Ledger(length, reopens=mode == "reopens")
     for what, value in events:
-        if what == "tick":
-            out = cut.tick(value)
-        else:
-            out = cut.push((ledger.batch(times_of(value)),))
-        for event in out:
+        for event in cut.tick(value) if what == "tick" else cut.push((ledger.batch(times_of(value)),)):
             ledger.take(event)
     for event in cut.finish():
         ledger.take(event)
     assert not ledger.open
     assert len(ledger.seen) + cut.late + cut.stray + cut.repeated == len(ledger.times)
-    ticks = any(what == "tick" for what, _ in events)
-    if ledger.times and max(ledger.times) - min(ledger.times) <= YEAR and not ticks:
+    assert not ledger.seen & set(ledger.put_off)
+    assert sum(cut.put_off.values()) <= len(ledger.put_off) == len(set(ledger.put_off))
+    if any(what == "tick" for what, _ in events):
+        return
+    if ledger.times and max(ledger.times) - min(ledger.times) <= YEAR and mode != "live":
         assert cut.stray == 0
-    if ledger.times == sorted(ledger.times) and not ticks:
+    if ledger.times == sorted(ledger.times) and mode != "live":
         assert cut.late == 0
         assert ledger.closed == sorted(set(ledger.closed))
-    if reopens:
+    if mode == "reopens":
         assert cut.late == 0
 
 
