@@ -210,7 +210,7 @@ def test_a_stray_is_counted_and_closes_nothing(away: int, where: int, size: int)
 def test_the_window_before_is_late_and_no_stray_however_long_windows_are(options: dict[str, Callable[[], int]]) -> None:
     length = 366 * 86400 * SECOND
     start = NOON // length * length
-    run = Run(length, settle=1, **options).push([start - 1, start], [start + 1, start - 1, start + 1])
+    run = Run(length, settle=3, **options).push([start - 1], [start] * 10, [start - 1], [start] * 10)
     assert (run.windows.late, run.windows.stray) == (1, 0)
 
 
