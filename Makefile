@@ -15,7 +15,7 @@ test: $(MARK)
 test-gpu:
 	SUPERHOSTS_TEST_GPU=1 PYTHONPATH="src:$$PYTHONPATH" $(PYTHON) -m pytest -W default -rs \
 		tests/test_gpu.py tests/test_exact_gpu.py tests/test_laws.py tests/test_doctor.py \
-		tests/test_gse.py tests/test_dcds.py tests/test_vbfa.py tests/test_threads.py
+		tests/test_gse.py tests/test_dcds.py tests/test_vbfa.py tests/test_crowded.py tests/test_threads.py
 
 # Two hundred rounds of faults instead of the few that `make test` makes; SUPERHOSTS_CHAOS_SEED chooses the points.
 # With strace also faults at system calls. A round takes some seconds.

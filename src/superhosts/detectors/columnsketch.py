@@ -15,7 +15,7 @@ import numpy as np
 from superhosts.detectors.base import Arrays, SuperHost, SuperHosts
 from superhosts.detectors.columns import Counts, Words
 from superhosts.detectors.cpu import CpuEngine
-from superhosts.detectors.engine import Engine, Plan, SeveralEngines
+from superhosts.detectors.engine import CrowdedError, Engine, Plan, SeveralEngines
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate, saturation_point
 from superhosts.detectors.hashing import mangle_column
 from superhosts.detectors.keyed import KeyedSketch
@@ -151,8 +151,26 @@ class ColumnSketch(KeyedSketch):
         return "take more memory or a higher one"
 
     def _search(self, threshold: float) -> tuple[Words, Counts]:
-        """Return mangled hosts that may have `threshold` peers, and their zero counts."""
-        return self.engine.search(self._search_for(threshold))
+        """Return mangled hosts that may have `threshold` peers, and their zero counts.
+
+        In a sketch that is too full for this threshold it looks for larger hosts only, and says so.
+        """
+        lowest = threshold
+        while lowest <= max(threshold, self.geometry.rows * math.log(2 * self.geometry.rows)):
+            try:
+                found = self.engine.search(self._search_for(lowest))
+            except CrowdedError:
+                lowest *= 2
+                continue
+            if lowest > threshold:
+                self._warn_crowded(threshold, f"only hosts of about {lowest:g} or more were looked for")
+            return found
+        self._warn_crowded(threshold, "no host can be told from the others")
+        return np.empty((0, 2), np.uint64), np.empty((0, self.geometry.arrays + 1), np.int32)
+
+    def _warn_crowded(self, threshold: float, what: str) -> None:
+        text = f"this {self.name} is too full for threshold {threshold:g}: {what}; take more memory or a shorter window"
+        warnings.warn(text, ThresholdWarning, stacklevel=6)
 
     def _find(self, threshold: float) -> SuperHosts:
         mangled, counts = self._search(threshold)

@@ -26,7 +26,7 @@ from superhosts.detectors.cbaa.addressing import (
 from superhosts.detectors.cbaa.geometry import Geometry, Search
 from superhosts.detectors.columns import Counts, Words, ones_of
 from superhosts.detectors.cpu import CpuEngine
-from superhosts.detectors.engine import Plan
+from superhosts.detectors.engine import HOST_STEPS, Plan
 from superhosts.detectors.hashing import Key, column_draw
 from superhosts.detectors.pending import BLOCK, Pool, Scratch, Task, make_scratch, unpack
 from superhosts.device import run_parallel
@@ -107,9 +107,20 @@ def hot_columns(slice_: int, limit: int, store: Store, geometry: Geometry) -> tu
 
 @compiled
 def join(
-    slice_: int, share: tuple[int, int], store: Store, search: Search, geometry: Geometry, key: Key
+    slice_: int,
+    share: tuple[int, int],
+    steps: NDArray[np.int64],
+    most_steps: int,
+    store: Store,
+    search: Search,
+    geometry: Geometry,
+    key: Key,
 ) -> tuple[Words, Counts]:
-    """Find the addresses of one slice that begin in every share[1]-th hot column; return hosts and zero counts."""
+    """Find the addresses of one slice that begin in every share[1]-th hot column; return hosts and zero counts.
+
+    Counts its steps (columns ANDed whole) in its own place of `steps`, and gives up when all together are too many.
+    """
+    piece = slice_ * share[1] + share[0]
     restoring, arrays = geometry.restoring, geometry.restoring + geometry.validating
     bits, words, rows = store.bits, store.bits.shape[1], 1 << geometry.column_bits
     limit = search.zeros[slice_]
@@ -123,11 +134,13 @@ def join(
     found, depth = 0, 0
     left = np.uint64(0)
     next_[0], stop[0] = share[0], begins[0, 1]
-    while depth >= 0:
+    while depth >= 0 and steps[piece] <= most_steps:
         if next_[depth] >= stop[depth]:
             depth -= 1
             continue
         if depth < restoring:
+            if depth == 0 and steps.sum() > most_steps:
+                break
             column = np.int64(columns[depth, next_[depth]])
             next_[depth] += share[1] if depth == 0 else 1
             if depth == restoring - 1:
@@ -138,12 +151,16 @@ def join(
             column = np.int64(validating_column(left, column_draw(depth, key), geometry))
             next_[depth] += 1
         place = first_column(slice_, depth, geometry) + column
+        if store.zeros[place] > limit:  # no column of a super host
+            continue
         ones, start, end = np.uint64(0), 0, search.prefix_words
         while start < words:  # the first words, and only if they show enough ones the others
             for w in range(start, end):
                 common = ands[depth, w] & bits[place, w]
                 ands[depth + 1, w] = common
                 ones += ones_of(common)
+            if start == 0 and depth > 0 and np.int64(ones) >= search.prefix_ones:
+                steps[piece] += 1
             start, end = end if np.int64(ones) >= search.prefix_ones else words, words
         if rows - np.int64(ones) > limit:
             continue
@@ -170,6 +187,7 @@ def join(
             counts[found, array] = store.zeros[first_column(slice_, array, geometry) + tuple_[array]]
         counts[found, arrays] = rows - np.int64(ones)
         found += 1
+        steps[piece] += HOST_STEPS
     return hosts[:found], counts[:found]
 
 
@@ -208,6 +226,8 @@ class CpuCbaa(CpuEngine):
         slices = 1 << self.geometry.slice_bits
         shares = -(-2 * self.threads // slices) if self.threads > 1 else 1  # enough pieces to keep every thread busy
         pieces = [(slice_, (share, shares)) for slice_ in range(slices) for share in range(shares)]
-        calls = [(*piece, self.store, search, self.geometry, self.key) for piece in pieces]
+        steps = np.zeros(len(pieces), np.int64)
+        calls = [(*piece, steps, self.most_steps, self.store, search, self.geometry, self.key) for piece in pieces]
         hosts, counts = zip(*run_parallel(join, calls, self.threads), strict=True)
+        self._check_steps(int(steps.sum()))
         return np.concatenate(hosts), np.concatenate(counts)

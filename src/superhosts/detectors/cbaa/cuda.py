@@ -24,13 +24,14 @@ from superhosts.detectors.cbaa.addressing import (
     validating_column,
 )
 from superhosts.detectors.cbaa.geometry import Geometry, Search
+from superhosts.detectors.engine import HOST_STEPS
 from superhosts.detectors.gpu.engine import CudaEngine
-from superhosts.detectors.gpu.kernels import FOUND, U32, U64, WANTED, Kernel, Put, answer_shape, draw_of
+from superhosts.detectors.gpu.kernels import FOUND, STEPS, U32, U64, WANTED, Kernel, Put, answer_shape, draw_of
 from superhosts.detectors.gpu.launch import Launch, Stream, cuda, device_function, kernel
 from superhosts.detectors.hashing import MASK32
 from superhosts.device import simulated
 
-PREFIX_WORDS, PREFIX_ONES, LIMITS = range(3)  # the numbers of a search: then the most zeros of every slice
+PREFIX_WORDS, PREFIX_ONES, MOST_STEPS, LIMITS = range(4)  # the numbers of a search: then the most zeros of every slice
 
 
 @cache
@@ -111,15 +112,19 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
         me = cuda.threadIdx.x
         count = min(np.int64(answer[WANTED]), candidates.shape[0])
         for i in range(cuda.blockIdx.x, count, cuda.gridDim.x):
+            steps = 0
             slice_ = np.int64(candidates[i]) // size
             base, limit = slice_ * per_slice, limits[LIMITS + slice_]
             cuda.syncthreads()
             if me == 0:
-                chosen[0] = np.int64(candidates[i]) % size
+                given_up = np.int64(answer[STEPS]) > limits[MOST_STEPS]
+                chosen[0] = -1 if given_up else np.int64(candidates[i]) % size
             depth = 1
             option[1], position[1], have[1] = 0, 0, 0
             cuda.syncthreads()
-            while depth > 0:
+            if chosen[0] < 0:  # all threads of a block leave together: one that waits for others would wait for ever
+                break
+            while depth > 0 and steps <= limits[MOST_STEPS]:  # `steps` is the same in all threads
                 first = base + first_of[depth]
                 if position[depth] == have[depth]:
                     # Of the next restoring column the low bits are known, a validating one is known as a whole.
@@ -159,6 +164,7 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                     continue
                 column = lists[depth * threads + position[depth]]
                 position[depth] += 1
+                steps += 1
                 cuda.syncthreads()
                 if me == 0:
                     ones[0] = 0
@@ -179,6 +185,7 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                     depth += 1
                     option[depth], position[depth], have[depth] = 0, 0, 0
                     continue
+                steps += HOST_STEPS
                 if me == 0:
                     host = np.int64(0)
                     for array in range(restoring):
@@ -190,6 +197,8 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                         for array in range(arrays):
                             answer[place + 2 + array] = U64(zeros[base + first_of[array] + chosen[array]])
                         answer[place + 2 + arrays] = U64(rows - ones[0])
+            if me == 0:
+                cuda.atomic.add(answer, STEPS, U64(steps))
 
     return kernel(join), threads
 
@@ -212,7 +221,7 @@ class CudaCbaa(CudaEngine):
         return LIMITS + (1 << self.geometry.slice_bits)
 
     def _limits_of(self, search: Search) -> list[int]:
-        return [search.prefix_words, search.prefix_ones, *search.zeros.tolist()]
+        return [search.prefix_words, search.prefix_ones, self.most_steps, *search.zeros.tolist()]
 
     def _launch_search(self, stream: Stream) -> None:
         geometry, launch = self.geometry, self.launch

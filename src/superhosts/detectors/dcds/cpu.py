@@ -18,7 +18,7 @@ from superhosts.detectors.columns import Counts, Words, ones_of
 from superhosts.detectors.cpu import CpuEngine
 from superhosts.detectors.dcds.addressing import column_of, one_more, row_of
 from superhosts.detectors.dcds.geometry import ADDRESSES, Geometry, Search
-from superhosts.detectors.engine import Plan
+from superhosts.detectors.engine import HOST_STEPS, Plan
 from superhosts.detectors.hashing import Key
 from superhosts.detectors.pending import BLOCK, Pool, Scratch, Task, make_scratch, unpack
 from superhosts.device import run_parallel
@@ -79,16 +79,25 @@ def hot_columns(store: Store, limit: int, reversible: int) -> tuple[Counts, NDAr
     return columns[:count], begins
 
 
-Steps = tuple[tuple[int, ...], tuple[int, ...]]
+Factors = tuple[tuple[int, ...], tuple[int, ...]]  # of `one_more`, for each reversible array
 
 
 @compiled
 def combine(
-    share: tuple[int, int], store: Store, search: Search, geometry: Geometry, steps: Steps
+    share: tuple[int, int],
+    steps: NDArray[np.int64],
+    most_steps: int,
+    store: Store,
+    search: Search,
+    geometry: Geometry,
+    factors: Factors,
 ) -> tuple[Words, Counts]:
-    """Find the addresses that begin in every share[1]-th hot column; return hosts and zero counts."""
+    """Find the addresses that begin in every share[1]-th hot column; return hosts and zero counts.
+
+    Counts its steps (columns ANDed whole) in its own place of `steps`, and gives up when all together are too many.
+    """
     reversible, arrays = geometry.reversible, len(geometry.moduli)
-    before, inverses = steps
+    before, inverses = factors
     bits, words, rows = store.bits, store.bits.shape[1], 1 << geometry.column_bits
     columns, begins = hot_columns(store, search.zeros, reversible)
     ands = np.empty((arrays + 1, words), np.uint64)  # the AND of the first columns of the combination
@@ -100,11 +109,13 @@ def combine(
     counts = np.empty((16, arrays + 1), np.int32)
     found, depth = 0, 0
     next_[0], stop[0] = share[0], begins[1]
-    while depth >= 0:
+    while depth >= 0 and steps[share[0]] <= most_steps:
         if next_[depth] >= stop[depth]:
             depth -= 1
             continue
         if depth < reversible:
+            if depth == 0 and steps.sum() > most_steps:
+                break
             column = np.int64(columns[next_[depth]])
             next_[depth] += share[1] if depth == 0 else 1
         else:
@@ -117,6 +128,8 @@ def combine(
                 common = ands[depth, w] & bits[place, w]
                 ands[depth + 1, w] = common
                 ones += ones_of(common)
+            if start == 0 and depth > 0 and np.int64(ones) >= search.prefix_ones:
+                steps[share[0]] += 1
             start, end = end if np.int64(ones) >= search.prefix_ones else words, words
         if rows - np.int64(ones) > search.zeros:
             continue
@@ -141,6 +154,7 @@ def combine(
             counts[found, array] = store.zeros[places[array]]
         counts[found, arrays] = rows - np.int64(ones)
         found += 1
+        steps[share[0]] += HOST_STEPS
     return hosts[:found], counts[:found]
 
 
@@ -176,6 +190,9 @@ class CpuDcds(CpuEngine):
         """Combine hot columns to addresses."""
         self.flush()
         shares = 4 * self.threads if self.threads > 1 else 1  # enough pieces to keep every thread busy
-        calls = [((share, shares), self.store, search, self.geometry, self.geometry.steps) for share in range(shares)]
+        steps = np.zeros(shares, np.int64)
+        common = steps, self.most_steps, self.store, search, self.geometry, self.geometry.steps
+        calls = [((share, shares), *common) for share in range(shares)]
         hosts, counts = zip(*run_parallel(combine, calls, self.threads), strict=True)
+        self._check_steps(int(steps.sum()))
         return np.concatenate(hosts), np.concatenate(counts)

@@ -16,13 +16,14 @@ import numpy as np
 
 from superhosts.detectors.dcds.addressing import column_of, one_more, row_of
 from superhosts.detectors.dcds.geometry import ADDRESSES, Geometry, Search
+from superhosts.detectors.engine import HOST_STEPS
 from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
-from superhosts.detectors.gpu.kernels import FOUND, U32, U64, Kernel, Put, answer_shape
+from superhosts.detectors.gpu.kernels import FOUND, STEPS, U32, U64, Kernel, Put, answer_shape
 from superhosts.detectors.gpu.launch import Launch, Stream, cuda, device_function, kernel
 from superhosts.detectors.hashing import MASK32
 from superhosts.device import simulated
 
-ZEROS, PREFIX_WORDS, PREFIX_ONES = range(3)  # the numbers of a search
+ZEROS, PREFIX_WORDS, PREFIX_ONES, MOST_STEPS = range(4)  # the numbers of a search
 
 
 @cache
@@ -105,14 +106,18 @@ def make_combine(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
         have = cuda.local.array(arrays, numba.int64)  # and how many its list has
         me, limit = cuda.threadIdx.x, limits[ZEROS]
         for i in range(cuda.blockIdx.x, counts[0], cuda.gridDim.x):
+            steps = 0
             cuda.syncthreads()
             if me == 0:
-                chosen[0] = hot[i]
+                given_up = np.int64(answer[STEPS]) > limits[MOST_STEPS]
+                chosen[0] = -1 if given_up else hot[i]
             number[1] = hot[i]
             depth = 1
             option[1], position[1], have[1] = 0, 0, 0
             cuda.syncthreads()
-            while depth > 0:
+            if chosen[0] < 0:  # all threads of a block leave together: one that waits for others would wait for ever
+                break
+            while depth > 0 and steps <= limits[MOST_STEPS]:  # `steps` is the same in all threads
                 if position[depth] == have[depth]:
                     # A reversible array has a list of columns, a validating one a single column for an address.
                     options = np.int64(1)
@@ -144,6 +149,7 @@ def make_combine(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                     continue
                 column = lists[depth * threads + position[depth]]
                 position[depth] += 1
+                steps += 1
                 cuda.syncthreads()
                 if me == 0:
                     ones[0] = 0
@@ -172,6 +178,7 @@ def make_combine(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                     depth += 1
                     option[depth], position[depth], have[depth] = 0, 0, 0
                     continue
+                steps += HOST_STEPS
                 if me == 0:
                     place = head + np.int64(cuda.atomic.add(answer, FOUND, U64(1))) * width
                     if place + width <= answer.shape[0]:
@@ -180,6 +187,8 @@ def make_combine(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                         for array in range(arrays):
                             answer[place + 2 + array] = U64(zeros[chosen[array]])
                         answer[place + 2 + arrays] = U64(rows - ones[0])
+            if me == 0:
+                cuda.atomic.add(answer, STEPS, U64(steps))
 
     return kernel(combine), threads
 
@@ -206,10 +215,10 @@ class CudaDcds(CudaEngine):
         return 0  # hot columns have lists of their own, which never run full
 
     def _limit_words(self) -> int:
-        return len(Search._fields)
+        return len(Search._fields) + 1
 
-    def _limits_of(self, search: Search) -> Search:
-        return search
+    def _limits_of(self, search: Search) -> list[int]:
+        return [*search, self.most_steps]
 
     def _launch_search(self, stream: Stream) -> None:
         geometry, launch = self.geometry, self.launch

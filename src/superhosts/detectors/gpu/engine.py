@@ -134,7 +134,7 @@ class CudaEngine(Engine):
         question[:] = 0
         # All memory is there; had any been refused, the old rooms would still fit together.
         self.question, self.limits = memory[: limits + self.head], memory[:limits].view(np.int64)
-        self.answer, self.sums = memory[limits:], memory[limits + 2 : limits + self.head]
+        self.answer, self.sums = memory[limits:], memory[limits + kernels.COUNTERS : limits + self.head]
         self.question_host, self.answer_host, self.candidates = question, answer, listed
         self.rows, self.room = rows, candidates
         self._find = Replay(self.stream)
@@ -308,11 +308,12 @@ class CudaEngine(Engine):
         while True:
             self.question_host[: len(self.limits)].view(np.int64)[:] = self._limits_of(search)
             self._find(self._sequence)
-            found, wanted = int(self.answer_host[kernels.FOUND]), int(self.answer_host[kernels.WANTED])
+            found, wanted, steps = self.answer_host[: kernels.COUNTERS].tolist()
+            self._check_steps(steps)
             if found <= self.rows and wanted <= self.room:
                 break
             self._make_answer(max(self.rows, found * 5 // 4), max(self.room, wanted * 5 // 4))
-        self._keep_sums(self.answer_host[2 : self.head])
+        self._keep_sums(self.answer_host[kernels.COUNTERS : self.head])
         table = self.answer_host[self.head : self.head + found * self.width].reshape(found, self.width)
         return table[:, :2].copy(), table[:, 2:].astype(np.int32)
 

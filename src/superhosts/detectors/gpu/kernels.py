@@ -34,7 +34,8 @@ Kernel = Any
 Put = Callable[..., None]
 AT_ONCE = 8  # words that a thread has under way: one read alone leaves the memory waiting
 WIDE = 2  # dimensions of a column of 128-bit addresses: rows of two words; narrower ones are a plain column
-FOUND, WANTED = 0, 1  # counters at the front of an answer: hosts, and candidates that were looked at
+FOUND, WANTED, STEPS = 0, 1, 2  # counters at the front of an answer: hosts, candidates looked at, columns ANDed whole
+COUNTERS = 3
 
 
 def answer_shape(geometry: Any) -> tuple[int, int]:
@@ -42,7 +43,7 @@ def answer_shape(geometry: Any) -> tuple[int, int]:
 
     A row is a mangled host in two words, the zeros of its columns and those of their AND.
     """
-    return 2 + (geometry.arrays << geometry.slice_bits), 3 + geometry.arrays
+    return COUNTERS + (geometry.arrays << geometry.slice_bits), 3 + geometry.arrays
 
 
 @compiled
