@@ -85,9 +85,9 @@ def test_every_device_and_number_of_threads_gives_up_at_the_same_limit(kind, geo
 def test_hosts_above_the_crowd_are_found_all_the_same(kind, geometry):
     sketch = kind(geometry=geometry, device="cpu", threads=2)
     big = crowd(sketch)
-    sketch.engine.most_steps = fewest_steps(sketch, 160)
-    assert fewest_steps(sketch, 20) > (most := fewest_steps(sketch, 160))
-    sketch.engine.most_steps = most
+    few, many = fewest_steps(sketch, 160), fewest_steps(sketch, 20)
+    assert few < many
+    sketch.engine.most_steps = few
     with pytest.warns(ThresholdWarning, match=r"too full for threshold 20: only hosts of about (40|80|160) or more"):
         found = sketch.super_hosts(20)
     assert set(big.tolist()) <= set(found.hosts.tolist())
