@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -33,6 +34,10 @@ from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import LEDGER, UNION, Store
+from superhosts.fleet.trouble import Troubles
+from superhosts.reports.base import window_name
+from superhosts.reports.files import OutputFile
+from superhosts.reports.running import LinesFile, ParquetFolder
 from superhosts.settings import Settings
 from traffic import content
 
@@ -50,6 +55,11 @@ def die(*_: Any, **__: Any) -> None:
 
 def make_archive(folder: Path, said: list[str], *, with_sites: bool = False, site: str = "hub") -> Archive:
     return Archive(folder, keep=1e6, site=site, with_sites=with_sites, key=None, say=said.append)
+
+
+def raise_full(name: str) -> None:
+    """Fail as an output on a full disk does."""
+    raise OutputError(f"{name}: cannot be written: No space left on device") from OSError(errno.ENOSPC, "No space left")
 
 
 @pytest.fixture
@@ -314,7 +324,7 @@ def test_trouble_with_one_work_says_nothing_of_another(tmp_path: Path, monkeypat
     stop, turns = threading.Event(), [0]
 
     def full(_report: Any) -> None:
-        raise OutputError("standard output: cannot be written: No space left on device")
+        raise_full("standard output")
 
     def on_turn() -> None:
         turns[0] += 1
@@ -403,7 +413,7 @@ def test_a_full_file_does_not_keep_rows_from_standard_output(tmp_path: Path):
 
     class Full:
         def write(self, *_: Any) -> None:
-            raise OutputError("out.jsonl: cannot be written: No space left on device")
+            raise_full("out.jsonl")
 
     outputs._running = Full()  # type: ignore[assignment]
     node.hub._report = lambda report: outputs.write_report("title", report)
@@ -417,6 +427,75 @@ def test_a_full_file_does_not_keep_rows_from_standard_output(tmp_path: Path):
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 1
     with outputs:
         pass
+
+
+def test_an_output_that_one_window_cannot_use_does_not_stop_the_others(tmp_path: Path):
+    """A folder that somebody has put in place of the window's Parquet file."""
+    node = Node(tmp_path, sites=("ams",))
+    outputs, stream = RunningOutputs(json=True, csv=False, output=tmp_path / "rows"), Stream()
+    outputs._stream, stream.full = stream, False
+    node.hub._report = lambda report: outputs.write_report("title", report)
+    taken = [tmp_path / "rows" / f"{window_name(window(number))}.parquet" for number in range(2)]
+    (taken[0] / "inside").mkdir(parents=True)
+    for number in range(2):
+        node.send(make_sketch("ams", number))
+    for _ in range(3):
+        node.hub.step()
+    assert taken[1].is_file()
+    assert list(node.hub.status()["stuck"]) == [f"NOT REPORTED: {KEY}"]
+    assert sum("NOT REPORTED" in line for line in node.said) == 1
+    shutil.rmtree(taken[0])
+    node.hub._troubles._rests.clear()  # its rest is over
+    node.hub.step()
+    assert taken[0].is_file()
+    assert node.hub.status()["stuck"] == {}
+    assert len(stream.rows) == 2  # standard output had both, and got none twice
+    with outputs:
+        pass
+
+
+@pytest.mark.parametrize("way", ["file", "lines", "parquet", "standard output", "spool"])
+def test_a_full_disk_behind_any_output_is_known_as_everyones_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+):
+    spool = Spool(tmp_path / "up", "eu", cap=1 << 30, say=print)
+
+    def write() -> None:
+        if way == "file":
+            file = OutputFile(tmp_path / "out.jsonl")
+            file.write([])
+            file.close()
+        elif way == "lines":
+            with contextlib.closing(LinesFile(tmp_path / "out.jsonl")) as lines:
+                lines.write("", [])
+        elif way == "parquet":
+            ParquetFolder(tmp_path / "rows").write("w", [])
+        elif way == "spool":
+            spool.put(make_sketch("ams"))
+        else:
+            outputs = RunningOutputs(json=True, csv=False, output=None)
+            outputs._stream = Stream()
+            outputs.write("title", [])
+
+    failing_sync(monkeypatch, errno.ENOSPC)
+    troubles = Troubles(print, lambda: None)
+    assert not troubles.attempt(f"NOT REPORTED: {KEY}", write, KEY)
+    assert not troubles.is_resting(KEY)
+
+
+def test_a_report_ends_all_trouble_with_its_window(tmp_path: Path):
+    said: list[str] = []
+    troubles = Troubles(said.append, lambda: None)
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    other = "20261114T120500Z-5m"
+    for key in (KEY, other):
+        troubles.attempt(f"NOT MERGED YET: {key}", fail, key)
+    assert troubles.attempt(f"NOT REPORTED: {KEY}", lambda: None, KEY)
+    assert list(troubles.open) == [f"NOT MERGED YET: {other}"]
+    assert said[2:] == [f"NOT MERGED YET: {KEY}: that is over, it works again"]
 
 
 def test_the_status_is_written_between_the_reports_of_a_hub_that_catches_up(tmp_path: Path):

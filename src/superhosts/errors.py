@@ -61,7 +61,7 @@ class HalfReadError(HalfMergedError, UnreadableError):
 
 
 class OutputError(SuperhostsError):
-    """A result that cannot be written."""
+    """A result that cannot be written. Its cause is the system's error, where there is one."""
 
     exit_status = 4
 

@@ -131,7 +131,7 @@ class Outputs:
         except OSError as error:
             if not self.runs_on:
                 forget_stdout()
-            raise OutputError(f"standard output: cannot be written: {error.strerror}") from None
+            raise OutputError(f"standard output: cannot be written: {error.strerror}") from error
         self.write_file(rows)
 
     def write_file(self, rows: Sequence[Row]) -> None:

@@ -115,7 +115,7 @@ class Spool:
             target = self.folder / Parcel.of(fresh, self.site, sketch.window).name
             place(fresh, target)
         except OSError as error:
-            raise OutputError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
+            raise OutputError(f"{self.folder}: cannot be written: {error.strerror or error}") from error
         finally:
             with contextlib.suppress(OSError):
                 fresh.unlink()

@@ -1,7 +1,8 @@
 """Work that does not succeed at once: said once, done again, and never in the way of other work for long.
 
 A full disk is everyone's trouble: nothing else would succeed. What concerns one window alone (a file that makes no
-sense, a folder that cannot be written, a union that is too large) leaves that window to rest, longer each time.
+sense, an output that something else stands in place of, a union that is too large) leaves that window to rest, longer
+each time.
 """
 
 from __future__ import annotations
@@ -47,15 +48,14 @@ class Troubles:
         except UnreadableError as error:  # it may be readable the next moment
             self._note(what, error)
             return True
-        except (OSError, OutputError) as error:
-            self._note(what, error)
-            if isinstance(error, OutputError) or error.errno in EVERYONES:
-                return False
         except Exception as error:  # a hub goes on, whatever somebody has made up
-            self._note(what, error if isinstance(error, SuperhostsError) else repr(error))
+            self._note(what, error if isinstance(error, OSError | SuperhostsError) else repr(error))
+            if _system_code(error) in EVERYONES:
+                return False
         else:
-            if self.open.pop(what, None) is not None:
-                self._say(f"{what}: that is over, it works again")
+            for over in {what: None, **dict.fromkeys(self._all_of(window))}:
+                if self.open.pop(over, None) is not None:
+                    self._say(f"{over}: that is over, it works again")
             if window is not None:
                 self._rests.pop(window, None)
             return True
@@ -74,5 +74,16 @@ class Troubles:
     def forget(self, window: str) -> None:
         """Drop what is known of a window that is kept no more."""
         self._rests.pop(window, None)
-        for what in [what for what in self.open if what.endswith(f": {window}")]:
+        for what in self._all_of(window):
             del self.open[what]
+
+    def _all_of(self, window: str | None) -> list[str]:
+        """Return all that did not work of a window."""
+        return [] if window is None else [what for what in self.open if what.endswith(f": {window}")]
+
+
+def _system_code(error: BaseException | None) -> int | None:
+    """Return the errno of a system's error, or of the one behind an output's error."""
+    if isinstance(error, OutputError):
+        error = error.__cause__
+    return error.errno if isinstance(error, OSError) else None

@@ -85,7 +85,7 @@ class OutputFile:
             handle = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if private else 0o666)
             self._stream = os.fdopen(handle, "wb")
         except OSError as error:
-            raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
+            raise OutputError(f"{path}: cannot be written: {error.strerror}") from error
         text = io.TextIOWrapper(self._stream, encoding="utf-8", newline="", write_through=True)
         self._text = text
         self._lines = Csv(text, columns) if self._kind == ".csv" else JsonLines(text)
@@ -98,7 +98,7 @@ class OutputFile:
         try:
             self._lines.write(rows)
         except OSError as error:
-            raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from None
+            raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from error
 
     def close(self) -> None:
         """Put the file in place."""
@@ -110,7 +110,7 @@ class OutputFile:
             self._text.close()
             self._temporary.replace(self.path)
         except OSError as error:
-            raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from None
+            raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from error
         finally:
             self.abandon()
 

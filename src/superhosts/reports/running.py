@@ -38,7 +38,7 @@ class LinesFile:
             file = io.FileIO(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a+")
             _cut_behind_last_line(file)
         except OSError as error:
-            raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from None
+            raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from error
         return file
 
     def reopen(self) -> None:
@@ -62,7 +62,7 @@ class LinesFile:
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._file.truncate(end)  # they are written again when there is room
-            raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from None
+            raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from error
 
     def close(self) -> None:
         """Close the file."""
@@ -95,7 +95,7 @@ class ParquetFolder:
             folder.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir(0o700, exist_ok=True)
         except OSError as error:
-            raise OutputError(f"{folder}: cannot be made: {error.strerror}") from None
+            raise OutputError(f"{folder}: cannot be made: {error.strerror}") from error
         OutputFile(
             folder / "probe.parquet", columns, private=True
         ).abandon()  # a missing package or right is said now, not later
