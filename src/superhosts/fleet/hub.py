@@ -32,12 +32,14 @@ from superhosts.fleet.sightings import Sightings
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import ROWS, UNION, Store
 from superhosts.fleet.trouble import Troubles
+from superhosts.fleet.turns import Turns
 from superhosts.fleet.union import RefusedMemberError, Uniter
 from superhosts.pairs import Window
 from superhosts.reports.base import Row, make_rows
 
 REMEMBERED = 12  # windows whose sites are expected again, and whose sites' own sketches are kept
 LATE_PAUSE = 10.0  # seconds that further late sketches are waited for before a window is reported again
+LOOK = 1.0  # seconds of reporting after which all windows are looked at again: a grace may have passed
 TIDY = 30.0  # seconds between two looks for what can go
 PAST = 90 * 86400.0  # seconds that the ledger of a past window is kept, so that nothing is reported as new again
 MOST_RETIRED = 100  # windows that are retired at one look
@@ -118,6 +120,20 @@ class _Made:
     out: bool = False
 
 
+class _LastSites:
+    """The sites of the last windows to arrive."""
+
+    def __init__(self, windows: dict[str, set[str]]) -> None:
+        self._windows = windows
+        self._all = set[str]().union(*windows.values())
+
+    def beside(self, key: str) -> set[str]:
+        """Return the sites of the others, for one window."""
+        if key not in self._windows:
+            return self._all
+        return set[str]().union(*(sites for other, sites in self._windows.items() if other != key))
+
+
 class Hub:
     """Reports the windows of a store. Receivers fill the store through the desk, in threads of their own."""
 
@@ -140,6 +156,8 @@ class Hub:
         self._tidied = 0.0
         self._troubles = Troubles(say, self._count_wait)
         self._made: _Made | None = None
+        self._last = _LastSites({})
+        self._turns = Turns()
         self._uniter = Uniter(settings.key, desk.check_kinds)
         self._clock = Clock(store.state / RECORD, self._newest, say)
 
@@ -163,39 +181,68 @@ class Hub:
         """Report windows until told to stop; `on_turn` is called about once a second, and after each report."""
         while not stop.is_set():
             self._desk.arrived.wait(1.0)
-            self._desk.arrived.clear()
             self.step(stop, on_turn=on_turn)
             self._troubles.attempt("NOT TIDIED", self._tidy)
             on_turn()
 
     def step(self, stop: threading.Event | None = None, *, on_turn: Callable[[], None] = lambda: None) -> None:
-        """Report every window that is ready, oldest first; of the first that is not, merge what has come."""
+        """Report every window that is ready; of the oldest that is not, merge what has come.
+
+        Sites take turns, and what arrives meanwhile takes part: no site's windows wait for all that another has sent.
+        """
+        stop = stop or threading.Event()
+        failed: set[str] = set()  # tried again at the next step
+        while True:
+            self._desk.arrived.clear()
+            again = time.monotonic() + LOOK
+            ready, waiting = self._look(failed)
+            for key in ready:
+                if stop.is_set() or not self._take_turn(key, failed):
+                    return
+                on_turn()
+                if self._desk.arrived.is_set() or time.monotonic() >= again:
+                    break
+            else:
+                break
+        if waiting is not None and not stop.is_set():
+            self._troubles.attempt(f"NOT MERGED YET: {waiting}", partial(self._merge_ahead, waiting), waiting)
+
+    def _look(self, failed: set[str]) -> tuple[list[str], str | None]:
+        """Return the windows to report now, in the order of turns, and the oldest that is not ready."""
+        self._last = self._last_sites()
+        ready: dict[str, set[str]] = {}
         waiting: str | None = None
         for key in self._store.windows():
-            if stop is not None and stop.is_set():
-                return
             ledger = self._store.ledger(key)
-            if not ledger.is_due or self._troubles.is_resting(key):
+            if not ledger.is_due or key in failed or self._troubles.is_resting(key):
                 continue
-            if not self._is_ready(key, ledger):
+            if self._is_ready(key, ledger):
+                ready[key] = ledger.sites_to_report
+            else:
                 waiting = waiting or key
-                continue
-            if not self._troubles.attempt(f"NOT REPORTED: {key}", partial(self._issue, key, ledger), key):
-                return
-            on_turn()
-        if waiting is not None:
-            self._troubles.attempt(f"NOT MERGED YET: {waiting}", partial(self._merge_ahead, waiting), waiting)
+        return self._turns.order(ready), waiting
+
+    def _take_turn(self, key: str, failed: set[str]) -> bool:
+        """Report a window, or note that it failed. Return False where none could be reported now."""
+        ledger, what = self._store.ledger(key), f"NOT REPORTED: {key}"
+        self._turns.take(ledger.sites_to_report)
+        goes_on = self._troubles.attempt(what, partial(self._issue, key, ledger), key)
+        if what in self._troubles.open:
+            failed.add(key)
+        return goes_on
 
     def _merge_ahead(self, key: str) -> None:
         ledger = self._store.ledger(key)
         self._unite(key, ledger, list(ledger.known), stop=lambda: self._is_ready(key, ledger))
 
-    def expected_sites(self, key: str) -> set[str]:
+    def _expected_sites(self, key: str) -> set[str]:
         """Return the sites that should be in a window: those named, else those of the last windows to arrive."""
+        return set(self.settings.sites) or self._last.beside(key)
+
+    def _last_sites(self) -> _LastSites:
         if self.settings.sites:
-            return set(self.settings.sites)
-        others = (self._store.ledger(other) for other in self._recent() if other != key)
-        return {_site_of(name) for ledger in others for name in list(ledger.known)}
+            return _LastSites({})
+        return _LastSites({key: set(map(_site_of, list(self._store.ledger(key).known))) for key in self._recent()})
 
     def _recent(self) -> list[str]:
         keys = [key for key in self._store.windows() if self._store.ledger(key).known]
@@ -207,7 +254,7 @@ class Hub:
             return True
         pause = min(self.settings.grace, self.settings.late_pause)
         if ledger.issued is None:
-            expected = self.expected_sites(key)
+            expected = self._expected_sites(key)
             if expected and expected <= ledger.sites:
                 return True
             pause = self.settings.grace
@@ -244,7 +291,7 @@ class Hub:
                 self._store.write(key)
                 return None
             if ledger.issuing is None:
-                missing = sorted(self.expected_sites(key) - ledger.sites)
+                missing = sorted(self._expected_sites(key) - ledger.sites)
                 ledger.issuing = Issue(ledger.next_revision, sorted(ledger.known), missing)
                 self._store.write(key)
             issue = ledger.issuing

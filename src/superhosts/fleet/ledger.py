@@ -67,6 +67,12 @@ class Ledger:
         return self.issuing is not None or set(self.known) != set(self.issued.members if self.issued else ())
 
     @property
+    def sites_to_report(self) -> set[str]:
+        """The sites whose sketches are in no report yet."""
+        reported = set(self.issued.members if self.issued else ())
+        return {Parcel.parse(name).site for name in list(self.known) if name not in reported}
+
+    @property
     def names_lost(self) -> bool:
         """Say whether the window was reported, and nobody knows any more which sketches were in it."""
         return self.issued is not None and not self.issued.members
