@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -292,4 +293,66 @@ def test_the_sweep_takes_a_unions_note_with_it(tmp_path: Path):
     archive = node.hub._archive
     assert sorted(path.suffix for path in archive.folder.glob("*/*")) == [".cube", ".json"]
     assert archive.sweep(now=time.time() + 2e9) == 1
+    assert list(archive.folder.iterdir()) == []
+
+
+def put_old(archive: Archive, day: int, name: str = "hub.cube") -> Path:
+    """A file of the archive's own, from long ago."""
+    path = archive.folder / f"202601{day:02}" / f"202601{day:02}T000000Z-5m-{name}"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"x")
+    os.utime(path, (0, 0))
+    return path
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_folder_in_place_of_a_union_does_not_stop_the_sweep(tmp_path: Path, is_empty: bool):
+    said: list[str] = []
+    archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=False, key=None, say=said.append)
+    union = put_old(archive, 1)
+    union.unlink()
+    union.mkdir()
+    if not is_empty:
+        (union / "of somebody").touch()
+    assert archive.read_union("20260101T000000Z-5m") is None  # which sets it aside
+    (aside,) = union.parent.glob(".*.aside")
+    for path in (aside, union.with_suffix(".json")):
+        os.utime(path, (0, 0))
+    later = [put_old(archive, day) for day in (2, 3)]
+    now = time.time() + 1e8
+    gone = [archive.sweep(now=now) for _ in range(4)]
+    assert sum(gone) == 2
+    assert max(gone) == 1  # one day at a time
+    assert [path for path in later if path.exists()] == []
+    assert aside.exists() is not is_empty
+    words = [line for line in said if "NOT REMOVED" in line]
+    assert len(words) == (not is_empty)
+    assert all(str(aside) in line and "not empty" in line for line in words)
+
+
+def test_a_day_that_cannot_be_swept_is_said_once_and_the_next_ones_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    said: list[str] = []
+    archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=True, key=None, say=said.append)
+    stuck = [put_old(archive, 1), put_old(archive, 1, "ams.cube")]
+    later = [put_old(archive, day) for day in (2, 3)]
+    unlink = Path.unlink
+
+    def fail(path: Path, missing_ok: bool = False) -> None:
+        if path in stuck:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", fail)
+    assert [archive.sweep(now=time.time() + 1e8) for _ in range(3)] == [1, 1, 0]
+    assert [path for path in later if path.exists()] == []
+    (words,) = [line for line in said if "NOT REMOVED" in line]
+    assert "2 files of 20260101" in words
+    assert "Permission denied" in words
+
+
+def test_what_was_set_aside_of_a_note_is_swept_too(tmp_path: Path):
+    archive = make_archive(tmp_path)
+    note = put_old(archive, 1, "hub.json")
+    note.rename(note.with_name(f".{note.name}.aside"))
+    archive.sweep(now=time.time() + 2e9)
     assert list(archive.folder.iterdir()) == []

@@ -25,6 +25,7 @@ from superhosts.fleet.aside import Asides
 from superhosts.fleet.clock import age_of
 from superhosts.fleet.durable import (
     is_open_to_others,
+    is_plain_folder,
     make_folder,
     make_private,
     parse_json,
@@ -36,6 +37,7 @@ from superhosts.fleet.durable import (
 from superhosts.fleet.ledger import UNKNOWN, Issue
 from superhosts.fleet.link import Say
 from superhosts.fleet.parcels import Parcel, is_archived, parse_key
+from superhosts.text import printable
 
 SWEEP = 600.0  # seconds between two looks for sketches that are too old
 
@@ -54,6 +56,7 @@ class Archive:
         self._key = key
         self._say = say
         self._swept = 0.0
+        self._stuck_days: set[str] = set()  # days with files that could not be removed, which was said
         try:
             make_folder(folder)
             if is_open_to_others(folder):
@@ -147,6 +150,7 @@ class Archive:
         """Remove what is older than `keep`, now and then; return how many went. Others' files are not touched.
 
         One call removes the sketches of one day at most: if the clock is wrong after all, somebody can still stop it.
+        A day of which nothing can be removed is passed over.
         """
         if now is None and time.monotonic() - self._swept < SWEEP:
             return 0
@@ -157,28 +161,48 @@ class Archive:
         for path in self._own_files():
             if _age(path, moment) > self.keep:
                 days.setdefault(path.parent, []).append(path)
-        for day in sorted(days)[:1]:
-            gone = 0
-            for path in days[day]:
-                with contextlib.suppress(OSError):  # gone already
-                    path.unlink()
-                    gone += path.suffix == ".cube"
-            with contextlib.suppress(OSError):  # not empty yet
-                day.rmdir()
+        for number, day in enumerate(sorted(days)):
+            removed = self._remove(day, days[day])
+            if not removed:
+                continue
+            gone = sum(path.suffix == ".cube" for path in removed)
             age = f"older than {self.keep / 86400:.3g} days"
-            rest = f"; those of {len(days) - 1} more days go at the next looks" if len(days) > 1 else ""
+            later = len(days) - number - 1
+            rest = f"; those of {later} more days go at the next looks" if later else ""
             self._say(f"archive: {gone} sketches of {day.name} were {age} and are removed{rest}")
             return gone
         return 0
+
+    def _remove(self, day: Path, files: list[Path]) -> list[Path]:
+        """Remove files of one day, and the day if nothing is left; return what went, and say once what did not.
+
+        A folder in place of a file goes only if it is empty: nobody knows whose files are in it.
+        """
+        removed: list[Path] = []
+        stuck: list[str] = []
+        for path in files:
+            try:
+                path.rmdir() if is_plain_folder(path) else path.unlink()
+                removed.append(path)
+            except FileNotFoundError:  # gone already
+                pass
+            except OSError as error:
+                stuck.append(f"{printable(path)}: {error.strerror or error}")
+        with contextlib.suppress(OSError):  # not empty yet
+            day.rmdir()
+        if stuck and day.name not in self._stuck_days:
+            self._stuck_days.add(day.name)
+            self._say(f"archive: NOT REMOVED: {len(stuck)} files of {day.name}, like {stuck[0]}")
+        return removed
 
     def _own_files(self) -> Iterator[Path]:
         """Return the files that this archive has made, those that were set aside included."""
         for path in self.folder.glob("*/*"):
             name = path.name
-            if name.startswith(".") and ".cube.aside" in name:
+            if name.startswith(".") and ".aside" in name:
                 name = name[1:].partition(".aside")[0]
             if name.endswith(f"-{self._site}.json"):
-                name = f"{path.stem}.cube"
+                name = f"{name.removesuffix('.json')}.cube"
             if is_archived(path.parent.name, name):
                 yield path
 
