@@ -356,3 +356,24 @@ def test_what_was_set_aside_of_a_note_is_swept_too(tmp_path: Path):
     note.rename(note.with_name(f".{note.name}.aside"))
     archive.sweep(now=time.time() + 2e9)
     assert list(archive.folder.iterdir()) == []
+
+
+def test_another_union_in_the_archive_takes_no_site_out_of_the_report(tmp_path: Path):
+    """Sites that only the union tells of stay, also when a backup of the archive brings another union."""
+    report_two(tmp_path)
+    lose_state(tmp_path)
+    note = tmp_path / "archive" / KEY[:8] / f"{KEY}-hub.json"
+    note.unlink()
+    node = make_node(tmp_path)
+    node.send(three()[2])
+    node.hub.step()
+    assert node.reports[0].sites == ["ams", "fra", "nyc"]
+    restored = make_node(tmp_path / "other")
+    restored.send(make_sketch("lon"))
+    restored.hub.step()
+    for path in (tmp_path / "other" / "archive" / KEY[:8]).iterdir():
+        shutil.copy(path, cut_link(note.with_name(path.name)))
+    node.send(make_sketch("par"))
+    node.hub.step()
+    assert node.reports[1].sites == ["ams", "fra", "lon", "nyc", "par"]
+    assert node.reports[1].missing == []

@@ -93,7 +93,7 @@ class Ledger:
         own = self.issued or Issue(UNKNOWN)
         if issue.revision > own.revision or not own.members:
             self.issued = Issue(max(issue.revision, own.revision), list(issue.members), list(issue.missing))
-        self.held = sorted({*self.held, *filter(_is_site, sites)}) if self.names_lost else []
+        self.held = sorted({*self.held, *filter(_is_site, sites)})  # a name that is known again does no harm there
 
     @property
     def sites(self) -> set[str]:
