@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from hubs import SITES, Node, three, union_of
 from superhosts import sketchfile
 from superhosts.detectors.sketch import Sketch
 from superhosts.fleet import trouble as trouble_module
+from superhosts.fleet.aside import Asides
 from superhosts.fleet.desk import Desk
 from superhosts.fleet.link import MERGED
 from superhosts.fleet.parcels import Parcel
@@ -463,3 +465,30 @@ def test_counters_of_many_sketches_do_not_burst_the_union(tmp_path: Path, monkey
     assert node.hub.status()["stuck"] == {}
     assert node.reports[-1].window == window(1)
     assert len(node.reports) == 6
+
+
+def test_files_may_be_set_aside_while_the_status_is_made(tmp_path: Path):
+    """Receivers set files aside in threads of their own, while the hub lists them."""
+    asides = Asides(lambda text: None)
+    for number in range(3):
+        asides.put(tmp_path / str(number), "damaged")
+    names = []
+    for name in asides.last:
+        names.append(Path(name).name)
+        asides.put(tmp_path / f"during {name}", "damaged")
+    assert names == ["0", "1", "2"]
+    assert asides.count == 6
+
+
+def test_what_is_set_aside_is_noted_under_a_lock(tmp_path: Path):
+    asides = Asides(lambda text: None)
+    held: list[bool] = []
+
+    class Watched(deque[str]):
+        def append(self, name: str) -> None:
+            held.append(asides._lock.locked())
+            super().append(name)
+
+    asides._last = Watched()
+    asides.put(tmp_path / "a", "damaged")
+    assert held == [True]

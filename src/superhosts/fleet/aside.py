@@ -5,6 +5,7 @@ Nothing is deleted, so that a person can look at them; nothing that a disk, a pe
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from pathlib import Path
 
@@ -17,12 +18,19 @@ MOST_SAID = 500  # characters of a reason
 
 
 class Asides:
-    """What was set aside since the start."""
+    """What was set aside since the start. Safe to use from several threads."""
 
     def __init__(self, say: Say) -> None:
         self.count = 0
         self._say = say
-        self.last: deque[str] = deque(maxlen=NAMED)  # paths
+        self._lock = threading.Lock()
+        self._last: deque[str] = deque(maxlen=NAMED)  # paths
+
+    @property
+    def last(self) -> list[str]:
+        """The paths of the last ones."""
+        with self._lock:
+            return list(self._last)
 
     def put(self, path: Path, reason: object, word: str = "SET ASIDE") -> None:
         """Set a file or folder aside, and say why. OSError where the disk does not let it."""
@@ -30,6 +38,7 @@ class Asides:
             where = f"kept as {set_aside(path).name}"
         except FileNotFoundError:
             where = "it is gone"
-        self.count += 1
-        self.last.append(str(path))
+        with self._lock:
+            self.count += 1
+            self._last.append(str(path))
         self._say(f"{word}: {path}: {printable(reason, MOST_SAID)} ({where})")
