@@ -150,8 +150,9 @@ def test_the_sites_of_a_sketch_are_the_senders(tmp_path: Path) -> None:
     assert node.arrive(both, "ams").verdict == REFUSED
     nobody = rewritten(honest(tmp_path / "wire"), sites=[], counters=[])
     assert node.arrive(nobody, "ams").reason == "names no site"
-    foreign = rewritten(honest(tmp_path / "wire"), counters=[{"site": "fra", "pairs": 7}])
-    assert node.arrive(foreign, "ams").verdict == REFUSED
+    own = honest(tmp_path / "wire")
+    foreign = rewritten(own, counters=[{**header_of(own)["counters"][0], "site": "fra"}])
+    assert node.arrive(foreign, "ams").reason == "counts for 'fra', which is none of its sites"
     below = make_sketch("muc")
     below.merge(make_sketch("ber"))
     assert node.send(below, "eu").verdict == MERGED  # a lower hub's union: nobody sends to this hub as ber or muc
@@ -214,31 +215,60 @@ def test_lines_about_a_site_are_few() -> None:
     assert len(said) < 2000
 
 
-def test_the_last_lines_that_were_left_out_are_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    waiting: list[Any] = []
+@pytest.fixture
+def timers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, Callable[[], None]]]:
+    """The timers that were started: after how many seconds, and what they do."""
+    started: list[tuple[float, Callable[[], None]]] = []
 
     class Timer:
         daemon = False
 
-        def __init__(self, seconds: float, work: Any) -> None:
-            waiting.append(work)
+        def __init__(self, seconds: float, work: Callable[[], None]) -> None:
+            self.seconds, self.work = seconds, work
 
         def start(self) -> None:
             assert self.daemon
+            started.append((self.seconds, self.work))
 
         def is_alive(self) -> bool:
-            return True
+            return True  # as a timer's thread is while it works
 
     monkeypatch.setattr(limits.threading, "Timer", Timer)
+    return started
+
+
+def test_the_last_lines_that_were_left_out_are_counted_too(timers: list[tuple[float, Callable[[], None]]]) -> None:
     said: list[str] = []
     now = 0.0
     say = LimitedSay(said.append, clock=lambda: now)
     for _ in range(10):
         say("ams", "kind", "line")
-    assert len(waiting) == 1
+    ((wait, ring),) = timers
+    assert wait == limits.MINUTE
     now = 61.0
-    waiting[0]()
+    ring()
     assert said == ["line"] * limits.LINES + [f"ams: {10 - limits.LINES} more in a minute: kind"]
+    assert len(timers) == 1
+
+
+def test_each_sites_last_lines_are_counted_though_no_more_come(
+    timers: list[tuple[float, Callable[[], None]]],
+) -> None:
+    said: list[str] = []
+    now = 0.0
+    say = LimitedSay(said.append, clock=lambda: now)
+    for site in ("ams", "fra"):
+        for _ in range(10):
+            say(site, "kind", "line")
+        now += 40.0
+    said.clear()
+    for number, site in enumerate(("ams", "fra")):
+        _, ring = timers[number]
+        now = 60.0 + 40.0 * number
+        ring()
+        assert said == [f"{site}: {10 - limits.LINES} more in a minute: kind"]
+        said.clear()
+    assert [wait for wait, _ in timers] == [60.0, 40.0]
 
 
 # Whatever crosses the wire

@@ -72,16 +72,24 @@ class LimitedSay:
         with self._lock:
             over = [key for key, each in self._accounts.items() if self._clock() - each.since >= MINUTE]
             left_out = {key: self._accounts.pop(key).left_out for key in over}
+            self._wake()
         for (site, kind), count in left_out.items():
             if count:
                 self._say(f"{site}: {count:,} more in a minute: {kind}")
 
     def _wake(self) -> None:
-        """Have the count said even when nothing more comes."""
-        if self._with_timer and (self._timer is None or not self._timer.is_alive()):
-            self._timer = threading.Timer(MINUTE, self.flush)
+        """Have what was left out said at the end of its minute, even when nothing more comes."""
+        if not self._with_timer or self._timer is not None:
+            return
+        if ends := [each.since + MINUTE for each in self._accounts.values() if each.left_out]:
+            self._timer = threading.Timer(max(0.0, min(ends) - self._clock()), self._ring)
             self._timer.daemon = True
             self._timer.start()
+
+    def _ring(self) -> None:
+        with self._lock:
+            self._timer = None
+        self.flush()
 
 
 class Shares:
