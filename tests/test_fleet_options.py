@@ -18,8 +18,10 @@ from commands import Run
 from superhosts import sketchfile
 from superhosts.cli.edge import _watch
 from superhosts.cli.fleet import ended_by_signals, tell
+from superhosts.cli.hub import _Reloads as Reloads
 from superhosts.cli.hub import largest_sketch
 from superhosts.detectors.sketch import Sketch
+from superhosts.errors import OutputError
 from superhosts.fleet.limits import MAX_HEADER
 from superhosts.fleet.link import MERGED, Receipt
 from superhosts.fleet.nats.identity import Identity
@@ -110,6 +112,26 @@ def test_the_largest_sketch_is_none_too_small(tmp_path: Path) -> None:
     limit = largest_sketch(hub) - MAX_HEADER
     size = (tmp_path / "noise.cube").stat().st_size
     assert raw < size <= limit < 1.1 * size
+
+
+# A reload
+
+
+def test_only_what_was_reloaded_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise OutputError("rows.jsonl: cannot be written: Permission denied")
+
+    broken = "superhosts: NOT RELOADED: --output: rows.jsonl: cannot be written: Permission denied"
+    reloads = Reloads()
+    reloads.add("--output", fail)
+    reloads.ask()
+    reloads.look()
+    assert capsys.readouterr().err.splitlines() == [broken]
+    reloads.add("sites and certificates", lambda: None)
+    reloads.ask()
+    for _ in range(2):
+        reloads.look()
+    assert capsys.readouterr().err.splitlines() == [broken, "superhosts: reloaded: sites and certificates"]
 
 
 # The end

@@ -245,12 +245,15 @@ class _Reloads:
         self._asked = False
         from superhosts.errors import SuperhostsError
 
+        done: list[str] = []
         for name, work in self._parts.items():
             try:
                 work()
+                done.append(name)
             except (SuperhostsError, OSError) as error:
                 tell(f"NOT RELOADED: {name}: {error}")
-        tell(f"reloaded: {', '.join(self._parts)}")
+        if done:
+            tell(f"reloaded: {', '.join(done)}")
 
 
 def _change_sites(state: Path, new: str | None, old: str | None) -> None:
