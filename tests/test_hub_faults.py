@@ -28,6 +28,7 @@ from superhosts.fleet import desk as desk_module
 from superhosts.fleet import hub as hub_module
 from superhosts.fleet import store as store_module
 from superhosts.fleet.archive import Archive
+from superhosts.fleet.durable import write_json, write_lines
 from superhosts.fleet.files import FileReceiver, FileSender
 from superhosts.fleet.hub import ROWS
 from superhosts.fleet.link import MERGED, REFUSED
@@ -726,3 +727,24 @@ def test_names_of_new_folders_and_merged_sketches_are_synced(tmp_path: Path, mon
     synced.clear()
     archive.add_site(write_parcel(make_sketch("ams", base=5000), tmp_path / "wire"))
     assert synced[-1] == day.stat().st_ino
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_state_file_is_synced_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool):
+    path = tmp_path / "state.json"
+    write_json(path, "old")
+    synced: list[tuple[int, bool]] = []  # inode, and whether the name still stands for the file of before
+    before, real = path.stat().st_ino, os.fsync
+
+    def watch(handle: int) -> None:
+        synced.append((os.fstat(handle).st_ino, path.stat().st_ino == before))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", watch)
+    write_json(path, "new", durable=durable)
+    expected = [(path.stat().st_ino, True), (tmp_path.stat().st_ino, False)]
+    assert synced == (expected if durable else [])
+    synced.clear()
+    before = path.stat().st_ino
+    write_lines(path, ["rows"])
+    assert synced == [(path.stat().st_ino, True), (tmp_path.stat().st_ino, False)]
