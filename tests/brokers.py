@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import nats
 import nats.errors
 import numpy as np
+from nats.aio.client import Client
 
 from fleets import window
 from processes import DEADLINE, free_port
@@ -20,6 +21,7 @@ from superhosts import sketchfile
 from superhosts.errors import SketchFileError
 from superhosts.fleet.link import MERGED, RESEND, Receipt
 from superhosts.fleet.nats.broker import Broker
+from superhosts.fleet.nats.connect import NatsOptions
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.spool import Spool
 from superhosts.sketchfile import Reader
@@ -63,6 +65,44 @@ def accepts(broker: Broker, seed: Path | None) -> bool:
             await client.close()
 
     return asyncio.run(attempt())
+
+
+def as_client(options: NatsOptions, work: Callable[[Client, list[str]], Awaitable[Any]], inbox: str = "_INBOX") -> Any:
+    """Do something by hand over a connection; the list collects what the server complains about."""
+
+    async def main() -> Any:
+        errors: list[str] = []
+
+        async def seen(error: Exception) -> None:
+            errors.append(str(error))
+
+        client = await nats.connect(
+            options.url,
+            error_cb=seen,
+            inbox_prefix=inbox,
+            allow_reconnect=False,
+            connect_timeout=int(DEADLINE),
+            nkeys_seed=str(options.nkey) if options.nkey else None,
+        )
+        connected.append(client)
+        try:
+            return await work(client, errors)
+        finally:
+            await client.close()
+
+    connected: list[Client] = []
+    while True:
+        try:
+            return asyncio.run(main())
+        except (ConnectionResetError, nats.errors.UnexpectedEOF):
+            if connected:  # else the server was in the middle of a change
+                raise
+
+
+async def settle(client: Client) -> None:
+    """Wait until the server has done all that it was told, and has said what it has to say."""
+    for _ in range(2):  # the first question may overtake what was told before it
+        await client.flush(int(DEADLINE))
 
 
 def make_spool(folder: Path, site: str) -> Spool:

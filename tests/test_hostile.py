@@ -12,7 +12,7 @@ import ssl
 import stat
 import subprocess
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from brokers import MIB, KeepingDesk, accepts, eventually, make_broker, make_spool, noise, running
+from brokers import MIB, KeepingDesk, accepts, as_client, eventually, make_broker, make_spool, noise, running, settle
 from processes import DEADLINE, ending, free_port, make_edge, make_hub, wait_for
 from superhosts.errors import UsageError
 from superhosts.fleet.link import MERGED, Receipt
@@ -75,41 +75,6 @@ def make_receiver(broker: Broker, said: list[str] | None = None, **options: Any)
     say = (said if said is not None else []).append
     defaults = {"cap": broker.cap, "ack_wait": NEVER, "admitted": broker.admitted}
     return NatsReceiver(broker.options, say, **{**defaults, **options})
-
-
-async def settle(client: Client) -> None:
-    for _ in range(2):
-        await client.flush(int(DEADLINE))
-
-
-def as_client(options: NatsOptions, work: Callable[[Client, list[str]], Awaitable[Any]], inbox: str = "_INBOX") -> Any:
-    async def main() -> Any:
-        errors: list[str] = []
-
-        async def seen(error: Exception) -> None:
-            errors.append(str(error))
-
-        client = await nats.connect(
-            options.url,
-            error_cb=seen,
-            inbox_prefix=inbox,
-            allow_reconnect=False,
-            connect_timeout=int(DEADLINE),
-            nkeys_seed=str(options.nkey) if options.nkey else None,
-        )
-        connected.append(client)
-        try:
-            return await work(client, errors)
-        finally:
-            await client.close()
-
-    connected: list[Client] = []
-    while True:
-        try:
-            return asyncio.run(main())
-        except (ConnectionResetError, nats.errors.UnexpectedEOF):
-            if connected:  # else the server was in the middle of a change
-                raise
 
 
 def queued(broker: Broker) -> dict[str, int]:

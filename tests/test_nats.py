@@ -21,7 +21,19 @@ from nats.aio.client import Client
 from nats.js.api import ConsumerConfig, ConsumerInfo, SequenceInfo
 from nats.js.errors import NotFoundError
 
-from brokers import MIB, KeepingDesk, accepts, eventually, make_broker, make_spool, noise, running, server_pid
+from brokers import (
+    MIB,
+    KeepingDesk,
+    accepts,
+    as_client,
+    eventually,
+    make_broker,
+    make_spool,
+    noise,
+    running,
+    server_pid,
+    settle,
+)
 from processes import DEADLINE
 from superhosts.errors import UsageError
 from superhosts.fleet.link import RESEND, Receipt
@@ -80,39 +92,6 @@ def contents(desk: KeepingDesk) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in desk.kept.iterdir()}
 
 
-def with_client(
-    options: NatsOptions, work: Callable[[Client, list[str]], Awaitable[Any]], inbox: str = "_INBOX"
-) -> Any:
-    """Do something by hand over a connection; the list collects what the server complains about."""
-
-    async def main() -> Any:
-        errors: list[str] = []
-
-        async def seen(error: Exception) -> None:
-            errors.append(str(error))
-
-        client = await nats.connect(
-            options.url,
-            error_cb=seen,
-            inbox_prefix=inbox,
-            allow_reconnect=False,
-            connect_timeout=int(DEADLINE),
-            nkeys_seed=str(options.nkey) if options.nkey else None,
-        )
-        try:
-            return await work(client, errors)
-        finally:
-            await client.close()
-
-    return asyncio.run(main())
-
-
-async def settle(client: Client) -> None:
-    """Wait until the server has done all that it was told, and has said what it has to say."""
-    for _ in range(2):  # the first question may overtake what was told before it
-        await client.flush(int(DEADLINE))
-
-
 def pieces(path: Path, step: int) -> list[tuple[Chunk, bytes]]:
     data = path.read_bytes()
     starts = range(0, len(data), step)
@@ -126,14 +105,14 @@ def send_by_hand(broker: Broker, site: str, chunks: list[tuple[Chunk, bytes]], a
                 f"superhosts.from.{site}.chunk", data, headers=chunk.headers(f"{attempt}-{place}")
             )
 
-    with_client(broker.options, work)
+    as_client(broker.options, work)
 
 
 def queued(broker: Broker) -> int:
     async def work(client: Client, errors: list[str]) -> int:
         return int((await client.jetstream(timeout=DEADLINE).stream_info("superhosts")).state.messages)
 
-    return int(with_client(broker.options, work))
+    return int(as_client(broker.options, work))
 
 
 def listen(broker: Broker, site: str, during: Callable[[], None], count: int) -> list[Receipt | None]:
@@ -145,7 +124,7 @@ def listen(broker: Broker, site: str, during: Callable[[], None], count: int) ->
         await asyncio.to_thread(during)
         return [decode_receipt((await found.next_msg(DEADLINE)).data) for _ in range(count)]
 
-    return list(with_client(broker.options, work))
+    return list(as_client(broker.options, work))
 
 
 def wait_for_answers(broker: Broker, receiver: NatsReceiver) -> None:
@@ -159,7 +138,7 @@ def wait_for_answers(broker: Broker, receiver: NatsReceiver) -> None:
         return True
 
     eventually(lambda: receiver.counters.connects)
-    eventually(lambda: with_client(broker.options, work, "_INBOX.ams"))
+    eventually(lambda: as_client(broker.options, work, "_INBOX.ams"))
     receiver.counters.questions = 0
 
 
@@ -259,7 +238,7 @@ def test_a_corrupt_piece_is_asked_for_again(tmp_path: Path, broker: Broker, desk
                 js = client.jetstream(timeout=DEADLINE)
                 await js.publish("superhosts.from.ams.chunk", piece, headers=chunk.headers("0"))
 
-        with_client(broker.options, work)
+        as_client(broker.options, work)
         eventually(lambda: receiver.counters.chunks == 3)
         with running(sender.run, spool):
             eventually(lambda: sender.counters.sketches == 1)
@@ -381,7 +360,7 @@ def test_sketches_that_the_broker_has_lost_are_sent_again(
         async def lose(client: Client, errors: list[str]) -> None:
             await client.jetstream(timeout=DEADLINE).purge_stream("superhosts")
 
-        with_client(broker.options, lose)
+        as_client(broker.options, lose)
         with running(receiver.run, desk):
             eventually(lambda: not spool.waiting())
     assert contents(desk) == sent
@@ -423,7 +402,7 @@ def test_a_desk_that_takes_its_time_is_not_asked_twice(tmp_path: Path, broker: B
 
     with running(receiver.run, desk):
         eventually(lambda: receiver.counters.connects)
-        with_client(broker.options, until_told)
+        as_client(broker.options, until_told)
         time.sleep(2.5)  # longer than the server waits without a word
         desk.gate.set()
         eventually(lambda: queued(broker) == 0)
@@ -502,7 +481,7 @@ def test_what_is_no_piece_of_a_sketch_is_thrown_away(tmp_path: Path, broker: Bro
 
     with running(receiver.run, desk):
         eventually(lambda: receiver.counters.connects)
-        with_client(broker.options, work)
+        as_client(broker.options, work)
         eventually(lambda: receiver.counters.malformed == len(wrong))
         eventually(lambda: queued(broker) == 0)
         receipts = listen(broker, "fra", lambda: send_by_hand(broker, "fra", [(chunk, data)]), 1)
@@ -555,7 +534,7 @@ def waits(broker: Broker) -> bool:
     async def work(client: Client, errors: list[str]) -> int | None:
         return (await client.jetstream(timeout=DEADLINE).consumer_info("superhosts", "hub")).num_waiting
 
-    return bool(with_client(broker.options, work))
+    return bool(as_client(broker.options, work))
 
 
 def test_a_second_hub_is_refused_and_waits_until_the_first_is_gone(
@@ -717,7 +696,7 @@ def test_a_site_cannot_speak_for_another_nor_listen_to_it(tmp_path: Path, guarde
     receiver = make_receiver(guarded)
     with running(receiver.run, desk):
         wait_for_answers(guarded, receiver)
-        with_client(as_site(guarded, "ams"), work, "_INBOX.ams")
+        as_client(as_site(guarded, "ams"), work, "_INBOX.ams")
     assert receiver.counters.chunks == 0
 
 
@@ -745,13 +724,13 @@ def test_a_site_cannot_make_others_speak_for_it(tmp_path: Path, guarded: Broker,
         for subject in ("superhosts.to.fra", "_INBOX.fra.>"):
             await client.subscribe(subject, cb=seen)
         await settle(client)
-        await asyncio.to_thread(with_client, as_site(guarded, "ams"), attack, "_INBOX.ams")
+        await asyncio.to_thread(as_client, as_site(guarded, "ams"), attack, "_INBOX.ams")
         await settle(client)
 
     desk.gate.clear()
     with running(receiver.run, desk):
         wait_for_answers(guarded, receiver)
-        with_client(as_site(guarded, "fra"), watch, "_INBOX.fra")
+        as_client(as_site(guarded, "fra"), watch, "_INBOX.fra")
         eventually(lambda: queued(guarded) == 2)  # neither deleted nor emptied
         desk.gate.set()
         eventually(lambda: desk.names() == {mine.name})
