@@ -158,7 +158,7 @@ class Broker:
         private_folder(self.folder)
         self._take_folder()
         end_leftover(self._pid, self._config, self._say)
-        shutil.rmtree(self.folder / "store" / "jetstream" / "$G", ignore_errors=True)  # an older release's queue
+        self._drop_old_queue()
         self._port = self._port or free_port(self._host)
         self._write_config()
         self._thread = threading.Thread(target=self._keep, args=(binary,), name="broker", daemon=True)
@@ -166,6 +166,13 @@ class Broker:
         while not self._ready.wait(POLL):
             if self._failure is not None:
                 raise self._failure
+
+    def _drop_old_queue(self) -> None:
+        """Remove the queue of a release that had no accounts."""
+        queue = self.folder / "store" / "jetstream" / "$G"
+        if queue.exists():
+            shutil.rmtree(queue, ignore_errors=True)
+            self._say(f"{queue}: the queue of an earlier release is dropped; edges send again what was in it")
 
     def stop(self) -> None:
         """End it: politely, then not."""
