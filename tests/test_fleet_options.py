@@ -22,7 +22,6 @@ from superhosts.cli.hub import _Reloads as Reloads
 from superhosts.cli.hub import largest_sketch
 from superhosts.detectors.sketch import Sketch
 from superhosts.errors import OutputError
-from superhosts.fleet.limits import MAX_HEADER
 from superhosts.fleet.link import MERGED, Receipt
 from superhosts.fleet.nats.identity import Identity
 from superhosts.fleet.nats.receive import NatsReceiver
@@ -109,7 +108,7 @@ def test_the_largest_sketch_is_none_too_small(tmp_path: Path) -> None:
     raw = 12 * hub.cube_memory
     assert sum(np.prod(each["shape"]) * np.dtype(each["dtype"]).itemsize for each in arrays) <= raw
     sketchfile.write(tmp_path / "noise.cube", {}, {"noise": np.frombuffer(np.random.default_rng(1).bytes(raw), "u1")})
-    limit = largest_sketch(hub) - MAX_HEADER
+    limit = largest_sketch(hub) - sketchfile.SITE_HEADER
     size = (tmp_path / "noise.cube").stat().st_size
     assert raw < size <= limit < 1.1 * size
 

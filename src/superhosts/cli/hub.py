@@ -346,12 +346,12 @@ def _start_broker(parts: contextlib.ExitStack, folder: Path, way: _WayIn, cap: i
 
 def largest_sketch(traffic: Settings) -> int:
     """Return the bytes that a sketch can have in a file: all sides and directions, in cubes that do not compress."""
-    from superhosts.fleet.limits import MAX_HEADER
     from superhosts.settings import DIRECTIONS, SIDES
+    from superhosts.sketchfile import SITE_HEADER
 
     families = len({part.family for part in traffic.parts})
     raw = families * len(SIDES) * len(DIRECTIONS) * traffic.cube_memory
-    return raw + raw // 64 + MAX_HEADER  # what cannot be compressed grows by less than a 64th
+    return raw + raw // 64 + SITE_HEADER  # what cannot be compressed grows by less than a 64th
 
 
 def _title(result: Report, least: float | None, top: int | None) -> str:

@@ -10,11 +10,10 @@ from collections import deque
 from pathlib import Path
 
 from superhosts.fleet.durable import set_aside
-from superhosts.fleet.link import Say
+from superhosts.fleet.link import MOST_SAID, Say
 from superhosts.text import printable
 
 NAMED = 20  # files set aside that the status names
-MOST_SAID = 500  # characters of a reason
 
 
 class Asides:

@@ -18,15 +18,14 @@ from superhosts.detectors.header import Stored, read_header
 from superhosts.detectors.kinds import Kind, check_alike
 from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.limits import AHEAD, MAX_HEADER, LimitedSay, Shares, seconds_ahead
+from superhosts.fleet.limits import AHEAD, LimitedSay, Shares, seconds_ahead
 from superhosts.fleet.link import MERGED, REASON, REFUSED, RESEND, Receipt, Say
 from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.store import Store
 from superhosts.settings import DIRECTIONS, SIDES, Settings
-from superhosts.sketchfile import DIGEST, is_whole
+from superhosts.sketchfile import DIGEST, SITE_HEADER, is_whole
 from superhosts.text import printable
 
-MOST_NOTES = 100_000  # sites and counters in a header: they end up in the header of the union
 Senders = Callable[[], Collection[str]]  # the sites that send to this hub themselves, as far as that is known
 
 
@@ -95,7 +94,7 @@ class Desk:
                 text = f"{name} from {site}: did not arrive whole, asked for again"
                 self._say(site, "sketches that did not arrive whole", text)
                 return Receipt(name, RESEND, "its checksum is not right")
-            self._check(read_header(path, trusted=True, max_header=MAX_HEADER), parcel)
+            self._check(read_header(path, trusted=True, max_header=SITE_HEADER), parcel)
             with self._store.lock:
                 self._shares.check(parcel, size, time.time())
                 self._open_window(parcel)
@@ -117,8 +116,6 @@ class Desk:
 
     def _check(self, stored: Stored, parcel: Parcel) -> None:
         """Refuse a sketch that is not what it says, or does not fit this hub."""
-        if len(stored.entries) + len(stored.sites) > MOST_NOTES:
-            raise UsageError(f"names more than {MOST_NOTES:,} sites and counters")
         if stored.window != parcel.window:
             raise UsageError(f"holds the window {stored.window}, its name says {parcel.window}")
         self._check_sites(stored, parcel.site)

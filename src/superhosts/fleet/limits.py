@@ -22,7 +22,6 @@ from superhosts.fleet.store import Store
 from superhosts.pairs import Window
 from superhosts.units import SECOND, format_size
 
-MAX_HEADER = 1 << 20  # bytes of the header of a sketch that arrives
 WINDOWS = 20_000  # windows that a hub keeps for one site at a time
 WINDOWS_AHEAD = 1_000  # and how many of them may lie in the future: the site's clock is wrong, or it makes them up
 SKETCHES = 1_000  # sketches of one site in one window: restarts, revisions of a lower hub

@@ -19,6 +19,7 @@ REFUSED = "refused"  # another key, geometry or version: sending it again would 
 RESEND = "resend"  # it did not arrive whole, or was lost on the way
 REASON = 400  # characters of a reason: it may quote what a site has made up, and goes to the logs of hub and edge
 Say = Callable[[str], None]  # one line for the operator
+MOST_SAID = 500  # characters of a reason in such a line
 
 
 class Receipt(NamedTuple):

@@ -14,12 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from superhosts.errors import OutputError, SuperhostsError, UnreadableError
-from superhosts.fleet.link import Say
+from superhosts.fleet.link import MOST_SAID, Say
 from superhosts.text import printable
 
 LONGEST_REST = 300.0  # seconds between two attempts at a window that cannot be reported for what is in it
 EVERYONES = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}  # not one window's
-MOST_SAID = 500  # characters of a reason
 
 
 @dataclass
