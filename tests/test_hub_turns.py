@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from fleets import make_sketch, window
 from hubs import Node
-from superhosts.errors import UnreadableError
+from superhosts.errors import OutputError, UnreadableError
 from superhosts.fleet import hub as hub_module
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.hub import Hub, Report
@@ -118,6 +119,31 @@ def test_a_window_that_cannot_be_read_now_is_tried_once_in_a_step(tmp_path: Path
     monkeypatch.setattr(Hub, "_issue", fail)
     node.hub.step(on_turn=node.desk.arrived.set)  # something arrives all the time
     assert tried == [window_name(window(number)) for number in range(3)]
+
+
+def test_a_report_that_waits_for_a_full_disk_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Nobody has had a turn then: the same window is first again."""
+    node = Node(tmp_path, sites=("ams", "fra"), grace=0.0)
+    send(node, "ams", 0)
+    send(node, "fra", 1)
+    made: list[str] = []
+    make = Hub._make
+
+    def watch(hub: Hub, key: str, ledger: Ledger) -> Any:
+        made.append(key)
+        return make(hub, key, ledger)
+
+    def full(_report: Report) -> None:
+        raise OutputError("rows.jsonl: cannot be written") from OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Hub, "_make", watch)
+    node.hub._report = full
+    for _ in range(3):
+        node.hub.step()
+    assert made == [window_name(window(0))]
+    node.hub._report = node.reports.append
+    node.hub.step()
+    assert numbers(node) == [0, 1]
 
 
 def wait_in_windows(node: Node, count: int, since: float) -> None:

@@ -225,11 +225,13 @@ class Hub:
     def _take_turn(self, key: str, failed: set[str]) -> bool:
         """Report a window, or note that it failed. Return False where none could be reported now."""
         ledger, what = self._store.ledger(key), f"NOT REPORTED: {key}"
-        self._turns.take(ledger.sites_to_report)
-        goes_on = self._troubles.attempt(what, partial(self._issue, key, ledger), key)
+        sites = ledger.sites_to_report
+        if not self._troubles.attempt(what, partial(self._issue, key, ledger), key):
+            return False  # nobody had a turn: the report that is made waits, and is the first again
+        self._turns.take(sites)
         if what in self._troubles.open:
             failed.add(key)
-        return goes_on
+        return True
 
     def _merge_ahead(self, key: str) -> None:
         ledger = self._store.ledger(key)
