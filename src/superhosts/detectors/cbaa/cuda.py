@@ -109,7 +109,7 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
         option = cuda.local.array(arrays, numba.int64)  # of each array: the next column to try,
         position = cuda.local.array(arrays, numba.int64)  # the next of its list,
         have = cuda.local.array(arrays, numba.int64)  # and how many its list has
-        me = cuda.threadIdx.x
+        me, most = cuda.threadIdx.x, limits[MOST_STEPS]
         count = min(np.int64(answer[WANTED]), candidates.shape[0])
         for i in range(cuda.blockIdx.x, count, cuda.gridDim.x):
             steps = 0
@@ -117,14 +117,14 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
             base, limit = slice_ * per_slice, limits[LIMITS + slice_]
             cuda.syncthreads()
             if me == 0:
-                given_up = np.int64(answer[STEPS]) > limits[MOST_STEPS]
+                given_up = np.int64(answer[STEPS]) > most
                 chosen[0] = -1 if given_up else np.int64(candidates[i]) % size
             depth = 1
             option[1], position[1], have[1] = 0, 0, 0
             cuda.syncthreads()
             if chosen[0] < 0:  # all threads of a block leave together: one that waits for others would wait for ever
                 break
-            while depth > 0 and steps <= limits[MOST_STEPS]:  # `steps` is the same in all threads
+            while depth > 0:
                 first = base + first_of[depth]
                 if position[depth] == have[depth]:
                     # Of the next restoring column the low bits are known, a validating one is known as a whole.
@@ -161,10 +161,12 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                     cuda.syncthreads()
                     option[depth] += threads
                     position[depth], have[depth] = 0, passed[depth]
+                    steps += have[depth]
+                    if steps > most:  # the same in all threads: all leave together
+                        depth = 0
                     continue
                 column = lists[depth * threads + position[depth]]
                 position[depth] += 1
-                steps += 1
                 cuda.syncthreads()
                 if me == 0:
                     ones[0] = 0

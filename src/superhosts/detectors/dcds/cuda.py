@@ -104,12 +104,12 @@ def make_combine(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
         option = cuda.local.array(arrays, numba.int64)  # of each array: the next hot column to try,
         position = cuda.local.array(arrays, numba.int64)  # the next of its list,
         have = cuda.local.array(arrays, numba.int64)  # and how many its list has
-        me, limit = cuda.threadIdx.x, limits[ZEROS]
+        me, limit, most = cuda.threadIdx.x, limits[ZEROS], limits[MOST_STEPS]
         for i in range(cuda.blockIdx.x, counts[0], cuda.gridDim.x):
             steps = 0
             cuda.syncthreads()
             if me == 0:
-                given_up = np.int64(answer[STEPS]) > limits[MOST_STEPS]
+                given_up = np.int64(answer[STEPS]) > most
                 chosen[0] = -1 if given_up else hot[i]
             number[1] = hot[i]
             depth = 1
@@ -117,7 +117,7 @@ def make_combine(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
             cuda.syncthreads()
             if chosen[0] < 0:  # all threads of a block leave together: one that waits for others would wait for ever
                 break
-            while depth > 0 and steps <= limits[MOST_STEPS]:  # `steps` is the same in all threads
+            while depth > 0:
                 if position[depth] == have[depth]:
                     # A reversible array has a list of columns, a validating one a single column for an address.
                     options = np.int64(1)
@@ -146,10 +146,12 @@ def make_combine(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                     cuda.syncthreads()
                     option[depth] += threads
                     position[depth], have[depth] = 0, passed[depth]
+                    steps += have[depth]
+                    if steps > most:  # the same in all threads: all leave together
+                        depth = 0
                     continue
                 column = lists[depth * threads + position[depth]]
                 position[depth] += 1
-                steps += 1
                 cuda.syncthreads()
                 if me == 0:
                     ones[0] = 0
