@@ -139,7 +139,6 @@ def test_a_full_disk_in_the_middle(tmp_path: Path) -> None:
 
 def test_a_target_that_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / "a.csv").mkdir()
-    file = OutputFile(tmp_path / "a.csv")
-    with pytest.raises(OutputError):
-        file.close()
+    with pytest.raises(OutputError, match="it is a folder"):
+        OutputFile(tmp_path / "a.csv")
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]

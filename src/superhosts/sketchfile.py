@@ -31,6 +31,7 @@ from superhosts.coding import Block, encode, read_block
 from superhosts.device import run_parallel
 from superhosts.errors import OutputError, SketchFileError, UnreadableError, VersionError
 from superhosts.fields import MOST_QUOTED, FieldError, record, sequence, text, whole
+from superhosts.placing import replaceable
 from superhosts.text import printable
 from superhosts.units import format_size
 
@@ -90,7 +91,7 @@ def write(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
     text = json.dumps({**header, "arrays": shapes}, separators=(",", ":"), ensure_ascii=False).encode()
     if len(text) > MAX_HEADER:
         raise OutputError(f"{path}: cannot be written: its header takes {format_size(len(text))}")
-    target = Path(path)
+    target = replaceable(path)
     temporary = target.with_name(f".{target.name}.{threading.get_native_id()}.tmp")  # two threads may write one file
     digest = hashlib.blake2b(digest_size=DIGEST)
     try:

@@ -29,7 +29,9 @@ def merge(
     """
     from superhosts.detectors.sketch import Sketch
     from superhosts.errors import InputError
+    from superhosts.placing import replaceable
 
+    replaceable(output)  # said before the work
     key = read_key(key_file)
     errors: list[InputError] = []
     paths = find_sketches(files, errors)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from superhosts.errors import MissingExtraError, OutputError, UsageError
+from superhosts.placing import replaceable
 from superhosts.reports.base import COLUMNS, Row
 from superhosts.text import printable
 
@@ -80,7 +81,8 @@ class OutputFile:
             _import_arrow()
         if not self.path.parent.is_dir():
             raise OutputError(f"{path}: cannot be written: {self.path.parent} is not a folder")
-        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        self._target = replaceable(path)
+        self._temporary = self._target.with_name(f".{self._target.name}.{os.getpid()}.tmp")
         try:
             handle = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if private else 0o666)
             self._stream = os.fdopen(handle, "wb")
@@ -108,7 +110,7 @@ class OutputFile:
             self._text.flush()
             os.fsync(self._stream.fileno())
             self._text.close()
-            self._temporary.replace(self.path)
+            self._temporary.replace(self._target)
         except OSError as error:
             raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from error
         finally:

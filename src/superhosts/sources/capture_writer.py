@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from superhosts.compiled import compiled
 from superhosts.errors import MissingExtraError, OutputError, UsageError
 from superhosts.pairs import PacketBatch
+from superhosts.placing import replaceable
 from superhosts.sources.base import Block
 
 KINDS = (".pcap.zst", ".pcap", ".parquet")
@@ -85,12 +86,13 @@ def write_capture(path: Path, blocks: Iterable[Block]) -> Written:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary name in the folder of `path`; what stands there in the end becomes `path`, or vanishes."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    target = replaceable(path)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         part.open("xb").close()
         try:
             yield part
-            part.replace(path)
+            part.replace(target)
         except BaseException:
             with suppress(OSError):
                 part.unlink()
