@@ -197,15 +197,17 @@ def _save(result: BatchWindow, path: Path, settings: Settings) -> None:
     """Put a window's sketch into place; what an earlier run saved of the same window and site is kept, too."""
     import os
 
+    from superhosts.cli.scan import merge_saved
     from superhosts.errors import OutputError, SketchFileError
     from superhosts.fleet.durable import copy_synced, place, sync_folder
     from superhosts.sketchfile import is_whole
 
     if path.exists():
-        from superhosts.detectors.sketch import load
+        from superhosts.detectors.sketch import Sketch
 
-        whole = load(path, key=settings.key)
+        whole = Sketch()
         whole.merge_file(result.path, key=settings.key)
+        merge_saved(whole, path, settings.key)
         whole.save(path)
         sync_folder(path.parent)
         return

@@ -31,7 +31,8 @@ from superhosts.cli.traffic import (
 
 if TYPE_CHECKING:
     from superhosts.cli.output import Outputs
-    from superhosts.errors import SuperhostsError
+    from superhosts.detectors.sketch import Sketch
+    from superhosts.errors import OutputError, SuperhostsError
     from superhosts.pairs import Window
     from superhosts.pipeline import Counters, Scan, WindowResult
     from superhosts.settings import Settings
@@ -61,7 +62,14 @@ def scan(
     json: Json = False,
     csv: CsvFlag = False,
     output: Output = None,
-    save: Annotated[Path | None, typer.Option(metavar="DIR", help="Save the sketch of every window to DIR.")] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Save the sketch of every window to DIR; a sketch of the same window and site that is there is merged "
+            "into it.",
+        ),
+    ] = None,
     fail_on_find: Annotated[bool, typer.Option(help="Exit with status 1 if any super host was found.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -72,6 +80,9 @@ def scan(
 
     Ctrl-C and SIGTERM end it in good order: the open window is reported and saved, marked as partial. A second one ends
     it at once.
+
+    Where a sketch cannot be saved (a file of its name is damaged, or of another geometry) the file stays as it is, the
+    scan goes on, and the exit status is 4.
     """
     from superhosts.cli.output import Outputs
     from superhosts.settings import Settings
@@ -104,7 +115,7 @@ def scan(
 def run_scan(
     inputs: list[str], settings: Settings, outputs: Outputs, *, save: Path | None = None, quiet: bool = False
 ) -> tuple[list[SuperhostsError], bool]:
-    """Scan and hand out the results; return the inputs' errors, all said already, and whether any host was found.
+    """Scan and hand out the results; return all errors, said already, and whether any host was found.
 
     A scan that is interrupted reports what it has and then raises typer.Exit.
     """
@@ -146,7 +157,8 @@ def run_scan(
     if interruption.number is not None:
         say("superhosts: interrupted; the last window is partial" if is_partial else "superhosts: interrupted")
         raise typer.Exit(128 + interruption.number)
-    return errors, found_any
+    unsaved = [] if keeper is None else list(keeper.unsaved.values())
+    return [*unsaved, *errors], found_any
 
 
 class Interruption:
@@ -201,17 +213,35 @@ class _Keeper:
     def __init__(self, folder: Path, settings: Settings) -> None:
         self._folder, self._settings = folder, settings
         self._older: set[Path] = set()  # files that hold what an earlier run saved
+        self.unsaved: dict[Path, OutputError] = {}  # why, each said already
 
     def save(self, result: WindowResult) -> None:
-        """Save a sketch. A later revision of a window holds all that this run has saved of it before."""
-        path = self._folder / file_name(result.window, self._settings)
-        if result.revision == 1 and path.exists():
-            self._older.add(path)
-        if path in self._older:
-            from superhosts.detectors.sketch import load
+        """Save a sketch; where that fails say so. A later revision of a window holds all that this run saved of it."""
+        from superhosts.errors import OutputError
 
-            result.sketch.merge(load(path, key=self._settings.key))
-        result.sketch.save(path)
+        path = self._folder / file_name(result.window, self._settings)
+        try:
+            if result.revision == 1 and path.exists():
+                self._older.add(path)
+            if path in self._older:
+                merge_saved(result.sketch, path, self._settings.key)
+            result.sketch.save(path)
+            self.unsaved.pop(path, None)
+        except OutputError as error:
+            if path not in self.unsaved:
+                say(f"superhosts: NOT SAVED: {error}")
+            self.unsaved[path] = error
+
+
+def merge_saved(sketch: Sketch, path: Path, key: bytes | str | None) -> None:
+    """Merge what an earlier run saved; OutputError says why that cannot be."""
+    from superhosts.cli.sketches import merge_named
+    from superhosts.errors import InputError, MergeError, OutputError
+
+    try:
+        merge_named(sketch, path, key)
+    except (InputError, MergeError) as error:
+        raise OutputError(f"{error}; move this file away, or save to another folder") from None
 
 
 def file_name(window: Window, settings: Settings) -> str:

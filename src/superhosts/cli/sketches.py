@@ -116,7 +116,7 @@ def told(items: list[Item]) -> Iterator[Item]:
         yield item
 
 
-def merge_named(whole: Sketch, path: Path, key: bytes | None, memory: str | None = None) -> None:
+def merge_named(whole: Sketch, path: Path, key: bytes | str | None, memory: str | None = None) -> None:
     """Merge a file; a refusal names it."""
     try:
         whole.merge_file(path, key=key, max_memory=memory)
