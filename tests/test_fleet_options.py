@@ -16,10 +16,12 @@ import packets as p
 from brokers import KeepingDesk, eventually, make_broker, running
 from commands import Run
 from superhosts import sketchfile
+from superhosts.cli import fleet
 from superhosts.cli.edge import _watch
 from superhosts.cli.fleet import ended_by_signals, tell
 from superhosts.cli.hub import _Reloads as Reloads
 from superhosts.cli.hub import largest_sketch
+from superhosts.cli.scan import Interruption
 from superhosts.detectors.sketch import Sketch
 from superhosts.errors import OutputError
 from superhosts.fleet.link import MERGED, Receipt
@@ -151,6 +153,39 @@ def test_a_terminal_that_closes_ends_the_work_in_good_order() -> None:
         assert stopped == [True]
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_two_signals_at_once_are_one_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`timeout` signals its child and then the process group."""
+    ended: list[int] = []
+    stopped: list[bool] = []
+    now = 100.0
+    monkeypatch.setattr(fleet, "end_at_once", ended.append)
+    with ended_by_signals(lambda: stopped.append(True), clock=lambda: now):
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        now += 0.4
+        signal.raise_signal(signal.SIGINT)
+        assert (bool(stopped), ended) == (True, [])
+        now += 0.1
+        signal.raise_signal(signal.SIGTERM)
+        assert ended == [signal.SIGTERM]
+
+
+def test_a_scan_takes_two_signals_at_once_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    stopped: list[bool] = []
+    now = 100.0
+    monkeypatch.setattr("os._exit", ended.append)
+    with Interruption(lambda: stopped.append(True), lambda: now) as interruption:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        now += 0.4
+        signal.raise_signal(signal.SIGINT)
+        assert (stopped, ended, interruption.number) == ([True], [], signal.SIGTERM)
+        now += 0.1
+        signal.raise_signal(signal.SIGINT)
+        assert ended == [128 + signal.SIGINT]
 
 
 # What is said

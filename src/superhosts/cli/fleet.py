@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 import typer
 
 from superhosts.cli.output import Outputs, say
+from superhosts.cli.signals import Wishes, end_at_once
 from superhosts.errors import OutputError, SuperhostsError, UsageError
 
 if TYPE_CHECKING:
@@ -92,7 +93,11 @@ def nats_options(
 
 
 @contextmanager
-def ended_by_signals(stop: Callable[[], None], reload: Callable[[], None] | None = None) -> Iterator[None]:
+def ended_by_signals(
+    stop: Callable[[], None],
+    reload: Callable[[], None] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[None]:
     """Let the first SIGTERM, SIGINT or SIGHUP end the work in good order; the second ends it at once.
 
     With `reload`, SIGHUP calls that instead, unless the terminal has closed, which sends SIGHUP, too. Where SIGHUP is
@@ -102,12 +107,14 @@ def ended_by_signals(stop: Callable[[], None], reload: Callable[[], None] | None
     if before[signal.SIGHUP] is signal.SIG_IGN:
         del before[signal.SIGHUP]
     had_terminal = _has_terminal()
+    wishes = Wishes(clock)
 
     def handle(number: int, _frame: Any) -> None:
         if number == signal.SIGHUP and reload is not None and not (had_terminal and not _has_terminal()):
             reload()
             return
-        signal.signal(number, signal.SIG_DFL)
+        if wishes.is_second():
+            end_at_once(number)
         stop()
 
     for number in before:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from superhosts.cli.output import CsvFlag, Json, KeyFile, Output, Threshold, Top, fail_with, read_key, say
+from superhosts.cli.signals import Wishes
 from superhosts.cli.traffic import (
     Device,
     Direction,
@@ -78,8 +80,8 @@ def scan(
     Examples: superhosts scan trace.pcap --inner 10.0.0.0/8 · tcpdump -w - | superhosts scan - --json ·
     superhosts scan day/*.pcap.gz --window 1h --top 20 --save sketches
 
-    Ctrl-C and SIGTERM end it in good order: the open window is reported and saved, marked as partial. A second one ends
-    it at once.
+    Ctrl-C and SIGTERM end it in good order: the open window is reported and saved, marked as partial. A second one,
+    half a second later or more, ends it at once.
 
     Where a sketch cannot be saved (a file of its name is damaged, or of another geometry) the file stays as it is, the
     scan goes on, and the exit status is 4.
@@ -164,9 +166,10 @@ def run_scan(
 class Interruption:
     """The first SIGINT or SIGTERM stops the work in good order, a second one ends the process at once."""
 
-    def __init__(self, stop: Callable[[], None]) -> None:
+    def __init__(self, stop: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
         self.number: int | None = None  # of the signal that came
         self._stop = stop
+        self._wishes = Wishes(clock)
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interruption:
@@ -181,10 +184,11 @@ class Interruption:
             signal.signal(number, handler)
 
     def _handle(self, number: int, _frame: object) -> None:
-        if self.number is not None:
+        if self._wishes.is_second():
             os._exit(128 + number)
-        self.number = number
-        self._stop()
+        if self.number is None:
+            self.number = number
+            self._stop()
 
 
 def _title(result: WindowResult, settings: Settings) -> str:
@@ -341,8 +345,6 @@ class _Progress:
 
     def __enter__(self) -> None:
         if self._bar is not None:
-            import time
-
             self._started = time.monotonic()
             self._bar.start()
 
@@ -353,8 +355,6 @@ class _Progress:
     def update(self, position: int, packets: int) -> None:
         """Show how far the scan is."""
         if self._bar is not None:
-            import time
-
             rate = packets / max(1e-9, time.monotonic() - self._started)
             self._bar.update(self._task, completed=position, rate=f"{rate / 1e6:.1f} M packets/s")
 
