@@ -130,7 +130,7 @@ def streams(case: tuple[bytes, int, int]) -> None:
         assert (other.error and other.error.offset) == (reading.error and reading.error.offset)
     if end == WHOLE:
         compare(reading, oracle)
-    elif kind == "xz" and end == DAMAGED:  # what a damaged chunk stands for is lost as a whole
+    elif kind == "xz" and end == DAMAGED:  # the last KiB before damage are lost
         assert reading.ipv4 == oracle.ipv4[: len(reading.ipv4)]
         assert reading.ipv6 == oracle.ipv6[: len(reading.ipv6)]
     else:

@@ -236,15 +236,16 @@ class CompressedStream:
     def _explained(self, error: Damaged | WindowTooLong) -> InputError:
         name = self._plain.name
         taken = error.taken if isinstance(error, Damaged) else 0
-        place = f"byte {self.position() - taken} of the compressed data"
+        exact = "" if self.compression == "gzip" else "at or after "  # where the damaged block or chunk begins
+        place = f"{exact}byte {self.position() - taken} of the compressed data"
         if isinstance(error, WindowTooLong):
             command = error.command if name == "stdin" else f"{error.command} {name}"
             text = (
-                f"the {self.compression} data needs a window of {error} at {place}, longer than "
+                f"the {self.compression} data needs a window of {error}, longer than "
                 f"{format_size(LONGEST_WINDOW)}; decompress it first: {command} | superhosts scan -"
             )
         else:
-            text = f"damaged {self.compression} data: {error} ({place}, {self._unpacked} bytes decompressed before it)"
+            text = f"damaged {self.compression} data: {error} ({place})"
         return InputError(text, file=name, offset=self._unpacked)
 
     def _note_checksum(self) -> None:

@@ -2,7 +2,8 @@
 
 An unpacker takes compressed bytes and returns what they stand for. What it guarantees:
 
-- Everything before damage is returned. How much that is depends on the data alone, not on how its bytes arrive.
+- Everything before damage is returned, but for part of a block (zstd) or 8 KiB (xz). How much that is depends on the
+  data alone, not on how its bytes arrive.
 - A step returns at most `MOST_OUTPUT` bytes, whatever the data claims. A window (the past output that data refers to)
   longer than `LONGEST_WINDOW` is refused, with a way out.
 - Several members (gzip), frames (zstd) or streams (xz) in a row are one stream, with or without zero bytes between
@@ -10,8 +11,10 @@ An unpacker takes compressed bytes and returns what they stand for. What it guar
 
 The difficulty: a decompressor fails as a whole. A call that meets damage loses all that the call had decompressed
 before it. So no call may contain more than one unit that fails or succeeds as a whole. For zstd that is a block, for xz
-an LZMA2 chunk; both begin with their lengths, so they are fed one at a time. Data of deflate has no lengths; there a
-copy of the decompressor is taken before each call, and after an error bisection finds the last byte before the damage.
+an LZMA2 chunk; both begin with their lengths, so they are fed one at a time. A chunk stands for up to 2 MiB, and a call
+may ask for less: so its output is taken a little at a time, and damage costs less than `_XZ_STEP` bytes of what came
+before it. Data of deflate has no lengths; there a copy of the decompressor is taken before each call, and after an
+error bisection finds the last byte before the damage.
 
 A wrong checksum does not end the data: gzip and zstd continue with the next member. For xz it does, since Python's
 decompressor cannot continue after it.
@@ -36,6 +39,7 @@ _ZSTD_MAGIC, _ZSTD_BLOCK = b"\x28\xb5\x2f\xfd", 128 * 1024
 _ZSTD_LONGEST = 1 << 31  # the longest window that the zstd command can be told to take
 _XZ_CHECK_BYTES = (0, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64)
 _XZ_INDEX_PIECE = 256
+_XZ_STEP = 8192  # bytes of output of one call: half of it would cost 5 % of the speed
 _XZ_OVERHEAD = 1024 * 1024  # memory of its decompressor besides the window
 
 Step = tuple[int, bytes]
@@ -266,15 +270,19 @@ class Xz:
         self._chunks = 0  # bytes of the block's chunks so far
         self._indexed = 0  # bytes of the index so far
         self._check_bytes = 0
+        self._fed = 0  # bytes of the unit that was handed to the decompressor last
+        self._error: Damaged | None = None  # met behind output that was returned
 
     def unpack(self, data: memoryview, last: bool) -> Step:
         """Decompress a chunk, or hand one of the parts between chunks to the decompressor."""
+        if self._error is not None:
+            raise self._error
         if self._stream is None:
             if not data or (padding := _padding(data)):
                 return (padding, b"") if data else _NEEDS_MORE
             self._stream = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=LONGEST_WINDOW + _XZ_OVERHEAD)
             self._unit = self._header
-        if not self._stream.needs_input and (output := self._decompress(b"")):
+        if not self._stream.needs_input and (output := self._rest(b"")):
             return 0, output
         length = self._unit(data) if data else 0
         whole = 0 < length <= len(data)
@@ -282,7 +290,10 @@ class Xz:
             if not last or not data:
                 return _NEEDS_MORE
             length = len(data)  # the data ends early: this is all there is of the unit
-        output = self._decompress(data[:length])
+        self._fed = 0
+        first = self._decompress(data[:length])
+        self._fed = length
+        output = self._rest(first)
         if self._stream.eof:
             length -= len(self._stream.unused_data)
             self._stream, self._indexed = None, 0
@@ -295,13 +306,29 @@ class Xz:
         """Return True if a stream has just ended."""
         return self._stream is None
 
+    def _rest(self, first: bytes) -> bytes:
+        """Return `first` and what else there is of a unit, step by step, up to MOST_OUTPUT. Damage ends it."""
+        steps, size = [first], len(first)
+        while size < MOST_OUTPUT and not self._stream.needs_input and not self._stream.eof:
+            try:
+                steps.append(self._decompress(b""))
+            except Damaged as error:
+                if not size:
+                    raise
+                self._error = error  # for the next call
+                break
+            if not steps[-1]:
+                break
+            size += len(steps[-1])
+        return b"".join(steps)
+
     def _decompress(self, data: memoryview | bytes) -> bytes:
         try:
-            output: bytes = self._stream.decompress(data, MOST_OUTPUT)
+            output: bytes = self._stream.decompress(data, _XZ_STEP)
         except lzma.LZMAError as error:
             if "limit" in str(error):
                 raise WindowTooLong(f"more than {format_size(LONGEST_WINDOW)}", "xz -dc") from None
-            raise Damaged(str(error), self._indexed) from None
+            raise Damaged(str(error), self._indexed or self._fed) from None
         return output
 
     # The units. Each method returns how many bytes its unit has, 0 if more are needed to know, and which unit follows.
