@@ -22,7 +22,7 @@ from superhosts.cli.explain import explain
 from superhosts.cli.hosts import hosts
 from superhosts.cli.hub import hub
 from superhosts.cli.merge import merge
-from superhosts.cli.output import forget_stdout, say
+from superhosts.cli.output import forget_stdout, open_streams, say
 from superhosts.cli.plan import plan
 from superhosts.cli.scan import scan
 from superhosts.cli.synth import synth
@@ -72,6 +72,7 @@ def _options(
 
 def main() -> None:
     """Run the command line; every foreseeable error becomes one line and an exit status."""
+    open_streams()
     warnings.showwarning = lambda message, *_: say(f"superhosts: warning: {message}")
     try:
         app()

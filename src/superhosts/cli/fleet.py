@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 import typer
 
-from superhosts.cli.output import Outputs, say
+from superhosts.cli.output import Outputs, has_output, say
 from superhosts.cli.signals import Wishes, end_at_once
 from superhosts.errors import OutputError, SuperhostsError, UsageError
 
@@ -174,7 +174,9 @@ class RunningOutputs(Outputs):
         from superhosts.reports.base import HUB_COLUMNS
         from superhosts.reports.running import Background, open_running
 
-        super().__init__(json=json, csv=csv, columns=HUB_COLUMNS, stream=_standard_output())
+        is_open = has_output(output)
+        stream = _standard_output()
+        super().__init__(json=json and is_open, csv=csv and is_open, table=is_open, columns=HUB_COLUMNS, stream=stream)
         self._running = open_running(output) if output is not None else None
         self._background = Background()
         self._is_read = True  # whether somebody takes what standard output gets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
@@ -84,6 +85,39 @@ def command_line(arguments: list[str]) -> str:
     return shlex.join(["superhosts", *arguments[1:]])
 
 
+class ClosedOutput(io.TextIOBase):
+    """Standard output that was closed before the program started (`>&-`)."""
+
+    def write(self, _text: str) -> int:
+        """Refuse text."""
+        raise OutputError("standard output is closed")
+
+
+def open_streams() -> None:
+    """Make the most of standard streams that are closed: without standard error all goes on, unsaid.
+
+    Their descriptors are taken, so that no other file gets them, with what is meant for the streams.
+    """
+    for handle in range(3):
+        try:
+            os.fstat(handle)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest one that is free
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  # as long as the program runs
+    if sys.stdout is None:
+        sys.stdout = ClosedOutput()
+
+
+def has_output(output: Path | None) -> bool:
+    """Return True if standard output is open. If not, results need a file (OutputError)."""
+    if not isinstance(sys.stdout, ClosedOutput):
+        return True
+    if output is None:
+        raise OutputError("standard output is closed; write results to a file with --output")
+    return False
+
+
 class Outputs:
     """The destinations of one run: a table, JSON Lines or CSV on standard output, and a file."""
 
@@ -103,6 +137,8 @@ class Outputs:
 
         if json and csv:
             raise UsageError("--json and --csv: choose one")
+        if (json or csv or table) and not has_output(output):
+            json = csv = table = False
         self.runs_on = False  # whether a failed write is tried again later
         self._file = OutputFile(output) if output is not None else None
         self.others = output is not None  # whether somebody but standard output waits for the results
