@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import csv
 import fcntl
+import gzip
 import io
 import json
 import math
@@ -261,6 +262,20 @@ def test_a_capture_without_packets_is_no_error(run: Run, folder: Path, name: str
     assert (ended.status, ended.out) == (0, "")
     assert "0 packets" in ended.err
 
+    assert ("it is empty" in ended.err) == (name == "empty.pcap")
+
+
+@pytest.mark.parametrize(
+    ("name", "length"), [("a.pcap", 10), ("b.pcap", 4), ("c.pcap", 23), ("d.gz", 9), ("e.png", 20)]
+)
+def test_a_capture_that_ends_in_its_header_ends_early(run: Run, tmp_path: Path, name: str, length: int) -> None:
+    frames = talk("10.0.0.1", 20)
+    plain = packets.section() if name == "e.png" else packets.pcap(frames)
+    path = tmp_path / name
+    path.write_bytes((gzip.compress(plain) if name == "d.gz" else plain)[:length])
+    ended = run("scan", path, "--json", *SMALL)
+    said = "the gzip data ends early" if name == "d.gz" else "the file ends inside a record"
+    assert (ended.status, ended.out, ended.err.count(said)) == (0, "", 1)
 
 def test_one_bad_input_among_many(run: Run, folder: Path) -> None:
     names = ["text.pcap", "missing.pcap", "corrupt.pcap", "three.pcap"]

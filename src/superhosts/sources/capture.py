@@ -284,11 +284,15 @@ class CaptureSource(Source):
         """
         if not self._first_known:
             if self._input.reopens:
-                reader = Reader(self._input, SourceCounters(), _PROBE_BYTES, _PROBE_PACKETS)
+                probed = SourceCounters()
+                reader = Reader(self._input, probed, _PROBE_BYTES, _PROBE_PACKETS)
                 try:
                     if reader.read(limit=1) is not None:
                         self._opening = reader.last_time()
                         self._first_time = _begin(self._opening, _probe(reader))
+                    else:  # nobody reads on in an input that has no packet
+                        for text in probed.warnings:
+                            self.counters.warn(text)
                 finally:
                     reader.close()
             else:
