@@ -28,6 +28,7 @@ import superhosts as sh
 from commands import Ended, Run, process, start
 from processes import wait_for
 from superhosts import cli
+from superhosts.pipeline import Scan
 from superhosts.reports.base import COLUMNS
 from traffic import MINUTES, NOON, content, near, packet, talk, three_windows, write
 
@@ -723,6 +724,21 @@ def interrupted(tmp_path: Path, number: int, *options: object) -> Ended:
         "scan", "-", "--save", tmp_path / "s", "--detector", "exact", "--inner", "10.0.0.0/8", *options
     ) as child:
         assert child.stdin is not None
+def test_an_interrupt_before_the_second_reading_leaves_windows_incomplete(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(self: Scan, *_: Any) -> bool:
+        self.stop()
+        return False
+
+    monkeypatch.setattr(Scan, "_read_again", stop)
+    ended = run("scan", far_out_of_order(tmp_path / "a.pcap"), "-q", "--json", "--detector", "exact", "-t", 400)
+    assert ended.err == (
+        "superhosts: warning: INCOMPLETE: 1 window was reported and saved without 1,000 packets that lay far out of "
+        "order; scan the files again\n"
+    )
+
+
         child.stdin.write(packets.pcap(talk("10.0.0.7", 1500)))
         child.stdin.flush()
         wait_for(lambda: unread(child.stdin) == 0, "everything is read")

@@ -59,6 +59,7 @@ class Counters:
     stray: int = 0
     repeated: int = 0  # packets of windows that were done before this run
     revised: int = 0  # windows that were read a second time: some of their packets lay far out of order
+    unrevised: int = 0  # windows that are still to be read a second time; in the end: that were not, and lack packets
     skipped_family: int = 0  # IPv6 packets for a detector that takes IPv4 only
     warnings: list[str] = field(default_factory=list)
 
@@ -180,6 +181,7 @@ class Scan:
         with self._lock:
             total = Counters(late=self._windows.late, stray=self._windows.stray, skipped_family=self._skipped)
             total.repeated, total.revised = self._windows.repeated, self._revised
+            total.unrevised = len(self._windows.put_off)
         for source in self.sources:
             for name, value in asdict(source.counters).items():
                 if name == "warnings":

@@ -317,7 +317,11 @@ def _warn(counters: Counters) -> None:
         windows = "1 window was" if counters.revised == 1 else f"{counters.revised:,} windows were"
         again = f"{windows} reported a second time, as revision 2: keep the later rows"
         say(f"superhosts: warning: packets far out of order: {again}")
-    if counters.late * 100 > counters.packets:
+    if counters.unrevised:
+        windows = "1 window was" if counters.unrevised == 1 else f"{counters.unrevised:,} windows were"
+        lacking = f"without {counters.late:,} packets that lay far out of order; scan the files again"
+        say(f"superhosts: warning: INCOMPLETE: {windows} reported and saved {lacking}")
+    elif counters.late * 100 > counters.packets:
         share = f"{counters.late:,} of {counters.packets:,} packets ({counters.late / counters.packets:.1%})"
         way = "a file may be in any order, a pipe may not"
         say(f"superhosts: warning: {share} came too late for their window and are not counted; {way}")
