@@ -515,6 +515,30 @@ def test_merge_refuses_another_geometry(run: Run, sketches: list[Path], tmp_path
 
 def test_merge_into_nowhere(run: Run, sketches: list[Path], tmp_path: Path) -> None:
     assert run("merge", *sketches, "-o", tmp_path / "none" / "c.cube").status == 4
+def test_merge_names_all_bad_files_and_writes_nothing(run: Run, sketches: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "a.cube").write_text("junk")
+    bad = [tmp_path / "a.cube", tmp_path / "none.cube", tmp_path / "empty*.cube"]
+    ended = run("merge", bad[0], *sketches, *bad[1:], "-o", tmp_path / "c.cube")
+    assert ended.status == 3
+    assert all(f"superhosts: {path}: " in ended.err for path in bad)
+    assert f"{tmp_path}/c.cube: nothing written" in ended.err
+    assert not (tmp_path / "c.cube").exists()
+
+
+def test_a_partial_sketch_stays_so_in_unions(run: Run, sketches: list[Path], tmp_path: Path) -> None:
+    sketch = sh.load(sketches[0])
+    sketch.partial = True
+    sketch.save(tmp_path / "p.cube")
+    assert run("merge", sketches[1], tmp_path / "p.cube", "-o", tmp_path / "u.cube").status == 0
+    whole = sh.load(sketches[1])
+    whole.merge(sketch)
+    assert whole.partial
+    for path in (tmp_path / "p.cube", tmp_path / "u.cube"):
+        assert all(row["partial"] is True for row in run("hosts", path, "--json", "-t", 1000).rows)
+        assert "(partial: interrupted)" in run("hosts", path).out
+    assert "partial" not in run("hosts", sketches[1], "--json").out
+
+
     assert run("merge", tmp_path / "none.cube", "-o", tmp_path / "c.cube").status == 3
     assert list(tmp_path.iterdir()) == []
 
@@ -767,6 +791,7 @@ def test_a_signal_reports_and_saves_the_open_window(tmp_path: Path, number: int)
     assert sh.load(saved).estimate("10.0.0.7")[0].peers == 1500
 
 
+    assert sh.load(saved).partial
 def test_tables_say_what_is_partial_and_csv_keeps_its_columns(tmp_path: Path) -> None:
     ended = interrupted(tmp_path, signal.SIGINT, "--output", tmp_path / "a.csv")
     assert "1 host with at least 1,024 peers (partial: interrupted)" in ended.out

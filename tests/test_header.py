@@ -208,6 +208,7 @@ FIELDS = {
     "counters[0].pairs": [("counters", 0, "pairs"), -1, 1.0, 1 << 63],
     "counters[0].end": [("counters", 0, "end"), -1],
     "unlisted": [("unlisted",), False, 1],
+    "partial": [("partial",), False, "yes"],
     "arrays[0].dtype": [("arrays", 0, "dtype"), "|O", "<f8", "(9,9)u8", "<i8"],
     "arrays[0].name": [("arrays", 0, "name"), "../../etc", "7/bits"],
 }

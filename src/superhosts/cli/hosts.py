@@ -32,7 +32,7 @@ def hosts(
 
     Example: superhosts hosts 'archive/**/*.cube' --union --threshold 5000
     """
-    from superhosts.cli.output import Outputs, window_title
+    from superhosts.cli.output import PARTIAL, Outputs, window_title
     from superhosts.detectors.sketch import Sketch, load
     from superhosts.errors import HalfMergedError, InputError, UsageError
     from superhosts.reports.base import make_rows
@@ -46,8 +46,9 @@ def hosts(
 
         def report(sketch: Sketch) -> None:
             found = sketch.super_hosts(least) if least is not None else sketch.top(top or 1)
-            rows = make_rows(sketch.window, found[:top])
-            outputs.write(window_title(sketch.window, least, top, len(rows)), rows)
+            rows = make_rows(sketch.window, found[:top], partial=sketch.partial)
+            note = f" ({PARTIAL})" if sketch.partial else ""
+            outputs.write(window_title(sketch.window, least, top, len(rows)) + note, rows)
 
         whole, merged = Sketch(), 0
         for path in told(find_sketches(files, errors, since=since, until=until)):

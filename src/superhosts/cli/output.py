@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from superhosts.pairs import Window
     from superhosts.reports.base import Row
 
+PARTIAL = "partial: interrupted"  # of a window, in the title of its table
 MOST_SAID = 10_000  # characters of a line for people
 Json = Annotated[bool, typer.Option("--json", help="Results as JSON Lines on standard output.")]
 CsvFlag = Annotated[bool, typer.Option("--csv", help="Results as CSV on standard output.")]

@@ -192,10 +192,10 @@ class Interruption:
 
 
 def _title(result: WindowResult, settings: Settings) -> str:
-    from superhosts.cli.output import window_title
+    from superhosts.cli.output import PARTIAL, window_title
 
     title = window_title(result.window, settings.least_peers, settings.top, len(result.found))
-    notes = {"partial: interrupted": result.partial, f"revision {result.revision}": result.revision > 1}
+    notes = {PARTIAL: result.partial, f"revision {result.revision}": result.revision > 1}
     return title + "".join(f" ({note})" for note, holds in notes.items() if holds)
 
 
@@ -231,6 +231,7 @@ class _Keeper:
                 merge_saved(result.sketch, path, self._settings.key)
             result.sketch.save(path)
             self.unsaved.pop(path, None)
+            result.sketch.partial |= result.partial
         except OutputError as error:
             if path not in self.unsaved:
                 say(f"superhosts: NOT SAVED: {error}")

@@ -26,6 +26,7 @@ class Fields(NamedTuple):
     entries: list[dict[str, Any]]
     kinds: dict[Part, Kind]
     unlisted: bool
+    partial: bool
 
 
 def read_fields(header: Mapping[str, Any]) -> Fields:
@@ -40,7 +41,9 @@ def read_fields(header: Mapping[str, Any]) -> Fields:
     sites = frozenset(fields["sites"])
     if len(sites) < len(fields["sites"]):
         raise FieldError("sites", "names a site twice")
-    return Fields(fields["window"], sites, fields["counters"], kinds, fields.get("unlisted", False))
+    return Fields(
+        fields["window"], sites, fields["counters"], kinds, fields.get("unlisted", False), fields.get("partial", False)
+    )
 
 
 def build_kind(fields: Mapping[str, Any], place: str = "parts") -> tuple[Part, Kind]:
@@ -180,6 +183,6 @@ _HEADER = record(
         "sites": sequence(name),
         "counters": sequence(_entry),
     },
-    {"unlisted": one_of(True)},
+    {"unlisted": one_of(True), "partial": one_of(True)},
 )
 window_field, sites_field = optional(_window), sequence(name)

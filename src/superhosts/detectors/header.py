@@ -45,6 +45,7 @@ class Stored:
     entries: list[Entry]  # counters of sites, windows and parts
     kinds: dict[Part, Kind]  # in the order of the file
     unlisted: bool  # whether there were more sites or counters than are kept
+    partial: bool  # whether a scan was interrupted while its window, or that of one of its members, was open
     memory: int  # bytes that its detectors take once they are loaded
 
     @property

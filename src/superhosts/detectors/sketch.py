@@ -91,6 +91,7 @@ class Sketch(Guarded):
         self.sites: set[str] = {site} if site else set()
         self.entries: list[Entry] = []
         self.unlisted = False  # whether there were more sites or entries than are kept
+        self.partial = False  # whether a scan was interrupted while its window, or that of a member, was open
         self._seen: tuple[list[Entry], int, set[str]] = (self.entries, 0, set())  # looked at, how many, what they say
 
     @classmethod
@@ -165,6 +166,7 @@ class Sketch(Guarded):
                     new[part] = detector.copy()  # what is merged in later must not reach the other sketch
             self.parts = {**self.parts, **new}
             self._unite(other.window, other.sites, other.entries, other.unlisted)
+            self.partial |= other.partial
 
     def merge_file(
         self,
@@ -216,6 +218,7 @@ class Sketch(Guarded):
                 raise kind(error.message, file=error.file, offset=error.offset) from None
             self.parts = {**self.parts, **new}
             self._unite(header.window, header.sites, header.entries, header.unlisted)
+            self.partial |= header.partial
 
     @property
     def kinds(self) -> dict[Part, Kind]:
@@ -271,7 +274,7 @@ class Sketch(Guarded):
         with self._held():
             for detector in self.parts.values():
                 detector.clear()
-            self.entries, self.unlisted = [], False
+            self.entries, self.unlisted, self.partial = [], False, False
 
     def __iter__(self) -> Iterator[tuple[Part, Detector]]:
         return iter(self.parts.items())
@@ -290,6 +293,7 @@ class Sketch(Guarded):
                 "sites": sorted(self.sites),
                 "counters": self.entries,
                 **({"unlisted": True} if self.unlisted else {}),
+                **({"partial": True} if self.partial else {}),
             }
             try:
                 read_fields(json.loads(json.dumps(header)))
@@ -320,6 +324,7 @@ def load(
 def _build(reader: sketchfile.Reader, header: Stored, secret: bytes, place: dict[str, Any]) -> Sketch:
     sketch = Sketch(window=header.window)
     sketch.sites, sketch.entries, sketch.unlisted = set(header.sites), header.entries, header.unlisted
+    sketch.partial = header.partial
     prepared: sketchfile.Arrays = {}
     shapes = {str(array["name"]): array["shape"] for array in reader.header["arrays"]}
     with making_sense(reader.name):
