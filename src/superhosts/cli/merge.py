@@ -25,19 +25,27 @@ def merge(
 ) -> None:
     """Merge sketches exactly: the result is that of one stream of all their traffic, repeats counted once.
 
+    If any file cannot be merged nothing is written, and every such file is named.
+
     Example: superhosts merge ams.cube fra.cube -o all.cube
     """
     from superhosts.detectors.sketch import Sketch
-    from superhosts.errors import InputError
+    from superhosts.errors import InputError, MergeError, SuperhostsError
     from superhosts.placing import replaceable
 
     replaceable(output)  # said before the work
     key = read_key(key_file)
-    errors: list[InputError] = []
+    errors: list[SuperhostsError] = []
     paths = find_sketches(files, errors)
-    fail_with(errors)  # a union that lacks something is not written
     whole = Sketch()
     for path in told(paths):
-        merge_named(whole, path, key, memory_total)
+        try:
+            merge_named(whole, path, key, memory_total)
+        except (InputError, MergeError) as error:
+            errors.append(error)
+            say(f"superhosts: {error}")
+    if errors:  # a union that lacks something is not written
+        say(f"superhosts: {output}: nothing written: what is named above cannot be merged")
+        fail_with(errors)
     whole.save(output)
     say(f"{output}: {len(paths)} sketches, sites {', '.join(sorted(whole.sites)) or 'unnamed'}")

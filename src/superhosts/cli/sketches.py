@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -28,7 +28,7 @@ Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only windows th
 
 
 def find_sketches(
-    names: Iterable[str], errors: list[InputError], *, since: str | None = None, until: str | None = None
+    names: Iterable[str], errors: list[Any], *, since: str | None = None, until: str | None = None
 ) -> list[Path]:
     """Return the files that are meant. A folder or glob without any is an error, said and added to `errors`.
 
