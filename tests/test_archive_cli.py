@@ -143,6 +143,8 @@ def test_spans_of_time(run: Run, archive: Path, options: list[str], windows: lis
 
 
 def test_times_that_are_none(run: Run, archive: Path) -> None:
+    ended = run("hosts", archive, "--until", "1999-12-31")
+    assert (ended.status, "superhosts: --until 1999-12-31: none of " in ended.err) == (2, True)
     ended = run("hosts", archive, "--since", "yesterday")
     assert (ended.status, "--since yesterday: write a time like" in ended.err) == (2, True)
     ended = run("hosts", archive, "--since", "2024-01-01")

@@ -262,7 +262,6 @@ def test_a_capture_without_packets_is_no_error(run: Run, folder: Path, name: str
     ended = run("scan", folder / name, "--json", *SMALL)
     assert (ended.status, ended.out) == (0, "")
     assert "0 packets" in ended.err
-
     assert ("it is empty" in ended.err) == (name == "empty.pcap")
 
 
@@ -277,6 +276,7 @@ def test_a_capture_that_ends_in_its_header_ends_early(run: Run, tmp_path: Path, 
     ended = run("scan", path, "--json", *SMALL)
     said = "the gzip data ends early" if name == "d.gz" else "the file ends inside a record"
     assert (ended.status, ended.out, ended.err.count(said)) == (0, "", 1)
+
 
 def test_one_bad_input_among_many(run: Run, folder: Path) -> None:
     names = ["text.pcap", "missing.pcap", "corrupt.pcap", "three.pcap"]
@@ -300,11 +300,13 @@ def test_one_bad_input_among_many(run: Run, folder: Path) -> None:
         (["--memory-total", "1MiB", "--memory", "1MiB"], "--memory-total 1MiB"),
         (["--memory-total", "1GiB", "--detector", "exact"], "grows with the traffic"),
         (["--inner", "10.0.0.1/8"], "--inner: '10.0.0.1/8'"),
-        (["--inner", "@nowhere"], "--inner @nowhere: cannot be read"),
+        (["--inner", "@nowhere"], "--inner @nowhere: cannot be read: No such file or directory\n"),
+        (["--save", "s", "--site", ""], "--site is empty: a name without slashes is needed"),
         (["--watch", "outer"], "--watch outer needs --inner"),
         (["--direction", "sideways"], "--direction sideways"),
         (["--detector", "magic"], "--detector magic"),
         (["--threshold", "0"], "--threshold 0"),
+        (["--threshold", "inf"], "--threshold inf: a number of at least 1"),
         (["--top", "-1"], "--top -1"),
         (["--ipv6-prefix", "0"], "--ipv6-prefix 0"),
         (["--device", "abacus"], "abacus"),
@@ -513,8 +515,6 @@ def test_merge_refuses_another_geometry(run: Run, sketches: list[Path], tmp_path
     assert not (tmp_path / "c.cube").exists()
 
 
-def test_merge_into_nowhere(run: Run, sketches: list[Path], tmp_path: Path) -> None:
-    assert run("merge", *sketches, "-o", tmp_path / "none" / "c.cube").status == 4
 def test_merge_names_all_bad_files_and_writes_nothing(run: Run, sketches: list[Path], tmp_path: Path) -> None:
     (tmp_path / "a.cube").write_text("junk")
     bad = [tmp_path / "a.cube", tmp_path / "none.cube", tmp_path / "empty*.cube"]
@@ -539,6 +539,8 @@ def test_a_partial_sketch_stays_so_in_unions(run: Run, sketches: list[Path], tmp
     assert "partial" not in run("hosts", sketches[1], "--json").out
 
 
+def test_merge_into_nowhere(run: Run, sketches: list[Path], tmp_path: Path) -> None:
+    assert run("merge", *sketches, "-o", tmp_path / "none" / "c.cube").status == 4
     assert run("merge", tmp_path / "none.cube", "-o", tmp_path / "c.cube").status == 3
     assert list(tmp_path.iterdir()) == []
 
@@ -722,6 +724,21 @@ def test_a_window_of_a_file_out_of_order_comes_again_whole(tmp_path: Path, run: 
     assert "(revision 2)" in run(*common).out
 
 
+def test_an_interrupt_before_the_second_reading_leaves_windows_incomplete(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(self: Scan, *_: Any) -> bool:
+        self.stop()
+        return False
+
+    monkeypatch.setattr(Scan, "_read_again", stop)
+    ended = run("scan", far_out_of_order(tmp_path / "a.pcap"), "-q", "--json", "--detector", "exact", "-t", 400)
+    assert ended.err == (
+        "superhosts: warning: INCOMPLETE: 1 window was reported and saved without 1,000 packets that lay far out of "
+        "order; scan the files again\n"
+    )
+
+
 def test_what_an_earlier_run_saved_stays_when_a_window_comes_again(tmp_path: Path, run: Run) -> None:
     common = ["-q", "--detector", "exact", "--inner", "10.0.0.0/8", "--save", tmp_path / "s"]
     run("scan", write(tmp_path / "b.pcap", talk("10.0.0.7", 50, base="192.168.100.0")), *common)
@@ -748,21 +765,6 @@ def interrupted(tmp_path: Path, number: int, *options: object) -> Ended:
         "scan", "-", "--save", tmp_path / "s", "--detector", "exact", "--inner", "10.0.0.0/8", *options
     ) as child:
         assert child.stdin is not None
-def test_an_interrupt_before_the_second_reading_leaves_windows_incomplete(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(self: Scan, *_: Any) -> bool:
-        self.stop()
-        return False
-
-    monkeypatch.setattr(Scan, "_read_again", stop)
-    ended = run("scan", far_out_of_order(tmp_path / "a.pcap"), "-q", "--json", "--detector", "exact", "-t", 400)
-    assert ended.err == (
-        "superhosts: warning: INCOMPLETE: 1 window was reported and saved without 1,000 packets that lay far out of "
-        "order; scan the files again\n"
-    )
-
-
         child.stdin.write(packets.pcap(talk("10.0.0.7", 1500)))
         child.stdin.flush()
         wait_for(lambda: unread(child.stdin) == 0, "everything is read")
@@ -789,9 +791,9 @@ def test_a_signal_reports_and_saves_the_open_window(tmp_path: Path, number: int)
     assert ended.err == "superhosts: interrupted; the last window is partial\n"
     (saved,) = (tmp_path / "s").iterdir()
     assert sh.load(saved).estimate("10.0.0.7")[0].peers == 1500
-
-
     assert sh.load(saved).partial
+
+
 def test_tables_say_what_is_partial_and_csv_keeps_its_columns(tmp_path: Path) -> None:
     ended = interrupted(tmp_path, signal.SIGINT, "--output", tmp_path / "a.csv")
     assert "1 host with at least 1,024 peers (partial: interrupted)" in ended.out

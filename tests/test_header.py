@@ -197,8 +197,8 @@ FIELDS = {
     "parts[0].direction": [("parts", 0, "direction"), "sideways"],
     "parts[0].family": [("parts", 0, "family"), 5, True],
     "parts[0].key": [("parts", 0, "key"), None, "EC1D623FF34371F9", "ec1d"],
-    "parts[0].geometry.key_bits": [("parts", 0, "geometry", "key_bits"), 32.0],
-    "parts[0].geometry": [("parts", 0, "geometry", "key_bits"), 33, 64],
+    "parts[0].geometry.key_bits": [("parts", 0, "geometry", "key_bits"), 32.0, 33],
+    "parts[0].geometry": [("parts", 0, "geometry", "key_bits"), 64],
     "parts[0].format[1]": [("parts", 0, "format", 1), 24, 0, 128],
     "window[0]": [("window", 0), 10**400, 1.0, True],
     "window": [("window",), [5, -5], [1], [1, 2, 3], 7],
@@ -223,6 +223,27 @@ def test_the_error_names_the_field(wide: tuple[dict[str, Any], bytes, Any], tmp_
         with pytest.raises(SketchFileError, match=rf"a\.cube: header field {re.escape(field)}: ") as caught:
             sh.load(tmp_path / "a.cube")
         assert caught.value.exit_status == 3
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "rule"),
+    [
+        (("unlisted",), "yes", 'unlisted: "yes", must be true'),
+        (("parts", 0, "geometry", "key_bits"), 33, "geometry.key_bits: 33, must be one of 32, 64, 128"),
+        (
+            ("window", 0),
+            1.0,
+            "window[0]: 1.0, must be a whole number: nanoseconds since 1970, in the years 1385 to 2554",
+        ),
+    ],
+)
+def test_the_error_says_what_would_be_right(
+    wide: tuple[dict[str, Any], bytes, Any], tmp_path: Path, place: Any, value: Any, rule: str
+) -> None:
+    header, blocks, _ = wide
+    forge(tmp_path / "a.cube", replaced(header, place, value), blocks)
+    with pytest.raises(SketchFileError, match=re.escape(rule)):
+        sh.load(tmp_path / "a.cube")
 
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])

@@ -356,8 +356,11 @@ def test_host_bits_are_refused_by_name() -> None:
 def test_a_missing_file_is_named(tmp_path) -> None:
     with pytest.raises(UsageError, match=rf"--inner @{tmp_path}/none: cannot be read"):
         Network([f"@{tmp_path}/none"])
-    with pytest.raises(UsageError, match="cannot be read: embedded null byte"):
+    with pytest.raises(UsageError, match="cannot be read: no file has such a name"):
         Network(["@a\0b"])
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match=r"binary: cannot be read: not a text file \(UTF-8\)"):
+        Network([f"@{tmp_path}/binary"])
 
 
 def test_an_empty_list_of_inner_prefixes_does_not_make_everybody_a_host(tmp_path) -> None:

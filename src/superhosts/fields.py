@@ -40,12 +40,13 @@ def _quoted(value: Any) -> str:
     return named.get(value, printable(value, MOST_QUOTED))
 
 
-def whole(low: int, high: int) -> Check:
-    """Return a check for a whole number from `low` to `high`; true and 1.0 are none."""
+def whole(low: int, high: int, rule: str = "") -> Check:
+    """Return a check for a whole number from `low` to `high`; true and 1.0 are none. `rule` says it in other words."""
+    rule = rule or f"a whole number from {low} to {high}"
 
     def check(value: Any, place: str) -> Any:
         if type(value) is not int or not low <= value <= high:
-            raise refuse(value, place, f"a whole number from {low} to {high}")
+            raise refuse(value, place, rule)
         return value
 
     return check
@@ -53,7 +54,9 @@ def whole(low: int, high: int) -> Check:
 
 def one_of(*known: Any) -> Check:
     """Return a check for one of a few values, of the same type too: true is not 1."""
-    rule = ("one of " if len(known) > 1 else "") + ", ".join("null" if each is None else str(each) for each in known)
+    rule = ("one of " if len(known) > 1 else "") + ", ".join(
+        each if isinstance(each, str) else _quoted(each) for each in known
+    )
 
     def check(value: Any, place: str) -> Any:
         if not any(type(value) is type(each) and value == each for each in known):

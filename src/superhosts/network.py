@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from superhosts.compiled import compiled
 from superhosts.errors import UsageError
 from superhosts.pairs import Addresses, PacketBatch, PairBatch, Part
+from superhosts.text import printable
 
 Words = NDArray[np.uint64]
 Flags = NDArray[np.uint8]
@@ -183,9 +184,13 @@ def parse_networks(values: Sequence[str], option: str) -> Networks:
     for value in values:
         if value.startswith("@"):
             try:
-                lines = Path(value[1:]).read_text().splitlines()
-            except (OSError, ValueError) as error:  # ValueError: not text, or a name that no file can have
-                raise UsageError(f"{option} {value}: cannot be read: {error}") from None
+                lines = Path(value[1:]).read_text("utf-8").splitlines()
+            except OSError as error:
+                raise UsageError(f"{option} {value}: cannot be read: {error.strerror or error}") from None
+            except UnicodeDecodeError:
+                raise UsageError(f"{option} {value}: cannot be read: not a text file (UTF-8)") from None
+            except ValueError:
+                raise UsageError(f"{option} {printable(value)}: cannot be read: no file has such a name") from None
             places = [(f"{value[1:]}, line {i}", line.split("#")[0].strip()) for i, line in enumerate(lines, 1)]
         else:
             places = [(option, text.strip()) for text in value.split(",")]

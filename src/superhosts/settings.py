@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,8 +55,8 @@ class Settings:
             raise UsageError("--watch outer needs --inner: without it every address is inner and nobody is outer")
         if self.detector not in DETECTORS:
             raise UsageError(f"--detector {self.detector}: one of {', '.join(DETECTORS)}")
-        if self.threshold is not None and not self.threshold >= 1:
-            raise UsageError(f"--threshold {self.threshold:g}: at least 1")
+        if self.threshold is not None and not 1 <= self.threshold < math.inf:
+            raise UsageError(f"--threshold {self.threshold:g}: a number of at least 1")
         if self.top is not None and self.top < 1:
             raise UsageError(f"--top {self.top}: at least 1")
         if self.geometry and self.detector != "cube":

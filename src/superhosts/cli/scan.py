@@ -30,6 +30,7 @@ from superhosts.cli.traffic import (
     Watch,
     WindowLength,
 )
+from superhosts.text import printable
 
 if TYPE_CHECKING:
     from superhosts.cli.output import Outputs
@@ -204,7 +205,8 @@ def prepare_folder(folder: Path, site: str) -> None:
     from superhosts.errors import OutputError, UsageError
 
     if not site or set(site) & set("/\\\0"):
-        raise UsageError(f"--site {site!r}: a name without slashes, since it becomes part of file names")
+        shown = printable(site) if site else "is empty"
+        raise UsageError(f"--site {shown}: a name without slashes is needed, since it becomes part of file names")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -229,9 +231,9 @@ class _Keeper:
                 self._older.add(path)
             if path in self._older:
                 merge_saved(result.sketch, path, self._settings.key)
+            result.sketch.partial |= result.partial
             result.sketch.save(path)
             self.unsaved.pop(path, None)
-            result.sketch.partial |= result.partial
         except OutputError as error:
             if path not in self.unsaved:
                 say(f"superhosts: NOT SAVED: {error}")
@@ -294,7 +296,7 @@ def _device(settings: Settings) -> str:
 
 def summarise(counters: Counters) -> None:
     """Say what passed, and everything that did not become a pair."""
-    parts = [f"{counters.packets:,} packets"]
+    parts = [f"{counters.packets:,} packet" + "s" * (counters.packets != 1)]
     notes = {
         "not_ip": "not IP",
         "cut": "cut short of their addresses",

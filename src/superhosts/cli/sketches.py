@@ -47,7 +47,8 @@ def find_sketches(
         return list(found)
     chosen = [path for path in found if _overlaps(path, start, end)]
     if found and not chosen:
-        raise UsageError(f"--since {since} --until {until}: none of {len(found):,} sketches has a window in this time")
+        given = " ".join(f"--{option} {text}" for option, text in (("since", since), ("until", until)) if text)
+        raise UsageError(f"{given}: none of {len(found):,} sketches has a window in this time")
     return chosen
 
 

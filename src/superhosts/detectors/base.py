@@ -13,6 +13,7 @@ what it has beside the verbs as `locked`.
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from numbers import Real
@@ -294,7 +295,7 @@ def _bits(column: Addresses) -> int:
 
 def check_threshold(threshold: Any) -> float:
     """Return the threshold if it is one."""
-    if not isinstance(threshold, Real) or not float(threshold) >= 1:
+    if not isinstance(threshold, Real) or not 1 <= float(threshold) < math.inf:
         raise UsageError(f"threshold {threshold!s}: a number of peers of at least 1")
     return float(threshold)
 

@@ -129,7 +129,8 @@ def _geometry(kind: Any) -> Check:
     """Return a check for the geometry of a detector: whole numbers, or lists of them, that keep its rules."""
     types = get_type_hints(kind)
     size = whole(0, 1 << 40)
-    fields = record({field: size if types[field] is int else sequence(size, 0, 64) for field in kind._fields})
+    checks = {field: size if types[field] is int else sequence(size, 0, 64) for field in kind._fields}
+    fields = record({**checks, "key_bits": one_of(32, 64, 128)} if "key_bits" in checks else checks)
 
     def check(value: Any, place: str) -> Any:
         sizes = fields(value, place)
@@ -163,7 +164,8 @@ def _entry(value: Any, place: str) -> Any:
 
 
 NARROW = ("/counters", "/hosts")  # arrays of 32-bit numbers; all others have 64 bits
-TIME = whole(-(1 << 64), 1 << 64)  # nanoseconds: the years 1385 to 2554, where all windows of 64-bit times lie
+# All windows of 64-bit times lie in these years.
+TIME = whole(-(1 << 64), 1 << 64, "a whole number: nanoseconds since 1970, in the years 1385 to 2554")
 _COUNT = whole(0, (1 << 63) - 1)
 _PLACE: dict[str, Check] = {"family": one_of(4, 6), "side": one_of(*SIDES), "direction": one_of(*DIRECTIONS)}
 _KEYED: dict[str, Check] = {"key": text("[0-9a-f]{16}", "16 hexadecimal digits")}
