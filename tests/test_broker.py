@@ -67,7 +67,6 @@ def test_it_comes_up_with_a_synced_store_and_goes_away(tmp_path: Path) -> None:
     assert said == []
     config = json.loads((tmp_path / "broker" / "nats.conf").read_text())
     assert config["jetstream"]["sync_interval"] == "always"
-    assert config["jetstream"]["max_file_store"] == 64 << 20
     assert not {"http", "http_port", "monitor_port", "https_port"} & config.keys()
 
 

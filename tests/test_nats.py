@@ -427,6 +427,42 @@ def test_a_full_queue_makes_the_edge_wait(tmp_path: Path, desk: KeepingDesk) -> 
         assert contents(desk) == sent
 
 
+@pytest.mark.parametrize("cap", [4 * MIB, 64 * MIB], ids=["smaller", "larger"])
+def test_another_cap_changes_the_queue_and_keeps_what_is_in_it(tmp_path: Path, desk: KeepingDesk, cap: int) -> None:
+    path, said = noise(tmp_path, "ams", 0, 12 * MIB), list[str]()
+    with make_broker(tmp_path / "broker", [], cap=32 * MIB) as broker:
+        receiver = make_receiver(broker)
+        with running(receiver.run, desk):
+            eventually(lambda: receiver.counters.connects)
+        send_by_hand(broker, "ams", pieces(path, CHUNK)[:14])
+    with make_broker(tmp_path / "broker", [], cap=cap) as broker:
+        receiver, ready = make_receiver(broker, said), list[int]()
+
+        async def size(client: Client, _errors: list[str]) -> int:
+            return int((await client.jetstream().stream_info("superhosts")).config.max_bytes)
+
+        with running(lambda desk, stop: receiver.run(desk, stop, lambda: ready.append(1)), desk):
+            eventually(lambda: receiver.counters.chunks >= 14 or said)
+            send_by_hand(broker, "ams", pieces(path, CHUNK)[14:])
+            eventually(lambda: desk.names() == {path.name})
+        assert with_client(broker.options, size) == cap
+    assert ready == [1]
+    assert said == []
+
+
+def test_a_server_without_room_for_the_queue_is_said_with_the_option_and_the_hub_is_not_ready(
+    tmp_path: Path, desk: KeepingDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("superhosts.fleet.nats.broker.UNLIMITED", 8 * MIB)
+    said: list[str] = []
+    with make_broker(tmp_path / "broker", []) as broker:
+        receiver = make_receiver(broker, said)
+        with running(lambda desk, stop: receiver.run(desk, stop, lambda: said.append("ready")), desk):
+            eventually(lambda: said)
+    assert len(said) == 1
+    assert "the server has no room for --broker-cap 64 MiB: " in said[0]
+
+
 def test_half_sketches_do_not_block_each_other_for_ever(tmp_path: Path, desk: KeepingDesk) -> None:
     with make_broker(tmp_path / "broker", [], cap=4 * MIB) as broker:
         paths = [noise(tmp_path, "ams", number, 2 * CHUNK) for number in range(10)]

@@ -211,12 +211,15 @@ def hub(
             reloads.look()
             status.write()
 
-        parts.enter_context(beside("receive", lambda: receiver.run(desk, stop), stop))
-        waits = (
-            f"waits for {', '.join(settings.sites)}" if settings.sites else "waits for the sites of the last windows"
-        )
-        ready = "started; the link does not work yet" if getattr(receiver.counters, "down", "") else "ready"
-        tell(f"hub {ready}; {waits}, at most {grace} after a window's first sketch")
+        whom = ", ".join(settings.sites) if settings.sites else "the sites of the last windows"
+        waits = f"waits for {whom}, at most {grace} after a window's first sketch"
+        if receiver.counters.down:
+            tell(f"hub started; the link does not work yet; {waits}")
+
+        def receive() -> None:
+            receiver.run(desk, stop, lambda: tell(f"hub ready; {waits}"))
+
+        parts.enter_context(beside("receive", receive, stop))
         merging.run(stop, on_turn=on_turn)
         status.write(now=True)
     counters = merging.counters

@@ -15,7 +15,7 @@ import stat
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -182,8 +182,9 @@ class FileReceiver:
         except OSError:
             return ()
 
-    def run(self, desk: Desk, stop: threading.Event) -> None:
-        """Receive until told to stop."""
+    def run(self, desk: Desk, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
+        """Receive until told to stop. A folder that is not there yet may be a mount that comes."""
+        ready()
         while not stop.is_set():
             try:
                 self.step(desk, stop)

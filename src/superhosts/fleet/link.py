@@ -56,8 +56,8 @@ class Receiver(Protocol):
 
     counters: Any  # a dataclass of numbers
 
-    def run(self, desk: Desk, stop: threading.Event) -> None:
-        """Receive until told to stop."""
+    def run(self, desk: Desk, stop: threading.Event, ready: Callable[[], None] = ...) -> None:
+        """Receive until told to stop; call `ready` when the link works for the first time."""
 
     def senders(self) -> Collection[str]:
         """Return the sites that send by this link, as far as it knows them."""

@@ -52,6 +52,7 @@ from superhosts.fleet.nats.setup import (
 
 MIB = 1 << 20
 CAP = 4096 * MIB  # bytes of sketches that may be on their way at once
+UNLIMITED = 1 << 50  # bytes: the cap is that of the stream; a server with less room than an old stream ends there
 PAYLOAD = MIB  # the largest message
 READY = 60.0  # seconds for the start; a store of many GiB is looked through first
 GRACE = 10.0  # seconds to end in peace
@@ -338,7 +339,7 @@ class Broker:
             "max_payload": PAYLOAD,
             "jetstream": {
                 "store_dir": str(self.folder / "store"),
-                "max_file_store": self.cap,
+                "max_file_store": UNLIMITED,
                 "max_memory_store": 16 * MIB,
                 "sync_interval": "always",
                 "strict": True,

@@ -93,7 +93,7 @@ def accounts(hub: str, sites: Mapping[str, str] | None) -> dict[str, Any]:
     if sites is None:
         users.append({"user": ANYONE, "password": secrets.token_hex(16)})
     ours = {
-        "jetstream": "enabled",
+        "jetstream": {"max_streams": 1},  # the queue, which has a limit of its own
         "users": users,
         "exports": [{"service": CHUNKS}, {"service": QUESTIONS}, {"stream": "superhosts.to.*"}],
     }

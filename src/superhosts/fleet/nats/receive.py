@@ -145,15 +145,16 @@ class NatsReceiver:
             asyncio.run(look())
         except (TakenError, UnfitServerError) as error:
             raise UsageError(f"--nats {self._options.shown}: {error}") from None
-        except LinkDownError:
-            return
+        except LinkDownError as error:
+            self.counters.down = str(error)
 
     def senders(self) -> Collection[str]:
         """Return the sites that may send; none where everybody may."""
         return self._admitted() or ()
 
-    def run(self, desk: Desk, stop: threading.Event) -> None:
-        """Receive until told to stop. A link that is down is said, and tried again."""
+    def run(self, desk: Desk, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
+        """Receive until told to stop. Reports a broken link and retries; calls `ready` once the queue is there."""
+        self._ready = ready
         with contextlib.suppress(OSError):  # a folder that cannot be read is said when a sketch arrives
             for left in list(desk.folder.glob(f"*{ENDING}")):  # its pieces come again
                 make_way(left)
@@ -184,9 +185,11 @@ class NatsReceiver:
                 where = f" on {printable(before.host)}" if before.host else ""
                 self._say("", "queues", f"took over the queue of a hub{where} that is gone")
             self._expelled_for = None
+            await link.client.subscribe(QUESTIONS, cb=self._question)
             self.counters.connects += 1
             self._tidings.up()
-            await link.client.subscribe(QUESTIONS, cb=self._question)
+            if self.counters.connects == 1:
+                self._ready()
             self._link = link
             try:
                 await race(stop, link, pull(link, self._take), self._tick())

@@ -12,18 +12,20 @@ from typing import Any
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
-from nats.js.errors import NotFoundError
+from nats.js.errors import APIError, NotFoundError
 
 from superhosts.fleet.nats.connect import Link, LinkDownError
 from superhosts.fleet.nats.identity import Identity
 from superhosts.fleet.nats.wire import CHUNK, CHUNKS, CONSUMER, HEADERS, STREAM
 from superhosts.text import printable
+from superhosts.units import format_size
 
 BATCH = 32  # pieces on their way from the server at once: 16 MiB of memory
 PULL = 20.0  # seconds that a request for pieces stands
 DUPLICATES = 2.0  # seconds in which the server takes a piece once; it keeps the marks in memory, however long they are
 SHARE = 4  # one site's pieces take at most a quarter of the queue
 LEAST_PIECES = 64  # of one site that the smallest queue takes
+NO_ROOM = {10002, 10023, 10047}  # what a server answers that has less room than the stream wants
 LOOKS, LOOK = 6, 1.0  # looks at another hub's queue before it counts as left over, and seconds between them
 
 
@@ -93,12 +95,12 @@ async def prepare(js: JetStreamContext, queue: Queue) -> Identity | None:
         "duplicate_window": min(DUPLICATES, queue.max_age),
     }
     try:
-        config = (await js.stream_info(STREAM)).config
-    except NotFoundError:
-        await js.add_stream(StreamConfig(name=STREAM, **wanted))
-    else:
-        if config.evolve(**wanted) != config:
-            await js.update_stream(config.evolve(**wanted))
+        await _make_stream(js, wanted)
+    except APIError as error:
+        if error.err_code not in NO_ROOM:
+            raise
+        size = format_size(queue.cap)
+        raise LinkDownError(f"the server has no room for --broker-cap {size}: {error.description}") from None
     with contextlib.suppress(NotFoundError):
         await js.delete_consumer(STREAM, CONSUMER)
     consumer = ConsumerConfig(
@@ -111,6 +113,16 @@ async def prepare(js: JetStreamContext, queue: Queue) -> Identity | None:
     )
     await js.add_consumer(STREAM, consumer)
     return before
+
+
+async def _make_stream(js: JetStreamContext, wanted: dict[str, Any]) -> None:
+    try:
+        config = (await js.stream_info(STREAM)).config
+    except NotFoundError:
+        await js.add_stream(StreamConfig(name=STREAM, **wanted))
+    else:
+        if config.evolve(**wanted) != config:
+            await js.update_stream(config.evolve(**wanted))
 
 
 async def pull(link: Link, take: Callable[[Msg], Awaitable[None]]) -> None:
