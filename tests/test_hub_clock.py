@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleets import make_sketch, write_parcel
-from hubs import Node
+from hubs import SITES, Node, three
 from superhosts.detectors.sketch import Sketch
 from superhosts.fleet import hub as hub_module
 from superhosts.fleet.archive import Archive
@@ -92,13 +93,78 @@ def test_a_clock_that_sites_agree_with_is_believed_again(tmp_path: Path, clock: 
     node = make_node(tmp_path)
     node.hub._tidy()
     assert kept(node) == 3
-    assert node.send(sketch_of_now("ams")).verdict == MERGED  # the hub was switched off for so long
+    for site in ("ams", "fra"):
+        assert node.send(sketch_of_now(site)).verdict == MERGED  # the hub was switched off for so long
     node.hub.step()
     node.hub._tidy()
     assert node.hub.status()["clock"] is None
     assert kept(node) == 1
     assert len(node.store.windows()) == 1
     assert any("is believed again" in line for line in node.said)
+
+
+def lose_windows(tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "state" / "windows")
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["--sites", "sites of the windows"])
+@pytest.mark.parametrize("lost", [True, False], ids=["state lost", "state kept"])
+def test_one_site_with_the_same_wrong_clock_removes_nothing(tmp_path: Path, clock: Time, named: bool, lost: bool):
+    sites = SITES if named else ()
+    before = make_node(tmp_path, sites=sites)
+    for sketch in three():
+        before.send(sketch)
+    before.hub.step()
+    before.hub._tidy()
+    if lost:
+        lose_windows(tmp_path)
+    clock.ahead = 100 * DAY
+    for lags in (range(14, 0, -1), [0]):  # what the first start has written is no proof for the second
+        node = make_node(tmp_path, sites=sites)
+        for lag in lags:
+            node.send(sketch_of_now("ams", lag=300.0 * lag))
+        node.hub.step()
+        node.hub._tidy()
+        assert node.hub.status()["clock"]
+        assert node.hub._archive.union(KEY).exists()
+        for path in tmp_path.glob("archive/*/*.cube"):  # the system stamps files with the wrong time
+            if KEY not in path.name:
+                os.utime(path, (time.time(), time.time()))
+    node.send(sketch_of_now("fra"))
+    node.hub._tidy()
+    assert node.hub.status()["clock"] is None
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["state lost", "state kept"])
+def test_the_only_site_of_a_fleet_decides(tmp_path: Path, clock: Time, lost: bool):
+    before = make_node(tmp_path, sites=())
+    before.send(make_sketch("ams"))
+    before.hub.step()
+    before.hub._tidy()
+    if lost:
+        lose_windows(tmp_path)
+    clock.ahead = 100 * DAY
+    node = make_node(tmp_path, sites=())
+    node.hub._tidy()
+    assert node.hub.status()["clock"]
+    node.send(sketch_of_now("ams"))
+    node.hub._tidy()
+    assert node.hub.status()["clock"] is None
+
+
+def test_one_site_of_a_fleet_that_nobody_knows_does_not_decide(tmp_path: Path, clock: Time):
+    reported(tmp_path)
+    lose_windows(tmp_path)
+    for note in tmp_path.glob("archive/*/*.json"):
+        note.unlink()
+    clock.ahead = 100 * DAY
+    node = make_node(tmp_path, sites=())
+    node.send(sketch_of_now("ams"))
+    node.hub._tidy()
+    assert node.hub.status()["clock"]
+    node.send(sketch_of_now("fra"))
+    node.hub._tidy()
+    assert node.hub.status()["clock"] is None
 
 
 def test_one_site_among_many_does_not_decide(tmp_path: Path, clock: Time):

@@ -38,6 +38,7 @@ from superhosts.fleet.ledger import UNKNOWN, Issue
 from superhosts.fleet.link import Say
 from superhosts.fleet.parcels import Parcel, is_archived, parse_key
 from superhosts.text import printable
+from superhosts.units import SECOND
 
 SWEEP = 600.0  # seconds between two looks for sketches that are too old
 
@@ -141,6 +142,15 @@ class Archive:
                     sync_folder(target.parent)
                 return
         self._keep(path, target)
+
+    def senders(self, count: int, until: float) -> set[str]:
+        """Return who sent the sketches of the last windows that ended by a time, as far as that is known."""
+        ending = f"-{self._site}.json"
+        keys = (path.name.removesuffix(ending) for path in self.folder.glob(f"*/*{ending}"))
+        past = (key for key in keys if (window := parse_key(key)) is not None and window.end <= until * SECOND)
+        last = sorted(past)[-count:]
+        issues = [issue for key in last if (issue := self.last_issue(key)) is not None]
+        return {Parcel.parse(name).site for issue in issues for name in issue.members}
 
     def newest(self) -> float:
         """Return when something was last written here, in seconds since 1970; 0 where nothing was."""

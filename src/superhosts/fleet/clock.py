@@ -2,7 +2,8 @@
 
 A clock that is months ahead at a start makes everything look old. So nothing is removed by age before the clock agrees
 with what is known: it goes on from the last time that a hub worked here (a file's time, kept in the state folder; else
-the newest file), or most sites send windows of this time. A clock that was set while the hub runs is told by the
+the newest file), or at least half of all sites send windows of this time, and more than one where more are known: a
+site may have its time from where the hub has it. A clock that was set while the hub runs is told by the
 machine's steady one. Where nothing can agree (captures of last year, after a long rest) an operator says so by `touch`.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 
 from superhosts.fleet.durable import open_fresh
@@ -30,15 +31,28 @@ class Clock:
         self.doubt: str | None = None  # why it is not believed
         self._record = record
         self._say = say
-        self._believed = self._recorded() or newest() or time.time()
+        recorded = self._recorded()
+        self._believed = recorded or newest() or time.time()
         self._steady = time.monotonic()
+        if recorded is None:  # files that are written while the clock is in doubt must prove nothing at the next start
+            self._record_time(self._believed)
 
-    def is_believed(self, heard: Mapping[str, int]) -> bool:
-        """Look again. `heard` has the end (ns) of the window that each site's last sketch since the start was of."""
+    @property
+    def believed(self) -> float:
+        """The last time that was believed, in seconds since 1970."""
+        return self._believed
+
+    def is_believed(self, heard: Mapping[str, int], known: Set[str] = frozenset()) -> bool:
+        """Look again. `heard` has the end (ns) of the window that each site's last sketch since the start was of.
+
+        `known` has the sites that belong to the fleet, heard or not.
+        """
         now = time.time()
         expected = self._believed + time.monotonic() - self._steady
-        agreeing = sum(abs(now - end / SECOND) <= NEAR for end in list(heard.values()))
-        by_sites = bool(heard) and 2 * agreeing >= len(heard)
+        ends = dict(heard)
+        agreeing = sum(abs(now - end / SECOND) <= NEAR for end in ends.values())
+        fleet = known | ends.keys()
+        by_sites = 2 * agreeing >= len(fleet) and (agreeing > 1 or len(fleet) == len(known) == 1)
         by_hand = self.doubt is not None and abs(now - (self._recorded() or 0.0)) <= NEAR
         if abs(now - expected) <= NEAR or by_sites or by_hand:
             self._believe(now)
@@ -46,7 +60,8 @@ class Clock:
         if self.doubt is None:
             self.doubt = f"it shows {_iso(now)}, and this hub last worked at {_iso(expected)}"
             way = (
-                f"nothing is removed by age until sites send windows of this time; if it is right: touch {self._record}"
+                "nothing is removed by age until at least half of the sites send windows of this time; "
+                f"if it is right: touch {self._record}"
             )
             self._say(f"CLOCK IN DOUBT: {self.doubt}; {way}")
         return False
@@ -56,10 +71,13 @@ class Clock:
             self.doubt = None
             self._say("the clock is believed again: what is too old is removed")
         self._believed, self._steady = now, time.monotonic()
+        self._record_time(now)
+
+    def _record_time(self, moment: float) -> None:
         with contextlib.suppress(OSError):  # a full disk is said elsewhere
             if not self._record.exists():
                 open_fresh(self._record).close()
-            os.utime(self._record, (now, now))
+            os.utime(self._record, (moment, moment))
 
     def _recorded(self) -> float | None:
         try:

@@ -160,6 +160,7 @@ class Hub:
         self._turns = Turns()
         self._uniter = Uniter(settings.key, desk.check_kinds)
         self._clock = Clock(store.state / RECORD, self._newest, say)
+        self._fleet = self._known_sites()
 
     def status(self) -> dict[str, Any]:
         """Return what an operator should look at: files set aside, work that does not succeed, doubts of the clock."""
@@ -176,6 +177,14 @@ class Hub:
 
     def _newest(self) -> float:
         return max(self._store.newest(), self._archive.newest() if self._archive else 0.0)
+
+    def _known_sites(self) -> set[str]:
+        """Return the sites of this fleet as far as this start knows them: those named, else those of all windows."""
+        if self.settings.sites:
+            return set(self.settings.sites)
+        ledgers = (self._store.ledger(key) for key in self._store.windows())
+        found = {site for ledger in ledgers for site in ledger.sites}
+        return found | (self._archive.senders(REMEMBERED, self._clock.believed) if self._archive else set())
 
     def run(self, stop: threading.Event, *, on_turn: Callable[[], None] = lambda: None) -> None:
         """Report windows until told to stop; `on_turn` is called about once a second, and after each report."""
@@ -447,7 +456,7 @@ class Hub:
         if time.monotonic() - self._tidied < TIDY:
             return
         self._tidied = time.monotonic()
-        by_age = self._clock.is_believed(self._store.heard)
+        by_age = self._clock.is_believed(self._store.heard, self._fleet)
         recent, before = set(self._recent()), self.counters.retired
         for key in self._store.windows():
             retire = by_age and self.counters.retired - before < MOST_RETIRED
