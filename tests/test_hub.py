@@ -98,6 +98,28 @@ def test_a_late_sketch_reopens_its_window_exactly(tmp_path: Path):
     assert content(node.union(0)) == content(union_of(*sketches))
 
 
+def test_what_comes_while_a_window_is_reported_again_waits_its_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """However long a report takes, and however many sketches come meanwhile."""
+    now = 1e9
+    monkeypatch.setattr("superhosts.fleet.store.time.time", lambda: now)  # one module for all
+    node = Node(tmp_path, sites=("ams",), grace=60.0, late_pause=10.0)
+    times: list[float] = []
+
+    def report(report: Report) -> None:
+        nonlocal now
+        times.append(now)
+        now += 25  # it takes so long
+        node.send(make_sketch("fra", base=5000 * len(times)))
+
+    node.hub._report = report
+    node.send(make_sketch("ams"))
+    for _ in range(40):
+        node.hub.step()
+        now += 1
+    assert len(times) > 2
+    assert {after - before for before, after in itertools.pairwise(times)} == {35.0}
+
+
 def test_a_late_window_waits_for_further_late_sketches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Sketches that come one by one, long after: one report for all that come within the pause."""
     now = 1e9

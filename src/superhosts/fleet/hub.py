@@ -287,6 +287,8 @@ class Hub:
         with self._store.lock:
             before = ledger.issued
             ledger.issued, ledger.issuing = made.issue, None
+            if ledger.is_due:  # more came while it was made: that waits as long as what comes now
+                ledger.unreported = time.time()
             try:
                 self._store.write(key)
             except OSError:  # only what the disk says counts

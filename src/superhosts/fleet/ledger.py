@@ -40,7 +40,8 @@ class Ledger:
     """What a hub knows of one window."""
 
     first: float = 0.0  # when its first sketch came, by this machine's clock; so is the next
-    unreported: float = 0.0  # when the first sketch came that is in no report yet, or the window was taken back
+    unreported: float = 0.0  # when the first sketch came that is in no report yet, the last report was made if it came
+    # before that, or the window was taken back
     known: list[str] = field(default_factory=list)  # all sketches that were ever accepted
     merged: list[str] = field(default_factory=list)  # sketches that are in the union on disk
     issued: Issue | None = None  # the last report that has left the hub
