@@ -65,15 +65,7 @@ def empty_ledger(tmp_path: Path) -> None:
 
 
 def cut_union(tmp_path: Path) -> None:
-    os.truncate(cut_link(tmp_path / "state" / "windows" / KEY / UNION), 100)
-
-
-def cut_link(path: Path) -> Path:
-    """A file of its own in place of one that the archive shares."""
-    copy = path.with_name("copy")
-    shutil.copy(path, copy)
-    copy.replace(path)
-    return path
+    os.truncate(tmp_path / "state" / "windows" / KEY / UNION, 100)
 
 
 def empty_ledger_and_cut_union(tmp_path: Path) -> None:
@@ -204,7 +196,7 @@ def test_a_union_that_the_state_knows_is_not_read_again_from_the_archive(
 @pytest.mark.parametrize("way", ["cut", "empty", "folder", "fifo", "another window", "another kind"])
 def test_an_archived_union_that_cannot_be_used_is_set_aside_not_replaced(tmp_path: Path, way: str):
     report_two(tmp_path)
-    union = cut_link(make_archive(tmp_path).union(KEY))
+    union = make_archive(tmp_path).union(KEY)
     spoil(union, way)
     before = union.read_bytes() if union.is_file() else None
     node = make_node(tmp_path)
@@ -255,11 +247,39 @@ def test_without_state_an_archived_union_of_another_kind_is_not_replaced(tmp_pat
     assert content(sh.load(make_archive(tmp_path).union(KEY))) == content(union_of(*three()[:2]))
 
 
+@pytest.mark.parametrize("lost", [UNION, None])
+def test_a_reported_window_of_another_kind_is_kept_and_sketches_for_it_are_refused(tmp_path: Path, lost: str | None):
+    before = report_two(tmp_path)
+    if lost is not None:
+        (before.store.folder(KEY) / lost).unlink()
+    node = make_node(tmp_path, kind=LARGER)
+    for _ in range(2):
+        receipt = node.send(make_sketch("nyc", settings=LARGER))
+        assert receipt.verdict == REFUSED
+        assert "what the hub holds of its window is of another kind: " in receipt.reason
+    node.hub.step()
+    assert node.reports == []
+    assert node.hub.status()["aside"]["count"] == 0
+    assert content(sh.load(make_archive(tmp_path).union(KEY))) == content(union_of(*three()[:2]))
+    again = make_node(tmp_path)
+    assert again.send(three()[2]).verdict == MERGED
+    again.hub.step()
+    assert content(again.union(0)) == content(union_of(*three()))
+
+
+def test_a_window_that_is_taken_back_is_said(tmp_path: Path):
+    report_two(tmp_path)
+    lose_state(tmp_path)
+    node = make_node(tmp_path)
+    node.send(three()[2])
+    assert [line for line in node.said if KEY in line] == [f"{KEY}: taken back from the archive for a sketch of nyc"]
+
+
 def test_a_damaged_sketch_of_a_site_in_the_archive_is_set_aside(tmp_path: Path):
     archive = make_archive(tmp_path, with_sites=True)
     archive.add_site(write_parcel(make_sketch("ams"), tmp_path / "wire"))
     own = archive.folder / KEY[:8] / f"{KEY}-ams.cube"
-    damage(cut_link(own))
+    damage(own)
     second = make_sketch("ams", base=5000)
     archive.add_site(write_parcel(second, tmp_path / "wire"))
     assert content(sh.load(own)) == content(second)

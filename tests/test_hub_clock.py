@@ -103,8 +103,8 @@ def test_a_clock_that_sites_agree_with_is_believed_again(tmp_path: Path, clock: 
     assert any("is believed again" in line for line in node.said)
 
 
-def lose_windows(tmp_path: Path) -> None:
-    shutil.rmtree(tmp_path / "state" / "windows")
+def lose_state(tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "state")
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["--sites", "sites of the windows"])
@@ -117,7 +117,7 @@ def test_one_site_with_the_same_wrong_clock_removes_nothing(tmp_path: Path, cloc
     before.hub.step()
     before.hub._tidy()
     if lost:
-        lose_windows(tmp_path)
+        lose_state(tmp_path)
     clock.ahead = 100 * DAY
     for lags in (range(14, 0, -1), [0]):  # what the first start has written is no proof for the second
         node = make_node(tmp_path, sites=sites)
@@ -142,7 +142,7 @@ def test_the_only_site_of_a_fleet_decides(tmp_path: Path, clock: Time, lost: boo
     before.hub.step()
     before.hub._tidy()
     if lost:
-        lose_windows(tmp_path)
+        lose_state(tmp_path)
     clock.ahead = 100 * DAY
     node = make_node(tmp_path, sites=())
     node.hub._tidy()
@@ -154,7 +154,7 @@ def test_the_only_site_of_a_fleet_decides(tmp_path: Path, clock: Time, lost: boo
 
 def test_one_site_of_a_fleet_that_nobody_knows_does_not_decide(tmp_path: Path, clock: Time):
     reported(tmp_path)
-    lose_windows(tmp_path)
+    lose_state(tmp_path)
     for note in tmp_path.glob("archive/*/*.json"):
         note.unlink()
     clock.ahead = 100 * DAY

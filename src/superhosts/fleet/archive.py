@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -24,13 +23,13 @@ from superhosts.errors import MergeError, OutputError, SketchFileError, Unreadab
 from superhosts.fleet.aside import Asides
 from superhosts.fleet.clock import age_of
 from superhosts.fleet.durable import (
+    copy_synced,
     is_open_to_others,
     is_plain_folder,
     make_folder,
     make_private,
     parse_json,
     place,
-    sync,
     sync_folder,
     write_json,
 )
@@ -230,17 +229,10 @@ class Archive:
         return self.union(key).with_suffix(".json")
 
     def _keep(self, path: Path, target: Path) -> None:
-        """Put a second name or, on another disk, a copy into the archive."""
+        """Put a copy into the archive. A second name of the same file would share its damage, too."""
         make_folder(target.parent)
         temporary = target.with_name(f".{target.name}.tmp")
-        temporary.unlink(missing_ok=True)
-        try:
-            os.link(path, temporary)
-        except OSError:
-            shutil.copyfile(path, temporary)
-            with temporary.open("rb") as file:
-                sync(file.fileno())
-        make_private(temporary)
+        copy_synced(path, temporary)
         place(temporary, target)
 
 

@@ -18,14 +18,16 @@ from superhosts.detectors.header import Stored, read_header
 from superhosts.detectors.kinds import Kind, check_alike
 from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError
 from superhosts.fleet.archive import Archive
+from superhosts.fleet.durable import is_plain
 from superhosts.fleet.limits import AHEAD, LimitedSay, Shares, seconds_ahead
 from superhosts.fleet.link import MERGED, REASON, REFUSED, RESEND, Receipt, Say
 from superhosts.fleet.parcels import Parcel, check_site
-from superhosts.fleet.store import Store
+from superhosts.fleet.store import UNION, Store
 from superhosts.settings import DIRECTIONS, SIDES, Settings
 from superhosts.sketchfile import DIGEST, SITE_HEADER, is_whole
 from superhosts.text import printable
 
+MOST_ALIKE = 10_000  # windows that are remembered as looked at
 Senders = Callable[[], Collection[str]]  # the sites that send to this hub themselves, as far as that is known
 
 
@@ -66,6 +68,7 @@ class Desk:
         self._archive = archive
         self.senders: Senders = tuple
         self._say = LimitedSay(say)
+        self._alike: set[str] = set()  # windows whose union is of this hub's kind
         with store.lock:
             self._shares = Shares(store)
 
@@ -148,6 +151,7 @@ class Desk:
     def _open_window(self, parcel: Parcel) -> None:
         """Take a window that this store does not hold, or no longer, back from the archive."""
         if self._store.has(parcel.key):
+            self._check_union(parcel.key)
             return
         archived = self._archive.read_union(parcel.key) if self._archive is not None else None
         if self._archive is None or archived is None:
@@ -160,6 +164,37 @@ class Desk:
             raise UsageError(f"what the archive holds of its window is of another kind: {error}") from None
         self._store.reopen(parcel.key, self._archive.union(parcel.key))
         self.counters.reopened += 1
+        text = f"{parcel.key}: taken back from the archive for a sketch of {parcel.site}"
+        self._say(parcel.site, "windows taken back from the archive", text)
+
+    def _check_union(self, key: str) -> None:
+        """Refuse a sketch of a window that was reported by a hub of another kind: its union would be replaced by less.
+
+        Once is enough: this hub makes unions of its own kind only.
+        """
+        if key in self._alike:
+            return
+        stored = self._read_union(key)
+        try:
+            if stored is not None:
+                self.check_kinds(stored)
+        except MergeError as error:
+            raise UsageError(f"what the hub holds of its window is of another kind: {error}") from None
+        if len(self._alike) >= MOST_ALIKE:
+            self._alike.clear()
+        self._alike.add(key)
+
+    def _read_union(self, key: str) -> Stored | None:
+        """Return the header of the union that the next one begins with; None where there is none, or only damage."""
+        path = self._store.folder(key) / UNION
+        try:
+            if is_plain(path):
+                return read_header(path)
+        except (UnreadableError, OSError, MemoryError):
+            raise
+        except Exception:  # whatever this disk or somebody has made of it: the hub sets it aside
+            return None
+        return self._archive.read_union(key) if self._archive is not None else None
 
     def _look_for_another(self, parcel: Parcel) -> None:
         """Say it when a site has sent two sketches of one window; nothing is wrong if it was started anew meanwhile."""
