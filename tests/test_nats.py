@@ -445,7 +445,7 @@ def test_another_cap_changes_the_queue_and_keeps_what_is_in_it(tmp_path: Path, d
             eventually(lambda: receiver.counters.chunks >= 14 or said)
             send_by_hand(broker, "ams", pieces(path, CHUNK)[14:])
             eventually(lambda: desk.names() == {path.name})
-        assert with_client(broker.options, size) == cap
+        assert as_client(broker.options, size) == cap
     assert ready == [1]
     assert said == []
 
