@@ -19,7 +19,7 @@ from superhosts.detectors.sketch import Sketch
 from superhosts.fleet import hub as hub_module
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.link import MERGED, REFUSED
-from superhosts.fleet.store import LEDGER, ROWS, UNION
+from superhosts.fleet.store import LEDGER, ROWS, UNION, Store
 from superhosts.settings import Settings
 from traffic import content
 
@@ -298,14 +298,16 @@ def test_a_damaged_note_in_the_archive_is_set_aside(tmp_path: Path):
     assert node.hub.status()["aside"]["count"] == 1
 
 
-def test_a_sketch_that_the_archive_knows_makes_no_new_report(tmp_path: Path):
+@pytest.mark.parametrize("grace", [0.0, 600.0], ids=["at once", "merged ahead"])
+def test_a_sketch_that_the_archive_knows_makes_no_new_report(tmp_path: Path, grace: float):
     report_two(tmp_path)
     lose_state(tmp_path)
-    node = make_node(tmp_path)
+    node = make_node(tmp_path, grace=grace, late_pause=grace)
     assert node.send(three()[0]).verdict == MERGED
     node.hub.step()
     assert node.reports == []
     assert not node.store.ledger(KEY).is_due
+    assert not Store(tmp_path / "state").ledger(KEY).is_due  # nor for a hub that starts again
 
 
 def test_the_sweep_takes_a_unions_note_with_it(tmp_path: Path):

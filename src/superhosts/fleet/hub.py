@@ -245,6 +245,8 @@ class Hub:
     def _merge_ahead(self, key: str) -> None:
         ledger = self._store.ledger(key)
         self._unite(key, ledger, list(ledger.known), stop=lambda: self._is_ready(key, ledger))
+        if not ledger.is_due:  # the archive knows the last report, and it was this one
+            self._store.write(key)
 
     def _expected_sites(self, key: str) -> set[str]:
         """Return the sites that should be in a window: those named, else those of the last windows to arrive."""
