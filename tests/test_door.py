@@ -544,6 +544,43 @@ def test_a_file_that_cannot_be_taken_is_tried_ever_less_often(tmp_path: Path, mo
     assert node.desk.counters.accepted == 1
 
 
+def test_failures_are_attempts_and_all_files_in_trouble_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path)
+    link, receiver = link_of(tmp_path, node)
+    for number in range(3):
+        write_parcel(make_sketch("ams", number), link)
+
+    def full(path: Path, name: str, site: str) -> Receipt:
+        asked.append(name)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    now, asked = 0.0, list[str]()
+    monkeypatch.setattr("superhosts.fleet.files.time.monotonic", lambda: now)
+    monkeypatch.setattr(node.desk, "accept", full)
+    for _ in range(20):
+        receiver.look(node.desk, threading.Event())
+        now += 0.5
+    assert receiver.counters.failures == len(asked) < 20
+    assert receiver.counters.down == "No space left on device; 2 more files cannot be taken"
+    assert sum("No space left" in line for line in node.said) == 1
+
+
+def test_a_folder_in_place_of_a_receipt_is_set_aside(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    link, receiver = link_of(tmp_path, node)
+    sketch = honest(link)
+    answer = link / f"{sketch.name}.receipt"
+    (answer / "inner").mkdir(parents=True)
+    receiver.look(node.desk, threading.Event())
+    assert answer.is_file()
+    assert not sketch.exists()
+    assert (link / f".{answer.name}.aside" / "inner").is_dir()
+    assert (receiver.counters.down, receiver.counters.failures) == ("", 0)
+    assert any(f"set aside as .{answer.name}.aside" in line for line in node.said)
+
+
 def test_sites_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(tmp_path)
     link, receiver = link_of(tmp_path, node)

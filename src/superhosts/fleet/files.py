@@ -77,10 +77,11 @@ class _Trouble:
         self._folder, self._say, self._counters = folder, say, counters
         self._last = ""
 
-    def tell(self, error: OSError) -> None:
-        self._counters.failures += 1
+    def tell(self, error: OSError, *, times: int = 1, others: int = 0) -> None:
+        """Say why it fails, count the attempts that did, and note how many other files there is trouble with."""
+        self._counters.failures += times
         text = printable(f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""), REASON)
-        self._counters.down = text
+        self._counters.down = text + (f"; {others} more files cannot be taken" if others else "")
         if text != self._last:
             self._last = text
             self._say(f"{self._folder}: {text}; trying again until it works")
@@ -174,6 +175,7 @@ class FileReceiver:
         self._ignored: set[Path] = set()
         self._bad: dict[Path, _Bad] = {}  # files that were not whole
         self._failed: dict[Path, _Failed] = {}  # files that could not be taken
+        self._attempts = 0  # that failed at the last look
 
     def senders(self) -> Collection[str]:
         """Return the sites that have a folder."""
@@ -186,16 +188,22 @@ class FileReceiver:
         """Receive until told to stop. A folder that is not there yet may be a mount that comes."""
         ready()
         while not stop.is_set():
-            try:
-                self.step(desk, stop)
-                self._trouble.over()
-            except OSError as error:
-                self._trouble.tell(error)
+            self.look(desk, stop)
             stop.wait(POLL)
+
+    def look(self, desk: Desk, stop: threading.Event) -> None:
+        """Take what is there now, and say what cannot be taken."""
+        try:
+            self.step(desk, stop)
+            self._trouble.over()
+        except OSError as error:
+            self._trouble.tell(error, times=self._attempts, others=max(0, len(self._failed) - 1))
 
     def step(self, desk: Desk, stop: threading.Event) -> None:
         """Take what is there now: of every site the oldest windows first, the sites in turns."""
+        self._attempts = 1
         found, trouble = self._find()
+        self._attempts = 1 if trouble is not None else 0
         now = time.monotonic()
         self._bad = {path: state for path, state in self._bad.items() if path in found}
         self._failed = {path: state for path, state in self._failed.items() if path in found}
@@ -211,6 +219,7 @@ class FileReceiver:
             except OSError as error:  # one that cannot be read must not keep the others
                 failed = self._failed.setdefault(path, _Failed())
                 failed.times += 1
+                self._attempts += 1
                 failed.until = now + (min(2.0**failed.times, LONGEST) if failed.times > 1 else 0.0)
                 failed.error = error
         errors = [failed.error for failed in self._failed.values() if failed.error is not None]
@@ -248,7 +257,10 @@ class FileReceiver:
             return  # it may still be on its way
         self.counters.resends += receipt.verdict == RESEND
         self._bad.pop(path, None)
-        write_json(_receipt_path(path), {"verdict": receipt.verdict, "reason": receipt.reason}, shared=True)
+        answer = _receipt_path(path)
+        if answer.is_dir() and not answer.is_symlink():
+            self._set_aside(answer)
+        write_json(answer, {"verdict": receipt.verdict, "reason": receipt.reason}, shared=True)
         path.unlink(missing_ok=True)
         self.counters.sketches += 1
         self.counters.receipts += 1
