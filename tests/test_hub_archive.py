@@ -203,6 +203,7 @@ def test_an_archived_union_that_cannot_be_used_is_set_aside_not_replaced(tmp_pat
     assert node.send(three()[2]).verdict == MERGED
     node.hub.step()
     assert content(sh.load(union)) == content(union_of(*three()))  # the store has them all
+    assert all(line.count(str(union)) == 1 for line in node.said if "LEFT OUT" in line)
     (aside,) = union.parent.glob(".*.aside")
     assert before is None or aside.read_bytes() == before
     assert node.hub.status()["aside"] == {"count": 1, "last": [str(union)]}

@@ -40,4 +40,5 @@ class Asides:
         with self._lock:
             self.count += 1
             self._last.append(str(path))
-        self._say(f"{word}: {path}: {printable(reason, MOST_SAID)} ({where})")
+        why = str(reason).removeprefix(f"{path}: ")  # errors of files name theirs
+        self._say(f"{word}: {path}: {printable(why, MOST_SAID)} ({where})")

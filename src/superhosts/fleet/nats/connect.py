@@ -35,6 +35,7 @@ except ImportError:
 TIMEOUT = 5  # seconds for a connection, and for an answer of the server
 FIRST_PAUSE, LAST_PAUSE = 1.0, 30.0  # seconds between two attempts to connect, growing
 POLL = 0.1
+NOT_NOW = {9, 10}  # what OpenSSL says of a certificate that is not valid yet, or not any more
 LEAST_VERSION = (2, 12)  # of nats-server: from here on JetStream refuses requests with fields that it does not know
 
 
@@ -115,7 +116,8 @@ class NatsOptions:
         try:
             context = ssl.create_default_context(cafile=self.tls_ca)
         except (OSError, ssl.SSLError):
-            raise UsageError(f"{self._option('tls_ca')} {self.tls_ca}: is not a certificate (PEM)") from None
+            option = self._option("tls_cert" if self.pinned else "tls_ca")
+            raise UsageError(f"{option} {self.tls_ca}: is not a certificate (PEM)") from None
         if self.pinned:
             context.check_hostname = False
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -357,6 +359,8 @@ def _words(error: BaseException, options: NatsOptions | None = None) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         if options is not None and options.pinned:  # it is our own
             return f"the broker's certificate {options.tls_ca} does not do: {error.verify_message}"
+        if error.verify_code in NOT_NOW:
+            return f"its {error.verify_message}: the server needs another one, unless this machine's clock is wrong"
         return f"its certificate is not trusted ({error.verify_message}): see --tls-ca"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed ({error.reason}): does the server want a certificate (--tls-cert, --tls-key)?"
