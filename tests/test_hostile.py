@@ -7,6 +7,7 @@ import base64
 import contextlib
 import json
 import os
+import signal
 import socket
 import ssl
 import stat
@@ -390,6 +391,7 @@ def test_what_a_revoked_site_has_sent_leaves_the_queue(tmp_path: Path, broker: B
         publish(broker, "fra", pieces(path, 8000)[1:])
         eventually(lambda: desk.names() == {path.name})
     assert any("ams is not enrolled" in line for line in said)
+    assert not [line for line in said if "waiting until it is sent again" in line]
 
 
 def test_a_hub_that_was_away_finds_nothing_of_a_revoked_site(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
@@ -790,6 +792,51 @@ def test_a_hub_with_an_expired_certificate_says_so_and_its_status_too(tmp_path: 
         assert hub.end() == 0
     assert "NOT READY: the broker runs, but this hub cannot reach it" in hub.words
     assert "hub ready" not in hub.words
+
+
+def test_a_certificate_that_has_expired_at_a_reload_is_said_and_the_status_tells_until_it_is_mended(
+    tmp_path: Path,
+) -> None:
+    authority = trustme.CA()
+    cert = certificate(tmp_path, authority, "server")
+    enroll(tmp_path / "hub" / "broker", "ams")
+    hub, _ = make_hub(tmp_path, "--tls-cert", str(cert), "--tls-key", str(cert))
+
+    def trouble() -> tuple[bool, bool]:
+        found = status_of(tmp_path)
+        return bool(found["link"]["down"]), bool(found["trouble"]["not_reloaded"])
+
+    with ending(hub):
+        hub.start()
+        hub.wait_ready()
+        assert hub.process is not None
+        certificate(tmp_path, authority, "server", not_after=datetime.now(UTC) - timedelta(days=1))
+        hub.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "NOT RELOADED: sites and certificates" in hub.words, "it is said")
+        assert f"the broker's certificate {cert} does not do: certificate has expired" in hub.words
+        wait_for(lambda: status_of(tmp_path) and trouble() == (True, True), "the status tells")
+        certificate(tmp_path, authority, "server")
+        hub.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "reloaded: --output, sites and certificates" in hub.words, "the next one is taken")
+        wait_for(lambda: trouble() == (False, False), "the status tells")
+        assert hub.end() == 0
+
+
+def test_words_about_certificates_name_what_is_wrong(tmp_path: Path) -> None:
+    junk = tmp_path / "hub.crt"
+    junk.write_text("no certificate")
+    with pytest.raises(UsageError, match=rf"^--tls-cert {junk}: is not a certificate"):
+        make_broker(tmp_path / "junk", [], tls=Tls(junk, junk)).start()
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    cert = certificate(tmp_path, authority, "server", not_after=datetime.now(UTC) - timedelta(days=1))
+    heard: list[str] = []
+    with make_broker(tmp_path / "broker", [], tls=Tls(cert, cert)) as broker:
+        options = NatsOptions(broker.options.url, tls_ca=tmp_path / "ca.pem")
+        with running(NatsSender(options, "ams", heard.append).run, make_spool(tmp_path / "spool", "ams")):
+            eventually(lambda: heard)
+    assert "its certificate has expired: the server needs another one, unless" in heard[0]
+    assert "--tls-ca" not in heard[0]
 
 
 def test_a_hub_says_who_may_speak_and_which_secrets_are_none(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -19,13 +20,14 @@ import pytest
 
 from fleets import make_sketch, window, write_parcel
 from processes import COMMON, Node, ending, make_hub, rows, wait_for
+from superhosts.cli.fleet import Status, ended_by_signals, sighup_held
 from superhosts.detectors.sketch import Sketch
 from superhosts.errors import OutputError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.durable import copy_synced, hold_folder, make_folder, write_json
 from superhosts.fleet.spool import Spool
 from superhosts.pairs import Part
-from superhosts.reports.running import Background, LinesFile, ParquetFolder, StandardOutput
+from superhosts.reports.running import Background, LinesFile, Log, ParquetFolder, Unbuffered
 from superhosts.settings import Settings
 
 SETTINGS = Settings(memory=COMMON[1], device="cpu", threads=1)
@@ -81,6 +83,67 @@ def test_standard_output_that_nobody_reads_keeps_nothing_else(tmp_path: Path, fo
         log.close()
     assert "NOT READ" in hub.words
     assert "reports that it never got: " in hub.words
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="needs a small pipe, as Linux has them")
+def test_standard_error_that_nobody_reads_keeps_nothing(tmp_path: Path):
+    hub = make_node(tmp_path)
+    for number in range(60):  # a line for each
+        (tmp_path / "link" / f"evil{number}").mkdir(parents=True)
+        (tmp_path / "link" / f"evil{number}" / f"{'junk' * 20}{number}.cube").touch()
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+    with ending(hub), os.fdopen(read, "rb") as reader:
+        with os.fdopen(write, "wb") as writer:
+            hub.process = subprocess.Popen(
+                [sys.executable, "-m", "superhosts", *hub.arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=writer,
+            )
+        wait_for(lambda: (tmp_path / "hub" / "status.json").exists(), "it has started")
+        wait_for(lambda: status(tmp_path)["standard_error"]["waiting"] > 0, "lines wait, as the status tells")
+        write_parcel(crowd(0), tmp_path / "link" / "ams")
+        wait_for(lambda: windows_in(tmp_path / "found.jsonl") == 1, "a sketch is taken and reported")
+        assert hub.end(signal.SIGTERM) == 0
+        assert reader.read(1)
+
+
+@pytest.mark.parametrize("kind", ["folder", "unwritable"])
+def test_a_status_that_cannot_be_written_is_said(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "status.json"
+    if kind == "folder":
+        path.mkdir()
+        Status(path, windows=lambda: 1).write(now=True)
+        assert (tmp_path / ".status.json.aside").is_dir()
+        assert "SET ASIDE as .status.json.aside" in capsys.readouterr().err
+    else:
+        hidden = Status(tmp_path / "gone" / "status.json", windows=lambda: 1)
+        for _ in range(2):
+            hidden.write(now=True)
+        (tmp_path / "gone").mkdir()
+        hidden.write(now=True)
+        lines = capsys.readouterr().err.splitlines()
+        assert ["NOT WRITTEN" in lines[0], "is written again" in lines[1], len(lines)] == [True, True, 2]
+        path = tmp_path / "gone" / "status.json"
+    assert json.loads(path.read_text())["windows"] == 1
+
+
+def test_a_sighup_while_a_service_starts_is_kept_for_its_reload(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("superhosts.cli.fleet._has_terminal", lambda: False)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    reloads: list[int] = []
+    try:
+        with sighup_held():
+            signal.raise_signal(signal.SIGHUP)
+            for expected in ([1], [1]):  # once
+                with ended_by_signals(lambda: None, lambda: reloads.append(1)):
+                    assert reloads == expected
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_sighup_reloads_and_the_hub_goes_on(tmp_path: Path):
@@ -257,9 +320,61 @@ def test_work_that_fails_at_once_is_the_callers_and_later_the_threads_own(monkey
     assert len(attempts) == 3
 
 
+class HeldStream(io.StringIO):
+    """A stream that takes nothing until a test opens it, or fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = threading.Event()
+        self.asked = threading.Event()
+        self.fails = False
+
+    def flush(self) -> None:
+        self.asked.set()
+        assert self.open.wait(600)
+        if self.fails:
+            self.seek(0)
+            self.truncate()
+            raise OSError(28, "No space left on device")
+
+
+def test_lines_that_standard_error_never_got_are_counted_and_that_is_said():
+    stream = HeldStream()
+    log = Log(stream, most=3)
+    log.write("line 0")
+    assert stream.asked.wait(600)
+    for number in range(1, 5):
+        log.write(f"line {number}")
+    assert log.status() == {"waiting": 3, "dropped": 2}
+    assert not log.close(patience=0.0)
+    stream.open.set()
+    assert log.close(patience=600.0)
+    log.write("the last")
+    assert log.close(patience=600.0)
+    lines = stream.getvalue().splitlines()
+    assert [line for line in lines if not line.startswith("superhosts: ")] == ["line 0", "line 1", "line 2", "the last"]
+    assert [line for line in lines if line.startswith("superhosts: ")] == [
+        "superhosts: lines that standard error never got: 2"
+    ]
+    assert log.status() == {"waiting": 0, "dropped": 2}
+
+
+def test_a_log_on_a_full_disk_counts_what_is_lost():
+    stream = HeldStream()
+    stream.open.set()
+    stream.fails = True
+    log = Log(stream)
+    log.write("lost")
+    assert log.close(patience=600.0)
+    stream.fails = False
+    log.write("kept")
+    assert log.close(patience=600.0)
+    assert stream.getvalue() == "superhosts: lines that standard error never got: 1\nkept\n"
+
+
 def test_text_for_standard_output_is_written_whole_and_a_cut_line_is_ended(monkeypatch: pytest.MonkeyPatch):
     read, write = os.pipe()
-    out = StandardOutput(write)
+    out = Unbuffered(write)
     real, left = os.write, [3]
 
     def short(handle: int, data: memoryview) -> int:

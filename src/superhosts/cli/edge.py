@@ -25,7 +25,7 @@ from superhosts.cli.fleet import (
     sending,
     tell,
 )
-from superhosts.cli.output import KeyFile, fail_with, read_key
+from superhosts.cli.output import KeyFile, fail_with, log_in_background, log_status, read_key
 from superhosts.cli.traffic import (
     Device,
     Direction,
@@ -50,6 +50,7 @@ LOCAL = "nats://127.0.0.1:4222"
 MOMENT = 10.0  # seconds that an edge waits for the hub when a live input has ended
 
 
+@log_in_background()
 def edge(
     inputs: Annotated[
         list[str],
@@ -183,6 +184,7 @@ def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, 
         link=sender.counters,
         waiting=lambda: len(spool.waiting()),
         aside=spool.aside,
+        standard_error=log_status,
     )
     with sending(sender, spool), ended_by_signals(run.stop):
         tell(f"site {settings.site} ready; windows of earlier runs that wait in {spool.folder}: {len(spool.waiting())}")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -41,6 +41,7 @@ SpoolCap = Annotated[
 ]
 
 STATUS = 5.0  # seconds between two writings of the status file
+_held: list[int] = []  # a SIGHUP that came before anybody could act on it
 
 
 def tell(text: str) -> None:
@@ -93,6 +94,20 @@ def nats_options(
 
 
 @contextmanager
+def sighup_held() -> Iterator[None]:
+    """Keep a SIGHUP that comes while a service starts for `ended_by_signals`; by default it would end the service."""
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL or _has_terminal():
+        yield
+        return
+    signal.signal(signal.SIGHUP, lambda number, _frame: _held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        _held.clear()
+
+
+@contextmanager
 def ended_by_signals(
     stop: Callable[[], None],
     reload: Callable[[], None] | None = None,
@@ -119,6 +134,9 @@ def ended_by_signals(
 
     for number in before:
         signal.signal(number, handle)
+    if _held:
+        _held.clear()
+        signal.raise_signal(signal.SIGHUP)
     try:
         yield
     finally:
@@ -153,7 +171,8 @@ def beside(name: str, work: Callable[[], None], stop: threading.Event) -> Iterat
             work()
         except BaseException as error:
             failed.append(error)
-            traceback.print_exc()
+            for line in traceback.format_exc().splitlines():
+                say(line)
             signal.raise_signal(signal.SIGTERM)
 
     thread = threading.Thread(target=run, name=name, daemon=True)
@@ -172,10 +191,10 @@ class RunningOutputs(Outputs):
 
     def __init__(self, *, json: bool, csv: bool, output: Path | None) -> None:
         from superhosts.reports.base import HUB_COLUMNS
-        from superhosts.reports.running import Background, open_running
+        from superhosts.reports.running import Background, open_running, raw_stream
 
         is_open = has_output(output)
-        stream = _standard_output()
+        stream = raw_stream(sys.stdout)
         super().__init__(json=json and is_open, csv=csv and is_open, table=is_open, columns=HUB_COLUMNS, stream=stream)
         self._running = open_running(output) if output is not None else None
         self._background = Background()
@@ -238,17 +257,6 @@ class RunningOutputs(Outputs):
             self._running.close()
 
 
-def _standard_output() -> TextIO | None:
-    """Return a stream to standard output that leaves nothing in Python's buffers; None where it is no descriptor."""
-    from superhosts.reports.running import StandardOutput
-
-    try:
-        sys.stdout.flush()
-        return cast("TextIO", StandardOutput(sys.stdout.fileno(), sys.stdout.encoding))
-    except (OSError, ValueError):
-        return None
-
-
 class Status:
     """A small file with all counters, replaced every few seconds: for people, scripts and monitoring."""
 
@@ -256,17 +264,28 @@ class Status:
         self._path = path
         self._parts = parts
         self._last = 0.0
+        self._failed = ""  # why it could not be written
 
     def write(self, *, now: bool = False) -> None:
         """Write the counters if it is time."""
-        from superhosts.fleet.durable import write_json
+        from superhosts.fleet.durable import put_aside, write_json
 
         if not now and time.monotonic() - self._last < STATUS:
             return
         self._last = time.monotonic()
         content = {name: asdict(part) if not callable(part) else part() for name, part in self._parts.items()}
-        with contextlib.suppress(OSError):  # a full disk is said elsewhere
+        failed = ""
+        try:
+            if self._path.is_dir():
+                put_aside(self._path, "a folder in place of the status", tell)
             write_json(self._path, {"written": time.time(), **content}, durable=False)
+        except (OSError, OutputError) as error:
+            failed = getattr(error, "strerror", None) or str(error)
+        if failed and not self._failed:
+            tell(f"{self._path}: NOT WRITTEN: {failed}; trying again until it works")
+        elif self._failed and not failed:
+            tell(f"{self._path}: is written again")
+        self._failed = failed
 
 
 def seconds(option: str, text: str) -> float:

@@ -27,9 +27,10 @@ from superhosts.cli.fleet import (
     refuse_given,
     seconds,
     sending,
+    sighup_held,
     tell,
 )
-from superhosts.cli.output import CsvFlag, Json, KeyFile, Threshold, Top, read_key
+from superhosts.cli.output import CsvFlag, Json, KeyFile, Threshold, Top, log_in_background, log_status, read_key
 from superhosts.cli.traffic import GeometryText, Ipv6Prefix, Memory
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ LISTEN = "127.0.0.1:4222"
 BROKER_CAP = "4GiB"
 
 
+@sighup_held()
+@log_in_background()
 def hub(
     state: Annotated[
         Path, typer.Option(metavar="DIR", help="Where the hub keeps its windows, and the broker its store.")
@@ -202,8 +205,9 @@ def hub(
             desk=desk.counters,
             link=receiver.counters,
             windows=lambda: len(store.windows()),
-            trouble=merging.status,
+            trouble=lambda: {**merging.status(), "not_reloaded": reloads.failed},
             standard_output=outputs.status,
+            standard_error=log_status,
             **extra,
         )
 
@@ -230,6 +234,7 @@ class _Reloads:
     """What SIGHUP asks for: done by the hub's own loop, since little is safe in a signal's handler."""
 
     def __init__(self) -> None:
+        self.failed: dict[str, str] = {}  # what the last reload did not change, and why
         self._asked = False
         self._parts: dict[str, Callable[[], None]] = {}
 
@@ -249,11 +254,13 @@ class _Reloads:
         from superhosts.errors import SuperhostsError
 
         done: list[str] = []
+        self.failed = {}
         for name, work in self._parts.items():
             try:
                 work()
                 done.append(name)
             except (SuperhostsError, OSError) as error:
+                self.failed[name] = str(error)
                 tell(f"NOT RELOADED: {name}: {error}")
         if done:
             tell(f"reloaded: {', '.join(done)}")
@@ -311,6 +318,7 @@ def _open_way_in(
         from superhosts.fleet.files import FileReceiver
 
         return FileReceiver(way.folder, tell, largest=largest_sketch(traffic)), {}
+    from superhosts.errors import UsageError
     from superhosts.fleet.nats.identity import own_identity
     from superhosts.fleet.nats.receive import NatsReceiver
     from superhosts.units import parse_size
@@ -324,11 +332,18 @@ def _open_way_in(
         return receiver, {}
     owner = owner._replace(host="")  # its store is in the state folder: the same hub, whatever its container's name
     broker = _start_broker(parts, state / "broker", way, cap)
-    reloads.add("sites and certificates", broker.reload)
     receiver = NatsReceiver(broker.options, tell, owner=owner, cap=cap, largest=largest, admitted=broker.admitted)
     if reason := broker.unreachable():
         receiver.counters.down = reason
         tell(f"NOT READY: the broker runs, but this hub cannot reach it: {reason}; trying again until it can")
+
+    def reload() -> None:
+        broker.reload()
+        receiver.note_reach(broker.unreachable())
+        if receiver.counters.down:
+            raise UsageError(f"a new connection to the broker does not work: {receiver.counters.down}")
+
+    reloads.add("sites and certificates", reload)
     return receiver, {"broker": broker.counters}
 
 

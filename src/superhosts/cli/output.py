@@ -8,7 +8,8 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -20,9 +21,11 @@ from superhosts.text import printable
 if TYPE_CHECKING:
     from superhosts.pairs import Window
     from superhosts.reports.base import Row
+    from superhosts.reports.running import Log
 
 PARTIAL = "partial: interrupted"  # of a window, in the title of its table
 MOST_SAID = 10_000  # characters of a line for people
+_log: Log | None = None  # where lines for people go while a daemon runs
 Json = Annotated[bool, typer.Option("--json", help="Results as JSON Lines on standard output.")]
 CsvFlag = Annotated[bool, typer.Option("--csv", help="Results as CSV on standard output.")]
 Output = Annotated[
@@ -221,8 +224,34 @@ def tell_packets() -> Callable[[int, int], None]:
     return tell
 
 
+@contextmanager
+def log_in_background() -> Iterator[None]:
+    """Write lines for people in a thread of its own: a standard error that nobody reads must not stop a daemon."""
+    global _log
+    from superhosts.reports.running import Log, raw_stream
+
+    stream = raw_stream(sys.stderr)
+    if stream is None or _log is not None:
+        yield
+        return
+    _log = Log(stream)
+    try:
+        yield
+    finally:
+        if _log.close():
+            _log = None  # else the last words of the program must not wait, either
+
+
+def log_status() -> dict[str, int]:
+    """Return how many lines wait for standard error, and how many it never got."""
+    return _log.status() if _log is not None else {"waiting": 0, "dropped": 0}
+
+
 def say(text: str) -> None:
     """Write one line for people to standard error; what cannot be shown in it is escaped."""
     line = printable(text, most=MOST_SAID)
+    if _log is not None:
+        _log.write(line)
+        return
     sys.stderr.write(f"{line}\n")  # at once: print writes the newline apart, and lines of two threads run together
     sys.stderr.flush()

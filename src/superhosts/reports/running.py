@@ -2,7 +2,7 @@
 
 A file of lines (.jsonl, .csv) grows. Parquet cannot grow, so a folder gets one file for each window; a
 later revision of a window replaces it. Files and folders that are made here belong to their user alone. Standard output
-is written by a thread of its own: a pipe that nobody reads holds nothing else up.
+and standard error are written by threads of their own: a pipe that nobody reads holds nothing else up.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TextIO, cast
 
 from superhosts.errors import OutputError, UsageError
 from superhosts.reports.base import HUB_COLUMNS, Row
@@ -22,6 +23,7 @@ from superhosts.reports.files import Csv, JsonLines, OutputFile
 
 PATIENCE = 2.0  # seconds that others wait for standard output
 MOST_QUEUED = 100  # reports that wait for it
+MOST_LINES = 1000  # lines that wait for standard error
 RETRY = 1.0  # seconds between two attempts at a job that nobody waits for
 
 
@@ -117,10 +119,11 @@ class ParquetFolder:
         """Nothing is left to do."""
 
 
-class StandardOutput(io.TextIOBase):
-    """Standard output as a stream whose text is written at a flush, past Python's own buffer.
+class Unbuffered(io.TextIOBase):
+    """A descriptor (standard output, standard error) as a stream whose text is written at a flush.
 
-    What stays in that buffer would be written at the end of the program, which would hang where nobody reads.
+    It goes past Python's own buffer: what stays there is written at the end of the program, which would hang where
+    nobody reads.
     """
 
     def __init__(self, handle: int, encoding: str = "utf-8") -> None:
@@ -181,8 +184,9 @@ class Background:
     tries until it succeeds; behind it others queue, up to a limit. Beyond that they are dropped and counted.
     """
 
-    def __init__(self, *, patience: float = PATIENCE, most: int = MOST_QUEUED) -> None:
+    def __init__(self, name: str = "standard output", *, patience: float = PATIENCE, most: int = MOST_QUEUED) -> None:
         self.dropped = 0
+        self._name = name
         self._patience, self._most = patience, most
         self._lock = threading.Lock()
         self._jobs: deque[Job] = deque()  # the first is being done
@@ -204,7 +208,7 @@ class Background:
                 return False
             self._jobs.append(job)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="standard output", daemon=True)
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
         self._arrived.set()
         return False if job.is_left else self._wait_for(job)
@@ -217,9 +221,9 @@ class Background:
             raise job.error
         return not job.is_left
 
-    def close(self) -> int:
+    def close(self, patience: float | None = None) -> int:
         """Wait a moment for what is queued; return how many jobs are not done. These may still be done later."""
-        until = time.monotonic() + self._patience
+        until = time.monotonic() + (self._patience if patience is None else patience)
         while (jobs := list(self._jobs)) and (left := until - time.monotonic()) > 0:
             jobs[0].done.wait(left)
         return len(self._jobs)
@@ -245,6 +249,48 @@ class Background:
                 job.done.set()
         if again:
             time.sleep(RETRY)
+
+
+class Log:
+    """Lines for people. Nobody waits for them; those that standard error never got are counted, and that is said."""
+
+    def __init__(self, stream: TextIO, *, most: int = MOST_LINES) -> None:
+        self._stream = stream
+        self._background = Background("standard error", patience=0.0, most=most)
+        self._failed = 0  # lines that a full disk did not take
+        self._told = 0
+
+    def write(self, line: str) -> None:
+        """Have a line written soon, after all before it."""
+        self._background.hand(lambda: self._put(line))
+
+    def status(self) -> dict[str, int]:
+        """Return how many lines wait for standard error, and how many it never got."""
+        return {"waiting": self._background.waiting, "dropped": self._background.dropped + self._failed}
+
+    def close(self, patience: float = PATIENCE) -> bool:
+        """Wait a moment for what is queued; return False where that is not written."""
+        return self._background.close(patience) == 0
+
+    def _put(self, line: str) -> None:
+        lost = self._background.dropped + self._failed
+        if lost > self._told:
+            self._stream.write(f"superhosts: lines that standard error never got: {lost - self._told}\n")
+        self._stream.write(f"{line}\n")
+        try:
+            self._stream.flush()
+            self._told = lost
+        except OSError:  # a log on a full disk, or whose reader has gone, ends nothing
+            self._failed += 1
+
+
+def raw_stream(stream: TextIO) -> TextIO | None:
+    """Return a stream to the same place that leaves nothing in Python's buffers; None where it is no descriptor."""
+    try:
+        stream.flush()
+        return cast("TextIO", Unbuffered(stream.fileno(), stream.encoding))
+    except (OSError, ValueError):
+        return None
 
 
 def open_running(path: Path) -> LinesFile | ParquetFolder:

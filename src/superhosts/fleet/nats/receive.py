@@ -68,6 +68,7 @@ QUESTIONS_AT_ONCE = 16  # of one site that wait for an answer; an edge asks one 
 ANSWERS_AT_ONCE = 2  # to all sites; Python has few threads for all that waits for disks
 NOTES = 10_000  # names that are remembered
 PATIENCE = 5.0  # seconds without a new piece, after which a question is a hint that some are lost
+UNFINISHED = "has not sent the rest of it; waiting until it is sent again"
 ACK, PROGRESS, NEVER = b"+ACK", b"+WPI", b"+TERM"
 
 
@@ -147,6 +148,11 @@ class NatsReceiver:
             raise UsageError(f"--nats {self._options.shown}: {error}") from None
         except LinkDownError as error:
             self.counters.down = str(error)
+
+    def note_reach(self, trouble: str) -> None:
+        """Note why a new connection does not work, or that one does; an open one may go on meanwhile."""
+        if trouble or self._link is not None:
+            self.counters.down = trouble
 
     def senders(self) -> Collection[str]:
         """Return the sites that may send; none where everybody may."""
@@ -379,9 +385,9 @@ class NatsReceiver:
                 if len(self._reminded) > NOTES:  # somebody makes names up
                     self._reminded = {}
 
-    async def _give_up(self, assembly: Assembly) -> None:
+    async def _give_up(self, assembly: Assembly, why: str = UNFINISHED) -> None:
         self.counters.abandoned += 1
-        text = f"{assembly.name}: {assembly.site} has not sent the rest of it; waiting until it is sent again"
+        text = f"{assembly.name}: {assembly.site} {why}"
         self._say(assembly.site, "sketches that are not sent to the end", text)
         self._forget(assembly)
         await asyncio.to_thread(assembly.path.unlink, missing_ok=True)
@@ -400,7 +406,7 @@ class NatsReceiver:
             return
         for assembly in list(self._assemblies.values()):
             if assembly.site not in admitted and not assembly.handed_in:
-                await self._give_up(assembly)
+                await self._give_up(assembly, "is not enrolled; what came of it is thrown away")
         try:
             gone = await expel(self._link.jetstream, admitted)
         except nats.errors.Error:
