@@ -462,6 +462,37 @@ def test_a_scan_that_is_left_stops_its_readers(whole: Path) -> None:
             assert not thread.is_alive()
 
 
+def test_a_scan_that_was_left_is_not_read_a_second_time(whole: Path) -> None:
+    for paths in ((whole,), (whole, whole)):
+        run = scan(*paths, block_bytes=600)
+        iter(run)  # nothing has been read yet
+        next(iter(run))
+        with pytest.raises(UsageError, match="left before its end"):
+            next(iter(run))
+
+
+def test_a_scan_that_was_closed_is_left_also_where_its_iterator_is_kept(whole: Path) -> None:
+    run = scan(whole, block_bytes=600)
+    windows = iter(run)
+    next(windows)
+    assert iter(run) is windows
+    windows.close()
+    with pytest.raises(UsageError, match="left before its end"):
+        iter(run)
+
+
+def test_a_scan_that_has_failed_is_not_read_a_second_time(tmp_path: Path, frames: Frames) -> None:
+    path = write(tmp_path / "damaged.pcap", frames)
+    with path.open("r+b") as file:
+        file.seek(24 + 8)
+        file.write(b"\xff" * 4)
+    run = scan(path)
+    with pytest.raises(InputError):
+        list(run)
+    with pytest.raises(UsageError, match="left before its end"):
+        list(run)
+
+
 def test_the_key_changes_the_bits_and_not_the_answer(whole: Path) -> None:
     a, b = everything(scan(whole, key="one secret")), everything(scan(whole, key="another secret"))
     for one, other in zip(a, b, strict=True):

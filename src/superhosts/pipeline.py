@@ -112,6 +112,10 @@ class Scan:
     """One run over inputs. Iterate over it for the windows; `counters` tells what passed.
 
     Any thread may call it at any time. Threads that iterate at the same time share the windows.
+
+    Inputs are read once. The run ends when nobody iterates any more: leaving a loop early ends the readers, and another
+    loop then raises UsageError. Keep the iterator (`windows = iter(run)`) to go on later. After a run has come to its
+    end another loop gets no windows.
     """
 
     def __init__(
@@ -173,7 +177,8 @@ class Scan:
         self._ended = (0, 0)  # bytes and packets of inputs that have ended
         self._lock = threading.RLock()  # over the windows that are open; never held while an input is read
         self._running: weakref.ref[Results] | None = None  # weak: whoever leaves a loop ends the readers
-        self._is_over = False  # all inputs have been read
+        self._has_begun = False
+        self._is_over = False  # the run has come to its end, and was not left before
 
     @property
     def counters(self) -> Counters:
@@ -210,14 +215,24 @@ class Scan:
         with self._lock:
             running = None if self._running is None else self._running()
             if running is None:
+                if self._has_begun and not self._is_over:
+                    raise UsageError(
+                        "this scan was left before its end or has failed, and reads its inputs once: keep its iterator "
+                        "(windows = iter(run)) to go on later, or scan again"
+                    )
                 running = Results(self._run())
                 self._running = weakref.ref(running)
             return running
 
     def _run(self) -> Generator[WindowResult, None, None]:
-        if not self._is_over:  # inputs are read once
+        if self._is_over:
+            return
+        self._has_begun = True
+        try:
             yield from self._results()
             self._is_over = True
+        finally:
+            self._running = None  # also where somebody keeps the iterator
 
     def _results(self) -> Iterator[WindowResult]:
         for events in self._followed() if self._follows else self._read():
