@@ -238,6 +238,21 @@ def test_waiting_packets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.lost == (0, 100)
 
 
+@pytest.mark.parametrize("direction", [1, -1])
+def test_pieces_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch, direction: int) -> None:
+    """One packet in each of many windows: a piece takes much more memory than its packet."""
+    monkeypatch.setattr(jumps, "MAX_PIECES", 30)
+    run = Live().push(steady(NOON, 900), 100)
+    times = steady(NOON + 900 * SECOND, 100)
+    odd = [time + direction * (DAY + number * HOUR) for number, time in enumerate(times)]
+    for pair in zip(times, odd, strict=True):
+        run.push(pair)
+        assert run.windows._off is not None
+        assert run.windows._off.waiting <= 30
+    run.finish()
+    assert run.lost == ((0, 200) if direction > 0 else (200, 0))
+
+
 def test_an_earlier_run_has_done_what_comes_before_its_frontier_and_nothing_that_comes_after() -> None:
     run = Live(resume_from=NOON + HOUR, wall=NOON + 2 * HOUR)
     run.push(steady(NOON + HOUR - 600 * SECOND, 1200), 100)

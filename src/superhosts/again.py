@@ -16,9 +16,10 @@ from typing import IO
 import numpy as np
 
 from superhosts.errors import InputError, OutputError
+from superhosts.held import MAX_PIECES
 from superhosts.pairs import PacketBatch
 from superhosts.sources.base import Source
-from superhosts.windows import MAX_HELD, MAX_PIECES, cut
+from superhosts.windows import MAX_HELD, cut
 
 COLUMNS = ("src", "dst", "time")
 

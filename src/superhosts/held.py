@@ -14,6 +14,7 @@ from superhosts.pairs import PacketBatch
 from superhosts.units import SECOND
 
 YEAR = 365 * 86400 * SECOND
+MAX_PIECES = 1 << 18  # pieces held: one packet in each of very many windows takes more memory than the packets
 
 
 def is_far_behind(index: int, frontier: int, length: int) -> bool:

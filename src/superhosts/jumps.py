@@ -18,14 +18,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.held import Held, is_far_behind
+from superhosts.held import MAX_PIECES, Held, is_far_behind
 from superhosts.pairs import PacketBatch, Window
 from superhosts.units import SECOND
 
 AHEAD, BEHIND = 1, -1
 NEARLY_ALL = 0.9  # share of the last packets that a jump needs
 SLOW_PACKETS = 10  # packets that are enough in slow traffic, after a window's length by the clock
-MAX_WAITING = 1 << 20  # packets that wait in one direction
+MAX_WAITING = 1 << 20  # packets that wait in one direction, in at most MAX_PIECES
 MARGIN = 60 * SECOND  # less than this is never far ahead
 
 
@@ -76,7 +76,7 @@ class OffTime:
     def wait(self, direction: int, index: int, piece: PacketBatch, frontier: int | None) -> None:
         """Let packets wait until `jumped`, or until they are dropped."""
         group = self._groups[direction]
-        if group.count + len(piece) > MAX_WAITING:
+        if group.count + len(piece) > MAX_WAITING or group.pieces >= MAX_PIECES:
             self._drop(direction)
             group = self._groups[direction]
         group.add(index, piece)

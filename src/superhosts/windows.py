@@ -22,13 +22,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from superhosts.held import Held, is_far_behind
+from superhosts.held import MAX_PIECES, Held, is_far_behind
 from superhosts.jumps import AHEAD, BEHIND, Jump, OffTime
 from superhosts.pairs import PacketBatch, Window
 
 SETTLE = 1000  # packets beyond a window that close it
-MAX_HELD = 1 << 23  # packets held for other windows; beyond that the current window closes early
-MAX_PIECES = 1 << 18  # the same for pieces: one packet in each of very many windows takes more memory than the packets
+MAX_HELD = 1 << 23  # packets held for other windows; beyond that, or MAX_PIECES, the current window closes early
 MAX_PUT_OFF = 1 << 20  # windows noted to be read a second time; what is late for further ones stays late
 STRAY_SHARE = 100  # strays are fewer than one in a hundred packets
 _CLOCK = -1  # stands for the clock among the inputs that say what to expect
