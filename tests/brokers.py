@@ -14,6 +14,7 @@ import nats
 import nats.errors
 import numpy as np
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from fleets import window
 from processes import DEADLINE, free_port
@@ -22,6 +23,7 @@ from superhosts.errors import SketchFileError
 from superhosts.fleet.link import MERGED, RESEND, Receipt
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.connect import NatsOptions
+from superhosts.fleet.nats.wire import Chunk
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.spool import Spool
 from superhosts.sketchfile import Reader
@@ -120,6 +122,13 @@ def noise(folder: Path, site: str, number: int = 0, size: int = 100_000) -> Path
     return target
 
 
+def pieces(path: Path, step: int) -> list[tuple[Chunk, bytes]]:
+    """A file cut into pieces."""
+    data = path.read_bytes()
+    starts = range(0, len(data), step)
+    return [(Chunk(path.name, i, step, len(data)), data[at : at + step]) for i, at in enumerate(starts)]
+
+
 class KeepingDesk:
     """Keeps what is whole, and says so."""
 
@@ -184,3 +193,23 @@ def eventually(condition: Callable[[], Any]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it does not happen"
         time.sleep(0.02)
+
+
+class Heard:
+    """A link that keeps what was said."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, bytes]] = []
+        self.client = self
+        self.jetstream = self
+
+    async def publish(self, subject: str, data: bytes) -> None:
+        self.said.append((subject, data))
+
+    async def consumer_info(self, *names: str) -> Any:
+        raise nats.errors.TimeoutError
+
+
+def message(number: int, subject: str, headers: dict[str, str] | None, data: bytes, reply: str | None = None) -> Msg:
+    address = f"$JS.ACK.superhosts.hub.1.{number}.{number}.0.0" if reply is None else reply
+    return Msg(_client=None, subject=subject, reply=address, data=data, headers=headers)  # type: ignore[arg-type]

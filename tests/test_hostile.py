@@ -28,7 +28,21 @@ from hypothesis import strategies as st
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from brokers import MIB, KeepingDesk, accepts, as_client, eventually, make_broker, make_spool, noise, running, settle
+from brokers import (
+    MIB,
+    Heard,
+    KeepingDesk,
+    accepts,
+    as_client,
+    eventually,
+    make_broker,
+    make_spool,
+    message,
+    noise,
+    pieces,
+    running,
+    settle,
+)
 from processes import DEADLINE, ending, free_port, make_edge, make_hub, wait_for
 from superhosts.errors import UsageError
 from superhosts.fleet.link import MERGED, Receipt
@@ -87,12 +101,6 @@ def queued(broker: Broker) -> dict[str, int]:
 
     found: dict[str, int] = as_client(broker.options, work)
     return found
-
-
-def pieces(path: Path, step: int) -> list[tuple[Chunk, bytes]]:
-    data = path.read_bytes()
-    starts = range(0, len(data), step)
-    return [(Chunk(path.name, i, step, len(data)), data[at : at + step]) for i, at in enumerate(starts)]
 
 
 def one_piece(path: Path) -> tuple[dict[str, str], bytes]:
@@ -685,26 +693,6 @@ def test_files_of_the_broker_are_its_owners_whatever_the_umask(tmp_path: Path, d
 
 
 # Whatever comes
-
-
-class Heard:
-    """A link that keeps what was said."""
-
-    def __init__(self) -> None:
-        self.said: list[tuple[str, bytes]] = []
-        self.client = self
-        self.jetstream = self
-
-    async def publish(self, subject: str, data: bytes) -> None:
-        self.said.append((subject, data))
-
-    async def consumer_info(self, *names: str) -> Any:
-        raise nats.errors.TimeoutError
-
-
-def message(number: int, subject: str, headers: dict[str, str] | None, data: bytes, reply: str | None = None) -> Msg:
-    address = f"$JS.ACK.superhosts.hub.1.{number}.{number}.0.0" if reply is None else reply
-    return Msg(_client=None, subject=subject, reply=address, data=data, headers=headers)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,7 @@ from brokers import (
     make_broker,
     make_spool,
     noise,
+    pieces,
     running,
     server_pid,
     settle,
@@ -90,12 +91,6 @@ def fill(spool: Spool, site: str, count: int, size: int) -> dict[str, bytes]:
 
 def contents(desk: KeepingDesk) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in desk.kept.iterdir()}
-
-
-def pieces(path: Path, step: int) -> list[tuple[Chunk, bytes]]:
-    data = path.read_bytes()
-    starts = range(0, len(data), step)
-    return [(Chunk(path.name, i, step, len(data)), data[at : at + step]) for i, at in enumerate(starts)]
 
 
 def send_by_hand(broker: Broker, site: str, chunks: list[tuple[Chunk, bytes]], attempt: str = "0") -> None:
