@@ -6,6 +6,7 @@ open only while a piece is written, so that any number of sites may send at once
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from superhosts.fleet.link import Desk, Receipt
 from superhosts.fleet.nats.wire import Chunk
 
 ENDING = ".part"
+GONE = f".gone{ENDING}"
 
 
 @dataclass
@@ -76,6 +78,13 @@ class Assembly:
         self.have[chunk.number] = 1
         self.missing -= 1
         self.touched = time.monotonic()
+
+    def step_aside(self) -> Path:
+        """Rename the file, so that the same sketch may begin again at once; return the path to remove."""
+        gone = self.path.with_name(self.name + GONE)
+        with contextlib.suppress(FileNotFoundError):
+            self.path.replace(gone)
+        return gone
 
     def hand_in(self, desk: Desk) -> Receipt:
         """Sync the whole file and give it to the hub's desk; what the desk does not keep is removed."""

@@ -310,11 +310,15 @@ class NatsReceiver:
                 self._trouble(assembly.site, "pieces that could not be stored", text)
                 await self._publish(message.reply, b'-NAK {"delay": 5000000000}')
                 return
+            if not self._is_current(assembly):  # its site was thrown out while this was written
+                await self._remove(assembly)
+                await self._put_off(message)
+                return
             assembly.mark(chunk)
             self._answers.found(assembly.site, chunk.name)
-        await self._hold(assembly, message)
         if assembly.whole and not assembly.handed_in and assembly.retry is None:
-            self._hand_in(assembly)
+            self._hand_in(assembly)  # before anything is waited for: from now on it is not given up
+        await self._hold(assembly, message)
 
     async def _hold(self, assembly: Assembly, message: Msg) -> None:
         """Keep the address for the acknowledgement, as long as that leaves the server room."""
@@ -386,16 +390,29 @@ class NatsReceiver:
                     self._reminded = {}
 
     async def _give_up(self, assembly: Assembly, why: str = UNFINISHED) -> None:
+        """Forget a sketch that is arriving, and remove what there is of it."""
+        if not self._is_current(assembly):
+            return
         self.counters.abandoned += 1
         text = f"{assembly.name}: {assembly.site} {why}"
         self._say(assembly.site, "sketches that are not sent to the end", text)
         self._forget(assembly)
-        await asyncio.to_thread(assembly.path.unlink, missing_ok=True)
+        await self._remove(assembly)
         for reply, _ in assembly.held.values():
             await self._publish(reply, ACK)
 
+    async def _remove(self, assembly: Assembly) -> None:
+        """Remove the file of a sketch that may begin again while this waits for the disk."""
+        gone = assembly.step_aside()
+        await asyncio.to_thread(gone.unlink, missing_ok=True)
+
+    def _is_current(self, assembly: Assembly) -> bool:
+        """Return True unless a sketch was handed in or given up; it may even have begun again meanwhile."""
+        return self._assemblies.get(assembly.name) is assembly
+
     def _forget(self, assembly: Assembly) -> None:
-        if self._assemblies.pop(assembly.name, None) is not None:
+        if self._is_current(assembly):
+            del self._assemblies[assembly.name]
             self._held -= sum(size for _, size in assembly.held.values())
             self._held_of[assembly.site] -= len(assembly.held)
 
