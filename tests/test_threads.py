@@ -505,6 +505,42 @@ def test_merging_takes_the_lock_of_the_other_too() -> None:
         two._lock = Trap()  # type: ignore[assignment]
         with pytest.raises(Taken):
             one.merge(two)
+    a, b = bundle("a", [HOSTS], FOUR), bundle("b", [HOSTS], FOUR)
+    b._lock = Trap()
+    with pytest.raises(Taken):
+        a.merge(b)
+
+
+class Noted:
+    """Stands for a lock, and notes when it is taken."""
+
+    def __init__(self, name: str, taken: list[str]) -> None:
+        self.name, self.taken = name, taken
+
+    def __enter__(self) -> None:
+        self.taken.append(self.name)
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def test_who_needs_two_takes_their_locks_in_one_order() -> None:
+    """Else two threads that merge the same two, one into the other and the other into the one, wait for each other."""
+    pairs: list[tuple[Any, Any]] = [(make(name, device="cpu"), make(name, device="cpu")) for name in MERGING]
+    pairs.append((bundle("a", [HOSTS], FOUR), bundle("b", [HOSTS], FOUR)))
+    for one, two in pairs:
+        taken: list[str] = []
+        for name, each in (("one", one), ("two", two)):
+            each._lock = Noted(name, taken)
+            for part in getattr(each, "parts", {}).values():
+                part._lock = Noted(f"part of {name}", taken)
+        orders = []
+        for into, other in ((one, two), (two, one)):
+            taken.clear()
+            into.merge(other)
+            orders.append(list(dict.fromkeys(taken)))
+        assert orders[0] == orders[1]
+        assert set(orders[0][:2]) == {"one", "two"}
+        assert set(orders[0][2:]) in (set(), {"part of one", "part of two"})
 
 
 def test_every_public_method_of_a_sketch_takes_its_lock_and_those_of_its_parts(tmp_path: Path) -> None:
