@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from superhosts.pairs import PacketBatch, Window
 from superhosts.units import SECOND
-from superhosts.windows import SETTLE, Closed, Piece, TumblingWindows
+from superhosts.windows import SETTLE, Closed, Piece, PutOff, TumblingWindows
 
 LENGTH = 300 * SECOND
 NOON = 1_700_000_100 * SECOND  # the start of a window of five minutes
@@ -52,8 +52,10 @@ class Run:
             self.take(self.windows.push((block,), watermark))
         return self
 
-    def take(self, events: Iterable[Piece | Closed]) -> None:
+    def take(self, events: Iterable[Piece | Closed | PutOff]) -> None:
         for event in events:
+            if isinstance(event, PutOff):
+                continue
             assert event.window not in self.closed, "a closed window changed"
             if isinstance(event, Closed):
                 self.closed.append(event.window)
@@ -225,6 +227,17 @@ def test_strays_close_nothing_also_where_no_start_is_expected(away: int) -> None
 def test_many_strays_of_many_times() -> None:
     strays = [NOON + (i + 2) * YEARS for i in range(20)] + [NOON - (i + 2) * YEARS // 10 for i in range(20)]
     beside(Run(expect=NOON).push(spread(2000), strays[::2], spread(2000, window=1), strays[1::2], spread(2000, 2)), 40)
+
+
+@pytest.mark.parametrize(("count", "strays"), [(1, True), (9, True), (100, False)])
+def test_strays_for_windows_that_are_closed_are_not_read_again(count: int, strays: bool) -> None:
+    old = NOON - YEARS
+    run = Run(expect=NOON, revises=True).push(spread(2000), spread(2000, window=1), [old] * count, [NOON])
+    assert (run.windows.late, run.windows.stray) == (count + 1, 0)
+    run.finish()
+    real = {NOON // LENGTH: 1} if strays else {old // LENGTH: count, NOON // LENGTH: 1}
+    assert run.windows.put_off == real
+    assert (run.windows.late, run.windows.stray) == (sum(real.values()), count if strays else 0)
 
 
 def test_a_real_gap_of_years_is_no_stray() -> None:
