@@ -169,6 +169,9 @@ def test_windows_that_a_site_makes_up_do_not_fill_the_hub(tmp_path: Path, monkey
     assert node.send(make_sketch("fra", 3)).verdict == MERGED  # others go on
     again = Node(tmp_path)
     assert again.send(make_sketch("ams", 4)).verdict == REFUSED  # also after a restart
+    again.store.retire(again.store.windows()[0])
+    assert again.send(make_sketch("ams", 5)).verdict == MERGED  # a window that is gone counts no more
+    assert again.send(make_sketch("ams", 6)).verdict == REFUSED
 
 
 def test_windows_in_the_future_have_a_limit_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +195,8 @@ def test_a_site_has_its_share_of_a_window_and_of_the_disk(tmp_path: Path, monkey
     with pytest.raises(OSError, match=r"the sketches of ams take their share of this disk"):
         node.send(make_sketch("ams", 1))
     assert node.send(make_sketch("fra", 1)).verdict == MERGED
+    with pytest.raises(OSError, match=r"the sketches of ams take their share of this disk"):
+        Node(tmp_path).send(make_sketch("ams", 1))  # also after a restart
     for path in node.store.sketches(node.store.windows()[0]):
         path.unlink()  # merged, and not needed any more
     monkeypatch.setattr(limits, "COUNT_AGAIN", 0.0)
