@@ -101,8 +101,7 @@ class Gzip:
 
     def unpack(self, data: memoryview, last: bool) -> Step:
         """Decompress a piece."""
-        if self._skip and data:
-            taken = min(self._skip, len(data))
+        if taken := min(self._skip, len(data)):
             self._skip -= taken
             return taken, b""
         if self._member is None:
@@ -170,8 +169,7 @@ class Zstd:
 
     def unpack(self, data: memoryview, last: bool) -> Step:
         """Decompress a block, the first one with the header of its frame, or step over what stands between frames."""
-        if self._skip and data:
-            taken = min(self._skip, len(data))
+        if taken := min(self._skip, len(data)):
             self._skip -= taken
             return taken, b""
         if self._at_checksum:
