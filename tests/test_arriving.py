@@ -67,7 +67,7 @@ class Arrival:
     def check_empty(self) -> None:
         """Nothing is arriving, and nothing is counted or lies about."""
         assert self.receiver._assemblies == {}
-        assert (self.receiver._held, self.receiver._held_of.total()) == (0, 0)
+        assert (self.receiver._room._held, self.receiver._room._held_of.total()) == (0, 0)
         assert list(self.desk.folder.iterdir()) == []
 
 

@@ -47,7 +47,7 @@ from processes import DEADLINE, ending, free_port, make_edge, make_hub, wait_for
 from superhosts.errors import UsageError
 from superhosts.fleet.link import MERGED, Receipt
 from superhosts.fleet.nats import connect as nats_connect
-from superhosts.fleet.nats import receive, stream
+from superhosts.fleet.nats import receive, room, stream
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.connect import NatsOptions, UnfitServerError, check_version
 from superhosts.fleet.nats.enrolment import enroll, public_key, unenroll
@@ -355,10 +355,10 @@ def test_beginnings_that_never_end_leave_the_queue_and_keep_nobody(
     with running(receiver.run, desk):
         eventually(lambda: receiver.counters.connects)
         publish(broker, "ams", begun)
-        eventually(lambda: receiver.counters.dropped == 60 - receive.ARRIVING)
-        eventually(lambda: queued(broker) == {CHUNK: receive.ARRIVING})
-        assert len(receiver._assemblies) == len(list(desk.folder.iterdir())) == receive.ARRIVING
-        assert any(f"ams has begun {receive.ARRIVING} sketches and does not finish them" in line for line in said)
+        eventually(lambda: receiver.counters.dropped == 60 - room.ARRIVING)
+        eventually(lambda: queued(broker) == {CHUNK: room.ARRIVING})
+        assert len(receiver._assemblies) == len(list(desk.folder.iterdir())) == room.ARRIVING
+        assert any(f"ams has begun {room.ARRIVING} sketches and does not finish them" in line for line in said)
         assert len(said) < receiver.counters.put_off
         deliver(broker, "fra", path)
         eventually(lambda: desk.names() == {path.name})
@@ -744,7 +744,7 @@ def test_whatever_comes_the_next_piece_is_taken(
                 await receiver._question(message(number, subject, headers, piece, reply or "_R_.x"))
         while receiver._tasks:
             await asyncio.gather(*receiver._tasks)
-        assert len(receiver._assemblies) <= 2 * receive.ARRIVING
+        assert len(receiver._assemblies) <= 2 * room.ARRIVING
         return link
 
     link = asyncio.run(main())

@@ -39,7 +39,7 @@ from processes import DEADLINE
 from superhosts.errors import UsageError
 from superhosts.fleet.link import RESEND, Receipt
 from superhosts.fleet.nats import connect as nats_connect
-from superhosts.fleet.nats import receive, send, stream
+from superhosts.fleet.nats import receive, room, send, stream
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.connect import NatsOptions, Tidings
 from superhosts.fleet.nats.enrolment import enroll, make_key
@@ -551,7 +551,7 @@ def test_a_site_does_not_fill_the_disk_with_beginnings(tmp_path: Path, broker: B
         for begun in mine:
             send_by_hand(broker, "ams", begun[:1])
         eventually(lambda: receiver.counters.chunks >= 6)
-        assert len(receiver._assemblies) == len(list(desk.folder.iterdir())) == receive.LARGE == 4
+        assert len(receiver._assemblies) == len(list(desk.folder.iterdir())) == room.LARGE == 4
         send_by_hand(broker, "fra", pieces(other, 8000))  # of no concern to another site
         eventually(lambda: desk.names() == {other.name})
         send_by_hand(broker, "ams", mine[0][1:])  # makes room for one more, which the server offers again

@@ -2,6 +2,6 @@
 
 Durable, encrypted, with rights for each site; edges need no open port. The parts: `connect` (addresses, credentials,
 plain words for errors), `wire` (subjects and messages), `send` and `pace` (an edge's side), `receive`, `assembly`,
-`answers` and `stream` (the hub's side), `broker`, `setup`, `process` and `enrolment` (the embedded server and its
-users).
+`room`, `answers` and `stream` (the hub's side), `broker`, `setup`, `process` and `enrolment` (the embedded server and
+its users).
 """

@@ -41,6 +41,7 @@ from superhosts.fleet.nats.connect import (
     race,
 )
 from superhosts.fleet.nats.identity import NOBODY, Identity
+from superhosts.fleet.nats.room import Room
 from superhosts.fleet.nats.stream import Queue, TakenError, check_alone, expel, prepare, pull
 from superhosts.fleet.nats.wire import (
     CONSUMER,
@@ -59,8 +60,6 @@ from superhosts.units import format_size
 
 INBOX = "_HUBBOX"  # no site may listen here
 AT_ONCE = 2  # sketches that are handed in at once
-ARRIVING = 32  # sketches of one site that may be arriving at once
-LARGE = 4  # and how many of the largest size: all that an edge sends at once
 STALE = 60.0  # seconds without a new piece, after which a sketch gives way to another of its site
 TRIES = 6  # times that a piece is offered for which its site has no room; then it leaves the queue
 PAUSE, LONGEST = 5.0, 300.0  # seconds before a piece is offered again, growing
@@ -125,7 +124,8 @@ class NatsReceiver:
         self._largest, self._abandon, self._stale = largest, abandon, STALE
         self._admitted = admitted
         self._tidings = Tidings(options, say, self.counters)
-        self._assemblies: dict[str, Assembly] = {}
+        self._room = Room(self._queue, largest)
+        self._assemblies = self._room.assemblies
         self._link: Link | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._reminded: dict[tuple[str, str], float] = {}
@@ -174,9 +174,7 @@ class NatsReceiver:
         self._turns: dict[tuple[str, str], asyncio.Lock] = {}  # of each site: one after the other, so all have turns
         self._answers = Answers(desk, self._is_arriving, self._queued, self._queue.ack_wait + 30)
         self._asking: Counter[str] = Counter()  # questions of each site that are being answered
-        self._assemblies.clear()
-        self._held = 0  # bytes of pieces that the server keeps until their sketch is handed in
-        self._held_of: Counter[str] = Counter()  # and the number of these pieces, by site
+        self._room.clear()
 
     async def _run(self, desk: Desk, stop: threading.Event) -> None:
         self.begin(desk)
@@ -262,24 +260,19 @@ class NatsReceiver:
         admitted = self._admitted()
         return admitted is None or site in admitted
 
-    def _has_room(self, site: str, size: int) -> bool:
-        """Say whether a site may begin one more sketch: it must not fill the disk with beginnings."""
-        sizes = [each.size for each in self._assemblies.values() if each.site == site]
-        return len(sizes) < ARRIVING and sum(sizes) + size <= LARGE * self._largest
-
     async def _make_room(self, site: str, size: int) -> bool:
         """Let one more sketch of a site begin, in the place of those that it does not go on with."""
-        mine = [each for each in self._assemblies.values() if each.site == site and not each.whole]
+        mine = [each for each in self._room.of(site) if not each.whole]
         for assembly in sorted(mine, key=lambda each: each.touched):
-            if self._has_room(site, size) or time.monotonic() - assembly.touched < self._stale:
+            if self._room.has(site, size) or time.monotonic() - assembly.touched < self._stale:
                 break
             await self._give_up(assembly)
-        return self._has_room(site, size)
+        return self._room.has(site, size)
 
     async def _wait_for_room(self, site: str, message: Msg) -> None:
         """Put a piece off until its site has finished others; one that has waited in vain leaves the queue."""
         self.counters.put_off += 1
-        mine = [each for each in self._assemblies.values() if each.site == site]
+        mine = self._room.of(site)
         text = f"{site} has begun {len(mine)} sketches and does not finish them; further ones wait"
         self._say(site, "sketches that wait for others of their site", text)
         ours = any(each.whole for each in mine)  # these wait for our disk: the site is not to blame
@@ -310,7 +303,7 @@ class NatsReceiver:
                 self._trouble(assembly.site, "pieces that could not be stored", text)
                 await self._publish(message.reply, b'-NAK {"delay": 5000000000}')
                 return
-            if not self._is_current(assembly):  # its site was thrown out while this was written
+            if not self._room.is_current(assembly):  # its site was thrown out while this was written
                 await self._remove(assembly)
                 await self._put_off(message)
                 return
@@ -322,15 +315,8 @@ class NatsReceiver:
 
     async def _hold(self, assembly: Assembly, message: Msg) -> None:
         """Keep the address for the acknowledgement, as long as that leaves the server room."""
-        place, size = message.metadata.sequence.stream, len(message.data)
-        if place in assembly.held:  # delivered a second time
-            assembly.held[place] = (message.reply, size)
-        elif self._held + size > self._queue.cap // 2 or self._held_of[assembly.site] >= self._queue.site_pieces // 2:
+        if not self._room.hold(assembly, message.metadata.sequence.stream, message.reply, len(message.data)):
             await self._publish(message.reply, ACK)
-        else:
-            assembly.held[place] = (message.reply, size)
-            self._held += size
-            self._held_of[assembly.site] += 1
 
     def _hand_in(self, assembly: Assembly) -> None:
         assembly.handed_in, assembly.retry = True, None
@@ -351,9 +337,9 @@ class NatsReceiver:
                     assembly.retry = time.monotonic() + min(2.0**assembly.failures, 60.0)
                     assembly.handed_in = False
                 else:  # the desk has it, or nobody: the pieces tell when they come again
-                    self._forget(assembly)
+                    self._room.forget(assembly)
                 return
-        self._forget(assembly)
+        self._room.forget(assembly)
         if receipt.verdict == MERGED:
             self.counters.sketches += 1
             self._last_trouble = ""
@@ -391,12 +377,12 @@ class NatsReceiver:
 
     async def _give_up(self, assembly: Assembly, why: str = UNFINISHED) -> None:
         """Forget a sketch that is arriving, and remove what there is of it."""
-        if not self._is_current(assembly):
+        if not self._room.is_current(assembly):
             return
         self.counters.abandoned += 1
         text = f"{assembly.name}: {assembly.site} {why}"
         self._say(assembly.site, "sketches that are not sent to the end", text)
-        self._forget(assembly)
+        self._room.forget(assembly)
         await self._remove(assembly)
         for reply, _ in assembly.held.values():
             await self._publish(reply, ACK)
@@ -405,16 +391,6 @@ class NatsReceiver:
         """Remove the file of a sketch that may begin again while this waits for the disk."""
         gone = assembly.step_aside()
         await asyncio.to_thread(gone.unlink, missing_ok=True)
-
-    def _is_current(self, assembly: Assembly) -> bool:
-        """Return True unless a sketch was handed in or given up; it may even have begun again meanwhile."""
-        return self._assemblies.get(assembly.name) is assembly
-
-    def _forget(self, assembly: Assembly) -> None:
-        if self._is_current(assembly):
-            del self._assemblies[assembly.name]
-            self._held -= sum(size for _, size in assembly.held.values())
-            self._held_of[assembly.site] -= len(assembly.held)
 
     async def _expel(self) -> None:
         """When the admitted sites have changed, throw out what others have sent and what is arriving from them."""
