@@ -306,7 +306,7 @@ def test_one_bad_input_among_many(run: Run, folder: Path) -> None:
         (["--direction", "sideways"], "--direction sideways"),
         (["--detector", "magic"], "--detector magic"),
         (["--threshold", "0"], "--threshold 0"),
-        (["--threshold", "inf"], "--threshold inf: a number of at least 1"),
+        (["--threshold", "inf"], "--threshold inf: at least 1, and finite"),
         (["--top", "-1"], "--top -1"),
         (["--ipv6-prefix", "0"], "--ipv6-prefix 0"),
         (["--device", "abacus"], "abacus"),

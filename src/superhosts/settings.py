@@ -56,7 +56,7 @@ class Settings:
         if self.detector not in DETECTORS:
             raise UsageError(f"--detector {self.detector}: one of {', '.join(DETECTORS)}")
         if self.threshold is not None and not 1 <= self.threshold < math.inf:
-            raise UsageError(f"--threshold {self.threshold:g}: a number of at least 1")
+            raise UsageError(f"--threshold {self.threshold:g}: at least 1, and finite")
         if self.top is not None and self.top < 1:
             raise UsageError(f"--top {self.top}: at least 1")
         if self.geometry and self.detector != "cube":
