@@ -22,6 +22,7 @@ from superhosts.cli.fleet import ended_by_signals, tell
 from superhosts.cli.hub import _Reloads as Reloads
 from superhosts.cli.hub import largest_sketch
 from superhosts.cli.scan import Interruption
+from superhosts.cli.signals import set_safely
 from superhosts.detectors.sketch import Sketch
 from superhosts.errors import OutputError
 from superhosts.fleet.link import MERGED, Receipt
@@ -161,15 +162,27 @@ def test_two_signals_at_once_are_one_wish(monkeypatch: pytest.MonkeyPatch) -> No
     stopped: list[bool] = []
     now = 100.0
     monkeypatch.setattr(fleet, "end_at_once", ended.append)
-    with ended_by_signals(lambda: stopped.append(True), clock=lambda: now):
+
+    def stop() -> None:
+        stopped.append(True)
+        signal.raise_signal(signal.SIGTERM)  # a second signal may interrupt the first one's handler
+
+    with ended_by_signals(stop, clock=lambda: now):
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
         now += 0.4
         signal.raise_signal(signal.SIGINT)
-        assert (bool(stopped), ended) == (True, [])
+        assert (stopped, ended) == ([True], [])
         now += 0.1
         signal.raise_signal(signal.SIGTERM)
         assert ended == [signal.SIGTERM]
+
+
+def test_a_signal_handler_sets_an_event_whose_lock_is_held() -> None:
+    event = threading.Event()
+    with event._cond:  # as the code that was interrupted may be in event.wait
+        set_safely(event)
+    assert event.wait(600)
 
 
 def test_a_scan_takes_two_signals_at_once_for_one(monkeypatch: pytest.MonkeyPatch) -> None:

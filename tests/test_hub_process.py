@@ -186,6 +186,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 def test_a_hub_whose_terminal_closes_ends_in_good_order(tmp_path: Path):
     hub = make_node(tmp_path, prefix=(sys.executable, "-c", ON_TERMINAL))
+    (tmp_path / "link").mkdir()  # a hub without it may say that it is not ready
     master, slave = pty.openpty()
     with ending(hub):
         hub.start(stdin=slave)

@@ -128,9 +128,11 @@ def ended_by_signals(
         if number == signal.SIGHUP and reload is not None and not (had_terminal and not _has_terminal()):
             reload()
             return
-        if wishes.is_second():
+        wish = wishes.note()
+        if wish == 2:
             end_at_once(number)
-        stop()
+        if wish == 1:
+            stop()
 
     for number in before:
         signal.signal(number, handle)

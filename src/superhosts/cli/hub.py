@@ -31,6 +31,7 @@ from superhosts.cli.fleet import (
     tell,
 )
 from superhosts.cli.output import CsvFlag, Json, KeyFile, Threshold, Top, log_in_background, log_status, read_key
+from superhosts.cli.signals import set_safely
 from superhosts.cli.traffic import GeometryText, Ipv6Prefix, Memory
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def hub(
         outputs = RunningOutputs(json=json, csv=csv, output=output)
         parts.enter_context(outputs)
         reloads = _Reloads()
-        parts.enter_context(ended_by_signals(stop.set, reloads.ask))
+        parts.enter_context(ended_by_signals(lambda: set_safely(stop), reloads.ask))
         reloads.add("--output", outputs.reopen)
         receiver, extra = _open_way_in(parts, state, way_in, traffic, reloads)
         desk.senders = lambda: {*settings.sites, *receiver.senders()}

@@ -185,9 +185,10 @@ class Interruption:
             signal.signal(number, handler)
 
     def _handle(self, number: int, _frame: object) -> None:
-        if self._wishes.is_second():
+        wish = self._wishes.note()
+        if wish == 2:
             os._exit(128 + number)
-        if self.number is None:
+        if wish == 1:
             self.number = number
             self._stop()
 

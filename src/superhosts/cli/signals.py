@@ -6,7 +6,10 @@ a moment. Only a signal some time after the first is a second wish, by somebody 
 
 from __future__ import annotations
 
+import _thread
+import itertools
 import signal
+import threading
 import time
 from collections.abc import Callable
 
@@ -14,18 +17,28 @@ APART = 0.5  # seconds between two wishes
 
 
 class Wishes:
-    """Tells the first wish to end, its echoes and a second wish apart."""
+    """Tells the first wish to end, its echoes and a second wish apart.
+
+    A signal may interrupt the handler of the one before it at any place.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._signals = itertools.count()
         self._first: float | None = None
 
-    def is_second(self) -> bool:
-        """Note that a signal has come; return True if it is a second wish."""
+    def note(self) -> int:
+        """Note that a signal has come; return 1 for the first wish, 2 for a second one, 0 for an echo of the first."""
         now = self._clock()
-        if self._first is None:
+        if next(self._signals) == 0:
             self._first = now
-        return now - self._first >= APART
+            return 1
+        return 2 if self._first is not None and now - self._first >= APART else 0
+
+
+def set_safely(event: threading.Event) -> None:
+    """Set an event from a signal handler: in a thread, as the code that was interrupted may hold the event's lock."""
+    _thread.start_new_thread(event.set, ())
 
 
 def end_at_once(number: int) -> None:
