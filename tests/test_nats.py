@@ -797,7 +797,8 @@ def test_a_wrong_key_is_said_until_the_server_knows_it(tmp_path: Path, guarded: 
         enroll(guarded.folder, "lon", seed)
         eventually(lambda: not spool.waiting())
     assert heard[-1] == f"the link to {guarded.options.url} works again"
-    assert all("does not work" in line for line in heard[1:-1])  # a server may hang up while it learns of the key
+    # A server may hang up while it learns of the key, also on one who is in already.
+    assert all("does not work" in line or "works again" in line for line in heard)
 
 
 def test_user_and_password_in_the_address_are_used_and_never_shown(
