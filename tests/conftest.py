@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,11 @@ def _guard_shared_arrays() -> None:
 
     FakeCUDAShared.array = array
 
+
+# A shell that runs tests in the background (`nohup`, `&`) ignores these, and so would every process that a test starts.
+for _number, _usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _usual)
 
 # Kernels for GPUs run under numba's simulator, on a machine with a GPU too; `make test-gpu` takes the real one. numba
 # reads this when it is first imported.
