@@ -20,6 +20,7 @@ from typing import Any
 
 import nats
 import nats.errors
+import nats.js.errors
 import nkeys
 import pytest
 import trustme
@@ -27,6 +28,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.js import JetStreamContext
 
 from brokers import (
     MIB,
@@ -52,7 +54,7 @@ from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.connect import NatsOptions, UnfitServerError, check_version
 from superhosts.fleet.nats.enrolment import enroll, public_key, unenroll
 from superhosts.fleet.nats.receive import NatsReceiver
-from superhosts.fleet.nats.send import NatsSender
+from superhosts.fleet.nats.send import NO_ROOM, NatsSender
 from superhosts.fleet.nats.setup import Tls, find_server, parse_listen
 from superhosts.fleet.nats.wire import Chunk
 
@@ -109,10 +111,22 @@ def one_piece(path: Path) -> tuple[dict[str, str], bytes]:
 
 
 def publish(broker: Broker, site: str, chunks: list[tuple[Chunk, bytes]]) -> None:
+    """Send pieces as an edge does: where a site's share of the queue is full, again a moment later."""
+
     async def work(client: Client, errors: list[str]) -> None:
+        js = client.jetstream(timeout=DEADLINE)
         for place, (chunk, data) in enumerate(chunks):
-            js = client.jetstream(timeout=DEADLINE)
-            await js.publish(f"superhosts.from.{site}.chunk", data, headers=chunk.headers(str(place)))
+            while not await try_to_send(js, data, chunk.headers(str(place))):
+                await asyncio.sleep(0.02)
+
+    async def try_to_send(js: JetStreamContext, data: bytes, headers: dict[str, str]) -> bool:
+        try:
+            await js.publish(f"superhosts.from.{site}.chunk", data, headers=headers)
+        except nats.js.errors.ServiceUnavailableError as error:
+            if error.err_code not in NO_ROOM:
+                raise
+            return False
+        return True
 
     as_client(key_of(broker, site), work, f"_INBOX.{site}")
 
