@@ -14,14 +14,14 @@ test: $(MARK)
 # On a machine with a GPU and the packages of superhosts[gpu] or [gpu13] in PYTHON: real kernels instead of simulated ones.
 test-gpu:
 	SUPERHOSTS_TEST_GPU=1 PYTHONPATH="src:$$PYTHONPATH" $(PYTHON) -m pytest -W default -rs \
-		tests/test_gpu.py tests/test_exact_gpu.py tests/test_laws.py tests/test_doctor.py \
-		tests/test_gse.py tests/test_dcds.py tests/test_vbfa.py tests/test_crowded.py tests/test_threads.py
+		tests/engines/test_gpu.py tests/detectors/test_exact_gpu.py tests/detectors/test_laws.py tests/cli/test_doctor.py \
+		tests/detectors/test_gse.py tests/detectors/test_dcds.py tests/detectors/test_vbfa.py tests/detectors/test_crowded.py tests/detectors/test_threads.py
 
 # Two hundred rounds of faults instead of the few that `make test` makes; SUPERHOSTS_CHAOS_SEED chooses the points.
 # With strace also faults at system calls. A round takes some seconds.
 CHAOS_ROUNDS ?= 200
 chaos: $(MARK)
-	SUPERHOSTS_CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(BIN)/pytest -s tests/test_chaos*.py
+	SUPERHOSTS_CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(BIN)/pytest -s tests/fleet/test_chaos*.py
 
 # All fuzz targets for MINUTES together, or one (TARGET=captures); another SEED makes other cases. Where
 # atheris is installed (pip install atheris; not all machines have wheels) it adds cases that are chosen by coverage.
@@ -32,7 +32,7 @@ fuzz: $(MARK)
 
 # A thousand rounds of writers and readers over every detector instead of the few that `make test` makes.
 threads: $(MARK)
-	SUPERHOSTS_THREAD_ROUNDS=1000 $(BIN)/pytest tests/test_threads.py
+	SUPERHOSTS_THREAD_ROUNDS=1000 $(BIN)/pytest tests/detectors/test_threads.py
 
 lint: $(MARK)
 	$(BIN)/ruff format --check src tests benchmarks

@@ -30,7 +30,7 @@ from superhosts.detectors.exact import Exact
 from superhosts.detectors.filter import Filter
 from superhosts.detectors.spreadsketch import SpreadSketch
 from superhosts.evaluation.scores import Estimates, Truth, ask_all, score
-from superhosts.sources.synth import Traffic, window_flows, window_hosts
+from superhosts.synthetic.traffic import Traffic, window_flows, window_hosts
 
 MIB = 1 << 20
 Make = Callable[[], Detector]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from superhosts.sources.capture_writer import write_capture
-from superhosts.sources.synth import SyntheticSource, Traffic
+from superhosts.synthetic.capture_writer import write_capture
+from superhosts.synthetic.traffic import SyntheticSource, Traffic
 
 SHORT = 42  # bytes of a frame as the product's writer makes it: Ethernet, IPv4 and UDP headers
 FRAME = 60  # the least that Ethernet sends, without the check sequence

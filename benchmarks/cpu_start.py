@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 
 from harness import Report, run_command
-from superhosts.sources.capture_writer import write_capture
-from superhosts.sources.synth import SyntheticSource, Traffic
+from superhosts.synthetic.capture_writer import write_capture
+from superhosts.synthetic.traffic import SyntheticSource, Traffic
 
 
 def run(report: Report, folder: Path) -> None:

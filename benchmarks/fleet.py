@@ -36,14 +36,14 @@ import numpy as np
 from cases import THETA, Score, warm_up
 from fleet_edges import Fleet, Sent, send
 from harness import HERE, Report, superhosts_command, timed
-from superhosts.detectors.header import read_header
-from superhosts.detectors.sketch import Sketch, load
-from superhosts.detectors.stored import estimate_in_file
 from superhosts.fleet.durable import read_json, write_json
 from superhosts.fleet.hub import ROWS
 from superhosts.fleet.store import LEDGER, UNION, Store
 from superhosts.pairs import Part, Window
 from superhosts.reports.base import make_rows, window_name
+from superhosts.sketches.bundle import Sketch, load
+from superhosts.sketches.header import read_header
+from superhosts.sketches.queries import estimate_in_file
 
 CLEARLY_THERE = 256  # peers of a host at a site that must not be left out of its list
 DEADLINE = 900.0

@@ -16,7 +16,6 @@ import numpy as np
 
 from cases import THETA, Column, update_in_batches
 from superhosts.detectors.cube import Cube
-from superhosts.detectors.sketch import Sketch
 from superhosts.fleet.files import FileSender
 from superhosts.fleet.link import Sender
 from superhosts.fleet.nats.connect import NatsOptions
@@ -25,7 +24,8 @@ from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.spool import Spool
 from superhosts.pairs import Part, Window
 from superhosts.reports.base import window_name
-from superhosts.sources.synth import Traffic, window_flows
+from superhosts.sketches.bundle import Sketch
+from superhosts.synthetic.traffic import Traffic, window_flows
 from superhosts.units import SECOND
 
 CONTENTS = 10

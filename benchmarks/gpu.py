@@ -23,7 +23,7 @@ from superhosts.detectors.cube import Cube
 from superhosts.detectors.exact import Exact
 from superhosts.device import choose_device, import_cuda
 from superhosts.errors import UsageError
-from superhosts.sources.synth import Traffic, window_flows, window_packets
+from superhosts.synthetic.traffic import Traffic, window_flows, window_packets
 
 REPEATS = 7
 SEARCHES = 200

@@ -28,7 +28,7 @@ from harness import HERE, Report
 from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.planning import Prediction, predict
-from superhosts.sources.synth import Traffic, window_flows, window_hosts
+from superhosts.synthetic.traffic import Traffic, window_flows, window_hosts
 from superhosts.units import format_size, parse_count
 
 MIB = 1 << 20

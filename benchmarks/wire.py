@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from cases import THETA, update_in_batches
 from harness import HERE, Report, timed
 from superhosts.detectors.cube import Cube
-from superhosts.detectors.sketch import Sketch, load
 from superhosts.planning import zero_limit
-from superhosts.sources.synth import Traffic, window_flows
+from superhosts.sketches.bundle import Sketch, load
+from superhosts.synthetic.traffic import Traffic, window_flows
 
 FLOWS = {100_000: 12, 1_000_000: 120, 5_000_000: 600, 20_000_000: 1400}  # and super hosts of a window
 SITES = (1, 3, 10, 100)
@@ -152,7 +152,7 @@ def _bytes_on_demand(cube: Cube, hot: NDArray[np.bool_]) -> int:
 
 def _coded(array: Any) -> int:
     """Bytes of an array as files have it."""
-    from superhosts import sketchfile
+    from superhosts.cubefile import container as sketchfile
 
     compress = zstandard.ZstdCompressor(level=1).compress
     return sum(len(sketchfile._pack(block, compress)) for block in sketchfile._blocks(np.ascontiguousarray(array)))

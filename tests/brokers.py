@@ -18,7 +18,8 @@ from nats.aio.msg import Msg
 
 from fleets import window
 from processes import DEADLINE, free_port
-from superhosts import sketchfile
+from superhosts.cubefile import container as sketchfile
+from superhosts.cubefile.container import Reader
 from superhosts.errors import SketchFileError
 from superhosts.fleet.link import MERGED, RESEND, Receipt
 from superhosts.fleet.nats.broker import Broker
@@ -26,7 +27,6 @@ from superhosts.fleet.nats.connect import NatsOptions
 from superhosts.fleet.nats.wire import Chunk
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.spool import Spool
-from superhosts.sketchfile import Reader
 
 MIB = 1 << 20
 

@@ -43,10 +43,10 @@ from processes import (
 )
 from superhosts.fleet.durable import read_json
 from superhosts.pairs import PacketBatch
-from superhosts.pipeline import scan
+from superhosts.pipeline.scan import scan
 from superhosts.sources.capture import open_capture
-from superhosts.sources.capture_writer import write_capture
-from superhosts.sources.synth import Traffic
+from superhosts.synthetic.capture_writer import write_capture
+from superhosts.synthetic.traffic import Traffic
 
 ROUNDS = int(os.environ.get("SUPERHOSTS_CHAOS_ROUNDS", "5"))
 SEED = int(os.environ.get("SUPERHOSTS_CHAOS_SEED", "1"))

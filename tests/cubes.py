@@ -6,7 +6,7 @@ import numpy as np
 
 import naive
 from superhosts import Cube
-from superhosts.detectors.hashing import DEFAULT_KEY
+from superhosts.hashing import DEFAULT_KEY
 from superhosts.pairs import numbers_to_array
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from superhosts.detectors.sketch import Sketch
 from superhosts.fleet.parcels import Parcel
 from superhosts.pairs import Part, Window
-from superhosts.settings import Settings
+from superhosts.pipeline.settings import Settings
+from superhosts.sketches.bundle import Sketch
 from superhosts.units import SECOND
 
 NOON = 1_794_657_600 * SECOND  # 2026-11-14T12:00:00Z

@@ -16,7 +16,7 @@ from typing import Any
 
 from chaos import Fleet, put
 from processes import DEADLINE
-from superhosts import sketchfile
+from superhosts.cubefile import container as sketchfile
 from superhosts.fleet.nats.wire import CHUNK, STREAM, Chunk
 from superhosts.fleet.parcels import Parcel, parse_key
 from superhosts.pairs import Window

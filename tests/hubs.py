@@ -9,14 +9,14 @@ from typing import Any
 
 import superhosts as sh
 from fleets import SETTINGS, make_sketch, write_parcel
-from superhosts.detectors.sketch import Sketch
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.desk import Desk, expected_kinds
 from superhosts.fleet.hub import Hub, HubSettings, Report
+from superhosts.fleet.intake import Desk, expected_kinds
 from superhosts.fleet.link import Receipt
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import UNION, Store
-from superhosts.settings import Settings
+from superhosts.pipeline.settings import Settings
+from superhosts.sketches.bundle import Sketch
 
 SITES = ("ams", "fra", "nyc")
 

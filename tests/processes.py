@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from superhosts.detectors.sketch import Sketch, load
 from superhosts.pairs import PacketBatch
-from superhosts.pipeline import scan
-from superhosts.sources.capture_writer import write_capture
-from superhosts.sources.synth import SyntheticSource, Traffic
+from superhosts.pipeline.scan import scan
+from superhosts.sketches.bundle import Sketch, load
+from superhosts.synthetic.capture_writer import write_capture
+from superhosts.synthetic.traffic import SyntheticSource, Traffic
 from traffic import content
 
 COMMON = ["--memory", "256KiB"]

@@ -20,16 +20,16 @@ import typer
 import yaml
 
 from superhosts.cli import app
-from superhosts.fleet.desk import DeskCounters
 from superhosts.fleet.edge import EdgeCounters
 from superhosts.fleet.files import FileCounters
 from superhosts.fleet.hub import HubCounters
+from superhosts.fleet.intake import DeskCounters
 from superhosts.fleet.nats.broker import BrokerCounters
 from superhosts.fleet.nats.receive import ReceiveCounters
 from superhosts.fleet.nats.send import SendCounters
 from superhosts.fleet.parcels import check_site
 from superhosts.fleet.spool import SpoolCounters
-from superhosts.pipeline import Counters
+from superhosts.pipeline.scan import Counters
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"

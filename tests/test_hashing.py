@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
-from superhosts.detectors import hashing
-from superhosts.detectors.hashing import DEFAULT_KEY, fingerprint, make_key, mangle_column, secret_of
+from superhosts import hashing
 from superhosts.errors import UsageError
+from superhosts.hashing import DEFAULT_KEY, fingerprint, make_key, mangle_column, secret_of
 
 SECRETS = [DEFAULT_KEY, b"another secret", b"\x00" * 32]
 KEY, PLAIN, ORACLE = make_key(), make_key(integer=int), naive.Key(DEFAULT_KEY)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from commands import Run
+from forging import bundle
 from superhosts.errors import OutputError
 from superhosts.placing import replaceable
 from superhosts.reports.files import OutputFile
-from superhosts.sources.capture_writer import replacing
-from test_sketchfile import bundle
+from superhosts.synthetic.capture_writer import replacing
 
 
 def save(path: Path) -> None:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from superhosts.detectors.columnsketch import ThresholdWarning
     from superhosts.detectors.cube import Cube, Geometry
     from superhosts.detectors.exact import Exact
-    from superhosts.detectors.sketch import Sketch, load
     from superhosts.errors import GeometryError, InputError, MergeError, SketchFileError, SuperhostsError, UsageError
     from superhosts.network import Network
     from superhosts.pairs import PacketBatch, PairBatch, Part, Window
-    from superhosts.pipeline import scan
+    from superhosts.pipeline.scan import scan
+    from superhosts.sketches.bundle import Sketch, load
 
 _HOMES = {
     "Cbaa": "detectors.cbaa",
@@ -42,15 +42,15 @@ _HOMES = {
     "PacketBatch": "pairs",
     "PairBatch": "pairs",
     "Part": "pairs",
-    "Sketch": "detectors.sketch",
+    "Sketch": "sketches.bundle",
     "SketchFileError": "errors",
     "SuperHost": "detectors.base",
     "SuperHosts": "detectors.base",
     "SuperhostsError": "errors",
     "UsageError": "errors",
     "Window": "pairs",
-    "load": "detectors.sketch",
-    "scan": "pipeline",
+    "load": "sketches.bundle",
+    "scan": "pipeline.scan",
 }
 
 __all__ = [

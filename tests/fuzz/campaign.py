@@ -38,11 +38,16 @@ WARM_UP = 0.3  # share of the time after which memory should no longer grow
 COVERED = [
     "superhosts.cli",
     "superhosts.fleet",
-    "superhosts.sketchfile",
+    "superhosts.cubefile.container",
     "superhosts.sources.streams",
     "superhosts.units",
 ]
-COVERED += ["superhosts.detectors.header", "superhosts.detectors.sketch", "superhosts.reports", "superhosts.windows"]
+COVERED += [
+    "superhosts.sketches.header",
+    "superhosts.sketches.bundle",
+    "superhosts.reports",
+    "superhosts.windows.tumbling",
+]
 CURRENT, STACKS, OUTCOME = "current", "stacks", "outcome.json"
 
 

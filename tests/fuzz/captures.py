@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,13 +14,13 @@ from hypothesis import strategies as st
 
 import naive_capture
 import packets as p
+from frames import FRAMES, mixed, mixed_pcapng
 from fuzz.mutations import NUMBERS, apply, edits
 from fuzz.targets import fresh_folder, target
+from places import DATA
 from superhosts.errors import InputError
 from superhosts.sources.capture import open_capture
-from test_capture import FRAMES, mixed, mixed_pcapng
 
-SHARED = Path(os.environ.get("SUPERHOSTS_DATA", Path(__file__).parents[3] / "shared" / "data"))
 LARGEST_SEED = 16 << 10
 _INSIDE = re.compile(r"byte (\d+)(?: decompressed)?: the file ends inside a record")
 
@@ -184,7 +183,7 @@ def modern(random: Random, blocks: int) -> bytes:
 def seeds() -> list[bytes]:
     """Captures of the tests, and small real ones where they are present."""
     found = [p.pcap(mixed()), p.pcap(mixed(), 1, p.MODIFIED, ">"), p.pcap(mixed(), 1, p.NANO), mixed_pcapng()]
-    paths = sorted(SHARED.glob("*.pcap*")) if SHARED.is_dir() else []
+    paths = sorted(DATA.glob("*.pcap*")) if DATA.is_dir() else []
     contents = [path.read_bytes() for path in paths if path.stat().st_size <= LARGEST_SEED]
     return found + [data for data in contents if naive_capture.read(data).is_capture]
 

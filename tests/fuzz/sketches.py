@@ -24,14 +24,14 @@ import superhosts as sh
 from fuzz.mutations import Edit, apply, apply_json, edits, json_edits
 from fuzz.targets import fresh_folder, target
 from superhosts import cli
-from superhosts.detectors.header import read_header
 from superhosts.detectors.registry import DETECTORS
-from superhosts.detectors.sketch import Sketch
-from superhosts.detectors.stored import find_in_file
 from superhosts.errors import MergeError, SketchFileError, UsageError
 from superhosts.pairs import Part, Window
+from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import make_rows
-from superhosts.settings import Settings
+from superhosts.sketches.bundle import Sketch
+from superhosts.sketches.header import read_header
+from superhosts.sketches.queries import find_in_file
 from traffic import content
 
 START = struct.Struct("<8sII")  # magic, version, bytes of the header

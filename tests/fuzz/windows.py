@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 import packets as p
 from fuzz.targets import fresh_folder, target
-from superhosts.detectors.sketch import Sketch
-from superhosts.jumps import Jump
 from superhosts.pairs import PacketBatch
-from superhosts.pipeline import scan
+from superhosts.pipeline.scan import scan
+from superhosts.sketches.bundle import Sketch
 from superhosts.units import SECOND
-from superhosts.windows import Closed, Event, Piece, PutOff, TumblingWindows
+from superhosts.windows.jumps import Jump
+from superhosts.windows.tumbling import Closed, Event, Piece, PutOff, TumblingWindows
 
 YEAR = 365 * 86400 * SECOND
 NOON = 1_700_000_100 * SECOND

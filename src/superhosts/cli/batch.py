@@ -26,10 +26,10 @@ from superhosts.cli.traffic import (
 )
 
 if TYPE_CHECKING:
+    from superhosts.batch.run import BatchWindow
     from superhosts.cli.output import Outputs
     from superhosts.errors import SuperhostsError
-    from superhosts.fleet.batch.run import BatchWindow
-    from superhosts.settings import Settings
+    from superhosts.pipeline.settings import Settings
 
 
 def batch(
@@ -87,7 +87,7 @@ def batch(
     """
     from superhosts.cli.output import Outputs
     from superhosts.errors import UsageError
-    from superhosts.settings import Settings
+    from superhosts.pipeline.settings import Settings
 
     if local == (scheduler is not None):
         raise UsageError("give either --scheduler ADDRESS or --local")
@@ -139,10 +139,10 @@ def _run(
     inputs: list[str], settings: Settings, outputs: Outputs, save: Path, place: _Place, *, quiet: bool
 ) -> list[SuperhostsError]:
     """Run and hand out the results; return the inputs' errors, all said already."""
+    from superhosts.batch.cluster import connect
+    from superhosts.batch.run import Batch, prepare
     from superhosts.cli.output import window_title
     from superhosts.cli.scan import file_name, prepare_folder, summarise
-    from superhosts.fleet.batch.cluster import connect
-    from superhosts.fleet.batch.run import Batch, prepare
     from superhosts.sources.finding import find_captures
 
     errors: list[SuperhostsError] = []
@@ -198,12 +198,12 @@ def _save(result: BatchWindow, path: Path, settings: Settings) -> None:
     import os
 
     from superhosts.cli.scan import merge_saved
+    from superhosts.cubefile.container import is_whole
     from superhosts.errors import OutputError, SketchFileError
     from superhosts.fleet.durable import copy_synced, place, sync_folder
-    from superhosts.sketchfile import is_whole
 
     if path.exists():
-        from superhosts.detectors.sketch import Sketch
+        from superhosts.sketches.bundle import Sketch
 
         whole = Sketch()
         whole.merge_file(result.path, key=settings.key)

@@ -32,7 +32,7 @@ def bench(
     from superhosts.detectors.cube import Cube
     from superhosts.detectors.exact import Exact
     from superhosts.device import gpus_of, simulated
-    from superhosts.sources.synth import Traffic, window_flows, window_packets
+    from superhosts.synthetic.traffic import Traffic, window_flows, window_packets
     from superhosts.units import parse_count
 
     traffic = Traffic(

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from superhosts.errors import SuperhostsError
     from superhosts.evaluation.experiment import Row
     from superhosts.evaluation.panel import Make
-    from superhosts.pipeline import Scan
-    from superhosts.sources.synth import Traffic
+    from superhosts.pipeline.scan import Scan
+    from superhosts.synthetic.traffic import Traffic
 
 WINDOWS, FLOWS, SUPER_HOSTS = 12, "5M", 600
 QUICK_WINDOWS, QUICK_FLOWS, QUICK_SUPER_HOSTS = 2, "500K", 60
@@ -68,12 +68,12 @@ def compare(
     Examples: superhosts compare --quick · superhosts compare --figures figures -o comparison.csv ·
     superhosts compare day.pcap --inner 10.0.0.0/8 --detector cube --detector gse
     """
-    from superhosts.detectors.hashing import DEFAULT_KEY
     from superhosts.device import choose_device
     from superhosts.errors import UsageError
     from superhosts.evaluation.entrants import Terms, choose
     from superhosts.evaluation.experiment import averages, on_inputs, on_synthetic, why_nothing
-    from superhosts.sources.synth import Traffic
+    from superhosts.hashing import DEFAULT_KEY
+    from superhosts.synthetic.traffic import Traffic
     from superhosts.units import parse_count, parse_size
 
     if json and csv:
@@ -139,7 +139,7 @@ def _teller(traffic: Traffic, detectors: int) -> Callable[[int], None]:
 
 def _scan(inputs: list[str], makers: dict[str, Make], errors: list[SuperhostsError], **settings: Any) -> Scan:
     from superhosts.evaluation.experiment import PanelSettings
-    from superhosts.pipeline import Scan, open_inputs
+    from superhosts.pipeline.scan import Scan, open_inputs
 
     def on_error(error: SuperhostsError) -> None:
         errors.append(error)

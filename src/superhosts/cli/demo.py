@@ -35,7 +35,7 @@ def demo(
     from superhosts.cli.scan import run_scan
     from superhosts.cli.synth import synth
     from superhosts.errors import OutputError
-    from superhosts.settings import Settings
+    from superhosts.pipeline.settings import Settings
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

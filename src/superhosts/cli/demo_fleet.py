@@ -58,8 +58,8 @@ def show_fleet(folder: Path, traffic: str) -> None:
 
 
 def _one_process(inputs: list[str]) -> dict[Window, Any]:
-    from superhosts.pipeline import Scan, open_inputs
-    from superhosts.settings import Settings
+    from superhosts.pipeline.scan import Scan, open_inputs
+    from superhosts.pipeline.settings import Settings
 
     settings = Settings(inner=INNER[1:], memory=COMMON[1], device="cpu")
     return {result.window: result.sketch for result in Scan(open_inputs(inputs, follow=True), settings)}
@@ -138,7 +138,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
 def _compare(alone: dict[Window, Any], archive: Path) -> None:
     """Hold the hub's unions against one process, bit by bit."""
-    from superhosts.detectors.sketch import load
+    from superhosts.sketches.bundle import load
 
     unions = {sketch.window: sketch for sketch in map(load, sorted(archive.glob("*/*.cube")))}
     for window, sketch in alone.items():

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from superhosts.fleet.edge import Edge
     from superhosts.fleet.link import Sender
     from superhosts.fleet.spool import Spool
-    from superhosts.pipeline import Counters
-    from superhosts.settings import Settings
+    from superhosts.pipeline.scan import Counters
+    from superhosts.pipeline.settings import Settings
 
 LOCAL = "nats://127.0.0.1:4222"
 MOMENT = 10.0  # seconds that an edge waits for the hub when a live input has ended
@@ -103,7 +103,7 @@ def edge(
     from superhosts.fleet.edge import check_settings
     from superhosts.fleet.parcels import check_site
     from superhosts.fleet.spool import Spool
-    from superhosts.settings import Settings
+    from superhosts.pipeline.settings import Settings
     from superhosts.units import parse_size
 
     check_site(site)
@@ -145,7 +145,7 @@ def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, 
     from superhosts.cli.scan import summarise
     from superhosts.fleet.edge import Edge
     from superhosts.fleet.position import POSITION, Position
-    from superhosts.pipeline import Scan, open_inputs
+    from superhosts.pipeline.scan import Scan, open_inputs
     from superhosts.reports.base import iso_time
 
     errors: list[SuperhostsError] = []

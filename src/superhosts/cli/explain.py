@@ -16,10 +16,10 @@ from superhosts.text import printable
 if TYPE_CHECKING:
     from superhosts.cli.output import Outputs
     from superhosts.detectors.base import Detector
-    from superhosts.detectors.sketch import Found
     from superhosts.errors import InputError, UsageError
     from superhosts.pairs import Window
     from superhosts.reports.base import Row
+    from superhosts.sketches.bundle import Found
 
 
 class Asking(NamedTuple):
@@ -66,8 +66,8 @@ def explain(
 
 def _explain_one(path: Path, asking: Asking, outputs: Outputs, *, json: bool, csv: bool) -> None:
     """Show a host in one sketch, its columns too."""
-    from superhosts.detectors.sketch import load
     from superhosts.reports.base import make_rows
+    from superhosts.sketches.bundle import load
 
     host = asking.host
     sketch = load(path, key=asking.key, max_memory=asking.memory)
@@ -125,9 +125,9 @@ def _explain_many(
 
 def _ask(paths: list[Path], asking: Asking, good: list[Path], errors: list[InputError]) -> list[Found]:
     """Return what the files of one window and site say of a host together; those that are whole are added to `good`."""
-    from superhosts.detectors.sketch import Sketch
-    from superhosts.detectors.stored import find_in_file
     from superhosts.errors import HalfMergedError, InputError
+    from superhosts.sketches.bundle import Sketch
+    from superhosts.sketches.queries import find_in_file
 
     found: list[Found] = []
     whole = Sketch()
@@ -149,9 +149,9 @@ def _ask(paths: list[Path], asking: Asking, good: list[Path], errors: list[Input
 
 def _ask_union(paths: list[Path], asking: Asking) -> list[Row]:
     """Return the rows of the union of all files; none, with a word why, where they cannot be merged."""
-    from superhosts.detectors.sketch import Sketch
     from superhosts.errors import MergeError
     from superhosts.reports.base import make_rows
+    from superhosts.sketches.bundle import Sketch
 
     whole = Sketch()
     try:

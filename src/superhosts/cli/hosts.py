@@ -10,7 +10,7 @@ from superhosts.cli.output import CsvFlag, Json, KeyFile, MemoryTotal, Output, T
 from superhosts.cli.sketches import FILES, Since, Until, find_sketches, merge_named, told
 
 if TYPE_CHECKING:
-    from superhosts.detectors.sketch import Sketch
+    from superhosts.sketches.bundle import Sketch
 
 
 def hosts(
@@ -33,9 +33,9 @@ def hosts(
     Example: superhosts hosts 'archive/**/*.cube' --union --threshold 5000
     """
     from superhosts.cli.output import PARTIAL, Outputs, window_title
-    from superhosts.detectors.sketch import Sketch, load
     from superhosts.errors import HalfMergedError, InputError, UsageError
     from superhosts.reports.base import make_rows
+    from superhosts.sketches.bundle import Sketch, load
 
     if top is not None and top < 1:
         raise UsageError(f"--top {top}: at least 1")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from superhosts.fleet.hub import Report
     from superhosts.fleet.link import Receiver
     from superhosts.fleet.nats.broker import Broker
-    from superhosts.settings import Settings
+    from superhosts.pipeline.settings import Settings
 
 LISTEN = "127.0.0.1:4222"
 BROKER_CAP = "4GiB"
@@ -130,14 +130,14 @@ def hub(
         return
     from superhosts.errors import UsageError
     from superhosts.fleet.archive import Archive
-    from superhosts.fleet.desk import Desk, expected_kinds
     from superhosts.fleet.durable import hold_folder
     from superhosts.fleet.edge import check_settings
     from superhosts.fleet.hub import Hub, HubSettings
+    from superhosts.fleet.intake import Desk, expected_kinds
     from superhosts.fleet.parcels import check_site
     from superhosts.fleet.spool import Spool
     from superhosts.fleet.store import Store
-    from superhosts.settings import Settings
+    from superhosts.pipeline.settings import Settings
     from superhosts.units import parse_size
 
     way_in = _WayIn(from_folder, nats, listen, broker_cap, nkey, creds, tls_ca, tls_cert, tls_key)
@@ -365,8 +365,8 @@ def _start_broker(parts: contextlib.ExitStack, folder: Path, way: _WayIn, cap: i
 
 def largest_sketch(traffic: Settings) -> int:
     """Return the bytes that a sketch can have in a file: all sides and directions, in cubes that do not compress."""
-    from superhosts.settings import DIRECTIONS, SIDES
-    from superhosts.sketchfile import SITE_HEADER
+    from superhosts.cubefile.container import SITE_HEADER
+    from superhosts.pipeline.settings import DIRECTIONS, SIDES
 
     families = len({part.family for part in traffic.parts})
     raw = families * len(SIDES) * len(DIRECTIONS) * traffic.cube_memory

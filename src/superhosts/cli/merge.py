@@ -29,9 +29,9 @@ def merge(
 
     Example: superhosts merge ams.cube fra.cube -o all.cube
     """
-    from superhosts.detectors.sketch import Sketch
     from superhosts.errors import InputError, MergeError, SuperhostsError
     from superhosts.placing import replaceable
+    from superhosts.sketches.bundle import Sketch
 
     replaceable(output)  # said before the work
     key = read_key(key_file)

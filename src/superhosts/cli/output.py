@@ -67,8 +67,8 @@ def read_key(path: Path | None) -> bytes | None:
         key = path.read_bytes().rstrip(b"\r\n")
     except OSError as error:
         raise UsageError(f"--key-file {path}: cannot be read: {error.strerror}") from None
-    from superhosts.detectors.hashing import check_secret
     from superhosts.fleet.durable import exposure
+    from superhosts.hashing import check_secret
 
     if warning := exposure(path):
         say(f"superhosts: {warning}")

@@ -34,11 +34,11 @@ from superhosts.text import printable
 
 if TYPE_CHECKING:
     from superhosts.cli.output import Outputs
-    from superhosts.detectors.sketch import Sketch
     from superhosts.errors import OutputError, SuperhostsError
     from superhosts.pairs import Window
-    from superhosts.pipeline import Counters, Scan, WindowResult
-    from superhosts.settings import Settings
+    from superhosts.pipeline.scan import Counters, Scan, WindowResult
+    from superhosts.pipeline.settings import Settings
+    from superhosts.sketches.bundle import Sketch
 
 
 def scan(
@@ -88,7 +88,7 @@ def scan(
     scan goes on, and the exit status is 4.
     """
     from superhosts.cli.output import Outputs
-    from superhosts.settings import Settings
+    from superhosts.pipeline.settings import Settings
 
     settings = Settings(
         inner=inner,
@@ -122,7 +122,7 @@ def run_scan(
 
     A scan that is interrupted reports what it has and then raises typer.Exit.
     """
-    from superhosts.pipeline import Scan, open_inputs
+    from superhosts.pipeline.scan import Scan, open_inputs
     from superhosts.reports.base import make_rows
 
     errors: list[SuperhostsError] = []

@@ -16,8 +16,8 @@ from superhosts.cli.output import say
 from superhosts.errors import InputError, MergeError, UsageError
 
 if TYPE_CHECKING:
-    from superhosts.detectors.sketch import Sketch
     from superhosts.pairs import Window
+    from superhosts.sketches.bundle import Sketch
 
 Item = TypeVar("Item")
 FILES = "Saved sketches: files, folders, or globs in quotes ('archive/**/*.cube')."
@@ -85,9 +85,9 @@ def sites_of(path: Path) -> str:
 
 def _peek(path: Path) -> tuple[Window | None, list[str]] | None:
     """Return the window and sites that a file's header names, to choose by; None where it cannot be read."""
-    from superhosts.detectors.grammar import sites_field, window_field
+    from superhosts.cubefile.container import peek
     from superhosts.fields import FieldError
-    from superhosts.sketchfile import peek
+    from superhosts.sketches.grammar import sites_field, window_field
 
     header = peek(path) or {}
     try:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from superhosts.sources.base import Block
-    from superhosts.sources.synth import SyntheticSource
-    from superhosts.sources.synth_truth import Tally
+    from superhosts.synthetic.traffic import SyntheticSource
+    from superhosts.synthetic.truth import Tally
 
 
 def synth(
@@ -38,9 +38,9 @@ def synth(
     from typing import cast
 
     from superhosts.errors import UsageError
-    from superhosts.sources.capture_writer import replacing, write_capture
-    from superhosts.sources.synth import SECOND, Family, SyntheticSource, Traffic
-    from superhosts.sources.synth_truth import Tally, truth_path, write_rows
+    from superhosts.synthetic.capture_writer import replacing, write_capture
+    from superhosts.synthetic.traffic import SECOND, Family, SyntheticSource, Traffic
+    from superhosts.synthetic.truth import Tally, truth_path, write_rows
     from superhosts.units import format_size, parse_count, parse_duration
 
     began = time.perf_counter()

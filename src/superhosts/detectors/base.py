@@ -229,7 +229,7 @@ class Detector(Guarded, ABC):
     @final
     def save(self, path: str | Path) -> None:
         """Write a .cube file that holds this detector alone."""
-        from superhosts.detectors.sketch import Sketch
+        from superhosts.sketches.bundle import Sketch
 
         Sketch.of(self).save(path)
 
@@ -274,7 +274,7 @@ def to_host(column: Any) -> Any:
     """Return an array in the machine's memory, copied from the GPU if it lies there."""
     if not is_on_gpu(column):
         return column
-    from superhosts.detectors.gpu.launch import as_device_array
+    from superhosts.engines.gpu.launch import as_device_array
 
     return as_device_array(column).copy_to_host()
 

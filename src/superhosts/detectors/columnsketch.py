@@ -13,16 +13,16 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from superhosts.detectors.base import Arrays, SuperHost, SuperHosts
-from superhosts.detectors.columns import Counts, Words
-from superhosts.detectors.cpu import CpuEngine
-from superhosts.detectors.engine import CrowdedError, Engine, Plan, SeveralEngines
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate, saturation_point
-from superhosts.detectors.hashing import mangle_column
 from superhosts.detectors.keyed import KeyedSketch
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
 from superhosts.device import choose_device, gpus_of
+from superhosts.engines.base import CrowdedError, Engine, Plan, SeveralEngines
+from superhosts.engines.columns import Counts, Words
+from superhosts.engines.cpu import CpuEngine
 from superhosts.errors import GpuMemoryError
+from superhosts.hashing import mangle_column
 from superhosts.pairs import Addresses, Host, numbers_to_array
 
 MAX_UNNAMED = 0.01  # a threshold at which more hosts than this go unnamed earns a warning

@@ -6,9 +6,9 @@ from abc import abstractmethod
 from typing import Any, TypeVar, final
 
 from superhosts.detectors.base import Arrays, Detector, check_threads
-from superhosts.detectors.hashing import fingerprint, make_key, secret_of
 from superhosts.detectors.kinds import Kind
 from superhosts.errors import UsageError
+from superhosts.hashing import fingerprint, make_key, secret_of
 from superhosts.pairs import format_for
 
 Sized = TypeVar("Sized", bound=Any)

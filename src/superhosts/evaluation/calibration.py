@@ -18,7 +18,7 @@ from superhosts.evaluation.experiment import Makers, panels_of
 from superhosts.evaluation.panel import Make
 from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, score
 from superhosts.pairs import Window
-from superhosts.pipeline import Scan
+from superhosts.pipeline.scan import Scan
 from superhosts.planning import Population, Prediction, counted_population, predict
 from superhosts.units import format_size, parse_size
 

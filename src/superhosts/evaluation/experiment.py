@@ -12,10 +12,10 @@ from superhosts.detectors.base import Detector
 from superhosts.evaluation.panel import Make, Outcome, Panel
 from superhosts.evaluation.scores import known
 from superhosts.pairs import HostFormat, Part, Window
-from superhosts.pipeline import Counters, Scan
+from superhosts.pipeline.scan import Counters, Scan
+from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import iso_time
-from superhosts.settings import Settings
-from superhosts.sources.synth import SECOND, Traffic, window_flows, window_packets
+from superhosts.synthetic.traffic import SECOND, Traffic, window_flows, window_packets
 
 Makers = Callable[[int], Mapping[str, Make]]  # for hosts of so many bits
 BATCH = 1 << 20  # pairs of one update

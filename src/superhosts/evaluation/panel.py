@@ -15,9 +15,9 @@ import numpy as np
 from superhosts.detectors.base import Detector
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.locking import locked
-from superhosts.detectors.sketch import Sketch
 from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, score
 from superhosts.pairs import Addresses
+from superhosts.sketches.bundle import Sketch
 
 WARM = 1000  # pairs of a first, untimed update
 RESTORES = 3  # times that a quick answer is asked for

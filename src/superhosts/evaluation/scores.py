@@ -17,9 +17,9 @@ from superhosts.detectors.base import Detector, SuperHosts
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.estimate import UNBOUNDED
 from superhosts.detectors.exact import Exact
-from superhosts.detectors.narrow import NarrowSketch, mangled_of
-from superhosts.detectors.stored import estimate_each
+from superhosts.detectors.hostlist import NarrowSketch, mangled_of
 from superhosts.pairs import Addresses
+from superhosts.sketches.queries import estimate_each
 
 
 class Truth:

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from superhosts.detectors.header import Stored, read_header
 from superhosts.errors import MergeError, OutputError, SketchFileError, UnreadableError
 from superhosts.fleet.aside import Asides
 from superhosts.fleet.clock import age_of
@@ -36,6 +35,7 @@ from superhosts.fleet.durable import (
 from superhosts.fleet.ledger import UNKNOWN, Issue
 from superhosts.fleet.link import Say
 from superhosts.fleet.parcels import Parcel, is_archived, parse_key
+from superhosts.sketches.header import Stored, read_header
 from superhosts.text import printable
 from superhosts.units import SECOND
 
@@ -120,7 +120,7 @@ class Archive:
         own = f"{parcel.site}_site" if parcel.site == self._site else parcel.site  # the union has the hub's name
         target = self._place(parcel.key, own)
         if target.exists():
-            from superhosts.detectors.sketch import load
+            from superhosts.sketches.bundle import load
 
             try:
                 whole = load(target, key=self._key)

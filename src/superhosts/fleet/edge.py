@@ -18,18 +18,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from superhosts.detectors.columnsketch import ColumnSketch
-from superhosts.detectors.sketch import DETECTORS, Sketch
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.durable import read_state, write_json
 from superhosts.fleet.link import Say
 from superhosts.fleet.position import Position, is_time
 from superhosts.fleet.spool import Spool
-from superhosts.jumps import Jump
 from superhosts.pairs import Window
-from superhosts.pipeline import Scan
+from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import iso_time, window_name
-from superhosts.settings import Settings
+from superhosts.sketches.bundle import DETECTORS, Sketch
 from superhosts.units import SECOND, format_duration, parse_duration
+from superhosts.windows.jumps import Jump
 
 RETRY = 1.0  # seconds until a full disk is tried again
 FINAL = 60.0  # seconds at most that a stopping edge takes to write what it holds

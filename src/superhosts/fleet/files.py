@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from superhosts.cubefile.container import MAGIC
 from superhosts.errors import UsageError
 from superhosts.fleet.durable import copy_synced, make_way, open_fresh, place, set_aside, sync, write_json
 from superhosts.fleet.limits import LimitedSay
 from superhosts.fleet.link import MERGED, REASON, REFUSED, RESEND, Desk, Receipt, Say
 from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.spool import Spool
-from superhosts.sketchfile import MAGIC
 from superhosts.text import printable
 from superhosts.units import format_size
 

@@ -19,12 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from superhosts.detectors.sketch import Sketch
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.clock import RECORD, Clock, age_of
-from superhosts.fleet.desk import Desk
 from superhosts.fleet.durable import is_plain, make_private, write_lines
+from superhosts.fleet.intake import Desk
 from superhosts.fleet.ledger import Issue, Ledger
 from superhosts.fleet.link import Say
 from superhosts.fleet.parcels import Parcel, parse_key
@@ -36,6 +35,7 @@ from superhosts.fleet.turns import Turns
 from superhosts.fleet.union import RefusedMemberError, Uniter
 from superhosts.pairs import Window
 from superhosts.reports.base import Row, make_rows
+from superhosts.sketches.bundle import Sketch
 
 REMEMBERED = 12  # windows whose sites are expected again, and whose sites' own sketches are kept
 LATE_PAUSE = 10.0  # seconds that further late sketches are waited for before a window is reported again

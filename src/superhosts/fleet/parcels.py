@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from superhosts.cubefile.container import DIGEST
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.pairs import Window
 from superhosts.reports.base import window_name
-from superhosts.sketchfile import DIGEST
 from superhosts.text import printable
 from superhosts.units import SECOND, parse_duration
 

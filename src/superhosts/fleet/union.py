@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from superhosts.detectors.header import Stored, read_header
-from superhosts.detectors.sketch import Sketch
+from superhosts.cubefile.container import DIGEST
 from superhosts.errors import HalfReadError, SketchFileError, SuperhostsError, UnreadableError
 from superhosts.fleet.parcels import parse_key
-from superhosts.sketchfile import DIGEST
+from superhosts.sketches.bundle import Sketch
+from superhosts.sketches.header import Stored, read_header
 
 
 class RefusedMemberError(SuperhostsError):

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from superhosts.detectors.sketch import Found
 from superhosts.pairs import Window
+from superhosts.sketches.bundle import Found
 from superhosts.units import format_duration
 
 Row = dict[str, Any]

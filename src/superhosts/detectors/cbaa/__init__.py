@@ -13,9 +13,9 @@ import numpy as np
 from superhosts.detectors.cbaa.cpu import CpuCbaa
 from superhosts.detectors.cbaa.geometry import Geometry, Search
 from superhosts.detectors.columnsketch import ColumnSketch
-from superhosts.detectors.engine import Engine, Plan
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.detectors.keyed import MEMORY, alone
+from superhosts.engines.base import Engine, Plan
 from superhosts.planning import prefix_test, zero_limit
 
 __all__ = ["Cbaa", "Geometry", "PaperCbaa"]

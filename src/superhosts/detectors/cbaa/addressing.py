@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from superhosts.compiled import compiled
 from superhosts.detectors.cbaa.geometry import Geometry
-from superhosts.detectors.hashing import Key, column_hash, pair_hash
+from superhosts.hashing import Key, column_hash, pair_hash
 
 
 @compiled

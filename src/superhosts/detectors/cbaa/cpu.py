@@ -24,12 +24,12 @@ from superhosts.detectors.cbaa.addressing import (
     validating_column,
 )
 from superhosts.detectors.cbaa.geometry import Geometry, Search
-from superhosts.detectors.columns import Counts, Words, ones_of
-from superhosts.detectors.cpu import CpuEngine
-from superhosts.detectors.engine import HOST_STEPS, Plan
-from superhosts.detectors.hashing import Key, column_draw
-from superhosts.detectors.pending import BLOCK, Pool, Scratch, Task, make_scratch, unpack
 from superhosts.device import run_parallel
+from superhosts.engines.base import HOST_STEPS, Plan
+from superhosts.engines.bins import BLOCK, Pool, Scratch, Task, make_scratch, unpack
+from superhosts.engines.columns import Counts, Words, ones_of
+from superhosts.engines.cpu import CpuEngine
+from superhosts.hashing import Key, column_draw
 
 
 class Store(NamedTuple):

@@ -24,12 +24,12 @@ from superhosts.detectors.cbaa.addressing import (
     validating_column,
 )
 from superhosts.detectors.cbaa.geometry import Geometry, Search
-from superhosts.detectors.engine import HOST_STEPS
-from superhosts.detectors.gpu.engine import CudaEngine
-from superhosts.detectors.gpu.kernels import FOUND, STEPS, U32, U64, WANTED, Kernel, Put, answer_shape, draw_of
-from superhosts.detectors.gpu.launch import Launch, Stream, cuda, device_function, kernel
-from superhosts.detectors.hashing import MASK32
 from superhosts.device import simulated
+from superhosts.engines.base import HOST_STEPS
+from superhosts.engines.gpu.engine import CudaEngine
+from superhosts.engines.gpu.kernels import FOUND, STEPS, U32, U64, WANTED, Kernel, Put, answer_shape, draw_of
+from superhosts.engines.gpu.launch import Launch, Stream, cuda, device_function, kernel
+from superhosts.hashing import MASK32
 
 PREFIX_WORDS, PREFIX_ONES, MOST_STEPS, LIMITS = range(4)  # the numbers of a search: then the most zeros of every slice
 

@@ -7,8 +7,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.detectors.hashing import MAX_ARRAYS
 from superhosts.errors import GeometryError
+from superhosts.hashing import MAX_ARRAYS
 from superhosts.planning import check_limits
 from superhosts.units import format_size, parse_size
 

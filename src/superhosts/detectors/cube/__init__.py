@@ -7,14 +7,14 @@ the hot columns, and every key width works the same.
 from __future__ import annotations
 
 from superhosts.detectors.base import check_key_bits
-from superhosts.detectors.columns import Words
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.cube.addressing import lowest_priority
 from superhosts.detectors.cube.cpu import CpuCube
 from superhosts.detectors.cube.geometry import Geometry, Search
-from superhosts.detectors.engine import Engine, Plan
 from superhosts.detectors.keyed import MEMORY, alone
 from superhosts.detectors.locking import locked
+from superhosts.engines.base import Engine, Plan
+from superhosts.engines.columns import Words
 from superhosts.planning import prefix_test, unnamed_probability, zero_limit
 
 __all__ = ["Cube", "Geometry"]

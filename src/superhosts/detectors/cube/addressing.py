@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from superhosts.compiled import compiled
 from superhosts.detectors.cube.geometry import Geometry
-from superhosts.detectors.hashing import MASK32, MASK64, Key, column_hash, pair_hash
+from superhosts.hashing import MASK32, MASK64, Key, column_hash, pair_hash
 
 TICKET_ARRAYS = 3  # priorities of 32 bits, 16 apart, that one ticket of 64 bits holds
 

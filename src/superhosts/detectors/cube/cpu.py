@@ -12,10 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.coding import Block
 from superhosts.compiled import compiled
-from superhosts.detectors.columns import Counts, Words, count_zeros, ones_of
-from superhosts.detectors.cpu import CpuEngine
+from superhosts.cubefile.coding import Block
 from superhosts.detectors.cube.addressing import (
     column_of,
     label_of,
@@ -28,10 +26,12 @@ from superhosts.detectors.cube.addressing import (
     turned_back,
 )
 from superhosts.detectors.cube.geometry import Geometry, Search
-from superhosts.detectors.engine import Arrays, Engine, Plan
-from superhosts.detectors.hashing import MASK32, Key, column_draw, fold, pair_hash
-from superhosts.detectors.pending import BLOCK, PADDING, Pool, Scratch, Task, make_scratch, unpack
 from superhosts.device import run_parallel, split_evenly
+from superhosts.engines.base import Arrays, Engine, Plan
+from superhosts.engines.bins import BLOCK, PADDING, Pool, Scratch, Task, make_scratch, unpack
+from superhosts.engines.columns import Counts, Words, count_zeros, ones_of
+from superhosts.engines.cpu import CpuEngine
+from superhosts.hashing import MASK32, Key, column_draw, fold, pair_hash
 
 MOST_LINES = (16 << 20) // 64  # cache lines of a slice that can stay in a shared cache while it is filled
 

@@ -13,7 +13,6 @@ from typing import Any
 import numba
 import numpy as np
 
-from superhosts.detectors.columns import Words
 from superhosts.detectors.cube.addressing import (
     column_of,
     label_of,
@@ -26,11 +25,12 @@ from superhosts.detectors.cube.addressing import (
     turned_back,
 )
 from superhosts.detectors.cube.geometry import Geometry, Search
-from superhosts.detectors.engine import Arrays
-from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
-from superhosts.detectors.gpu.kernels import FOUND, U32, U64, WANTED, Kernel, Put, answer_shape, draw_of
-from superhosts.detectors.gpu.launch import Launch, Stream, cuda, device_function, kernel
-from superhosts.detectors.hashing import MASK32, fold, pair_hash
+from superhosts.engines.base import Arrays
+from superhosts.engines.columns import Words
+from superhosts.engines.gpu.engine import CudaEngine, on_gpu
+from superhosts.engines.gpu.kernels import FOUND, U32, U64, WANTED, Kernel, Put, answer_shape, draw_of
+from superhosts.engines.gpu.launch import Launch, Stream, cuda, device_function, kernel
+from superhosts.hashing import MASK32, fold, pair_hash
 
 LOOK = 8  # words of a first look that are read at once
 ZEROS, PRIORITY, FIRST_WORDS, FIRST_ONES, SECOND_WORDS, SECOND_ONES = range(6)  # the numbers of a search

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Self
 
-from superhosts.detectors.hashing import MAX_ARRAYS
 from superhosts.errors import GeometryError
+from superhosts.hashing import MAX_ARRAYS
 from superhosts.planning import DEFAULT_FLOWS, DEFAULT_THRESHOLD, best_sizes, check_limits, column_bytes, shape_for
 from superhosts.planning.choice import MOST_COLUMNS
 from superhosts.units import format_size, parse_count, parse_size

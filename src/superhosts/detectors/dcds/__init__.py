@@ -17,9 +17,9 @@ import numpy as np
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.dcds.cpu import CpuDcds
 from superhosts.detectors.dcds.geometry import Geometry, Search
-from superhosts.detectors.engine import Engine, Plan
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.detectors.keyed import alone
+from superhosts.engines.base import Engine, Plan
 from superhosts.planning import prefix_test, zero_limit
 
 __all__ = ["Dcds", "Geometry"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from superhosts.compiled import compiled
-from superhosts.detectors.hashing import Key, pair_hash
+from superhosts.hashing import Key, pair_hash
 
 
 @compiled

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
-from superhosts.detectors.columns import Counts, Words, ones_of
-from superhosts.detectors.cpu import CpuEngine
 from superhosts.detectors.dcds.addressing import column_of, one_more, row_of
 from superhosts.detectors.dcds.geometry import ADDRESSES, Geometry, Search
-from superhosts.detectors.engine import HOST_STEPS, Plan
-from superhosts.detectors.hashing import Key
-from superhosts.detectors.pending import BLOCK, Pool, Scratch, Task, make_scratch, unpack
 from superhosts.device import run_parallel
+from superhosts.engines.base import HOST_STEPS, Plan
+from superhosts.engines.bins import BLOCK, Pool, Scratch, Task, make_scratch, unpack
+from superhosts.engines.columns import Counts, Words, ones_of
+from superhosts.engines.cpu import CpuEngine
+from superhosts.hashing import Key
 
 
 class Store(NamedTuple):

@@ -16,12 +16,12 @@ import numpy as np
 
 from superhosts.detectors.dcds.addressing import column_of, one_more, row_of
 from superhosts.detectors.dcds.geometry import ADDRESSES, Geometry, Search
-from superhosts.detectors.engine import HOST_STEPS
-from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
-from superhosts.detectors.gpu.kernels import FOUND, STEPS, U32, U64, Kernel, Put, answer_shape
-from superhosts.detectors.gpu.launch import Launch, Stream, cuda, device_function, kernel
-from superhosts.detectors.hashing import MASK32
 from superhosts.device import simulated
+from superhosts.engines.base import HOST_STEPS
+from superhosts.engines.gpu.engine import CudaEngine, on_gpu
+from superhosts.engines.gpu.kernels import FOUND, STEPS, U32, U64, Kernel, Put, answer_shape
+from superhosts.engines.gpu.launch import Launch, Stream, cuda, device_function, kernel
+from superhosts.hashing import MASK32
 
 ZEROS, PREFIX_WORDS, PREFIX_ONES, MOST_STEPS = range(4)  # the numbers of a search
 

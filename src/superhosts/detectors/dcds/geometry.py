@@ -6,8 +6,8 @@ import math
 from itertools import combinations
 from typing import NamedTuple, Self
 
-from superhosts.detectors.hashing import MAX_ARRAYS
 from superhosts.errors import GeometryError
+from superhosts.hashing import MAX_ARRAYS
 from superhosts.planning import check_limits
 from superhosts.units import format_size, parse_size
 

@@ -16,9 +16,9 @@ from superhosts.detectors.base import Arrays, SuperHosts
 from superhosts.detectors.estimate import UNBOUNDED, Estimate, interval
 from superhosts.detectors.filter import cpu
 from superhosts.detectors.filter.geometry import Geometry
+from superhosts.detectors.hostlist import Mangled, NarrowSketch, on_cpu_only, plain_columns
 from superhosts.detectors.hostset import HostSet
 from superhosts.detectors.keyed import MEMORY, alone
-from superhosts.detectors.narrow import Mangled, NarrowSketch, on_cpu_only, plain_columns
 from superhosts.errors import UsageError
 from superhosts.pairs import Addresses
 from superhosts.planning import DEFAULT_THRESHOLD

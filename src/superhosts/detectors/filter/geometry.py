@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
-from superhosts.detectors.hashing import MAX_ARRAYS
 from superhosts.errors import GeometryError, UsageError
+from superhosts.hashing import MAX_ARRAYS
 from superhosts.planning import check_limits
 from superhosts.units import format_size, parse_size
 

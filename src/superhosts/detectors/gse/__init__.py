@@ -14,14 +14,14 @@ from typing import Self
 import numpy as np
 
 from superhosts.detectors.base import Arrays, SuperHosts
-from superhosts.detectors.columns import Counts
-from superhosts.detectors.engine import Engine, Plan, SeveralEngines
 from superhosts.detectors.estimate import Estimate, interval, saturate, saturation_of
 from superhosts.detectors.gse.cpu import CpuGse
 from superhosts.detectors.gse.geometry import Geometry, Search
+from superhosts.detectors.hostlist import Mangled, NarrowSketch, as_words
 from superhosts.detectors.keyed import MEMORY, alone
-from superhosts.detectors.narrow import Mangled, NarrowSketch, as_words
 from superhosts.device import choose_device, gpus_of
+from superhosts.engines.base import Engine, Plan, SeveralEngines
+from superhosts.engines.columns import Counts
 from superhosts.errors import GpuMemoryError
 from superhosts.pairs import Addresses
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from superhosts.compiled import compiled
 from superhosts.detectors.gse.geometry import Geometry
-from superhosts.detectors.hashing import Key, pair_hash
+from superhosts.hashing import Key, pair_hash
 
 
 @compiled

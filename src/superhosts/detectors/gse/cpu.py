@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
-from superhosts.detectors import columns
-from superhosts.detectors.columns import Counts, Words
-from superhosts.detectors.engine import Arrays, Engine, Plan, Sums
 from superhosts.detectors.gse.addressing import bit_of, place_of, slot_of
 from superhosts.detectors.gse.geometry import Geometry, Search
-from superhosts.detectors.hashing import Key, mangle32, pair_hash
+from superhosts.detectors.hostlist import as_words, plain_columns
 from superhosts.detectors.hostset import HostSet, Slots, insert, is_crowded
-from superhosts.detectors.narrow import as_words, plain_columns
 from superhosts.device import run_parallel, split_evenly
+from superhosts.engines import columns
+from superhosts.engines.base import Arrays, Engine, Plan, Sums
+from superhosts.engines.columns import Counts, Words
+from superhosts.hashing import Key, mangle32, pair_hash
 from superhosts.pairs import Addresses
 
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from superhosts.detectors.columns import Counts, Words
-from superhosts.detectors.engine import Arrays, Engine, Plan
-from superhosts.detectors.gpu import kernels
-from superhosts.detectors.gpu.engine import CudaEngine, is_out_of_memory, on_gpu
-from superhosts.detectors.gpu.kernels import FOUND, U32, U64, WIDE, Kernel, Put, answer_shape
-from superhosts.detectors.gpu.launch import Replay, Stream, cuda, device_function, device_zeros, kernel, set_zero
 from superhosts.detectors.gse.addressing import bit_of, place_of, slot_of
 from superhosts.detectors.gse.geometry import Geometry, Search
-from superhosts.detectors.hashing import fold, mangle32, pair_hash
 from superhosts.detectors.hostset import Slots, hosts_in
+from superhosts.engines.base import Arrays, Engine, Plan
+from superhosts.engines.columns import Counts, Words
+from superhosts.engines.gpu import kernels
+from superhosts.engines.gpu.engine import CudaEngine, is_out_of_memory, on_gpu
+from superhosts.engines.gpu.kernels import FOUND, U32, U64, WIDE, Kernel, Put, answer_shape
+from superhosts.engines.gpu.launch import Replay, Stream, cuda, device_function, device_zeros, kernel, set_zero
 from superhosts.errors import GpuMemoryError
+from superhosts.hashing import fold, mangle32, pair_hash
 from superhosts.units import format_size
 
 FIRST_SLOTS = 1 << 20  # 4 MiB: most traffic needs no growth, or one

@@ -14,8 +14,8 @@ import numpy as np
 
 from superhosts.detectors.base import Arrays, SuperHosts
 from superhosts.detectors.estimate import Estimate, Floats, interval, saturate, saturation_of
+from superhosts.detectors.hostlist import Mangled, NarrowSketch, on_cpu_only, plain_columns
 from superhosts.detectors.keyed import MEMORY, alone
-from superhosts.detectors.narrow import Mangled, NarrowSketch, on_cpu_only, plain_columns
 from superhosts.detectors.spreadsketch import cpu
 from superhosts.detectors.spreadsketch.geometry import (
     BUCKET_WORDS,

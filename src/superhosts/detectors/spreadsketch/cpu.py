@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
-from superhosts.detectors.columns import ones_of
 from superhosts.detectors.estimate import Floats
-from superhosts.detectors.hashing import Key, column_draw, column_hash, mangle32, pair_hash
 from superhosts.detectors.spreadsketch.addressing import label_of, place_of
 from superhosts.detectors.spreadsketch.geometry import (
     COMPONENT_BITS,
@@ -21,6 +19,8 @@ from superhosts.detectors.spreadsketch.geometry import (
     SATURATION,
     Geometry,
 )
+from superhosts.engines.columns import ones_of
+from superhosts.hashing import Key, column_draw, column_hash, mangle32, pair_hash
 from superhosts.pairs import Addresses
 
 Buckets = NDArray[np.uint64]

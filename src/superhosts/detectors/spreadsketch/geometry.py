@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Self
 
-from superhosts.detectors.hashing import MAX_ARRAYS
 from superhosts.errors import GeometryError
+from superhosts.hashing import MAX_ARRAYS
 from superhosts.planning import check_limits
 from superhosts.units import format_size, parse_size
 

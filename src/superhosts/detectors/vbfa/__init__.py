@@ -27,14 +27,14 @@ import numpy as np
 
 from superhosts.detectors.base import SuperHosts, to_host
 from superhosts.detectors.cbaa.geometry import Search
-from superhosts.detectors.columns import Words
 from superhosts.detectors.columnsketch import ColumnSketch
-from superhosts.detectors.engine import Engine, Plan
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
-from superhosts.detectors.hashing import MASK32, mangle_column
 from superhosts.detectors.keyed import alone
 from superhosts.detectors.vbfa.cpu import CpuVbfa
 from superhosts.detectors.vbfa.geometry import Geometry, Noise, Reading
+from superhosts.engines.base import Engine, Plan
+from superhosts.engines.columns import Words
+from superhosts.hashing import MASK32, mangle_column
 from superhosts.pairs import Addresses
 from superhosts.planning import prefix_test
 

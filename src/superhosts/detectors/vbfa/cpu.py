@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from superhosts.detectors.cbaa.cpu import CpuCbaa, fill
-from superhosts.detectors.pending import Task
+from superhosts.engines.bins import Task
 
 
 class CpuVbfa(CpuCbaa):

@@ -1,0 +1,346 @@
+"""The truth: distinct pairs, kept and counted exactly.
+
+Pairs wait in blocks; once as many wait as are kept, they are sorted in and repeats drop out. So memory follows the
+distinct pairs, not the packets, and every pair is sorted a logarithmic number of times. On the CPU hosts are dealt into
+buckets by a hash, and buckets are sorted on all threads. On a GPU there is one bucket: one sort keeps all of it busy.
+
+A row is one word for two 32-bit numbers, else the host in one or two words and the peer in two. Functions over rows
+take the library of arrays, `xp`: NumPy, or CuPy for rows in a GPU's memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.compiled import compiled
+from superhosts.detectors.base import (
+    Arrays,
+    Detector,
+    SuperHost,
+    SuperHosts,
+    check_detector,
+    check_key_bits,
+    check_threads,
+)
+from superhosts.detectors.exact import cuda as exact_gpu
+from superhosts.detectors.exact.cuda import at_home, to_host
+from superhosts.detectors.locking import locked
+from superhosts.device import choose_device, gpus_of, run_parallel, simulated
+from superhosts.errors import MergeError
+from superhosts.pairs import Addresses, Host, format_for
+
+Rows = NDArray[np.uint64]
+BUCKETS = 64
+LEAST_WAIT = 1 << 20  # pairs: sorting fewer at a time is not worth the calls
+HALF, LOW_HALF = np.uint64(32), np.uint64(0xFFFFFFFF)
+
+
+class Counts(NamedTuple):
+    """Hosts of one bucket and how many distinct peers each has."""
+
+    hosts: Rows
+    peers: NDArray[np.int64]
+
+    def at_least(self, least: float) -> Counts:
+        """Return the hosts of so many peers."""
+        enough = self.peers >= least
+        return Counts(self.hosts[enough], self.peers[enough])
+
+
+@compiled
+def deal(rows: Rows, host_words: int, buckets: int) -> tuple[Rows, NDArray[np.int64]]:
+    """Arrange rows by bucket of their host; returns them and where each bucket begins."""
+    bucket = np.empty(len(rows), np.uint8)
+    begins = np.zeros(buckets + 1, np.int64)
+    for i in range(len(rows)):
+        x = rows[i, 0]
+        if rows.shape[1] == 1:
+            x >>= np.uint64(32)  # the same bucket as in a wider row
+        if host_words == 2:
+            x ^= rows[i, 1] * np.uint64(3)
+        bucket[i] = (x * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(58)
+        begins[np.int64(bucket[i]) + 1] += 1
+    for b in range(buckets):
+        begins[b + 1] += begins[b]
+    cursors = begins.copy()
+    out = np.empty_like(rows)
+    for i in range(len(rows)):
+        slot = cursors[bucket[i]]
+        cursors[bucket[i]] += 1
+        for w in range(rows.shape[1]):
+            out[slot, w] = rows[i, w]
+    return out, begins
+
+
+def _pack(hosts: Addresses, peers: Addresses, xp: Any) -> Rows:
+    """Return rows of one word: two 32-bit numbers each."""
+    if xp is not np:
+        rows: Rows = exact_gpu.pack(hosts, peers, xp)[:, None]
+        return rows
+    words = hosts.astype(np.uint64)
+    words <<= HALF
+    words |= peers
+    return words[:, None]
+
+
+def _spread(hosts: Addresses, peers: Addresses, host_words: int, xp: Any) -> Rows:
+    """Return rows of the host's words and two of the peer."""
+    rows: Rows = xp.zeros((len(hosts), host_words + 2), np.uint64)
+    rows[:, :host_words] = hosts if hosts.ndim == 2 else hosts[:, None]
+    rows[:, -peers.ndim :] = peers if peers.ndim == 2 else peers[:, None]  # as many words as dimensions
+    return rows
+
+
+def _widened(rows: Rows, xp: Any) -> Rows:
+    """Give rows of one word room for wide peers. Their order stays, and their bucket."""
+    return _spread(rows[:, 0] >> HALF, rows[:, 0] & LOW_HALF, 1, xp)
+
+
+def _changes(rows: Rows, xp: Any) -> NDArray[np.bool_]:
+    """Mark the rows that differ from the one before them; the first one does."""
+    marks: NDArray[np.bool_] = xp.zeros(len(rows), bool)
+    marks[:1] = True
+    later = marks[1:]
+    for column in rows.T:  # word by word: faster than a reduction over so short an axis
+        later |= column[1:] != column[:-1]
+    return marks
+
+
+def _distinct(kept: Rows, new: list[Rows], xp: Any) -> Rows:
+    """Sort new rows into those kept and drop repeats. Those kept are left alone, new ones may be sorted in place."""
+    new = [rows for rows in new if len(rows)]
+    if not new:
+        return kept
+    parts = [kept, *new] if len(kept) else new
+    rows: Rows = parts[0] if len(parts) == 1 else xp.concatenate(parts)
+    if rows.shape[1] == 1:
+        words = rows.reshape(-1)  # in one dimension CuPy sorts in place, and masks cost half
+        words.sort()
+        return words[_changes(words[:, None], xp)][:, None]
+    rows = rows[xp.lexsort(rows.T[::-1])]
+    return rows[_changes(rows, xp)]
+
+
+def _hosts(rows: Rows, host_words: int) -> Rows:
+    """Return the words of the hosts alone."""
+    return rows >> HALF if rows.shape[1] == 1 else rows[:, :host_words]
+
+
+def _count(rows: Rows, host_words: int, xp: Any) -> Counts:
+    """Count the rows of each host in sorted distinct rows."""
+    hosts = _hosts(rows, host_words)
+    begins = xp.flatnonzero(_changes(hosts, xp))
+    return Counts(hosts[begins], xp.diff(begins, append=len(rows)))
+
+
+class Exact(Detector):
+    """Every distinct pair, so every number of peers is exact. Memory, the GPU's on a GPU, grows with the traffic.
+
+    Of several GPUs it uses the first.
+    """
+
+    name = "exact"
+    takes_ipv6 = True
+
+    def __init__(
+        self,
+        *,
+        key_bits: int | None = None,
+        key: bytes | str | None = None,  # as others take one; nothing is hashed here
+        device: str = "auto",
+        threads: int | None = None,
+    ) -> None:
+        key_bits = check_key_bits(key_bits)
+        self.format = format_for(key_bits)
+        self.device = choose_device(device)
+        gpus = [] if simulated() else gpus_of(self.device)  # CuPy has no simulator: the CPU does the work there
+        self.gpu = gpus[0] if gpus else None
+        self.threads = check_threads(threads)
+        self.host_words = 2 if key_bits == 128 else 1
+        self._clear()
+
+    @property
+    def _xp(self) -> Any:  # asked for each time: a detector that holds a module cannot be copied
+        return exact_gpu.array_module(self.gpu)
+
+    def _clear(self) -> None:
+        self.width = 0
+        self.buckets: list[Rows] = []  # sorted and distinct; never written to
+        self.waiting: list[Rows] = []  # this detector's own; may be sorted in place
+        self.waits = self.kept = 0
+
+    def _memory(self) -> int:
+        """Return the bytes of the pairs that are kept and that wait."""
+        return 8 * self.width * (self.kept + self.waits)
+
+    @at_home
+    def _update(self, hosts: Addresses, peers: Addresses) -> None:
+        narrow = hosts.dtype == np.uint32 and peers.dtype == np.uint32
+        if not self.width:
+            self._start(1 if narrow else self.host_words + 2)
+        elif self.width == 1 and not narrow:
+            self._widen()
+        hosts, peers = self._here(hosts), self._here(peers)
+        if self.width == 1:
+            self._wait(_pack(hosts, peers, self._xp))
+        else:
+            self._wait(_spread(hosts, peers, self.host_words, self._xp))
+
+    def _here(self, array: Any) -> Any:
+        """Return an array in the memory where this detector works."""
+        return to_host(array) if self.gpu is None else self._xp.asarray(array)
+
+    def _start(self, width: int) -> None:
+        self.width = width
+        self.buckets = [self._xp.empty((0, width), np.uint64)] * (BUCKETS if self.gpu is None else 1)
+
+    def _widen(self) -> None:
+        """Give the rows kept so far room for wide peers."""
+        self._compact()
+        self.buckets = [_widened(rows, self._xp) for rows in self.buckets]
+        self.width = self.host_words + 2
+
+    def _wait(self, rows: Rows) -> None:
+        self.waiting.append(rows)
+        self.waits += len(rows)
+        if self.waits > max(LEAST_WAIT, self.kept):
+            self._compact()
+
+    def _compact(self) -> None:
+        """Sort the waiting rows in."""
+        if not self.waits:
+            return
+        if self.gpu is None:
+            self._compact_buckets()
+        else:
+            self.buckets = [_distinct(self.buckets[0], self.waiting, self._xp)]
+        self.waiting, self.waits = [], 0
+        self.kept = sum(len(rows) for rows in self.buckets)
+
+    def _compact_buckets(self) -> None:
+        dealt = [deal(rows, self.host_words, BUCKETS) for rows in self.waiting]
+        self.waiting = []  # as its rows have been dealt, their memory is free for the sorts
+
+        def compact(b: int) -> None:
+            parts = [rows[begins[b] : begins[b + 1]] for rows, begins in dealt]
+            self.buckets[b] = _distinct(self.buckets[b], parts, np)
+
+        try:
+            run_parallel(compact, [(b,) for b in range(BUCKETS)], self.threads)
+        except BaseException:  # interrupted: some buckets have their rows, and may get them again
+            self.waiting = [rows for rows, _ in dealt]
+            raise
+
+    def _counts(self) -> list[Counts]:
+        """Count the peers of all hosts, bucket by bucket, where the rows are."""
+        self._compact()
+        calls = [(rows, self.host_words, self._xp) for rows in self.buckets if len(rows)]
+        return run_parallel(_count, calls, self.threads)
+
+    def _columns(self, found: list[Counts]) -> tuple[Addresses, NDArray[np.int64]]:
+        """Return counts as columns in the machine's memory."""
+        none = Counts(np.empty((0, self.host_words), np.uint64), np.empty(0, np.int64))
+        hosts = np.concatenate([to_host(part.hosts) for part in (none, *found)])
+        peers = np.concatenate([to_host(part.peers) for part in (none, *found)])
+        return hosts if self.key_bits == 128 else hosts[:, 0].astype(_DTYPES[self.key_bits]), peers
+
+    @locked
+    @at_home
+    def counts(self) -> tuple[Addresses, NDArray[np.int64]]:
+        """Return every host and its exact number of peers."""
+        return self._columns(self._counts())
+
+    def check_alike(self, other: Detector) -> None:
+        """Refuse what is not exact, and hosts that read otherwise."""
+        check_detector(other, self.name)
+        if not isinstance(other, Exact) or other.format != self.format:
+            raise MergeError(f"cannot merge {other.name} of {other.format} into {self.name} of {self.format}")
+
+    @at_home
+    def _merge(self, other: Self) -> None:
+        """Take in the pairs of another exact detector, on whatever device."""
+        if other.gpu == self.gpu:
+            other._compact()
+            blocks = [rows for rows in other.buckets if len(rows)]
+            if self.gpu is not None:
+                blocks = [rows.copy() for rows in blocks]  # sorted in place there, while others read the other's own
+        else:
+            pairs = other._arrays()["pairs"]
+            blocks = [self._here(pairs)] if len(pairs) else []
+        if not blocks:
+            return
+        if not self.width:
+            self._start(other.width)
+        if self.width == 1 and other.width > 1:
+            self._widen()
+        for rows in blocks:
+            self._wait(_widened(rows, self._xp) if rows.shape[1] < self.width else rows)
+
+    @at_home
+    def _super_hosts(self, threshold: float) -> SuperHosts:
+        return self._result([part.at_least(threshold) for part in self._counts()])
+
+    def _result(self, found: list[Counts]) -> SuperHosts:
+        hosts, peers = self._columns(found)
+        result = SuperHosts(hosts, peers, peers, peers, np.zeros(len(peers), bool))
+        result.format = self.format
+        return result
+
+    @at_home
+    def _top(self, count: int) -> SuperHosts:
+        found = self._counts()
+        hosts = sum(len(part.peers) for part in found)
+        if count < hosts:
+            peers = self._xp.concatenate([part.peers for part in found])
+            least = int(self._xp.partition(peers, hosts - count)[hosts - count])
+            found = [part.at_least(least) for part in found]
+        return self._result(found).select(slice(0, count))
+
+    @at_home
+    def _estimate_host(self, host: str | int | Host) -> SuperHost:
+        """Return the exact number of peers; the interval is that number."""
+        number = self.format.to_number(host)
+        self._compact()
+        words = np.array([number >> 64, number & (1 << 64) - 1][-self.host_words :], np.uint64)
+        peers = 0
+        for rows in self.buckets:
+            same = self._xp.ones(len(rows), bool)
+            for column, word in zip(_hosts(rows, self.host_words).T, words, strict=True):
+                same &= column == word
+            peers += int(same.sum())
+        return SuperHost(self.format.to_host(number), peers, peers, peers, False)
+
+    def header(self) -> dict[str, Any]:
+        """Describe this detector for a file."""
+        return {"detector": self.name, "key_bits": self.key_bits, "key": None, "format": list(self.format)}
+
+    @at_home
+    def _copy(self) -> Self:
+        return super()._copy()
+
+    @at_home
+    def _arrays(self) -> Arrays:
+        """Return all distinct pairs as one matrix, in the machine's memory."""
+        self._compact()
+        rows = [to_host(rows) for rows in self.buckets]
+        return {"pairs": np.concatenate(rows) if rows else np.empty((0, 0), np.uint64)}
+
+    @locked
+    @at_home
+    def restore_arrays(self, arrays: Arrays) -> None:
+        """Take the pairs back from a file."""
+        rows = arrays["pairs"]
+        self._clear()
+        if rows.dtype != np.uint64 or rows.ndim != 2:
+            raise ValueError(f"pairs are {rows.dtype} {rows.shape}")
+        if len(rows):
+            if rows.shape[1] not in ((1, 3) if self.key_bits == 32 else (self.host_words + 2,)):
+                raise ValueError(f"pairs have {rows.shape[1]} words")
+            self._start(rows.shape[1])
+            self._wait(self._here(rows))
+
+
+_DTYPES: dict[int, Any] = {32: np.uint32, 64: np.uint64, 128: np.uint64}

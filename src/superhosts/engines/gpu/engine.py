@@ -1,0 +1,359 @@
+"""Columns in the memory of one GPU."""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ClassVar, TypeVar, cast
+
+import numpy as np
+
+from superhosts.detectors.base import is_on_gpu, to_host
+from superhosts.device import simulated
+from superhosts.engines.base import Arrays, Engine, Plan, Sums
+from superhosts.engines.columns import Counts, Words
+from superhosts.engines.gpu import kernels
+from superhosts.engines.gpu.launch import (
+    Bound,
+    Replay,
+    Stream,
+    as_device_array,
+    attach,
+    cuda,
+    device_zeros,
+    gpu_of,
+    is_foreign,
+    launch_of,
+    pinned,
+    set_zero,
+    short_key,
+)
+from superhosts.engines.gpu.staging import staging_of
+from superhosts.errors import GpuMemoryError
+from superhosts.pairs import Addresses
+from superhosts.units import format_size
+
+GROUP_BITS = 5  # pairs are sorted into 32 groups of hosts, two slices each in the default cube; 16 and 64 are slower
+FILL_BLOCKS = 16  # blocks for each multiprocessor, over all groups
+LEAST_TILED = 1 << 22  # pairs of a batch from which on sorting them by slice pays
+LEAST_MEMORY = 32 << 20  # and bytes of a sketch: a smaller one stays in the cache as it is
+MOST_TILED = 1 << 27  # pairs sorted at a time: 1 GiB, where that is a small part of the GPU's memory
+MOST_PAIRS = 1 << 30  # pairs of one launch
+MOST_MEMORY = 1 << 34  # bytes of columns: 32-bit numbers reach so far
+FIRST_ROWS = 1024  # room for hosts in an answer, which is copied as a whole; it grows when it is too small
+FIRST_CANDIDATES = 1 << 16  # room for hosts that are looked at
+Method = TypeVar("Method", bound=Callable[..., Any])
+_simulator = threading.RLock() if simulated() else None  # it runs one kernel at a time, and swaps modules meanwhile
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Say whether a GPU had no room: numba and CuPy have errors of their own for this."""
+    return "OUT_OF_MEMORY" in str(error) or type(error).__name__ == "OutOfMemoryError"
+
+
+def on_gpu(method: Method) -> Method:
+    """Make the engine's GPU the current one while the method runs."""
+
+    @wraps(method)
+    def run(self: CudaEngine, *arguments: Any) -> Any:
+        if _simulator is not None:
+            with _simulator:
+                return method(self, *arguments)
+        if len(cuda.gpus) == 1:
+            attach()
+            return method(self, *arguments)
+        with cuda.gpus[self.gpu]:
+            return method(self, *arguments)
+
+    return cast(Method, run)
+
+
+class CudaEngine(Engine):
+    """Bit columns on one GPU. Subclasses bring `put`, which writes one pair, and the kernels of the search."""
+
+    names: ClassVar[tuple[str, ...]] = ("bits",)  # of its arrays, in the order of its memory
+
+    def __init__(self, plan: Plan, gpu: int) -> None:
+        super().__init__(plan)
+        self.gpu, self.launch = gpu, launch_of(gpu)
+        size = format_size(plan.geometry.memory)
+        if plan.geometry.memory >= MOST_MEMORY:
+            raise GpuMemoryError(f"memory {size}: a sketch on a GPU is below {format_size(MOST_MEMORY)}")
+        try:
+            self._allocate()
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            raise GpuMemoryError(f"memory {size}: GPU {gpu} has no room for it; take less, or --device cpu") from None
+
+    def _start(self, kernel: Any, shape: tuple[int, int], stream: Stream, arguments: Any, kinds: Any = ()) -> None:
+        """Launch a kernel. `kinds` tells apart arguments of other types."""
+        if stream.cupy is None:
+            kernel[(*shape, stream.numba)](*arguments)
+            return
+        if (kernel, kinds) not in self._bound:
+            self._bound[kernel, kinds] = Bound(kernel, arguments)
+        self._bound[kernel, kinds](shape, stream, arguments)
+
+    @on_gpu
+    def _allocate(self) -> None:
+        geometry = self.geometry
+        self._bound: dict[Any, Bound] = {}
+        self.stream = Stream()
+        self.staging = staging_of(self.gpu)
+        bits = geometry.total_columns * geometry.words
+        self.memory = device_zeros(bits + self._extra_words(), np.uint64, self.stream)
+        self.words, self.halves = self.memory[:bits], self.memory[:bits].view(np.uint32)
+        self.extra = self.memory[bits:]  # labels, where a sketch has them
+        self.short = short_key(self.key, geometry.key_bits, geometry.arrays)
+        self.tile_key, self.fill_key = short_key(self.key, 32, 0), short_key(self.key, 0, geometry.arrays)
+        self.put = self._make_put()
+        self.group_bits = min(GROUP_BITS, (self.launch.threads - 1).bit_length() - 1)
+        self.array_edges = cuda.to_device(np.array(self.edges, np.int64))
+        self.counts = cuda.to_device(np.full(geometry.total_columns, geometry.rows, np.int32))
+        self._sums: Sums | None = None  # of zeros, while they are known
+        self._tiles: Any = None
+        free = cuda.current_context().get_memory_info().free
+        self._most_tiled = int(min(MOST_TILED, free // 64))
+        self._make_answer(FIRST_ROWS, FIRST_CANDIDATES)
+        self.stream.synchronize()
+
+    def _make_answer(self, rows: int, candidates: int) -> None:
+        """Make room for what a search brings back: hosts found, candidates, sums of zeros, then rows.
+
+        A row is the mangled host in two words, then its zero counts. The numbers of the search stand before all that,
+        so that one copy brings them and sets counters and sums to zero.
+        """
+        geometry, limits = self.geometry, self._limit_words()
+        self.head, self.width = kernels.answer_shape(geometry)
+        memory = device_zeros(limits + self.head + rows * self.width, np.uint64, self.stream)
+        listed = device_zeros(self._candidate_words() * candidates, np.uint64, self.stream)
+        question, answer = pinned(limits + self.head, np.uint64), pinned(self.head + rows * self.width, np.uint64)
+        question[:] = 0
+        # All memory is there; had any been refused, the old rooms would still fit together.
+        self.question, self.limits = memory[: limits + self.head], memory[:limits].view(np.int64)
+        self.answer, self.sums = memory[limits:], memory[limits + kernels.COUNTERS : limits + self.head]
+        self.question_host, self.answer_host, self.candidates = question, answer, listed
+        self.rows, self.room = rows, candidates
+        self._find = Replay(self.stream)
+
+    @abstractmethod
+    def _make_put(self) -> kernels.Put:
+        """Return the device function put(high, low, peer, bits, extra, key)."""
+
+    @abstractmethod
+    def _extra_words(self) -> int:
+        """Return how many words a sketch has beside its columns, at the end of its memory."""
+
+    @abstractmethod
+    def _candidate_words(self) -> int:
+        """Return the words of one candidate."""
+
+    @abstractmethod
+    def _limit_words(self) -> int:
+        """Return how many numbers a search has."""
+
+    @abstractmethod
+    def _limits_of(self, search: Any) -> Any:
+        """Return a search as so many numbers."""
+
+    @abstractmethod
+    def _launch_search(self, stream: Stream) -> None:
+        """Launch what finds hosts, after zeros have been counted."""
+
+    @abstractmethod
+    def _make_column_of(self) -> Any:
+        """Return the device function column_of(high, low, array, key)."""
+
+    def _word_of(self) -> Any:
+        """Return the device function word_of(word, high, low, array, key): a word as the AND of columns takes it."""
+        return kernels.plain_word
+
+    def _flat(self, arrays: Arrays) -> Words:
+        """Return the arrays of a sketch as they lie in the GPU's memory."""
+        flat: Words = np.concatenate([arrays[name].reshape(-1) for name in self.names])
+        if len(flat) != len(self.memory):
+            raise ValueError(f"arrays of {len(flat)} words for a sketch of {len(self.memory)}")
+        return flat
+
+    # Updating.
+
+    @on_gpu
+    def update(self, hosts: Addresses, peers: Addresses) -> None:
+        """Write a batch. From the GPU's own memory it is not copied; host memory is free again on return."""
+        self._sums = None
+        if all(is_on_gpu(column) and gpu_of(column) == self.gpu for column in (hosts, peers)):
+            self._write(as_device_array(hosts), as_device_array(peers), self.stream)
+            if is_foreign(hosts) or is_foreign(peers):
+                self.stream.synchronize()  # later work there does not wait for ours
+        else:
+            self.staging.send(to_host(hosts), to_host(peers), self._write_directly)
+
+    def _write(self, hosts: Any, peers: Any, stream: Stream) -> None:
+        geometry = self.geometry
+        narrow = hosts.dtype == np.uint32 and peers.dtype == np.uint32
+        step, write = MOST_PAIRS, self._write_directly
+        if narrow and geometry.slice_bits and len(hosts) >= LEAST_TILED and geometry.memory >= LEAST_MEMORY:
+            try:
+                step, write = self._tile_room(len(hosts)), self._write_tiled
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise  # else unsorted: slower, but it needs no room
+        if len(hosts) <= step:  # slicing costs as much as a launch
+            write(hosts, peers, stream)
+            return
+        for start in range(0, len(hosts), step):
+            write(hosts[start : start + step], peers[start : start + step], stream)
+
+    def _write_directly(self, hosts: Any, peers: Any, stream: Stream) -> None:
+        launch = self.launch
+        update = kernels.make_update(self.put, self.geometry.key_bits, hosts.ndim, peers.ndim)
+        wanted = -(-len(hosts) // launch.threads)
+        blocks = min(4 * launch.multiprocessors, wanted)
+        arguments = hosts, peers, self.halves, self.extra, self.short
+        self._start(update, (blocks, launch.threads), stream, arguments, (hosts.dtype, peers.dtype))
+
+    def _tile_room(self, pairs: int) -> int:
+        """Make room for sorted tiles; returns the pairs that they take at a time."""
+        size = self.launch.threads * self.launch.items
+        pairs = min(pairs, self._most_tiled)
+        if self._tiles is None or len(self._tiles[0]) < pairs:
+            self._tiles = None
+            tiles = pairs // size + 1
+            starts = cuda.device_array((tiles, (1 << self.group_bits) + 1), np.int32)
+            self._tiles = cuda.device_array(tiles * size, np.uint64), starts
+        return len(self._tiles[1]) * size
+
+    def _write_tiled(self, hosts: Any, peers: Any, stream: Stream) -> None:
+        launch, (pairs, starts) = self.launch, self._tiles
+        group_bits = self.group_bits
+        sort = kernels.make_tiles(self.geometry.slice_bits, group_bits, launch)
+        fill = kernels.make_fill(self.put, group_bits, launch)
+        tiles = -(-len(hosts) // (launch.threads * launch.items))
+        blocks = min(3 * launch.multiprocessors, tiles)
+        self._start(sort, (blocks, launch.threads), stream, (hosts, peers, pairs, starts, self.tile_key))
+        blocks = max(1, FILL_BLOCKS * launch.multiprocessors >> group_bits) << group_bits
+        arguments = pairs, starts, tiles, self.halves, self.extra, self.fill_key
+        self._start(fill, (blocks, launch.threads), stream, arguments)
+
+    @on_gpu
+    def flush(self) -> None:
+        """Wait until all pairs are written."""
+        self.staging.synchronize()
+        self.stream.synchronize()
+
+    @on_gpu
+    def clear(self) -> None:
+        """Forget all pairs; the memory stays."""
+        self.staging.synchronize()
+        set_zero(self.memory, self.stream)
+        self.stream.synchronize()  # the next pairs may come on another queue
+        self._sums = None
+
+    # Merging and moving.
+
+    @on_gpu
+    def merge(self, other: Engine) -> None:
+        """OR the columns and take the larger of each label."""
+        self.staging.synchronize()
+        if isinstance(other, CudaEngine) and other.gpu == self.gpu:
+            if other is not self:
+                other.flush()
+            memory = other.memory
+        else:
+            memory = cuda.to_device(self._flat(other.arrays()))
+        shape = (2, 4) if simulated() else (4 * self.launch.multiprocessors, 512)
+        self._start(kernels.merge_words, shape, self.stream, (self.memory, memory, len(self.words)))
+        self.stream.synchronize()
+        self._sums = None
+
+    @on_gpu
+    def arrays(self) -> Arrays:
+        """Return copies of all arrays."""
+        self.flush()
+        bits: Words = self.words.copy_to_host()
+        return {"bits": bits.reshape(self.geometry.total_columns, self.geometry.words)}
+
+    @on_gpu
+    def load(self, arrays: Arrays) -> None:
+        """Take arrays in place of all that it has seen."""
+        self.flush()
+        self.memory.copy_to_device(self._flat(arrays))
+        self._sums = None
+
+    # Answering.
+
+    def _launch_count(self, stream: Stream) -> None:
+        count, threads = kernels.make_count(self.geometry.words, self.launch)
+        blocks = 2 if simulated() else 8 * self.launch.multiprocessors
+        self._start(count, (blocks, threads), stream, (self.words, self.counts))
+        arguments = self.counts, self.array_edges, self.sums
+        self._start(kernels.sum_zeros, (len(self.sums), self.launch.threads), stream, arguments)
+
+    def _ask(self, stream: Stream) -> None:
+        self.question.copy_to_device(self.question_host, stream=stream.numba)
+
+    def _sequence(self, stream: Stream) -> None:
+        self._ask(stream)
+        self._launch_count(stream)
+        self._launch_search(stream)
+        self.answer.copy_to_host(self.answer_host, stream=stream.numba)
+
+    @on_gpu
+    def search(self, search: Any) -> tuple[Words, Counts]:
+        """Find hosts in one recorded sequence of launches; where room runs out, make more and search again."""
+        self.staging.synchronize()
+        while True:
+            self.question_host[: len(self.limits)].view(np.int64)[:] = self._limits_of(search)
+            self._find(self._sequence)
+            found, wanted, steps = self.answer_host[: kernels.COUNTERS].tolist()
+            self._check_steps(steps)
+            if found <= self.rows and wanted <= self.room:
+                break
+            self._make_answer(max(self.rows, found * 5 // 4), max(self.room, wanted * 5 // 4))
+        self._keep_sums(self.answer_host[kernels.COUNTERS : self.head])
+        table = self.answer_host[self.head : self.head + found * self.width].reshape(found, self.width)
+        return table[:, :2].copy(), table[:, 2:].astype(np.int32)
+
+    def _keep_sums(self, sums: Words) -> None:
+        self._sums = sums.astype(np.int64).reshape(-1, self.geometry.arrays)
+
+    def _count(self) -> None:
+        """Count zeros, unless they are known."""
+        if self._sums is None:
+            self.staging.synchronize()
+            self._ask(self.stream)
+            self._launch_count(self.stream)
+            self.stream.synchronize()
+            self._keep_sums(self.sums.copy_to_host())
+
+    @on_gpu
+    def zero_sums(self) -> Sums:
+        """Return the zero bits of every array in every slice."""
+        self._count()
+        assert self._sums is not None
+        return self._sums
+
+    @on_gpu
+    def zeros(self) -> Counts:
+        """Return the zero bits of every column."""
+        self._count()
+        zeros: Counts = self.counts.copy_to_host()
+        return zeros
+
+    @on_gpu
+    def measure(self, mangled: Words) -> Counts:
+        """Return the zero counts of given hosts."""
+        if not len(mangled):
+            return np.empty((0, self.geometry.arrays + 1), np.int32)
+        self._count()
+        out = cuda.device_array((len(mangled), self.geometry.arrays + 1), np.int32)
+        geometry, team = self.geometry, self.launch.team
+        kernel = kernels.make_measure(self._make_column_of(), self._word_of(), geometry.arrays, geometry.words)
+        arguments = cuda.to_device(np.ascontiguousarray(mangled)), self.words, self.counts, out, self.key
+        self._start(kernel, (-(-len(mangled) // team), team), self.stream, arguments)
+        self.stream.synchronize()
+        counts: Counts = out.copy_to_host()
+        return counts

@@ -1,0 +1,298 @@
+"""Kernels that any sketch of columns needs: updating, counting zeros, merging.
+
+Updating reads before it writes. Most packets repeat a known pair, so the bit is nearly always set already; a plain read
+costs a fraction of an atomic OR. Atomics decide only about bits that were seen clear, and the result does not depend on
+their order.
+
+A cube beyond the GPU's cache (60 MB on an H200) makes most of those reads go to memory. So large batches are
+taken in two steps: `make_tiles` sorts tiles of a few thousand pairs by group of hosts, slice by slice; `make_fill` then
+takes one group after the other from all tiles, and the columns of its slice stay in the cache. In both steps blocks
+remember recent pairs and drop their repeats, which changes nothing. The fewer hosts a group has, the more of their
+repeats a block remembers.
+
+Indexes are unsigned 32-bit numbers on purpose: numba then leaves out the checks for negative ones, and address
+arithmetic takes half the instructions. Arithmetic that wraps around stands in compiled scalar functions, since
+the simulator runs everything else as plain Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+
+from superhosts.compiled import compiled
+from superhosts.device import simulated
+from superhosts.engines.gpu.launch import Launch, cuda, device_function, kernel
+from superhosts.hashing import MASK32, fold, mangle32, mangle64, mangle128
+
+U32, U64 = np.uint32, np.uint64
+Kernel = Any
+Put = Callable[..., None]
+AT_ONCE = 8  # words that a thread has under way: one read alone leaves the memory waiting
+WIDE = 2  # dimensions of a column of 128-bit addresses: rows of two words; narrower ones are a plain column
+FOUND, WANTED, STEPS = 0, 1, 2  # counters at the front of an answer: hosts, candidates looked at, columns ANDed whole
+COUNTERS = 3
+
+
+def answer_shape(geometry: Any) -> tuple[int, int]:
+    """Return the words before the rows of an answer (counters, sums of zeros) and those of a row.
+
+    A row is a mangled host in two words, the zeros of its columns and those of their AND.
+    """
+    return COUNTERS + (geometry.arrays << geometry.slice_bits), 3 + geometry.arrays
+
+
+@compiled
+def recent_place(first: int, second: int, bits: int) -> int:
+    """Return where a pair is remembered."""
+    return ((first * 0x9E3779B1 ^ second * 0x85EBCA77) & MASK32) >> (32 - bits)
+
+
+@device_function
+def draw_of(array: int, key: Any) -> Any:
+    """Return the multiplier and addend of one array. (Compiled functions would give plain ints in the simulator.)"""
+    return key.columns[2 * array], key.columns[2 * array + 1]
+
+
+@cache
+def make_update(put: Put, key_bits: int, host_dimensions: int, peer_dimensions: int) -> Kernel:
+    """Return the kernel that writes pairs as they come, for columns of one word or rows of two."""
+
+    def update(hosts: Any, peers: Any, bits: Any, extra: Any, key: Any) -> None:
+        i, step, count = U32(cuda.grid(1)), U32(cuda.gridsize(1)), U32(hosts.shape[0])
+        while i < count:
+            high = U64(0)
+            if host_dimensions == WIDE:
+                high, low = U64(hosts[i, U32(0)]), U64(hosts[i, U32(1)])
+            else:
+                low = U64(hosts[i])
+            if peer_dimensions == WIDE:
+                peer = U64(fold(peers[i, U32(0)], peers[i, U32(1)], key))
+            else:
+                peer = U64(peers[i])
+            if key_bits == 32:
+                low = U64(mangle32(low, key))
+            elif key_bits == 64:
+                low = U64(mangle64(low, key))
+            else:
+                high, low = mangle128(high, low, key)
+            put(U64(high), U64(low), peer, bits, extra, key)
+            i = U32(i + step)
+
+    return kernel(update)
+
+
+@compiled
+def group_of(low: int, slice_bits: int, group_bits: int) -> int:
+    """Return the group of a mangled host: neighbouring slices, or a part of one slice where there are more groups."""
+    slice_ = low & ((1 << slice_bits) - 1)
+    if group_bits <= slice_bits:
+        return slice_ >> (slice_bits - group_bits)
+    part_bits = group_bits - slice_bits
+    return slice_ << part_bits | (low >> slice_bits) & ((1 << part_bits) - 1)
+
+
+@cache
+def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
+    """Return the kernel that sorts tiles of pairs of 32-bit addresses by group of hosts.
+
+    `out` gets (mangled host, peer) in one word each, tile after tile; `starts` where each group begins in each tile.
+    """
+    groups, ends = 1 << group_bits, (1 << group_bits) + 1  # fewer than a block has threads
+    threads, items = launch.threads, launch.items
+    size = threads * items
+    recent_bits, remembered = launch.tile_recent_bits, 1 << launch.tile_recent_bits
+
+    def tiles(hosts: Any, peers: Any, out: Any, starts: Any, key: Any) -> None:
+        recent = cuda.shared.array(remembered, numba.uint64)
+        stage = cuda.shared.array(size, numba.uint64)
+        counts = cuda.shared.array(groups, numba.int32)
+        begins = cuda.shared.array(ends, numba.int32)
+        pairs = cuda.local.array(items, numba.uint64)
+        ranks = cuda.local.array(items, numba.int32)  # of a pair within its group; -1: none
+        me, count = U32(cuda.threadIdx.x), U32(hosts.shape[0])
+        for empty in range(cuda.threadIdx.x, remembered, threads):
+            recent[empty] = U64(empty == 0)  # no pair that belongs there
+        tile = U32(cuda.blockIdx.x)
+        while tile * U32(size) < count:
+            if me < U32(groups):  # a loop here would cost registers, and with them half of the blocks at work
+                counts[me] = 0
+            cuda.syncthreads()
+            for j in range(items):
+                i = U32(tile * U32(size) + U32(j * threads) + me)
+                ranks[j] = -1
+                if i < count:
+                    host, peer = hosts[i], peers[i]
+                    pair = U64(host) << U64(32) | U64(peer)
+                    place = U32(recent_place(host, peer, recent_bits))
+                    if recent[place] != pair:
+                        recent[place] = pair
+                        ranks[j] = 0
+                    pairs[j] = U64(mangle32(U64(host), key)) << U64(32) | U64(peer)
+            for j in range(items):
+                if ranks[j] >= 0:
+                    group = U32(group_of(pairs[j] >> U64(32), slice_bits, group_bits))
+                    ranks[j] = cuda.atomic.add(counts, group, 1)
+            cuda.syncthreads()
+            if me < U32(ends):
+                total = 0
+                for other in range(groups):
+                    if U32(other) < me:
+                        total += counts[other]
+                begins[me] = total
+                starts[tile, me] = total
+            cuda.syncthreads()
+            for j in range(items):
+                if ranks[j] >= 0:
+                    group = U32(group_of(pairs[j] >> U64(32), slice_bits, group_bits))
+                    stage[U32(begins[group] + ranks[j])] = pairs[j]
+            cuda.syncthreads()
+            slot, end = me, U32(begins[groups])
+            while slot < end:
+                out[U32(tile * U32(size) + slot)] = stage[slot]
+                slot = U32(slot + U32(threads))
+            tile = U32(tile + U32(cuda.gridDim.x))
+
+    return kernel(tiles)
+
+
+@cache
+def make_fill(put: Put, group_bits: int, launch: Launch) -> Kernel:
+    """Return the kernel that writes sorted tiles, one group after the other.
+
+    Blocks are numbered group by group and start in that order, so that only a group or two are at work at a time.
+    """
+    groups, size, team = 1 << group_bits, launch.threads * launch.items, launch.team
+    recent_bits, remembered = launch.fill_recent_bits, 1 << launch.fill_recent_bits
+
+    def fill(pairs: Any, starts: Any, tiles: int, bits: Any, extra: Any, key: Any) -> None:
+        recent = cuda.shared.array(remembered, numba.uint64)
+        for empty in range(cuda.threadIdx.x, remembered, cuda.blockDim.x):
+            recent[empty] = U64(empty == 0)
+        cuda.syncthreads()
+        blocks, teams = cuda.gridDim.x // groups, cuda.blockDim.x // team
+        group = U32(cuda.blockIdx.x // blocks)
+        tile = U32((cuda.blockIdx.x % blocks) * teams + cuda.threadIdx.x // team)
+        member, step = U32(cuda.threadIdx.x % team), U32(blocks * teams)
+        while tile < U32(tiles):
+            i = U32(tile * U32(size) + U32(starts[tile, group]) + member)
+            end = U32(tile * U32(size) + U32(starts[tile, U32(group + U32(1))]))
+            while i < end:
+                pair = pairs[i]
+                low, peer = pair >> U64(32), pair & U64(MASK32)
+                place = U32(recent_place(U32(low), U32(peer), recent_bits))
+                if recent[place] != pair:
+                    recent[place] = pair
+                    put(U64(0), low, peer, bits, extra, key)
+                i = U32(i + U32(team))
+            tile = U32(tile + step)
+
+    return kernel(fill)
+
+
+@cache
+def make_count(words: int, launch: Launch) -> tuple[Kernel, int]:
+    """Return the kernel that counts the zeros of columns of so many words, and its threads."""
+    team, rows, shuffles = launch.team, 64 * words, not simulated()
+    each, teams = -(-words // team), launch.threads // (2 * team)
+
+    def count(bits: Any, zeros: Any) -> None:
+        ones = cuda.shared.array(teams, numba.int32)
+        mine, member = cuda.threadIdx.x // team, U32(cuda.threadIdx.x % team)
+        first, total = U32(cuda.blockIdx.x * teams), U32(zeros.shape[0])
+        while first < total:
+            column = U32(first + U32(mine))
+            found = numba.int32(0)
+            if column < total:
+                for k in range(each):
+                    word = U32(U32(k * team) + member)
+                    if word < U32(words):
+                        found += numba.int32(cuda.popc(bits[U32(column * U32(words) + word)]))
+            if shuffles:  # a team is a warp: it adds up without any barrier
+                for step in (16, 8, 4, 2, 1):
+                    found += cuda.shfl_down_sync(0xFFFFFFFF, found, step)
+            else:  # the simulator has no warps
+                ones[mine] = 0
+                cuda.syncthreads()
+                cuda.atomic.add(ones, mine, found)
+                cuda.syncthreads()
+                found = ones[mine]
+                cuda.syncthreads()
+            if member == U32(0) and column < total:
+                zeros[column] = rows - found
+            first = U32(first + U32(cuda.gridDim.x * teams))
+
+    return kernel(count), teams * team
+
+
+@kernel
+def sum_zeros(zeros: Any, edges: Any, sums: Any) -> None:
+    """Add up the zeros of every array of every slice, one block each: atomics of all columns would wait in line."""
+    total = cuda.shared.array(1, numba.uint64)
+    arrays = edges.shape[0] - 1
+    first = cuda.blockIdx.x // arrays * edges[arrays]
+    array = cuda.blockIdx.x % arrays
+    if cuda.threadIdx.x == 0:
+        total[0] = U64(0)
+    cuda.syncthreads()
+    mine = 0
+    for column in range(first + edges[array] + cuda.threadIdx.x, first + edges[array + 1], cuda.blockDim.x):
+        mine += zeros[column]
+    cuda.atomic.add(total, 0, U64(mine))
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        sums[cuda.blockIdx.x] = total[0]
+
+
+@device_function
+def plain_word(word: Any, _high: Any, _low: Any, _array: int, _key: Any) -> Any:
+    """Return a word of a host's column as it is."""
+    return word
+
+
+@cache
+def make_measure(column_of: Any, word_of: Any, arrays: int, words: int) -> Kernel:
+    """Return the kernel that gives the zero counts of given mangled hosts, one thread each."""
+    rows = 64 * words
+
+    def measure(hosts: Any, bits: Any, zeros: Any, out: Any, key: Any) -> None:
+        columns = cuda.local.array(arrays, numba.int64)
+        for i in range(cuda.grid(1), hosts.shape[0], cuda.gridsize(1)):
+            for array in range(arrays):
+                columns[array] = column_of(hosts[i, 0], hosts[i, 1], array, key)
+                out[i, array] = zeros[columns[array]]
+            ones = 0
+            for word in range(words):
+                common = word_of(bits[U32(columns[0] * words + word)], hosts[i, 0], hosts[i, 1], 0, key)
+                for array in range(1, arrays):
+                    other = bits[U32(columns[array] * words + word)]
+                    common &= word_of(other, hosts[i, 0], hosts[i, 1], array, key)
+                ones += cuda.popc(common)
+            out[i, arrays] = rows - ones
+
+    return kernel(measure)
+
+
+@kernel
+def merge_words(into: Any, other: Any, words: int) -> None:
+    """OR the first words of a sketch's memory into another's, and take the larger of each two of the others: labels."""
+    mine, theirs = cuda.local.array(AT_ONCE, numba.uint64), cuda.local.array(AT_ONCE, numba.uint64)
+    i, step, count = U32(cuda.grid(1)), U32(cuda.gridsize(1)), U32(words)
+    while i + U32(AT_ONCE - 1) * step < count:
+        for j in range(AT_ONCE):
+            mine[j], theirs[j] = into[U32(i + U32(j) * step)], other[U32(i + U32(j) * step)]
+        for j in range(AT_ONCE):
+            into[U32(i + U32(j) * step)] = mine[j] | theirs[j]
+        i = U32(i + U32(AT_ONCE) * step)
+    while i < count:
+        into[i] |= other[i]
+        i = U32(i + step)
+    i = U32(count + U32(cuda.grid(1)))
+    while i < U32(into.shape[0]):
+        if other[i] > into[i]:
+            into[i] = other[i]
+        i = U32(i + step)

@@ -1,0 +1,223 @@
+"""Where a hub looks at every sketch that arrives, before it becomes part of a window.
+
+Nothing that arrives is believed: the name, the site as the link knows it, the checksum, the window, the key's
+fingerprint and the geometry must all agree with each other and with what this hub merges. What does not is refused,
+counted and named; it is never merged in part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from superhosts.cubefile.container import DIGEST, SITE_HEADER, is_whole
+from superhosts.detectors.kinds import Kind, check_alike
+from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError
+from superhosts.fleet.archive import Archive
+from superhosts.fleet.durable import is_plain
+from superhosts.fleet.limits import AHEAD, LimitedSay, Shares, seconds_ahead
+from superhosts.fleet.link import MERGED, REASON, REFUSED, RESEND, Receipt, Say
+from superhosts.fleet.parcels import Parcel, check_site
+from superhosts.fleet.store import UNION, Store
+from superhosts.pipeline.settings import DIRECTIONS, SIDES, Settings
+from superhosts.sketches.header import Stored, read_header
+from superhosts.text import printable
+
+MOST_ALIKE = 10_000  # windows that are remembered as looked at
+Senders = Callable[[], Collection[str]]  # the sites that send to this hub themselves, as far as that is known
+
+
+def expected_kinds(settings: Settings) -> dict[int, Kind]:
+    """Return what the parts of a sketch must be, for each address family."""
+    return {part.family: settings.make_detector(part).kind for part in settings.parts}
+
+
+@dataclass
+class DeskCounters:
+    """What arrived, and what became of it."""
+
+    accepted: int = 0
+    repeated: int = 0  # a sketch that was here before
+    refused: int = 0
+    corrupt: int = 0  # not whole: asked for again
+    ahead: int = 0  # of a window in the future: a site's clock is wrong
+    reopened: int = 0  # windows taken back from the archive
+    doubled: int = 0  # a site's second sketch of a window
+
+
+class Desk:
+    """Takes sketches for a store. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        expected: dict[int, Kind],
+        say: Say,
+        *,
+        archive: Archive | None = None,
+    ) -> None:
+        self.folder = store.incoming
+        self.counters = DeskCounters()
+        self.arrived = threading.Event()  # something has changed that the hub may want to report
+        self._store = store
+        self._expected = expected
+        self._archive = archive
+        self.senders: Senders = tuple
+        self._say = LimitedSay(say)
+        self._alike: set[str] = set()  # windows whose union is of this hub's kind
+        with store.lock:
+            self._shares = Shares(store)
+
+    def known(self, name: str) -> Receipt | None:
+        """Return what was said of a sketch before."""
+        try:
+            receipt = self._store.receipt(name)
+        except UsageError:
+            return None
+        if receipt is not None:
+            self.counters.repeated += 1
+        return receipt
+
+    def accept(self, path: Path, name: str, site: str) -> Receipt:
+        """Take a whole file that has arrived. OSError, MemoryError: not now; all else that goes wrong is the file's."""
+        try:
+            parcel = Parcel.parse(name)
+            if parcel.site != site:
+                raise UsageError(f"{site} sent a sketch of {parcel.site}")
+            size = path.lstat().st_size
+            if (before := self._store.receipt(name)) is not None:
+                self.counters.repeated += 1
+                return before
+            if size < DIGEST or not is_whole(path) or Parcel.of(path, site, parcel.window) != parcel:
+                self.counters.corrupt += 1
+                text = f"{name} from {site}: did not arrive whole, asked for again"
+                self._say(site, "sketches that did not arrive whole", text)
+                return Receipt(name, RESEND, "its checksum is not right")
+            self._check(read_header(path, trusted=True, max_header=SITE_HEADER), parcel)
+            with self._store.lock:
+                self._shares.check(parcel, size, time.time())
+                self._open_window(parcel)
+                self._store.add(path, name)
+                self._shares.add(parcel, size)
+        except UnreadableError as error:
+            raise OSError(str(error)) from None
+        except (OSError, MemoryError):
+            raise
+        except (MergeError, UsageError, SketchFileError) as error:
+            return self._refuse(name, site, str(error).replace(f"{path}: ", ""))
+        except Exception as error:  # a hub goes on, whatever somebody has made up
+            return self._refuse(name, site, f"it makes no sense ({type(error).__name__}: {error})")
+        self.counters.accepted += 1
+        self._look_at_clock(parcel)
+        self._look_for_another(parcel)
+        self.arrived.set()
+        return Receipt(name, MERGED)
+
+    def _check(self, stored: Stored, parcel: Parcel) -> None:
+        """Refuse a sketch that is not what it says, or does not fit this hub."""
+        if stored.window != parcel.window:
+            raise UsageError(f"holds the window {stored.window}, its name says {parcel.window}")
+        self._check_sites(stored, parcel.site)
+        self.check_kinds(stored)
+
+    def _check_sites(self, stored: Stored, sender: str) -> None:
+        """Refuse a sketch in another site's name. A lower hub's union names the sites below it, which send to that one.
+
+        So the names are the sender's own, or such that nobody else sends to this hub under.
+        """
+        if not stored.sites:
+            raise UsageError("names no site")
+        others = sorted(stored.sites - {sender})
+        taken = set(self.senders()) if others else set()
+        for name in others:
+            check_site(name, "the site")
+            if name in taken:
+                raise UsageError(f"names the site {name}, which sends to this hub itself")
+        for entry in stored.entries:
+            if entry.get("site") not in stored.sites:
+                raise UsageError(f"counts for {entry.get('site')!r}, which is none of its sites")
+
+    def check_kinds(self, stored: Stored) -> None:
+        """Refuse a sketch that this hub does not merge: another key, geometry, detector or part."""
+        for part, kind in stored.kinds.items():
+            if part.side not in SIDES or part.direction not in DIRECTIONS or part.family not in self._expected:
+                raise MergeError(f"cannot merge: this hub knows no part {tuple(part)}")
+            check_alike(self._expected[part.family], kind)
+
+    def _open_window(self, parcel: Parcel) -> None:
+        """Take a window that this store does not hold, or no longer, back from the archive."""
+        if self._store.has(parcel.key):
+            self._check_union(parcel.key)
+            return
+        archived = self._archive.read_union(parcel.key) if self._archive is not None else None
+        if self._archive is None or archived is None:
+            if self._store.is_past(parcel.key):
+                raise UsageError("its window is past --late, and no archive holds the others' sketches")
+            return
+        try:
+            self.check_kinds(archived)
+        except MergeError as error:
+            raise UsageError(f"what the archive holds of its window is of another kind: {error}") from None
+        self._store.reopen(parcel.key, self._archive.union(parcel.key))
+        self.counters.reopened += 1
+        text = f"{parcel.key}: taken back from the archive for a sketch of {parcel.site}"
+        self._say(parcel.site, "windows taken back from the archive", text)
+
+    def _check_union(self, key: str) -> None:
+        """Refuse a sketch of a window that was reported by a hub of another kind: its union would be replaced by less.
+
+        Once is enough: this hub makes unions of its own kind only.
+        """
+        if key in self._alike:
+            return
+        stored = self._read_union(key)
+        try:
+            if stored is not None:
+                self.check_kinds(stored)
+        except MergeError as error:
+            raise UsageError(f"what the hub holds of its window is of another kind: {error}") from None
+        if len(self._alike) >= MOST_ALIKE:
+            self._alike.clear()
+        self._alike.add(key)
+
+    def _read_union(self, key: str) -> Stored | None:
+        """Return the header of the union that the next one begins with; None where there is none, or only damage."""
+        path = self._store.folder(key) / UNION
+        try:
+            if is_plain(path):
+                return read_header(path)
+        except (UnreadableError, OSError, MemoryError):
+            raise
+        except Exception:  # whatever this disk or somebody has made of it: the hub sets it aside
+            return None
+        return self._archive.read_union(key) if self._archive is not None else None
+
+    def _look_for_another(self, parcel: Parcel) -> None:
+        """Say it when a site has sent two sketches of one window; nothing is wrong if it was started anew meanwhile."""
+        if self._store.count_of(parcel) == 2:
+            self.counters.doubled += 1
+            why = "restarted, a lower hub's revision, or two edges of one name"
+            text = f"{parcel.key}: a second sketch of {parcel.site} for this window ({why})"
+            self._say(parcel.site, "second sketches of a window", text)
+
+    def _refuse(self, name: str, site: str, why: str) -> Receipt:
+        """Refuse a sketch. What it says about itself may be in the reason, which goes to the log and to the edge."""
+        self.counters.refused += 1
+        name, reason = printable(name), printable(why, REASON)
+        self._say(site, "refused sketches", f"REFUSED: {name} from {site}: {reason}")
+        with contextlib.suppress(UsageError):
+            if Parcel.parse(name).site == site:  # else the site that it names could not send it any more
+                self._store.refuse(name, reason)
+        return Receipt(name, REFUSED, reason)
+
+    def _look_at_clock(self, parcel: Parcel) -> None:
+        ahead = seconds_ahead(parcel.window, time.time())
+        if ahead > AHEAD:
+            self.counters.ahead += 1
+            off = f"{ahead / 3600:.1f} hours" if ahead < 2 * 86400 else f"{ahead / 86400:.0f} days"
+            text = f"{parcel.site} reports a window that ends {off} from now: whose clock is wrong?"
+            self._say(parcel.site, "windows in the future", text)

@@ -1,0 +1,1 @@
+"""The path of a pair: sources, windows, network, detectors, super hosts."""

@@ -1,0 +1,105 @@
+"""Windows that are read a second time, because some of their packets lay far out of order.
+
+A window that has closed has handed its sketch out, and packets that come for it later cannot be added any more. So when
+files have been read to their end, they are read again for those windows alone. The packets of these windows wait in
+memory and, beyond a bound, in a temporary file, until each window is built whole. The work stays linear: two readings,
+and each packet is written at most once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO
+
+import numpy as np
+
+from superhosts.errors import InputError, OutputError
+from superhosts.pairs import PacketBatch
+from superhosts.sources.base import Source
+from superhosts.windows.held import MAX_PIECES
+from superhosts.windows.tumbling import MAX_HELD, cut
+
+COLUMNS = ("src", "dst", "time")
+
+
+class Waiting:
+    """Packets by window, in memory and beyond `most` packets or `pieces` in a temporary file."""
+
+    def __init__(self, most: int = MAX_HELD, pieces: int = MAX_PIECES) -> None:
+        self._most, self._most_pieces = most, pieces
+        self._held: dict[int, list[PacketBatch]] = {}
+        self._count = self._pieces = 0
+        self._stored: dict[int, list[tuple[int, int]]] = {}  # family and place in the file
+        self._file: IO[bytes] | None = None
+
+    def add(self, index: int, piece: PacketBatch) -> None:
+        """Take packets of a window in."""
+        self._held.setdefault(index, []).append(piece)
+        self._count += len(piece)
+        self._pieces += 1
+        if self._count > self._most or self._pieces > self._most_pieces:
+            self._store()
+
+    def _store(self) -> None:
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="superhosts-")  # noqa: SIM115  closed by `close`
+            file = self._file
+            for index, pieces in self._held.items():
+                for family in sorted({piece.family for piece in pieces}):
+                    self._stored.setdefault(index, []).append((family, file.tell()))
+                    for name in COLUMNS:
+                        column = np.concatenate([getattr(piece, name) for piece in pieces if piece.family == family])
+                        np.save(file, column, allow_pickle=False)
+        except OSError as error:
+            way = f"{error.strerror}; TMPDIR names another folder"
+            raise OutputError(f"{tempfile.gettempdir()}: a temporary file cannot be written: {way}") from None
+        self._held, self._count, self._pieces = {}, 0, 0
+
+    def windows(self) -> list[int]:
+        """Return the windows that have packets, in order."""
+        return sorted(self._held.keys() | self._stored.keys())
+
+    def take(self, index: int) -> Iterator[PacketBatch]:
+        """Yield the packets of a window, once."""
+        for family, place in self._stored.pop(index, []):
+            assert self._file is not None
+            self._file.seek(place)
+            yield PacketBatch(family, *(np.load(self._file, allow_pickle=False) for _ in COLUMNS))
+        yield from self._held.pop(index, [])
+
+    def close(self) -> None:
+        """Give the space back."""
+        if self._file is not None:
+            self._file.close()
+
+
+class SecondReading:
+    """The windows `wanted`, whole, out of inputs in any order."""
+
+    def __init__(self, length: int, wanted: Iterable[int]) -> None:
+        self._length = length
+        self._wanted = np.asarray(sorted(wanted), np.int64)
+        self._waiting = Waiting()
+
+    def read(self, source: Source, stopped: Callable[[], bool]) -> None:
+        """Read an input. Damage ends it, as in the first reading, which has reported it."""
+        with contextlib.suppress(InputError):
+            for batch in (batch for block in source.blocks() for batch in block):
+                if stopped():
+                    return
+                keep = np.isin(batch.time // self._length, self._wanted)
+                kept = PacketBatch(batch.family, *(getattr(batch, name)[keep] for name in COLUMNS))
+                for index, piece in cut(kept, self._length):
+                    self._waiting.add(index, piece)
+
+    def windows(self) -> Iterator[tuple[int, Iterator[PacketBatch]]]:
+        """Yield the windows in order, each with its packets."""
+        for index in self._waiting.windows():
+            yield index, self._waiting.take(index)
+
+    def close(self) -> None:
+        """Give the space back."""
+        self._waiting.close()

@@ -1,0 +1,130 @@
+"""What to look for, and with what: the options of a scan, checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from superhosts.detectors.base import Detector
+from superhosts.detectors.cube.geometry import Geometry
+from superhosts.detectors.hostlist import on_cpu_only
+from superhosts.detectors.registry import DETECTORS
+from superhosts.device import choose_device, thread_count
+from superhosts.errors import UsageError
+from superhosts.pairs import DIRECTIONS as DIRECTIONS
+from superhosts.pairs import SIDES as SIDES
+from superhosts.pairs import HostFormat, Part
+from superhosts.text import NAME_RULE, is_name, printable
+from superhosts.units import format_size, parse_size
+
+# What decides which bits a given packet sets; the key does, too, but is never written down.
+CUT = ("inner", "exclude", "watch", "direction", "window", "detector", "memory", "ipv6_prefix", "site")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to look for, and with what. The same names as the options of `superhosts scan`."""
+
+    inner: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    watch: Sequence[str] = ("inner",)
+    direction: Sequence[str] = ("any",)
+    threshold: float | None = None
+    top: int | None = None
+    window: str = "5m"
+    detector: str = "cube"
+    memory: str | int = "128MiB"
+    geometry: str = ""  # of a cube, as `superhosts plan` writes it, in place of memory
+    memory_total: str | int | None = None
+    ipv6_prefix: int = 64
+    key: bytes | str | None = None
+    site: str = ""
+    device: str = "auto"
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for option, values, known in (("watch", self.watch, SIDES), ("direction", self.direction, DIRECTIONS)):
+            for value in values:
+                if value not in known:
+                    raise UsageError(f"--{option} {value}: one of {', '.join(known)}")
+        if self.site and not is_name(self.site):
+            raise UsageError(f"--site {printable(self.site)}: {NAME_RULE}")
+        if "outer" in self.watch and not self.inner:
+            raise UsageError("--watch outer needs --inner: without it every address is inner and nobody is outer")
+        if self.detector not in DETECTORS:
+            raise UsageError(f"--detector {self.detector}: one of {', '.join(DETECTORS)}")
+        if self.threshold is not None and not 1 <= self.threshold < math.inf:
+            raise UsageError(f"--threshold {self.threshold:g}: at least 1, and finite")
+        if self.top is not None and self.top < 1:
+            raise UsageError(f"--top {self.top}: at least 1")
+        if self.geometry and self.detector != "cube":
+            raise UsageError(f"--geometry: for the cube only, not for {self.detector}")
+        if self.geometry and self.memory != "128MiB":
+            raise UsageError("--geometry and --memory: choose one; a geometry has its own size")
+        if self.geometry:
+            Geometry.parse(self.geometry)  # says what is wrong with it
+        if not DETECTORS[self.detector].runs_on_gpu:
+            on_cpu_only(self.detector, self.device)
+        choose_device(self.device)
+        limit = self.memory_total
+        if self.detector == "exact":
+            if limit is not None:
+                raise UsageError("--memory-total: the exact detector's memory grows with the traffic")
+        elif limit is not None and self.most_memory > parse_size(limit):
+            needs = f"may reach {format_size(self.most_memory)} ({len(self.parts)} cubes and their buffers)"
+            raise UsageError(f"--memory-total {limit}: this scan {needs}; take less --memory")
+
+    @property
+    def parts(self) -> list[Part]:
+        """The detectors that may be needed: every family, side and direction."""
+        families = (4, 6) if DETECTORS[self.detector].takes_ipv6 else (4,)
+        sides, ways = dict.fromkeys(self.watch), dict.fromkeys(self.direction)
+        return [Part(family, side, way) for family in families for side in sides for way in ways]
+
+    @property
+    def most_memory(self) -> int:
+        """Bytes that the cubes, the pairs that wait for them and the caches may reach."""
+        caches = 4 * (thread_count() if self.threads is None else self.threads) << 20
+        return sum(self._memory(part) * 3 // 2 + caches for part in self.parts)
+
+    @property
+    def least_peers(self) -> float | None:
+        """The threshold in force; None when only the largest hosts are asked for."""
+        return self.threshold if self.threshold is not None or self.top is not None else 1024.0
+
+    @property
+    def cut(self) -> dict[str, Any]:
+        """The settings that decide what a sketch of given traffic holds, in a form that can be compared and stored."""
+        cut = {name: value if isinstance(value := getattr(self, name), str | int) else list(value) for name in CUT}
+        return {**cut, "geometry": self.geometry} if self.geometry else cut
+
+    @property
+    def cube_memory(self) -> int:
+        """Bytes of the largest of its cubes."""
+        return max(self._memory(part) for part in self.parts)
+
+    def _host(self, part: Part) -> HostFormat:
+        return HostFormat(4, 32) if part.family == 4 else HostFormat(6, self.ipv6_prefix)
+
+    def _memory(self, part: Part) -> int:
+        if self.geometry:
+            return Geometry.parse(self.geometry, self._host(part).key_bits).memory
+        return parse_size(self.memory)
+
+    def make_detector(self, part: Part) -> Detector:
+        """Return an empty detector for a part."""
+        common: dict[str, Any] = {"key": self.key, "device": self.device, "threads": self.threads}
+        host = self._host(part)
+        if DETECTORS[self.detector].takes_ipv6:
+            common["key_bits"] = host.key_bits
+        if self.detector == "filter":  # it lists hosts while they pass, so it must know the threshold before
+            common["threshold"] = 1024 if self.least_peers is None else self.least_peers
+        if self.geometry:
+            common["geometry"] = Geometry.parse(self.geometry, host.key_bits)
+        elif self.detector != "exact":
+            common["memory"] = self.memory
+        detector = DETECTORS[self.detector](**common)
+        detector.format = host
+        return detector

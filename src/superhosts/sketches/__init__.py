@@ -1,0 +1,1 @@
+"""The sketch of one window: the bundle of its detectors, the header of its file, and questions to files."""

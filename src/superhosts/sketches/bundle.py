@@ -1,0 +1,357 @@
+"""A sketch: the detectors of one window, one for each address family, watched side and direction that was asked for.
+
+It has the verbs of its detectors and is what a .cube file holds. Merging is exact and may be repeated: windows grow to
+their hull, sites unite, and the counters of (site, window, part) are kept as entries of which equal ones count once.
+
+Any thread may call any verb. A verb of a sketch holds the sketch and all of its detectors, so that an answer or a file
+is the state of one moment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from superhosts.cubefile import container as sketchfile
+from superhosts.detectors.base import Detector, SuperHost, SuperHosts, check_count
+from superhosts.detectors.columnsketch import ColumnSketch
+from superhosts.detectors.exact import Exact
+from superhosts.detectors.keyed import KeyedSketch
+from superhosts.detectors.kinds import Kind, check_mergeable
+from superhosts.detectors.locking import Guarded, holding
+from superhosts.detectors.registry import DETECTORS as DETECTORS
+from superhosts.device import choose_device, thread_count
+from superhosts.engines.cpu import CpuEngine
+from superhosts.errors import HalfMergedError, HalfReadError, MergeError, SketchFileError, UnreadableError, UsageError
+from superhosts.hashing import secret_of
+from superhosts.pairs import Host, Part, Window
+from superhosts.sketches.grammar import free_arrays, read_fields
+from superhosts.sketches.header import (
+    Entry,
+    Stored,
+    bound_notes,
+    check_hosts,
+    check_memory,
+    describe,
+    make_empty,
+    making_sense,
+    memory_limit,
+    text_of,
+)
+
+
+class Found(NamedTuple):
+    """A super host of a sketch: the host with its numbers, the part that saw it, and the detector's name."""
+
+    part: Part
+    row: SuperHost
+    detector: str
+
+    @property
+    def host(self) -> Host:
+        """The host."""
+        return self.row.host
+
+    @property
+    def peers(self) -> int:
+        """Its number of distinct peers."""
+        return self.row.peers
+
+    @property
+    def peers_low(self) -> int:
+        """Lower end of the 95 % interval."""
+        return self.row.peers_low
+
+    @property
+    def peers_high(self) -> int | None:
+        """Upper end of the 95 % interval; None where there is none."""
+        return self.row.peers_high
+
+    @property
+    def saturated(self) -> bool:
+        """Whether only a lower bound is known."""
+        return self.row.saturated
+
+
+class Sketch(Guarded):
+    """The detectors of one window. `sh.load` gives one; `scan` makes one for every window."""
+
+    def __init__(
+        self, make: Callable[[Part], Detector] | None = None, *, window: Window | None = None, site: str = ""
+    ) -> None:
+        self._make = make
+        self.parts: dict[Part, Detector] = {}  # replaced by a larger one, never added to: others may be reading it
+        self.window = window
+        self.sites: set[str] = {site} if site else set()
+        self.entries: list[Entry] = []
+        self.unlisted = False  # whether there were more sites or entries than are kept
+        self.partial = False  # whether a scan was interrupted while its window, or that of a member, was open
+        self._seen: tuple[list[Entry], int, set[str]] = (self.entries, 0, set())  # looked at, how many, what they say
+
+    @classmethod
+    def of(cls, detector: Detector) -> Sketch:
+        """Return a bundle of one detector alone."""
+        sketch = cls()
+        sketch.parts[Part(family=detector.format.family)] = detector
+        return sketch
+
+    @contextmanager
+    def _held(self, *others: Sketch) -> Iterator[None]:
+        """Hold all other threads off this sketch and its detectors, and off other sketches and theirs.
+
+        Locks of sketches come before locks of detectors, everywhere.
+        """
+        sketches = (self, *others)
+        with holding(*sketches), holding(*(each for sketch in sketches for each in sketch.parts.values())):
+            yield
+
+    def part(self, part: Part) -> Detector:
+        """Return the detector of a part, made when it is first needed."""
+        with self._lock:
+            if part not in self.parts:
+                if self._make is None:
+                    raise UsageError(f"this sketch has no part {part}")
+                self.parts = {**self.parts, part: self._make(part)}
+            return self.parts[part]
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all its detectors."""
+        with self._held():
+            return sum(detector.memory for detector in self.parts.values())
+
+    def super_hosts(self, threshold: float) -> list[Found]:
+        """Return the hosts of at least `threshold` peers in all parts, most peers first."""
+        return self.collect(lambda _, detector: detector.super_hosts(threshold))
+
+    def top(self, count: int) -> list[Found]:
+        """Return the `count` hosts with most peers, over all parts."""
+        most = check_count(count)
+        return self.collect(lambda _, detector: detector.top(most))[:most]
+
+    def collect(self, ask: Callable[[Part, Detector], SuperHosts]) -> list[Found]:
+        """Ask every part, and put the answers in one order: most peers first.
+
+        The sketch is held meanwhile: `ask` must not wait for another thread that calls it.
+        """
+        with self._held():
+            found = [
+                Found(part, row, detector.name) for part, detector in self.parts.items() for row in ask(part, detector)
+            ]
+        return sorted(found, key=lambda item: (-item.row.peers, item.part, int_of(item.row.host)))
+
+    def estimate(self, host: str | Host) -> list[Found]:
+        """Return one host's number of peers in every part of its address family."""
+        family = 6 if ":" in str(host) else 4
+        with self._held():
+            chosen = [(part, detector) for part, detector in self.parts.items() if part.family == family]
+            return [Found(part, detector.estimate(host), detector.name) for part, detector in chosen]
+
+    def merge(self, other: Sketch) -> None:
+        """Take in another sketch, whole or, when any part does not fit, not at all."""
+        _check_sketch(other)
+        with self._held(other):
+            check_mergeable(self.kinds, other.kinds)
+            new: dict[Part, Detector] = {}
+            for part, detector in other.parts.items():
+                if part in self.parts:
+                    self.parts[part].merge(detector)
+                else:
+                    new[part] = detector.copy()  # what is merged in later must not reach the other sketch
+            self.parts = {**self.parts, **new}
+            self._unite(other.window, other.sites, other.entries, other.unlisted)
+            self.partial |= other.partial
+
+    def merge_file(
+        self,
+        path: str | Path,
+        *,
+        key: bytes | str | None = None,
+        trusted: bool = False,
+        max_memory: str | int | None = None,
+    ) -> None:
+        """Take in a .cube file as `merge(load(path, key=key))` would, block by block: no second sketch is made.
+
+        The digest of the whole file and all that it says of itself are checked before anything changes. Only where a
+        block does not decode although the digest is right is this sketch left half merged (HalfMergedError); drop it.
+        `trusted`: the digest was checked a moment ago, and is not computed again. A file for which this sketch would
+        take more than `max_memory` (what this process can have, by default) is refused.
+        """
+        secret = secret_of(key)
+        with sketchfile.Reader(path, trusted=trusted) as reader, self._held():
+            limit = memory_limit(max_memory, self.memory)
+            header = describe(reader, limit)
+            header.check_key(secret)
+            check_mergeable(self.kinds, header.kinds)
+            check_hosts(reader, header, secret)
+            place = {"device": "cpu", "threads": self._threads()}
+            if not self._takes_blocks(header):
+                check_memory(self.memory + header.memory, limit, reader.name)
+                self.merge(_build(reader, header, secret, place))
+                return
+            added = (kind.geometry.memory for part, kind in header.kinds.items() if part not in self.parts)
+            check_memory(self.memory + sum(added), limit, reader.name)
+            new = {
+                part: make_empty(kind, secret, place) for part, kind in header.kinds.items() if part not in self.parts
+            }
+            arrays: sketchfile.Arrays = {}
+            takers: dict[str, sketchfile.Take] = {}
+            for number, part in enumerate(header.kinds):
+                detector = new[part] if part in new else self.parts[part]
+                assert isinstance(detector, ColumnSketch)
+                assert isinstance(detector.engine, CpuEngine)
+                for name, array in detector._arrays().items():
+                    arrays[f"{number}/{name}"] = array
+                    takers[f"{number}/{name}"] = partial(detector.engine.merge_block, name)
+            reader.check_arrays(arrays)
+            places = reader.places()
+            try:
+                reader.each_block(takers, self._threads(), places)
+            except SketchFileError as error:
+                kind = HalfReadError if isinstance(error, UnreadableError) else HalfMergedError
+                raise kind(error.message, file=error.file, offset=error.offset) from None
+            self.parts = {**self.parts, **new}
+            self._unite(header.window, header.sites, header.entries, header.unlisted)
+            self.partial |= header.partial
+
+    @property
+    def kinds(self) -> dict[Part, Kind]:
+        """What another sketch's parts must have in common with these to be merged."""
+        return {part: detector.kind for part, detector in self.parts.items()}
+
+    def _takes_blocks(self, header: Stored) -> bool:
+        """Say whether a file's blocks can be merged as they are: columns in the machine's memory on both sides."""
+        stored = (DETECTORS[kind.detector] for kind in header.kinds.values())
+        return all(issubclass(kind, ColumnSketch) for kind in stored) and all(
+            isinstance(detector, ColumnSketch) and isinstance(detector.engine, CpuEngine)
+            for detector in self.parts.values()
+        )
+
+    def _threads(self) -> int:
+        own = (detector.threads for detector in self.parts.values() if isinstance(detector, KeyedSketch))
+        return max(own, default=thread_count())
+
+    def _unite(
+        self, window: Window | None, sites: Iterable[str], entries: Iterable[Entry], unlisted: bool = False
+    ) -> None:
+        """Grow the window to the hull, add sites, and those entries that are not here yet."""
+        if window is not None:
+            mine = self.window or window
+            self.window = Window(min(mine.start, window.start), max(mine.end, window.end))
+        self.sites = self.sites | set(sites)
+        known = self._known()
+        for entry in entries:
+            text = text_of(entry)
+            if text not in known:
+                known.add(text)
+                self.entries.append(entry)
+        self._seen = (self.entries, len(self.entries), known)
+        self.unlisted |= unlisted
+        self._bound_notes()
+
+    def _bound_notes(self) -> None:
+        """Keep as many sites and entries as a header holds."""
+        sites, entries = bound_notes(self.sites, self.entries)
+        if len(sites) < len(self.sites) or len(entries) < len(self.entries):
+            self.sites, self.entries, self.unlisted = sites, entries, True
+
+    def _known(self) -> set[str]:
+        """Return what its entries say. All are looked at once only: a year of files brings very many."""
+        entries, count, known = self._seen
+        if entries is not self.entries or len(entries) < count:  # somebody has put others in their place
+            count, known = 0, set()
+        known.update(map(text_of, self.entries[count:]))
+        return known
+
+    def clear(self) -> None:
+        """Forget all pairs."""
+        with self._held():
+            for detector in self.parts.values():
+                detector.clear()
+            self.entries, self.unlisted, self.partial = [], False, False
+
+    def __iter__(self) -> Iterator[tuple[Part, Detector]]:
+        return iter(self.parts.items())
+
+    def save(self, path: str | Path) -> None:
+        """Write a .cube file. Other threads wait until it is written: no copy is made of what may be gigabytes."""
+        parts, arrays = [], {}
+        with self._held():
+            for number, (part, detector) in enumerate(sorted(self.parts.items(), key=lambda item: item[0])):
+                parts.append({**part._asdict(), **detector.header()})
+                arrays.update({f"{number}/{name}": array for name, array in detector._arrays().items()})
+            self._bound_notes()
+            header: dict[str, Any] = {
+                "parts": parts,
+                "window": list(self.window) if self.window else None,
+                "sites": sorted(self.sites),
+                "counters": self.entries,
+                **({"unlisted": True} if self.unlisted else {}),
+                **({"partial": True} if self.partial else {}),
+            }
+            try:
+                read_fields(json.loads(json.dumps(header)))
+            except ValueError as error:  # what could not be read again is not written
+                raise UsageError(f"{path}: cannot be saved: {error}") from None
+            sketchfile.write(path, header, arrays)
+
+
+def load(
+    path: str | Path,
+    *,
+    key: bytes | str | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    max_memory: str | int | None = None,
+) -> Sketch:
+    """Read a .cube file onto a device. A sketch made with another key is refused."""
+    limit = memory_limit(max_memory)
+    choose_device(device)  # a device that is not there is said before the file is read
+    place = {"device": device, "threads": thread_count() if threads is None else threads}
+    with sketchfile.Reader(path) as reader:
+        header = describe(reader, limit)
+        header.check_key(secret_of(key))
+        check_hosts(reader, header, secret_of(key))
+        return _build(reader, header, secret_of(key), place)
+
+
+def _build(reader: sketchfile.Reader, header: Stored, secret: bytes, place: dict[str, Any]) -> Sketch:
+    sketch = Sketch(window=header.window)
+    sketch.sites, sketch.entries, sketch.unlisted = set(header.sites), header.entries, header.unlisted
+    sketch.partial = header.partial
+    prepared: sketchfile.Arrays = {}
+    shapes = {str(array["name"]): array["shape"] for array in reader.header["arrays"]}
+    with making_sense(reader.name):
+        for number, (part, kind) in enumerate(header.kinds.items()):
+            sketch.parts[part] = detector = make_empty(kind, secret, place)
+            if isinstance(detector, KeyedSketch):
+                free = free_arrays(kind)
+                for name, array in detector._arrays().items():  # filled in place
+                    own = f"{number}/{name}"
+                    prepared[own] = np.zeros(shapes[own], array.dtype) if name in free else array
+        arrays = reader.arrays(prepared, place["threads"])
+        for number, detector in enumerate(sketch.parts.values()):
+            if isinstance(detector, KeyedSketch):
+                own, start = f"{number}/", len(f"{number}/")
+                detector.load_arrays({name[start:]: arrays[name] for name in prepared if name.startswith(own)})
+            elif isinstance(detector, Exact):
+                detector.restore_arrays({"pairs": arrays[f"{number}/pairs"]})
+    return sketch
+
+
+def _check_sketch(other: Any) -> None:
+    """Refuse to merge something that is no sketch into one."""
+    if not isinstance(other, Sketch):
+        way = "give sh.Sketch.of(detector), or merge a detector into one part: sketch.part(sh.Part(4)).merge(detector)"
+        raise MergeError(f"cannot merge {type(other).__name__} into a sketch: not a sketch; {way}")
+
+
+def int_of(host: Host) -> int:
+    """Return a number by which hosts sort."""
+    return int(host) if not hasattr(host, "network_address") else int(host.network_address)

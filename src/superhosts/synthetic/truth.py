@@ -1,0 +1,195 @@
+"""The exact answer to synthetic traffic, counted from the packets that were really emitted.
+
+Nothing here looks at the model: a `Tally` sees packets, keeps the distinct (host, peer) pairs of the present window in
+a hash set that compares whole addresses, and counts each host's peers when the window is over. Memory follows the
+flows of one window.
+
+Hosts are those of the design: an inner end of a packet (side "inner"), or its outer end where the other end is inner
+(side "outer"). IPv6 hosts are prefixes, their peers full addresses. Rows have the keys of every result of this package,
+with the detector "exact" and an interval of no width.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.errors import UsageError
+from superhosts.pairs import PacketBatch
+from superhosts.sources.base import Block
+from superhosts.synthetic.capture_writer import capture_kind
+from superhosts.synthetic.loops import insert_rows
+from superhosts.synthetic.traffic import SECOND, Traffic
+
+SUPER_HOST = 1024  # peers of a super host, for the count in the summary
+Row = dict[str, Any]
+Words = NDArray[np.uint64]
+
+
+class _Key(NamedTuple):
+    """Sorts rows: most peers first, then by family, side and address, so that the file is the same every time."""
+
+    fewer: int
+    family: int
+    side: str
+    host: tuple[int, ...]
+
+
+class DistinctRows:
+    """A growing set of rows of 64-bit words; each keeps the number that it got when it was first seen."""
+
+    def __init__(self, width: int) -> None:
+        self._kept: Words = np.empty((1 << 12, width), np.uint64)
+        self._table = np.full(1 << 13, -1, np.int32)
+        self._count = 0
+
+    @property
+    def rows(self) -> Words:
+        """The distinct rows, in the order in which they came."""
+        return self._kept[: self._count]
+
+    def add(self, rows: Words) -> NDArray[np.int32]:
+        """Add rows; return the number of each."""
+        if self._count + len(rows) > len(self._kept):
+            size = 1 << (self._count + len(rows)).bit_length()
+            kept, table = np.empty((size, self._kept.shape[1]), np.uint64), np.full(2 * size, -1, np.int32)
+            insert_rows(self.rows, table, kept, 0, np.empty(self._count, np.int32))
+            self._kept, self._table = kept, table
+        ids = np.empty(len(rows), np.int32)
+        self._count = insert_rows(np.ascontiguousarray(rows), self._table, self._kept, self._count, ids)
+        return ids
+
+
+class Tally:
+    """Counts the exact answer of a traffic as its packets pass; windows must come one after the other."""
+
+    def __init__(self, traffic: Traffic, minimum: int = 100, ipv6_prefix: int = 64) -> None:
+        if not 1 <= ipv6_prefix <= 128:
+            raise UsageError(f"IPv6 prefix length {ipv6_prefix}: choose 1 to 128")
+        if minimum < 1:
+            raise UsageError(f"smallest host of the truth {minimum}: at least 1 is needed")
+        self.networks = {family: traffic.network(family) for family in traffic.families}
+        self.length = traffic.window_seconds * SECOND
+        self.minimum, self.ipv6_prefix = minimum, ipv6_prefix
+        self.flows = 0  # distinct pairs of inner hosts, over all closed windows
+        self.super_hosts = 0  # inner hosts of at least 1024 peers, over all closed windows
+        self._window: int | None = None
+        self._pairs: dict[int, DistinctRows] = {}
+        self._rows: list[Row] = []
+
+    def add(self, block: Block) -> None:
+        """Count the packets of a block."""
+        for window in sorted({int(time // self.length) for batch in block for time in batch.time[[0, -1]]}):
+            if window != self._window:
+                self._close()
+                self._window = window
+            for batch in block:
+                inside = batch.time // self.length == window
+                self._add(PacketBatch(batch.family, batch.src[inside], batch.dst[inside], batch.time[inside]))
+
+    def rows(self) -> list[Row]:
+        """Close the last window; give all rows so far, sorted by window, then by peers descending."""
+        self._close()
+        return self._rows
+
+    def _add(self, batch: PacketBatch) -> None:
+        src, dst = _words(batch.src), _words(batch.dst)
+        different = (src != dst).any(axis=1)
+        inner_src, inner_dst = self._is_inner(src, batch.family), self._is_inner(dst, batch.family)
+        pairs = self._pairs.setdefault(batch.family, DistinctRows(2 * src.shape[1]))
+        for host, peer, chosen in ((src, dst, inner_src), (dst, src, inner_dst)):
+            pairs.add(np.concatenate([host, peer], axis=1)[chosen & different])
+
+    def _is_inner(self, words: Words, family: int) -> NDArray[np.bool_]:
+        """Say which addresses lie in the monitored network (whose prefix ends in the first word)."""
+        address, length = self.networks[family]
+        shift = (32 if family == 4 else 64) - length
+        top = address if family == 4 else address >> 64
+        inner: NDArray[np.bool_] = (words[:, 0] >> np.uint64(shift)) == np.uint64(top >> shift)
+        return inner
+
+    def _close(self) -> None:
+        """Turn the pairs of the present window into rows."""
+        found: list[tuple[_Key, Row]] = []
+        for family, pairs in self._pairs.items():
+            half = pairs.rows.shape[1] // 2
+            host, peer = pairs.rows[:, :half], pairs.rows[:, half:]
+            self.flows += len(pairs.rows)
+            found += self._side("inner", family, host, peer)
+            outer = ~self._is_inner(peer, family)
+            found += self._side("outer", family, peer[outer], host[outer])
+        self._rows += [row for _, row in sorted(found, key=lambda entry: entry[0])]
+        self._pairs = {}
+
+    def _side(self, side: str, family: int, host: Words, peer: Words) -> Iterator[tuple[_Key, Row]]:
+        """Count the peers of each host and give the rows of those that have enough."""
+        assert self._window is not None
+        if family == 6 and self.ipv6_prefix < 128:  # several hosts of a prefix may share a peer: count it once
+            mask = ((1 << self.ipv6_prefix) - 1) << (128 - self.ipv6_prefix)
+            words = np.array([mask >> 64, mask & (2**64 - 1)], np.uint64)
+            distinct = DistinctRows(4)
+            distinct.add(np.concatenate([host & words, peer], axis=1))
+            host = distinct.rows[:, :2]
+        hosts = DistinctRows(host.shape[1])
+        peers = np.bincount(hosts.add(host), minlength=len(hosts.rows))
+        if side == "inner":
+            self.super_hosts += int((peers >= SUPER_HOST).sum())
+        start, end = (_utc(window * self.length) for window in (self._window, self._window + 1))
+        for place in np.flatnonzero(peers >= self.minimum).tolist():
+            words_of_host, count = tuple(hosts.rows[place].tolist()), int(peers[place])
+            row = {
+                "window_start": start,
+                "window_end": end,
+                "host": self._text(words_of_host, family),
+                "family": family,
+                "side": side,
+                "direction": "any",
+                "peers": count,
+                "peers_low": count,
+                "peers_high": count,
+                "saturated": False,
+                "detector": "exact",
+            }
+            yield _Key(-count, family, side, words_of_host), row
+
+    def _text(self, words: tuple[int, ...], family: int) -> str:
+        if family == 4:
+            return str(IPv4Address(words[0]))
+        address = str(IPv6Address(words[0] << 64 | words[1]))
+        return address if self.ipv6_prefix == 128 else f"{address}/{self.ipv6_prefix}"
+
+
+def exact_truth(traffic: Traffic, blocks: Iterable[Block], minimum: int = 100, ipv6_prefix: int = 64) -> list[Row]:
+    """Rows of all hosts with at least `minimum` peers in the packets given, window by window."""
+    tally = Tally(traffic, minimum, ipv6_prefix)
+    for block in blocks:
+        tally.add(block)
+    return tally.rows()
+
+
+def truth_path(capture: Path) -> Path:
+    """Where the answer to a capture stands: day.pcap.zst has its truth in day.truth.jsonl."""
+    return capture.with_name(capture.name.removesuffix(capture_kind(capture)) + ".truth.jsonl")
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Write rows as JSON Lines."""
+    with path.open("w", encoding="ascii") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def _words(addresses: NDArray[Any]) -> Words:
+    """Addresses as rows of 64-bit words: one for IPv4, two for IPv6."""
+    words: Words = addresses.astype(np.uint64, copy=False)
+    return words.reshape(len(words), -1) if len(words) else words.reshape(0, 1 if words.ndim == 1 else 2)
+
+
+def _utc(nanoseconds: int) -> str:
+    return datetime.fromtimestamp(nanoseconds // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,869 @@
+"""The command line: options, what stands on which stream, files, and the exit status of every kind of end."""
+
+from __future__ import annotations
+
+import array
+import csv
+import fcntl
+import gzip
+import io
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import termios
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from rich.text import Text
+
+import packets
+import superhosts as sh
+from commands import Ended, Run, process, start
+from processes import wait_for
+from superhosts import cli
+from superhosts.pipeline.scan import Scan
+from superhosts.reports.base import COLUMNS
+from traffic import MINUTES, NOON, content, near, packet, talk, three_windows, write
+
+SMALL = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--inner", "2001:db8::/32"]
+COMMANDS = ["scan", "hosts", "explain", "merge", "plan", "calibrate", "compare", "synth", "demo"]
+COMMANDS += ["edge", "hub", "batch", "bench", "doctor"]
+ESCAPE = "\x1b"
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Captures that all tests read and none changes."""
+    folder = tmp_path_factory.mktemp("captures")
+    write(folder / "three.pcap", three_windows())
+    write(folder / "quiet.pcap", talk("10.0.0.1", 20))
+    write(folder / "none.pcap", [])
+    (folder / "empty.pcap").write_bytes(b"")
+    (folder / "text.pcap").write_text("this is not a capture")
+    good = packets.pcap(talk("10.0.0.1", 20))
+    (folder / "corrupt.pcap").write_bytes(good + packets.record(NOON, b"x" * 60, captured=1 << 31) + bytes(100))
+    (folder / "flood.pcap").write_bytes(packets.pcap(talk("10.0.0.9", 40_000)))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sketches(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The three windows of three.pcap as saved sketches of site ams."""
+    target = tmp_path_factory.mktemp("sketches")
+    for window in sh.scan(folder / "three.pcap", memory="1MiB", inner=["10.0.0.0/8", "2001:db8::/32"], site="ams"):
+        window.sketch.save(target / f"{(window.window.start - NOON) // (5 * MINUTES)}.cube")
+    return sorted(target.iterdir())
+
+
+# The row
+
+
+ROW_TYPES = [str, str, str, int, str, str, int, int, int, bool, str]
+
+
+def test_the_json_row_is_the_contract(run: Run, folder: Path) -> None:
+    ended = run("scan", folder / "three.pcap", "--json", "--threshold", 1000, *SMALL)
+    assert ended.status == 0
+    assert [(row["window_start"], row["host"]) for row in ended.rows] == [
+        ("2023-11-14T22:15:00Z", "10.0.0.7"),
+        ("2023-11-14T22:20:00Z", "10.0.0.7"),
+        ("2023-11-14T22:20:00Z", "2001:db8::/64"),
+        ("2023-11-14T22:25:00Z", "10.0.0.7"),
+        ("2023-11-14T22:25:00Z", "2001:db8::/64"),
+    ]
+    names = "window_start window_end host family side direction peers peers_low peers_high saturated detector"
+    for row in ended.rows:
+        assert list(row) == names.split()
+        assert [type(value) for value in row.values()] == ROW_TYPES
+        assert row["peers_low"] <= row["peers"] <= row["peers_high"]
+        assert (row["side"], row["direction"], row["saturated"], row["detector"]) == ("inner", "any", False, "cube")
+        assert row["family"] == (6 if ":" in row["host"] else 4)
+    first = ended.out.splitlines()[0]
+    assert first.startswith('{"window_start": "2023-11-14T22:15:00Z", "window_end": "2023-11-14T22:20:00Z", "host": ')
+
+
+def test_a_saturated_host_has_no_upper_bound(run: Run, folder: Path, tmp_path: Path) -> None:
+    common = ["scan", folder / "flood.pcap", "-q", *SMALL]
+    (row,) = run(*common, "--json", "--output", tmp_path / "a.parquet").rows
+    assert (row["host"], row["saturated"], row["peers_high"]) == ("10.0.0.9", True, None)
+    rows = sh.Cube(memory="1MiB").geometry.rows
+    assert row["peers"] == math.floor(rows * math.log(rows))
+    assert row["peers_low"] == math.floor(rows * (math.log(rows) - math.log(-math.log(0.025))))
+    (record,) = csv.DictReader(io.StringIO(run(*common, "--csv").out))
+    assert (record["peers_high"], record["saturated"]) == ("", "true")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert parquet.read_table(tmp_path / "a.parquet").to_pylist() == [row]
+    assert "(saturated)" in run(*common).out
+
+
+def test_csv_has_the_same_columns_and_values(run: Run, folder: Path) -> None:
+    common = ["scan", folder / "three.pcap", "-q", "--threshold", 1000, *SMALL]
+    records = list(csv.reader(io.StringIO(run(*common, "--csv").out)))
+    assert tuple(records[0]) == COLUMNS
+    rows = run(*common, "--json").rows
+    plain = [[str(v).lower() if isinstance(v, bool) else str(v) for v in row.values()] for row in rows]
+    assert records[1:] == plain
+
+
+def test_output_files_have_the_same_columns_and_values(run: Run, folder: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    common = ["scan", folder / "three.pcap", "--json", "-q", "--threshold", 1000, *SMALL]
+    rows = run(*common).rows
+    for kind in ("jsonl", "csv", "parquet"):
+        ended = run(*common, "--output", tmp_path / f"a.{kind}")
+        assert (ended.status, ended.rows) == (0, rows)
+    assert lines(tmp_path / "a.jsonl") == rows
+    assert (tmp_path / "a.csv").read_text() == run(*common[:2], "--csv", *common[3:]).out
+    table = parquet.read_table(tmp_path / "a.parquet")
+    assert table.column_names == list(COLUMNS)
+    assert table.to_pylist() == rows
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.jsonl", "a.parquet"]
+
+
+def test_output_without_results(run: Run, folder: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for kind in ("jsonl", "csv", "parquet"):
+        assert run("scan", folder / "quiet.pcap", "-o", tmp_path / f"a.{kind}", *SMALL).status == 0
+    assert (tmp_path / "a.jsonl").read_text() == ""
+    assert (tmp_path / "a.csv").read_text() == ",".join(COLUMNS) + "\n"
+    table = parquet.read_table(tmp_path / "a.parquet")
+    assert (table.column_names, table.num_rows) == (list(COLUMNS), 0)
+    assert str(table.schema.field("peers").type) == "int64"
+
+
+# scan
+
+
+def test_streams(run: Run, folder: Path) -> None:
+    ended = run("scan", folder / "three.pcap", "--json", *SMALL)
+    assert all(line.startswith("{") for line in ended.out.splitlines())
+    assert "memory: at most" in ended.err
+    assert "(2 cubes of 1 MiB with buffers)" in ended.err
+    assert re.search(r"[\d,]+ packets", ended.err)
+    silent = run("scan", folder / "three.pcap", "--json", "--quiet", *SMALL)
+    assert (silent.out, silent.err) == (ended.out, "")
+
+
+def test_a_table_for_people(run: Run, folder: Path) -> None:
+    out = run("scan", folder / "three.pcap", "-t", 1000, *SMALL).out
+    assert "2023-11-14T22:20:00Z to 2023-11-14T22:25:00Z: 2 hosts with at least 1,000 peers" in out
+    assert "10.0.0.7" in out
+    assert "direction" not in out
+    assert "none" in run("scan", folder / "quiet.pcap", *SMALL).out
+
+
+def test_what_did_not_become_a_pair_is_said(run: Run, tmp_path: Path) -> None:
+    frames = [*talk("10.0.0.1", 3), packet(NOON, "192.0.2.1", "192.0.2.2"), packet(NOON, "10.0.0.1", "10.0.0.1")]
+    frames.append((NOON, packets.ethernet(0x0806, packets.arp())))
+    err = run("scan", write(tmp_path / "a.pcap", frames), *SMALL).err
+    assert "6 packets, 1 not IP, 1 without an inner end, 1 from an address to itself" in err
+
+
+def test_all_options_together(run: Run, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "inner").write_text("10.0.0.0/8\n2001:db8::/32 # both\n")
+    (tmp_path / "key").write_text("correct horse battery\n")
+    options = ["--inner", f"@{tmp_path}/inner", "--exclude", "10.1.0.0/16", "--watch", "inner", "--watch", "outer"]
+    options += ["--direction", "out", "--direction", "in", "--threshold", 300, "--top", 3, "--window", "10m"]
+    options += ["--detector", "exact", "--memory", "1MiB", "--ipv6-prefix", 128]
+    options += ["--key-file", tmp_path / "key", "--site", "ams", "--device", "cpu", "--json", "--quiet"]
+    ended = run("scan", folder / "three.pcap", *options, "--output", tmp_path / "a.csv", "--save", tmp_path / "saved")
+    assert ended.status == 0, ended.err
+    got = [(row["window_start"], row["host"], row["direction"], row["peers"]) for row in ended.rows]
+    assert got == [
+        ("2023-11-14T22:10:00Z", "10.0.0.7", "out", 1500),
+        ("2023-11-14T22:10:00Z", "10.0.0.8", "in", 400),
+        ("2023-11-14T22:20:00Z", "10.0.0.7", "out", 3000),
+        ("2023-11-14T22:20:00Z", "2001:db8::7", "out", 1300),
+        ("2023-11-14T22:20:00Z", "10.0.0.8", "in", 800),
+    ]
+    assert len((tmp_path / "a.csv").read_text().splitlines()) == 6
+    assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == [
+        "20231114T221000Z-10m-ams.cube",
+        "20231114T222000Z-10m-ams.cube",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("window", "names"),
+    [
+        ("5m", ["20231114T221500Z-5m-local.cube"]),
+        ("300s", ["20231114T221500Z-5m-local.cube"]),
+        ("90s", ["20231114T221500Z-90s-local.cube"]),
+        ("all", ["20231114T221500Z-all-local.cube"]),
+        ("0.01s", ["20231114T221500.01Z-0.01s-local.cube", "20231114T221500Z-0.01s-local.cube"]),
+    ],
+)
+def test_names_of_saved_sketches(run: Run, folder: Path, tmp_path: Path, window: str, names: list[str]) -> None:
+    ended = run("scan", folder / "quiet.pcap", "--detector", "exact", "--save", tmp_path / "a" / "b", "-w", window)
+    assert ended.status == 0, ended.err
+    assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == names
+
+
+def test_the_name_of_one_window_over_everything_has_whole_seconds(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", talk("10.0.0.1", 5, NOON + 123_456_000))
+    assert run("scan", path, "--detector", "exact", "--save", tmp_path / "s", "-w", "all").status == 0
+    assert [saved.name for saved in (tmp_path / "s").iterdir()] == ["20231114T221500Z-all-local.cube"]
+
+
+@pytest.mark.parametrize("site", ["", "a/b", "a\\b"])
+def test_sites_that_make_no_file_name(run: Run, folder: Path, tmp_path: Path, site: str) -> None:
+    ended = run("scan", folder / "quiet.pcap", "--save", tmp_path, "--site", site)
+    assert (ended.status, "--site" in ended.err) == (2, True)
+
+
+def test_a_window_that_two_runs_saw_is_saved_whole(run: Run, tmp_path: Path) -> None:
+    """A capture rotated in the middle of a window: the second run adds to what the first one saved."""
+    frames = three_windows()
+    for number, half in enumerate((frames[: len(frames) // 2], frames[len(frames) // 2 :])):
+        path = write(tmp_path / f"{number}.pcap", half)
+        assert run("scan", path, "-q", *SMALL, "--save", tmp_path / "halves").status == 0
+    assert run("scan", write(tmp_path / "all.pcap", frames), "-q", *SMALL, "--save", tmp_path / "whole").status == 0
+    names = [path.name for path in sorted((tmp_path / "whole").iterdir())]
+    assert [path.name for path in sorted((tmp_path / "halves").iterdir())] == names
+    for name in names:
+        assert content(sh.load(tmp_path / "halves" / name)) == content(sh.load(tmp_path / "whole" / name))
+
+
+def test_saved_sketches_answer_like_the_scan(run: Run, folder: Path, tmp_path: Path) -> None:
+    rows = run("scan", folder / "three.pcap", "--json", "-q", "-t", 1000, "--save", tmp_path, *SMALL).rows
+    assert run("hosts", *sorted(tmp_path.iterdir()), "--json", "-t", 1000).rows == rows
+
+
+def test_top(run: Run, folder: Path) -> None:
+    rows = run("scan", folder / "three.pcap", "--json", "-q", "--top", 2, "--detector", "exact", *SMALL).rows
+    assert [(row["host"], row["peers"]) for row in rows] == [
+        ("10.0.0.7", 1500),
+        ("10.0.0.8", 400),
+        ("10.0.0.7", 1500),
+        ("2001:db8::/64", 1300),
+        ("10.0.0.7", 1500),
+        ("2001:db8::/64", 1300),
+    ]
+
+
+def test_fail_on_find(run: Run, folder: Path) -> None:
+    assert run("scan", folder / "three.pcap", "--fail-on-find", *SMALL).status == 1
+    assert run("scan", folder / "quiet.pcap", "--fail-on-find", *SMALL).status == 0
+
+
+@pytest.mark.parametrize("name", ["none.pcap", "empty.pcap"])
+def test_a_capture_without_packets_is_no_error(run: Run, folder: Path, name: str) -> None:
+    ended = run("scan", folder / name, "--json", *SMALL)
+    assert (ended.status, ended.out) == (0, "")
+    assert "0 packets" in ended.err
+    assert ("it is empty" in ended.err) == (name == "empty.pcap")
+
+
+@pytest.mark.parametrize(
+    ("name", "length"), [("a.pcap", 10), ("b.pcap", 4), ("c.pcap", 23), ("d.gz", 9), ("e.png", 20)]
+)
+def test_a_capture_that_ends_in_its_header_ends_early(run: Run, tmp_path: Path, name: str, length: int) -> None:
+    frames = talk("10.0.0.1", 20)
+    plain = packets.section() if name == "e.png" else packets.pcap(frames)
+    path = tmp_path / name
+    path.write_bytes((gzip.compress(plain) if name == "d.gz" else plain)[:length])
+    ended = run("scan", path, "--json", *SMALL)
+    said = "the gzip data ends early" if name == "d.gz" else "the file ends inside a record"
+    assert (ended.status, ended.out, ended.err.count(said)) == (0, "", 1)
+
+
+def test_one_bad_input_among_many(run: Run, folder: Path) -> None:
+    names = ["text.pcap", "missing.pcap", "corrupt.pcap", "three.pcap"]
+    ended = run("scan", *(folder / name for name in names), "--json", "-t", 1000, *SMALL)
+    assert ended.status == 3
+    assert len(ended.rows) == 5
+    offset = len(packets.pcap(talk("10.0.0.1", 20)))
+    assert f"superhosts: {folder}/corrupt.pcap: byte {offset}: " in ended.err
+    assert f"superhosts: {folder}/text.pcap: not a capture" in ended.err
+    assert f"superhosts: {folder}/missing.pcap: " in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--window", "5x"], "'5x' is not a duration"),
+        (["--window", "900000w"], "longer than"),
+        (["--memory", "lots"], "'lots' is not a size"),
+        (["--memory", "8B"], "too small"),
+        (["--memory-total", "1MiB", "--memory", "1MiB"], "--memory-total 1MiB"),
+        (["--memory-total", "1GiB", "--detector", "exact"], "grows with the traffic"),
+        (["--inner", "10.0.0.1/8"], "--inner: '10.0.0.1/8'"),
+        (["--inner", "@nowhere"], "--inner @nowhere: cannot be read: No such file or directory\n"),
+        (["--save", "s", "--site", ""], "--site is empty: a name without slashes is needed"),
+        (["--watch", "outer"], "--watch outer needs --inner"),
+        (["--direction", "sideways"], "--direction sideways"),
+        (["--detector", "magic"], "--detector magic"),
+        (["--threshold", "0"], "--threshold 0"),
+        (["--threshold", "inf"], "--threshold inf: at least 1, and finite"),
+        (["--top", "-1"], "--top -1"),
+        (["--ipv6-prefix", "0"], "--ipv6-prefix 0"),
+        (["--device", "abacus"], "abacus"),
+        (["--key-file", "nowhere"], "--key-file nowhere: cannot be read"),
+        (["--json", "--csv"], "--json and --csv: choose one"),
+        (["--output", "a.xls"], ".jsonl, .csv or .parquet"),
+        (["--threshold", "many"], "--threshold"),
+        (["--no-such-option"], "--no-such-option"),
+    ],
+)
+def test_usage_errors(run: Run, folder: Path, options: list[str], message: str) -> None:
+    ended = run("scan", folder / "quiet.pcap", *options)
+    assert ended.status == 2
+    assert message in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_a_short_key_is_refused(run: Run, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("short\n")
+    ended = run("scan", folder / "quiet.pcap", "--key-file", tmp_path / "key")
+    assert (ended.status, "holds 5 bytes; a key has at least 8" in ended.err) == (2, True)
+
+
+@pytest.mark.parametrize("option", ["--output", "--save"])
+def test_output_that_cannot_be_written(run: Run, folder: Path, tmp_path: Path, option: str) -> None:
+    (tmp_path / "file").write_text("x")
+    name = "a.jsonl" if option == "--output" else "sub"
+    ended = run("scan", folder / "three.pcap", option, tmp_path / "file" / name, *SMALL)
+    assert ended.status == 4
+    assert f"{tmp_path}/file/{name}" in ended.err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_an_output_folder_that_is_missing(run: Run, folder: Path, tmp_path: Path) -> None:
+    ended = run("scan", folder / "three.pcap", "--output", tmp_path / "none" / "a.jsonl", *SMALL)
+    assert (ended.status, f"{tmp_path}/none is not a folder" in ended.err) == (4, True)
+
+
+def test_a_failed_run_leaves_no_half_output(run: Run, folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    def fail(*_: Any) -> None:
+        raise sh.InputError("broke in the middle", file="x", offset=7)
+
+    monkeypatch.setattr("superhosts.sketches.bundle.Sketch.save", fail)
+    ended = run("scan", folder / "three.pcap", "--output", tmp_path / "a.csv", "--save", tmp_path / "s", *SMALL)
+    assert (ended.status, "x: byte 7: broke in the middle" in ended.err) == (3, True)
+    assert [path.name for path in tmp_path.rglob("*")] == ["s"]
+
+
+def test_an_old_output_survives_a_failed_run(run: Run, folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "a.jsonl").write_text("old\n")
+    monkeypatch.setattr("superhosts.pipeline.scan.Scan._close", lambda *_: (_ for _ in ()).throw(sh.UsageError("no")))
+    assert run("scan", folder / "three.pcap", "--output", tmp_path / "a.jsonl", *SMALL).status == 2
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.jsonl", "old\n")]
+
+
+def test_a_missing_extra_names_the_command(run: Run, folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    ended = run("scan", folder / "quiet.pcap", "--output", tmp_path / "a.parquet")
+    assert ended.status == 2
+    assert "pip install 'superhosts[tables]'" in ended.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_low_threshold_is_warned_about_in_one_line(run: Run, folder: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        ended = run("scan", folder / "flood.pcap", "--threshold", 2, "--json", *SMALL)
+        silent = run("scan", folder / "flood.pcap", "--threshold", 2, "--json", "--quiet", *SMALL)
+    (line,) = [line for line in ended.err.splitlines() if "threshold" in line]
+    assert line.startswith("superhosts: warning: threshold 2 is low")
+    assert silent.err == ""
+
+
+# Keys
+
+
+def test_key_file_and_environment_give_the_same_sketch(
+    run: Run, folder: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    (tmp_path / "key").write_bytes(b"correct horse battery\r\n")
+    common = ["scan", folder / "quiet.pcap", "-q", *SMALL, "--save"]
+    run(*common, tmp_path / "default")
+    run(*common, tmp_path / "file", "--key-file", tmp_path / "key")
+    monkeypatch.setenv("SUPERHOSTS_KEY", "correct horse battery")
+    run(*common, tmp_path / "environment")
+    names = [next((tmp_path / name).iterdir()) for name in ("file", "environment", "default")]
+    file, environment = (content(sh.load(name)) for name in names[:2])
+    assert file == environment
+    monkeypatch.delenv("SUPERHOSTS_KEY")
+    assert content(sh.load(names[2])) != file
+    assert content(sh.load(names[0], key="correct horse battery")) == file
+    for arguments in (["hosts", names[0]], ["explain", names[0], "10.0.0.1"], ["merge", names[0], "-o", "x.cube"]):
+        ended = run(*arguments)
+        assert ended.status == 2
+        assert len(set(re.findall(r"key (?:at hand is )?([0-9a-f]{16})", ended.err))) == 2
+        assert "--key-file" in ended.err
+    assert run("hosts", names[0], "--key-file", tmp_path / "key").status == 0
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", "²"])
+def test_a_bad_number_of_threads(run: Run, folder: Path, monkeypatch: Any, value: str) -> None:
+    monkeypatch.setenv("SUPERHOSTS_THREADS", value)
+    ended = run("scan", folder / "quiet.pcap", *SMALL)
+    assert (ended.status, f"SUPERHOSTS_THREADS={value!r}" in ended.err) == (2, True)
+
+
+# hosts
+
+
+def test_hosts_one_by_one_and_united(run: Run, sketches: list[Path], tmp_path: Path) -> None:
+    rows = run("hosts", *sketches, "--json", "-t", 1000, "--output", tmp_path / "a.jsonl").rows
+    assert [row["host"] for row in rows] == ["10.0.0.7", *["10.0.0.7", "2001:db8::/64"] * 2]
+    assert lines(tmp_path / "a.jsonl") == rows
+    united = run("hosts", *sketches, "--json", "-t", 1000, "--union").rows
+    spans = {(row["window_start"], row["window_end"]) for row in united}
+    assert spans == {("2023-11-14T22:15:00Z", "2023-11-14T22:30:00Z")}
+    hosts = {row["host"]: row for row in united}
+    assert next(iter(hosts)) == "10.0.0.7"
+    assert set(hosts) == {"10.0.0.7", "10.0.0.8", "2001:db8::/64"}
+    assert near(hosts["10.0.0.7"], 4500)  # other peers in every window
+    assert near(hosts["10.0.0.8"], 1200)
+    assert near(hosts["2001:db8::/64"], 1300)  # the same peers in both
+    assert run("hosts", *sketches[::-1], *sketches, "--json", "-t", 1000, "--union").rows == united
+    assert len(run("hosts", *sketches, "--json", "--top", 1).rows) == 3
+    assert run("hosts", *sketches, "--csv", "-t", 1000, "--union").out.count("\n") == 4
+    assert "10.0.0.7" in run("hosts", *sketches, "-t", 1000).out
+
+
+def test_hosts_goes_on_after_a_bad_file(run: Run, sketches: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "bad.cube").write_bytes(sketches[0].read_bytes()[:-1])
+    for union in ([], ["--union"]):
+        ended = run("hosts", tmp_path / "bad.cube", tmp_path / "none.cube", *sketches, "--json", "-t", 1000, *union)
+        assert ended.status == 3
+        assert len(ended.rows) == (3 if union else 5)
+        assert f"{tmp_path}/bad.cube: cut off or damaged" in ended.err
+        assert f"{tmp_path}/none.cube: cannot be read" in ended.err
+
+
+@pytest.mark.parametrize("options", [["--top", 0], ["--top", -1], ["--threshold", 0], ["--json", "--csv"]])
+def test_hosts_refuses_what_cannot_be(run: Run, sketches: list[Path], options: list[object]) -> None:
+    assert run("hosts", sketches[0], *options).status == 2
+
+
+# explain
+
+
+def test_explain(run: Run, sketches: list[Path], tmp_path: Path) -> None:
+    out = run("explain", sketches[1], "10.0.0.7").out
+    assert "10.0.0.7" in out
+    assert "mean fill" in out
+    (row,) = run("explain", sketches[1], "10.0.0.7", "--json", "--output", tmp_path / "a.jsonl").rows
+    assert list(row) == [*COLUMNS, "columns"]
+    assert near(row, 1500)
+    assert [set(column) for column in row["columns"]] == [{"array", "fill", "mean_fill"}] * len(row["columns"])
+    (written,) = lines(tmp_path / "a.jsonl")
+    assert list(written) == list(COLUMNS)
+    records = list(csv.DictReader(io.StringIO(run("explain", sketches[1], "2001:db8::99", "--csv").out)))
+    assert [record["host"] for record in records] == ["2001:db8::/64"]
+
+
+def test_explain_refuses_what_it_has_not(run: Run, sketches: list[Path]) -> None:
+    ended = run("explain", sketches[0], "2001:db8::7")
+    assert (ended.status, "holds no hosts of that family (it has IPv4)" in ended.err) == (2, True)
+    assert run("explain", sketches[0], "hello").status == 2
+    assert run("explain", sketches[0], "10.0.0.0/8").status == 2
+    assert run("explain", sketches[0], "10.0.0.7", "--json", "--csv").status == 2
+    assert run("explain", "none.cube", "10.0.0.7").status == 3
+
+
+def test_addresses_are_printed_as_they_are(run: Run, tmp_path: Path) -> None:
+    """`:b:` and `:cd:` are emoji to rich, `[red]` is a colour."""
+    host = "2001:db8:a:b:ab:cd:abc:1"
+    path = write(tmp_path / "a.pcap", talk(host, 1500))
+    common = ["--inner", "2001:db8::/32", "--ipv6-prefix", 128, "--memory", "1MiB"]
+    assert host in run("scan", path, *common, "--save", tmp_path / "s").out
+    named = next((tmp_path / "s").iterdir()).rename(tmp_path / "[red]x[b].cube")
+    out = run("explain", named, host).out
+    assert host in out
+    assert str(named) in out
+
+
+# merge
+
+
+def test_merge(run: Run, sketches: list[Path], tmp_path: Path) -> None:
+    target = tmp_path / "all.cube"
+    ended = run("merge", *sketches, "-o", target)
+    assert ended.status == 0
+    assert "3 sketches, sites ams" in ended.err
+    whole = sh.load(target)
+    assert whole.window == sh.Window(NOON, NOON + 15 * MINUTES)
+    assert len(whole.entries) == 5
+    rows = run("hosts", target, "--json", "-t", 1000).rows
+    assert rows == run("hosts", *sketches, "--union", "--json", "-t", 1000).rows
+    again = tmp_path / "again.cube"
+    run("merge", target, sketches[1], target, "-o", again)
+    assert content(sh.load(again)) == content(whole)
+
+
+def test_merge_refuses_another_geometry(run: Run, sketches: list[Path], tmp_path: Path) -> None:
+    sh.Cube(memory="2MiB").save(tmp_path / "b.cube")
+    ended = run("merge", sketches[0], tmp_path / "b.cube", "-o", tmp_path / "c.cube")
+    assert ended.status == 2
+    assert f"{tmp_path}/b.cube: cannot merge: geometry differs" in ended.err
+    assert not (tmp_path / "c.cube").exists()
+
+
+def test_merge_names_all_bad_files_and_writes_nothing(run: Run, sketches: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "a.cube").write_text("junk")
+    bad = [tmp_path / "a.cube", tmp_path / "none.cube", tmp_path / "empty*.cube"]
+    ended = run("merge", bad[0], *sketches, *bad[1:], "-o", tmp_path / "c.cube")
+    assert ended.status == 3
+    assert all(f"superhosts: {path}: " in ended.err for path in bad)
+    assert f"{tmp_path}/c.cube: nothing written" in ended.err
+    assert not (tmp_path / "c.cube").exists()
+
+
+def test_a_partial_sketch_stays_so_in_unions(run: Run, sketches: list[Path], tmp_path: Path) -> None:
+    sketch = sh.load(sketches[0])
+    sketch.partial = True
+    sketch.save(tmp_path / "p.cube")
+    assert run("merge", sketches[1], tmp_path / "p.cube", "-o", tmp_path / "u.cube").status == 0
+    whole = sh.load(sketches[1])
+    whole.merge(sketch)
+    assert whole.partial
+    for path in (tmp_path / "p.cube", tmp_path / "u.cube"):
+        assert all(row["partial"] is True for row in run("hosts", path, "--json", "-t", 1000).rows)
+        assert "(partial: interrupted)" in run("hosts", path).out
+    assert "partial" not in run("hosts", sketches[1], "--json").out
+
+
+def test_merge_into_nowhere(run: Run, sketches: list[Path], tmp_path: Path) -> None:
+    assert run("merge", *sketches, "-o", tmp_path / "none" / "c.cube").status == 4
+    assert run("merge", tmp_path / "none.cube", "-o", tmp_path / "c.cube").status == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+# demo and bench
+
+
+def test_the_demo_finds_all_and_nothing_else(run: Run, tmp_path: Path) -> None:
+    ended = run("demo", tmp_path / "demo", "--flows", "20k", "--packets", "40k", "--super-hosts", 4)
+    assert ended.status == 0, ended.err
+    assert "4 of 4 super hosts found, 0 false" in ended.out
+    names = {path.suffix for path in (tmp_path / "demo").iterdir()}
+    assert {".pcap", ".jsonl"} <= names
+    (tmp_path / "file").write_text("x")
+    assert run("demo", tmp_path / "file" / "demo").status == 4
+
+
+def test_bench_prints_figures(run: Run) -> None:
+    ended = run("bench", "--flows", "20k", "--packets", "40k", "--memory", "1MiB", "--json")
+    assert ended.status == 0, ended.err
+    (figures,) = ended.rows
+    assert figures["pairs"] == 40_000
+    assert "missed / false" in figures
+
+
+# Help
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_every_command_has_an_example(run: Run, command: str) -> None:
+    ended = run(command, "--help")
+    assert ended.status == 0
+    assert re.search(rf"Examples?:\s*superhosts {command}", ended.out)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_word_of_the_help_is_taken_for_markup(command: str) -> None:
+    for option in typer.main.get_command(cli.app).commands[command].params:
+        words = getattr(option, "help", None) or ""
+        assert Text.from_markup(words).plain == words
+
+
+def test_help_and_version(run: Run) -> None:
+    out = run("--help").out
+    assert all(command in out for command in COMMANDS)
+    assert run("--version").out == f"superhosts {sh.__version__}\n"
+    assert run("nonsense").status == 2
+
+
+def test_every_command_is_in_the_list() -> None:
+    names = [command.name or command.callback.__name__ for command in cli.app.registered_commands]  # type: ignore[union-attr]
+    assert sorted(names) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", ["['--help']", "['scan', '--help']"])
+def test_help_needs_no_compiler(arguments: str) -> None:
+    code = f"""
+import sys
+sys.argv[1:] = {arguments}
+from superhosts.cli import main
+try:
+    main()
+finally:
+    heavy = {{"numba", "numpy", "pyarrow", "polars", "pandas", "zstandard", "llvmlite"}} & set(sys.modules)
+    print("HEAVY", sorted(heavy))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
+    assert ended.stdout.endswith("HEAVY []\n")
+
+
+# Real processes
+
+
+def test_status_0_and_no_escape_codes_in_a_pipe(folder: Path) -> None:
+    ended = process("scan", folder / "three.pcap", *SMALL, env={**os.environ, "FORCE_COLOR": ""})
+    assert ended.status == 0
+    assert "10.0.0.7" in ended.out
+    assert ESCAPE not in ended.out + ended.err
+    assert "\r" not in ended.err
+
+
+def test_standard_input(folder: Path) -> None:
+    ended = process("scan", "-", "--json", "-q", *SMALL, given=(folder / "three.pcap").read_bytes())
+    assert (ended.status, ended.err) == (0, "")
+    assert [row["host"] for row in ended.rows] == ["10.0.0.7", *["10.0.0.7", "2001:db8::/64"] * 2]
+
+
+@pytest.mark.parametrize(
+    ("status", "arguments"),
+    [
+        (1, ["three.pcap", "--fail-on-find"]),
+        (2, ["three.pcap", "--window", "never"]),
+        (3, ["three.pcap", "corrupt.pcap"]),
+        (4, ["three.pcap", "--output", "none/a.csv"]),
+    ],
+)
+def test_exit_status(folder: Path, status: int, arguments: list[str]) -> None:
+    ended = process("scan", *arguments, *SMALL, cwd=folder)
+    assert ended.status == status
+    assert "Traceback" not in ended.err
+
+
+def test_nobody_reads_to_the_end(folder: Path) -> None:
+    for options in (["--json"], ["--csv"], []):  # lines by ourselves, and tables by rich
+        common = ["scan", folder / "three.pcap", "-q", "--detector", "exact", "-t", 1, "-w", "1s", *options]
+        with start(*common) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline()
+            child.stdout.close()
+            assert child.stderr is not None
+            err = child.stderr.read()
+            assert child.wait(240) == 0
+        assert err == b""
+
+
+def test_a_file_gets_all_rows_though_nobody_reads_the_pipe(folder: Path, tmp_path: Path) -> None:
+    common = ["scan", folder / "three.pcap", "-q", "--detector", "exact", "-t", 1, "-w", "1s", "--json"]
+    with start(*common, "--output", tmp_path / "a.jsonl", "--save", tmp_path / "s") as child:
+        assert child.stdout is not None
+        assert child.stdout.readline()
+        child.stdout.close()
+        assert child.wait(240) == 0
+        assert child.stderr is not None
+        assert child.stderr.read() == b""
+    assert lines(tmp_path / "a.jsonl") == process(*common).rows
+    assert len(list((tmp_path / "s").iterdir())) == len({row["window_start"] for row in lines(tmp_path / "a.jsonl")})
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("options", [["--json"], []])
+def test_standard_output_on_a_full_disk(folder: Path, options: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = process("scan", folder / "three.pcap", "-q", *options, *SMALL, stdout=full)
+    assert (ended.status, ended.err) == (4, "superhosts: standard output: cannot be written: No space left on device\n")
+
+
+def test_an_interrupt_ends_with_130_and_keeps_whole_windows(folder: Path, tmp_path: Path) -> None:
+    data = (folder / "three.pcap").read_bytes()
+    with start("scan", "-", "--json", "--output", tmp_path / "a.jsonl", *SMALL) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(data)
+        child.stdin.flush()
+        assert child.stdout.readline()  # the first window is out: it is in the middle of its work
+        assert [path.suffix for path in tmp_path.iterdir()] == [".tmp"]
+        child.send_signal(signal.SIGINT)
+        assert child.wait(240) == 130
+        assert child.stderr is not None
+        err = child.stderr.read().decode()
+    assert "Traceback" not in err
+    assert "Fatal" not in err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+    assert all(json.loads(line)["host"] for line in (tmp_path / "a.jsonl").read_text().splitlines())
+
+
+def far_out_of_order(path: Path) -> Path:
+    """Three windows; 500 packets of the first one stand behind all else, beyond the first block that is read."""
+    frames = talk("10.0.0.7", 40_000) + talk("10.0.0.8", 40_000, NOON + 5 * MINUTES)
+    return write(path, [*frames, *talk("10.0.0.9", 500), *talk("10.0.0.7", 500, base="192.168.0.0")])
+
+
+def test_a_window_of_a_file_out_of_order_comes_again_whole(tmp_path: Path, run: Run) -> None:
+    path = far_out_of_order(tmp_path / "a.pcap")
+    common = ["scan", path, "-q", "--detector", "exact", "--inner", "10.0.0.0/8", "-t", 400]
+    ended = run(*common, "--json", "--save", tmp_path / "s", "--output", tmp_path / "a.csv")
+    assert [(row["host"], row["peers"], row.get("revision")) for row in ended.rows] == [
+        ("10.0.0.7", 40_000, None),
+        ("10.0.0.8", 40_000, None),
+        ("10.0.0.7", 40_500, 2),
+        ("10.0.0.9", 500, 2),
+    ]
+    assert ended.err == (
+        "superhosts: warning: packets far out of order: 1 window was reported a second time, as revision 2: "
+        "keep the later rows\n"
+    )
+    assert (tmp_path / "a.csv").read_text().splitlines()[0] == ",".join(COLUMNS)
+    first, _ = sorted((tmp_path / "s").iterdir())
+    saved = sh.load(first)
+    assert [saved.estimate(host)[0].peers for host in ("10.0.0.7", "10.0.0.9")] == [40_500, 500]
+    assert [entry["pairs"] for entry in saved.entries] == [41_000]
+    assert "(revision 2)" in run(*common).out
+
+
+def test_an_interrupt_before_the_second_reading_leaves_windows_incomplete(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(self: Scan, *_: Any) -> bool:
+        self.stop()
+        return False
+
+    monkeypatch.setattr(Scan, "_read_again", stop)
+    ended = run("scan", far_out_of_order(tmp_path / "a.pcap"), "-q", "--json", "--detector", "exact", "-t", 400)
+    assert ended.err == (
+        "superhosts: warning: INCOMPLETE: 1 window was reported and saved without 1,000 packets that lay far out of "
+        "order; scan the files again\n"
+    )
+
+
+def test_what_an_earlier_run_saved_stays_when_a_window_comes_again(tmp_path: Path, run: Run) -> None:
+    common = ["-q", "--detector", "exact", "--inner", "10.0.0.0/8", "--save", tmp_path / "s"]
+    run("scan", write(tmp_path / "b.pcap", talk("10.0.0.7", 50, base="192.168.100.0")), *common)
+    run("scan", far_out_of_order(tmp_path / "a.pcap"), *common)
+    first, _ = sorted((tmp_path / "s").iterdir())
+    assert sh.load(first).estimate("10.0.0.7")[0].peers == 40_550
+
+
+def test_many_late_packets_of_a_pipe_are_a_warning_also_for_the_quiet(tmp_path: Path) -> None:
+    path = far_out_of_order(tmp_path / "a.pcap")
+    ended = process("scan", "-", "-q", "--json", "--detector", "exact", given=path.read_bytes())
+    assert ended.status == 0
+    assert re.fullmatch(
+        r"superhosts: warning: 1,000 of 81,000 packets \(1\.2%\) came too late for their .*\n", ended.err
+    )
+    few = write(tmp_path / "b.pcap", talk("10.0.0.7", 200_000) + talk("10.0.0.8", 40_000, NOON + 5 * MINUTES))
+    fewer = few.read_bytes() + packets.pcap(talk("10.0.0.9", 500))[24:]
+    assert process("scan", "-", "-q", "--json", "--detector", "exact", given=fewer).err == ""
+
+
+def interrupted(tmp_path: Path, number: int, *options: object) -> Ended:
+    """Feed 1,500 packets of one window through a pipe that stays open, and send a signal when they have been read."""
+    with start(
+        "scan", "-", "--save", tmp_path / "s", "--detector", "exact", "--inner", "10.0.0.0/8", *options
+    ) as child:
+        assert child.stdin is not None
+        child.stdin.write(packets.pcap(talk("10.0.0.7", 1500)))
+        child.stdin.flush()
+        wait_for(lambda: unread(child.stdin) == 0, "everything is read")
+        child.send_signal(number)
+        try:
+            assert child.wait(600) == 128 + number
+        finally:
+            child.kill()
+        return Ended(child.returncode, child.stdout.read().decode(), child.stderr.read().decode())  # type: ignore[union-attr]
+
+
+def unread(pipe: Any) -> int:
+    """Bytes in a pipe that nobody has read."""
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_reports_and_saves_the_open_window(tmp_path: Path, number: int) -> None:
+    ended = interrupted(tmp_path, number, "--json", "-q", "--output", tmp_path / "a.jsonl")
+    assert [(row["host"], row["peers"], row["partial"]) for row in ended.rows] == [("10.0.0.7", 1500, True)]
+    assert lines(tmp_path / "a.jsonl") == ended.rows
+    assert ended.err == "superhosts: interrupted; the last window is partial\n"
+    (saved,) = (tmp_path / "s").iterdir()
+    assert sh.load(saved).estimate("10.0.0.7")[0].peers == 1500
+    assert sh.load(saved).partial
+
+
+def test_tables_say_what_is_partial_and_csv_keeps_its_columns(tmp_path: Path) -> None:
+    ended = interrupted(tmp_path, signal.SIGINT, "--output", tmp_path / "a.csv")
+    assert "1 host with at least 1,024 peers (partial: interrupted)" in ended.out
+    head, row = (tmp_path / "a.csv").read_text().splitlines()
+    assert head == ",".join(COLUMNS)
+    assert row.split(",")[2] == "10.0.0.7"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_at_once(tmp_path: Path, number: int) -> None:
+    """Standard output is a pipe that nobody reads: the scan waits there, whatever it was told."""
+    with start("scan", "-", "--json", "-q", "--detector", "exact", "-t", 1) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(packets.pcap(talk("10.0.0.7", 1500) + talk("10.0.0.8", 1500, NOON + 5 * MINUTES)))
+        child.stdin.flush()
+        wait_for(lambda: unread(child.stdout) > 0, "rows are written")  # more than a pipe holds are still to come
+
+        def ended() -> bool:
+            child.send_signal(number)  # the first is not the second until it was taken: so again and again
+            return child.poll() is not None
+
+        wait_for(ended, "it ends though nobody reads")
+        assert child.returncode == 128 + number
+
+
+def on_terminal(*arguments: object, **environment: str) -> tuple[int, str]:
+    """Run with standard error on a pseudo-terminal; returns the status and what the terminal saw."""
+    import pty
+
+    master, slave = pty.openpty()
+    env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
+    with start(*arguments, stdout=slave, stderr=slave, env={**env, "TERM": "xterm", **environment}) as child:
+        os.close(slave)
+        seen = b""
+        while True:
+            try:
+                piece = os.read(master, 65536)
+            except OSError:  # the other side is closed
+                break
+            if not piece:
+                break
+            seen += piece
+        child.wait(240)
+    os.close(master)
+    return child.returncode, seen.decode()
+
+
+def test_colours_and_progress_only_on_a_terminal(folder: Path) -> None:
+    colour = re.compile(r"\x1b\[[0-9;]*m")
+    status, seen = on_terminal("scan", folder / "three.pcap", *SMALL)
+    assert status == 0
+    assert "packets/s" in seen  # the bar
+    assert colour.search(seen)
+    _, plain = on_terminal("scan", folder / "three.pcap", *SMALL, NO_COLOR="1")
+    assert not [code for code in colour.findall(plain) if re.search(r"\b3[0-9]\b", code)]
+    _, quiet = on_terminal("scan", folder / "three.pcap", "--quiet", "--json", *SMALL)
+    assert ESCAPE not in quiet
+    assert "packets/s" not in quiet
+
+
+def test_a_reader_of_a_live_input_sees_windows_as_they_close(folder: Path) -> None:
+    """The first window comes out while the input is still open."""
+    with start("scan", "-", "--json", *SMALL) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write((folder / "three.pcap").read_bytes())
+        child.stdin.flush()
+        row = json.loads(child.stdout.readline())
+        assert row["window_start"] == "2023-11-14T22:15:00Z"
+        assert child.poll() is None
+        rest, _ = child.communicate(timeout=240)
+    assert len(rest.splitlines()) == 4

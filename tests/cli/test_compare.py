@@ -1,0 +1,235 @@
+"""`superhosts compare` end to end, its files and figures read back."""
+
+from __future__ import annotations
+
+import csv
+import html
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from superhosts.cli import app
+from superhosts.errors import OutputError, UsageError
+from superhosts.evaluation.entrants import ENTRANTS, Terms, choose
+from superhosts.evaluation.experiment import COLUMNS
+from superhosts.hashing import DEFAULT_KEY
+from superhosts.synthetic.capture_writer import write_capture
+from superhosts.synthetic.traffic import SyntheticSource, Traffic
+
+SMALL = ["--windows", "2", "--flows", "20000", "--super-hosts", "4"]
+
+
+def run(*arguments: str, status: int = 0) -> str:
+    result = CliRunner().invoke(app, ["compare", *arguments])
+    assert result.exit_code == status, result.output
+    return result.stdout
+
+
+def test_every_detector_takes_part(tmp_path: Path) -> None:
+    lines = run("--windows", "1", "--flows", "20000", "--super-hosts", "4", "--json").splitlines()
+    rows = {row["detector"]: row for row in map(json.loads, lines)}
+    assert set(rows) == set(ENTRANTS)
+    for name, row in rows.items():
+        assert row["true"] == 4, name
+        assert row["fnr"] == 0, name  # so few flows are easy for all
+        assert row["update_rate"] > 0
+        assert row["restore_ms"] > 0
+        assert row["wire"] > 0
+    assert rows["dcds"]["memory"] > 384 << 20
+    assert rows["gse"]["memory"] > 128 << 20  # with its list of hosts
+
+
+def test_any_threshold_suits_every_detector() -> None:
+    few = ["--windows", "1", "--flows", "20000", "--super-hosts", "4", "-m", "4MiB"]
+    chosen = [word for name in ("filter", "cube", "spreadsketch") for word in ("--detector", name)]
+    for threshold in ("300", "2500"):
+        rows = [json.loads(line) for line in run(*few, *chosen, "--threshold", threshold, "--json").splitlines()]
+        assert len(rows) == 3
+        assert all(row["fnr"] < 0.5 for row in rows)
+
+
+def test_quick_is_two_small_windows() -> None:
+    rows = [json.loads(line) for line in run("--quick", "--detector", "cube-planned", "--json").splitlines()]
+    assert [row["true"] for row in rows] == [60, 60]
+    assert all(row["ftr"] < 0.1 for row in rows)
+
+
+def test_rows_go_to_a_file_and_means_to_the_terminal(tmp_path: Path) -> None:
+    output = tmp_path / "rows.csv"
+    text = run(*SMALL, "--detector", "cube", "--detector", "cbaa", "-m", "16MiB", "-o", str(output))
+    assert "means of 2 windows" in text
+    assert "cbaa" in text
+    with output.open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["detector"] for row in rows] == ["cube", "cbaa"] * 2
+    assert tuple(rows[0]) == COLUMNS
+
+
+def test_rows_as_parquet(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    output = tmp_path / "rows.parquet"
+    lines = run(*SMALL, "--detector", "cube", "-m", "1MiB", "--json", "-o", str(output)).splitlines()
+    assert parquet.read_table(output).to_pylist() == [json.loads(line) for line in lines]
+
+
+def test_the_same_seed_gives_the_same_scores(tmp_path: Path) -> None:
+    def scores(*more: str) -> list[tuple[float, ...]]:
+        lines = run(*SMALL, "--detector", "cube", "-m", "1MiB", "--json", *more).splitlines()
+        return [(row["fnr"], row["fpr"], row["error"]) for row in map(json.loads, lines)]
+
+    assert scores() == scores()
+    assert scores() != scores("--seed", "2")
+
+
+def test_figures_are_drawn_with_the_command_under_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = pytest.importorskip("matplotlib.image")
+    monkeypatch.setattr("sys.argv", ["superhosts", "compare", "--figures", "a folder"])
+    folder = tmp_path / "figures"
+    run(*SMALL, "--detector", "cube", "--detector", "spreadsketch", "-m", "1MiB", "--figures", str(folder))
+    names = {"fnr", "fpr", "ftr", "restore", "memory"}
+    assert {path.name for path in folder.iterdir()} == {name + kind for name in names for kind in (".png", ".svg")}
+    for name in names:
+        pixels = image.imread(folder / f"{name}.png")[:, :, :3]
+        assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 20, name  # not an empty sheet
+        text = html.unescape((folder / f"{name}.svg").read_text())
+        assert "superhosts compare --figures 'a folder'" in text
+        for detector in ("cube", "spreadsketch"):
+            assert f">{detector}" in text, name
+
+
+def test_a_capture_is_cut_into_windows(tmp_path: Path) -> None:
+    path = tmp_path / "trace.pcap"
+    write_capture(path, SyntheticSource(Traffic(flows=20_000, packets=40_000, super_hosts=4, windows=2)).blocks())
+    lines = run(str(path), "--inner", "10.0.0.0/8", "--detector", "cube", "-m", "4MiB", "--json").splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["window"] for row in rows] == ["2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"]
+    assert [row["true"] for row in rows] == [4, 4]
+    assert all(row["ftr"] < 1 for row in rows)
+
+
+def test_figures_that_cannot_be_written_are_refused_before_the_work(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "file").write_text("in the way")
+    for place in (tmp_path / "file" / "sub", tmp_path / "none" / "sub", tmp_path / "file"):
+        result = CliRunner().invoke(app, ["compare", "--figures", str(place)])
+        assert isinstance(result.exception, OutputError)
+        assert "figures cannot be written there" in str(result.exception)
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_cannot_be_is_said(tmp_path: Path) -> None:
+    for arguments in (["--detector", "crystal-ball"], ["--json", "--csv"], ["--threshold", "0"]):
+        result = CliRunner().invoke(app, ["compare", *arguments])
+        assert result.exit_code != 0
+    missing = CliRunner().invoke(app, ["compare", str(tmp_path / "none.pcap"), "--detector", "cube"])
+    assert missing.exit_code == 3
+    assert "nothing to compare: no packet was read" in missing.stderr
+
+
+def test_traffic_that_is_left_out_is_said(tmp_path: Path) -> None:
+    def said(capture: Path, *more: str) -> str:
+        return CliRunner().invoke(app, ["compare", str(capture), *more, "--detector", "cube", "-m", "64KiB"]).stderr
+
+    sixes, both, empty = tmp_path / "sixes.pcap", tmp_path / "both.pcap", tmp_path / "empty.pcap"
+    write_capture(sixes, SyntheticSource(Traffic(flows=500, packets=500, super_hosts=0, family=6)).blocks())
+    assert "nothing to compare: all IP packets are IPv6, which these detectors do not take" in said(sixes)
+    write_capture(both, SyntheticSource(Traffic(flows=5000, packets=5000, super_hosts=0, family="both")).blocks())
+    assert "IPv6, which this detector does not take" in said(both)
+    assert "nothing to compare" not in said(both)
+    assert "nothing to compare: no packet has a monitored end" in said(both, "--inner", "192.0.2.0/24")
+    empty.write_bytes(both.read_bytes()[:24])
+    assert "nothing to compare: no packet was read" in said(empty)
+
+
+def test_no_super_hosts_give_no_rates(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    command = ["--windows", "2", "--flows", "5000", "--super-hosts", "0", "--detector", "cube", "-m", "256KiB"]
+    folder, output = tmp_path / "figures", tmp_path / "rows.csv"
+    result = CliRunner().invoke(app, ["compare", *command, "--figures", str(folder), "-o", str(output)])
+    assert result.exit_code == 0, result.output
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("cube")]
+    assert line.split()[1:7] == ["–"] * 6
+    assert "no super hosts" in result.stdout
+    assert "no rates to draw" in result.stderr
+    assert {path.name for path in folder.iterdir()} == {"restore.png", "restore.svg"}
+    with output.open() as stream:
+        for row in csv.DictReader(stream):
+            assert [row[name] for name in ("fnr", "fpr", "ftr", "error", "coverage")] == [""] * 5
+            assert (row["missed"], row["false"]) == ("0", "0")
+    rows = [json.loads(line, parse_constant=pytest.fail) for line in run(*command, "--json").splitlines()]
+    assert [row["ftr"] for row in rows] == [None, None]
+
+
+def test_quick_fills_in_only_what_is_not_given() -> None:
+    command = [
+        "--quick",
+        "--windows",
+        "1",
+        "--flows",
+        "20000",
+        "--super-hosts",
+        "4",
+        "--detector",
+        "cube",
+        "-m",
+        "1MiB",
+    ]
+    (row,) = [json.loads(line) for line in run(*command, "--json").splitlines()]
+    assert row["true"] == 4
+
+
+def test_the_key_of_the_environment_does_not_move_scores_of_synthetic_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = ["--windows", "1", "--flows", "20000", "--super-hosts", "4", "--threshold", "64"]
+
+    def scores() -> list[dict[str, float]]:
+        names = [word for name in ("cube", "spreadsketch", "filter") for word in ("--detector", name)]
+        rows = [json.loads(line) for line in run(*terms, *names, "-m", "64KiB", "--json").splitlines()]
+        return [{name: row[name] for name in ("fnr", "fpr", "error")} for row in rows]
+
+    before = scores()
+    monkeypatch.setenv("SUPERHOSTS_KEY", "another key of a user")
+    assert scores() == before
+
+
+def test_captures_are_compared_with_the_key_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in (None, b"a key of our own"):
+        made = choose(["cube"], Terms(1024, "cpu", 1 << 20, key=key))["cube"]()
+        monkeypatch.setenv("SUPERHOSTS_KEY", "another key of a user")
+        assert (made.kind == choose(["cube"], Terms(1024, "cpu", 1 << 20, key=key))["cube"]().kind) == (key is not None)
+
+
+def test_a_given_memory_is_that_of_every_detector() -> None:
+    left_out = []
+    makers = choose([], Terms(1024, "cpu", 64 << 20, key=DEFAULT_KEY), lambda name, _: left_out.append(name))
+    assert left_out == ["vbfa-long"]  # columns as long as the memory allows make it the same as vbfa
+    for name, make in makers.items():
+        assert 0.5 < make().memory / (64 << 20) < 1.1, name
+    usual = {name: make().memory >> 20 for name, make in choose(VBFAS, Terms(1024, "cpu")).items()}
+    assert usual == {"cbaa-paper": 128, "vbfa": 20, "vbfa-wide": 160, "vbfa-long": 160}
+    assert choose(["vbfa-long"], Terms(1024, "cpu", 64 << 20))["vbfa-long"]().memory == 40 << 20
+
+
+VBFAS = ["cbaa-paper", "vbfa", "vbfa-wide", "vbfa-long"]
+
+
+def test_detectors_that_cannot_be_so_small_are_left_out() -> None:
+    few = ["compare", "--windows", "1", "--flows", "5000", "--super-hosts", "1", "-m", "10KiB", "--json"]
+    names = [word for name in ("dcds", "cube", "cbaa-paper") for word in ("--detector", name)]
+    result = CliRunner().invoke(app, [*few, *names])
+    assert result.exit_code == 0, result.output
+    assert [json.loads(line)["detector"] for line in result.stdout.splitlines()] == ["cube"]
+    assert "dcds is left out: memory 10 KiB is too small" in result.stderr
+    assert "cbaa-paper is left out: memory 10 KiB is too small" in result.stderr
+    nobody = CliRunner().invoke(app, [*few, "--detector", "dcds", "--detector", "cbaa"])
+    assert isinstance(nobody.exception, UsageError)
+    assert "no detector can take part" in str(nobody.exception)
+    assert isinstance(CliRunner().invoke(app, ["compare", "-m", "much"]).exception, UsageError)
+
+
+def test_help_tells_all_defaults() -> None:
+    text = " ".join(CliRunner().invoke(app, ["compare", "--help"], env={"COLUMNS": "200"}).stdout.split())
+    for default in ("all", "12", "5M", "twice the flows", "600", "as each paper sets it"):
+        assert f"[default: ({default})]" in text

@@ -1,0 +1,241 @@
+"""The command lines of edge and hub: what does not go together, how they end, what they say while they run."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import packets as p
+from brokers import KeepingDesk, eventually, make_broker, running
+from commands import Run
+from superhosts.cli import fleet
+from superhosts.cli.edge import _watch
+from superhosts.cli.fleet import ended_by_signals, tell
+from superhosts.cli.hub import _Reloads as Reloads
+from superhosts.cli.hub import largest_sketch
+from superhosts.cli.scan import Interruption
+from superhosts.cli.signals import set_safely
+from superhosts.cubefile import container as sketchfile
+from superhosts.errors import OutputError
+from superhosts.fleet.link import MERGED, Receipt
+from superhosts.fleet.nats.identity import Identity
+from superhosts.fleet.nats.receive import NatsReceiver
+from superhosts.fleet.nats.send import SendCounters
+from superhosts.fleet.spool import Spool
+from superhosts.pairs import Window
+from superhosts.pipeline.settings import DIRECTIONS, SIDES, Settings
+from superhosts.sketches.bundle import Sketch
+from traffic import talk
+
+# Options
+
+
+def refusal(run: Run, options: str) -> str:
+    """The one line that a command ends with which cannot be carried out."""
+    ended = run(*options.split())
+    assert (ended.status, ended.out) == (2, "")
+    (line,) = ended.err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("hub --from in --listen junk --tls-cert /none --nkey /none", "--listen, --nkey, --tls-cert: not with --from"),
+        ("hub --from in --nats nats://hub:4222", "--nats: not with --from"),
+        ("hub --from in --broker-cap 1GiB", "--broker-cap: not with --from"),
+        ("hub --nats nats://hub:4222 --listen 127.0.0.1:4222", "--listen: not with --nats"),
+        ("hub --creds /none", "--creds: for your own server (--nats)"),
+        ("hub --tls-ca /none", "TLS of the embedded broker takes"),
+        ("hub --from in --up-nkey /none", "--up-nkey: only with --up"),
+        ("hub --from in --to out --up-ca /none", "--up-ca: only with --up"),
+        ("edge --site ams --to out --nkey /none --tls-ca /none", "--nkey, --tls-ca: not with --to"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refusal(run, options).startswith(f"superhosts: {words}")
+    assert list(tmp_path.iterdir()) == []  # before anything is made
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("edge --site ams --nats nats://[::1", "--nats 'nats://[::1': not an address"),
+        ("edge --site ams --nats nats://127.0.0.1:99999", "--nats 'nats://127.0.0.1:99999': not an address"),
+        ("hub --nats 127.0.0.1:1x", "--nats 'nats://127.0.0.1:1x': not an address"),
+        ("hub --from in --up nats://[::1", "--up 'nats://[::1': not an address"),
+        ("hub --listen [::1", "--listen '[::1': not HOST:PORT"),
+        ("hub --listen 127.0.0.1:99999", "--listen '127.0.0.1:99999': not HOST:PORT"),
+        ("hub --listen=", "--listen '': not HOST:PORT"),
+        ("hub --listen a..b:4222", "--listen a..b: "),
+    ],
+)
+def test_addresses_that_cannot_be(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refusal(run, options).startswith(f"superhosts: {words}")
+
+
+def test_a_second_hub_at_a_server_ends(run: Run, tmp_path: Path) -> None:
+    with make_broker(tmp_path / "broker", []) as broker:
+        first = NatsReceiver(broker.options, print, owner=Identity("1", "one"), cap=broker.cap)
+        with running(first.run, KeepingDesk(tmp_path / "first")):
+            eventually(lambda: first.counters.connects)
+            ended = run("hub", "--nats", broker.options.url, "--state", tmp_path / "second", "--memory", "1MiB")
+        assert ended.status == 2
+        assert "another hub on one reads the queue there" in ended.err
+        assert first.counters.connects == 1
+
+
+def test_the_largest_sketch_is_none_too_small(tmp_path: Path) -> None:
+    hub = Settings(memory="64KiB", device="cpu", threads=1)
+    edge = Settings(memory="64KiB", device="cpu", threads=1, inner=["10.0.0.0/8"], watch=SIDES, direction=DIRECTIONS)
+    sketch = Sketch(edge.make_detector, site="ams")
+    sketch.window = Window(0, 1)
+    for part in edge.parts:
+        sketch.part(part)
+    sketch.save(tmp_path / "all.cube")
+    arrays = sketchfile.peek(tmp_path / "all.cube")["arrays"]
+    assert len(edge.parts) == 12
+    raw = 12 * hub.cube_memory
+    assert sum(np.prod(each["shape"]) * np.dtype(each["dtype"]).itemsize for each in arrays) <= raw
+    sketchfile.write(tmp_path / "noise.cube", {}, {"noise": np.frombuffer(np.random.default_rng(1).bytes(raw), "u1")})
+    limit = largest_sketch(hub) - sketchfile.SITE_HEADER
+    size = (tmp_path / "noise.cube").stat().st_size
+    assert raw < size <= limit < 1.1 * size
+
+
+# A reload
+
+
+def test_only_what_was_reloaded_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise OutputError("rows.jsonl: cannot be written: Permission denied")
+
+    broken = "superhosts: NOT RELOADED: --output: rows.jsonl: cannot be written: Permission denied"
+    reloads = Reloads()
+    reloads.add("--output", fail)
+    reloads.ask()
+    reloads.look()
+    assert capsys.readouterr().err.splitlines() == [broken]
+    reloads.add("sites and certificates", lambda: None)
+    reloads.ask()
+    for _ in range(2):
+        reloads.look()
+    assert capsys.readouterr().err.splitlines() == [broken, "superhosts: reloaded: sites and certificates"]
+
+
+# The end
+
+
+def test_a_terminal_that_closes_ends_the_work_in_good_order() -> None:
+    stopped: list[bool] = []
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        with ended_by_signals(lambda: stopped.append(True)):
+            signal.raise_signal(signal.SIGHUP)
+            assert stopped == [True]
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        with ended_by_signals(lambda: stopped.append(True)):
+            signal.raise_signal(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert stopped == [True]
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_two_signals_at_once_are_one_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`timeout` signals its child and then the process group."""
+    ended: list[int] = []
+    stopped: list[bool] = []
+    now = 100.0
+    monkeypatch.setattr(fleet, "end_at_once", ended.append)
+
+    def stop() -> None:
+        stopped.append(True)
+        signal.raise_signal(signal.SIGTERM)  # a second signal may interrupt the first one's handler
+
+    with ended_by_signals(stop, clock=lambda: now):
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        now += 0.4
+        signal.raise_signal(signal.SIGINT)
+        assert (stopped, ended) == ([True], [])
+        now += 0.1
+        signal.raise_signal(signal.SIGTERM)
+        assert ended == [signal.SIGTERM]
+
+
+def test_a_signal_handler_sets_an_event_whose_lock_is_held() -> None:
+    event = threading.Event()
+    with event._cond:  # as the code that was interrupted may be in event.wait
+        set_safely(event)
+    assert event.wait(600)
+
+
+def test_a_scan_takes_two_signals_at_once_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    stopped: list[bool] = []
+    now = 100.0
+    monkeypatch.setattr("os._exit", ended.append)
+    with Interruption(lambda: stopped.append(True), lambda: now) as interruption:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        now += 0.4
+        signal.raise_signal(signal.SIGINT)
+        assert (stopped, ended, interruption.number) == ([True], [], signal.SIGTERM)
+        now += 0.1
+        signal.raise_signal(signal.SIGINT)
+        assert ended == [128 + signal.SIGINT]
+
+
+# What is said
+
+
+class ReadyHub:
+    """A link behind which a hub takes everything."""
+
+    def __init__(self) -> None:
+        self.counters = SendCounters()
+
+    def run(self, spool: Spool, stop: threading.Event) -> None:
+        while not stop.wait(0.01):
+            for path in spool.waiting():
+                spool.settle(Receipt(path.name, MERGED))
+
+
+def test_an_edge_says_warnings_as_they_come_and_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cut = tmp_path / "cut.pcap"
+    cut.write_bytes(p.pcap(talk("10.0.0.1", 30))[:-7])
+    settings = Settings(memory="64KiB", device="cpu", threads=1, site="ams")
+    spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=print)
+    assert _watch([str(cut)], settings, spool, ReadyHub(), 10.0) == []
+    lines = capsys.readouterr().err.splitlines()
+    places = [place for place, line in enumerate(lines) if "the file ends inside a record" in line]
+    assert len(places) == 1
+    assert lines[places[0]].startswith(f"superhosts: warning: {cut}: ")
+    assert places[0] < next(place for place, line in enumerate(lines) if line.startswith("29 packets"))
+
+
+def test_a_log_on_a_full_disk_ends_nothing(monkeypatch: pytest.MonkeyPatch):
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    handle = os.open("/dev/full", os.O_WRONLY)
+    try:
+        monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.FileIO(handle, "w", closefd=False), write_through=True))
+        tell("the disk is full")  # not an error
+    finally:
+        monkeypatch.undo()
+        os.close(handle)

@@ -1,0 +1,79 @@
+"""`scan --save` into a folder that holds something already."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import superhosts as sh
+from commands import Ended, Run
+from superhosts.errors import OutputError
+from traffic import MINUTES, NOON, talk, write
+
+COMMON = ["-q", "--json", "--detector", "exact", "--inner", "10.0.0.0/8", "-t", 20]
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    return write(tmp_path / "a.pcap", [*talk("10.0.0.7", 1500), *talk("10.0.0.7", 1500, NOON + 5 * MINUTES)])
+
+
+def scan(run: Run, capture: Path, *options: Any) -> Ended:
+    return run("scan", capture, *COMMON, "--save", capture.parent / "s", *options)
+
+
+def junk(path: Path) -> None:
+    path.write_text("junk")
+
+
+def other_detector(path: Path) -> None:
+    sh.Cube("1MiB").save(path)
+
+
+def fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [(junk, "not a .cube file"), (other_detector, "cannot merge cube into exact"), (fifo, "not a plain file")],
+)
+def test_an_old_file_that_cannot_be_merged_stays_and_the_scan_goes_on(
+    run: Run, capture: Path, spoil: Any, reason: str
+) -> None:
+    whole = scan(run, capture)
+    first, second = sorted((capture.parent / "s").iterdir())
+    second.unlink()
+    spoil(first)
+    old = first.read_bytes() if first.is_file() else b""
+    ended = scan(run, capture, "--output", capture.parent / "a.jsonl")
+    assert ended.status == 4
+    assert ended.rows == whole.rows
+    assert len((capture.parent / "a.jsonl").read_text().splitlines()) == 2
+    assert ended.err.startswith(f"superhosts: NOT SAVED: {first}: {reason}")
+    assert ended.err.endswith("; move this file away, or save to another folder\n")
+    assert ended.err.count("\n") == 1
+    assert old == (first.read_bytes() if first.is_file() else b"")
+    assert sh.load(second).estimate("10.0.0.7")[0].peers == 1500
+
+
+def test_a_sketch_of_another_geometry_is_named(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", talk("10.0.0.7", 30))
+    common = ["scan", path, "-q", "--json", "-t", 20, "--save", tmp_path / "s", "--memory"]
+    assert run(*common, "1MiB").status == 0
+    ended = run(*common, "2MiB")
+    (saved,) = (tmp_path / "s").iterdir()
+    assert (ended.status, ended.err.startswith(f"superhosts: NOT SAVED: {saved}: cannot merge: geometry")) == (4, True)
+
+
+def test_a_disk_that_takes_no_sketch_ends_no_scan(run: Run, capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Any, path: Path) -> None:
+        raise OutputError(f"{path}: cannot be written: No space left on device")
+
+    monkeypatch.setattr("superhosts.sketches.bundle.Sketch.save", fail)
+    ended = scan(run, capture)
+    assert (ended.status, len(ended.rows), ended.err.count("NOT SAVED")) == (4, 2, 2)

@@ -1,0 +1,148 @@
+"""`hosts`, `merge` and `explain` over files that lie, ask for too much or never end: one line, exit status 3."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import superhosts as sh
+from commands import Run
+from forging import bundle, forge, make, take_apart
+from places import REPRO
+from superhosts.errors import SketchFileError
+from superhosts.sketches import header
+from superhosts.sketches.bundle import Sketch
+
+FIELDS = {
+    "cube_counters_not_dicts": "counters[0]",
+    "cube_key_bits_float": "parts[0].geometry.key_bits",
+    "cube_prefix_1": "parts[1].format[1]",
+    "cube_side_is_list": "parts[0].side",
+    "cube_side_is_number": "parts[0].side",
+    "cube_side_unknown_word": "parts[0].side",
+    "cube_site_escape": "sites[0]",
+    "cube_site_surrogate": "sites[0]",
+    "cube_window_huge": "window[0]",
+    "cube_window_reversed": "window",
+    "hub_crash_key_bits_float": "parts[0].geometry.key_bits",
+}
+
+
+def commands(path: Path, folder: Path) -> list[list[Any]]:
+    """Every way to ask a file, alone and beside a good one."""
+    bundle().save(folder / "good.cube")
+    good = folder / "good.cube"
+    return [
+        ["hosts", path],
+        ["hosts", path, "--json"],
+        ["hosts", path, "--union"],
+        ["hosts", path, good, "--top", 3],
+        ["merge", path, "-o", folder / "union.cube"],
+        ["merge", good, path, "-o", folder / "union.cube"],
+        ["explain", path, "10.0.0.1"],
+        ["explain", path, "2001:db8::1", "--csv"],
+        ["explain", path, path.parent, "10.0.0.1"],
+        ["hosts", path, "--since", "1960-01-01"],
+    ]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_inputs_that_broke_it_once(run: Run, tmp_path: Path, name: str) -> None:
+    source = REPRO / f"{name}.cube"
+    if not source.exists():
+        pytest.skip("no folder of such inputs on this machine")
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / source.name
+    path.write_bytes(source.read_bytes())
+    for arguments in commands(path, tmp_path):
+        ended = run(*arguments)
+        if "cannot merge: hosts /1 into hosts /64" in ended.err:
+            assert (ended.status, name, arguments[0]) == (2, "cube_prefix_1", "merge")  # unlike the good one, anyway
+            continue
+        assert ended.status == 3, arguments
+        assert f"{path}: header field {FIELDS[name]}: " in ended.err, arguments
+        assert "Traceback" not in ended.err
+        assert not (tmp_path / "union.cube").exists()
+
+
+def test_a_header_that_lies_is_named_by_every_command(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / "a.cube"
+    bundle().save(path)
+    parts, blocks = take_apart(path)
+    for field, place, value in (
+        ("window", "window", [5, -5]),
+        ("counters[0]", "counters", [1, "x", None]),
+        ("sites[0]", "sites", ["\ud800"]),
+    ):
+        forge(path, {**parts, place: value}, blocks)
+        for arguments in commands(path, tmp_path):
+            ended = run(*arguments)
+            assert (ended.status, f"{path}: header field {field}: " in ended.err) == (3, True), arguments
+
+
+@pytest.mark.parametrize("command", ["hosts", "merge", "explain"])
+def test_a_pipe_is_no_sketch_and_is_not_waited_for(run: Run, tmp_path: Path, command: str) -> None:
+    os.mkfifo(tmp_path / "a.cube")
+    more = {"hosts": [], "merge": ["-o", tmp_path / "x"], "explain": ["10.0.0.1"]}[command]
+    ended = run(command, tmp_path / "a.cube", *more)
+    assert (ended.status, "a.cube: not a plain file" in ended.err) == (3, True)
+
+
+# Memory
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> list[Path]:
+    """Two sketches of 1 MiB: of IPv4, and of IPv6."""
+    for family, bits in ((4, 32), (6, 64)):
+        sketch = Sketch(window=sh.Window(0, 300), site="ams")
+        sketch.parts[sh.Part(family)] = make("cube", bits)
+        sketch.save(tmp_path / f"{family}.cube")
+    return [tmp_path / "4.cube", tmp_path / "6.cube"]
+
+
+def test_memory_total_bounds_one_sketch(run: Run, two: list[Path], tmp_path: Path) -> None:
+    for arguments in (["hosts"], ["merge", "-o", tmp_path / "x.cube"]):
+        ended = run(*arguments, two[0], "--memory-total", "900KiB")
+        assert (ended.status, "4.cube: asks for 1 MiB of memory, the limit is 900 KiB" in ended.err) == (3, True)
+        assert run(*arguments, two[0], "--memory-total", "1MiB").status == 0
+    assert run("explain", two[0], "10.0.0.1", "--memory-total", "900KiB").status == 3
+    assert run("explain", two[0], "10.0.0.1", "--memory-total", "1MiB").status == 0
+    assert run("hosts", two[0], "--memory-total", "much").status == 2
+
+
+def test_memory_total_bounds_the_union_with_its_parts(run: Run, two: list[Path], tmp_path: Path) -> None:
+    """Each file fits, and so does one after the other; together they do not."""
+    for arguments in (["merge", "-o", tmp_path / "x.cube"], ["hosts", "--union"]):
+        ended = run(*arguments, *two, "--memory-total", "1500KiB")
+        assert (ended.status, "6.cube: asks for 2 MiB of memory, the limit is 1.46 MiB" in ended.err) == (3, True)
+        assert run(*arguments, *two, *two, "--memory-total", "2MiB").status == 0
+    assert run("hosts", *two, "--memory-total", "1500KiB").status == 0
+    assert run("explain", *two, *two, "10.0.0.1", "--memory-total", "1500KiB").status == 3
+
+
+def test_without_it_the_limit_is_what_the_container_has_left(two: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(header, "memory_left", lambda: 1_200_000)
+    whole = Sketch()
+    whole.merge_file(two[0])
+    whole.merge_file(two[0])  # nothing more is taken
+    whole.merge_file(two[1])  # what the union has already is not left, and not asked for again
+    monkeypatch.setattr(header, "memory_left", lambda: 800_000)
+    for read in (sh.load, Sketch().merge_file):
+        with pytest.raises(SketchFileError, match=r"4\.cube: asks for 1 MiB of memory, the limit is 781 KiB"):
+            read(two[0])
+    whole.merge_file(two[1])
+
+
+def test_exact_pairs_are_sorted_beside_those_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make("exact").save(tmp_path / "a.cube")
+    monkeypatch.setattr(header, "memory_left", lambda: 3 * 8 * 300)
+    sketch = Sketch()
+    sketch.merge_file(tmp_path / "a.cube")
+    monkeypatch.setattr(header, "memory_left", lambda: 3 * 8 * 300 - 1)
+    with pytest.raises(SketchFileError, match="asks for"):
+        sketch.merge_file(tmp_path / "a.cube")

@@ -1,0 +1,563 @@
+"""The .cube file: what goes in comes out; nothing that is damaged, foreign or malicious is believed."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import json
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import superhosts as sh
+from forging import TINY, bundle, columns, forge, frame, make, state, take_apart
+from superhosts.cubefile import container as sketchfile
+from superhosts.detectors.exact import Exact
+from superhosts.errors import HalfMergedError, MergeError, OutputError, SketchFileError, UnreadableError
+from superhosts.pairs import HostFormat
+from superhosts.sketches.bundle import Sketch
+from superhosts.sketches.header import read_header
+from traffic import content
+
+# Round trips
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [*(("cube", b) for b in (32, 64, 128)), ("cbaa", 32), ("cbaa-paper", 32), *(("exact", b) for b in (32, 64, 128))],
+)
+def test_round_trip(tmp_path: Path, name: str, bits: int) -> None:
+    detector = make(name, bits)
+    detector.save(tmp_path / "a.cube")
+    sketch = sh.load(tmp_path / "a.cube")
+    ((part, got),) = sketch.parts.items()
+    assert part == sh.Part(4 if bits == 32 else 6)
+    assert type(got) is type(detector)
+    assert content(sketch) == content(sh.Sketch.of(detector))
+    assert (got.format, got.key_bits) == (detector.format, bits)
+    host = detector.format.to_host(int.from_bytes(np.atleast_1d(columns(bits)[0][0]).astype(">u8").tobytes(), "big"))
+    assert got.estimate(host) == detector.estimate(host)
+    assert got.estimate(host).peers >= 1
+    got.update(*columns(bits, seed=2))  # it goes on where it stopped
+    detector.update(*columns(bits, seed=2))
+    assert content(sketch) == content(sh.Sketch.of(detector))
+    assert [*got.top(5)] == [*detector.top(5)]
+
+
+@pytest.mark.parametrize(("family", "prefix"), [(6, 48), (6, 64), (6, 96), (6, 128)])
+def test_the_reading_of_hosts_is_kept(tmp_path: Path, family: int, prefix: int) -> None:
+    reading = HostFormat(family, prefix)
+    hosts, peers = columns(reading.key_bits)
+    last = hosts if hosts.ndim == 1 else hosts[:, 1]
+    last &= ~np.uint64((1 << -prefix % 64) - 1)  # hosts of this prefix
+    for name in ("tiny", "exact"):
+        detector = make(name, reading.key_bits)
+        detector.clear()
+        detector.update(hosts, peers)
+        detector.format = reading
+        detector.save(tmp_path / "a.cube")
+        assert sh.load(tmp_path / "a.cube").parts[sh.Part(6)].format == reading
+
+
+def test_bundles_keep_parts_window_sites_and_counters(tmp_path: Path) -> None:
+    sketch = bundle()
+    sketch.save(tmp_path / "a.cube")
+    assert state(sh.load(tmp_path / "a.cube")) == state(sketch)
+
+
+@pytest.mark.parametrize("sketch", [sh.Sketch(), sh.Sketch.of(Exact())], ids=["no parts", "no pairs"])
+def test_empty_sketches(tmp_path: Path, sketch: Any) -> None:
+    sketch.save(tmp_path / "a.cube")
+    assert state(sh.load(tmp_path / "a.cube")) == state(sketch)
+
+
+def test_exact_sketches_with_wide_peers_of_narrow_hosts(tmp_path: Path) -> None:
+    detector = Exact()
+    detector.update(columns(32)[0], columns(64)[1])
+    detector.save(tmp_path / "a.cube")
+    assert content(sh.load(tmp_path / "a.cube")) == content(sh.Sketch.of(detector))
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.integers(0, (1 << 64) - 1) | st.sampled_from([0, 1, 1 << 63, (1 << 64) - 1]), max_size=40),
+    st.integers(0, 60),
+)
+def test_any_words_survive(tmp_path_factory: pytest.TempPathFactory, words: list[int], zeros: int) -> None:
+    path = tmp_path_factory.mktemp("words") / "a.cube"
+    array = np.array([*words, *[0] * zeros, *words[:3]], np.uint64)
+    sketchfile.write(path, {}, {"a": array, "b": array.astype(np.uint32)})
+    with sketchfile.Reader(path) as reader:
+        got = reader.arrays()
+    assert got["a"].tolist() == array.tolist()
+    assert got["b"].tolist() == array.astype(np.uint32).tolist()
+
+
+@pytest.mark.parametrize("density", [0.0, 0.001, 0.2, 0.5, 1.0])
+def test_arrays_of_several_blocks_at_any_density(tmp_path: Path, density: float) -> None:
+    rng = np.random.default_rng(1)
+    bits = rng.random((sketchfile.BLOCK // 8 + 777) * 64) < density
+    array = np.packbits(bits, bitorder="little").view(np.uint64)
+    sketchfile.write(tmp_path / "a", {"note": 1}, {"bits": array})
+    with sketchfile.Reader(tmp_path / "a") as reader:
+        assert reader.header["note"] == 1
+        assert (reader.arrays()["bits"] == array).all()
+
+
+# Damage
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    sketch = sh.Sketch.of(make("tiny"))
+    sketch.save(tmp_path / "tiny.cube")
+    return tmp_path / "tiny.cube"
+
+
+def test_every_single_bit_matters(tiny: Path, tmp_path: Path) -> None:
+    good, bad = tiny.read_bytes(), tmp_path / "bad.cube"
+    assert len(good) < 2000
+    for place in range(len(good)):
+        for bit in range(8):
+            data = bytearray(good)
+            data[place] ^= 1 << bit
+            bad.write_bytes(data)
+            with pytest.raises(SketchFileError, match=r"bad\.cube"):
+                sh.load(bad)
+
+
+def test_cut_at_every_byte(tiny: Path, tmp_path: Path) -> None:
+    good, bad = tiny.read_bytes(), tmp_path / "bad.cube"
+    for length in range(len(good)):
+        bad.write_bytes(good[:length])
+        with pytest.raises(SketchFileError, match=r"bad\.cube"):
+            sh.load(bad)
+
+
+def test_bytes_that_follow_are_refused(tiny: Path) -> None:
+    tiny.write_bytes(tiny.read_bytes() + b"\0")
+    with pytest.raises(SketchFileError, match="damaged"):
+        sh.load(tiny)
+
+
+def test_other_files_and_folders(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(SketchFileError, match=r"text: not a \.cube file"):
+        sh.load(tmp_path / "text")
+    with pytest.raises(SketchFileError, match="none: cannot be read: No such file"):
+        sh.load(tmp_path / "none")
+    with pytest.raises(SketchFileError, match="cannot be read"):
+        sh.load(tmp_path)
+
+
+# Files made by hand, with the right checksum
+
+
+def test_a_forged_file_that_is_right_is_read(tiny: Path, tmp_path: Path) -> None:
+    assert content(sh.load(forge(tmp_path / "forged", *take_apart(tiny)))) == content(sh.load(tiny))
+
+
+def test_another_version_is_named(tiny: Path) -> None:
+    forge(tiny, *take_apart(tiny), version=3)
+    with pytest.raises(SketchFileError, match="format version 3; this program reads version 2"):
+        sh.load(tiny)
+
+
+def test_another_key_is_refused_and_both_are_named(tmp_path: Path) -> None:
+    a, b = sh.Cube(geometry=TINY[32], key="a secret"), sh.Cube(geometry=TINY[32], key="b secret")
+    a.save(tmp_path / "a.cube")
+    with pytest.raises(MergeError, match=f"key {a.fingerprint}, the key at hand is {b.fingerprint}") as caught:
+        sh.load(tmp_path / "a.cube", key="b secret")
+    assert caught.value.exit_status == 2
+    assert sh.load(tmp_path / "a.cube", key="a secret").parts[sh.Part(4)].fingerprint == a.fingerprint  # type: ignore[attr-defined]
+    assert b"a secret" not in (tmp_path / "a.cube").read_bytes()
+
+
+def no_memory(*_: Any, **__: Any) -> Any:
+    raise AssertionError("memory was taken before the header was checked")
+
+
+@pytest.mark.parametrize("columns_of_an_array", [1 << 24, 1 << 40])
+def test_absurd_memory_is_refused_before_it_is_taken(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, columns_of_an_array: int
+) -> None:
+    header, blocks = take_apart(tiny)
+    header["parts"][0]["geometry"].update(columns=columns_of_an_array, column_bits=20)
+    header["arrays"][0]["shape"] = [2 * columns_of_an_array, 1 << 14]
+    header["arrays"][1]["shape"] = [2 * columns_of_an_array, 1, 1]
+    forge(tiny, header, blocks)
+    monkeypatch.setattr(np, "zeros", no_memory)
+    monkeypatch.setattr(np, "full", no_memory)
+    with pytest.raises(SketchFileError, match="memory"):
+        sh.load(tiny)
+
+
+@pytest.mark.parametrize("side", [1e308, 2.0, 10**320, True, -1, None], ids=str)
+def test_shapes_are_whole_numbers_that_fit(tiny: Path, side: float) -> None:
+    header, blocks = take_apart(tiny)
+    header["arrays"][0]["shape"] = [side]
+    forge(tiny, header, blocks)
+    with pytest.raises(SketchFileError, match=r"tiny\.cube: header field arrays\[0\]\.shape\[0\]: .* whole number"):
+        sh.load(tiny)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES])
+def test_a_file_that_cannot_be_read_now_is_told_from_a_damaged_one(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def broken(*_: object, **__: object) -> bytes:
+        raise OSError(code, os.strerror(code))
+
+    for place, name in ((os, "pread"), (Path, "open")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, broken)
+            with pytest.raises(UnreadableError, match=os.strerror(code)) as caught:
+                sh.load(tiny)
+            assert caught.value.exit_status == 3
+    for other in (tiny.parent / "nothing.cube", tiny.parent):
+        with pytest.raises(SketchFileError, match="cannot be read") as missing:
+            sh.load(other)
+        assert not isinstance(missing.value, UnreadableError)
+
+
+def test_a_file_that_fails_while_it_is_merged_is_half_merged_and_unreadable(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    read = sketchfile.Reader._read_block
+
+    def fail(self: sketchfile.Reader, *arguments: Any) -> Any:
+        monkeypatch.setattr(os, "pread", broken)
+        return read(self, *arguments)
+
+    monkeypatch.setattr(sketchfile.Reader, "_read_block", fail)
+    with pytest.raises(HalfMergedError) as caught:
+        Sketch().merge_file(tiny)
+    assert isinstance(caught.value, UnreadableError)
+
+
+def test_a_limit_on_memory(tiny: Path) -> None:
+    with pytest.raises(SketchFileError, match="asks for 64 B of memory, the limit is 63 B"):
+        sh.load(tiny, max_memory=63)
+    sh.load(tiny, max_memory=64)
+
+
+def test_labels_that_the_arrays_do_not_show_are_refused(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels take memory by the geometry: many parts of many labels and few columns."""
+    header, _ = take_apart(tiny)
+    part = copy.deepcopy(header["parts"][0])
+    part["geometry"].update(columns=1 << 20, label_bits=6)
+    shape = [2 << 20, 1]
+    ways = [(side, way) for side in ("inner", "outer") for way in ("any", "out", "in")]
+    header["parts"] = [{**part, "side": side, "direction": way} for side, way in ways]
+    header["arrays"] = [{"name": f"{i}/bits", "dtype": "<u8", "shape": shape} for i in range(6)]
+    forge(tiny, header, b"")
+    built = []
+    monkeypatch.setattr(sh.Cube, "__init__", lambda *_, **__: built.append(1) or no_memory())
+    with pytest.raises(SketchFileError, match="header field arrays: no array 0/labels"):
+        sh.load(tiny)
+    header["arrays"] += [{"name": f"{i}/labels", "dtype": "<u8", "shape": [2 << 20, 64, 1]} for i in range(6)]
+    forge(tiny, header, b"")
+    with pytest.raises(SketchFileError, match=r"asks for 6\.09 GiB of memory, the limit is 1 GiB"):
+        sh.load(tiny, max_memory="1GiB")
+    assert not built
+
+
+def two_arrays_of_one_name(header: dict[str, Any]) -> None:
+    header["parts"] = [{**header["parts"][0], "detector": "exact", "key": None, "key_bits": 32}]
+    header["arrays"] = [
+        {"name": "0/pairs", "dtype": "<u8", "shape": [1 << 50, 1]},
+        {"name": "0/pairs", "dtype": "<u8", "shape": [1, 1]},
+    ]
+
+
+def change(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda header: header.update(values)
+
+
+def change_part(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda header: header["parts"][0].update(values)
+
+
+def change_geometry(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda header: header["parts"][0]["geometry"].update(values)
+
+
+def change_array(number: int = 0, **values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda header: header["arrays"][number].update(values)
+
+
+NONSENSE: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "two arrays of one name": two_arrays_of_one_name,
+    "no arrays": change(arrays=None),
+    "array without a name": lambda header: header["arrays"][0].pop("name"),
+    "array that is no object": change(arrays=[7]),
+    "object arrays": change_array(dtype="|O"),
+    "floats": change_array(dtype="<f8"),
+    "negative side": change_array(shape=[-1, 1]),
+    "infinite side": change_array(shape=[float("inf"), 1]),
+    "text for a shape": change_array(shape="41"),
+    "no shape": change_array(shape=[]),
+    "labels left out": lambda header: header["arrays"].pop(),
+    "labels of another shape": change_array(1, shape=[4, 2, 1]),
+    "bits of another shape": change_array(shape=[1, 4]),
+    "unknown detector": change_part(detector="magic"),
+    "no detector": lambda header: header["parts"][0].pop("detector"),
+    "a part twice": lambda header: header["parts"].append(header["parts"][0]),
+    "family and hosts differ": change_part(family=6),
+    "hosts and keys differ": change_part(format=[6, 64], family=6),
+    "no such family": change_part(format=[5, 32], family=5),
+    "no such prefix": change_part(format=[4, 24]),
+    "geometry out of range": change_geometry(column_bits=5),
+    "geometry with floats": change_geometry(key_bits=32.0, column_bits=6.0),
+    "geometry with more": change_geometry(extra=1),
+    "geometry is a list": change_part(geometry=[1, 2]),
+    "window of one time": change(window=[5]),
+    "window of words": change(window=["a", "b"]),
+    "window without end": change(window=[0, float("inf")]),
+    "sites is a number": change(sites=5),
+    "no counters": lambda header: header.pop("counters"),
+    "parts is a number": change(parts=5),
+}
+
+
+@pytest.mark.parametrize("wrong", NONSENSE.values(), ids=NONSENSE.keys())
+def test_a_header_that_makes_no_sense_is_refused(tiny: Path, wrong: Callable[[dict[str, Any]], Any]) -> None:
+    header, blocks = take_apart(tiny)
+    wrong(header)
+    forge(tiny, header, blocks)
+    with pytest.raises(SketchFileError, match=r"tiny\.cube: "):
+        sh.load(tiny)
+
+
+@pytest.mark.parametrize("text", [b"", b"[1]", b"{", b"\xff", b"null", b"[" * 100_000, b'{"arrays": {}}'])
+def test_headers_that_are_no_header(tiny: Path, text: bytes) -> None:
+    forge(tiny, text, b"")
+    with pytest.raises(SketchFileError, match="damaged"):
+        sh.load(tiny)
+
+
+def test_a_header_beyond_the_limit_is_refused_before_it_is_read(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header, blocks = take_apart(tiny)
+    text = json.dumps(header).encode()
+    forge(tiny, text, blocks)
+    assert read_header(tiny, max_header=len(text)).kinds
+    monkeypatch.setattr(sketchfile.json, "loads", no_memory)
+    with pytest.raises(SketchFileError, match=r"tiny\.cube: byte 16: .* the header takes .*, the limit is 100 B"):
+        read_header(tiny, max_header=100)
+
+
+PAIRS = {"float": ("<f8", [1, 1]), "narrow": ("<u4", [1, 1]), "flat": ("<u8", [1]), "five words": ("<u8", [1, 5])}
+
+
+@pytest.mark.parametrize(("dtype", "shape"), PAIRS.values(), ids=PAIRS.keys())
+def test_exact_pairs_of_another_shape(tmp_path: Path, dtype: str, shape: list[int]) -> None:
+    make("exact").save(tmp_path / "a.cube")
+    header, _ = take_apart(tmp_path / "a.cube")
+    header["arrays"][0].update(dtype=dtype, shape=shape)
+    data = bytes(np.dtype(dtype).itemsize * int(np.prod(shape)))
+    forge(tmp_path / "a.cube", header, frame(data, coding=1))
+    with pytest.raises(SketchFileError):
+        sh.load(tmp_path / "a.cube")
+
+
+BLOCKS = {
+    "a gap past the end": frame(bytes([255] * 10 + [7])),
+    "one bit too many": frame(bytes([0] * 257)),
+    "a gap of megabytes": frame(bytes([255]) * (1 << 20) + b"\0"),
+    "unknown coding": frame(bytes(32), coding=2),
+    "planes too short": frame(bytes(31), coding=1),
+    "planes too long": frame(bytes(33), coding=1),
+    "not compressed": struct.pack("<BI", 0, 5) + b"hello",
+    "length past the end": struct.pack("<BI", 0, 1 << 31) + b"hello",
+    "a frame cut short": b"\0\0",
+    "nothing": b"",
+    "a bomb": frame(bytes(1 << 28), coding=1),
+}
+
+
+@pytest.mark.parametrize("first", BLOCKS.values(), ids=BLOCKS.keys())
+def test_blocks_that_lie(tiny: Path, first: bytes) -> None:
+    header, _ = take_apart(tiny)
+    good = frame(bytes([0] * 4))
+    assert header["arrays"][0]["shape"] == [4, 1]
+    sh.load(forge(tiny, header, good + good))
+    forge(tiny, header, first + good)
+    with pytest.raises(SketchFileError, match="damaged"):
+        sh.load(tiny)
+
+
+def test_a_bomb_is_not_unpacked(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header, _ = take_apart(tiny)
+    forge(tiny, header, BLOCKS["a bomb"] + frame(bytes([0] * 4)))
+
+    class Decompressor:
+        decompress = staticmethod(no_memory)
+
+        def __init__(self, **_: Any) -> None: ...
+
+    monkeypatch.setattr(zstandard, "ZstdDecompressor", Decompressor)
+    with pytest.raises(SketchFileError, match="larger than blocks are"):
+        sh.load(tiny)
+
+
+def test_more_after_the_last_array(tiny: Path) -> None:
+    header, blocks = take_apart(tiny)
+    forge(tiny, header, blocks + frame(b""))
+    with pytest.raises(SketchFileError, match="more follows"):
+        sh.load(tiny)
+
+
+# Writing
+
+
+def test_a_folder_that_is_missing_or_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for target in (tmp_path / "none" / "a.cube", tmp_path / "file" / "a.cube", tmp_path / ("x" * 300)):
+        with pytest.raises(OutputError, match="cannot be written") as caught:
+            make("tiny").save(target)
+        assert caught.value.exit_status == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_target_that_is_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.cube").mkdir()
+    with pytest.raises(OutputError):
+        make("tiny").save(tmp_path / "a.cube")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.cube"]
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tiny.read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sketchfile.os, "fsync", full)
+    with pytest.raises(OutputError, match="No space left on device"):
+        make("tiny", seed=9).save(tiny)
+    assert tiny.read_bytes() == before
+    assert list(tiny.parent.iterdir()) == [tiny]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_an_interrupted_write_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def stop(*_: Any) -> bytes:
+        raise error
+
+    monkeypatch.setattr(sketchfile, "_pack", stop)
+    with pytest.raises(error):
+        make("tiny").save(tmp_path / "a.cube")
+    assert list(tmp_path.iterdir()) == []
+
+
+# Merging bundles
+
+
+def test_merging_is_idempotent_and_commutative() -> None:
+    a, b = bundle("ams", 0, 1), bundle("fra", 600, 2)
+    left, right, twice = bundle("ams", 0, 1), bundle("fra", 600, 2), bundle("ams", 0, 1)
+    left.merge(b)
+    right.merge(a)
+    for other in (b, b, a, twice):
+        twice.merge(other)
+    order = sorted(left.entries, key=str)
+    assert state(left)[:3] == state(right)[:3] == state(twice)[:3]
+    assert order == sorted(right.entries, key=str) == sorted(twice.entries, key=str)
+    assert len(order) == 6
+    assert left.window == sh.Window(0, 900)
+    assert left.sites == {"ams", "fra"}
+
+
+def test_merging_equals_having_seen_both_streams() -> None:
+    merged, both = bundle(seed=1), bundle(seed=1)
+    merged.merge(bundle(seed=2))
+    for part, bits in ((sh.Part(4), 32), (sh.Part(6), 64), (sh.Part(4, "outer", "in"), 32)):
+        both.parts[part].update(*columns(bits, seed=2 + bits))
+    assert content(merged) == content(both)
+
+
+def test_counters_of_other_windows_sites_and_parts_are_all_kept() -> None:
+    sketch = bundle("ams", 0)
+    for site, start in (("ams", 300), ("fra", 0), ("fra", 0)):
+        sketch.merge(bundle(site, start))
+    assert {(e["site"], e["start"]) for e in sketch.entries} == {("ams", 0), ("ams", 300), ("fra", 0)}
+    assert len(sketch.entries) == 9
+
+
+def test_a_part_that_only_the_other_has_is_taken_and_not_shared() -> None:
+    four, both = sh.Sketch(), bundle()
+    four.parts[sh.Part(4)] = make("tiny", 32, seed=5)
+    before = state(both)
+    four.merge(both)
+    assert set(four.parts) == set(both.parts)
+    four.merge(bundle(seed=7))
+    four.parts[sh.Part(6)].update(*columns(64, seed=8))
+    assert state(both) == before
+
+
+def test_an_empty_sketch_takes_all() -> None:
+    sketch, other = sh.Sketch(), bundle()
+    sketch.merge(other)
+    assert state(sketch) == state(other)
+    other.merge(sh.Sketch())
+    assert state(sketch) == state(other)
+
+
+def unlike(kind: str) -> tuple[Any, Any]:
+    """Two bundles whose first part merges well and whose last does not."""
+    a, b = bundle(seed=1), bundle(seed=2)
+    last = sh.Part(4, "outer", "in")
+    if kind == "geometry":
+        b.parts[last] = sh.Cube(geometry=TINY[32]._replace(columns=3))
+    elif kind == "key":
+        b.parts[last] = make("tiny", key="another one")
+    elif kind == "key of a part that is new":
+        b.parts[last] = make("tiny", key="another one")
+        del a.parts[last]
+    elif kind == "detector":
+        b.parts[last] = make("exact")
+    elif kind == "detector of a part that is new":
+        b.parts[last] = make("exact")
+        del a.parts[last]
+    elif kind == "host prefix":
+        b.parts[sh.Part(6)].format = HostFormat(6, 48)
+    else:
+        for sketch in (a, b):
+            sketch.parts = {sh.Part(4): make("exact", 32), sh.Part(6): make("exact", 64)}
+        b.parts[sh.Part(4)] = make("exact", 32, seed=9)
+        b.parts[sh.Part(6)].format = HostFormat(6, 48)
+    return a, b
+
+
+KINDS = {
+    "geometry": "columns 3 into columns 2",
+    "key": "key [0-9a-f]{16} into key [0-9a-f]{16}",
+    "key of a part that is new": "key [0-9a-f]{16} into key [0-9a-f]{16}",
+    "detector": "cannot merge exact into cube",
+    "detector of a part that is new": "cannot merge exact into cube",
+    "host prefix": "hosts /48 into hosts /64",
+    "host prefix, exact": "hosts /48 into hosts /64",
+}
+
+
+@pytest.mark.parametrize(("kind", "message"), KINDS.items(), ids=KINDS.keys())
+def test_a_refused_merge_changes_nothing(kind: str, message: str) -> None:
+    a, b = unlike(kind)
+    before = state(a), state(b)
+    with pytest.raises(MergeError, match=message) as caught:
+        a.merge(b)
+    assert caught.value.exit_status == 2
+    assert (state(a), state(b)) == before

@@ -1,0 +1,178 @@
+"""CBAA against the oracle: bits, and the join against trying every address."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import naive
+from shapes import near_threshold, one_scanner, zipf
+from superhosts import Cbaa, GeometryError, UsageError
+from superhosts.detectors.cbaa import Geometry, PaperCbaa, addressing
+from superhosts.hashing import DEFAULT_KEY
+
+# 12 slice bits leave 20 bits to restore: few enough to try every address.
+SMALL = Geometry(slice_bits=10, restoring=3, index_bits=9, validating=2, validating_bits=3, column_bits=9)
+
+
+def filled(detector: Cbaa, hosts: np.ndarray, peers: np.ndarray) -> naive.Cbaa:
+    detector.update(hosts, peers)
+    oracle = naive.Cbaa(detector.geometry._asdict(), DEFAULT_KEY)
+    for host, peer in set(zip(hosts.tolist(), peers.tolist(), strict=True)):
+        oracle.update(host, peer)
+    return oracle
+
+
+def traffic(seed: int, big: int = 60, small: int = 3000) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    hosts = np.repeat(rng.integers(0, 1 << 32, big, dtype=np.uint32), 300)
+    hosts = np.concatenate([hosts, rng.integers(0, 1 << 32, small, dtype=np.uint32)])
+    return hosts, rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32)
+
+
+@pytest.mark.parametrize("rows_by_peer", [0, 1])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_bits_are_the_oracles(rows_by_peer, threads):
+    geometry = SMALL._replace(rows_by_peer=rows_by_peer)
+    detector = Cbaa(geometry=geometry, threads=threads)
+    oracle = filled(detector, *traffic(1))
+    detector.flush()
+    expected = np.zeros((geometry.total_columns, geometry.rows), bool)
+    edges = detector._array_edges()
+    for (slice_, array, column), rows in oracle.arrays.items():
+        expected[slice_ * edges[-1] + edges[array] + column, list(rows)] = True
+    stored = np.unpackbits(detector.bits.view(np.uint8), axis=1, bitorder="little").astype(bool)
+    assert np.array_equal(stored, expected)
+    assert np.array_equal(detector.zeros, (~expected).sum(axis=1))
+
+
+@pytest.mark.parametrize(
+    "geometry",
+    [
+        SMALL,
+        SMALL._replace(restoring=2, index_bits=13),
+        SMALL._replace(restoring=4, index_bits=7),
+        SMALL._replace(validating=0),
+    ],
+    ids=["3+2", "2+2", "4+2", "3+0"],
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_join_finds_what_trying_every_address_finds(geometry, threads, monkeypatch):
+    """The same candidates as the oracle's; the cheap first look is switched off, it may drop noise that is no host."""
+    monkeypatch.setattr("superhosts.detectors.cbaa.prefix_test", lambda *_: (1, 0))
+    monkeypatch.setattr("superhosts.detectors.cbaa.prefix_test", _no_look)
+    hosts, peers = traffic(2, big=40, small=500)
+    hosts = hosts & ~np.uint32(0)  # all slices
+    detector = Cbaa(geometry=geometry, threads=threads)
+    oracle = filled(detector, hosts, peers)
+    detector.flush()
+    limit = naive.zero_limit(geometry.rows, 200)
+    mangled, counts = detector._search(200)
+    assert {int(m) for m in mangled[:, 1]} == oracle.restore(limit)
+    assert len(mangled) == len({int(m) for m in mangled[:, 1]})
+    assert counts.shape == (len(mangled), geometry.arrays + 1)
+
+
+def _no_look(column_bits, threshold):
+    from superhosts.planning import Prefix
+
+    return Prefix(1, 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_columns_spell_the_address_again(data):
+    """Windows of LP, their check bits, and the way back."""
+    slice_bits = data.draw(st.integers(0, 10))
+    restoring = data.draw(st.integers(2, 5))
+    least = -(-(32 - slice_bits) // restoring)
+    index_bits = data.draw(st.integers(least, min(20, 32 - slice_bits)))
+    g = Geometry(
+        slice_bits=slice_bits,
+        restoring=restoring,
+        index_bits=index_bits,
+        validating=1,
+        validating_bits=4,
+        column_bits=6,
+    ).check()
+    left = data.draw(st.integers(0, (1 << g.left_bits) - 1))
+    columns = [addressing.restoring_column.py_func(left, addressing.offset.py_func(i, g), g) for i in range(restoring)]
+    oracle = naive.Cbaa(g._asdict(), DEFAULT_KEY)
+    assert [column for _, _, column in oracle.tuple_of(left << slice_bits)][:restoring] == columns
+    restored = 0
+    for i, column in enumerate(columns):
+        own, check = addressing.own_bits.py_func(i, g), addressing.check_bits.py_func(i, g)
+        assert own + check == index_bits
+        assert column >> own == columns[(i + 1) % restoring] & ((1 << check) - 1)
+        restored |= (column & ((1 << own) - 1)) << addressing.offset.py_func(i, g)
+    assert restored == left
+
+
+def test_the_papers_windows_are_those_of_the_documents():
+    g = Geometry.paper()
+    assert [addressing.offset.py_func(i, g) for i in range(4)] == [0, 10, 19, 28]
+    assert [addressing.own_bits.py_func(i, g) for i in range(3)] == [10, 9, 9]
+    assert [addressing.check_bits.py_func(i, g) for i in range(3)] == [2, 3, 3]
+    assert g.memory == Geometry().memory == 128 << 20
+
+
+@pytest.mark.parametrize("make", [lambda: Cbaa("128MiB"), Cbaa.paper], ids=["cbaa", "cbaa-paper"])
+@pytest.mark.parametrize("shape", [one_scanner(), zipf(), near_threshold()], ids=lambda s: s.name)
+def test_super_hosts_of_named_shapes(make, shape):
+    detector = make()
+    detector.update(shape.hosts, shape.peers)
+    found = set(detector.super_hosts(1024).hosts.tolist())
+    sigma = np.sqrt(4096 * (np.exp(0.25) - 1.25))
+    for host, peers in shape.truth.items():
+        if peers >= 1024 + 5 * sigma:
+            assert host in found
+        elif peers <= 1024 - 6 * sigma:
+            assert host not in found
+
+
+def test_the_papers_detector_keeps_the_papers_threshold_and_noise():
+    detector = Cbaa.paper()
+    assert isinstance(detector, PaperCbaa)
+    shape = zipf()
+    detector.update(shape.hosts, shape.peers)
+    detector.flush()
+    edges = detector._array_edges()
+    fills = 1 - detector.zeros.reshape(16, 4, 4096).mean(axis=2) / 4096
+    assert edges == [0, 4096, 8192, 12288, 16384]
+    noise = fills.prod(axis=1)
+    expected = np.floor(4096 * (1 + noise) * np.exp(-0.25) - 4096 * noise)
+    assert detector._limits(1024) == expected.tolist()
+    row = next(iter(detector.super_hosts(1024)))
+    mangled = detector.mangled(row.host)
+    common = int(detector.engine.measure(mangled)[0, -1])
+    slice_ = int(mangled[0, 1]) & 15
+    assert row.peers == pytest.approx(-4096 * np.log(common / (4096 * (1 - noise[slice_]))), abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "rule"),
+    [
+        (SMALL._replace(index_bits=6), "must cover the 22 bits"),
+        (SMALL._replace(restoring=2, index_bits=20, slice_bits=14), "slice_bits=14"),
+        (SMALL._replace(restoring=5, validating=5), "at most 8 arrays"),
+        (SMALL._replace(restoring=1), "restoring=1"),
+    ],
+)
+def test_illegal_geometries_are_refused_with_the_rule(geometry, rule):
+    with pytest.raises(GeometryError, match=rule):
+        Cbaa(geometry=geometry)
+
+
+def test_memory_chooses_the_number_of_slices():
+    assert Geometry.for_memory("128MiB").slice_bits == 4
+    assert Geometry.for_memory("8MiB").slice_bits == 0
+    assert Geometry.for_memory("200MiB").slice_bits == 4
+    with pytest.raises(GeometryError, match="too small"):
+        Geometry.for_memory("1MiB")
+
+
+def test_wide_hosts_are_refused():
+    with pytest.raises(UsageError, match="32-bit keys"):
+        Cbaa("8MiB").update(np.zeros(1, np.uint64), np.zeros(1, np.uint64))

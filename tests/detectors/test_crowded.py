@@ -1,0 +1,93 @@
+"""Searches that join columns to addresses give up where columns are too full, on every device alike, and say so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from superhosts import Cbaa, ThresholdWarning, device
+from superhosts.detectors.cbaa import Geometry as CbaaGeometry
+from superhosts.detectors.columnsketch import ColumnSketch
+from superhosts.detectors.dcds import Dcds
+from superhosts.detectors.dcds import Geometry as DcdsGeometry
+from superhosts.detectors.vbfa import Geometry as VbfaGeometry
+from superhosts.detectors.vbfa import Vbfa
+from superhosts.engines.base import MOST_STEPS, CrowdedError
+
+SKETCHES = [
+    (Cbaa, CbaaGeometry(1, restoring=4, index_bits=12, validating=1, validating_bits=3, column_bits=6)),
+    (Dcds, DcdsGeometry(6, (41, 43, 47, 53, 59, 61, 37), 6)),
+    (Vbfa, VbfaGeometry(8, 3, 6)),
+]
+by_name = pytest.mark.parametrize(("kind", "geometry"), SKETCHES, ids=[kind.name for kind, _ in SKETCHES])
+GPU = ["cuda"] if device.cuda_problem() is None else []
+REAL_GPU = [] if device.simulated() else GPU  # a simulated one takes minutes to list so many columns
+
+
+def fill(sketch: ColumnSketch) -> None:
+    """Set every bit."""
+    sketch.engine.load({"bits": np.full_like(sketch.bits, ~np.uint64(0))})
+
+
+@by_name
+@pytest.mark.parametrize("where", ["cpu", *REAL_GPU])
+def test_a_full_sketch_answers_with_a_warning(kind, geometry, where):
+    sketch = kind(geometry=geometry, device=where, threads=2)
+    fill(sketch)
+    sketch.engine.most_steps = 100  # else 2^26, for each of some thresholds
+    with pytest.warns(ThresholdWarning, match=f"this {kind.name} is too full for threshold 40: no host can be told"):
+        assert len(sketch.super_hosts(40)) == 0
+    with pytest.warns(ThresholdWarning, match="too full"):
+        assert len(sketch.top(3)) == 0
+
+
+def crowd(sketch: ColumnSketch) -> np.ndarray:
+    """Feed three hosts of many peers and a crowd of smaller ones; return the three."""
+    rng = np.random.default_rng(3)
+    big, small = rng.integers(0, 1 << 32, 3, dtype=np.uint32), rng.integers(0, 1 << 32, 6, dtype=np.uint32)
+    hosts = np.concatenate([np.repeat(big, 400), np.repeat(small, 25)])
+    sketch.update(hosts, rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32))
+    return big
+
+
+def fewest_steps(sketch: ColumnSketch, threshold: float) -> int:
+    """Return the smallest limit under which the search ends."""
+    low, high = -1, 1 << 20
+    while high - low > 1:
+        sketch.engine.most_steps = (low + high) // 2
+        try:
+            sketch.engine.search(sketch._search_for(threshold))
+            high = sketch.engine.most_steps
+        except CrowdedError:
+            low = sketch.engine.most_steps
+    return high
+
+
+@by_name
+def test_every_device_and_number_of_threads_gives_up_at_the_same_limit(kind, geometry):
+    limits = {}
+    gpus = REAL_GPU if kind is Cbaa else GPU  # VBFA has the same kernels
+    for where, threads in [("cpu", 1), ("cpu", 2), ("cpu", 5), *((where, 1) for where in gpus)]:
+        sketch = kind(geometry=geometry, device=where, threads=threads)
+        crowd(sketch)
+        if not limits:
+            limits[where, threads] = fewest_steps(sketch, 60)
+        limit = min(limits.values())
+        sketch.engine.most_steps = limit - 1
+        with pytest.raises(CrowdedError):
+            sketch.engine.search(sketch._search_for(60))
+        sketch.engine.most_steps = limit
+        sketch.engine.search(sketch._search_for(60))
+    assert 16 < limit < MOST_STEPS
+
+
+@by_name
+def test_hosts_above_the_crowd_are_found_all_the_same(kind, geometry):
+    sketch = kind(geometry=geometry, device="cpu", threads=2)
+    big = crowd(sketch)
+    few, many = fewest_steps(sketch, 160), fewest_steps(sketch, 20)
+    assert few < many
+    sketch.engine.most_steps = few
+    with pytest.warns(ThresholdWarning, match=r"too full for threshold 20: only hosts of about (40|80|160) or more"):
+        found = sketch.super_hosts(20)
+    assert set(big.tolist()) <= set(found.hosts.tolist())

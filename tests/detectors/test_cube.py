@@ -1,0 +1,311 @@
+"""The labelled cube against the oracle: no pair is ever lost, bits and labels are the oracle's, hosts come back."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import naive
+from cubes import assert_equal_to_oracle, feed, filled_oracle, random_pairs
+from shapes import SHAPES, Shape, all_equal, ddos_victim, one_scanner, zipf
+from superhosts import Cube, Geometry, GeometryError, PairBatch, ThresholdWarning, UsageError
+from superhosts.detectors.estimate import saturation_of
+from superhosts.engines import bins as pending
+from superhosts.hashing import DEFAULT_KEY
+from superhosts.pairs import numbers_to_array
+
+SMALL = Geometry(32, 3, 3, 10, 17, 2, 1)  # small enough that everything collides
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(("bits", "peer_bits"), [(32, 32), (32, 64), (32, 128), (64, 64), (64, 128), (128, 128)])
+def test_bits_and_labels_are_the_oracles_for_every_width(bits, peer_bits, threads, monkeypatch):
+    monkeypatch.setattr(pending, "FEW", 64)  # let several threads work on few pairs
+    cube = Cube(geometry=SMALL._replace(key_bits=bits), threads=threads)
+    pairs = random_pairs(bits, peer_bits, 3000)
+    feed(cube, pairs, peer_bits)
+    assert_equal_to_oracle(cube, pairs)
+
+
+@pytest.mark.parametrize("arrays", [1, 2, 4, 8])
+def test_any_number_of_arrays(arrays):
+    cube = Cube(geometry=SMALL._replace(arrays=arrays), threads=1)
+    pairs = random_pairs(32, 32, 500)
+    feed(cube, pairs, 32)
+    assert_equal_to_oracle(cube, pairs)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    slice_bits=st.integers(0, 9),
+    column_bits=st.integers(6, 12),
+    columns=st.integers(2, 40),
+    label_bits=st.integers(0, 4),
+    share_bits=st.integers(0, 8),
+    seed=st.integers(0, 1000),
+)
+def test_any_legal_geometry(slice_bits, column_bits, columns, label_bits, share_bits, seed):
+    geometry = Geometry(32, slice_bits, 3, column_bits, columns, label_bits, share_bits)
+    cube = Cube(geometry=geometry, threads=2)
+    pairs = random_pairs(32, 32, 200, seed)
+    feed(cube, pairs, 32)
+    assert_equal_to_oracle(cube, pairs)
+
+
+def test_the_all_zero_pair_is_not_taken_for_a_repeat():
+    for bits, peer_bits in ((32, 32), (64, 64), (128, 128)):
+        cube = Cube(geometry=SMALL._replace(key_bits=bits), threads=1)
+        feed(cube, [(0, 0), (1, 1)], peer_bits)
+        assert_equal_to_oracle(cube, [(0, 0), (1, 1)])
+
+
+def test_full_bins_are_drained_without_losing_a_pair(monkeypatch):
+    """A flood on one host, many times what the bins hold, arrives in one call and in many."""
+    shape = ddos_victim()
+    cube = Cube(geometry=SMALL, threads=2)
+    monkeypatch.setattr(pending, "FEW", 512)
+    cube.engine.pending.memory = 1  # the least that bins can be
+    for start in range(0, len(shape.hosts), 7000):
+        cube.update(shape.hosts[start : start + 7000], shape.peers[start : start + 7000])
+    assert_equal_to_oracle(cube, list(zip(shape.hosts.tolist(), shape.peers.tolist(), strict=True)))
+
+
+def test_widths_of_peers_may_change_between_updates():
+    narrow, wide = Cube(geometry=SMALL), Cube(geometry=SMALL)
+    pairs = random_pairs(32, 32, 400)
+    feed(narrow, pairs, 32)
+    feed(wide, pairs[:200], 32)
+    feed(wide, pairs[200:], 64)
+    feed(wide, pairs[:50], 128)
+    narrow.flush(), wide.flush()
+    assert np.array_equal(narrow.bits, wide.bits)
+    assert np.array_equal(narrow.labels, wide.labels)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_super_hosts_of_named_shapes(shape: Shape):
+    """All hosts clearly above the threshold are found, none clearly below, and only hosts that were really seen."""
+    cube = Cube("16MiB")
+    cube.update(shape.hosts, shape.peers)
+    truth, threshold = shape.truth, 1024
+    found = {
+        int(host): row for host, row in zip(cube.super_hosts(threshold).hosts, cube.super_hosts(threshold), strict=True)
+    }
+    assert set(found) <= set(truth)
+    sigma = np.sqrt(4096 * (np.exp(0.25) - 1.25))  # linear counting at the threshold, 12 column bits; 5 deviations
+    for host, peers in truth.items():
+        if peers >= threshold + 5 * sigma:
+            assert host in found
+        elif peers <= threshold - 5 * sigma:
+            assert host not in found
+    for host, row in found.items():
+        if not row.saturated:  # 95 % intervals are 1.96 deviations wide; 3 times that must hold
+            assert abs(row.peers - truth[host]) <= 3 * (row.peers_high - row.peers_low) / 2 + 1
+
+
+def test_every_reported_host_was_seen_even_in_a_crowded_cube():
+    shape = zipf()
+    cube = Cube("256KiB")
+    cube.update(shape.hosts, shape.peers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ThresholdWarning)
+        found = cube.super_hosts(200)
+    assert len(found) > 0
+    assert set(found.hosts.tolist()) <= set(shape.truth)
+
+
+def test_results_do_not_depend_on_the_number_of_threads():
+    shape = zipf()
+    cubes = [Cube("8MiB", threads=threads) for threads in (1, 2, 5)]
+    for cube in cubes:
+        cube.update(shape.hosts, shape.peers)
+        cube.flush()
+    for cube in cubes[1:]:
+        assert np.array_equal(cube.bits, cubes[0].bits)
+        assert np.array_equal(cube.labels, cubes[0].labels)
+        assert cube.super_hosts(500).to_dict() == cubes[0].super_hosts(500).to_dict()
+
+
+@pytest.mark.parametrize("bits", [64, 128])
+def test_wide_hosts_come_back(bits):
+    rng = np.random.default_rng(7)
+    numbers = [int.from_bytes(rng.bytes(bits // 8)) for _ in range(5)]
+    sizes = [400, 700, 1500, 2500, 9000]
+    cube = Cube("8MiB", key_bits=bits)
+    for number, size in zip(numbers, sizes, strict=True):
+        peers = rng.integers(0, 1 << 63, (size, 2), dtype=np.uint64)
+        cube.update(np.repeat(numbers_to_array([number], bits), size, axis=0), peers)
+    found = cube.super_hosts(1000)
+    assert [row.host for row in found] == [cube.format.to_host(n) for n in (numbers[4], numbers[3], numbers[2])]
+    assert cube.estimate(str(cube.format.to_host(numbers[0]))).peers == pytest.approx(400, rel=0.1)
+
+
+def test_estimate_of_any_host_agrees_with_the_oracles_equations():
+    shape = one_scanner()
+    cube = Cube(geometry=SMALL._replace(column_bits=13))
+    cube.update(shape.hosts, shape.peers)
+    oracle = filled_oracle(cube, list(zip(shape.hosts.tolist(), shape.peers.tolist(), strict=True)))
+    for host in [int(shape.hosts[0]), int(shape.hosts[-1]), 12345]:
+        zeros, common = oracle.zeros(host)
+        row = cube.estimate(host)
+        assert row.peers == pytest.approx(naive.estimate(zeros, common, 1 << 13), abs=0.51)
+        assert row.peers_low <= row.peers <= row.peers_high
+
+
+def test_top_gives_the_largest_in_order():
+    shape = zipf()
+    cube = Cube("32MiB")
+    cube.update(shape.hosts, shape.peers)
+    top = cube.top(10)
+    assert len(top) == 10
+    truth = sorted(shape.truth.values(), reverse=True)[:10]
+    assert top.peers.tolist() == pytest.approx(truth, rel=0.05)
+    assert list(top.peers) == sorted(top.peers, reverse=True)
+    assert len(cube.top(1_000_000)) < 1_000_000
+    assert len(Cube("1MiB").top(3)) == 0
+
+
+def test_saturation_is_said():
+    cube = Cube(geometry=SMALL._replace(column_bits=6))
+    shape = ddos_victim()
+    cube.update(shape.hosts, shape.peers)
+    (row,) = cube.super_hosts(100)
+    assert row.saturated
+    assert (row.peers, row.peers_low) == (int(64 * np.log(64)), 182)  # 64·(ln 64 − ln 3.69)
+    assert row.peers_high is None
+    assert cube.fill().saturated == 3
+
+
+def test_hosts_beyond_all_measure_are_reported_whatever_the_threshold():
+    cube = Cube(geometry=SMALL._replace(column_bits=6))
+    shape = ddos_victim()
+    cube.update(shape.hosts, shape.peers)
+    with pytest.warns(ThresholdWarning, match="beyond 266 peers cannot be measured"):
+        found = cube.super_hosts(10_000)
+    assert found.hosts.tolist() == [int(shape.hosts[0])]
+
+
+def test_the_lower_bound_of_saturated_hosts_is_below_the_truth():
+    """Sixty hosts near saturation: few just below the bound are saturated, and hardly a bound is above the truth."""
+    geometry = Geometry(32, 0, 3, 9, 400, 2, 3)
+    typical, low = saturation_of(geometry.rows)
+    rng = np.random.default_rng(4)
+    for peers, most in (([low - 50] * 60, 6), (rng.integers(low - 100, typical, 60), 40)):  # 1.5 expected; about 12
+        cube = Cube(geometry=geometry, device="cpu")
+        hosts = np.repeat(np.arange(60, dtype=np.uint32), peers)
+        cube.update(hosts, rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32))
+        rows = [cube.estimate(host) for host in range(60)]
+        saturated = [row for row in rows if row.saturated]
+        assert len(saturated) <= most
+        assert all((row.peers, row.peers_low) == (typical, low) for row in saturated)
+        assert np.mean([row.peers_low <= true for row, true in zip(rows, peers, strict=True)]) >= 0.95
+    assert len(saturated) > 5
+    assert {row.host for row in saturated} <= {row.host for row in cube.super_hosts(typical)}  # whatever the bound
+
+
+def test_an_empty_batch_of_pairs_is_no_error():
+    cube = Cube("1MiB")
+    cube.update(PairBatch(np.zeros(0, np.uint32), np.zeros(0, np.uint32)))
+    cube.update(PairBatch(np.full(300, 7, np.uint32), np.arange(300, dtype=np.uint32)))
+    assert cube.estimate(7).peers == pytest.approx(300, rel=0.1)
+
+
+def test_a_threshold_that_labels_cannot_support_is_warned_about():
+    shape = all_equal()
+    cube = Cube(geometry=Geometry(32, 0, 3, 12, 8, 0, 3))
+    cube.update(shape.hosts, shape.peers)
+    with pytest.warns(ThresholdWarning, match="cannot be named"):
+        cube.super_hosts(100)
+
+
+def test_clear_forgets_everything_also_recent_pairs():
+    cube = Cube(geometry=SMALL)
+    pairs = random_pairs(32, 32, 300)
+    feed(cube, pairs, 32)
+    cube.clear()
+    assert cube.fill().pairs == 0
+    assert not cube.labels.any()
+    feed(cube, pairs, 32)
+    assert_equal_to_oracle(cube, pairs)
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"slice_bits": 17}, "slice_bits=17: must be a whole number from 0 to 16"),
+        ({"arrays": 0}, "arrays=0: must be a whole number from 1 to 8"),
+        ({"column_bits": 5}, "column_bits=5"),
+        ({"columns": 1}, "columns=1"),
+        ({"label_bits": 7}, "label_bits=7"),
+        ({"share_bits": -1}, "share_bits=-1"),
+        ({"key_bits": 33}, "keys have 32, 64 or 128 bits"),
+    ],
+)
+def test_illegal_geometries_are_refused_with_the_rule(change, rule):
+    with pytest.raises(GeometryError, match=rule):
+        Cube(geometry=SMALL._replace(**change))
+
+
+def test_too_little_memory_is_refused_with_the_least_that_works():
+    with pytest.raises(GeometryError, match=r"too small.*two columns"):
+        Cube("100B")
+
+
+@given(st.integers(1 << 13, 1 << 40), st.sampled_from([32, 64, 128]))
+def test_geometry_fills_the_memory_and_never_exceeds_it(memory, bits):
+    geometry = Geometry.for_memory(memory, bits)
+    assert geometry.memory <= memory
+    assert geometry._replace(columns=geometry.columns + 1).memory > memory
+
+
+def test_the_default_geometry_is_that_of_the_documents():
+    assert Geometry.for_memory("128MiB") == Geometry(32, 6, 3, 14, 330, 3, 3)
+
+
+def test_updates_that_cannot_be_are_refused():
+    cube = Cube("1MiB")
+    one = np.zeros(1, np.uint32)
+    with pytest.raises(UsageError, match="int64"):
+        cube.update(np.zeros(1, np.int64), one)
+    with pytest.raises(UsageError, match="1 hosts but 2 peers"):
+        cube.update(one, np.zeros(2, np.uint32))
+    with pytest.raises(UsageError, match="64 bits, this cube takes 32-bit keys"):
+        cube.update(np.zeros(1, np.uint64), one)
+    with pytest.raises(UsageError, match="hosts and peers"):
+        cube.update(one)
+    with pytest.raises(UsageError, match="device 'tpu'"):
+        Cube("1MiB", device="tpu")
+    with pytest.raises(UsageError, match="at least 1"):
+        cube.super_hosts(0)
+    cube.update(one[:0], one[:0])
+    assert len(cube.super_hosts(1)) == 0
+
+
+def test_a_host_in_the_columns_of_a_big_one_is_told_from_it():
+    """Rows are turned by other numbers for every host: without that its AND would hold all bits of the big host."""
+    geometry = Geometry(32, 0, 3, 12, 2, 1, 1)
+    oracle = naive.Cube(geometry._asdict(), DEFAULT_KEY)
+    rng = np.random.default_rng(4)
+    big, *others = rng.integers(0, 1 << 32, 200, dtype=np.uint32).tolist()
+
+    def places(host: int) -> list[int]:
+        return oracle.places(naive.mangle32(host, oracle.key))
+
+    def turns(host: int) -> set[int]:
+        m = naive.mangle32(host, oracle.key)
+        return {oracle.turn(m, array) - oracle.turn(naive.mangle32(big, oracle.key), array) for array in range(3)}
+
+    sharing = [host for host in others if places(host) == places(big) and len(turns(host)) == 3]
+    assert len(sharing) > 10
+    found = []
+    for host in sharing:
+        cube = Cube(geometry=geometry, device="cpu")
+        hosts = np.repeat(np.array([big, host], np.uint32), [2000, 100])
+        cube.update(hosts, rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32))
+        found.append(cube.estimate(host).peers)
+    assert np.mean(found) == pytest.approx(100, abs=60)
+    assert max(found) < 400

@@ -1,0 +1,456 @@
+"""The exact detector on a GPU gives what it gives on the CPU, byte for byte.
+
+Every test runs twice: on a stand-in for CuPy, which is NumPy made as strict as CuPy, and on a GPU where there is one.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import naive
+from crowd import together
+from superhosts import Exact, load
+from superhosts.detectors import exact as module
+from superhosts.detectors.exact import cuda as exact_gpu
+from superhosts.device import cuda_problem, simulated
+from superhosts.pairs import array_to_numbers, numbers_to_array
+from superhosts.sketches import bundle as sketch
+
+WIDTHS = [(32, 32), (32, 64), (32, 128), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128)]
+PLACES = ["host", "gpu", "both"]
+
+
+def real_gpu() -> bool:
+    return cuda_problem() is None and not simulated()
+
+
+# The stand-in
+
+
+def is_plain(value: Any) -> bool:
+    return type(value) is np.ndarray and value.ndim > 0
+
+
+def plain(value: Any) -> Any:
+    """Open the arrays of the stand-in, and refuse those of the machine's memory, as CuPy does."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(plain, value))
+    if is_plain(value):
+        raise TypeError("an array of the machine's memory among those of the GPU")
+    return value.view(np.ndarray) if isinstance(value, OnGpu) else value
+
+
+def on_gpu(value: Any) -> Any:
+    return value.view(OnGpu) if isinstance(value, np.ndarray) else value
+
+
+class OnGpu(np.ndarray):
+    """An array that never meets one of the machine's memory."""
+
+    __cuda_array_interface__: ClassVar[dict[str, Any]] = {}
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out=(), **named):
+        if out:
+            named["out"] = plain(out)
+        result = on_gpu(getattr(ufunc, method)(*plain(inputs), **named))
+        return out[0] if out else result
+
+    def __array_function__(self, function, types, arguments, named):
+        raise TypeError(f"NumPy's {function.__name__} on an array of the GPU")
+
+    def __getitem__(self, key):
+        return on_gpu(self.view(np.ndarray)[plain(key)])
+
+    def __setitem__(self, key, value):
+        self.view(np.ndarray)[plain(key)] = plain(value)
+
+    def __deepcopy__(self, memo):
+        return self.copy()
+
+    def sort(self, axis=-1):
+        assert self.ndim == 1, "CuPy sorts one dimension in place, and several slowly"
+        assert self.flags.c_contiguous, "CuPy sorts no views with gaps"
+        self.view(np.ndarray).sort()
+
+
+class Device:
+    """A context in which a GPU is the current one."""
+
+    current: ClassVar[list[int]] = []
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __enter__(self) -> None:
+        self.current.append(self.number)
+
+    def __exit__(self, *_: object) -> None:
+        self.current.pop()
+
+
+class StandIn:
+    """NumPy's functions for arrays on a GPU that has been made the current one."""
+
+    cuda = SimpleNamespace(Device=Device, get_current_stream=lambda: SimpleNamespace(synchronize=lambda: None))
+
+    def __init__(self) -> None:
+        self.copied = 0  # numbers that came back to the machine's memory
+
+    def __getattr__(self, name):
+        def call(*arguments, **named):
+            assert Device.current, f"{name} outside of the detector's GPU"
+            return on_gpu(getattr(np, name)(*plain(arguments), **named))
+
+        return call
+
+    def asarray(self, array):
+        return array if isinstance(array, OnGpu) else np.array(array).view(OnGpu)
+
+    def asnumpy(self, array):
+        assert isinstance(array, OnGpu)
+        self.copied += array.size
+        return np.array(array.view(np.ndarray))
+
+    def lexsort(self, keys):
+        assert isinstance(keys, OnGpu), "CuPy takes one array of keys"
+        assert keys.ndim == 2
+        return on_gpu(np.lexsort(plain(keys)))
+
+    def ElementwiseKernel(self, takes, gives, operation, name):  # noqa: N802
+        assert (takes, gives) == ("uint32 host, uint32 peer", "uint64 pair")
+
+        def pack(hosts, peers):
+            assert Device.current
+            assert hosts.dtype == peers.dtype == np.uint32
+            return on_gpu(plain(hosts).astype(np.uint64) << np.uint64(32) | plain(peers))
+
+        return pack
+
+
+@pytest.fixture(
+    params=[
+        "stand-in",
+        pytest.param("real", marks=[pytest.mark.gpu, pytest.mark.skipif(not real_gpu(), reason="needs a GPU")]),
+    ]
+)
+def gpu(request, monkeypatch):
+    """The library of arrays on the GPU. Rows are sorted in often."""
+    monkeypatch.setattr(module, "LEAST_WAIT", 500)
+    if request.param == "real":
+        import cupy
+
+        return cupy
+    stand_in = StandIn()
+    monkeypatch.delenv("NUMBA_ENABLE_CUDASIM", raising=False)
+    monkeypatch.setattr(exact_gpu, "array_module", lambda gpu: np if gpu is None else stand_in)
+    for user in (module, sketch):
+        monkeypatch.setattr(
+            user, "choose_device", lambda device: {"auto": "cuda:0", "cuda": "cuda:0"}.get(device, device)
+        )
+    return stand_in
+
+
+# Traffic and comparison
+
+
+def pairs_of(bits: int, peer_bits: int, count: int = 4000, seed: int = 0) -> list[tuple[int, int]]:
+    rng = np.random.default_rng(bits + peer_bits + seed)
+    spread = 0x9E3779B97F4A7C15F39CC0605CEDC835
+    hosts = [int(x) * spread & (1 << bits) - 1 for x in rng.zipf(1.4, count) % 50]
+    peers = [int(x) * spread & (1 << peer_bits) - 1 for x in rng.integers(0, 300, count)]
+    ends = [((1 << bits) - 1, (1 << peer_bits) - 1), ((1 << bits) - 1, 0), (0, (1 << peer_bits) - 1), (0, 0)]
+    return [*zip(hosts, peers, strict=True), *ends]
+
+
+def columns_of(pairs: list[tuple[int, int]], bits: int, peer_bits: int) -> tuple[np.ndarray, np.ndarray]:
+    hosts, peers = zip(*pairs, strict=True)
+    return numbers_to_array(list(hosts), bits), numbers_to_array(list(peers), peer_bits)
+
+
+def feed(detector: Exact, columns: tuple[Any, Any], step: int = 333) -> Exact:
+    for start in range(0, len(columns[0]), step):
+        detector.update(*(column[start : start + step] for column in columns))
+    return detector
+
+
+def content(detector: Exact) -> bytes:
+    """All pairs, in the order of their rows."""
+    pairs = detector.arrays()["pairs"]
+    assert type(pairs) is np.ndarray
+    return pairs[np.lexsort(pairs.T[::-1])].tobytes() if pairs.size else b""
+
+
+def assert_same(mine: Exact, other: Exact) -> None:
+    """Hold all answers of one detector against those of another."""
+    assert content(mine) == content(other)
+    assert mine.memory == other.memory
+    hosts, peers = mine.counts()
+    assert (type(hosts), type(peers)) == (np.ndarray, np.ndarray)
+    numbers = array_to_numbers(hosts)
+    counts = dict(zip(numbers, peers.tolist(), strict=True))
+    other_hosts, other_peers = other.counts()
+    assert counts == dict(zip(array_to_numbers(other_hosts), other_peers.tolist(), strict=True))
+    assert (hosts.dtype, hosts.shape, peers.dtype) == (other_hosts.dtype, other_hosts.shape, other_peers.dtype)
+    answers = [lambda d, t=t: d.super_hosts(t) for t in (1, 1.5, 60, 200, 1e9)]
+    answers += [lambda d, c=c: d.top(c) for c in (1, 7, max(1, len(peers)), 1000)]
+    for answer in answers:
+        assert type(answer(mine).hosts) is np.ndarray
+        assert answer(mine).to_dict() == answer(other).to_dict()
+    assert mine.top(7).peers.tolist() == sorted(counts.values(), reverse=True)[:7]
+    assert len(mine.super_hosts(60)) == sum(count >= 60 for count in counts.values())
+    for number in (*numbers[:5], 0, 12345, (1 << mine.key_bits) - 1):
+        assert mine.estimate(number) == other.estimate(number)
+        assert mine.estimate(number).peers == counts.get(number, 0)
+
+
+# Tests
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("bits", "peer_bits"), WIDTHS)
+def test_answers_are_those_of_the_cpu_and_of_sets(gpu, bits, peer_bits, place):
+    pairs = pairs_of(bits, peer_bits)
+    hosts, peers = columns_of(pairs, bits, peer_bits)
+    there = (hosts if place == "host" else gpu.asarray(hosts), peers if place != "gpu" else gpu.asarray(peers))
+    detector, cpu = Exact(key_bits=bits, device="cuda"), Exact(key_bits=bits, device="cpu")
+    assert (detector.device, detector.gpu, cpu.device, cpu.gpu) == ("cuda:0", 0, "cpu", None)
+    feed(detector, there)
+    feed(cpu, (hosts, peers))
+    assert detector.memory == cpu.memory  # also while pairs wait
+    assert_same(detector, cpu)
+    found, counts = detector.counts()
+    assert dict(zip(array_to_numbers(found), counts.tolist(), strict=True)) == naive.peers(pairs)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize(("bits", "peer_bits"), WIDTHS)
+def test_rows_are_those_of_files(gpu, bits, peer_bits, device):
+    pairs = pairs_of(bits, peer_bits)
+    if bits == peer_bits == 32:
+        rows = {(host << 32 | peer,) for host, peer in pairs}
+    else:
+        words = slice(None) if bits == 128 else slice(1, None)
+        rows = {(*divmod(host, 1 << 64)[words], *divmod(peer, 1 << 64)) for host, peer in pairs}
+    detector = feed(Exact(key_bits=bits, device=device), columns_of(pairs, bits, peer_bits))
+    assert content(detector) == np.array(sorted(rows), np.uint64).tobytes()
+
+
+def test_it_chooses_the_gpu_by_itself(gpu):
+    assert Exact().device == "cuda:0"
+
+
+@pytest.mark.parametrize("steps", [(4004,), (100, 3904), (3000, 1004), (600, 600, 600, 600, 600, 600, 404)])
+@pytest.mark.parametrize("bits", [32, 64, 128])
+def test_batches_of_any_size_and_again(gpu, bits, steps):
+    columns = columns_of(pairs_of(bits, bits), bits, bits)
+    detector, cpu = Exact(key_bits=bits, device="cuda"), Exact(key_bits=bits, device="cpu")
+    for _ in range(3):
+        start = 0
+        for step in steps:
+            detector.update(*(column[start : start + step] for column in columns))
+            start += step
+        feed(cpu, columns)
+    assert_same(detector, cpu)
+
+
+def test_an_empty_one(gpu):
+    for bits in (32, 64, 128):
+        detector, cpu = Exact(key_bits=bits, device="cuda"), Exact(key_bits=bits, device="cpu")
+        assert_same(detector, cpu)
+        assert detector.memory == 0
+        detector.merge(cpu)
+        cpu.merge(detector)
+        assert_same(detector, cpu)
+        detector.restore_arrays(cpu.arrays())
+        assert_same(detector, cpu)
+
+
+def test_clear_makes_it_as_new(gpu):
+    detector = feed(Exact(device="cuda"), columns_of(pairs_of(32, 32), 32, 32))
+    detector.clear()
+    assert_same(detector, Exact(device="cpu"))
+    wide = columns_of(pairs_of(32, 128), 32, 128)
+    assert_same(feed(detector, wide), feed(Exact(device="cpu"), wide))
+
+
+@pytest.mark.parametrize("wide", [64, 128])
+def test_peers_become_wider_on_the_way(gpu, wide):
+    narrow_columns, wide_columns = columns_of(pairs_of(32, 32), 32, 32), columns_of(pairs_of(32, wide), 32, wide)
+    detectors = [Exact(device="cuda"), Exact(device="cpu")]
+    for detector in detectors:
+        feed(detector, narrow_columns)
+        feed(detector, wide_columns)
+        feed(detector, (narrow_columns[0], narrow_columns[1].astype(np.uint64)))
+        feed(detector, narrow_columns)
+    assert_same(*detectors)
+    hosts, counts = detectors[0].counts()
+    truth = naive.peers(pairs_of(32, 32) + pairs_of(32, wide))
+    assert dict(zip(hosts.tolist(), counts.tolist(), strict=True)) == truth
+
+
+@pytest.mark.parametrize("devices", [("cuda", "cpu"), ("cpu", "cuda"), ("cuda", "cuda")])
+@pytest.mark.parametrize(
+    ("bits", "left", "right"), [(32, 32, 32), (32, 32, 64), (32, 128, 32), (64, 64, 64), (128, 64, 128)]
+)
+def test_merging_crosses_devices(gpu, devices, bits, left, right):
+    first, second = columns_of(pairs_of(bits, left), bits, left), columns_of(pairs_of(bits, right, seed=1), bits, right)
+    both = feed(feed(Exact(key_bits=bits, device="cpu"), first), second)
+    mine, other = (Exact(key_bits=bits, device=device) for device in devices)
+    feed(mine, first)
+    feed(other, second)
+    before = content(other)
+    mine.merge(other)
+    assert_same(mine, both)
+    assert content(other) == before
+    mine.merge(other)
+    mine.merge(mine)
+    assert_same(mine, both)
+    empty = Exact(key_bits=bits, device=devices[1])
+    empty.merge(mine)
+    assert_same(empty, both)
+    empty.update(first[0][:1], first[1][::-1][:1].copy())
+    assert_same(mine, both)
+
+
+@pytest.mark.parametrize(("bits", "peer_bits"), WIDTHS)
+def test_files_cross_devices(gpu, bits, peer_bits, tmp_path):
+    columns = columns_of(pairs_of(bits, peer_bits), bits, peer_bits)
+    for device in ("cuda", "cpu"):
+        feed(Exact(key_bits=bits, device=device), columns).save(tmp_path / f"{device}.cube")
+    for saved in ("cuda", "cpu"):
+        for device in ("cuda", "cpu"):
+            (again,) = load(tmp_path / f"{saved}.cube", device=device).parts.values()
+            assert again.device == ("cuda:0" if device == "cuda" else "cpu")
+            assert_same(again, feed(Exact(key_bits=bits, device="cpu"), columns))
+
+
+def test_a_copy_is_its_own(gpu):
+    columns = columns_of(pairs_of(32, 32), 32, 32)
+    detector = Exact(device="cuda")
+    detector.update(*(column[:400] for column in columns))  # these wait
+    for make in (copy.deepcopy, Exact.copy):
+        twin = make(detector)
+        assert twin.device == "cuda:0"
+        feed(twin, columns)
+        assert_same(twin, feed(Exact(device="cpu"), columns))
+    assert_same(detector, feed(Exact(device="cpu"), tuple(column[:400] for column in columns)))
+
+
+def address_of(array: Any) -> int:
+    return array.ctypes.data if isinstance(array, OnGpu) else array.data.ptr
+
+
+def test_what_it_takes_in_from_another_is_its_own(gpu):
+    """Rows that wait are sorted in place, while another thread may ask the other one."""
+    columns = columns_of(pairs_of(32, 32, 300), 32, 32)
+    one, other = Exact(device="cuda"), feed(Exact(device="cuda"), columns)
+    other.top(1)  # all rows are sorted in
+    one.merge(other)
+    mine, others = ({address_of(rows) for rows in each} for each in (one.waiting, other.buckets))
+    assert len(mine) == len(others) == 1
+    assert mine != others
+
+
+def test_any_thread_may_call_it(gpu):
+    columns = columns_of(pairs_of(32, 32), 32, 32)
+    one, other = Exact(device="cuda"), Exact(device="cuda")
+
+    def take_in(into: Exact, some: Exact) -> None:
+        for _ in range(5):
+            into.merge(some)
+            assert into.top(1).peers.sum() <= len(columns[0])
+            into.copy()
+
+    together(
+        *[lambda i=i: feed(one, tuple(column[i::4] for column in columns), 50) for i in range(3)],
+        lambda: feed(other, tuple(column[3::4] for column in columns), 50),
+        lambda: take_in(one, other),
+        lambda: take_in(other, one),
+    )
+    one.merge(other)
+    assert_same(one, feed(Exact(device="cpu"), columns))
+
+
+@pytest.mark.parametrize("bits", [32, 64, 128])
+def test_what_it_is_given_stays_as_it_was(gpu, bits):
+    """Rows are sorted in place, the caller's arrays are not."""
+    columns = columns_of(pairs_of(bits, bits), bits, bits)
+    given = tuple(gpu.asarray(column) for column in columns)
+    detector = Exact(key_bits=bits, device="cuda")
+    detector.update(*given)
+    detector.counts()
+    for column, array in zip(columns, given, strict=True):
+        assert (gpu.asnumpy(array) == column).all()
+    rows = detector.arrays()["pairs"][::-1].copy()
+    before = rows.copy()
+    detector.restore_arrays({"pairs": rows})
+    detector.counts()
+    assert (rows == before).all()
+
+
+@pytest.mark.parametrize(("bits", "peer_bits"), WIDTHS)
+def test_the_cpu_takes_arrays_of_a_gpu(gpu, bits, peer_bits):
+    columns = columns_of(pairs_of(bits, peer_bits), bits, peer_bits)
+    given = (gpu.asarray(columns[0]), gpu.asarray(columns[1]))
+    cpu = Exact(key_bits=bits, device="cpu")
+    feed(cpu, given)
+    cpu.update(given[0], columns[1])
+    assert_same(cpu, feed(Exact(key_bits=bits, device="cpu"), columns))
+
+
+@pytest.mark.parametrize("gpu", ["stand-in"], indirect=True)  # CuPy does not count copies
+def test_only_what_is_asked_for_comes_back(gpu):
+    detector = feed(Exact(device="cuda"), columns_of(pairs_of(32, 32), 32, 32))
+    found = len(detector.super_hosts(200))
+    assert 0 < found < 10
+    assert gpu.copied == 2 * found  # a host and its number of peers each
+    detector.estimate(1)
+    assert gpu.copied == 2 * found
+    gpu.copied = 0
+    detector.top(1)
+    assert gpu.copied == 2
+
+
+@pytest.mark.parametrize("gpu", ["stand-in"], indirect=True)  # a real machine with several is not at hand
+def test_of_several_gpus_it_uses_the_first(gpu):
+    columns = columns_of(pairs_of(32, 32), 32, 32)
+    mine, other = Exact(device="cuda:1,0"), Exact(device="cuda:0,1")
+    assert (mine.gpu, other.gpu) == (1, 0)
+    feed(other, columns)
+    mine.merge(other)
+    assert_same(mine, other)
+    assert mine.buckets[0] is not other.buckets[0]
+
+
+def run(code: str, **environment: str) -> str:
+    code = "import sys, numpy as np; from superhosts import Exact; x = np.arange(9, dtype=np.uint32)\n" + code
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_the_cpu_imports_nothing_of_cuda():
+    code = (
+        "e = Exact(device='cpu'); e.update(x, x); e.top(2); print('cupy' in sys.modules, 'numba.cuda' in sys.modules)"
+    )
+    assert run(code) == "False False\n"
+
+
+def test_with_a_simulated_gpu_the_cpu_does_the_work():
+    code = """
+from superhosts.device import import_cuda
+e = Exact(device='cuda')
+e.update(import_cuda().to_device(x), x)
+print(e.device, e.gpu, e.top(1).peers)
+"""
+    assert run(code, NUMBA_ENABLE_CUDASIM="1") == "cuda:0 None [1]\n"

@@ -1,0 +1,85 @@
+"""A geometry by name: written by the plan, read by every command that makes cubes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import process
+from superhosts.detectors.cube import Geometry
+from superhosts.errors import GeometryError, UsageError
+from superhosts.fleet.intake import expected_kinds
+from superhosts.pairs import Part
+from superhosts.pipeline.settings import Settings
+from superhosts.sketches.bundle import load
+from traffic import three_windows, write
+
+TEXT = "slices=8,arrays=4,columns=17,rows=1024,labels=4,share=2"
+SMALL = Geometry(32, 3, 4, 10, 17, 2, 1)
+
+
+def test_spelling_and_reading() -> None:
+    assert SMALL.spelled == TEXT
+    assert Geometry.parse(TEXT) == SMALL
+    assert Geometry.parse("rows=1024, share=2, labels=4, slices=8, columns=17, arrays=4") == SMALL
+    assert Geometry.parse(TEXT, 128) == SMALL._replace(key_bits=128)
+    for geometry in (Geometry.for_memory("128MiB"), Geometry.for_traffic("8MiB", flows="20M", threshold=300)):
+        assert Geometry.parse(geometry.spelled) == geometry
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("128MiB", "'128MiB' is not understood; write it as superhosts plan does, like slices=64"),
+        (TEXT.replace("share=2", "share=x"), "'share=x' is not understood"),
+        (TEXT.replace("share=2", "share=-2"), "'share=-2' is not understood"),
+        (TEXT.replace("arrays=4", "arrays=0"), "'arrays=0' is not understood"),
+        (TEXT + ",arrays=4", "'arrays=4' is not understood"),
+        (TEXT + ",height=4", "'height=4' is not understood"),
+        ("slices=8,arrays=4,columns=17", "labels, rows, share missing"),
+        (TEXT.replace("rows=1024", "rows=1000"), "rows=1000 is not a power of two"),
+        (TEXT.replace("columns=17", "columns=1"), "columns=1"),
+        (TEXT.replace("arrays=4", "arrays=99"), "arrays=99"),
+    ],
+)
+def test_a_geometry_that_is_none(text: str, words: str) -> None:
+    with pytest.raises(GeometryError, match=words):
+        Settings(geometry=text)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"memory": "64MiB"}, "--geometry and --memory: choose one"), ({"detector": "cbaa"}, "for the cube only")],
+)
+def test_contradictions(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Settings(geometry=TEXT, **options)
+
+
+def test_settings_make_cubes_of_it() -> None:
+    settings = Settings(geometry=TEXT, ipv6_prefix=128, device="cpu", threads=2)
+    assert settings.make_detector(Part(4, "inner", "any")).geometry == SMALL
+    wide = settings.make_detector(Part(6, "inner", "any"))
+    assert wide.geometry == SMALL._replace(key_bits=128)
+    assert settings.cube_memory == wide.geometry.memory > SMALL.memory
+    assert settings.most_memory == (SMALL.memory * 3 // 2) + (wide.geometry.memory * 3 // 2) + (2 * 2 * 4 << 20)
+    assert settings.cut != Settings(ipv6_prefix=128).cut
+    assert expected_kinds(settings) != expected_kinds(Settings(ipv6_prefix=128, device="cpu"))
+
+
+def test_a_scan_by_the_plan(tmp_path: Path) -> None:
+    plan = process("plan", "--flows", "100k", "--memory", "512KiB", "--threshold", 300, "--json")
+    option = json.loads(plan.out)["geometry_option"]
+    assert f"--geometry {option}\n" in process("plan", "-m", "512KiB", "--flows", "100k", "--threshold", 300).out
+    capture = write(tmp_path / "a.pcap", three_windows())
+    ended = process("scan", capture, "--geometry", option, "--save", tmp_path / "s", "--quiet")
+    assert (ended.status, ended.err) == (0, "")
+    kept = sorted((tmp_path / "s").glob("*.cube"))
+    assert kept
+    assert load(kept[0]).part(Part(4, "inner", "any")).geometry == Geometry.parse(option)
+    refused = process("scan", capture, "--geometry", "64MiB")
+    assert refused.status == 2
+    assert "like slices=64" in refused.err

@@ -1,0 +1,336 @@
+"""GSE against the oracle, on the CPU and on a (simulated) GPU: bits, hosts, zeros and who is found."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import naive
+from shapes import near_threshold, one_scanner, zipf
+from superhosts import GeometryError, MergeError, SketchFileError, UsageError, device, load
+from superhosts.detectors import hostset
+from superhosts.detectors.estimate import saturation_of
+from superhosts.detectors.gse import Geometry, Gse
+from superhosts.hashing import DEFAULT_KEY, make_key, mangle32, unmangle32
+
+SMALL = Geometry(array_bits=13, vector_bits=6, table_bits=4)
+ROOMY = SMALL._replace(table_bits=12)  # its table of recent pairs forgets hardly any
+SIMULATED = device.simulated()
+DEVICES = ["cpu", "cuda"] if device.cuda_problem() is None else ["cpu"]
+on_any_device = pytest.mark.parametrize("place", DEVICES)
+on_gpu = pytest.mark.skipif(len(DEVICES) == 1, reason=f"no GPU: {device.cuda_problem()}")
+
+
+@pytest.fixture(autouse=True)
+def few_slots(monkeypatch):
+    """Sets of hosts that must grow."""
+    monkeypatch.setattr(hostset, "FIRST_SLOTS", 4)
+    if len(DEVICES) > 1:
+        from superhosts.detectors.gse import cuda
+
+        monkeypatch.setattr(cuda, "FIRST_SLOTS", 4)
+
+
+def traffic(count: int = 400, hosts: int = 30, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    known = rng.integers(0, 1 << 32, hosts, dtype=np.uint32)
+    chosen = np.minimum(rng.geometric(0.2, count) - 1, hosts - 1)
+    return known[chosen], rng.integers(0, 1 << 32, count, dtype=np.uint32)
+
+
+def filled(detector: Gse, hosts: np.ndarray, peers: np.ndarray) -> naive.Gse:
+    detector.update(hosts, peers)
+    oracle = naive.Gse(detector.geometry._asdict(), DEFAULT_KEY)
+    for host, peer in zip(hosts.tolist(), peers.tolist(), strict=True):
+        oracle.update(host, peer)
+    return oracle
+
+
+def assert_equal(detector: Gse, oracle: naive.Gse) -> None:
+    arrays = detector.arrays()
+    bits = np.flatnonzero(np.unpackbits(arrays["bits"].view(np.uint8).reshape(-1), bitorder="little"))
+    assert set(bits.tolist()) == oracle.bits
+    assert arrays["hosts"].tolist() == sorted(oracle.hosts)
+    assert int(detector.engine.zero_sums().sum()) == oracle.m - len(oracle.bits)
+
+
+def whole(oracle: naive.Gse, m: int) -> int:
+    """The number that is reported; of a saturated host at most what it typically has."""
+    number = oracle.estimate(m)
+    return math.floor(number) if oracle.zeros(m) == 0 else round(number)
+
+
+def mangled(host: int) -> int:
+    return int(mangle32(np.uint64(host), make_key(DEFAULT_KEY)))
+
+
+@on_any_device
+def test_bits_and_hosts_are_the_oracles(place):
+    hosts, peers = traffic()
+    zero = int(unmangle32(np.uint64(0), make_key(DEFAULT_KEY)))  # an empty slot must not hide this one
+    hosts, peers = np.append(hosts, np.array([zero, 0], np.uint32)), np.append(peers, np.array([9, 0], np.uint32))
+    detector = Gse(geometry=SMALL, device=place)
+    oracle = filled(detector, np.tile(hosts, 2), np.tile(peers, 2))
+    assert 0 in oracle.hosts
+    assert_equal(detector, oracle)
+
+
+@on_any_device
+@pytest.mark.parametrize("load", [0.1, 1.0, 8.0])
+def test_answers_are_the_oracles(place, load):
+    """From an array that is nearly empty to vectors with no zero left."""
+    geometry = Geometry(array_bits=12, vector_bits=5, table_bits=4)
+    count = int(load * 4096)
+    rng = np.random.default_rng(3)
+    hosts = rng.integers(0, 12, count).astype(np.uint32) if load < 1 else rng.integers(0, 200, count).astype(np.uint32)
+    if place != "cpu" and SIMULATED:
+        hosts, count = hosts[:300] % np.uint32(30), 300
+    peers = rng.integers(0, 1 << 32, count, dtype=np.uint32)
+    detector = Gse(geometry=geometry, device=place)
+    oracle = filled(detector, hosts, peers)
+    for threshold in (1, 12, 40, 1e6):
+        expected = {m: whole(oracle, m) for m in oracle.find(threshold)}
+        found = detector.super_hosts(threshold)
+        got = {mangled(int(h)): int(n) for h, n in zip(found.hosts, found.peers, strict=True)}
+        assert got == expected
+        saturated = {mangled(int(h)) for h, full in zip(found.hosts, found.saturated, strict=True) if full}
+        assert saturated == {m for m in expected if oracle.zeros(m) == 0}
+    for host in (*set(hosts[:9].tolist()), 123456):
+        row = detector.estimate(host)
+        assert row.peers == whole(oracle, mangled(host))
+        assert row.saturated == (oracle.zeros(mangled(host)) == 0)
+
+
+def test_a_saturated_host_has_whole_numbers_and_an_honest_bound():
+    """Sixty hosts near saturation of their vectors: few just below the bound are, and its peers are not below it."""
+    geometry = Geometry(array_bits=24, vector_bits=8, table_bits=4)
+    rng = np.random.default_rng(7)
+    typical, low = saturation_of(geometry.vector, 0.995)  # what the traffic below leaves free
+    for peers, least, most in (([low - 40] * 60, 0, 6), (rng.integers(low - 50, typical, 60), 5, 35)):
+        detector = Gse(geometry=geometry, device="cpu")
+        hosts = np.repeat(np.arange(60, dtype=np.uint32), peers)
+        detector.update(hosts, rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32))
+        known = saturation_of(geometry.vector, detector._free())
+        rows = [detector.estimate(host) for host in range(60)]
+        saturated = [row for row in rows if row.saturated]
+        assert all((row.peers, row.peers_low) == known for row in saturated)
+        assert least <= len(saturated) <= most
+        assert np.mean([row.peers_low <= true for row, true in zip(rows, peers, strict=True)]) >= 0.95
+        assert {row.host for row in saturated} <= {row.host for row in detector.super_hosts(10 * typical)}
+
+
+@on_any_device
+def test_wide_peers(place):
+    hosts, low = traffic(100)
+    wide = np.stack([low.astype(np.uint64) % np.uint64(3), low.astype(np.uint64)], axis=1)
+    detector, oracle = Gse(geometry=SMALL, device=place), naive.Gse(SMALL._asdict(), DEFAULT_KEY)
+    detector.update(hosts, wide)
+    for host, (high, peer) in zip(hosts.tolist(), wide.tolist(), strict=True):
+        oracle.update(host, high << 64 | peer)
+    assert_equal(detector, oracle)
+
+
+def test_the_interval_is_that_of_the_formula_and_covers():
+    geometry = Geometry(array_bits=17, vector_bits=9, table_bits=8)
+    rng = np.random.default_rng(4)
+    hosts = np.repeat(rng.integers(0, 1 << 32, 400, dtype=np.uint32), 150)
+    detector = Gse(geometry=geometry)
+    detector.update(hosts, rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32))
+    rows = [detector.estimate(host) for host in np.unique(hosts)]
+    free = int(detector.engine.zero_sums().sum()) / 2**17
+    for row in rows[:20]:
+        load = row.peers / 512
+        deviation = math.sqrt(512 * (math.exp(load) / free - load - 1))
+        assert (row.peers_high - row.peers_low) / 2 == pytest.approx(1.96 * deviation, abs=1.5)
+    assert np.mean([row.peers_low <= 150 <= row.peers_high for row in rows]) > 0.91
+
+
+def test_the_first_look_loses_nobody_who_passes_and_spares_most_of_the_work():
+    tail = zipf()
+    detector = Gse("16MiB")
+    detector.update(tail.hosts, tail.peers)
+    search = detector._search_for(1024)
+    assert 64 <= search.look < 512
+    every = search._replace(look=detector.geometry.vector, look_zeros=detector.geometry.vector)
+    found, plain = detector.engine.search(search), detector.engine.search(every)
+    rows = [sorted(zip(map(tuple, hosts.tolist()), counts.tolist(), strict=True)) for hosts, counts in (found, plain)]
+    assert rows[0] == rows[1]
+    rest = search._replace(zeros=detector.geometry.vector)
+    assert len(detector.engine.search(rest)[0]) < len(tail.truth) / 10
+
+
+@pytest.mark.parametrize("shape", [one_scanner(), near_threshold()], ids=lambda s: s.name)
+def test_named_shapes(shape):
+    detector = Gse("16MiB")
+    detector.update(shape.hosts, shape.peers)
+    found = set(detector.super_hosts(1024).hosts.tolist())
+    sigma = np.sqrt(4096 * (np.exp(0.25) - 1.25))
+    for host, peers in shape.truth.items():
+        if peers >= 1024 + 5 * sigma:
+            assert host in found
+        elif peers <= 1024 - 5 * sigma:
+            assert host not in found
+
+
+def test_top_goes_down_until_it_has_enough():
+    rng = np.random.default_rng(5)
+    sizes = [3000, 700, 200, 60, 1]
+    hosts = np.repeat(np.arange(5, dtype=np.uint32), sizes)
+    detector = Gse("1MiB")
+    detector.update(hosts, rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32))
+    for count in (1, 3, 4):
+        assert detector.top(count).hosts.tolist() == list(range(count))
+    assert detector.top(50).hosts.tolist()[:4] == [0, 1, 2, 3]
+
+
+@on_any_device
+def test_merging_unites_hosts_and_bits_over_devices(place):
+    hosts, peers = traffic(200)
+    whole = Gse(geometry=SMALL)
+    oracle = filled(whole, hosts, peers)
+    for other in DEVICES:
+        left, right = Gse(geometry=SMALL, device=place), Gse(geometry=SMALL, device=other)
+        left.update(hosts[:120], peers[:120])
+        right.update(hosts[80:], peers[80:])
+        left.super_hosts(10)  # numbers known from before must not be used after
+        left.merge(right)
+        left.merge(right)
+        left.merge(left)
+        assert_equal(left, oracle)
+        assert left.super_hosts(10).to_dict() == whole.super_hosts(10).to_dict()
+
+
+@on_any_device
+def test_files_copies_and_clear(place, tmp_path):
+    hosts, peers = traffic(150)
+    detector = Gse(geometry=ROOMY, device=place)
+    oracle = filled(detector, hosts, peers)
+    detector.save(tmp_path / "a.cube")
+    (again,) = load(tmp_path / "a.cube", device=place).parts.values()
+    twin = detector.copy()
+    assert again.device == twin.device == detector.device
+    detector.clear()
+    assert len(detector.super_hosts(1)) == len(detector.arrays()["hosts"]) == 0
+    for one in (again, twin):
+        assert_equal(one, oracle)
+        one.clear()
+        one.update(hosts, peers)  # nothing of the table of recent pairs is left
+        assert_equal(one, oracle)
+        one.load_arrays(detector.arrays())  # empty
+        one.update(hosts, peers)
+        assert_equal(one, oracle)
+
+
+@on_any_device
+def test_an_empty_table_holds_no_hash_that_belongs_there(place):
+    """The hash 0 belongs to slot 0, which therefore must not be empty as all others are."""
+    detector = Gse(geometry=SMALL, device=place)
+    for _ in range(2):
+        engine = detector.engine
+        table = engine.table if place == "cpu" else engine.extra.copy_to_host()
+        assert table.tolist() == [1, *[0] * 15]
+        detector.update(*traffic(30))
+        detector.clear()
+
+
+@on_any_device
+def test_memory_counts_the_set_of_hosts(place):
+    detector = Gse(geometry=SMALL, device=place)
+    fixed = SMALL.memory
+    assert fixed == 1024 + 8 * 16
+    assert detector.memory > fixed
+    before = detector.memory
+    hosts = np.arange(40, dtype=np.uint32) * 77
+    detector.update(hosts, hosts)
+    assert detector.memory - before >= 4 * 40
+    assert detector.memory - fixed == detector.engine.host_memory
+
+
+@on_gpu
+def test_no_host_is_lost_while_the_set_grows(monkeypatch):
+    """One batch whose hosts need several sizes of the set; also with hardly a probe allowed."""
+    from superhosts.detectors.gse import cuda
+
+    hosts = np.arange(1, 120, dtype=np.uint32)
+    sizes = []
+    grow = cuda.CudaGse._grow
+    monkeypatch.setattr(cuda.CudaGse, "_grow", lambda self: sizes.append(len(self.slots)) or grow(self))
+    monkeypatch.setattr(cuda, "MOST_PROBES", 3)
+    detector = Gse(geometry=ROOMY, device="cuda")
+    oracle = filled(detector, hosts, hosts)
+    assert_equal(detector, oracle)
+    assert len(sizes) >= 2
+
+
+@on_gpu
+def test_pairs_that_lie_on_the_gpu():
+    from superhosts.engines.gpu.launch import cuda
+
+    hosts, peers = traffic(150)
+    detector = Gse(geometry=SMALL, device="cuda")
+    detector.update(cuda.to_device(hosts), cuda.to_device(peers))
+    detector.flush()
+    oracle = naive.Gse(SMALL._asdict(), DEFAULT_KEY)
+    for host, peer in zip(hosts.tolist(), peers.tolist(), strict=True):
+        oracle.update(host, peer)
+    assert_equal(detector, oracle)
+    on_cpu = Gse(geometry=SMALL, device="cpu")
+    on_cpu.update(cuda.to_device(hosts), cuda.to_device(peers))
+    assert_equal(on_cpu, oracle)
+
+
+@on_gpu
+def test_several_gpus_share_the_pairs():
+    if not SIMULATED:
+        pytest.skip("the same GPU twice; the simulator shows it")
+    hosts, peers = traffic(150)
+    detector = Gse(geometry=SMALL, device="cuda:0,0")
+    for start in range(0, 150, 50):
+        detector.update(hosts[start : start + 50], peers[start : start + 50])
+    single = Gse(geometry=SMALL)
+    oracle = filled(single, hosts, peers)
+    assert detector.memory == 2 * SMALL.memory + sum(engine.host_memory for engine in detector.engine.engines)
+    assert detector.super_hosts(10).to_dict() == single.super_hosts(10).to_dict()
+    assert_equal(detector, oracle)
+
+
+@on_gpu
+def test_more_hosts_than_an_answer_has_room_for(monkeypatch):
+    from superhosts.engines.gpu import engine
+
+    monkeypatch.setattr(engine, "FIRST_ROWS", 3)
+    hosts, peers = traffic(150)
+    detector, single = Gse(geometry=SMALL, device="cuda"), Gse(geometry=SMALL, device="cpu")
+    detector.update(hosts, peers)
+    single.update(hosts, peers)
+    assert len(single.super_hosts(1)) > 3
+    for _ in range(2):
+        assert detector.super_hosts(1).to_dict() == single.super_hosts(1).to_dict()
+
+
+def test_a_list_of_hosts_counts_against_the_limit_on_memory(tmp_path):
+    detector = Gse(geometry=SMALL)
+    hosts = np.arange(1000, dtype=np.uint32)
+    detector.update(hosts, hosts)
+    detector.save(tmp_path / "a.cube")
+    most = SMALL.memory + 16 * 1000
+    with pytest.raises(SketchFileError, match=r"asks for .* of memory, the limit is"):
+        load(tmp_path / "a.cube", max_memory=most - 1)
+    (again,) = load(tmp_path / "a.cube", max_memory=most).parts.values()
+    assert again.memory <= most + 16
+
+
+def test_geometry_and_errors():
+    assert Geometry.for_memory("128MiB") == Geometry() == Geometry(30, 12, 20)
+    assert Geometry().memory == (128 << 20) + (8 << 20)
+    assert Geometry.for_memory("200MiB").array_bits == 30
+    with pytest.raises(GeometryError, match="too small for gse"):
+        Gse(1000)
+    with pytest.raises(GeometryError, match="vector_bits=14: at most array_bits=13"):
+        Gse(geometry=SMALL._replace(vector_bits=14))
+    with pytest.raises(UsageError, match="32-bit keys"):
+        Gse(geometry=SMALL).update(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
+    with pytest.raises(MergeError, match="vector_bits 5 into vector_bits 6"):
+        Gse(geometry=SMALL).merge(Gse(geometry=SMALL._replace(vector_bits=5)))

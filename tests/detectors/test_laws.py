@@ -1,0 +1,203 @@
+"""The laws that every detector keeps, found by discovery: whoever is in DETECTORS is held to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from shapes import all_equal, flood_of_sources, repeats, zipf
+from superhosts import MergeError, Sketch, load
+from superhosts.detectors.base import Detector
+from superhosts.detectors.cbaa import Geometry as CbaaGeometry
+from superhosts.detectors.cube import Geometry
+from superhosts.detectors.dcds import Geometry as DcdsGeometry
+from superhosts.detectors.filter import Geometry as FilterGeometry
+from superhosts.detectors.gse import Geometry as GseGeometry
+from superhosts.detectors.spreadsketch import Geometry as SpreadSketchGeometry
+from superhosts.detectors.vbfa import Geometry as VbfaGeometry
+from superhosts.sketches.bundle import DETECTORS
+
+SHAPES = [zipf(), all_equal(), flood_of_sources(), repeats()]
+SMALL = {
+    "cube": {"geometry": Geometry(32, 5, 3, 10, 21, 2, 3)},
+    "cbaa": {"geometry": CbaaGeometry(slice_bits=6, index_bits=9, validating_bits=8, column_bits=8)},
+    "cbaa-paper": {"geometry": CbaaGeometry(6, 3, 9, 1, 9, 8, 1)},
+    "exact": {},
+    "dcds": {"geometry": DcdsGeometry(column_bits=8)},
+    "vbfa": {"geometry": VbfaGeometry(column_bits=8)},
+    "gse": {"geometry": GseGeometry(array_bits=18, vector_bits=9, table_bits=6)},
+    "filter": {"geometry": FilterGeometry(words=4096, rows=3, counters=2000, threshold=1)},
+    "spreadsketch": {"geometry": SpreadSketchGeometry(rows=3, buckets=500)},
+}
+OTHER_SIZES = {"cube": ("column_bits", 9), "gse": ("array_bits", 19), "filter": ("counters", 9)}
+OTHER_SIZES["spreadsketch"] = ("buckets", 501)
+
+
+def make(name: str, threads: int = 2, **more) -> Detector:
+    return DETECTORS[name](**SMALL.get(name, {}), threads=threads, **more)
+
+
+def fed(name: str, hosts: np.ndarray, peers: np.ndarray, threads: int = 2) -> Detector:
+    detector = make(name, threads)
+    detector.update(hosts, peers)
+    return detector
+
+
+def content(detector: Detector) -> dict[str, bytes]:
+    """All that it holds; for the truth in the order of its rows."""
+    arrays = detector.arrays()
+    if detector.name == "exact":
+        arrays = {"pairs": np.unique(arrays["pairs"], axis=0)}
+    return {name: array.tobytes() for name, array in arrays.items()}
+
+
+def law(name: str) -> Callable:
+    """Run a test for every detector that has not declared the law broken."""
+    keepers = [n for n, detector in DETECTORS.items() if name not in detector.broken_laws]
+    return pytest.mark.parametrize("name", keepers)
+
+
+def test_every_detector_is_small_enough_to_be_tested_here():
+    assert set(SMALL) == set(DETECTORS)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s.name)
+@pytest.mark.parametrize("threads", [1, 2])
+@law("order")
+def test_order_does_not_matter(name, shape, threads):
+    shuffle = np.random.default_rng(1).permutation(len(shape.hosts))
+    assert content(fed(name, shape.hosts, shape.peers)) == content(
+        fed(name, shape.hosts[shuffle], shape.peers[shuffle], threads)
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s.name)
+@law("repetition")
+def test_repetition_does_not_matter(name, shape):
+    twice = fed(name, np.tile(shape.hosts, 2), np.tile(shape.peers, 2))
+    twice.update(shape.hosts[:100], shape.peers[:100])
+    assert content(fed(name, shape.hosts, shape.peers)) == content(twice)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s.name)
+@law("merge")
+def test_merging_equals_having_seen_both_streams(name, shape):
+    cut = len(shape.hosts) // 3
+    whole = fed(name, shape.hosts, shape.peers)
+    left = fed(name, shape.hosts[: 2 * cut], shape.peers[: 2 * cut])  # the streams overlap
+    right = fed(name, shape.hosts[cut:], shape.peers[cut:])
+    left.merge(right)
+    assert content(left) == content(whole)
+    assert left.super_hosts(150).to_dict() == whole.super_hosts(150).to_dict()
+
+
+@law("merge")
+def test_merging_is_commutative_associative_and_idempotent(name):
+    shape = zipf()
+    thirds = np.array_split(np.arange(len(shape.hosts)), 3)
+
+    def part(i: int) -> Detector:
+        return fed(name, shape.hosts[thirds[i]], shape.peers[thirds[i]])
+
+    ab, ba, left, right = part(0), part(1), part(0), part(1)
+    ab.merge(part(1))
+    ba.merge(part(0))
+    assert content(ab) == content(ba)
+    left.merge(part(1))
+    left.merge(part(2))
+    right.merge(part(2))
+    right.merge(part(0))
+    assert content(left) == content(right)
+    before = content(left)
+    left.merge(right)
+    left.merge(left)
+    assert content(left) == before
+
+
+@law("merge")
+def test_merging_an_empty_one_changes_nothing_and_leaves_the_other_alone(name):
+    shape = all_equal()
+    full, empty = fed(name, shape.hosts, shape.peers), make(name)
+    before = content(full)
+    full.merge(empty)
+    assert content(full) == before
+    empty.merge(full)
+    assert content(empty) == before == content(full)
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_an_empty_one_has_no_hosts(name):
+    detector = make(name)
+    assert len(detector.super_hosts(1)) == len(detector.top(5)) == 0
+    assert detector.estimate("10.0.0.1").peers == 0
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_clear_makes_it_as_new(name):
+    shape = zipf()
+    detector = fed(name, shape.hosts, shape.peers)
+    detector.clear()
+    assert len(detector.super_hosts(1)) == 0
+    detector.update(shape.hosts, shape.peers)
+    assert content(detector) == content(fed(name, shape.hosts, shape.peers))
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_a_file_brings_it_back(name, tmp_path):
+    shape = zipf()
+    detector = fed(name, shape.hosts, shape.peers)
+    detector.save(tmp_path / "a.cube")
+    sketch = load(tmp_path / "a.cube")
+    assert isinstance(sketch, Sketch)
+    (again,) = sketch.parts.values()
+    assert type(again) is type(detector)
+    assert content(again) == content(detector)
+    assert again.super_hosts(150).to_dict() == detector.super_hosts(150).to_dict()
+    if "merge" not in detector.broken_laws:
+        again.merge(detector)
+        assert content(again) == content(detector)
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_many_small_updates_equal_one_large(name):
+    shape = repeats()
+    detector = make(name)
+    for start in range(0, 5000, 37):
+        detector.update(shape.hosts[start : start + 37], shape.peers[start : start + 37])
+        if start % 740 == 0:
+            detector.super_hosts(1000)  # a question in between changes nothing
+    stop = 37 * -(-5000 // 37)
+    assert content(detector) == content(fed(name, shape.hosts[:stop], shape.peers[:stop]))
+
+
+@pytest.mark.parametrize("name", [name for name in DETECTORS if name != "exact"])
+def test_unlike_sketches_are_refused_naming_both_values(name):
+    mine = make(name)
+    with pytest.raises(MergeError, match=r"key [0-9a-f]{16} into key [0-9a-f]{16}"):
+        mine.merge(make(name, key=b"another key"))
+    field, size = OTHER_SIZES.get(name, ("column_bits", 7))
+    other_geometry = SMALL[name]["geometry"]._replace(**{field: size})
+    with pytest.raises(MergeError, match=rf"{field} {size} into {field} \d+"):
+        mine.merge(DETECTORS[name](geometry=other_geometry))
+    for other in DETECTORS:
+        if other != name:
+            with pytest.raises(MergeError, match="another detector"):
+                mine.merge(make(other))
+    assert len(mine.super_hosts(1)) == 0
+
+
+@pytest.mark.parametrize("name", [name for name, kind in DETECTORS.items() if "merge" in kind.broken_laws])
+def test_who_cannot_merge_refuses_to(name):
+    with pytest.raises(MergeError, match="cannot merge"):
+        make(name).merge(make(name))
+
+
+def test_the_truth_is_the_truth():
+    for shape in SHAPES:
+        exact = fed("exact", shape.hosts, shape.peers)
+        hosts, peers = exact.counts()
+        assert dict(zip(hosts.tolist(), peers.tolist(), strict=True)) == shape.truth
+        best = max(shape.truth.items(), key=lambda item: item[1])
+        assert exact.estimate(best[0]).peers == best[1] == exact.top(1).peers[0]

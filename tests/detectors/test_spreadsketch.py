@@ -1,0 +1,210 @@
+"""SpreadSketch against the oracle: bitmaps, labels, counts and who is found."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import naive
+from shapes import near_threshold, one_scanner
+from superhosts import GeometryError, MergeError, UsageError, load
+from superhosts.detectors.spreadsketch import Geometry, SpreadSketch, addressing, cpu
+from superhosts.detectors.spreadsketch.geometry import SATURATION
+from superhosts.hashing import DEFAULT_KEY, mangle32
+
+SMALL = Geometry(rows=3, buckets=7)
+
+
+def traffic(count: int = 3000, hosts: int = 12, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    known = rng.integers(0, 1 << 32, hosts, dtype=np.uint32)
+    chosen = np.minimum(rng.geometric(0.3, count) - 1, hosts - 1)
+    return known[chosen], rng.integers(0, 1 << 32, count, dtype=np.uint32)
+
+
+def filled(detector: SpreadSketch, hosts: np.ndarray, peers: np.ndarray) -> naive.SpreadSketch:
+    detector.update(hosts, peers)
+    oracle = naive.SpreadSketch(detector.geometry.rows, detector.geometry.buckets, DEFAULT_KEY)
+    for host, peer in zip(hosts.tolist(), peers.tolist(), strict=True):
+        oracle.update(host, peer)
+    return oracle
+
+
+def mangled(detector: SpreadSketch, host: int) -> int:
+    return int(mangle32(np.uint64(host), detector.key))
+
+
+def assert_equal(detector: SpreadSketch, oracle: naive.SpreadSketch) -> None:
+    """Every bit and label is the oracle's, and no other is set."""
+    expected = np.zeros_like(detector.buckets)
+    for (row, bucket), seen in oracle.maps.items():
+        line = expected[row * detector.geometry.buckets + bucket]
+        for component, bit in seen:
+            place = 32 * component + bit
+            line[place // 64] |= np.uint64(1 << place % 64)
+        level, host = oracle.labels[row, bucket]
+        line[7] = (level + 1) << 32 | host
+    assert np.array_equal(detector.buckets, expected)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_buckets_are_the_oracles(threads, monkeypatch):
+    monkeypatch.setattr("superhosts.detectors.spreadsketch.FEW", 100)
+    detector = SpreadSketch(geometry=SMALL, threads=threads)
+    assert_equal(detector, filled(detector, *traffic()))
+
+
+def test_peers_of_every_width_are_folded_as_the_oracle_does():
+    hosts, low = traffic(400)
+    high = np.where(np.arange(400) % 2, low, 0).astype(np.uint64)
+    oracle = naive.SpreadSketch(SMALL.rows, SMALL.buckets, DEFAULT_KEY)
+    for host, a, b in zip(hosts.tolist(), high.tolist(), low.tolist(), strict=True):
+        oracle.update(host, a << 64 | b)
+    detector = SpreadSketch(geometry=SMALL)
+    detector.update(hosts, np.stack([high, low.astype(np.uint64)], axis=1))
+    assert_equal(detector, oracle)
+    narrow, wide = SpreadSketch(geometry=SMALL), SpreadSketch(geometry=SMALL)
+    narrow.update(hosts, low)
+    wide.update(hosts, low.astype(np.uint64))
+    assert np.array_equal(narrow.buckets, wide.buckets)
+
+
+@pytest.mark.parametrize("count", [200, 3000, 20_000])
+def test_answers_are_the_oracles(count):
+    """From bitmaps that are nearly empty to those whose first components are full."""
+    hosts, peers = traffic(count)
+    detector = SpreadSketch(geometry=SMALL)
+    oracle = filled(detector, hosts, peers)
+    for threshold in (1, 50, 400):
+        expected = oracle.find(threshold)
+        found = detector.super_hosts(threshold)
+        got = {mangled(detector, int(h)): int(n) for h, n in zip(found.hosts, found.peers, strict=True)}
+        assert got == {host: round(peers) for host, peers in expected.items()}
+    for host in set(hosts.tolist()):
+        assert detector.estimate(host).peers == round(oracle.estimate(mangled(detector, host)))
+    assert list(detector.top(3)) == list(detector.super_hosts(1))[:3]
+
+
+def test_scalar_functions_in_plain_python():
+    pair = (0b110 << 61) | (37 << 40) | 0b0111
+    assert addressing.component_of.py_func(pair) == 2
+    assert addressing.level_of.py_func(pair) == 3
+    every = (1 << 64) - 1
+    assert addressing.component_of(np.uint64(every)) == addressing.component_of.py_func(every) == 12
+    assert addressing.level_of(np.uint64(every)) == addressing.level_of.py_func(every) == 32
+    assert addressing.place_of(np.uint64(every)) == 447
+
+
+@pytest.mark.parametrize("peers", [10, 100, 1000, 10_000, 100_000, 600_000])
+def test_counts_and_their_deviations_hold_over_the_whole_range(peers):
+    """Ninety-nine lone hosts: the errors have the deviation that the interval claims, and no great bias."""
+    rng = np.random.default_rng(peers)
+    runs = 99 if peers < 100_000 else 25
+    errors = []
+    for _ in range(runs):
+        detector = SpreadSketch(geometry=Geometry(1, 2))
+        first = rng.integers(0, 1 << 31, dtype=np.uint32)
+        detector.update(np.full(peers, 77, np.uint32), first + np.arange(peers, dtype=np.uint32))
+        row = detector.estimate(77)
+        out, deviation = np.empty(1), np.empty(1)
+        host = np.array([mangled(detector, 77)], np.uint32)
+        cpu.measure(host, detector.buckets, detector.geometry, detector.key, out, deviation)
+        errors.append((out[0] - peers) / deviation[0])
+        assert not row.saturated
+        assert row.peers_high >= row.peers >= row.peers_low
+    assert abs(np.mean(errors)) < 0.5
+    assert 0.6 < np.std(errors) < 1.5
+
+
+def test_a_full_bitmap_is_saturated():
+    detector = SpreadSketch(geometry=Geometry(1, 4096))
+    host = np.full(1 << 20, 5, np.uint32)
+    for turn in range(3):
+        detector.update(host, np.arange(turn << 20, (turn + 1) << 20, dtype=np.uint32))
+    row = detector.estimate(5)
+    assert row.saturated
+    crowd = math.e * SATURATION / 4096  # of all buckets one is full
+    assert row.peers == int(SATURATION) == 1_090_226
+    assert row.peers_low == math.floor(748_043 - crowd)  # 2^12·64·(ln 64 − ln 3.69)
+    assert row.peers_high is None
+    assert [r.host for r in detector.super_hosts(5_000_000)] == [row.host]
+
+
+def test_named_shapes():
+    detector = SpreadSketch("4MiB")
+    shape = one_scanner()
+    detector.update(shape.hosts, shape.peers)
+    assert detector.super_hosts(1024).hosts.tolist() == [0x0A000007]
+    near = near_threshold()
+    detector.clear()
+    detector.update(near.hosts, near.peers)
+    inside = 0
+    for host, peers in near.truth.items():
+        row = detector.estimate(host)
+        inside += row.peers_low <= peers <= row.peers_high
+    assert inside >= 52  # of 60, at 95 %: fewer only once in ten thousand
+
+
+def test_the_interval_reaches_down_by_what_others_may_have_added():
+    """Small hosts in crowded buckets: the estimate is mostly of others, and the interval says so."""
+    rng = np.random.default_rng(6)
+    hosts = np.repeat(rng.integers(0, 1 << 32, 500, dtype=np.uint32), 10)
+    detector = SpreadSketch(geometry=Geometry(rows=4, buckets=64))
+    detector.update(hosts, rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32))
+    rows = [detector.estimate(host) for host in np.unique(hosts)[:100]]
+    assert np.mean([row.peers for row in rows]) > 40
+    assert np.mean([row.peers_low <= 10 <= row.peers_high for row in rows]) > 0.95
+
+
+def test_the_larger_host_wins_a_level_that_two_share():
+    """Also when it comes first, or from another site."""
+    hosts = np.arange(50, dtype=np.uint32)
+    detectors = [SpreadSketch(geometry=Geometry(1, 2)) for _ in range(3)]
+    peers = np.arange(3000, dtype=np.uint32)
+    for host in hosts:
+        detectors[0].update(np.full(3000, host, np.uint32), peers)
+    for host in hosts[::-1]:
+        detectors[1 + int(host) % 2].update(np.full(3000, host, np.uint32), peers)
+    detectors[1].merge(detectors[2])
+    assert np.array_equal(detectors[0].buckets, detectors[1].buckets)
+
+
+def test_memory_is_true_and_chooses_the_buckets():
+    detector = SpreadSketch("1MiB")
+    assert detector.memory == detector.geometry.memory == detector.buckets.nbytes == 1 << 20
+    assert Geometry.for_memory("128MiB") == Geometry()
+    with pytest.raises(GeometryError, match="too small for spreadsketch"):
+        SpreadSketch(500)
+    with pytest.raises(GeometryError, match="rows=0"):
+        SpreadSketch(geometry=Geometry(0, 5))
+
+
+def test_errors(tmp_path):
+    with pytest.raises(UsageError, match="spreadsketch runs on the CPU only"):
+        SpreadSketch("1MiB", device="cuda")
+    with pytest.raises(UsageError, match="not known"):
+        SpreadSketch("1MiB", device="tpu")
+    with pytest.raises(UsageError, match="threads=0"):
+        SpreadSketch("1MiB", threads=0)
+    detector = SpreadSketch(geometry=SMALL)
+    with pytest.raises(UsageError, match="32-bit keys"):
+        detector.update(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
+    with pytest.raises(MergeError, match="buckets 9 into buckets 7"):
+        detector.merge(SpreadSketch(geometry=SMALL._replace(buckets=9)))
+    detector.save(tmp_path / "a.cube")
+    with pytest.raises(UsageError, match="runs on the CPU only"):
+        load(tmp_path / "a.cube", device="cuda")
+    (again,) = load(tmp_path / "a.cube", device="auto").parts.values()
+    assert again.device == "cpu"
+
+
+def test_a_copy_is_its_own():
+    detector = SpreadSketch(geometry=SMALL)
+    detector.update(*traffic(100))
+    twin = detector.copy()
+    before = twin.buckets.copy()
+    detector.clear()
+    assert np.array_equal(twin.buckets, before)
+    assert before.any()

@@ -1,0 +1,662 @@
+"""Any thread may call any verb of a detector, a sketch or a scan: the result is that of some order of the calls.
+
+`make test` makes a few rounds; `make threads`, or SUPERHOSTS_THREAD_ROUNDS=1000, makes the thousand that a release is
+held to. Nothing here depends on time: threads start together, and every wait ends with what it waits for.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import inspect
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_laws import SMALL, content, make
+
+import superhosts as sh
+from crowd import DEADLINE, Call, together, while_others_work
+from superhosts import device
+from superhosts.detectors.base import Detector
+from superhosts.detectors.cbaa import Geometry as CbaaGeometry
+from superhosts.detectors.dcds import Geometry as DcdsGeometry
+from superhosts.detectors.gse import Geometry as GseGeometry
+from superhosts.detectors.kinds import Kind
+from superhosts.detectors.vbfa import Geometry as VbfaGeometry
+from superhosts.pairs import HostFormat
+from superhosts.pipeline.scan import scan
+from superhosts.sketches.bundle import DETECTORS
+from traffic import three_windows, write
+
+ROUNDS = int(os.environ.get("SUPERHOSTS_THREAD_ROUNDS", "8"))
+WRITERS, READERS = 8, 2
+BATCHES = 4  # of each writer
+FOUR = sh.Part(4)
+TINY: dict[str, Any] = {  # for the simulator, where every thread of a GPU is one of Python
+    "cube": sh.Geometry(32, 2, 3, 7, 5, 1, 1),
+    "cbaa": CbaaGeometry(1, 8, 4, 0, 2, 6),
+    "cbaa-paper": CbaaGeometry(1, 8, 4, 0, 2, 6, 1),
+    "dcds": DcdsGeometry(6, (41, 43, 47, 53, 59, 61, 37), 6),
+    "vbfa": VbfaGeometry(8, 3, 6),
+    "gse": GseGeometry(13, 6, 4),
+}
+MERGING = [name for name, kind in DETECTORS.items() if "merge" not in kind.broken_laws]
+ON_GPU = [name for name, kind in DETECTORS.items() if kind.runs_on_gpu and name != "exact"]
+pytestmark = pytest.mark.filterwarnings("ignore:threshold")
+
+Columns = tuple[np.ndarray, np.ndarray]
+
+
+def batches(count: int, size: int, seed: int = 1) -> list[Columns]:
+    """Batches of pairs of few hosts, of which many repeat."""
+    rng = np.random.default_rng(seed)
+    hosts = (rng.integers(0, 12, (count, size)) + (10 << 24)).astype(np.uint32)
+    return list(zip(hosts, rng.integers(0, 1 << 11, (count, size), dtype=np.uint32), strict=True))
+
+
+def growing(count: int, size: int) -> list[Columns]:
+    """Batches of new pairs of many hosts: each leaves all of them with more peers."""
+    rng = np.random.default_rng(2)
+    some = rng.integers(0, 1 << 32, 300, dtype=np.uint32)
+    return [(rng.choice(some, size), rng.integers(0, 1 << 32, size, dtype=np.uint32)) for _ in range(count)]
+
+
+def digest(detector: Detector) -> str:
+    """All that it holds, in short."""
+    return hashlib.sha256(b"".join(content(detector).values())).hexdigest()
+
+
+def questions(detector: Detector) -> Call:
+    """Return a call that asks the next of all questions each time."""
+    asked: Iterator[Call] = iter(())
+
+    def ask() -> Any:
+        nonlocal asked
+        call = next(asked, None)
+        if call is None:
+            asked = iter(
+                [
+                    lambda: detector.super_hosts(50).to_dict(),
+                    lambda: list(detector.top(3)),
+                    lambda: detector.estimate("10.0.0.7"),
+                    lambda: detector.memory,
+                    detector.copy,
+                    detector.flush,
+                    detector.arrays,
+                    detector.header,
+                ]
+            )
+            call = next(asked)
+        return call()
+
+    return ask
+
+
+def prefixes(name: str, given: list[Columns]) -> Iterator[Detector]:
+    """One thread's detector, before the first batch and after each."""
+    detector = make(name, device="cpu")
+    yield detector
+    for columns in given:
+        detector.update(*columns)
+        yield detector
+
+
+def feeding(detector: Detector, given: list[Columns]) -> Call:
+    def feed() -> None:
+        for columns in given:
+            detector.update(*columns)
+
+    return feed
+
+
+# Many writers and readers
+
+
+def race(detector: Detector, given: list[Columns], writers: int, readers: int) -> list[int]:
+    """Let many threads write and read; return the order in which the batches were written."""
+    order: list[int] = []
+    number_of = {id(columns[0]): number for number, columns in enumerate(given)}
+    inner = detector._update
+
+    def noted(hosts: np.ndarray, peers: np.ndarray) -> None:
+        order.append(number_of[id(hosts)])
+        inner(hosts, peers)
+
+    detector._update = noted  # type: ignore[method-assign]
+    while_others_work(
+        [questions(detector) for _ in range(readers)],
+        [feeding(detector, given[first::writers]) for first in range(writers)],
+    )
+    return order
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_writers_and_readers_leave_what_one_thread_leaves(name: str) -> None:
+    given = batches(WRITERS * BATCHES, 300)
+    *_, alone = prefixes(name, given)
+    expected = content(alone)
+    for number in range(ROUNDS):
+        detector = make(name, threads=1 + number % 2, device="cpu")
+        order = race(detector, given, WRITERS, READERS)
+        assert sorted(order) == list(range(len(given)))
+        if "order" in detector.broken_laws:
+            *_, alone = prefixes(name, [given[i] for i in order])
+            expected = content(alone)
+        assert content(detector) == expected
+        assert detector.super_hosts(50).to_dict() == alone.super_hosts(50).to_dict()
+
+
+@pytest.mark.skipif(device.cuda_problem() is not None, reason=f"no GPU: {device.cuda_problem()}")
+@pytest.mark.parametrize("name", ON_GPU)
+def test_writers_and_readers_on_a_gpu_leave_what_one_thread_leaves(name: str, monkeypatch: Any) -> None:
+    from superhosts.detectors.gse import cuda as gse
+
+    monkeypatch.setattr(gse, "FIRST_SLOTS", 64)
+    given = batches(6, 5)
+    make_one = partial(DETECTORS[name], geometry=TINY[name], threads=2)
+    one, two, alone = make_one(device="cuda"), make_one(device="cuda"), make_one(device="cpu")
+    together(
+        feeding(one, given[::3]),
+        feeding(one, given[1::3]),
+        feeding(two, given[2::3]),
+        lambda: [one.estimate("10.0.0.7"), one.memory, one.flush()],
+        lambda: [one.merge(two), two.estimate("10.0.0.7")],
+        lambda: [two.merge(one), one.copy()],
+    )
+    one.merge(two)
+    feeding(alone, given)()
+    assert content(one) == content(alone)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif("SUPERHOSTS_TEST_GPU" not in os.environ, reason="needs a real GPU (make test-gpu)")
+@pytest.mark.parametrize("name", [*ON_GPU, "exact"])
+def test_rounds_of_writers_and_readers_on_a_real_gpu(name: str) -> None:
+    given = batches(WRITERS * BATCHES, 300)
+    *_, alone = prefixes(name, given)
+    detector = make(name, device="cuda")
+    for _ in range(ROUNDS):
+        detector.clear()
+        while_others_work(
+            [questions(detector) for _ in range(READERS)],
+            [feeding(detector, given[first::WRITERS]) for first in range(WRITERS)],
+        )
+        assert content(detector) == content(alone)
+        assert detector.super_hosts(50).to_dict() == alone.super_hosts(50).to_dict()
+
+
+# One writer: every answer is that of some number of its batches
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_a_reader_sees_whole_batches_and_never_fewer_than_before(name: str) -> None:
+    given = growing(30, 2000)
+    known = [detector.super_hosts(20).to_dict() for detector in prefixes(name, given)]
+    detector = make(name, device="cpu")
+    seen = while_others_work([lambda: detector.super_hosts(20).to_dict()], [feeding(detector, given)])
+    places = [known.index(answer) for answer in seen]
+    assert places == sorted(places)
+    assert seen[-1] == known[-1] != known[len(known) // 2]
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_what_is_saved_copied_and_taken_out_meanwhile_is_of_one_moment(name: str, tmp_path: Path) -> None:
+    given = growing(30, 2000)
+    known = [digest(detector) for detector in prefixes(name, given)]
+    detector = make(name, device="cpu")
+
+    def saved() -> str:
+        detector.save(tmp_path / "a.cube")
+        ((_, stored),) = sh.load(tmp_path / "a.cube")
+        return digest(stored)
+
+    takes: list[Call] = [
+        saved,
+        lambda: digest(detector.copy()),
+        lambda: digest(copy.deepcopy(detector)),
+        lambda: digest(copy.copy(detector)),
+        lambda: digest(pickle.loads(pickle.dumps(detector))),
+        lambda: digest(detector),
+    ]
+    for take in takes:
+        detector.clear()
+        seen = [known.index(taken) for taken in while_others_work([take], [feeding(detector, given)])]
+        assert seen == sorted(seen)
+        assert seen[-1] == known.index(known[-1])
+
+
+def test_the_columns_of_a_cube_are_of_one_moment() -> None:
+    cube = sh.Cube(**SMALL["cube"], device="cpu", threads=2)  # type: ignore[arg-type]
+
+    def is_whole() -> bool:
+        assert cube.bits.shape[0] == len(cube.zeros) == len(cube.labels)
+        filled = cube.copy()
+        ones = np.unpackbits(filled.bits.view(np.uint8), axis=1).sum(axis=1)
+        return np.array_equal(filled.geometry.rows - ones, filled.zeros)
+
+    assert all(while_others_work([is_whole, cube.fill], [feeding(cube, growing(100, 2000))]))
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_clearing_meanwhile_leaves_what_some_order_leaves(name: str) -> None:
+    given = growing(12, 3000)
+    known = [digest(detector) for detector in prefixes(name, given)]
+    detector = make(name, device="cpu")
+
+    def write() -> None:
+        for _ in range(5):
+            feeding(detector, given)()
+            detector.clear()
+
+    assert all(taken in known for taken in while_others_work([lambda: digest(detector)], [write]))
+    together(feeding(detector, given), detector.clear)
+    suffixes = [[*prefixes(name, given[start:])][-1] for start in range(len(given) + 1)]
+    assert digest(detector) in map(digest, suffixes)
+
+
+# Two at a time
+
+
+@pytest.mark.parametrize("name", MERGING)
+def test_two_that_take_each_other_in_meanwhile_both_have_all(name: str) -> None:
+    given = growing(40, 2000)
+    *_, alone = prefixes(name, given)
+    for _ in range(max(2, ROUNDS // 4)):
+        one, two = make(name, device="cpu"), make(name, device="cpu")
+
+        def merge_many(into: Detector, other: Detector) -> None:
+            for _ in range(10):
+                into.merge(other)
+                into.merge(into)
+
+        together(
+            feeding(one, given[::2]),
+            feeding(two, given[1::2]),
+            lambda one=one, two=two: merge_many(one, two),
+            lambda one=one, two=two: merge_many(two, one),
+        )
+        one.merge(two)
+        two.merge(one)
+        assert content(one) == content(two) == content(alone)
+
+
+def bundle(site: str, given: list[Columns], *parts: sh.Part) -> sh.Sketch:
+    sketch = sh.Sketch(lambda _: make("cube", device="cpu"), window=sh.Window(0, 10), site=site)
+    for part in parts:
+        feeding(sketch.part(part), given)()
+        sketch.entries.append({"site": site, "start": 0, "end": 10, **part._asdict(), "pairs": 1})
+    return sketch
+
+
+def test_sketches_that_take_each_other_in_meanwhile_both_have_all(tmp_path: Path) -> None:
+    sides = [sh.Part(4, "inner", way) for way in ("any", "out", "in")]
+    given = batches(6, 200)
+    stored = bundle("c", given[4:], *sides)
+    stored.save(tmp_path / "c.cube")
+    for _ in range(max(2, ROUNDS // 4)):
+        one, two = bundle("a", given[:2], *sides[:2]), bundle("b", given[2:4], *sides[1:])
+
+        def merge_many(into: sh.Sketch, other: sh.Sketch) -> None:
+            for _ in range(5):
+                into.merge(other)
+                into.merge(into)
+                into.merge_file(tmp_path / "c.cube")
+
+        def read_many(sketch: sh.Sketch) -> None:
+            for _ in range(5):
+                sketch.super_hosts(50)
+                sketch.top(2)
+                sketch.estimate("10.0.0.7")
+                assert sketch.memory
+                path = tmp_path / f"{threading.get_ident()}.cube"
+                sketch.save(path)
+                assert {part for part, _ in sh.load(path)} <= set(sides)
+                assert len(list(copy.deepcopy(sketch))) >= 2
+                assert sketch.kinds.keys() <= set(sides)
+
+        together(
+            lambda one=one, two=two: merge_many(one, two),
+            lambda one=one, two=two: merge_many(two, one),
+            lambda one=one: read_many(one),
+            lambda two=two: read_many(two),
+        )
+        whole = bundle("a", given[:2], *sides[:2])
+        for other in (bundle("b", given[2:4], *sides[1:]), stored):
+            whole.merge(other)
+        one.merge(two)
+        two.merge(one)
+        for sketch in (one, two):
+            assert sketch.sites == {"a", "b", "c"}
+            assert len(sketch.entries) == len(whole.entries) == 7
+            for part in sides:
+                assert content(sketch.parts[part]) == content(whole.parts[part])
+
+
+def test_a_saved_sketch_is_of_one_moment_over_all_of_its_parts(tmp_path: Path) -> None:
+    """Its writer gives every batch to both parts in one merge: no file has more of one part than of the other."""
+    given = batches(30, 200)
+    sides = [sh.Part(4, "inner", way) for way in ("out", "in")]
+    sketch = bundle("a", [], *sides)
+
+    def write() -> None:
+        for columns in given:
+            sketch.merge(bundle("a", [columns], *sides))
+
+    def is_whole() -> bool:
+        sketch.save(tmp_path / "a.cube")
+        one, two = (content(detector) for _, detector in sh.load(tmp_path / "a.cube"))
+        return one == two
+
+    assert all(while_others_work([is_whole], [write]))
+
+
+def test_a_part_that_two_threads_ask_for_is_made_once() -> None:
+    made: list[Detector] = []
+    asking = threading.Barrier(4)
+
+    def slowly(_: sh.Part) -> Detector:
+        made.append(sh.Exact(device="cpu"))
+        for _ in range(100):
+            threading.Event().wait(1e-5)  # lets others run
+        return made[-1]
+
+    for _ in range(20):
+        made.clear()
+        sketch = sh.Sketch(slowly)
+        got = together(*[lambda sketch=sketch: (asking.wait(DEADLINE), sketch.part(FOUR))[1]] * 4)
+        assert len({id(each) for each in got}) == len(made) == 1
+
+
+def test_parts_that_appear_do_not_disturb_who_reads_the_others() -> None:
+    sketch = sh.Sketch(lambda _: sh.Exact(device="cpu"))
+
+    def write() -> None:
+        for number in range(200):
+            sketch.part(sh.Part(4, "inner", f"way {number}")).update(*HOSTS)
+
+    def read() -> int:
+        assert sketch.memory >= 0
+        assert len(sketch.super_hosts(1)) <= len([*sketch.parts.items()]) <= len([*sketch]) <= 200
+        return len(sketch.kinds)
+
+    seen = while_others_work([read, read], [write])
+    assert seen[-1] == 200
+
+
+def test_two_threads_may_save_to_one_file(tmp_path: Path) -> None:
+    given = batches(2, 200)
+    detectors = []
+    for columns in given:
+        detectors.append(make("cube", device="cpu"))
+        detectors[-1].update(*columns)
+
+    def save(detector: Detector) -> None:
+        for _ in range(10):
+            detector.save(tmp_path / "a.cube")
+            ((_, stored),) = sh.load(tmp_path / "a.cube")
+            assert content(stored) in [content(each) for each in detectors]
+
+    together(*[lambda each=each: save(each) for each in detectors * 2])
+    assert [path.name for path in tmp_path.iterdir()] == ["a.cube"]
+
+
+# Every public method takes the lock
+
+HOSTS = np.full(3, 10 << 24 | 7, np.uint32), np.arange(3, dtype=np.uint32)
+CALLS: dict[str, Callable[[Any, Path], Any]] = {
+    "update": lambda d, _: d.update(*HOSTS),
+    "merge": lambda d, _: d.merge(copy.copy(d.twin)),
+    "super_hosts": lambda d, _: d.super_hosts(5),
+    "top": lambda d, _: d.top(5),
+    "estimate": lambda d, _: d.estimate("10.0.0.7"),
+    "save": lambda d, path: d.save(path / "a.cube"),
+    "load_arrays": lambda d, _: d.load_arrays(d.twin.arrays()),
+    "restore_arrays": lambda d, _: d.restore_arrays(d.twin.arrays()),
+    "estimate_mangled": lambda d, _: d.estimate_mangled(d.mangled("10.0.0.7")),
+    "__deepcopy__": lambda d, _: copy.deepcopy(d),
+    "columns_of": lambda d, _: d.columns_of("10.0.0.7"),
+    # Of sketches.
+    "part": lambda s, _: s.part(FOUR),
+    "collect": lambda s, _: s.collect(lambda _, detector: detector.top(1)),
+    "merge_file": lambda s, path: (s.twin.save(path / "a.cube"), s.merge_file(path / "a.cube")),
+}
+# What says only what a detector was made with, which never changes.
+NO_LOCK = {
+    *("key_bits", "kind", "header", "check_alike", "mangle", "mangled", "engine_geometry"),
+    *("name", "broken_laws", "takes_ipv6", "runs_on_gpu", "array_names", "cpu_engine"),
+    *("without_columns", "paper", "of"),  # these make one
+}
+
+
+class Taken(Exception):  # noqa: N818 (it is what is hoped for)
+    """Somebody has taken the lock."""
+
+
+class Trap:
+    """Stands for a lock, and says when it is taken."""
+
+    def __enter__(self) -> None:
+        raise Taken
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def public(kind: type) -> list[str]:
+    return [name for name in dir(kind) if not name.startswith("_") and name not in NO_LOCK]
+
+
+def takes_lock(guarded: Any, name: str, folder: Path) -> bool:
+    """Call a public method, or read a property, of something with a trap in it."""
+    try:
+        if name in CALLS:
+            CALLS[name](guarded, folder)
+        elif isinstance(inspect.getattr_static(type(guarded), name), property):
+            getattr(guarded, name)
+        else:
+            getattr(guarded, name)()  # one that takes arguments belongs into CALLS
+    except Taken:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_every_public_method_of_a_detector_takes_its_lock(name: str, tmp_path: Path) -> None:
+    methods = public(DETECTORS[name])
+    assert {"update", "merge", "super_hosts", "top", "clear", "copy", "memory", "arrays"} <= set(methods)
+    for method in [*methods, "__copy__", "__deepcopy__", "__getstate__"]:
+        if method == "merge" and name not in MERGING:
+            continue  # refused before
+        detector = make(name, device="cpu")
+        detector.update(*HOSTS)
+        detector.twin = make(name, device="cpu")  # type: ignore[attr-defined]
+        detector._lock = Trap()  # type: ignore[assignment]
+        assert takes_lock(detector, method, tmp_path), f"{name}.{method} runs without the lock: see Detector"
+
+
+def test_a_method_that_takes_no_lock_is_seen(tmp_path: Path) -> None:
+    class Forgetful(sh.Exact):
+        def peek(self) -> int:
+            return self.waits
+
+        @property
+        def rows(self) -> int:
+            return self.kept
+
+    assert {"peek", "rows"} <= set(public(Forgetful))
+    detector = Forgetful(device="cpu")
+    detector._lock = Trap()  # type: ignore[assignment]
+    assert not takes_lock(detector, "peek", tmp_path)
+    assert not takes_lock(detector, "rows", tmp_path)
+    assert takes_lock(detector, "memory", tmp_path)
+
+
+def test_merging_takes_the_lock_of_the_other_too() -> None:
+    for name in MERGING:
+        one, two = make(name, device="cpu"), make(name, device="cpu")
+        two._lock = Trap()  # type: ignore[assignment]
+        with pytest.raises(Taken):
+            one.merge(two)
+    a, b = bundle("a", [HOSTS], FOUR), bundle("b", [HOSTS], FOUR)
+    b._lock = Trap()
+    with pytest.raises(Taken):
+        a.merge(b)
+
+
+class Noted:
+    """Stands for a lock, and notes when it is taken."""
+
+    def __init__(self, name: str, taken: list[str]) -> None:
+        self.name, self.taken = name, taken
+
+    def __enter__(self) -> None:
+        self.taken.append(self.name)
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def test_who_needs_two_takes_their_locks_in_one_order() -> None:
+    """Else two threads that merge the same two, one into the other and the other into the one, wait for each other."""
+    pairs: list[tuple[Any, Any]] = [(make(name, device="cpu"), make(name, device="cpu")) for name in MERGING]
+    pairs.append((bundle("a", [HOSTS], FOUR), bundle("b", [HOSTS], FOUR)))
+    for one, two in pairs:
+        taken: list[str] = []
+        for name, each in (("one", one), ("two", two)):
+            each._lock = Noted(name, taken)
+            for part in getattr(each, "parts", {}).values():
+                part._lock = Noted(f"part of {name}", taken)
+        orders = []
+        for into, other in ((one, two), (two, one)):
+            taken.clear()
+            into.merge(other)
+            orders.append(list(dict.fromkeys(taken)))
+        assert orders[0] == orders[1]
+        assert set(orders[0][:2]) == {"one", "two"}
+        assert set(orders[0][2:]) in (set(), {"part of one", "part of two"})
+
+
+def test_every_public_method_of_a_sketch_takes_its_lock_and_those_of_its_parts(tmp_path: Path) -> None:
+    for method in [*public(sh.Sketch), "__copy__", "__getstate__"]:
+        for of_part in (False, True):
+            if (method, of_part) in {("part", True), ("kinds", True), ("kinds", False)}:
+                continue  # it only finds its parts, in a dict that nobody changes
+            sketch = bundle("a", [HOSTS], FOUR)
+            sketch.twin = bundle("b", [HOSTS], FOUR)  # type: ignore[attr-defined]
+            guarded: Any = sketch.parts[FOUR] if of_part else sketch
+            guarded._lock = Trap()
+            whose = "its part" if of_part else "its own"
+            assert takes_lock(sketch, method, tmp_path), f"Sketch.{method} runs without the lock of {whose}"
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+def test_a_copy_has_content_and_a_lock_of_its_own(again: Callable[[Any], Any]) -> None:
+    for name in DETECTORS:
+        detector = make(name, device="cpu")
+        detector.update(*HOSTS)
+        sketch = sh.Sketch.of(detector)
+        twin, other = again(detector), again(sketch)
+        assert content(twin) == content(other.parts[FOUR]) == content(detector)
+        twin.clear()
+        other.clear()
+        assert detector.estimate("10.0.0.7").peers > 0
+        assert len({id(each._lock) for each in (detector, twin, sketch, other, other.parts[FOUR])}) == 5
+
+
+def test_a_detector_without_columns_has_a_lock() -> None:
+    cube = make("cube", device="cpu")
+    assert isinstance(cube, sh.Cube)
+    kind = Kind("cube", None, cube.geometry, HostFormat(4, 32))
+    assert type(sh.Cube.without_columns(kind, b"a secret of a site")._lock) is type(threading.RLock())
+
+
+# Scans
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    return write(tmp_path / "a.pcap", three_windows())
+
+
+SETTINGS: dict[str, Any] = {"inner": "10.0.0.0/8", "detector": "exact", "device": "cpu", "window": "1m"}
+
+
+def test_threads_that_iterate_over_one_scan_share_its_windows(capture: Path) -> None:
+    alone = scan(capture, **SETTINGS)
+    expected = [(each.window, each.packets, each.found) for each in alone]
+    for _ in range(5):
+        run = scan(capture, **SETTINGS)
+        got = together(*[lambda run=run: [(each.window, each.packets, each.found) for each in run]] * 3)
+        assert sorted(each for some in got for each in some) == expected
+        assert run.counters == alone.counters
+        assert [*run] == []
+        assert run.counters == alone.counters
+
+
+def test_threads_may_share_one_iterator(capture: Path) -> None:
+    expected = [each.window for each in scan(capture, **SETTINGS)]
+    windows = iter(scan(capture, **SETTINGS))
+    got = together(*[lambda: [each.window for each in windows]] * 3)
+    assert sorted(each for some in got for each in some) == expected
+
+
+def test_a_scan_that_was_left_goes_on_for_those_who_stay(capture: Path) -> None:
+    run = scan(capture, **SETTINGS)
+    first, second = iter(run), iter(run)
+    seen = [next(first).window]
+    del first
+    seen += [each.window for each in second]
+    assert seen == [each.window for each in scan(capture, **SETTINGS)]
+
+
+def test_a_scan_answers_while_it_runs(capture: Path) -> None:
+    run = scan(capture, **SETTINGS)
+
+    def ask() -> int:
+        opened = run.open_window()
+        assert opened is None or opened.end - opened.start == 60_000_000_000
+        return run.counters.packets
+
+    seen = while_others_work([ask, ask], [lambda: [*run]])
+    assert max(seen) == 8840
+
+
+def test_a_scan_may_be_stopped_by_any_thread(capture: Path) -> None:
+    run = scan(capture, **SETTINGS)
+    results = iter(run)
+    next(results)
+    together(run.stop, run.stop, lambda: [*results])
+    assert [*run] == []
+
+
+# The pool
+
+
+def test_any_thread_may_use_the_pool() -> None:
+    def square(number: int) -> int:
+        return number * number
+
+    calls = [(number,) for number in range(50)]
+    got = together(*[lambda: device.run_parallel(square, calls, 2)] * 8)
+    assert got == [[number * number for number in range(50)]] * 8
+
+
+def test_the_pool_may_be_used_by_its_own_threads() -> None:
+    """In a process of its own: threads that wait for each other would keep this one from ending."""
+    program = """
+from superhosts.device import run_parallel
+
+def inner(number):
+    return sum(run_parallel(pow, [(number, k) for k in range(4)], 2))
+
+print(run_parallel(inner, [(number,) for number in range(1, 9)], 2))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE)
+    assert ended.stdout.split() == str([sum(n**k for k in range(4)) for n in range(1, 9)]).split()

@@ -1,0 +1,211 @@
+"""VBFA against the oracle, which reads bytes and joins arrays as published: bits, hosts, noise and numbers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import naive
+from shapes import near_threshold, one_scanner, zipf
+from superhosts import GeometryError, MergeError, UsageError, device, load
+from superhosts.detectors.vbfa import Geometry, Vbfa
+from superhosts.hashing import DEFAULT_KEY
+from superhosts.planning import Prefix
+
+SMALL = Geometry(11, 7, 8)
+TINY = Geometry(8, 3, 6)  # windows of a byte: nothing shared, and little to count
+STORED = (2, 1, 0, 3, 4)  # where the engine has h1 to h5
+needs_cuda = pytest.mark.skipif(device.cuda_problem() is not None, reason=f"no GPU: {device.cuda_problem()}")
+
+
+def traffic(seed: int, big: int, small: int, peers: int | np.ndarray = 300) -> tuple[np.ndarray, np.ndarray]:
+    """Big hosts, half of them in one /16, and random ones of a single peer."""
+    rng = np.random.default_rng(seed)
+    chosen = rng.integers(0, 1 << 32, big, dtype=np.uint32)
+    chosen[::2] = 0x0A010000 | chosen[::2] & 0xFFFF
+    hosts = np.concatenate([np.repeat(chosen, peers), rng.integers(0, 1 << 32, small, dtype=np.uint32)])
+    return hosts, rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32)
+
+
+def filled(detector: Vbfa, hosts: np.ndarray, peers: np.ndarray) -> naive.Vbfa:
+    """Feed a detector and an oracle of the same geometry."""
+    detector.update(hosts, peers)
+    g = detector.geometry
+    oracle = naive.Vbfa(g.index_bits, g.validating_bits, g.column_bits, bool(g.mangled), DEFAULT_KEY)
+    for host, peer in zip(hosts.tolist(), peers.tolist(), strict=True):
+        oracle.update(host, peer)
+    return oracle
+
+
+def assert_bits(detector: Vbfa, oracle: naive.Vbfa) -> None:
+    expected = np.zeros((detector.geometry.total_columns, detector.geometry.rows), bool)
+    edges = detector._array_edges()
+    for (array, column), rows in oracle.arrays.items():
+        expected[edges[STORED[array]] + column, list(rows)] = True
+    stored = np.unpackbits(detector.bits.view(np.uint8), axis=1, bitorder="little").astype(bool)
+    assert np.array_equal(stored, expected)
+    assert np.array_equal(detector.zeros, (~expected).sum(axis=1))
+
+
+def test_the_published_windows_by_hand():
+    """10.32.58.197 is 0A 20 3A C5: h1 = 0A2, h2 = 203, h3 = 3AC and h4 = C50, closing the ring with the first 0."""
+    detector = Vbfa(mangled=False, device="cpu")
+    detector.update(np.array([0x0A203AC5], np.uint32), np.array([1], np.uint32))
+    (places,) = np.nonzero(detector.zeros < detector.geometry.rows)
+    assert [int(places[k]) - 4096 * k for k in (2, 1, 0, 3)] == [0x0A2, 0x203, 0x3AC, 0xC50]
+    oracle = naive.Vbfa(12, 12, 13, False, DEFAULT_KEY)
+    assert oracle.windows(0x0A203AC5)[:4] == [0x0A2, 0x203, 0x3AC, 0xC50]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+@pytest.mark.parametrize("mangled", [0, 1])
+@pytest.mark.parametrize("window", [8, 11, 12, 15, 16])
+def test_bits_are_the_oracles(window, mangled, threads):
+    detector = Vbfa(geometry=Geometry(window, 7, 6, mangled), threads=threads, device="cpu")
+    hosts, peers = traffic(1, 3, 500)
+    oracle = filled(detector, hosts[:700], peers[:700])
+    detector.flush()
+    detector.update(hosts[600:], peers[600:])  # after a drain, some pairs again
+    for host, peer in zip(hosts[600:].tolist(), peers[600:].tolist(), strict=True):
+        oracle.update(host, peer)
+    assert_bits(detector, oracle)
+
+
+@pytest.mark.parametrize("noise", [2, 5])
+@pytest.mark.parametrize("mangled", [0, 1])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_join_finds_what_the_published_one_finds(threads, mangled, noise, monkeypatch):
+    """The cheap first look is switched off: it may drop noise that is no host."""
+    monkeypatch.setattr("superhosts.detectors.vbfa.prefix_test", lambda *_: Prefix(1, 0))
+    detector = Vbfa(geometry=SMALL._replace(mangled=mangled, noise_arrays=noise), threads=threads, device="cpu")
+    hosts, peers = traffic(2, 60, 4000, np.linspace(150, 330, 60).astype(int))  # many near the threshold
+    oracle = filled(detector, hosts, peers)
+    delta = oracle.noise(noise)
+    assert delta > 0.5  # there is noise to tell the two apart
+    limit = math.floor(256 * math.exp(-(200 + delta) / 256))
+    expected = oracle.restore(limit)
+    mangled_hosts, counts = detector._search(200)
+    assert {oracle.turned(x) for x in expected} == set(mangled_hosts[:, 1].tolist())
+    assert len(mangled_hosts) == len(expected) > 20
+    peers_of = {oracle.address(int(row.host)): row.peers for row in detector.super_hosts(200)}
+    assert peers_of.keys() == expected
+    for x, found in peers_of.items():
+        rows = set.intersection(*(oracle.arrays[a, c] for a, c in enumerate(oracle.windows(x))))
+        assert found == round(256 * math.log(256 / (256 - len(rows))) - delta)
+    assert counts.shape == (len(expected), 6)
+
+
+def test_the_noise_of_two_arrays_is_the_published_formula():
+    detector = Vbfa(geometry=SMALL, device="cpu")
+    oracle = filled(detector, *traffic(3, 10, 3000))
+    v5 = float(detector.zeros[4 * 2048 :].mean()) / 256
+    assert oracle.noise(2) == pytest.approx(-256 * math.log(v5 * (2 - v5)))
+    assert -256 * math.log(1 - detector._noise()) == pytest.approx(oracle.noise(2))
+
+
+def test_the_interval_is_that_of_linear_counting_with_noise():
+    """In 200 windows of one host among others the truth lies in 95 % of the intervals, give or take four deviations."""
+    rng = np.random.default_rng(4)
+    covered = 0
+    detector = Vbfa(geometry=Geometry(8, 8, 8, 1, 5), device="cpu", threads=1)
+    for _ in range(200):
+        detector.clear()
+        others = rng.integers(0, 1 << 32, 256 * 120, dtype=np.uint32)  # a share of 0.37 in every column
+        hosts = np.concatenate([others, np.full(150, 77, np.uint32)])
+        detector.update(hosts, np.arange(len(hosts), dtype=np.uint32) + rng.integers(0, 1 << 31, dtype=np.uint32))
+        row = detector.estimate(77)
+        covered += row.peers_low <= 150 <= row.peers_high
+    assert abs(covered / 200 - 0.95) <= 4 * math.sqrt(0.95 * 0.05 / 200)
+
+
+def test_three_readings_of_the_published_setting():
+    assert Geometry.reading("published").memory == 20 << 20
+    assert Geometry.reading("long").memory == Geometry.reading("wide").memory == 160 << 20
+    assert Geometry.reading("long").rows == 1 << 16
+    assert Geometry.reading("wide").rows == 1 << 13
+    assert Geometry.reading("wide", noise="five", mangled=False) == Geometry(15, 15, 13, 0, 5)
+    assert Vbfa(device="cpu").geometry == Geometry() == Geometry.reading("published")
+    assert Geometry.for_memory("160MiB") == Geometry.reading("long")
+    assert Vbfa("30MiB", device="cpu").memory == 20 << 20
+    assert Vbfa("5MiB", reading="wide", noise="five", device="cpu").geometry == Geometry(15, 15, 8, 1, 5)
+    for wrong in ({"reading": "short"}, {"noise": "three"}):
+        with pytest.raises(UsageError, match="one of"):
+            Vbfa(**wrong)
+    with pytest.raises(GeometryError, match="too small for vbfa: at least 160 KiB"):
+        Vbfa("100KiB")
+
+
+@pytest.mark.parametrize(
+    ("geometry", "rule"),
+    [
+        (SMALL._replace(index_bits=7), "index_bits=7: must be a whole number from 8 to 16"),
+        (SMALL._replace(validating_bits=21), "validating_bits=21"),
+        (SMALL._replace(column_bits=5), "column_bits=5"),
+        (SMALL._replace(mangled=2), "mangled=2"),
+        (SMALL._replace(noise_arrays=3), "noise_arrays=3: 2 or 5"),
+    ],
+)
+def test_illegal_geometries_are_refused_with_the_rule(geometry, rule):
+    with pytest.raises(GeometryError, match=rule):
+        Vbfa(geometry=geometry)
+
+
+@pytest.mark.parametrize("mangled", [True, False], ids=["mangled", "plain"])
+@pytest.mark.parametrize("reading", ["published", "long", "wide"])
+@pytest.mark.parametrize("shape", [one_scanner(), zipf(), near_threshold()], ids=lambda s: s.name)
+def test_super_hosts_of_named_shapes(shape, reading, mangled):
+    """Where columns are nearly empty everybody is found; plain addresses of one network share h1, and are not told."""
+    detector = Vbfa(reading=reading, noise="five", mangled=mangled, device="cpu")
+    detector.update(shape.hosts, shape.peers)
+    rows = detector.geometry.rows
+    listed = set(detector.super_hosts(1024).hosts.tolist())
+    sigma = math.sqrt(rows * (math.exp(1024 / rows) - 1024 / rows - 1))
+    for host, peers in shape.truth.items():
+        if peers >= 1024 + 6 * sigma:
+            assert host in listed
+        elif mangled and peers <= 1024 - 8 * sigma:
+            assert host not in listed
+
+
+def test_plain_and_mangled_ones_do_not_merge_and_files_keep_the_reading(tmp_path):
+    plain = Vbfa(geometry=SMALL._replace(mangled=0, noise_arrays=5), device="cpu")
+    hosts, peers = traffic(6, 4, 100)
+    plain.update(hosts, peers)
+    with pytest.raises(MergeError, match="mangled 1 into mangled 0"):
+        plain.merge(Vbfa(geometry=SMALL._replace(noise_arrays=5), device="cpu"))
+    plain.save(tmp_path / "a.cube")
+    (again,) = load(tmp_path / "a.cube").parts.values()
+    assert again.geometry == plain.geometry
+    assert again.super_hosts(200).to_dict() == plain.super_hosts(200).to_dict()
+    assert len(again.super_hosts(200)) >= 4
+    assert again.estimate(int(hosts[0])) == plain.estimate(int(hosts[0]))
+
+
+def test_wide_hosts_are_refused():
+    for mangled in (True, False):
+        with pytest.raises(UsageError, match="32-bit keys"):
+            Vbfa("1MiB", mangled=mangled).update(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
+
+
+@needs_cuda
+@pytest.mark.parametrize("mangled", [1, 0], ids=["mangled", "plain"])
+def test_the_gpu_has_the_oracles_bits_and_finds_what_the_cpu_finds(mangled):
+    geometry = TINY._replace(mangled=mangled)
+    on_cpu, on_gpu = (Vbfa(geometry=geometry, device=where, threads=2) for where in ("cpu", "cuda"))
+    hosts, peers = traffic(5, 3, 12, peers=60)
+    oracle = filled(on_gpu, hosts, peers)
+    on_cpu.update(hosts, peers)
+    assert_bits(on_gpu, oracle)
+    assert np.array_equal(on_cpu.zeros, on_gpu.zeros)
+    results = [np.hstack(detector._search(30)).tolist() for detector in (on_cpu, on_gpu)]
+    assert sorted(results[0]) == sorted(results[1])
+    assert {oracle.turned(oracle.address(host)) for host in hosts[:180].tolist()} <= {row[1] for row in results[0]}
+    assert on_gpu.super_hosts(30).to_dict() == on_cpu.super_hosts(30).to_dict()
+    assert on_gpu.estimate(int(hosts[0])) == on_cpu.estimate(int(hosts[0]))
+    from superhosts.engines.gpu.launch import cuda
+
+    before = on_gpu.bits
+    on_gpu.update(cuda.to_device(hosts[:50]), cuda.to_device(peers[:50]))  # pairs on the GPU: known ones
+    assert np.array_equal(on_gpu.bits, before)

@@ -1,0 +1,658 @@
+"""Sketches on a GPU: bits and labels are the oracle's, and every answer is the CPU's.
+
+`make test` runs the kernels under numba's simulator, where a thread of the GPU is a thread of Python: small inputs.
+`make test-gpu` runs the same on a real GPU, larger, and what only a real one can show.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import subprocess
+import sys
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+import naive
+from cubes import assert_equal_to_oracle, feed, random_pairs
+from superhosts import Cbaa, Cube, Geometry, UsageError, device, load, scan
+from superhosts.detectors.cbaa import Geometry as CbaaGeometry
+from superhosts.detectors.cbaa import PaperCbaa
+from superhosts.detectors.dcds import Dcds
+from superhosts.detectors.gse import Gse
+from superhosts.detectors.vbfa import Vbfa
+from superhosts.engines.gpu import engine, lane, launch, staging
+from superhosts.engines.gpu.launch import cuda
+from superhosts.hashing import DEFAULT_KEY, make_key, unmangle32
+from superhosts.pairs import numbers_to_array
+from superhosts.synthetic.capture_writer import write_capture
+from superhosts.synthetic.traffic import SyntheticSource, Traffic, window_flows, window_packets
+
+SIMULATED = device.simulated()
+COUNT = 60 if SIMULATED else 3000
+TINY = Geometry(32, 2, 3, 7, 5, 1, 1)
+pytestmark = [
+    pytest.mark.skipif(device.cuda_problem() is not None, reason=f"no GPU: {device.cuda_problem()}"),
+    pytest.mark.filterwarnings("ignore:threshold"),
+]
+real = pytest.mark.skipif(SIMULATED, reason="needs a real GPU: make test-gpu")
+
+
+def gpu_cube(geometry: Geometry = TINY, gpus: str = "cuda") -> Cube:
+    return Cube(geometry=geometry, device=gpus, threads=2)
+
+
+def both(count: int = COUNT, geometry: Geometry = TINY) -> tuple[Cube, Cube]:
+    """The same few hosts with many peers on the CPU and on the GPU."""
+    rng = np.random.default_rng(5)
+    hosts = rng.choice(rng.integers(0, 1 << 32, 4), count).astype(np.uint32)
+    peers = rng.integers(0, 1 << 32, count, dtype=np.uint32)
+    cubes = Cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
+    for cube in cubes:
+        cube.update(hosts, peers)
+    return cubes
+
+
+def candidates(sketch: Cube | Cbaa, threshold: float) -> list[tuple[int, ...]]:
+    """Mangled hosts that may have so many peers, with their zero counts, before anything is estimated."""
+    hosts, counts = sketch._search(threshold)
+    return sorted(tuple(row) for row in np.hstack([hosts, counts.astype(np.uint64)]).tolist())
+
+
+def assert_same(one: Cube, other: Cube, threshold: float = 8) -> None:
+    """Everything that can be asked."""
+    for name, array in one.arrays().items():
+        assert np.array_equal(array, other.arrays()[name]), name
+    assert np.array_equal(one.zeros, other.zeros)
+    assert candidates(one, threshold) == candidates(other, threshold)
+    assert one.super_hosts(threshold).to_dict() == other.super_hosts(threshold).to_dict()
+    assert one.fill() == other.fill()
+
+
+@pytest.mark.parametrize(("bits", "peer_bits"), [(32, 32), (32, 128), (64, 64), (64, 128), (128, 128)])
+def test_bits_and_labels_are_the_oracles_for_every_width(bits, peer_bits):
+    cube = gpu_cube(TINY._replace(key_bits=bits))
+    pairs = random_pairs(bits, peer_bits, COUNT)
+    feed(cube, pairs, peer_bits)
+    assert_equal_to_oracle(cube, pairs)
+
+
+@pytest.mark.parametrize("arrays", [1, 4])
+def test_any_number_of_arrays(arrays):
+    cube = gpu_cube(TINY._replace(arrays=arrays))
+    pairs = random_pairs(32, 32, COUNT)
+    feed(cube, pairs, 32)
+    assert_equal_to_oracle(cube, pairs)
+
+
+@pytest.mark.parametrize("slice_bits", [1, 2, 6])
+def test_pairs_that_lie_on_the_gpu_are_sorted_by_slice_and_none_is_lost(slice_bits, monkeypatch):
+    monkeypatch.setattr(engine, "LEAST_TILED", 8)
+    monkeypatch.setattr(engine, "LEAST_MEMORY", 0)
+    geometry = TINY._replace(slice_bits=slice_bits, columns=3)
+    # Zeros, before and after mangling: an empty place must not hide them.
+    zero = int(unmangle32(0, make_key()))
+    pairs = [(0, 0), (0, 1), (1, 0), (zero, 0), (zero, 1), *random_pairs(32, 32, 2 * COUNT)] * 2
+    cube = gpu_cube(geometry)
+    cube.engine._most_tiled = 50  # several rounds
+    hosts, peers = (np.array(column, np.uint32) for column in zip(*pairs, strict=True))
+    cube.update(cuda.to_device(hosts), cuda.to_device(peers))
+    assert cube.engine._tiles is not None
+    assert_equal_to_oracle(cube, pairs)
+
+
+def test_a_batch_of_host_memory_travels_in_pieces(monkeypatch):
+    monkeypatch.setattr(staging, "COPIED_PIECE", 17)
+    monkeypatch.setattr(lane, "PART", 16)
+    monkeypatch.setattr(engine, "staging_of", lambda gpu: staging.Staging(gpu, 3))
+    cube = gpu_cube()
+    pairs = random_pairs(32, 32, COUNT)
+    hosts, peers = (np.array(column, np.uint32) for column in zip(*pairs, strict=True))
+    cube.update(hosts, peers)
+    hosts[:], peers[:] = 7, 7  # the caller's arrays are free as soon as update returns
+    assert_equal_to_oracle(cube, pairs)
+
+
+@pytest.mark.parametrize("lies_there", [False, True])
+def test_one_cube_takes_peers_of_every_width_in_turn(lies_there):
+    on_cpu, on_gpu = both(4)
+    for shift, peer_bits in enumerate((32, 128, 64, 32, 128)):
+        hosts, peers = zip(*random_pairs(32, peer_bits, 12 + shift), strict=True)
+        columns = numbers_to_array(hosts, 32), numbers_to_array(peers, peer_bits)
+        on_cpu.update(*columns)
+        on_gpu.update(*(map(cuda.to_device, columns) if lies_there else columns))
+    assert_same(on_cpu, on_gpu)
+
+
+def test_where_there_is_no_room_to_sort_pairs_are_written_as_they_come(monkeypatch):
+    def no_room(_):
+        raise RuntimeError("[CUresult.CUDA_ERROR_OUT_OF_MEMORY] Call to cuMemAlloc")
+
+    monkeypatch.setattr(engine, "LEAST_TILED", 8)
+    monkeypatch.setattr(engine, "LEAST_MEMORY", 0)
+    cube = gpu_cube()
+    monkeypatch.setattr(cube.engine, "_tile_room", no_room)
+    pairs = random_pairs(32, 32, COUNT)
+    hosts, peers = (np.array(column, np.uint32) for column in zip(*pairs, strict=True))
+    cube.update(cuda.to_device(hosts), cuda.to_device(peers))
+    assert_equal_to_oracle(cube, pairs)
+
+
+def test_an_array_on_a_stream_of_its_own_is_waited_for(monkeypatch):
+    waited = []
+
+    class Column:
+        __cuda_ndarray__ = True
+        __cuda_array_interface__ = {"stream": 7}  # noqa: RUF012
+        stream = type("Stream", (), {"synchronize": lambda self: waited.append(7)})()
+
+        def is_c_contiguous(self):
+            return True
+
+    column = Column()
+    assert launch.as_device_array(column) is column
+    assert waited == [7]
+    Column.__cuda_array_interface__ = {"stream": 1}  # the default stream
+    launch.as_device_array(column)
+    assert waited == [7]
+
+
+def test_one_pair_none_and_arrays_with_gaps():
+    cube = gpu_cube()
+    hosts, peers = np.arange(20, dtype=np.uint32), np.arange(100, 120, dtype=np.uint32)
+    cube.update(hosts[:0], peers[:0])
+    cube.update(cuda.to_device(hosts[:0]), cuda.to_device(peers[:0]))
+    cube.update(hosts[3:4], peers[3:4])
+    cube.update(hosts[::2], peers[::2])
+    cube.update(cuda.to_device(hosts)[1::5], cuda.to_device(peers)[1::5])
+    cube.update(cuda.to_device(hosts[18:]), peers[18:])  # one column here, one there
+    seen = {3, 18, 19, *range(0, 20, 2), *range(1, 20, 5)}
+    assert_equal_to_oracle(cube, [(i, i + 100) for i in seen])
+
+
+def test_a_cube_on_the_cpu_takes_pairs_from_the_gpu():
+    on_cpu, on_gpu = Cube(geometry=TINY, device="cpu"), gpu_cube()
+    hosts, peers = np.arange(30, dtype=np.uint32) % 3, np.arange(30, dtype=np.uint32)
+    on_cpu.update(cuda.to_device(hosts), cuda.to_device(peers))
+    on_gpu.update(hosts, peers)
+    assert_same(on_cpu, on_gpu)
+
+
+@pytest.mark.parametrize("bits", [32, 64, 128])
+def test_the_same_hosts_as_on_the_cpu_with_the_same_numbers(bits):
+    geometry = TINY._replace(key_bits=bits)
+    on_cpu, on_gpu = Cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
+    pairs = [(host % 5, peer) for host, peer in random_pairs(bits, bits, 2 * COUNT)]
+    for cube in (on_cpu, on_gpu):
+        feed(cube, pairs, bits)
+    assert len(on_cpu.super_hosts(8))
+    for threshold in (8, 20, 30, 50):  # high ones, too: a column may be hot where the AND of all is not
+        assert_same(on_cpu, on_gpu, threshold)
+    assert on_cpu.estimate(3) == on_gpu.estimate(3)
+    assert on_cpu.top(2).to_dict() == on_gpu.top(2).to_dict()
+
+
+def test_small_hosts_among_big_ones_are_looked_at_and_dropped_as_on_the_cpu():
+    """All columns are hot, so the AND alone decides."""
+    geometry = Geometry(32, 0, 3, 8, 2, 3, 0)
+    hosts = np.repeat(np.arange(16, dtype=np.uint32), np.repeat([30, 12, 18, 5], 4))
+    peers = np.random.default_rng(2).integers(0, 1 << 32, len(hosts), dtype=np.uint32)
+    on_cpu, on_gpu = Cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
+    for cube in (on_cpu, on_gpu):
+        cube.update(hosts, peers)
+    sizes = []
+    for threshold in range(20, 140, 5):
+        assert candidates(on_cpu, threshold) == candidates(on_gpu, threshold)
+        sizes.append(len(candidates(on_cpu, threshold)))
+    assert len(set(sizes)) > 5  # one host after the other falls
+
+
+def test_where_room_runs_out_nobody_is_lost():
+    on_cpu, on_gpu = both()
+    assert len(on_cpu.super_hosts(4)) > 1
+    for rows, candidates in ((1, 100), (100, 1), (1, 1)):
+        on_gpu.engine._make_answer(rows, candidates)
+        assert on_gpu.super_hosts(4).to_dict() == on_cpu.super_hosts(4).to_dict()
+        assert (on_gpu.engine.rows > rows) is (rows == 1)
+        assert (on_gpu.engine.room > candidates) is (candidates == 1)
+
+
+def test_where_memory_for_more_room_is_refused_nobody_is_lost_either(monkeypatch):
+    on_cpu, on_gpu = both()
+    on_gpu.engine._make_answer(1, 1)
+    allocate = engine.device_zeros
+
+    calls = []
+
+    def refuse(count, dtype, stream):
+        calls.append(count)
+        if len(calls) == 2:  # the first room was had
+            raise MemoryError
+        return allocate(count, dtype, stream)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "device_zeros", refuse)
+        with pytest.raises(MemoryError):
+            on_gpu.super_hosts(4)
+    assert on_gpu.super_hosts(4).to_dict() == on_cpu.super_hosts(4).to_dict()
+
+
+def test_a_recording_that_was_interrupted_is_not_kept():
+    class Graph:
+        def __init__(self, steps):
+            self.steps = steps
+
+        def launch(self, _stream):
+            played.extend(self.steps)
+
+    class Capture:
+        def begin_capture(self):
+            recorded.clear()
+
+        def end_capture(self):
+            return Graph(list(recorded))
+
+    class Stream:
+        cupy = Capture()
+
+        def __init__(self, waits_for_default=True):
+            self.waits_for_default = waits_for_default
+
+        def synchronize(self):
+            pass
+
+    def sequence(stream, broken=False):
+        streams.append(stream.waits_for_default)
+        recorded.append("first")
+        if broken:
+            raise KeyboardInterrupt
+        recorded.append("second")
+
+    streams: list[bool] = []
+    recorded: list[str] = []
+    played: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "simulated", lambda: False)
+        patch.setattr(launch, "Stream", Stream)
+        replay = launch.Replay(Stream())
+        replay(sequence)  # as it is
+        with pytest.raises(KeyboardInterrupt):
+            replay(lambda stream: sequence(stream, broken=True))
+        replay(sequence)
+        replay(sequence)
+    assert played == ["first", "second"] * 2
+    assert streams == [True, False, False]  # recorded where the default stream stays free for others
+
+
+def test_a_sketch_that_nobody_holds_is_gone_at_once():
+    """Not only when the garbage collector comes by: a scan would fill the GPU's memory meanwhile."""
+    _, on_gpu = both()
+    on_gpu.super_hosts(4)
+    engine = weakref.ref(on_gpu.engine)
+    gc.disable()
+    try:
+        del on_gpu
+        assert engine() is None
+    finally:
+        gc.enable()
+
+
+def test_threads_have_ended_when_a_batch_fails(monkeypatch):
+    monkeypatch.setattr(staging, "COPIED_PIECE", 8)
+    monkeypatch.setattr(lane, "PART", 16)
+    running = []
+
+    def slow(_lane, _columns, _rooms, first, _step):
+        running.append(first)
+        time.sleep(0.05)
+        running.remove(first)
+
+    def fail(*_):
+        raise RuntimeError("no launch")
+
+    monkeypatch.setattr(staging.Lane, "carry", slow)
+    column = np.arange(40, dtype=np.uint32)
+    with pytest.raises(RuntimeError, match="no launch"):
+        staging.Staging(0, 3).send(column, column, fail)
+    assert not running
+
+
+def test_copying_threads_keep_to_rooms_of_their_own(monkeypatch):
+    monkeypatch.setattr(staging, "COPIED_PIECE", 64)
+    monkeypatch.setattr(lane, "PART", 32)
+    carry, busy, shared = staging.Lane.carry, set(), []
+
+    def watched(mine, *arguments):
+        shared.append(mine in busy)
+        busy.add(mine)
+        time.sleep(0.001 * (id(mine) % 7))
+        carry(mine, *arguments)
+        busy.remove(mine)
+
+    monkeypatch.setattr(staging.Lane, "carry", watched)
+    column, stage = np.arange(1000, dtype=np.uint32), staging.Staging(0, 4)
+    seen: list[np.ndarray] = []
+    stage.send(column, column, lambda hosts, _peers, _stream: seen.append(hosts.copy_to_host()))
+    assert np.array_equal(np.concatenate(seen), column)
+    assert len(shared) == 16 * 4
+    assert not any(shared)
+    assert len(stage._idle) <= 5
+
+
+def test_rooms_serve_batches_of_any_width(monkeypatch):
+    made: list[int] = []
+    seen: list[tuple[np.ndarray, np.ndarray]] = []
+    monkeypatch.setattr(lane, "pinned", lambda count, dtype: made.append(count) or np.empty(count, dtype))
+    stage = staging.Staging(0, 1)
+    for count in range(100, 200, 10):
+        for width in (np.uint32, np.uint64):
+            column = np.arange(count, dtype=width)
+            stage.send(
+                column, column, lambda hosts, peers, _: seen.append((hosts.copy_to_host(), peers.copy_to_host()))
+            )
+            assert all(np.array_equal(part, column) for part in seen.pop())
+    assert made == [2 * lane.PART]
+
+
+def test_arrays_go_by_their_names():
+    on_cpu, on_gpu = both()
+    arrays = on_gpu.arrays()
+    on_gpu.load_arrays({"labels": arrays["labels"], "bits": arrays["bits"]})
+    assert_same(on_cpu, on_gpu)
+    with pytest.raises(ValueError, match="words"):
+        on_gpu.load_arrays({"labels": arrays["labels"], "bits": arrays["bits"][1:]})
+    assert_same(on_cpu, copy.deepcopy(on_gpu))
+
+
+ODD = [
+    TINY._replace(slice_bits=0, column_bits=6, label_bits=0, columns=2),
+    TINY._replace(arrays=8, columns=2, share_bits=0),
+    TINY._replace(key_bits=128, arrays=1, label_bits=3),
+]
+
+
+@pytest.mark.parametrize("geometry", ODD, ids=lambda geometry: "-".join(map(str, geometry)))
+def test_odd_geometries_answer_as_on_the_cpu(geometry):
+    pairs = [(host % 4, peer) for host, peer in random_pairs(geometry.key_bits, 32, COUNT)]
+    on_cpu, on_gpu = Cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
+    for cube in (on_cpu, on_gpu):
+        feed(cube, pairs, 32)
+    assert_same(on_cpu, on_gpu)
+
+
+def test_answers_follow_what_came_since():
+    on_cpu, on_gpu = both()
+    assert_same(on_cpu, on_gpu)
+    for cube in (on_cpu, on_gpu):
+        cube.update(np.full(40, 9, np.uint32), np.arange(40, dtype=np.uint32))
+    assert_same(on_cpu, on_gpu)
+    for cube in (on_cpu, on_gpu):
+        cube.clear()
+    assert_same(on_cpu, on_gpu)
+    assert len(on_gpu.super_hosts(4)) == 0
+
+
+def test_merging_crosses_devices():
+    left, right = both()
+    for cube, first in ((left, 0), (right, 50)):
+        cube.update(np.full(30, 9, np.uint32), np.arange(first, first + 30, dtype=np.uint32))
+    union = Cube(geometry=TINY, device="cpu")
+    union.merge(left)
+    union.merge(right)
+    onto_gpu, onto_cpu, among_gpus = right.copy(), left.copy(), right.copy()
+    onto_gpu.merge(left)
+    onto_cpu.merge(right)
+    other = gpu_cube()
+    other.merge(left)
+    among_gpus.merge(other)
+    among_gpus.merge(among_gpus)
+    for merged in (onto_gpu, onto_cpu, among_gpus):
+        assert_same(union, merged)
+    assert not np.array_equal(right.bits, union.bits)  # a copy is on its own
+
+
+def test_files_cross_devices(tmp_path):
+    on_cpu, on_gpu = both()
+    on_gpu.save(tmp_path / "gpu.cube")
+    on_cpu.save(tmp_path / "cpu.cube")
+    for name in ("gpu.cube", "cpu.cube"):
+        for where in ("cpu", "cuda"):
+            (loaded,) = load(tmp_path / name, device=where).parts.values()
+            assert isinstance(loaded, Cube)
+            assert loaded.device == device.choose_device(where)
+            assert_same(on_cpu, loaded)
+
+
+def test_several_gpus_share_the_work_and_answer_as_one():
+    on_cpu, several = Cube(geometry=TINY, device="cpu"), gpu_cube(gpus="cuda:0,0")
+    pairs = random_pairs(32, 32, COUNT)
+    for start in range(0, COUNT, COUNT // 4):
+        feed(several, pairs[start : start + COUNT // 4], 32)
+    feed(on_cpu, pairs, 32)
+    assert all(engine.arrays()["bits"].any() for engine in several.engine.engines)
+    assert_same(on_cpu, several)
+    feed(several, [(1, 2), (3, 4)], 32)
+    feed(several, [(5, 6)], 32)
+    feed(on_cpu, [(1, 2), (3, 4), (5, 6)], 32)
+    several.merge(several.copy())
+    assert_same(on_cpu, several)
+    assert several.memory == 2 * on_cpu.memory == 2 * TINY.memory  # each GPU has columns of its own
+    several.clear()
+    assert not several.bits.any()
+
+
+def test_a_batch_that_is_interrupted_on_the_second_gpu_still_counts(monkeypatch):
+    several = gpu_cube(gpus="cuda:0,0")
+    feed(several, [(1, 2)], 32)
+    second = several.engine.engines[1]
+    update = second.update
+
+    def interrupted(*columns):
+        update(*columns)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(second, "update", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        feed(several, [(3, 4)], 32)
+    assert_equal_to_oracle(several, [(1, 2), (3, 4)])
+
+
+# 31 or 32 bits to restore from many small arrays: little to count, and a search that ends.
+CBAA = {
+    "7 + 1": CbaaGeometry(1, 7, 5, 1, 2, 6),
+    "8 + 0": CbaaGeometry(1, 8, 4, 0, 2, 6),
+    "8 + 0, by peer": CbaaGeometry(1, 8, 4, 0, 2, 6, 1),
+}
+
+
+@pytest.mark.parametrize("name", CBAA)
+def test_cbaa_is_the_oracles_and_finds_what_the_cpu_finds(name):
+    rng = np.random.default_rng(3)
+    hosts = np.repeat(rng.integers(0, 1 << 32, 2, dtype=np.uint32), 40)
+    peers = rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32)
+    kind = PaperCbaa if CBAA[name].rows_by_peer else Cbaa
+    on_cpu, on_gpu = (kind(geometry=CBAA[name], device=where) for where in ("cpu", "cuda"))
+    oracle = naive.Cbaa(CBAA[name]._asdict(), DEFAULT_KEY)
+    for host, peer in zip(hosts.tolist(), peers.tolist(), strict=True):
+        oracle.update(host, peer)
+    for detector in (on_cpu, on_gpu):
+        detector.update(hosts, peers)
+    expected = np.zeros((on_gpu.geometry.total_columns, on_gpu.geometry.rows), bool)
+    edges = on_gpu._array_edges()
+    for (slice_, array, column), rows in oracle.arrays.items():
+        expected[slice_ * edges[-1] + edges[array] + column, list(rows)] = True
+    stored = np.unpackbits(on_gpu.bits.view(np.uint8), axis=1, bitorder="little").astype(bool)
+    assert np.array_equal(stored, expected)
+    assert set(on_cpu.super_hosts(20).hosts.tolist()) >= set(hosts.tolist())
+    assert_same(on_cpu, on_gpu, 20)
+    assert on_cpu.estimate(int(hosts[0])) == on_gpu.estimate(int(hosts[0]))
+
+
+def test_a_gpu_that_is_not_there_is_named():
+    with pytest.raises(UsageError, match="GPU 99 is not there"):
+        Cube(geometry=TINY, device="cuda:99")
+    with pytest.raises(UsageError, match="cuda:x"):
+        Cube(geometry=TINY, device="cuda:x")
+
+
+def test_a_sketch_too_large_for_the_gpu_is_refused_and_auto_takes_the_cpu(monkeypatch):
+    from superhosts.detectors import columnsketch
+
+    def no_room(*_):
+        raise RuntimeError("[CUresult.CUDA_ERROR_OUT_OF_MEMORY] Call to cuMemAlloc")
+
+    monkeypatch.setattr(columnsketch, "choose_device", lambda _: "cuda:0")
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "MOST_MEMORY", 1024)
+        with pytest.raises(UsageError, match="a sketch on a GPU is below 1 KiB"):
+            gpu_cube()
+        assert Cube(geometry=TINY, device="auto").device == "cpu"
+    monkeypatch.setattr(engine, "device_zeros", no_room)
+    with pytest.raises(UsageError, match="GPU 0 has no room"):
+        gpu_cube()
+    assert Cube(geometry=TINY, device="auto").device == "cpu"
+
+
+def test_without_a_driver_the_way_to_one_is_named():
+    code = "import superhosts as sh; sh.Cube('1MiB', device='cuda')"
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0", "CUDA_VISIBLE_DEVICES": ""}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert "UsageError: device 'cuda' cannot be used" in ended.stderr
+    if "no NVIDIA driver" in ended.stderr:
+        assert "pip install 'superhosts[gpu]'" in ended.stderr
+
+
+def test_the_cpu_imports_nothing_of_cuda():
+    code = (
+        "import sys, numpy as np, superhosts as sh; c = sh.Cube('1MiB', device='cpu');"
+        "c.update(np.arange(9, dtype=np.uint32), np.arange(9, dtype=np.uint32)); c.super_hosts(1024);"
+        "print([m for m in sys.modules if m == 'cupy' or m.startswith(('numba.cuda', 'cuda.'))])"
+    )
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0"}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
+
+
+# What only a real GPU shows.
+
+
+def window(flows: int, packets: int, supers: int, order: str = "shuffled") -> tuple[np.ndarray, np.ndarray]:
+    traffic = Traffic(flows=flows, packets=packets, super_hosts=supers)
+    hosts, peers = window_flows(traffic, 0)
+    picks = window_packets(traffic, 0, order=order)
+    return hosts[picks], peers[picks]
+
+
+@real
+@pytest.mark.gpu
+@pytest.mark.parametrize("order", ["shuffled", "trains"])
+@pytest.mark.parametrize("make", [Cube, Cbaa, Cbaa.paper], ids=["cube", "cbaa", "cbaa-paper"])
+def test_a_whole_window_is_the_cpus(make, order):
+    import cupy
+
+    hosts, peers = window(2_000_000, 12_000_000, 300, order)
+    on_cpu = make(device="cpu")
+    on_cpu.update(hosts, peers)
+    for batch in ((hosts, peers), (cupy.asarray(hosts), cupy.asarray(peers))):
+        on_gpu = make(device="cuda")
+        on_gpu.update(*batch)
+        assert_same(on_cpu, on_gpu, 1024)
+        assert_same(on_cpu, on_gpu, 200)
+
+
+@real
+@pytest.mark.gpu
+@pytest.mark.parametrize("make", [Dcds, Vbfa, Gse], ids=["dcds", "vbfa", "gse"])
+def test_a_whole_window_of_a_rival_is_the_cpus(make):
+    import cupy
+
+    hosts, peers = window(2_000_000, 12_000_000, 300, "shuffled")
+    on_cpu = make(device="cpu")
+    on_cpu.update(hosts, peers)
+    expected = on_cpu.super_hosts(1024).to_dict()
+    assert len(expected["host"]) > 250
+    for batch in ((hosts, peers), (cupy.asarray(hosts), cupy.asarray(peers))):
+        on_gpu = make(device="cuda")
+        on_gpu.update(*batch)
+        assert on_gpu.super_hosts(1024).to_dict() == expected
+        for name, array in on_cpu.arrays().items():
+            assert np.array_equal(array, on_gpu.arrays()[name]), name
+
+
+@real
+@pytest.mark.gpu
+@pytest.mark.parametrize("bits", [64, 128])
+def test_wide_hosts_at_full_size(bits):
+    hosts, peers = window(300_000, 2_000_000, 100)
+    wide = hosts.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    if bits == 128:
+        wide = np.stack([wide, hosts.astype(np.uint64)], axis=1)
+    on_cpu, on_gpu = Cube(key_bits=bits, device="cpu"), Cube(key_bits=bits, device="cuda")
+    for cube in (on_cpu, on_gpu):
+        cube.update(wide, peers)
+    assert_same(on_cpu, on_gpu, 1024)
+
+
+@real
+@pytest.mark.gpu
+def test_a_crowded_cube_names_more_hosts_than_there_was_room_for():
+    hosts = np.repeat(np.arange(9000, dtype=np.uint32), 700)
+    peers = np.random.default_rng(1).integers(0, 1 << 32, len(hosts), dtype=np.uint32)
+    on_cpu, on_gpu = Cube(device="cpu"), Cube(device="cuda")
+    for cube in (on_cpu, on_gpu):
+        cube.update(hosts, peers)
+    assert len(on_gpu.super_hosts(500)) > 8000
+    assert_same(on_cpu, on_gpu, 500)
+
+
+@real
+@pytest.mark.gpu
+def test_pinned_memory_and_streams_of_the_users_own():
+    import cupy
+
+    hosts, peers = window(100_000, 20_000_000, 10)
+    on_cpu, on_gpu = Cube(device="cpu"), Cube(device="cuda")
+    on_cpu.update(hosts, peers)
+    pinned = [cuda.pinned_array(len(hosts), np.uint32) for _ in range(2)]
+    half = len(hosts) // 2
+    pinned[0][:half], pinned[1][:half] = hosts[:half], peers[:half]
+    assert staging.is_pinned(pinned[0])
+    assert not staging.is_pinned(hosts)
+    on_gpu.update(pinned[0][:half], pinned[1][:half])
+    pinned[0][:], pinned[1][:] = 7, 7
+    with cupy.cuda.Stream(non_blocking=True):
+        columns = cupy.asarray(hosts[half:]), cupy.asarray(peers[half:])
+        on_gpu.update(*columns)
+        columns[0][:], columns[1][:] = 7, 7
+    assert_same(on_cpu, on_gpu, 1024)
+
+
+@real
+@pytest.mark.gpu
+def test_pairs_that_follow_a_clearing_at_once_are_kept():
+    hosts, peers = np.arange(1000, dtype=np.uint32), np.arange(1000, dtype=np.uint32)
+    on_gpu = Cube(device="cuda")
+    on_gpu.update(hosts, peers)
+    expected = on_gpu.bits
+    for _ in range(50):
+        on_gpu.clear()
+        on_gpu.update(hosts, peers)
+        assert np.array_equal(on_gpu.bits, expected)
+
+
+@real
+@pytest.mark.gpu
+def test_a_scan_on_the_gpu_gives_the_rows_of_the_cpu(tmp_path):
+    traffic = Traffic(flows=200_000, packets=400_000, super_hosts=20, windows=2)
+    path = tmp_path / "trace.pcap"
+    write_capture(path, SyntheticSource(traffic).blocks())
+    rows = [
+        [(w.window, [(f.host, f.peers, f.peers_low, f.peers_high) for f in w]) for w in scan(path, device=where)]
+        for where in ("cpu", "cuda")
+    ]
+    assert rows[0] == rows[1]
+    assert sum(len(found) for _, found in rows[0]) >= 30

@@ -1,0 +1,643 @@
+"""The hub's door against sites that are broken or hostile: whatever arrives gets a receipt, and the others go on."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import struct
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleets import make_sketch, window, write_parcel
+from hubs import Node
+from superhosts.cubefile.container import DIGEST, MAGIC, VERSION
+from superhosts.errors import UsageError
+from superhosts.fleet import files, limits
+from superhosts.fleet.files import FileReceiver, FileSender
+from superhosts.fleet.limits import LimitedSay
+from superhosts.fleet.link import MERGED, REASON, REFUSED, RESEND, Receipt
+from superhosts.fleet.nats import wire
+from superhosts.fleet.nats.wire import (
+    Chunk,
+    decode_names,
+    decode_receipt,
+    decode_receipts,
+    encode_receipt,
+    encode_receipts,
+    site_of,
+)
+from superhosts.fleet.parcels import Parcel, parse_key
+from superhosts.fleet.spool import Spool
+
+NAME = "20261114T120000Z-5m-ams-0123456789abcdef.cube"
+ESCAPES = "\x1b[2J\nhub: FORGED \u202e\udcff"
+START = struct.Struct("<8sII")
+T = TypeVar("T")
+
+
+def sealed(folder: Path, header: bytes, body: bytes = b"", site: str = "ams", number: int = 0) -> Path:
+    """A file with a right checksum and any header, under the name that it would travel by."""
+    text = START.pack(MAGIC, VERSION, len(header)) + header + body
+    digest = hashlib.blake2b(text, digest_size=DIGEST).digest()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / Parcel(site, window(number), digest.hex()[:16]).name
+    path.write_bytes(text + digest)
+    return path
+
+
+def header_of(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    found: dict[str, Any] = json.loads(data[START.size : START.size + START.unpack(data[: START.size])[2]])
+    return found
+
+
+def rewritten(path: Path, site: str = "ams", **changes: Any) -> Path:
+    """A sketch whose header says something else."""
+    data = path.read_bytes()
+    length = START.unpack(data[: START.size])[2]
+    header = {**header_of(path), **changes}
+    return sealed(path.parent / "changed", json.dumps(header).encode(), data[START.size + length : -DIGEST], site)
+
+
+def honest(folder: Path, site: str = "ams") -> Path:
+    return write_parcel(make_sketch(site), folder)
+
+
+def printable_line(text: str) -> bool:
+    return text.isprintable()
+
+
+def refused_or(parse: Callable[[], T]) -> T | None:
+    """What is read; None where it is refused, in few printable words."""
+    try:
+        return parse()
+    except UsageError as refused:
+        text = str(refused)
+    assert printable_line(text)
+    assert len(text) < 3000
+    return None
+
+
+def test_a_header_of_more_than_a_mebibyte_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    path = honest(tmp_path / "wire")
+    large = rewritten(path, padding="x" * (1 << 20))
+    receipt = node.arrive(large, "ams")
+    assert receipt.verdict == REFUSED
+    assert "the header takes 1" in receipt.reason
+    assert "the limit is 1 MiB" in receipt.reason
+    assert node.arrive(path, "ams").verdict == MERGED
+
+
+def test_reasons_are_cut_and_escaped(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    path = honest(tmp_path / "wire")
+    part = header_of(path)["parts"][0]
+    for changes in (
+        {"parts": [{**part, "detector": ESCAPES * 1000}]},
+        {"sites": [ESCAPES * 1000, "ams"]},
+        {"counters": [{"site": ESCAPES * 1000}]},
+    ):
+        receipt = node.arrive(rewritten(path, **changes), "ams")
+        assert receipt.verdict == REFUSED
+        assert printable_line(receipt.reason)
+        assert len(receipt.reason) < 20 * REASON
+        assert len(encode_receipt(receipt)) < 64 << 10
+    assert node.desk.counters.refused == len(node.said) == 3
+    assert all(printable_line(line) for line in node.said)
+
+
+def test_a_name_that_is_none_is_escaped(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    receipt = node.desk.accept(tmp_path / "none", ESCAPES * 10_000, "ams")
+    assert receipt.verdict == REFUSED
+    assert printable_line(receipt.name + receipt.reason)
+    assert len(receipt.name + receipt.reason) < 10_000
+
+
+def test_an_edge_does_not_trust_the_text_of_a_receipt() -> None:
+    receipt = decode_receipt(json.dumps({"name": NAME, "verdict": REFUSED, "reason": ESCAPES * 100_000}).encode())
+    assert receipt is not None
+    assert printable_line(receipt.reason)
+    assert len(receipt.reason) < 20 * REASON
+
+
+def test_an_answer_fits_into_a_message() -> None:
+    receipts = [Receipt(NAME, REFUSED, "\U0001f600" * REASON)] * wire.QUESTION
+    answer = encode_receipts(receipts)
+    assert len(answer) <= wire.ANSWER
+    assert 0 < len(decode_receipts(answer)) < wire.QUESTION  # the edge asks for the others again
+    few = receipts[:10]
+    assert len(decode_receipts(encode_receipts(few))) == 10
+
+
+def test_the_sites_of_a_sketch_are_the_senders(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.desk.senders = lambda: {"ams", "fra", "eu"}
+    theirs = rewritten(honest(tmp_path / "wire", "fra"), "ams")  # the whole sketch says fra
+    receipt = node.arrive(theirs, "ams")
+    assert (receipt.verdict, receipt.reason) == (REFUSED, "names the site fra, which sends to this hub itself")
+    both = rewritten(honest(tmp_path / "wire"), sites=["ams", "fra"])
+    assert node.arrive(both, "ams").verdict == REFUSED
+    nobody = rewritten(honest(tmp_path / "wire"), sites=[], counters=[])
+    assert node.arrive(nobody, "ams").reason == "names no site"
+    own = honest(tmp_path / "wire")
+    foreign = rewritten(own, counters=[{**header_of(own)["counters"][0], "site": "fra"}])
+    assert node.arrive(foreign, "ams").reason == "counts for 'fra', which is none of its sites"
+    below = make_sketch("muc")
+    below.merge(make_sketch("ber"))
+    assert node.send(below, "eu").verdict == MERGED  # a lower hub's union: nobody sends to this hub as ber or muc
+
+
+def test_windows_that_a_site_makes_up_do_not_fill_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WINDOWS", 3)
+    node = Node(tmp_path)
+    for number in range(3):
+        assert node.send(make_sketch("ams", number)).verdict == MERGED
+    refused = node.send(make_sketch("ams", 3))
+    assert (refused.verdict, refused.reason) == (REFUSED, "ams has 3 windows here, the limit for one site")
+    assert node.send(make_sketch("ams", 0, peers=50)).verdict == MERGED  # of a window that it has
+    assert node.send(make_sketch("fra", 3)).verdict == MERGED  # others go on
+    again = Node(tmp_path)
+    assert again.send(make_sketch("ams", 4)).verdict == REFUSED  # also after a restart
+    again.store.retire(again.store.windows()[0])
+    assert again.send(make_sketch("ams", 5)).verdict == MERGED  # a window that is gone counts no more
+    assert again.send(make_sketch("ams", 6)).verdict == REFUSED
+
+
+def test_windows_in_the_future_have_a_limit_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WINDOWS_AHEAD", 2)
+    monkeypatch.setattr("superhosts.fleet.intake.time.time", lambda: window(10).end / 1e9)
+    node = Node(tmp_path)
+    for number in (*range(8, 12), 20, 21):
+        assert node.send(make_sketch("ams", number)).verdict == MERGED
+    assert "ams has 2 windows in the future: is its clock wrong?" in node.send(make_sketch("ams", 22)).reason
+    assert node.send(make_sketch("ams", 7)).verdict == MERGED
+
+
+def test_a_site_has_its_share_of_a_window_and_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SKETCHES", 2)
+    node = Node(tmp_path)
+    for peers in (10, 20):
+        assert node.send(make_sketch("ams", 0, peers=peers)).verdict == MERGED
+    assert "has sent 2 sketches of this window already" in node.send(make_sketch("ams", 0, peers=30)).reason
+    size = sum(path.stat().st_size for path in node.store.sketches(node.store.windows()[0]))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(4 * size, 0, 0))  # type: ignore[attr-defined]
+    with pytest.raises(OSError, match=r"the sketches of ams take their share of this disk"):
+        node.send(make_sketch("ams", 1))
+    assert node.send(make_sketch("fra", 1)).verdict == MERGED
+    with pytest.raises(OSError, match=r"the sketches of ams take their share of this disk"):
+        Node(tmp_path).send(make_sketch("ams", 1))  # also after a restart
+    for path in node.store.sketches(node.store.windows()[0]):
+        path.unlink()  # merged, and not needed any more
+    monkeypatch.setattr(limits, "COUNT_AGAIN", 0.0)
+    assert node.send(make_sketch("ams", 1)).verdict == MERGED
+
+
+def test_lines_about_a_site_are_few() -> None:
+    said: list[str] = []
+    now = 0.0
+    say = LimitedSay(said.append, clock=lambda: now, timer=False)
+    for number in range(1000):
+        say("ams", "refused sketches", f"ams {number}")
+    say("ams", "malformed messages", "another kind")
+    say("fra", "refused sketches", "fra 0")
+    assert said == [f"ams {number}" for number in range(limits.LINES)] + ["another kind", "fra 0"]
+    now = 60.0
+    say("fra", "refused sketches", "fra 1")
+    assert said[-2:] == ["ams: 995 more in a minute: refused sketches", "fra 1"]
+    for number in range(5000):  # names that somebody makes up
+        say(f"site{number}", "refused sketches", "x")
+    assert len(said) < 2000
+
+
+@pytest.fixture
+def timers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, Callable[[], None]]]:
+    """The timers that were started: after how many seconds, and what they do."""
+    started: list[tuple[float, Callable[[], None]]] = []
+
+    class Timer:
+        daemon = False
+
+        def __init__(self, seconds: float, work: Callable[[], None]) -> None:
+            self.seconds, self.work = seconds, work
+
+        def start(self) -> None:
+            assert self.daemon
+            started.append((self.seconds, self.work))
+
+        def is_alive(self) -> bool:
+            return True  # as a timer's thread is while it works
+
+    monkeypatch.setattr(limits.threading, "Timer", Timer)
+    return started
+
+
+def test_the_last_lines_that_were_left_out_are_counted_too(timers: list[tuple[float, Callable[[], None]]]) -> None:
+    said: list[str] = []
+    now = 0.0
+    say = LimitedSay(said.append, clock=lambda: now)
+    for _ in range(10):
+        say("ams", "kind", "line")
+    ((wait, ring),) = timers
+    assert wait == limits.MINUTE
+    now = 61.0
+    ring()
+    assert said == ["line"] * limits.LINES + [f"ams: {10 - limits.LINES} more in a minute: kind"]
+    assert len(timers) == 1
+
+
+def test_each_sites_last_lines_are_counted_though_no_more_come(
+    timers: list[tuple[float, Callable[[], None]]],
+) -> None:
+    said: list[str] = []
+    now = 0.0
+    say = LimitedSay(said.append, clock=lambda: now)
+    for site in ("ams", "fra"):
+        for _ in range(10):
+            say(site, "kind", "line")
+        now += 40.0
+    said.clear()
+    for number, site in enumerate(("ams", "fra")):
+        _, ring = timers[number]
+        now = 60.0 + 40.0 * number
+        ring()
+        assert said == [f"{site}: {10 - limits.LINES} more in a minute: kind"]
+        said.clear()
+    assert [wait for wait, _ in timers] == [60.0, 40.0]
+
+
+# Whatever crosses the wire
+
+
+HEADERS = st.dictionaries(
+    st.sampled_from(["Superhosts-Name", "Superhosts-Chunk", "x"]),
+    st.one_of(
+        st.text(max_size=50),
+        st.just(NAME),
+        st.from_regex(r"\A-?[0-9]{1,30} -?[0-9]{1,30} -?[0-9]{1,30}\Z"),
+        st.tuples(*[st.integers(-1, 1 << 40)] * 3).map(lambda numbers: " ".join(map(str, numbers))),
+    ),
+)
+
+
+@given(st.none() | HEADERS, st.integers(0, 1 << 21))
+def test_headers_are_a_piece_or_refused(headers: dict[str, str] | None, length: int) -> None:
+    chunk = refused_or(lambda: Chunk.parse(headers, length))
+    if chunk is None:
+        return
+    assert 0 <= chunk.number < chunk.pieces <= wire.MOST
+    assert 0 < chunk.length == length <= chunk.step
+    assert chunk.number * chunk.step + chunk.length <= chunk.size <= wire.LARGEST
+    assert Chunk.parse(chunk.headers("0"), length) == chunk
+
+
+@pytest.mark.parametrize(
+    "text", ["0 5 5 ", "0  5 5", "00 5 5", "+0 5 5", "0_0 5 5", "٠ 5 5", "0 5 5\n", "0 5", "9" * 5000]
+)
+def test_pieces_are_counted_in_plain_digits(text: str) -> None:
+    with pytest.raises(UsageError, match="no piece of a sketch"):
+        Chunk.parse({"Superhosts-Name": NAME, "Superhosts-Chunk": text}, 5)
+
+
+@given(
+    st.one_of(
+        st.text(), st.from_regex(r"\A[0-9]{8}T[0-9]{6}Z-[0-9]{1,40}[smhdw]-[A-Za-z0-9_-]{1,70}-[0-9a-f]{16}\.cube\Z")
+    )
+)
+def test_names_are_a_parcel_or_refused(name: str) -> None:
+    parcel = refused_or(lambda: Parcel.parse(name))
+    if parcel is None:
+        return
+    assert parcel.name == name
+    assert -(1 << 63) <= parcel.window.start < parcel.window.end < 1 << 63
+
+
+def test_windows_that_no_time_can_have() -> None:
+    for key in ("00010101T000000Z-5m", "99991231T235959Z-1d", "20261114T120000Z-9999999999d", "22620411T234716Z-1d"):
+        assert parse_key(key) is None
+    assert parse_key("22620411T000000Z-1h") is not None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.just(NAME),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+RECEIPTS = st.fixed_dictionaries(
+    {"name": JSON | st.just(NAME), "verdict": JSON | st.sampled_from([MERGED, REFUSED, RESEND]), "reason": JSON}
+)
+
+
+@given(
+    st.one_of(
+        st.binary(),
+        JSON.map(lambda found: json.dumps(found).encode()),
+        RECEIPTS.map(lambda found: json.dumps(found).encode()),
+        st.lists(RECEIPTS).map(lambda found: json.dumps(found).encode()),
+    )
+)
+def test_whatever_is_said_is_a_receipt_or_nothing(data: bytes) -> None:
+    one = decode_receipt(data)
+    for receipt in [*([one] if one else []), *decode_receipts(data)]:
+        assert Parcel.parse(receipt.name).name == receipt.name
+        assert receipt.verdict in (MERGED, REFUSED, RESEND)
+        assert printable_line(receipt.reason)
+    assert all(Parcel.parse(name).site == "ams" for name in decode_names(data, "ams"))
+
+
+@given(st.text())
+def test_subjects_name_a_site_or_nothing(subject: str) -> None:
+    site = refused_or(lambda: site_of(subject))
+    assert site is None or f".{site}." in subject
+
+
+# Whatever a sealed file says
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> tuple[Node, Path]:
+    folder = tmp_path_factory.mktemp("door")
+    return Node(folder), honest(folder / "wire")
+
+
+FIELDS = ["window", "sites", "counters", "parts", "arrays", "version", "x"]
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(changes=st.dictionaries(st.sampled_from(FIELDS), JSON, min_size=1, max_size=3))
+def test_whatever_a_header_says_gets_a_receipt(door: tuple[Node, Path], changes: dict[str, Any]) -> None:
+    node, path = door
+    receipt = node.arrive(rewritten(path, **changes), "ams")
+    assert receipt.verdict in (MERGED, REFUSED)
+    assert printable_line(receipt.reason)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_whatever_a_part_says_gets_a_receipt(door: tuple[Node, Path], data: Any) -> None:
+    node, path = door
+    header = header_of(path)
+    part = header["parts"][0]
+    where, field = data.draw(
+        st.sampled_from([*((part, name) for name in part), *((part["geometry"], name) for name in part["geometry"])])
+    )
+    where[field] = data.draw(JSON)
+    receipt = node.arrive(rewritten(path, parts=header["parts"]), "ams")
+    assert receipt.verdict in (MERGED, REFUSED)
+    assert printable_line(receipt.reason)
+
+
+@given(data=st.binary(max_size=200))
+def test_whatever_bytes_come_get_a_receipt(door: tuple[Node, Path], data: bytes) -> None:
+    node, path = door
+    arrived = node.desk.folder / "any.part"
+    arrived.write_bytes(data)
+    assert node.desk.accept(arrived, NAME, "ams").verdict == RESEND
+    header = sealed(path.parent / "any", data)
+    assert node.arrive(header, "ams").verdict == REFUSED
+
+
+# A folder that others write into
+
+
+def link_of(tmp_path: Path, node: Node, **options: Any) -> tuple[Path, FileReceiver]:
+    folder = tmp_path / "link"
+    (folder / "ams").mkdir(parents=True)
+    return folder / "ams", FileReceiver(folder, node.said.append, **options)
+
+
+def step(receiver: FileReceiver, node: Node) -> None:
+    receiver.step(node.desk, threading.Event())
+
+
+def test_a_file_larger_than_any_sketch_is_refused_without_reading_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path)
+    link, receiver = link_of(tmp_path, node, largest=1 << 30)
+    huge = link / NAME
+    with huge.open("wb") as file:
+        file.write(MAGIC)
+        file.truncate(50 << 30)  # it takes no disk where it lies
+    opened: list[str] = []
+    real = os.open
+    monkeypatch.setattr(os, "open", lambda path, *rest: (opened.append(str(path)), real(path, *rest))[1])
+    step(receiver, node)
+    assert str(huge) not in opened
+    assert not huge.exists()
+    receipt = json.loads(Path(f"{huge}.receipt").read_text())
+    assert receipt["verdict"] == REFUSED
+    assert "50 GiB is more than any sketch of this hub's" in receipt["reason"]
+    assert list(node.desk.folder.iterdir()) == []
+    step(receiver, node)
+    assert len(node.said) == 1
+
+
+def test_a_file_with_holes_takes_no_disk_and_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(tmp_path)
+    link, receiver = link_of(tmp_path, node, largest=1 << 30)
+    sparse = link / NAME
+    with sparse.open("wb") as file:
+        file.write(MAGIC)
+        file.truncate(64 << 20)
+    taken: list[int] = []
+    accept = node.desk.accept
+
+    def look(path: Path, name: str, site: str) -> Receipt:
+        taken.append(512 * path.stat().st_blocks)
+        assert path.stat().st_size == 64 << 20
+        return accept(path, name, site)
+
+    monkeypatch.setattr(node.desk, "accept", look)
+    for _ in range(5):
+        step(receiver, node)
+    assert len(taken) == 1
+    assert taken[0] < 4 << 20
+    receiver._settle = 0.0
+    step(receiver, node)
+    assert len(taken) == 1  # what it holds is known
+    assert not sparse.exists()
+    assert receiver.counters.resends == 1
+
+
+def test_a_file_that_is_being_written_is_not_read_over_and_over(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    link, receiver = link_of(tmp_path, node)
+    whole = honest(tmp_path / "wire")
+    data = whole.read_bytes()
+    target = link / whole.name
+    for size in range(100, 1000, 100):
+        target.write_bytes(data[:size])
+        step(receiver, node)
+    assert node.desk.counters.corrupt == 1
+    target.write_bytes(data)
+    step(receiver, node)  # it has changed once more
+    step(receiver, node)  # it has not
+    assert node.desk.counters.accepted == 1
+    assert not target.exists()
+
+
+def test_odd_things_in_a_sites_folder_are_named_and_got_out_of_the_way(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    link, receiver = link_of(tmp_path, node)
+    names = [Parcel("ams", window(number), "0" * 16).name for number in range(3)]
+    os.mkfifo(link / names[0])
+    (link / names[1]).mkdir()
+    (link / names[2]).symlink_to(tmp_path)
+    (link / "a-b-c.cube").write_text("foreign")
+    (link / f".{NAME}.tmp").write_text("hidden")
+    (link / "notes.txt").write_text("foreign")
+    (link / "nested").mkdir()
+    (link.parent / "stray.cube").write_text("in no site's folder")
+    (link.parent / ".snapshot").mkdir()
+    good = honest(link)
+    for _ in range(3):
+        step(receiver, node)
+    assert node.desk.counters.accepted == 1
+    assert not good.exists()
+    assert receiver.counters.ignored == 4
+    assert len(node.said) == 4
+    assert all(sum(name in line for line in node.said) == 1 for name in (*names, "a-b-c.cube"))
+    assert sorted(path.name for path in link.iterdir() if path.name.endswith(".aside")) == [
+        f".{name}.aside" for name in names
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_that_cannot_be_read_keeps_nobody(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    link, receiver = link_of(tmp_path, node)
+    shut = write_parcel(make_sketch("ams", 0), link)
+    shut.chmod(0)
+    write_parcel(make_sketch("ams", 1), link)
+    with pytest.raises(PermissionError):
+        step(receiver, node)
+    assert node.desk.counters.accepted == 1
+
+
+def test_a_file_that_cannot_be_taken_is_tried_ever_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(tmp_path)
+    link, receiver = link_of(tmp_path, node)
+    honest(link)
+    asked: list[str] = []
+
+    def full(path: Path, name: str, site: str) -> Receipt:
+        asked.append(name)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    now = 0.0
+    monkeypatch.setattr("superhosts.fleet.files.time.monotonic", lambda: now)
+    with monkeypatch.context() as patch:
+        patch.setattr(node.desk, "accept", full)
+        for second in range(1000):
+            now = float(second)
+            with pytest.raises(OSError, match="No space left"):
+                step(receiver, node)
+    assert 10 < len(asked) < 30
+    now += 60.0
+    step(receiver, node)
+    assert node.desk.counters.accepted == 1
+
+
+def test_failures_are_attempts_and_all_files_in_trouble_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path)
+    link, receiver = link_of(tmp_path, node)
+    for number in range(3):
+        write_parcel(make_sketch("ams", number), link)
+
+    def full(path: Path, name: str, site: str) -> Receipt:
+        asked.append(name)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    now, asked = 0.0, list[str]()
+    monkeypatch.setattr("superhosts.fleet.files.time.monotonic", lambda: now)
+    monkeypatch.setattr(node.desk, "accept", full)
+    for _ in range(20):
+        receiver.look(node.desk, threading.Event())
+        now += 0.5
+    assert receiver.counters.failures == len(asked) < 20
+    assert receiver.counters.down == "No space left on device; 2 more files cannot be taken"
+    assert sum("No space left" in line for line in node.said) == 1
+
+
+def test_a_folder_in_place_of_a_receipt_is_set_aside(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    link, receiver = link_of(tmp_path, node)
+    sketch = honest(link)
+    answer = link / f"{sketch.name}.receipt"
+    (answer / "inner").mkdir(parents=True)
+    receiver.look(node.desk, threading.Event())
+    assert answer.is_file()
+    assert not sketch.exists()
+    assert (link / f".{answer.name}.aside" / "inner").is_dir()
+    assert (receiver.counters.down, receiver.counters.failures) == ("", 0)
+    assert any(f"set aside as .{answer.name}.aside" in line for line in node.said)
+
+
+def test_sites_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(tmp_path)
+    link, receiver = link_of(tmp_path, node)
+    (link.parent / "fra").mkdir()
+    for number in range(300):
+        (link / Parcel("ams", window(-1000 + number), "0" * 16).name).write_bytes(MAGIC)
+    other = write_parcel(make_sketch("fra"), link.parent / "fra")
+    seen: list[str] = []
+    accept = node.desk.accept
+    monkeypatch.setattr(node.desk, "accept", lambda path, name, site: (seen.append(site), accept(path, name, site))[1])
+    step(receiver, node)
+    assert "fra" in seen[:2]
+    assert seen.count("ams") == files.TURN
+    assert not other.exists()
+
+
+def test_an_edge_does_not_trust_receipts_in_a_folder(tmp_path: Path) -> None:
+    said: list[str] = []
+    spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=said.append)
+    first, second = (spool.put(make_sketch("ams", number)) for number in range(2))
+    link = tmp_path / "link" / "ams"
+    link.mkdir(parents=True)
+    os.mkfifo(link / f"{NAME}.receipt")  # nobody ever writes into it
+    (link / f"x{NAME}.receipt").mkdir()
+    (link / f"{first.name}.receipt").write_text(json.dumps({"verdict": REFUSED, "reason": ESCAPES * 100}))
+    (link / f"{second.name}.receipt").write_text(json.dumps({"verdict": "eaten", "reason": []}))
+    sender = FileSender(tmp_path / "link", "ams", said.append)
+    sender.step(spool)
+    assert [path.name for path in spool.waiting()] == [second.name]
+    (line,) = said
+    assert printable_line(line)
+    assert len(line) < 20 * REASON
+    (link / f"{second.name}.receipt").write_text(" " * (65 << 10) + json.dumps({"verdict": MERGED}))
+    sender.step(spool)
+    assert [path.name for path in spool.waiting()] == [second.name]
+
+
+def test_a_hub_starts_with_odd_things_where_files_arrive(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    incoming = node.desk.folder
+    path = honest(tmp_path / "wire")
+    (incoming / "folder").mkdir()
+    (incoming / f"{path.name}.part").mkdir()
+    (incoming / path.name).mkdir()
+    os.mkfifo(incoming / "pipe.part")
+    (incoming / "link.part").symlink_to(tmp_path)
+    (incoming / "left.part").write_bytes(b"x")
+    again = Node(tmp_path)
+    left = sorted(each.name for each in incoming.iterdir())
+    assert left == sorted(f".{name}.aside" for name in ("folder", path.name, f"{path.name}.part"))
+    (incoming / path.name).mkdir()  # while it runs
+    link, receiver = link_of(tmp_path, again)
+    honest(link)
+    step(receiver, again)
+    assert again.desk.counters.accepted == 1

@@ -1,0 +1,860 @@
+"""Hostile sites against the real server and the hub's side of the link."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import nats
+import nats.errors
+import nats.js.errors
+import nkeys
+import pytest
+import trustme
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+
+from brokers import (
+    MIB,
+    Heard,
+    KeepingDesk,
+    accepts,
+    as_client,
+    eventually,
+    make_broker,
+    make_spool,
+    message,
+    noise,
+    pieces,
+    running,
+    settle,
+)
+from places import ROOT
+from processes import DEADLINE, ending, free_port, make_edge, make_hub, wait_for
+from superhosts.errors import UsageError
+from superhosts.fleet.link import MERGED, Receipt
+from superhosts.fleet.nats import connect as nats_connect
+from superhosts.fleet.nats import receive, room, stream
+from superhosts.fleet.nats.broker import Broker
+from superhosts.fleet.nats.connect import NatsOptions, UnfitServerError, check_version
+from superhosts.fleet.nats.enrolment import enroll, public_key, unenroll
+from superhosts.fleet.nats.receive import NatsReceiver
+from superhosts.fleet.nats.send import NO_ROOM, NatsSender
+from superhosts.fleet.nats.setup import Tls, find_server, parse_listen
+from superhosts.fleet.nats.wire import Chunk
+
+NEVER = 3600.0
+CHUNK, ASK = "superhosts.from.ams.chunk", "superhosts.from.ams.ask"
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_connect, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(nats_connect, "LAST_PAUSE", 0.3)
+    monkeypatch.setattr(nats_connect, "TIMEOUT", int(DEADLINE))
+    monkeypatch.setattr(stream, "LOOK", 0.2)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker with two enrolled sites, of which ams is hostile."""
+    for site in ("ams", "fra"):
+        enroll(tmp_path / "broker", site)
+    with make_broker(tmp_path / "broker", []) as started:
+        yield started
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> KeepingDesk:
+    return KeepingDesk(tmp_path / "hub")
+
+
+def key_of(broker: Broker, site: str) -> NatsOptions:
+    return NatsOptions(broker.options.url, nkey=broker.folder / "seeds" / f"{site}.nk")
+
+
+def make_receiver(broker: Broker, said: list[str] | None = None, **options: Any) -> NatsReceiver:
+    say = (said if said is not None else []).append
+    defaults = {"cap": broker.cap, "ack_wait": NEVER, "admitted": broker.admitted}
+    return NatsReceiver(broker.options, say, **{**defaults, **options})
+
+
+def queued(broker: Broker) -> dict[str, int]:
+    """The pieces that wait in the queue, by subject."""
+
+    async def work(client: Client, errors: list[str]) -> dict[str, int]:
+        info = await client.jetstream(timeout=DEADLINE).stream_info("superhosts", subjects_filter=">")
+        return dict(info.state.subjects or {})
+
+    found: dict[str, int] = as_client(broker.options, work)
+    return found
+
+
+def one_piece(path: Path) -> tuple[dict[str, str], bytes]:
+    data = path.read_bytes()
+    return Chunk(path.name, 0, len(data), len(data)).headers("0"), data
+
+
+def publish(broker: Broker, site: str, chunks: list[tuple[Chunk, bytes]]) -> None:
+    """Send pieces as an edge does: where a site's share of the queue is full, again a moment later."""
+
+    async def work(client: Client, errors: list[str]) -> None:
+        js = client.jetstream(timeout=DEADLINE)
+        for place, (chunk, data) in enumerate(chunks):
+            while not await try_to_send(js, data, chunk.headers(str(place))):
+                await asyncio.sleep(0.02)
+
+    async def try_to_send(js: JetStreamContext, data: bytes, headers: dict[str, str]) -> bool:
+        try:
+            await js.publish(f"superhosts.from.{site}.chunk", data, headers=headers)
+        except nats.js.errors.ServiceUnavailableError as error:
+            if error.err_code not in NO_ROOM:
+                raise
+            return False
+        return True
+
+    as_client(key_of(broker, site), work, f"_INBOX.{site}")
+
+
+def deliver(broker: Broker, site: str, path: Path) -> None:
+    publish(broker, site, pieces(path, path.stat().st_size))
+
+
+class Raw:
+    """A client that says what it likes."""
+
+    def __init__(self, broker: Broker, site: str) -> None:
+        host, port = parse_listen(broker.options.url.removeprefix("nats://"))
+        self._socket = socket.create_connection((host, port), DEADLINE)
+        self._file = self._socket.makefile("rb")
+        info = json.loads(self._file.readline().removeprefix(b"INFO "))
+        seed = nkeys.from_seed(bytearray((broker.folder / "seeds" / f"{site}.nk").read_bytes().strip()))
+        signature = base64.urlsafe_b64encode(seed.sign(info["nonce"].encode())).rstrip(b"=").decode()
+        hello = {"verbose": False, "nkey": seed.public_key.decode(), "sig": signature, "headers": True, "lang": "raw"}
+        try:
+            self.say(b"CONNECT " + json.dumps(hello).encode() + b"\r\n")
+            self.settle()
+        except ConnectionError:
+            self.close()
+            raise
+
+    def say(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def publish(self, subject: bytes, headers: bytes, data: bytes, reply: bytes = b"") -> None:
+        total = len(headers) + len(data)
+        line = b" ".join(filter(None, (b"HPUB", subject, reply, b"%d %d" % (len(headers), total))))
+        self.say(line + b"\r\n" + headers + data + b"\r\n")
+
+    def settle(self) -> list[bytes]:
+        """Wait until the server has read all of it; return its complaints."""
+        self.say(b"PING\r\n")
+        said = []
+        while (line := self._file.readline()) != b"PONG\r\n":
+            if not line:
+                raise ConnectionResetError("the server has hung up")
+            said.append(line)
+        return said
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
+
+
+# What a site's key is good for
+
+
+def test_the_servers_word_cannot_be_sent_to_others(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    """A message names the subject to which the server says "stored"; no right restricts that name."""
+    receiver = make_receiver(broker)
+    desk.gate.clear()
+    heard: list[tuple[str, bytes]] = []
+    targets = [
+        "superhosts.to.fra",
+        "superhosts.from.fra.chunk",
+        "superhosts.from.fra.ask",
+        "_INBOX.fra.x",
+        "_HUBBOX.x",
+        "$JS.API.STREAM.PURGE.superhosts",
+        "$JS.API.STREAM.DELETE.superhosts",
+        "$JS.API.STREAM.MSG.DELETE.superhosts",
+        "$JS.API.CONSUMER.DELETE.superhosts.hub",
+        "$JS.API.CONSUMER.MSG.NEXT.superhosts.hub",
+        "$SYS.REQ.SERVER.PING",
+    ]
+    headers, data = one_piece(noise(tmp_path, "ams", 0, 1000))
+
+    async def attack(client: Client, errors: list[str]) -> None:
+        for number, reply in enumerate(targets):
+            await client.publish(CHUNK, data, reply=reply, headers={**headers, "Nats-Msg-Id": str(number)})
+        await settle(client)
+
+    async def watch(client: Client, errors: list[str]) -> None:
+        async def seen(message: Msg) -> None:
+            heard.append((message.subject, message.data))
+
+        for subject in ("superhosts.to.fra", "_INBOX.fra.>"):
+            await client.subscribe(subject, cb=seen)
+        await settle(client)
+        await asyncio.to_thread(as_client, key_of(broker, "ams"), attack, "_INBOX.ams")
+        await asyncio.to_thread(eventually, lambda: receiver.counters.chunks == len(targets))
+        await settle(client)
+
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+        as_client(key_of(broker, "fra"), watch, "_INBOX.fra")
+        assert heard == []
+        assert queued(broker) == {CHUNK: len(targets)}  # nothing purged, nothing deleted, nothing in fra's name
+        desk.gate.set()
+        eventually(lambda: queued(broker) == {})
+    assert receiver.counters.malformed == 0
+
+
+def test_the_interface_of_the_queue_is_not_a_sites(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    receiver = make_receiver(broker)
+    publishing = [
+        "$JS.API.STREAM.PURGE.superhosts",
+        "$JS.API.STREAM.DELETE.superhosts",
+        "$JS.API.STREAM.UPDATE.superhosts",
+        "$JS.API.STREAM.CREATE.mine",
+        "$JS.API.STREAM.MSG.GET.superhosts",
+        "$JS.API.STREAM.MSG.DELETE.superhosts",
+        "$JS.API.DIRECT.GET.superhosts",
+        "$JS.API.CONSUMER.CREATE.superhosts.mine",
+        "$JS.API.CONSUMER.DURABLE.CREATE.superhosts.mine",
+        "$JS.API.CONSUMER.MSG.NEXT.superhosts.hub",
+        "$JS.API.CONSUMER.DELETE.superhosts.hub",
+        "$JS.API.CONSUMER.PAUSE.superhosts.hub",
+        "$JS.API.INFO",
+        "$JS.ACK.superhosts.hub.1.1.1.1.0",
+        "$SYS.REQ.SERVER.PING",
+        "$SYS.REQ.ACCOUNT.PING.CONNZ",
+        "superhosts.from.fra.chunk",
+        "superhosts.from.fra.ask",
+        "superhosts.from.ams.other",
+        "superhosts.to.fra",
+        "superhosts.to.ams",
+        "_INBOX.fra.x",
+        "_INBOX.ams.x",
+        "_HUBBOX.x",
+    ]
+    listening = ["superhosts.to.fra", "superhosts.to.*", "superhosts.from.>", CHUNK, "_INBOX.fra.>", "_HUBBOX.>"]
+    listening += [">", "*.*", "$JS.>", "$SYS.>", "_R_.>", "superhosts.to.ams.>"]
+
+    async def attack(client: Client, errors: list[str]) -> None:
+        for subject in publishing:
+            errors.clear()
+            await client.publish(subject, b'{"keep": 0}', reply="_INBOX.ams.answer")
+            await settle(client)
+            assert "permissions violation for publish" in errors[0], subject
+        for subject in listening:
+            errors.clear()
+            with contextlib.suppress(nats.errors.Error):
+                await client.subscribe(subject)
+            await settle(client)
+            assert "permissions violation for subscription" in errors[0], subject
+
+    path = noise(tmp_path, "fra", 0, 1000)
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+    deliver(broker, "fra", path)
+    as_client(key_of(broker, "ams"), attack, "_INBOX.ams")
+    assert queued(broker) == {"superhosts.from.fra.chunk": 1}
+    with running(receiver.run, desk):
+        eventually(lambda: desk.names() == {path.name})
+
+
+def test_a_site_has_few_connections(broker: Broker) -> None:
+    opened: list[Raw] = []
+    try:
+        for _ in range(16):
+            opened.append(Raw(broker, "ams"))
+        with pytest.raises(ConnectionError):
+            opened.append(Raw(broker, "ams"))
+        opened.append(Raw(broker, "fra"))
+    finally:
+        for each in opened:
+            each.close()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"NATS/1.0",
+        b"NATS/1.0 \xff\xfe\xfd\r\n\r\n",
+        b"NATS/1.0 404 \xff\xff\r\n\r\n",
+        b"NATS/1.0 404 No Messages\r\n\r\n",
+        b"NATS/1.0 503\r\nSuperhosts-Name: \xff\r\n\r\n",
+        b"NATS/1.0\r\nSuperhosts-Name\r\n: \r\n\xff\r\n\r\n",
+        b"NATS/1.0\r\n\r\n",
+    ],
+)
+def test_headers_that_no_library_expects_do_not_make_the_hub_deaf(
+    tmp_path: Path, broker: Broker, desk: KeepingDesk, headers: bytes
+) -> None:
+    receiver = make_receiver(broker)
+    path = noise(tmp_path, "fra", 0, 1000)
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+        raw = Raw(broker, "ams")
+        raw.publish(CHUNK.encode(), headers, b"x")
+        raw.publish(ASK.encode(), headers, b"[]", b"_INBOX.ams.\xff")
+        raw.settle()
+        raw.close()
+        deliver(broker, "fra", path)
+        eventually(lambda: desk.names() == {path.name})
+        eventually(lambda: queued(broker) == {})
+    assert receiver.counters.connects == 1
+    assert receiver.counters.malformed == 1
+
+
+# Shares of the queue, of the desk, of the answers
+
+
+def flood(broker: Broker, site: str, count: int) -> None:
+    raw = Raw(broker, site)
+    for number in range(count):
+        raw.publish(f"superhosts.from.{site}.chunk".encode(), b"NATS/1.0\r\nx: %d\r\n\r\n" % number, b"tiny")
+    raw.settle()
+    raw.close()
+
+
+def test_a_flood_of_tiny_messages_keeps_to_its_sites_share(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    said: list[str] = []
+    receiver = make_receiver(broker, said)
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+    share = receiver._queue.site_pieces
+    assert share == stream.LEAST_PIECES == 64
+    flood(broker, "ams", 3000)
+    eventually(lambda: queued(broker).get(CHUNK, 0) == share)
+    path = noise(tmp_path, "fra", 0, 100_000)
+    deliver(broker, "fra", path)
+    assert queued(broker) == {CHUNK: share, "superhosts.from.fra.chunk": 1}
+    with running(receiver.run, desk):
+        eventually(lambda: desk.names() == {path.name})
+        eventually(lambda: queued(broker) == {})
+    assert receiver.counters.malformed == share  # so many went before the other site's
+    assert len(said) == 1  # the same line again is not said again
+
+
+def test_the_share_grows_with_the_queue() -> None:
+    assert stream.Queue(4 << 30, 1.0, 1.0, receive.NOBODY).site_pieces == 2016
+    assert stream.Queue(4 << 20, 1.0, 1.0, receive.NOBODY).site_pieces == 64
+
+
+def test_beginnings_that_never_end_leave_the_queue_and_keep_nobody(
+    tmp_path: Path, broker: Broker, desk: KeepingDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receive, "PAUSE", 0.01)
+    said: list[str] = []
+    receiver = make_receiver(broker, said)
+    begun = [pieces(noise(tmp_path, "ams", number, 20_000), 8000)[0] for number in range(60)]
+    path = noise(tmp_path, "fra", 0, 100_000)
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+        publish(broker, "ams", begun)
+        eventually(lambda: receiver.counters.dropped == 60 - room.ARRIVING)
+        eventually(lambda: queued(broker) == {CHUNK: room.ARRIVING})
+        assert len(receiver._assemblies) == len(list(desk.folder.iterdir())) == room.ARRIVING
+        assert any(f"ams has begun {room.ARRIVING} sketches and does not finish them" in line for line in said)
+        assert len(said) < receiver.counters.put_off
+        deliver(broker, "fra", path)
+        eventually(lambda: desk.names() == {path.name})
+        receiver._stale = 0.0  # the old ones give way to new ones
+        more = [pieces(noise(tmp_path, "ams", 100 + number, 20_000), 8000) for number in range(2)]
+        publish(broker, "ams", [piece for each in more for piece in each])
+        eventually(lambda: len(desk.names()) == 3)
+        assert receiver.counters.abandoned >= 1
+
+
+def test_a_site_does_not_hold_more_than_half_of_its_share(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    receiver = make_receiver(broker)
+    path = noise(tmp_path, "ams", 0, 100 * 4096)
+    cut = pieces(path, 4096)
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+        publish(broker, "ams", cut[:-1])  # more pieces than the server takes of one site at once
+        eventually(lambda: queued(broker) == {CHUNK: receiver._queue.site_pieces // 2})
+        publish(broker, "ams", cut[-1:])
+        eventually(lambda: desk.names() == {path.name})
+        eventually(lambda: queued(broker) == {})
+    assert path.read_bytes() == (desk.kept / path.name).read_bytes()
+
+
+def test_what_a_revoked_site_has_sent_leaves_the_queue(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    said: list[str] = []
+    receiver = make_receiver(broker, said)
+    begun = [pieces(noise(tmp_path, "ams", number, 20_000), 8000)[0] for number in range(40)]
+    path = noise(tmp_path, "fra", 0, 20_000)
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+        publish(broker, "ams", begun)
+        publish(broker, "fra", pieces(path, 8000)[:1])
+        eventually(lambda: receiver.counters.chunks >= 41)
+        unenroll(broker.folder, "ams")
+        eventually(lambda: queued(broker) == {"superhosts.from.fra.chunk": 1})
+        eventually(lambda: [each.name for each in desk.folder.iterdir()] == [f"{path.name}.part"])
+        publish(broker, "fra", pieces(path, 8000)[1:])
+        eventually(lambda: desk.names() == {path.name})
+    assert any("ams is not enrolled" in line for line in said)
+    assert not [line for line in said if "waiting until it is sent again" in line]
+
+
+def test_a_hub_that_was_away_finds_nothing_of_a_revoked_site(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    receiver = make_receiver(broker)
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+    deliver(broker, "ams", noise(tmp_path, "ams", 0, 1000))
+    unenroll(broker.folder, "ams")
+    eventually(lambda: broker.admitted() == {"fra"})
+    with running(receiver.run, desk):
+        eventually(lambda: queued(broker) == {})
+    assert desk.calls == []
+
+
+def test_questions_of_one_site_do_not_keep_the_others(
+    tmp_path: Path, broker: Broker, desk: KeepingDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver = make_receiver(broker)
+    gate, waiting = threading.Event(), threading.Event()
+    known = desk.known
+    theirs, mine = noise(tmp_path, "fra").name, noise(tmp_path, "ams").name
+
+    def slow(name: str) -> Receipt | None:
+        if name == mine:
+            waiting.set()
+            assert gate.wait(DEADLINE)
+        return known(name)
+
+    monkeypatch.setattr(desk, "known", slow)
+
+    async def attack(client: Client, errors: list[str]) -> None:
+        for _ in range(500):
+            await client.publish(ASK, json.dumps([mine]).encode(), reply="_INBOX.ams.x")
+        await settle(client)
+
+    async def ask(client: Client, errors: list[str]) -> bytes:
+        question = json.dumps([theirs]).encode()
+        return (await client.request("superhosts.from.fra.ask", question, timeout=DEADLINE)).data
+
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+        as_client(key_of(broker, "ams"), attack, "_INBOX.ams")
+        assert waiting.wait(DEADLINE)
+        assert b"not here" in as_client(key_of(broker, "fra"), ask, "_INBOX.fra")
+        gate.set()
+    assert receiver.counters.unanswered + receiver.counters.questions == 501
+    assert receiver.counters.unanswered > 400
+
+
+def test_sites_take_turns_at_the_desk(
+    tmp_path: Path, broker: Broker, desk: KeepingDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver = make_receiver(broker)
+    mine = [noise(tmp_path, "ams", number, 1000) for number in range(20)]
+    theirs = noise(tmp_path, "fra", 0, 1000)
+    entered: list[str] = []
+    accept = desk.accept
+
+    def enter(path: Path, name: str, site: str) -> Receipt:
+        entered.append(site)
+        return accept(path, name, site)
+
+    monkeypatch.setattr(desk, "accept", enter)
+    desk.gate.clear()
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+        for path in mine:
+            deliver(broker, "ams", path)
+        deliver(broker, "fra", theirs)
+        eventually(lambda: len(entered) == receive.AT_ONCE)
+        assert entered == ["ams", "fra"]
+        desk.gate.set()
+        eventually(lambda: len(desk.names()) == 21)
+
+
+def test_replays_and_shuffles_of_an_honest_site_end_in_one_sketch(
+    tmp_path: Path, broker: Broker, desk: KeepingDesk
+) -> None:
+    receiver = make_receiver(broker)
+    path = noise(tmp_path, "fra", 0, 100_000)
+    cut = pieces(path, 10_000)
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+        flood(broker, "ams", 500)
+        publish(broker, "fra", [*cut[::-2], *cut[::3], *cut[::2], *cut, *cut])
+        eventually(lambda: queued(broker) == {})
+        eventually(lambda: desk.names() == {path.name})
+    assert [name for name, _ in desk.calls] == [path.name]
+
+
+# Which servers do
+
+
+def test_versions() -> None:
+    for good in ("2.12.0", "2.15.1", "v2.12.3", "3.0.0-beta", "2.100.0"):
+        check_version(good)
+    for bad in ("2.11.9", "2.10.0", "1.4.1", "", "None", "x.y", "v2"):
+        with pytest.raises(UnfitServerError, match=r"2\.12 or a later one is needed"):
+            check_version(bad, "/usr/bin/nats-server")
+
+
+def test_a_server_that_is_not_strict_is_refused(tmp_path: Path, desk: KeepingDesk) -> None:
+    said: list[str] = []
+    with make_broker(tmp_path / "broker", []) as broker:
+        config = json.loads((broker.folder / "nats.conf").read_text())
+    config["jetstream"]["strict"] = False
+    (broker.folder / "nats.conf").write_text(json.dumps(config))
+    write = broker._write_config
+    broker._write_config = lambda: None  # type: ignore[method-assign]
+    with broker:
+        receiver = make_receiver(broker, said)
+        with pytest.raises(UsageError, match=r"^--nats nats://\S+: the server takes requests .*strict: true"):
+            receiver.check_alone()
+        with running(receiver.run, desk):
+            eventually(lambda: said)
+        assert "a site could empty the queue" in said[0]
+        assert "a site could empty the queue" in receiver.counters.down
+        assert receiver.counters.connects == 0
+    broker._write_config = write  # type: ignore[method-assign]
+
+
+def test_an_old_server_of_ones_own_is_refused(tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_connect, "LEAST_VERSION", (99, 0))
+    with pytest.raises(UsageError, match=r"^--nats nats://\S+: the server is nats-server 2\.\S+; 99\.0 or a later"):
+        make_receiver(broker).check_alone()
+
+
+def test_an_old_embedded_server_is_refused_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_connect, "LEAST_VERSION", (99, 0))
+    with pytest.raises(UsageError, match=r"nats-server is nats-server 2\.\S+; 99\.0 or a later one is needed"):
+        make_broker(tmp_path / "broker", []).start()
+
+
+def test_a_server_without_keys_is_said(tmp_path: Path, broker: Broker) -> None:
+    said: list[str] = []
+    with make_broker(tmp_path / "open", []) as free:
+        make_receiver(free, said).check_alone()
+    assert said == [
+        f"the link to {free.options.url}: the server lets anybody in: whoever reaches it may speak for any site"
+    ]
+    make_receiver(broker, said).check_alone()
+    assert len(said) == 1
+
+
+def documented(tmp_path: Path, port: int) -> Path:
+    """The configuration of a server of one's own as the guide gives it, and keys for it."""
+    guide = (ROOT / "docs" / "operating.md").read_text()
+    start = guide.index('    jetstream { store_dir: "/var/lib/nats"')
+    text = guide[start : guide.index("\n\n", start)].replace("/var/lib/nats", str(tmp_path / "store"))
+    for site in ("hub", "ams"):
+        public = public_key(enroll(tmp_path / "keys", site))
+        text = text.replace(f"{site.upper()}_PUBLIC_KEY", public)
+    path = tmp_path / "nats.conf"
+    path.write_text(f'host: 127.0.0.1\nport: {port}\nlog_file: "{tmp_path / "nats.log"}"\n{text}\n')
+    return path
+
+
+def test_the_server_that_the_guide_describes(tmp_path: Path, desk: KeepingDesk) -> None:
+    port = free_port()
+    url = f"nats://127.0.0.1:{port}"
+    spool = make_spool(tmp_path / "spool", "ams")
+    sent = {noise(spool.folder, "ams", number, 700_000).name for number in range(2)}
+    hub, ams = (NatsOptions(url, nkey=tmp_path / "keys" / "seeds" / f"{name}.nk") for name in ("hub", "ams"))
+    said: list[str] = []
+    with subprocess.Popen([find_server(), "-c", documented(tmp_path, port)]) as server:
+        try:
+            receiver = NatsReceiver(hub, said.append, cap=64 * MIB, ack_wait=NEVER)
+            sender = NatsSender(ams, "ams", print, ask_every=0.5)
+            with running(receiver.run, desk), running(sender.run, spool):
+                eventually(lambda: not spool.waiting())
+            assert desk.names() == sent
+            receiver.check_alone()
+            assert [line for line in said if "lets anybody in" in line] == []
+            assert "Violation" not in (tmp_path / "nats.log").read_text()
+        finally:
+            server.terminate()
+
+
+# Keys, certificates, rights
+
+
+def test_a_new_site_can_send_at_once(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+    receiver = make_receiver(broker)
+    spool = make_spool(tmp_path / "spool", "lon")
+    path = noise(spool.folder, "lon", 0, 1000)
+    with running(receiver.run, desk):
+        eventually(lambda: receiver.counters.connects)
+        seed = enroll(broker.folder, "lon")
+        broker.reload()
+        assert broker.admitted() == {"ams", "fra", "lon"}
+        with running(NatsSender(NatsOptions(broker.options.url, nkey=seed), "lon", print).run, spool):
+            eventually(lambda: not spool.waiting())
+    assert desk.names() == {path.name}
+    assert receiver.counters.connects == 1  # the others' connections live on
+
+
+def certificate(folder: Path, authority: trustme.CA, name: str, **options: Any) -> Path:
+    path = folder / f"{name}.pem"
+    path.unlink(missing_ok=True)
+    authority.issue_cert("127.0.0.1", **options).private_key_and_cert_chain_pem.write_to_path(path)
+    path.chmod(0o600)
+    return path
+
+
+def serial_of(broker: Broker, ca: Path) -> str:
+    host, port = parse_listen(broker.options.url.removeprefix("tls://"))
+    context = ssl.create_default_context(cafile=ca)
+    with socket.create_connection((host, port), DEADLINE) as plain:
+        plain.recv(65536)  # the greeting comes before TLS
+        with context.wrap_socket(plain, server_hostname=host) as secure:
+            found = secure.getpeercert()
+            assert found is not None
+            return str(found["serialNumber"])
+
+
+def test_certificates_are_taken_over_by_a_reload(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    cert = certificate(tmp_path, authority, "server")
+    with make_broker(tmp_path / "broker", [], tls=Tls(cert, cert)) as broker:
+        before = serial_of(broker, tmp_path / "ca.pem")
+        certificate(tmp_path, authority, "server")
+        broker.reload()
+        after = serial_of(broker, tmp_path / "ca.pem")
+        assert after != before
+        cert.write_text("no certificate")
+        with pytest.raises(UsageError):
+            broker.reload()
+        assert serial_of(broker, tmp_path / "ca.pem") == after
+        assert broker.counters.reloads == 1
+
+
+def test_a_configuration_that_the_server_refuses_is_taken_back(
+    tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = (broker.folder / "nats.conf").read_text()
+    monkeypatch.setattr(
+        "superhosts.fleet.nats.broker.accounts", lambda hub, sites: {"hub": {"users": [{"nkey": "no"}]}}
+    )
+    with pytest.raises(UsageError, match=r"does not take its new configuration: .*nkey"):
+        broker.reload()
+    assert (broker.folder / "nats.conf").read_text() == config
+    assert broker.admitted() == {"ams", "fra"}
+    assert accepts(broker, broker.folder / "seeds" / "ams.nk")
+
+
+def test_an_expired_certificate_is_said_with_its_file(tmp_path: Path, desk: KeepingDesk) -> None:
+    authority = trustme.CA()
+    past = datetime.now(UTC) - timedelta(days=1)
+    cert = certificate(tmp_path, authority, "server", not_after=past)
+    said: list[str] = []
+    with make_broker(tmp_path / "broker", [], tls=Tls(cert, cert)) as broker:
+        expected = f"the broker's certificate {cert} does not do: certificate has expired"
+        assert broker.unreachable() == expected
+        receiver = make_receiver(broker, said)
+        with running(receiver.run, desk):
+            eventually(lambda: said)
+            assert receiver.counters.down == expected
+            assert expected in said[0]
+            certificate(tmp_path, authority, "server")
+            broker.reload()
+            eventually(lambda: receiver.counters.connects)
+            eventually(lambda: receiver.counters.down == "")
+        assert broker.unreachable() == ""
+
+
+def test_files_of_the_broker_are_its_owners_whatever_the_umask(tmp_path: Path, desk: KeepingDesk) -> None:
+    folder = tmp_path / "broker"
+    before = os.umask(0)
+    try:
+        enroll(folder, "ams")
+        with make_broker(folder, []) as broker:
+            receiver = make_receiver(broker)
+            with running(receiver.run, desk):
+                eventually(lambda: receiver.counters.connects)
+                deliver(broker, "ams", noise(tmp_path, "ams"))
+                eventually(lambda: len(desk.names()) == 1)
+    finally:
+        os.umask(before)
+    found = [folder, *folder.rglob("*")]
+    assert {path.name for path in found} >= {
+        "nats.conf",
+        "nats.log",
+        "nats.err",
+        "hub.nk",
+        "ams.nk",
+        "sites.json",
+        "store",
+    }
+    assert [path for path in found if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
+
+
+# Whatever comes
+
+
+@pytest.fixture(scope="module")
+def parcels(tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[Chunk, bytes]]]:
+    folder = tmp_path_factory.mktemp("parcels")
+    return [pieces(noise(folder, "ams", number, 12_000), 4096) for number in range(3)]
+
+
+NUMBERS = st.integers(-1, 5) | st.integers(0, 1 << 34)
+ODD = st.fixed_dictionaries(
+    {},
+    optional={
+        "Superhosts-Name": st.text(max_size=40)
+        | st.integers(0, 40).map(lambda n: f"20261114T120000Z-{n}m-ams-{n:016x}.cube"),
+        "Superhosts-Chunk": st.text(max_size=20)
+        | st.tuples(NUMBERS, NUMBERS, NUMBERS).map(lambda n: " ".join(map(str, n))),
+    },
+)
+SUBJECTS = st.sampled_from(
+    [CHUNK, CHUNK, "superhosts.from.fra.chunk", "superhosts.from..chunk", "superhosts", "", "a.b.\ufffd.c"]
+)
+REPLIES = st.none() | st.sampled_from(["", "x", "$JS.ACK.superhosts.hub.x.y.z.0.0"])
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_whatever_comes_the_next_piece_is_taken(
+    parcels: list[list[tuple[Chunk, bytes]]], tmp_path_factory: pytest.TempPathFactory, data: Any
+) -> None:
+    """Honest pieces in any order, any number of times, among anything else: each sketch is merged exactly once."""
+    honest = [("honest", piece) for parcel in parcels for piece in parcel]
+    again = data.draw(st.lists(st.sampled_from(honest), max_size=10))
+    odd = data.draw(st.lists(st.tuples(SUBJECTS, st.none() | ODD, st.binary(max_size=50), REPLIES), max_size=15))
+    order = data.draw(st.permutations([*honest, *again, *(("odd", each) for each in odd)]))
+    desk = KeepingDesk(tmp_path_factory.mktemp("desk"))
+    receiver = NatsReceiver(NatsOptions("nats://127.0.0.1:1"), lambda text: None, cap=64 * MIB)
+
+    async def main() -> Heard:
+        link: Any = Heard()
+        receiver.begin(desk)
+        receiver._link = link
+        for number, (kind, what) in enumerate(order, 1):
+            if kind == "honest":
+                chunk, piece = what
+                await receiver._take(message(number, CHUNK, chunk.headers("0"), piece))
+            else:
+                subject, headers, piece, reply = what
+                await receiver._take(message(number, subject, headers, piece, reply))
+                await receiver._question(message(number, subject, headers, piece, reply or "_R_.x"))
+        while receiver._tasks:
+            await asyncio.gather(*receiver._tasks)
+        assert len(receiver._assemblies) <= 2 * room.ARRIVING
+        return link
+
+    link = asyncio.run(main())
+    names = {parcel[0][0].name for parcel in parcels}
+    assert names <= desk.names()
+    assert sorted(name for name, _ in desk.calls if name in names) == sorted(names)
+    verdicts = [json.loads(said)["verdict"] for subject, said in link.said if subject == "superhosts.to.ams"]
+    assert verdicts.count(MERGED) >= len(names)
+
+
+# The command
+
+
+def status_of(folder: Path) -> Any:
+    try:
+        return json.loads((folder / "hub" / "status.json").read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def test_a_hub_with_an_expired_certificate_says_so_and_its_status_too(tmp_path: Path) -> None:
+    cert = certificate(tmp_path, trustme.CA(), "server", not_after=datetime.now(UTC) - timedelta(days=1))
+    enroll(tmp_path / "hub" / "broker", "ams")
+    hub, _ = make_hub(tmp_path, "--tls-cert", str(cert), "--tls-key", str(cert))
+    with ending(hub):
+        hub.start()
+        wait_for(lambda: status_of(tmp_path).get("link", {}).get("down"), "the status tells")
+        assert (
+            f"the broker's certificate {cert} does not do: certificate has expired"
+            in status_of(tmp_path)["link"]["down"]
+        )
+        wait_for(lambda: "; waits for" in hub.words, "it has started")
+        assert hub.end() == 0
+    assert "NOT READY: the broker runs, but this hub cannot reach it" in hub.words
+    assert "hub ready" not in hub.words
+
+
+def test_a_certificate_that_has_expired_at_a_reload_is_said_and_the_status_tells_until_it_is_mended(
+    tmp_path: Path,
+) -> None:
+    authority = trustme.CA()
+    cert = certificate(tmp_path, authority, "server")
+    enroll(tmp_path / "hub" / "broker", "ams")
+    hub, _ = make_hub(tmp_path, "--tls-cert", str(cert), "--tls-key", str(cert))
+
+    def trouble() -> tuple[bool, bool]:
+        found = status_of(tmp_path)
+        return bool(found["link"]["down"]), bool(found["trouble"]["not_reloaded"])
+
+    with ending(hub):
+        hub.start()
+        hub.wait_ready()
+        assert hub.process is not None
+        certificate(tmp_path, authority, "server", not_after=datetime.now(UTC) - timedelta(days=1))
+        hub.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "NOT RELOADED: sites and certificates" in hub.words, "it is said")
+        assert f"the broker's certificate {cert} does not do: certificate has expired" in hub.words
+        wait_for(lambda: status_of(tmp_path) and trouble() == (True, True), "the status tells")
+        certificate(tmp_path, authority, "server")
+        hub.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "reloaded: --output, sites and certificates" in hub.words, "the next one is taken")
+        wait_for(lambda: trouble() == (False, False), "the status tells")
+        assert hub.end() == 0
+
+
+def test_words_about_certificates_name_what_is_wrong(tmp_path: Path) -> None:
+    junk = tmp_path / "hub.crt"
+    junk.write_text("no certificate")
+    with pytest.raises(UsageError, match=rf"^--tls-cert {junk}: is not a certificate"):
+        make_broker(tmp_path / "junk", [], tls=Tls(junk, junk)).start()
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    cert = certificate(tmp_path, authority, "server", not_after=datetime.now(UTC) - timedelta(days=1))
+    heard: list[str] = []
+    with make_broker(tmp_path / "broker", [], tls=Tls(cert, cert)) as broker:
+        options = NatsOptions(broker.options.url, tls_ca=tmp_path / "ca.pem")
+        with running(NatsSender(options, "ams", heard.append).run, make_spool(tmp_path / "spool", "ams")):
+            eventually(lambda: heard)
+    assert "its certificate has expired: the server needs another one, unless" in heard[0]
+    assert "--tls-ca" not in heard[0]
+
+
+def test_a_hub_says_who_may_speak_and_which_secrets_are_none(tmp_path: Path) -> None:
+    key, seed = tmp_path / "key", enroll(tmp_path / "keys", "ams")
+    key.write_text("a secret of some length")
+    key.chmod(0o644)
+    hub, link = make_hub(tmp_path, "--key-file", str(key))
+    edge = make_edge(tmp_path, "ams", link, "--key-file", str(key), "--nkey", str(seed))
+    with ending(hub, edge):
+        hub.start().wait_ready()
+        assert "no site is enrolled: anybody on this machine may speak for any site" in hub.words
+        assert f"{key}: everybody on this machine can read this secret (mode 0644): chmod 600 {key}" in hub.words
+        key.chmod(0o600)
+        seed.chmod(0o604)
+        edge.start().wait_ready()
+        assert f"{seed}: everybody on this machine can read this secret (mode 0604)" in edge.words
+        assert f"{key}: everybody" not in edge.words
+        assert hub.end() == 0

@@ -1,0 +1,653 @@
+"""The hub: one exact answer per window, whatever the order, the repeats and the crashes."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import superhosts as sh
+from fleets import damage, make_sketch, window, write_parcel
+from hubs import SITES, Node, three, union_of
+from superhosts.cubefile import container as sketchfile
+from superhosts.errors import HalfMergedError
+from superhosts.fleet import hub as hub_module
+from superhosts.fleet.archive import Archive
+from superhosts.fleet.files import FileReceiver, FileSender
+from superhosts.fleet.hub import Hub, Report
+from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
+from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.spool import Spool
+from superhosts.fleet.store import Store
+from superhosts.pipeline.settings import Settings
+from superhosts.reports.running import LinesFile
+from superhosts.sketches.bundle import Sketch
+from traffic import content
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_a_window_is_reported_when_all_sites_are_in_and_the_union_is_exact(node: Node):
+    sketches = three()
+    for sketch in sketches[:2]:
+        assert node.send(sketch).verdict == MERGED
+    node.hub.step()
+    assert node.reports == []
+    node.send(sketches[2])
+    node.hub.step()
+    (report,) = node.reports
+    assert report.attendance == "3 of 3 sites"
+    assert content(node.union(0)) == content(union_of(*sketches))
+    (row,) = report.rows
+    assert row["host"] == "10.0.0.7"
+    assert row["peers_low"] <= 1400 <= row["peers_high"]
+    assert (row["missing"], row["revision"]) == ([], 1)
+    assert [site["site"] for site in row["sites"]] in map(list, itertools.permutations(SITES))
+    for site, sketch in zip(sorted(row["sites"], key=lambda seen: seen["site"]), sketches, strict=True):
+        alone = sketch.estimate("10.0.0.7")[0]
+        assert (site["peers"], site["peers_low"], site["peers_high"]) == alone.row[1:4]
+
+
+def test_grace_reports_without_a_site_and_says_who_is_missing(tmp_path: Path):
+    node = Node(tmp_path, grace=0.0)
+    for sketch in three()[:2]:
+        node.send(sketch)
+    node.hub.step()
+    assert node.reports[0].attendance == "2 of 3 sites: missing nyc"
+    assert node.reports[0].rows[0]["missing"] == ["nyc"]
+    assert node.hub.counters.incomplete == 1
+
+
+def test_grace_counts_from_the_first_sketch_however_many_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    node = Node(tmp_path, sites=(*SITES, "lon"), grace=60.0)
+    now = 1e9
+    monkeypatch.setattr("superhosts.fleet.store.time.time", lambda: now)  # one module for all
+    for sketch in three():
+        node.send(sketch)
+        node.hub.step()
+        now += 25
+    assert node.reports == []  # 75 seconds after the first, but nobody has looked yet
+    node.hub.step()
+    assert [report.attendance for report in node.reports] == ["3 of 4 sites: missing lon"]
+
+
+def test_a_late_sketch_reopens_its_window_exactly(tmp_path: Path):
+    node = Node(tmp_path, grace=0.0)
+    sketches = three()
+    for sketch in sketches[:2]:
+        node.send(sketch)
+    node.hub.step()
+    node.hub.step()
+    assert len(node.reports) == 1
+    node.send(sketches[2])
+    node.hub.step()
+    assert [report.revision for report in node.reports] == [1, 2]
+    assert node.reports[1].attendance == "3 of 3 sites"
+    assert node.reports[1].rows[0]["missing"] == []
+    assert content(node.union(0)) == content(union_of(*sketches))
+
+
+def test_what_comes_while_a_window_is_reported_again_waits_its_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """However long a report takes, and however many sketches come meanwhile."""
+    now = 1e9
+    monkeypatch.setattr("superhosts.fleet.store.time.time", lambda: now)  # one module for all
+    node = Node(tmp_path, sites=("ams",), grace=60.0, late_pause=10.0)
+    times: list[float] = []
+
+    def report(report: Report) -> None:
+        nonlocal now
+        times.append(now)
+        now += 25  # it takes so long
+        node.send(make_sketch("fra", base=5000 * len(times)))
+
+    node.hub._report = report
+    node.send(make_sketch("ams"))
+    for _ in range(40):
+        node.hub.step()
+        now += 1
+    assert len(times) > 2
+    assert {after - before for before, after in itertools.pairwise(times)} == {35.0}
+
+
+def test_a_late_window_waits_for_further_late_sketches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Sketches that come one by one, long after: one report for all that come within the pause."""
+    now = 1e9
+    monkeypatch.setattr("superhosts.fleet.store.time.time", lambda: now)  # one module for all
+    node = Node(tmp_path, sites=("ams",), grace=60.0, late_pause=10.0)
+    node.send(make_sketch("ams"))
+    node.hub.step()
+    assert len(node.reports) == 1
+    for base in range(30):  # a second apart
+        node.send(make_sketch("fra", base=1000 * base))
+        node.hub.step()
+        now += 1.0
+    assert len(node.reports) == 3
+    now += 10.0
+    node.hub.step()
+    assert node.reports[-1].revision == len(node.reports) == 4
+
+
+def test_duplicates_and_any_order_change_nothing(tmp_path: Path):
+    truth = [content(union_of(*three(number))) for number in range(3)]
+    rows = []
+    for seed in range(3):
+        node = Node(tmp_path / str(seed))
+        parcels = [sketch for number in range(3) for sketch in three(number)] * 3
+        random.Random(seed).shuffle(parcels)
+        for sketch in parcels:
+            assert node.send(sketch).verdict == MERGED
+            node.hub.step()
+        assert [content(node.union(number)) for number in range(3)] == truth
+        assert [report.revision for report in node.reports] == [1, 1, 1]
+        assert node.desk.counters.repeated == len(parcels) - 9
+        rows.append(sorted(json.dumps(row) for report in node.reports for row in report.rows))
+    assert rows[0] == rows[1] == rows[2]
+
+
+def test_two_sites_that_see_the_same_flows_count_them_once(tmp_path: Path):
+    node = Node(tmp_path, sites=("ams", "fra"))
+    for site in ("ams", "fra"):
+        node.send(make_sketch(site, peers=1500))
+    node.hub.step()
+    assert node.reports[0].rows[0]["peers_low"] <= 1500 <= node.reports[0].rows[0]["peers_high"]
+    alone = make_sketch("ams", peers=1500)
+    assert content(node.union(0)) == content(alone)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (Settings(memory="64KiB", device="cpu", threads=1, key=b"another key"), "key"),
+        (Settings(memory="128KiB", device="cpu", threads=1), "geometry differs"),
+        (Settings(memory="8MiB", device="cpu", threads=1, detector="cbaa"), "another detector"),
+    ],
+)
+def test_what_does_not_fit_is_refused_named_and_never_merged(tmp_path: Path, settings: Settings, words: str):
+    node = Node(tmp_path, grace=0.0)
+    node.send(three()[0])
+    wrong = make_sketch("fra", settings=settings)
+    receipt = node.send(wrong)
+    assert receipt.verdict == REFUSED
+    assert words in receipt.reason
+    assert node.send(wrong) == receipt
+    node.hub.step()
+    assert "refused fra" in node.reports[0].attendance
+    assert "fra" in node.reports[0].missing
+    assert any("REFUSED" in line and "fra" in line for line in node.said)
+    assert content(node.union(0)) == content(three()[0])
+    assert node.desk.counters.refused == 1
+    assert node.desk.known(write_parcel(wrong, tmp_path / "wire").name) == receipt
+
+
+def test_a_sketch_of_another_version_is_refused(node: Node, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("superhosts.cubefile.container.VERSION", 99)
+        path = write_parcel(three()[0], node.folder / "wire")
+    receipt = node.arrive(path, "ams")
+    assert receipt.verdict == REFUSED
+    assert "version 99" in receipt.reason
+
+
+def test_a_site_cannot_speak_for_another(node: Node):
+    path = write_parcel(three()[0], node.folder / "wire")
+    receipt = node.arrive(path, "fra")
+    assert receipt.verdict == REFUSED
+    assert receipt.reason == "fra sent a sketch of ams"
+    assert node.arrive(path, "ams").verdict == MERGED  # what fra did does not harm ams
+
+
+def test_a_damaged_or_cut_file_is_asked_for_again(node: Node):
+    path = write_parcel(three()[0], node.folder / "wire")
+    whole = path.read_bytes()
+    damage(path)
+    assert node.arrive(path, "ams").verdict == RESEND
+    path.write_bytes(whole[: len(whole) // 2])
+    assert node.arrive(path, "ams").verdict == RESEND
+    other = make_sketch("ams", peers=5)
+    other.save(path)  # another sketch under this name
+    assert node.arrive(path, "ams").verdict == RESEND
+    path.write_bytes(whole)
+    assert node.arrive(path, "ams").verdict == MERGED
+    assert node.desk.counters.corrupt == 3
+
+
+def test_a_name_that_lies_about_the_window_is_refused(node: Node):
+    path = write_parcel(three()[0], node.folder / "wire")
+    lying = path.with_name(path.name.replace("T1200", "T1300"))
+    path.rename(lying)
+    receipt = node.arrive(lying, "ams")
+    assert receipt.verdict == REFUSED
+    assert "window" in receipt.reason
+
+
+def test_a_clock_an_hour_ahead_is_said_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("superhosts.fleet.intake.time.time", lambda: window(0).end / 1e9)
+    node = Node(tmp_path, sites=("ams", "fra"), grace=0.0)
+    node.send(make_sketch("ams", 0))
+    node.send(make_sketch("fra", 12))
+    node.hub.step()
+    assert node.desk.counters.ahead == 1
+    assert any("fra" in line and "1.0 hours from now" in line for line in node.said)
+    assert {report.attendance for report in node.reports} == {
+        "1 of 2 sites: missing fra",
+        "1 of 2 sites: missing ams",
+    }
+
+
+def test_without_a_list_the_sites_of_the_last_windows_are_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    node = Node(tmp_path, sites=(), grace=3600.0)
+    for sketch in three(0):
+        node.send(sketch)
+    node.hub.step()
+    assert node.reports == []  # nobody knows yet who else may come
+    monkeypatch.setattr(hub_module.time, "time", lambda: node.store.ledger("20261114T120000Z-5m").unreported + 3600)
+    node.hub.step()
+    monkeypatch.undo()
+    assert [report.attendance for report in node.reports] == ["3 of 3 sites"]
+    sketches = three(1)
+    for sketch in sketches[:2]:
+        node.send(sketch)
+    node.hub.step()
+    assert len(node.reports) == 1
+    node.send(sketches[2])
+    node.hub.step()
+    assert len(node.reports) == 2
+
+
+STEPS = ("issuing", "union", "ledger", "rows", "report", "issued")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_hub_that_dies_at_any_step_loses_nothing_and_repeats_identical_rows(
+    tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The step fails once with an error that nothing catches; then a new hub takes the folder as it is."""
+    node = Node(tmp_path)
+    for sketch in three():
+        node.send(sketch)
+    reported: list[Report] = []
+
+    class Dead(BaseException):
+        pass
+
+    def die(*_: Any, **__: Any) -> None:
+        raise Dead
+
+    with monkeypatch.context() as patch:
+        if step == "issuing":
+            patch.setattr(Hub, "_unite", die)
+        elif step == "union":
+            patch.setattr(Sketch, "save", die)
+        elif step == "ledger":
+            writes = itertools.count()
+            write = Store.write
+            patch.setattr(Store, "write", lambda self, key: die() if next(writes) else write(self, key))
+        elif step == "rows":
+            patch.setattr(hub_module, "write_lines", die)
+        elif step == "report":
+            node.hub._report = die
+        else:
+
+            def report(made: Report) -> None:
+                reported.append(made)
+                patch.setattr(Store, "write", die)
+
+            node.hub._report = report
+        with pytest.raises(Dead):
+            node.hub.step()
+    assert len(reported) == (step == "issued")
+    late = make_sketch("lon", peers=300, base=5000)
+    again = Node(tmp_path)
+    assert again.send(late).verdict == MERGED  # comes before the report is made again
+    again.hub.step()
+    again.hub.step()
+    first, second = again.reports
+    assert [first.revision, second.revision] == [1, 2]
+    assert first.sites == list(SITES)
+    assert all(list(report.rows) == list(first.rows) for report in reported)
+    assert content(again.union(0)) == content(union_of(*three(), late))
+
+
+def test_a_sketch_in_the_folder_counts_though_the_hub_died_before_the_ledger(tmp_path: Path):
+    node = Node(tmp_path)
+    sketches = three()
+    for sketch in sketches[:2]:
+        node.send(sketch)
+    path = write_parcel(sketches[2], tmp_path / "wire")
+    shutil.copy(path, node.store.folder("20261114T120000Z-5m") / path.name)
+    again = Node(tmp_path)
+    assert again.desk.known(path.name) == Receipt(path.name, MERGED)
+    again.hub.step()
+    assert again.reports[0].attendance == "3 of 3 sites"
+
+
+def test_a_sketch_that_rots_on_the_hubs_disk_is_left_out_and_said(tmp_path: Path):
+    node = Node(tmp_path, grace=0.0)
+    sketches = three()
+    for sketch in sketches:
+        node.send(sketch)
+    damage(next(node.store.folder("20261114T120000Z-5m").glob("*-fra-*.cube")))
+    node = Node(tmp_path, grace=0.0)  # what this process has checked itself is not checked again
+    node.hub.step()
+    assert node.hub.counters.damaged == 1
+    assert content(node.union(0)) == content(union_of(sketches[0], sketches[2]))
+    assert node.reports[0].sites == ["ams", "nyc"]
+
+
+def test_memory_is_that_of_one_cube_and_old_sketches_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    node = Node(tmp_path, sites=("ams",))
+    monkeypatch.setattr(hub_module, "TIDY", 0.0)
+    for number in range(15):
+        node.send(make_sketch("ams", number))
+        node.hub.step()
+    node.hub._tidy()
+    kept = [len(node.store.sketches(key)) for key in node.store.windows()]
+    assert kept == [0] * 3 + [1] * 12
+    late = make_sketch("fra", 0, peers=900, base=9000)
+    node.send(late)
+    node.hub.step(threading.Event())
+    assert node.reports[-1].revision == 2
+    assert content(node.union(0)) == content(union_of(make_sketch("ams", 0), late))
+    (row,) = node.reports[-1].rows
+    assert {site["site"] for site in row["sites"]} == {"ams", "fra"}  # the first from the report before
+
+
+def test_past_windows_refuse_late_sketches_unless_an_archive_holds_the_union(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(hub_module, "TIDY", 0.0)
+    for name, archived in (("plain", False), ("kept", True)):
+        said: list[str] = []
+        archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=False, key=None, say=said.append)
+        node = Node(tmp_path / name, sites=("ams",), late=-1.0, archive=archive if archived else None)
+        first = make_sketch("ams")
+        node.send(first)
+        node.hub.step()
+        node.hub._tidy()
+        assert node.store.windows() == []
+        assert node.send(first).verdict == MERGED  # known all the same
+        late = make_sketch("fra", peers=900, base=9000)
+        receipt = node.send(late)
+        if not archived:
+            assert (receipt.verdict, "--late" in receipt.reason) == (REFUSED, True)
+            continue
+        assert receipt.verdict == MERGED
+        node.hub.step()
+        assert [report.revision for report in node.reports] == [1, 2]
+        assert content(sh.load(archive.union("20261114T120000Z-5m"))) == content(union_of(first, late))
+
+
+def test_the_archive_keeps_unions_and_sites_and_sweeps_by_age(tmp_path: Path):
+    said: list[str] = []
+    archive = Archive(tmp_path / "archive", keep=100.0, site="hub", with_sites=True, key=None, say=said.append)
+    node = Node(tmp_path, archive=archive)
+    sketches = three()
+    for sketch in sketches:
+        node.send(sketch)
+    node.send(make_sketch("ams", peers=100, base=10_000))  # restarted within the window
+    node.hub.step()
+    names = sorted(path.name for path in archive.folder.glob("*/*.cube"))
+    assert names == [f"20261114T120000Z-5m-{name}.cube" for name in ("ams", "fra", "hub", "nyc")]
+    own = sh.load(archive.folder / "20261114" / "20261114T120000Z-5m-ams.cube")
+    assert content(own) == content(union_of(sketches[0], make_sketch("ams", peers=100, base=10_000)))
+    when = [path.stat().st_mtime for path in archive.folder.glob("*/*.cube")]
+    assert archive.sweep(now=min(when) + 90) == 0
+    assert archive.sweep(now=max(when) + 200) == 4
+    assert list(archive.folder.iterdir()) == []
+
+
+def test_a_hub_is_an_edge_of_a_higher_hub(tmp_path: Path):
+    said: list[str] = []
+    spool = Spool(tmp_path / "up", "eu", cap=1 << 30, say=said.append)
+    low = Node(tmp_path / "low", upstream=spool)
+    high = Node(tmp_path / "high", sites=("eu", "us"), grace=0.0)
+    sender, receiver = FileSender(tmp_path / "link", "eu", said.append), FileReceiver(tmp_path / "link", said.append)
+    stop = threading.Event()
+    for sketch in three():
+        low.send(sketch)
+    low.hub.step()
+    for _ in range(2):
+        sender.step(spool)
+        receiver.step(high.desk, stop)
+    assert spool.waiting() == []
+    high.send(make_sketch("us", peers=900, base=1000))
+    high.hub.step()
+    assert high.reports[-1].attendance == "2 of 2 sites"
+    assert content(high.union(0)) == content(union_of(*three(), make_sketch("us", peers=900, base=1000)))
+    late = make_sketch("lon", peers=50, base=20_000)  # a late site below re-opens the window above, too
+    low.send(late)
+    low.hub.step()
+    for _ in range(2):
+        sender.step(spool)
+        receiver.step(high.desk, stop)
+    high.hub.step()
+    assert content(high.union(0)) == content(union_of(*three(), make_sketch("us", peers=900, base=1000), late))
+
+
+def test_files_link_survives_every_crash_and_refuses_in_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    said: list[str] = []
+    node = Node(tmp_path, sites=("ams",))
+    spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=said.append)
+    link = tmp_path / "link"
+    stop = threading.Event()
+    good = spool.put(make_sketch("ams", 0))
+    bad = spool.put(make_sketch("ams", 1, settings=Settings(memory="128KiB", device="cpu", threads=1)))
+    FileSender(link, "ams", said.append).step(spool)
+    (link / "ams" / ".half.cube.tmp").write_bytes(b"x")
+    (link / "ams" / "readme.cube").write_text("not a sketch")
+    receiver = FileReceiver(link, said.append, settle=3600)
+    receiver.step(node.desk, stop)
+    FileReceiver(link, said.append).step(node.desk, stop)  # the hub was restarted
+    FileSender(link, "ams", said.append).step(spool)  # so was the edge
+    assert spool.waiting() == []
+    assert spool.counters.delivered == 1
+    assert (spool.folder / "refused" / bad.name).exists()
+    assert sorted(path.name for path in (link / "ams").iterdir()) == [".half.cube.tmp", "readme.cube"]
+    assert sum("readme.cube" in line for line in said) == 2  # once for each run
+    # A file that is on its way is waited for; one that stays cut is asked for again.
+    third = spool.put(make_sketch("ams", 2))
+    (link / "ams" / third.name).write_bytes(third.read_bytes()[:500])
+    receiver.step(node.desk, stop)
+    receiver.step(node.desk, stop)
+    assert receiver.counters.resends == 0
+    assert node.desk.counters.corrupt == 1  # it was not hashed twice
+    receiver._settle = 0.0
+    receiver.step(node.desk, stop)
+    assert receiver.counters.resends == 1
+    sender = FileSender(link, "ams", said.append)
+    sender.step(spool)
+    receiver.step(node.desk, stop)
+    sender.step(spool)
+    assert spool.waiting() == []
+    assert good.name != third.name
+    assert len(node.store.windows()) == 2
+
+
+def test_late_sites_that_come_back_together_are_both_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hub_module, "TIDY", 0.0)
+    said: list[str] = []
+    archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=False, key=None, say=said.append)
+    node = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive)
+    sketches = three()
+    node.send(sketches[0])
+    node.hub.step()
+    node.hub._tidy()
+    together = threading.Barrier(2)
+    verdicts = []
+    reopen = Store.reopen
+
+    def at_once(store: Store, key: str, union: Path) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait(0.5)
+        reopen(store, key, union)
+
+    monkeypatch.setattr(Store, "reopen", at_once)
+
+    def send(path: Path, site: str) -> None:
+        verdicts.append(node.arrive(path, site).verdict)
+
+    parcels = [(write_parcel(sketch, tmp_path / "wire"), min(sketch.sites)) for sketch in sketches[1:]]
+    threads = [threading.Thread(target=send, args=parcel) for parcel in parcels]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert verdicts == [MERGED, MERGED]
+    node.hub.step()
+    assert content(sh.load(archive.union("20261114T120000Z-5m"))) == content(union_of(*sketches))
+
+
+def test_parts_that_no_edge_makes_are_refused(node: Node):
+    fresh = node.folder / "fresh.cube"
+    make_sketch("ams").save(fresh)
+    with sketchfile.Reader(fresh) as reader:
+        (part,), arrays = reader.header["parts"], reader.arrays()
+    names = {"window": list(window(0)), "sites": ["ams"], "counters": []}
+    sketchfile.write(fresh, {**names, "parts": [{**part, "side": "side0"}]}, arrays)
+    path = fresh.rename(node.folder / Parcel.of(fresh, "ams", window(0)).name)
+    receipt = node.arrive(path, "ams")
+    assert receipt.verdict == REFUSED
+    assert "side" in receipt.reason
+
+
+def test_a_whole_file_that_makes_no_sense_is_refused_not_asked_for_again(node: Node):
+    header = {"window": list(window(0)), "sites": ["ams"], "counters": [], "parts": [{"detector": "unheard of"}]}
+    fresh = node.folder / "fresh.cube"
+    sketchfile.write(fresh, header, {})
+    path = fresh.rename(node.folder / Parcel.of(fresh, "ams", window(0)).name)
+    receipt = node.arrive(path, "ams")
+    assert receipt.verdict == REFUSED
+    assert "unheard of" in receipt.reason
+
+
+def test_a_sites_sketch_that_rots_after_the_first_report_does_not_stop_the_next(tmp_path: Path):
+    node = Node(tmp_path, grace=0.0)
+    sketches = three()
+    for sketch in sketches[:2]:
+        node.send(sketch)
+    node.hub.step()
+    damage(next(node.store.folder("20261114T120000Z-5m").glob("*-fra-*.cube")))
+    node.send(sketches[2])
+    node.hub.step()
+    assert [report.revision for report in node.reports] == [1, 2]
+    assert content(node.union(0)) == content(union_of(*sketches))
+    assert {site["site"] for site in node.reports[1].rows[0]["sites"]} == set(SITES)  # fra's from the report before
+    assert any("LEFT OUT" in line for line in node.said)
+
+
+def test_one_unreadable_file_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    node = Node(tmp_path, sites=("ams",))
+    link = tmp_path / "link" / "ams"
+    good = write_parcel(make_sketch("ams", 1), link)
+    first = write_parcel(make_sketch("ams", 0), link)
+    first.unlink()
+    first.mkdir()  # a folder with a sketch's name
+    secret = tmp_path / "secret"
+    secret.write_text("precious")
+    linked = write_parcel(make_sketch("ams", 2), link)
+    linked.unlink()
+    linked.symlink_to(secret)
+    (link / f".{good.name}.receipt.tmp").symlink_to(secret)
+    said: list[str] = []
+    receiver = FileReceiver(tmp_path / "link", said.append)
+    for _ in range(2):
+        receiver.step(node.desk, threading.Event())
+    assert node.desk.counters.accepted == 1
+    assert not good.exists()
+    assert sorted(said) == sorted(
+        f"{path}: is no plain file; set aside as .{path.name}.aside" for path in (first, linked)
+    )
+    assert receiver.counters.ignored == 2
+    assert secret.read_text() == "precious"
+
+
+def test_a_full_disk_makes_reports_wait_and_rows_come_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    output = LinesFile(tmp_path / "rows.jsonl")
+    node = Node(tmp_path, sites=("ams",))
+    node.hub._report = lambda report: output.write("", report.rows)
+    node.send(make_sketch("ams"))
+    fsync = os.fsync
+
+    def full(handle: int) -> None:
+        if os.fstat(handle).st_ino == (tmp_path / "rows.jsonl").stat().st_ino:
+            raise OSError(28, "No space left on device")
+        fsync(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        node.hub.step()
+        node.hub.step()
+    assert (tmp_path / "rows.jsonl").read_text() == ""
+    assert node.hub.counters.waits == 2
+    assert sum("NOT REPORTED" in line for line in node.said) == 1
+    node.hub.step()
+    (row,) = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
+    assert row["revision"] == 1
+    output.close()
+
+
+def test_a_file_of_rows_that_a_crash_has_cut_is_mended(tmp_path: Path):
+    path = tmp_path / "rows.csv"
+    first = LinesFile(path, ("a", "b"))
+    first.write("", [{"a": 1, "b": 2}])
+    first.close()
+    with path.open("ab") as file:
+        file.write(b"3,")
+    again = LinesFile(path, ("a", "b"))
+    again.write("", [{"a": 5, "b": 6}])
+    again.close()
+    assert path.read_text() == "a,b\n1,2\n5,6\n"
+
+
+def test_a_window_taken_back_is_not_retired_before_its_sketch_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hub_module, "TIDY", 0.0)
+    said: list[str] = []
+    archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=False, key=None, say=said.append)
+    node = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive)
+    first, second, _ = three()
+    node.send(first)
+    node.hub.step()
+    node.hub._tidy()
+    reopen, others = Store.reopen, []
+
+    def with_tidying(store: Store, key: str, union: Path) -> None:
+        reopen(store, key, union)
+        others.append(threading.Thread(target=node.hub._tidy))
+        others[-1].start()
+        others[-1].join(0.3)
+
+    monkeypatch.setattr(Store, "reopen", with_tidying)
+    assert node.send(second).verdict == MERGED
+    others[0].join()
+    node.hub.step()
+    assert [report.revision for report in node.reports] == [1, 2]
+    assert content(sh.load(archive.union("20261114T120000Z-5m"))) == content(union_of(first, second))
+
+
+def test_a_sketch_that_fails_half_merged_leaves_nothing_in_the_union(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    node = Node(tmp_path, grace=0.0)
+    sketches = [make_sketch(site, peers=1500, base=5000 * place) for place, site in enumerate(SITES)]
+    for sketch in sketches:
+        node.send(sketch)
+    merge_file = Sketch.merge_file
+
+    def half(whole: Sketch, path: Path, **options: Any) -> None:
+        merge_file(whole, path, **options)
+        if "-fra-" in path.name:
+            raise HalfMergedError("a block does not decode", file=str(path))
+
+    monkeypatch.setattr(Sketch, "merge_file", half)
+    node.hub.step()
+    assert node.reports[0].sites == ["ams", "nyc"]
+    assert content(node.union(0)) == content(union_of(sketches[0], sketches[2]))

@@ -1,0 +1,402 @@
+"""The archive outlives the hub's state: what it holds is taken back and merged, never replaced by less."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import superhosts as sh
+from fleets import damage, make_sketch, write_parcel
+from hubs import Node, three, union_of
+from superhosts.fleet import hub as hub_module
+from superhosts.fleet.archive import Archive
+from superhosts.fleet.link import MERGED, REFUSED
+from superhosts.fleet.store import LEDGER, ROWS, UNION, Store
+from superhosts.pipeline.settings import Settings
+from superhosts.sketches.bundle import Sketch
+from traffic import content
+
+KEY = "20261114T120000Z-5m"
+LARGER = Settings(memory="128KiB", device="cpu", threads=1)
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "TIDY", 0.0)
+
+
+def make_archive(tmp_path: Path, *, with_sites: bool = False) -> Archive:
+    return Archive(tmp_path / "archive", keep=1e9, site="hub", with_sites=with_sites, key=None, say=print)
+
+
+def make_node(tmp_path: Path, **options: Any) -> Node:
+    return Node(tmp_path, archive=make_archive(tmp_path), **{"grace": 0.0, **options})
+
+
+def report_two(tmp_path: Path, **options: Any) -> Node:
+    """A hub that has reported ams, then ams and fra: two revisions, and the sites' sketches are gone."""
+    node = make_node(tmp_path, **options)
+    for sketch in three()[:2]:
+        node.send(sketch)
+        node.hub.step()
+    for path in node.store.sketches(KEY):  # as they go when a window is not among the last any more
+        path.unlink()
+    assert [report.revision for report in node.reports] == [1, 2]
+    return node
+
+
+def lose_state(tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "state")
+
+
+def lose_windows(tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "state" / "windows")
+
+
+def empty_ledger(tmp_path: Path) -> None:
+    (tmp_path / "state" / "windows" / KEY / LEDGER).write_text("")
+
+
+def cut_union(tmp_path: Path) -> None:
+    os.truncate(tmp_path / "state" / "windows" / KEY / UNION, 100)
+
+
+def empty_ledger_and_cut_union(tmp_path: Path) -> None:
+    empty_ledger(tmp_path)
+    cut_union(tmp_path)
+
+
+LOSSES = [lose_state, lose_windows, empty_ledger, cut_union, empty_ledger_and_cut_union]
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+def test_what_the_archive_holds_is_in_the_next_union_whatever_the_state_has_lost(
+    tmp_path: Path, lose: Callable[[Path], None]
+):
+    report_two(tmp_path)
+    lose(tmp_path)
+    node = make_node(tmp_path)
+    sketches = three()
+    assert node.send(sketches[2]).verdict == MERGED
+    node.hub.step()
+    whole = content(union_of(*sketches))
+    assert content(sh.load(node.hub._archive.union(KEY))) == whole
+    assert content(node.union(0)) == whole
+    (report,) = node.reports
+    assert report.revision == 3
+    assert report.attendance == "3 of 3 sites"
+    assert report.rows[0]["peers_low"] <= 1400 <= report.rows[0]["peers_high"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"known": -0.5}', '{"issued": {"revision": "x"}}'])
+def test_a_past_ledger_that_cannot_be_read_loses_nothing_and_no_revision_comes_again(tmp_path: Path, text: str):
+    node = report_two(tmp_path, late=-1.0)
+    node.hub._tidy()
+    assert node.store.windows() == []
+    (tmp_path / "state" / "past" / f"{KEY}.json").write_text(text)
+    again = make_node(tmp_path)
+    sketches = three()
+    assert again.send(sketches[2]).verdict == MERGED
+    again.hub.step()
+    assert [report.revision for report in again.reports] == [3]
+    assert content(sh.load(again.hub._archive.union(KEY))) == content(union_of(*sketches))
+    assert again.hub.status()["aside"]["count"] == 1
+    assert any("SET ASIDE" in line and f"past/{KEY}.json" in line for line in again.said)
+
+
+def test_a_past_ledger_that_cannot_be_read_keeps_its_window_past(tmp_path: Path):
+    node = Node(tmp_path, grace=0.0, late=-1.0)
+    node.send(three()[0])
+    node.hub.step()
+    node.hub._tidy()
+    (tmp_path / "state" / "past" / f"{KEY}.json").write_text("")
+    again = Node(tmp_path, grace=0.0)
+    for _ in range(2):
+        receipt = again.send(three()[1])
+        assert (receipt.verdict, "--late" in receipt.reason) == (REFUSED, True)
+
+
+def test_an_archive_of_an_older_release_gives_its_content_and_a_higher_revision(tmp_path: Path):
+    report_two(tmp_path)
+    lose_state(tmp_path)
+    (tmp_path / "archive" / KEY[:8] / f"{KEY}-hub.json").unlink()
+    node = make_node(tmp_path)
+    node.send(three()[2])
+    node.hub.step()
+    (report,) = node.reports
+    assert report.revision > 2
+    assert report.attendance == "3 of 3 sites"  # the union tells its sites
+    assert content(node.union(0)) == content(union_of(*three()))
+    node.send(make_sketch("lon"))
+    node.hub.step()
+    assert node.reports[1].revision == report.revision + 1
+    assert node.reports[1].sites == ["ams", "fra", "lon", "nyc"]
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_a_ledger_that_is_made_again_never_goes_back_in_revisions(tmp_path: Path, rows: bool):
+    node = Node(tmp_path, grace=0.0)  # no archive
+    for sketch in three()[:2]:
+        node.send(sketch)
+        node.hub.step()
+    empty_ledger(tmp_path)
+    if not rows:
+        (node.store.folder(KEY) / ROWS).write_text("")
+    again = Node(tmp_path, grace=0.0)
+    again.send(three()[2])
+    again.hub.step()
+    (report,) = again.reports
+    assert report.revision == 3 if rows else report.revision > 2
+    assert content(again.union(0)) == content(union_of(*three()))
+    assert Node(tmp_path).store.ledger(KEY).issued.revision == report.revision
+
+
+def test_an_older_state_that_was_restored_does_not_shrink_the_archive(tmp_path: Path):
+    node = make_node(tmp_path)
+    node.send(three()[0])
+    node.hub.step()
+    shutil.copytree(tmp_path / "state", tmp_path / "backup")
+    node.send(three()[1])
+    node.hub.step()
+    lose_state(tmp_path)
+    shutil.copytree(tmp_path / "backup", tmp_path / "state")
+    again = make_node(tmp_path)
+    again.send(three()[2])
+    again.hub.step()
+    assert [(report.revision, report.attendance) for report in again.reports] == [(3, "3 of 3 sites")]
+    assert content(sh.load(again.hub._archive.union(KEY))) == content(union_of(*three()))
+
+
+def test_a_union_that_the_state_knows_is_not_read_again_from_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    node = make_node(tmp_path)
+    read: list[str] = []
+    merge_file = Sketch.merge_file
+
+    def watch(whole: Sketch, path: Path, **options: Any) -> None:
+        read.append(str(path))
+        merge_file(whole, path, **options)
+
+    monkeypatch.setattr(Sketch, "merge_file", watch)
+    for sketch in three():
+        node.send(sketch)
+        node.hub.step()
+    assert len(node.reports) == 3
+    assert [path for path in read if "archive" in path] == []
+
+
+@pytest.mark.parametrize("way", ["cut", "empty", "folder", "fifo", "another window", "another kind"])
+def test_an_archived_union_that_cannot_be_used_is_set_aside_not_replaced(tmp_path: Path, way: str):
+    report_two(tmp_path)
+    union = make_archive(tmp_path).union(KEY)
+    spoil(union, way)
+    before = union.read_bytes() if union.is_file() else None
+    node = make_node(tmp_path)
+    assert node.send(three()[2]).verdict == MERGED
+    node.hub.step()
+    assert content(sh.load(union)) == content(union_of(*three()))  # the store has them all
+    assert all(line.count(str(union)) == 1 for line in node.said if "LEFT OUT" in line)
+    (aside,) = union.parent.glob(".*.aside")
+    assert before is None or aside.read_bytes() == before
+    assert node.hub.status()["aside"] == {"count": 1, "last": [str(union)]}
+
+
+def spoil(union: Path, way: str) -> None:
+    if way == "flipped":
+        damage(union)
+    elif way == "cut":
+        os.truncate(union, 100)
+    elif way == "empty":
+        os.truncate(union, 0)
+    elif way == "another window":
+        make_sketch("ams", 5).save(union)
+    elif way == "another kind":
+        make_sketch("ams", settings=LARGER).save(union)
+    else:
+        union.unlink()
+        union.mkdir() if way == "folder" else os.mkfifo(union)
+
+
+@pytest.mark.parametrize("way", ["flipped", "cut", "empty", "folder", "fifo", "another window"])
+def test_without_state_an_archived_union_that_cannot_be_used_is_kept_aside(tmp_path: Path, way: str):
+    report_two(tmp_path)
+    lose_state(tmp_path)
+    union = make_archive(tmp_path).union(KEY)
+    spoil(union, way)
+    node = make_node(tmp_path)
+    assert node.send(three()[2]).verdict == MERGED
+    node.hub.step()
+    assert content(sh.load(union)) == content(three()[2])
+    assert len(list(union.parent.glob(".*.aside"))) == 1
+    assert node.reports[0].revision == 3
+
+
+def test_without_state_an_archived_union_of_another_kind_is_not_replaced(tmp_path: Path):
+    report_two(tmp_path)
+    lose_state(tmp_path)
+    node = make_node(tmp_path, kind=LARGER)
+    receipt = node.send(make_sketch("nyc", settings=LARGER))
+    assert (receipt.verdict, "geometry differs" in receipt.reason) == (REFUSED, True)
+    assert content(sh.load(make_archive(tmp_path).union(KEY))) == content(union_of(*three()[:2]))
+
+
+@pytest.mark.parametrize("lost", [UNION, None])
+def test_a_reported_window_of_another_kind_is_kept_and_sketches_for_it_are_refused(tmp_path: Path, lost: str | None):
+    before = report_two(tmp_path)
+    if lost is not None:
+        (before.store.folder(KEY) / lost).unlink()
+    node = make_node(tmp_path, kind=LARGER)
+    for _ in range(2):
+        receipt = node.send(make_sketch("nyc", settings=LARGER))
+        assert receipt.verdict == REFUSED
+        assert "what the hub holds of its window is of another kind: " in receipt.reason
+    node.hub.step()
+    assert node.reports == []
+    assert node.hub.status()["aside"]["count"] == 0
+    assert content(sh.load(make_archive(tmp_path).union(KEY))) == content(union_of(*three()[:2]))
+    again = make_node(tmp_path)
+    assert again.send(three()[2]).verdict == MERGED
+    again.hub.step()
+    assert content(again.union(0)) == content(union_of(*three()))
+
+
+def test_a_window_that_is_taken_back_is_said(tmp_path: Path):
+    report_two(tmp_path)
+    lose_state(tmp_path)
+    node = make_node(tmp_path)
+    node.send(three()[2])
+    assert [line for line in node.said if KEY in line] == [f"{KEY}: taken back from the archive for a sketch of nyc"]
+
+
+def test_a_damaged_sketch_of_a_site_in_the_archive_is_set_aside(tmp_path: Path):
+    archive = make_archive(tmp_path, with_sites=True)
+    archive.add_site(write_parcel(make_sketch("ams"), tmp_path / "wire"))
+    own = archive.folder / KEY[:8] / f"{KEY}-ams.cube"
+    damage(own)
+    second = make_sketch("ams", base=5000)
+    archive.add_site(write_parcel(second, tmp_path / "wire"))
+    assert content(sh.load(own)) == content(second)
+    assert archive.asides.count == len(list(own.parent.glob(".*.aside"))) == 1
+
+
+def test_a_damaged_note_in_the_archive_is_set_aside(tmp_path: Path):
+    report_two(tmp_path)
+    lose_state(tmp_path)
+    (tmp_path / "archive" / KEY[:8] / f"{KEY}-hub.json").write_text('{"revision": [], "members": 7}')
+    node = make_node(tmp_path)
+    node.send(three()[2])
+    node.hub.step()
+    assert node.reports[0].revision > 2
+    assert content(node.union(0)) == content(union_of(*three()))
+    assert node.hub.status()["aside"]["count"] == 1
+
+
+@pytest.mark.parametrize("grace", [0.0, 600.0], ids=["at once", "merged ahead"])
+def test_a_sketch_that_the_archive_knows_makes_no_new_report(tmp_path: Path, grace: float):
+    report_two(tmp_path)
+    lose_state(tmp_path)
+    node = make_node(tmp_path, grace=grace, late_pause=grace)
+    assert node.send(three()[0]).verdict == MERGED
+    node.hub.step()
+    assert node.reports == []
+    assert not node.store.ledger(KEY).is_due
+    assert not Store(tmp_path / "state").ledger(KEY).is_due  # nor for a hub that starts again
+
+
+def test_the_sweep_takes_a_unions_note_with_it(tmp_path: Path):
+    node = report_two(tmp_path)
+    archive = node.hub._archive
+    assert sorted(path.suffix for path in archive.folder.glob("*/*")) == [".cube", ".json"]
+    assert archive.sweep(now=time.time() + 2e9) == 1
+    assert list(archive.folder.iterdir()) == []
+
+
+def put_old(archive: Archive, day: int, name: str = "hub.cube") -> Path:
+    """A file of the archive's own, from long ago."""
+    path = archive.folder / f"202601{day:02}" / f"202601{day:02}T000000Z-5m-{name}"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"x")
+    os.utime(path, (0, 0))
+    return path
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_folder_in_place_of_a_union_does_not_stop_the_sweep(tmp_path: Path, is_empty: bool):
+    said: list[str] = []
+    archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=False, key=None, say=said.append)
+    union = put_old(archive, 1)
+    union.unlink()
+    union.mkdir()
+    if not is_empty:
+        (union / "of somebody").touch()
+    assert archive.read_union("20260101T000000Z-5m") is None  # which sets it aside
+    (aside,) = union.parent.glob(".*.aside")
+    for path in (aside, union.with_suffix(".json")):
+        os.utime(path, (0, 0))
+    later = [put_old(archive, day) for day in (2, 3)]
+    now = time.time() + 1e8
+    gone = [archive.sweep(now=now) for _ in range(4)]
+    assert sum(gone) == 2
+    assert max(gone) == 1  # one day at a time
+    assert [path for path in later if path.exists()] == []
+    assert aside.exists() is not is_empty
+    words = [line for line in said if "NOT REMOVED" in line]
+    assert len(words) == (not is_empty)
+    assert all(str(aside) in line and "not empty" in line for line in words)
+
+
+def test_a_day_that_cannot_be_swept_is_said_once_and_the_next_ones_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    said: list[str] = []
+    archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=True, key=None, say=said.append)
+    stuck = [put_old(archive, 1), put_old(archive, 1, "ams.cube")]
+    later = [put_old(archive, day) for day in (2, 3)]
+    unlink = Path.unlink
+
+    def fail(path: Path, missing_ok: bool = False) -> None:
+        if path in stuck:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", fail)
+    assert [archive.sweep(now=time.time() + 1e8) for _ in range(3)] == [1, 1, 0]
+    assert [path for path in later if path.exists()] == []
+    (words,) = [line for line in said if "NOT REMOVED" in line]
+    assert "2 files of 20260101" in words
+    assert "Permission denied" in words
+
+
+def test_what_was_set_aside_of_a_note_is_swept_too(tmp_path: Path):
+    archive = make_archive(tmp_path)
+    note = put_old(archive, 1, "hub.json")
+    note.rename(note.with_name(f".{note.name}.aside"))
+    archive.sweep(now=time.time() + 2e9)
+    assert list(archive.folder.iterdir()) == []
+
+
+def test_another_union_in_the_archive_takes_no_site_out_of_the_report(tmp_path: Path):
+    """Sites that only the union tells of stay, also when a backup of the archive brings another union."""
+    report_two(tmp_path)
+    lose_state(tmp_path)
+    note = tmp_path / "archive" / KEY[:8] / f"{KEY}-hub.json"
+    note.unlink()
+    node = make_node(tmp_path)
+    node.send(three()[2])
+    node.hub.step()
+    assert node.reports[0].sites == ["ams", "fra", "nyc"]
+    restored = make_node(tmp_path / "other")
+    restored.send(make_sketch("lon"))
+    restored.hub.step()
+    for path in (tmp_path / "other" / "archive" / KEY[:8]).iterdir():
+        shutil.copy(path, note.with_name(path.name))
+    node.send(make_sketch("par"))
+    node.hub.step()
+    assert node.reports[1].sites == ["ams", "fra", "lon", "nyc", "par"]
+    assert node.reports[1].missing == []

@@ -1,0 +1,263 @@
+"""A hub whose own clock is wrong: nothing is removed by age before the clock agrees with what sites and files say."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleets import make_sketch, write_parcel
+from hubs import SITES, Node, three
+from superhosts.fleet import hub as hub_module
+from superhosts.fleet.archive import Archive
+from superhosts.fleet.clock import Clock
+from superhosts.fleet.link import MERGED
+from superhosts.fleet.parcels import Parcel
+from superhosts.pairs import Part, Window
+from superhosts.sketches.bundle import Sketch
+from superhosts.units import SECOND
+
+DAY = 86400.0
+KEY = "20261114T120000Z-5m"
+
+
+class Time:
+    """A clock that a test sets; the steady one runs on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ahead = 0.0
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda: real() + self.ahead)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
+    monkeypatch.setattr(hub_module, "TIDY", 0.0)
+    monkeypatch.setattr("superhosts.fleet.archive.SWEEP", -1.0)
+    return Time(monkeypatch)
+
+
+def make_node(tmp_path: Path, **options: Any) -> Node:
+    archive = Archive(tmp_path / "archive", keep=30 * DAY, site="hub", with_sites=False, key=None, say=print)
+    return Node(tmp_path, archive=archive, **{"grace": 0.0, **options})
+
+
+def kept(node: Node) -> int:
+    return len(list(node.hub._archive.folder.glob("*/*.cube")))
+
+
+def sketch_of_now(site: str, lag: float = 0.0) -> Sketch:
+    """A sketch of the five minutes that ended a moment ago."""
+    end = int(time.time() - lag) // 300 * 300 * SECOND
+    sketch = make_sketch(site)
+    sketch.window = Window(end - 300 * SECOND, end)
+    span = {"start": sketch.window.start, "end": end}
+    sketch.entries = [{"site": site, **span, **Part()._asdict(), "pairs": 1}]
+    return sketch
+
+
+def reported(tmp_path: Path) -> Node:
+    node = make_node(tmp_path)
+    for number in range(3):
+        node.send(make_sketch("ams", number))
+    node.hub.step()
+    assert (kept(node), len(node.store.windows())) == (3, 3)
+    return node
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["state kept", "no record"])
+def test_a_clock_far_ahead_at_the_start_removes_nothing(tmp_path: Path, clock: Time, recorded: bool):
+    before = reported(tmp_path)
+    if recorded:
+        before.hub._tidy()
+    clock.ahead = 100 * DAY
+    for _ in range(2):  # also after a second start: what was written meanwhile proves nothing
+        node = make_node(tmp_path)
+        node.send(make_sketch("fra", 7))
+        node.hub.step()
+        for _ in range(3):
+            node.hub._tidy()
+        assert len(node.store.windows()) == kept(node) == 4
+        assert sum("CLOCK IN DOUBT" in line for line in node.said) == 1
+        assert node.hub.status()["clock"]
+        assert node.hub.counters.retired == 0
+
+
+def test_a_clock_that_sites_agree_with_is_believed_again(tmp_path: Path, clock: Time):
+    reported(tmp_path)
+    clock.ahead = 100 * DAY
+    node = make_node(tmp_path)
+    node.hub._tidy()
+    assert kept(node) == 3
+    for site in ("ams", "fra"):
+        assert node.send(sketch_of_now(site)).verdict == MERGED  # the hub was switched off for so long
+    node.hub.step()
+    node.hub._tidy()
+    assert node.hub.status()["clock"] is None
+    assert kept(node) == 1
+    assert len(node.store.windows()) == 1
+    assert any("is believed again" in line for line in node.said)
+
+
+def lose_state(tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "state")
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["--sites", "sites of the windows"])
+@pytest.mark.parametrize("lost", [True, False], ids=["state lost", "state kept"])
+def test_one_site_with_the_same_wrong_clock_removes_nothing(tmp_path: Path, clock: Time, named: bool, lost: bool):
+    sites = SITES if named else ()
+    before = make_node(tmp_path, sites=sites)
+    for sketch in three():
+        before.send(sketch)
+    before.hub.step()
+    before.hub._tidy()
+    if lost:
+        lose_state(tmp_path)
+    clock.ahead = 100 * DAY
+    for lags in (range(14, 0, -1), [0]):  # what the first start has written is no proof for the second
+        node = make_node(tmp_path, sites=sites)
+        for lag in lags:
+            node.send(sketch_of_now("ams", lag=300.0 * lag))
+        node.hub.step()
+        node.hub._tidy()
+        assert node.hub.status()["clock"]
+        assert node.hub._archive.union(KEY).exists()
+        for path in tmp_path.glob("archive/*/*.cube"):  # the system stamps files with the wrong time
+            if KEY not in path.name:
+                os.utime(path, (time.time(), time.time()))
+    node.send(sketch_of_now("fra"))
+    node.hub._tidy()
+    assert node.hub.status()["clock"] is None
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["state lost", "state kept"])
+def test_the_only_site_of_a_fleet_decides(tmp_path: Path, clock: Time, lost: bool):
+    before = make_node(tmp_path, sites=())
+    before.send(make_sketch("ams"))
+    before.hub.step()
+    before.hub._tidy()
+    if lost:
+        lose_state(tmp_path)
+    clock.ahead = 100 * DAY
+    node = make_node(tmp_path, sites=())
+    node.hub._tidy()
+    assert node.hub.status()["clock"]
+    node.send(sketch_of_now("ams"))
+    node.hub._tidy()
+    assert node.hub.status()["clock"] is None
+
+
+def test_one_site_of_a_fleet_that_nobody_knows_does_not_decide(tmp_path: Path, clock: Time):
+    reported(tmp_path)
+    lose_state(tmp_path)
+    for note in tmp_path.glob("archive/*/*.json"):
+        note.unlink()
+    clock.ahead = 100 * DAY
+    node = make_node(tmp_path, sites=())
+    node.send(sketch_of_now("ams"))
+    node.hub._tidy()
+    assert node.hub.status()["clock"]
+    node.send(sketch_of_now("fra"))
+    node.hub._tidy()
+    assert node.hub.status()["clock"] is None
+
+
+def test_one_site_among_many_does_not_decide(tmp_path: Path, clock: Time):
+    reported(tmp_path)
+    clock.ahead = 100 * DAY
+    node = make_node(tmp_path)
+    node.send(sketch_of_now("ams"))
+    for site in ("fra", "nyc"):
+        node.send(sketch_of_now(site, lag=100 * DAY))
+    node.hub._tidy()
+    assert node.hub.status()["clock"]
+    assert kept(node) == 3
+
+
+def test_an_operator_says_that_the_clock_is_right(tmp_path: Path, clock: Time):
+    reported(tmp_path).hub._tidy()
+    clock.ahead = 100 * DAY
+    node = make_node(tmp_path)
+    node.hub._tidy()
+    assert kept(node) == 3
+    (line,) = [line for line in node.said if "CLOCK IN DOUBT" in line]
+    record = Path(line.rpartition("touch ")[2])
+    os.utime(record, (time.time(), time.time()))
+    node.hub._tidy()
+    assert kept(node) == 0
+
+
+def test_a_clock_that_jumps_while_the_hub_runs_removes_nothing(tmp_path: Path, clock: Time):
+    node = reported(tmp_path)
+    node.hub._tidy()
+    for ahead in (100 * DAY, -100 * DAY):
+        clock.ahead = ahead
+        node.hub._tidy()
+        assert (kept(node), len(node.store.windows())) == (3, 3)
+        assert node.hub.status()["clock"]
+    clock.ahead = 0.0
+    node.hub._tidy()
+    assert node.hub.status()["clock"] is None
+
+
+def test_what_a_clock_that_was_behind_has_written_is_not_old(tmp_path: Path, clock: Time):
+    clock.ahead = -100 * DAY
+    node = make_node(tmp_path)
+    clock.ahead = 0.0
+    now = sketch_of_now("ams")
+    clock.ahead = -100 * DAY
+    node.send(now)
+    node.hub.step()
+    for path in node.hub._archive.folder.glob("*/*.cube"):
+        os.utime(path, (time.time(), time.time()))
+    clock.ahead = 0.0
+    assert node.send(sketch_of_now("fra", lag=600)).verdict == MERGED
+    node.hub.step()
+    node.hub._tidy()
+    assert node.hub.status()["clock"] is None
+    assert len(node.store.windows()) == kept(node) == 2
+
+
+def test_a_short_rest_is_no_doubt_and_old_windows_go(tmp_path: Path, clock: Time):
+    reported(tmp_path)
+    clock.ahead = 1800.0
+    node = make_node(tmp_path, late=600.0)
+    node.hub._tidy()
+    assert node.hub.status()["clock"] is None
+    assert node.store.windows() == []
+
+
+def test_one_sweep_removes_one_day_at_most_and_says_so(tmp_path: Path):
+    said: list[str] = []
+    archive = Archive(tmp_path / "archive", keep=DAY, site="hub", with_sites=False, key=None, say=said.append)
+    for day in range(3):
+        sketch = make_sketch("ams", 288 * day)
+        path = write_parcel(sketch, tmp_path / "wire")
+        archive.add_union(path, Parcel.parse(path.name).key)
+    later = time.time() + 1000 * DAY
+    assert [archive.sweep(now=later) for _ in range(4)] == [1, 1, 1, 0]
+    assert [line.split()[4] for line in said] == ["20261114", "20261115", "20261116"]
+    assert "2 more days" in said[0]
+
+
+def test_windows_are_retired_a_bounded_number_at_a_time(tmp_path: Path, clock: Time, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hub_module, "MOST_RETIRED", 2)
+    node = make_node(tmp_path, late=-1.0)
+    for number in range(3):
+        node.send(make_sketch("ams", number))
+    node.hub.step()
+    node.hub._tidy()
+    assert len(node.store.windows()) == 1
+    assert any("past --late" in line for line in node.said)
+    node.hub._tidy()
+    assert node.store.windows() == []
+
+
+def test_a_clock_without_files_is_believed(tmp_path: Path, clock: Time):
+    clock.ahead = 1000 * DAY
+    assert Clock(tmp_path / "clock", lambda: 0.0, print).is_believed({})

@@ -1,0 +1,748 @@
+"""A hub in trouble: kills between two steps, disks that fail for a while, crafted files, options that have changed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import superhosts as sh
+from fleets import make_sketch, window, write_parcel
+from hubs import SITES, Node, three, union_of
+from processes import wait_for
+from superhosts.cli.fleet import RunningOutputs
+from superhosts.cubefile import container as sketchfile
+from superhosts.errors import OutputError, UnreadableError, UsageError
+from superhosts.fleet import hub as hub_module
+from superhosts.fleet import intake as desk_module
+from superhosts.fleet import store as store_module
+from superhosts.fleet.archive import Archive
+from superhosts.fleet.durable import write_json, write_lines
+from superhosts.fleet.files import FileReceiver, FileSender
+from superhosts.fleet.hub import ROWS
+from superhosts.fleet.link import MERGED, REFUSED
+from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.spool import Spool
+from superhosts.fleet.store import LEDGER, UNION, Store
+from superhosts.fleet.trouble import Troubles
+from superhosts.pipeline.settings import Settings
+from superhosts.reports.base import window_name
+from superhosts.reports.files import OutputFile
+from superhosts.reports.running import LinesFile, ParquetFolder
+from traffic import content
+
+KEY = "20261114T120000Z-5m"
+LARGER = Settings(memory="128KiB", device="cpu", threads=1)
+
+
+class DeadError(BaseException):
+    """The process is killed."""
+
+
+def die(*_: Any, **__: Any) -> None:
+    raise DeadError
+
+
+def make_archive(folder: Path, said: list[str], *, with_sites: bool = False, site: str = "hub") -> Archive:
+    return Archive(folder, keep=1e6, site=site, with_sites=with_sites, key=None, say=said.append)
+
+
+def raise_full(name: str) -> None:
+    """Fail as an output on a full disk does."""
+    raise OutputError(f"{name}: cannot be written: No space left on device") from OSError(errno.ENOSPC, "No space left")
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "TIDY", 0.0)
+
+
+# Kills between two steps.
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_a_window_whose_folder_was_only_made_takes_sketches(tmp_path: Path):
+    folder = tmp_path / "state" / "windows" / KEY
+    folder.mkdir(parents=True)
+    node = Node(tmp_path)
+    assert node.store.windows() == []
+    assert not folder.exists()
+    node.hub._tidy()
+    assert [node.send(sketch).verdict for sketch in three()] == [MERGED] * 3
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_a_sketch_that_could_not_be_placed_leaves_its_window_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    node = Node(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "place", full)
+        with pytest.raises(OSError, match="No space"):
+            node.send(three()[0])
+    assert node.store.windows() == []
+    node.hub._tidy()
+    assert [node.send(sketch).verdict for sketch in three()] == [MERGED] * 3
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_a_window_whose_sketches_were_all_left_out_is_not_past(tmp_path: Path):
+    node = Node(tmp_path, grace=0.0, late=-1.0)
+    node.send(three()[0])
+    next(node.store.folder(KEY).glob("*-ams-*.cube")).write_bytes(b"rot")
+    node.store.fresh.clear()
+    node.hub.step()
+    assert node.reports == []
+    node.hub._tidy()
+    assert node.store.windows() == []
+    assert node.send(three()[0]).verdict == MERGED
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_a_window_that_was_being_retired_is_not_reported_as_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def half(folder: Path, **_: Any) -> None:
+        if folder.exists():
+            for path in (folder / LEDGER, *folder.glob("*-ams-*.cube")):
+                path.unlink()
+            die()
+
+    node = Node(tmp_path, late=-1.0)
+    for sketch in three():
+        node.send(sketch)
+    node.hub.step()
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", half)
+        with pytest.raises(DeadError):
+            node.hub._tidy()
+    again = Node(tmp_path, grace=0.0)
+    again.hub.step()
+    assert again.reports == []
+    assert again.store.windows() == []
+    assert list((tmp_path / "state" / "windows").iterdir()) == []
+    assert [again.send(sketch).verdict for sketch in three()] == [MERGED] * 3  # it knows them
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_a_window_that_was_being_taken_back_is_taken_back_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    archive = make_archive(tmp_path / "archive", [])
+    node = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive)
+    first, second, _ = three()
+    node.send(first)
+    node.hub.step()
+    node.hub._tidy()
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", die)
+        with pytest.raises(DeadError):
+            node.send(second)
+    again = Node(tmp_path, sites=("ams", "fra"), archive=archive)
+    assert again.send(second).verdict == MERGED
+    again.hub.step()
+    assert [report.revision for report in again.reports] == [2]
+    assert content(again.union(0)) == content(union_of(first, second))
+
+
+# Disks that fail for a while.
+
+
+def failing_sync(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def fail(_handle: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", fail)
+
+
+@pytest.mark.parametrize("what", [stat.S_ISREG, stat.S_ISDIR])
+def test_no_receipt_is_given_when_the_disk_has_not_taken_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: Callable[[int], bool]
+):
+    node = Node(tmp_path, sites=("ams",))
+    path = write_parcel(make_sketch("ams"), tmp_path / "link" / "ams")
+    receiver = FileReceiver(tmp_path / "link", node.said.append)
+    synced: list[int] = []
+    real = os.fsync
+
+    def sync(handle: int, *, broken: bool) -> None:
+        if broken and what(os.fstat(handle).st_mode):
+            raise OSError(errno.EIO, "Input/output error")
+        synced.append(os.fstat(handle).st_ino)
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", partial(sync, broken=True))
+    with pytest.raises(OSError, match="Input/output"):
+        receiver.step(node.desk, threading.Event())
+    assert path.exists()
+    assert list(path.parent.glob("*.receipt")) == []
+    synced.clear()
+    monkeypatch.setattr(os, "fsync", partial(sync, broken=False))
+    receiver.step(node.desk, threading.Event())
+    assert not path.exists()
+    folder = node.store.folder(KEY)
+    assert {folder.stat().st_ino, folder.parent.stat().st_ino} <= set(synced)
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP, errno.ENOSYS])
+def test_a_file_system_that_cannot_sync_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int):
+    node = Node(tmp_path, sites=("ams",))
+    path = write_parcel(make_sketch("ams"), tmp_path / "link" / "ams")
+    failing_sync(monkeypatch, code)
+    FileReceiver(tmp_path / "link", node.said.append).step(node.desk, threading.Event())
+    assert not path.exists()
+
+
+def unreadable(patch: pytest.MonkeyPatch, way: str, part: str) -> None:
+    """Let reading files with this in their names fail: when opened, at once, or within the blocks."""
+    if way == "open":
+        open_ = Path.open
+
+        def fail_open(self: Path, *arguments: Any, **options: Any) -> Any:
+            if part in self.name and self.name.endswith(".cube"):
+                raise OSError(errno.EMFILE, "Too many open files")
+            return open_(self, *arguments, **options)
+
+        patch.setattr(Path, "open", fail_open)
+        return
+    name = "_read_at" if way == "read" else "_read_block"
+    real = getattr(sketchfile.Reader, name)
+
+    def fail(self: sketchfile.Reader, *arguments: Any) -> Any:
+        if part in self.name:
+            with pytest.MonkeyPatch.context() as inner:
+                inner.setattr(os, "pread", broken)
+                return real(self, *arguments)
+        return real(self, *arguments)
+
+    def broken(*_: Any) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    patch.setattr(sketchfile.Reader, name, fail)
+
+
+@pytest.mark.parametrize("way", ["open", "read", "blocks"])
+def test_a_sketch_that_cannot_be_read_now_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str):
+    first = Node(tmp_path, grace=0.0)
+    sketches = [make_sketch(site, peers=1500, base=5000 * place) for place, site in enumerate(SITES)]
+    for sketch in (*sketches, *three(1)):
+        first.send(sketch)
+    node = Node(tmp_path, grace=0.0)
+    with monkeypatch.context() as patch:
+        unreadable(patch, way, f"{KEY}-fra-")
+        node.hub.step()
+        node.hub.step()
+    assert [report.window for report in node.reports] == [window(1)]  # only its own window waits
+    assert node.hub.counters.damaged == 0
+    assert node.hub.counters.waits == 2
+    assert sum("NOT REPORTED" in line and KEY in line for line in node.said) == 1
+    node.hub.step()
+    assert node.reports[1].attendance == "3 of 3 sites"
+    assert content(node.union(0)) == content(union_of(*sketches))
+    assert any("works again" in line for line in node.said)
+
+
+@pytest.mark.parametrize("way", ["open", "read", "blocks"])
+def test_a_union_that_cannot_be_read_now_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str):
+    node = Node(tmp_path, grace=0.0)
+    sketches = three()
+    for sketch in sketches[:2]:
+        node.send(sketch)
+    node.hub.step()
+    for path in node.store.sketches(KEY):
+        path.unlink()  # as those of older windows are
+    node.send(sketches[2])
+    with monkeypatch.context() as patch:
+        unreadable(patch, way, UNION)
+        node.hub.step()
+    assert len(node.reports) == 1
+    node.hub.step()
+    assert content(node.union(0)) == content(union_of(*sketches))
+    assert node.hub.counters.damaged == 0
+
+
+def test_a_report_waits_for_what_a_site_saw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    node = Node(tmp_path, grace=0.0)
+    sketches = three()
+    for sketch in sketches[:2]:
+        node.send(sketch)
+    node.hub.step()
+    (node.store.folder(KEY) / ROWS).unlink()
+    node.send(sketches[2])
+    with monkeypatch.context() as patch:
+        unreadable(patch, "read", "-fra-")  # the union holds it, so only who saw a host is asked there
+        node.hub.step()
+    assert len(node.reports) == 1
+    node.hub.step()
+    assert {site["site"] for site in node.reports[1].rows[0]["sites"]} == set(SITES)
+    assert node.hub.counters.damaged == 0
+
+
+def test_a_sketch_that_is_gone_from_the_hubs_disk_is_left_out(tmp_path: Path):
+    node = Node(tmp_path)
+    for sketch in three():
+        node.send(sketch)
+    next(node.store.folder(KEY).glob("*-fra-*.cube")).unlink()
+    node.hub.step()
+    assert node.reports[0].attendance == "2 of 3 sites: missing fra"
+    assert node.reports[0].rows[0]["missing"] == ["fra"]
+    assert node.hub.counters.damaged == 1
+
+
+def test_what_the_desk_cannot_read_now_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    node = Node(tmp_path)
+    with monkeypatch.context() as patch:
+        unreadable(patch, "read", ".part")
+        with pytest.raises(OSError, match="Input/output"):
+            node.send(three()[0])
+    assert node.desk.counters.refused == 0
+    assert node.send(three()[0]).verdict == MERGED
+
+
+def test_an_archived_sketch_that_cannot_be_read_now_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    archive = make_archive(tmp_path / "archive", [], with_sites=True)
+    first, second = make_sketch("ams"), make_sketch("ams", base=10_000)
+    archive.add_site(write_parcel(first, tmp_path / "wire"))
+    with monkeypatch.context() as patch:
+        unreadable(patch, "read", "-ams.cube")
+        with pytest.raises(UnreadableError):
+            archive.add_site(write_parcel(second, tmp_path / "wire"))
+    assert content(sh.load(archive.folder / KEY[:8] / f"{KEY}-ams.cube")) == content(first)
+
+
+def test_trouble_with_one_work_says_nothing_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hub_module, "TIDY", 0.0)
+    node = Node(tmp_path, sites=("ams",))
+    node.send(make_sketch("ams"))
+    stop, turns = threading.Event(), [0]
+
+    def full(_report: Any) -> None:
+        raise_full("standard output")
+
+    def on_turn() -> None:
+        turns[0] += 1
+        node.desk.arrived.set()
+        if turns[0] == 4:
+            stop.set()
+
+    node.hub._report = full
+    node.hub.run(stop, on_turn=on_turn)
+    assert len([line for line in node.said if "NOT REPORTED" in line]) == 1
+    assert not any("again" in line and "NOT REPORTED" not in line for line in node.said)
+    node.hub._report = node.reports.append
+    node.hub.step()
+    assert node.hub.counters.reports == 1
+    assert "works again" in node.said[-1]
+
+
+def test_a_report_that_went_out_is_counted_and_not_handed_out_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    node = Node(tmp_path, sites=("ams",))
+    node.send(make_sketch("ams"))
+    with monkeypatch.context() as patch:
+        write = Store.write
+
+        def full(store: Store, key: str) -> None:
+            if store.ledger(key).issued is not None:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            write(store, key)
+
+        patch.setattr(Store, "write", full)
+        node.hub.step()
+        assert node.hub.counters.reports == len(node.reports) == 1
+        node.hub.step()
+    assert Node(tmp_path, sites=("ams",)).store.ledger(KEY).issuing is not None
+    node.hub.step()
+    assert node.hub.counters.reports == len(node.reports) == 1
+    assert Node(tmp_path, sites=("ams",)).store.ledger(KEY).issuing is None
+
+
+# Destinations that fail.
+
+
+class Stream:
+    """A standard output that takes no more, for a while."""
+
+    def __init__(self) -> None:
+        self.full = True
+        self.rows: list[Any] = []
+
+    def write(self, rows: Any) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.rows += rows
+
+
+def test_each_destination_gets_a_report_once_however_often_another_fails(tmp_path: Path):
+    spool = Spool(tmp_path / "up", "eu", cap=1 << 30, say=print)
+    node = Node(tmp_path, sites=("ams",), upstream=spool)
+    outputs, stream = RunningOutputs(json=True, csv=False, output=tmp_path / "out.jsonl"), Stream()
+    outputs._stream = stream
+    node.hub._report = lambda report: outputs.write_report("title", report)
+    node.send(make_sketch("ams"))
+    for _ in range(3):
+        node.hub.step()
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 1
+    assert (node.store.folder(KEY) / ROWS).exists()  # what the state needs does not wait for others
+    assert node.hub.counters.reports == 0
+    stream.full = False
+    node.hub.step()
+    node.hub.step()
+    assert stream.rows == [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert len(stream.rows) == 1
+    assert node.hub.counters.reports == 1
+    assert spool.counters.spooled == 1
+    node.send(make_sketch("fra", base=9000))
+    node.hub.step()
+    assert [row["revision"] for row in stream.rows] == [1, 2]
+    with outputs:
+        pass
+
+
+def test_a_full_file_does_not_keep_rows_from_standard_output(tmp_path: Path):
+    node = Node(tmp_path, sites=("ams",))
+    outputs, stream = RunningOutputs(json=True, csv=False, output=tmp_path / "out.jsonl"), Stream()
+    outputs._stream, stream.full = stream, False
+    running = outputs._running
+
+    class Full:
+        def write(self, *_: Any) -> None:
+            raise_full("out.jsonl")
+
+    outputs._running = Full()  # type: ignore[assignment]
+    node.hub._report = lambda report: outputs.write_report("title", report)
+    node.send(make_sketch("ams"))
+    node.hub.step()
+    node.hub.step()
+    assert len(stream.rows) == 1
+    outputs._running = running
+    node.hub.step()
+    assert len(stream.rows) == 1
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 1
+    with outputs:
+        pass
+
+
+def test_an_output_that_one_window_cannot_use_does_not_stop_the_others(tmp_path: Path):
+    """A folder that somebody has put in place of the window's Parquet file."""
+    node = Node(tmp_path, sites=("ams",))
+    outputs, stream = RunningOutputs(json=True, csv=False, output=tmp_path / "rows"), Stream()
+    outputs._stream, stream.full = stream, False
+    node.hub._report = lambda report: outputs.write_report("title", report)
+    taken = [tmp_path / "rows" / f"{window_name(window(number))}.parquet" for number in range(2)]
+    (taken[0] / "inside").mkdir(parents=True)
+    for number in range(2):
+        node.send(make_sketch("ams", number))
+    for _ in range(3):
+        node.hub.step()
+    assert taken[1].is_file()
+    assert list(node.hub.status()["stuck"]) == [f"NOT REPORTED: {KEY}"]
+    assert sum("NOT REPORTED" in line for line in node.said) == 1
+    shutil.rmtree(taken[0])
+    node.hub._troubles._rests.clear()  # its rest is over
+    node.hub.step()
+    assert taken[0].is_file()
+    assert node.hub.status()["stuck"] == {}
+    assert len(stream.rows) == 2  # standard output had both, and got none twice
+    with outputs:
+        pass
+
+
+@pytest.mark.parametrize("way", ["file", "lines", "parquet", "standard output", "spool"])
+def test_a_full_disk_behind_any_output_is_known_as_everyones_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+):
+    spool = Spool(tmp_path / "up", "eu", cap=1 << 30, say=print)
+
+    def write() -> None:
+        if way == "file":
+            file = OutputFile(tmp_path / "out.jsonl")
+            file.write([])
+            file.close()
+        elif way == "lines":
+            with contextlib.closing(LinesFile(tmp_path / "out.jsonl")) as lines:
+                lines.write("", [])
+        elif way == "parquet":
+            ParquetFolder(tmp_path / "rows").write("w", [])
+        elif way == "spool":
+            spool.put(make_sketch("ams"))
+        else:
+            outputs = RunningOutputs(json=True, csv=False, output=None)
+            outputs._stream = Stream()
+            outputs.write("title", [])
+
+    failing_sync(monkeypatch, errno.ENOSPC)
+    troubles = Troubles(print, lambda: None)
+    assert not troubles.attempt(f"NOT REPORTED: {KEY}", write, KEY)
+    assert not troubles.is_resting(KEY)
+
+
+def test_a_report_ends_all_trouble_with_its_window(tmp_path: Path):
+    said: list[str] = []
+    troubles = Troubles(said.append, lambda: None)
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    other = "20261114T120500Z-5m"
+    for key in (KEY, other):
+        troubles.attempt(f"NOT MERGED YET: {key}", fail, key)
+    assert troubles.attempt(f"NOT REPORTED: {KEY}", lambda: None, KEY)
+    assert list(troubles.open) == [f"NOT MERGED YET: {other}"]
+    assert said[2:] == [f"NOT MERGED YET: {KEY}: that is over, it works again"]
+
+
+def test_the_status_is_written_between_the_reports_of_a_hub_that_catches_up(tmp_path: Path):
+    node = Node(tmp_path, sites=("ams",))
+    for number in range(3):
+        node.send(make_sketch("ams", number))
+    stop, seen = threading.Event(), []
+
+    def on_turn() -> None:
+        seen.append(len(node.reports))
+        if len(node.reports) == 3:
+            stop.set()
+
+    node.hub.run(stop, on_turn=on_turn)
+    assert seen[:3] == [1, 2, 3]
+
+
+# Crafted files.
+
+
+def craft(folder: Path, header: dict[str, Any]) -> Path:
+    """A whole file with this header and no blocks."""
+    text = json.dumps(header).encode()
+    data = sketchfile._START.pack(sketchfile.MAGIC, sketchfile.VERSION, len(text)) + text
+    data += hashlib.blake2b(data, digest_size=sketchfile.DIGEST).digest()
+    fresh = folder / "fresh.cube"
+    fresh.write_bytes(data)
+    return fresh.rename(folder / Parcel.of(fresh, "ams", window(0)).name)
+
+
+@pytest.mark.parametrize("side", [1e308, 1.5, 10**400, 1e999, "7", None], ids=lambda side: f"{side!s:.8}")
+def test_a_header_with_impossible_shapes_is_refused(tmp_path: Path, side: Any):
+    node = Node(tmp_path)
+    arrays = [{"name": "0/bits", "dtype": "<u8", "shape": [side, side]}]
+    header = {"window": list(window(0)), "sites": ["ams"], "counters": [], "parts": [], "arrays": arrays}
+    receipt = node.arrive(craft(tmp_path, header), "ams")
+    assert receipt.verdict == REFUSED
+    assert node.desk.counters.refused == 1
+
+
+def test_a_sketch_that_breaks_the_reader_is_refused_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    node = Node(tmp_path)
+
+    def fail(error: Exception) -> Callable[..., Any]:
+        def read(*_: Any, **__: Any) -> Any:
+            raise error
+
+        return read
+
+    with monkeypatch.context() as patch:
+        patch.setattr(desk_module, "read_header", fail(MemoryError("no room")))
+        with pytest.raises(MemoryError):
+            node.send(three()[0])
+        patch.setattr(desk_module, "read_header", fail(IndexError("list index out of range")))
+        receipt = node.send(three()[0])
+    assert receipt.verdict == REFUSED
+    assert "list index out of range" in receipt.reason
+    assert node.desk.counters.refused == 1
+    assert "IndexError" in node.said[-1]
+
+
+# Options that have changed, and names that are used twice.
+
+
+def test_after_a_change_of_geometry_the_old_sketches_go_aside(tmp_path: Path):
+    old = Node(tmp_path, sites=("ams", "fra"))
+    old.send(make_sketch("ams"))  # and is not reported yet
+    node = Node(tmp_path, sites=("ams", "fra"), kind=LARGER, grace=0.0)
+    new = make_sketch("fra", settings=LARGER)
+    assert node.send(new).verdict == MERGED
+    node.hub.step()
+    (report,) = node.reports
+    assert (report.attendance, report.revision) == ("1 of 2 sites: missing ams", 1)
+    assert report.rows[0]["missing"] == ["ams"]
+    assert content(node.union(0)) == content(new)
+    assert any("LEFT OUT" in line and "geometry differs" in line for line in node.said)
+    aside = sorted(path.name for path in node.store.folder(KEY).glob(".*.aside"))
+    assert [name.split("-")[-2] for name in aside] == ["ams"]
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_a_union_of_another_geometry_in_the_archive_is_not_replaced(tmp_path: Path):
+    archive = make_archive(tmp_path / "archive", [])
+    old = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive)
+    old.send(make_sketch("ams"))
+    old.hub.step()
+    old.hub._tidy()
+    node = Node(tmp_path, sites=("ams", "fra"), kind=LARGER, archive=archive)
+    receipt = node.send(make_sketch("fra", settings=LARGER))
+    assert receipt.verdict == REFUSED
+    assert "geometry differs" in receipt.reason
+    node.hub.step()
+    assert content(sh.load(archive.union(KEY))) == content(make_sketch("ams"))
+
+
+def test_a_second_sketch_of_a_site_is_said_once(tmp_path: Path):
+    node = Node(tmp_path)
+    for base in (0, 5000, 10_000):
+        node.send(make_sketch("ams", base=base))
+    node.send(make_sketch("fra"))
+    words = [line for line in node.said if "a second sketch of ams" in line]
+    assert len(words) == 1
+    assert KEY in words[0]
+    assert node.desk.counters.doubled == 1
+
+
+def test_a_site_with_the_hubs_own_name_keeps_its_sketch_beside_the_union(tmp_path: Path):
+    archive = make_archive(tmp_path / "archive", [], with_sites=True, site="ams")
+    node = Node(tmp_path, archive=archive)
+    sketches = three()
+    for sketch in sketches:
+        node.send(sketch)
+    node.hub.step()
+    names = sorted(path.name for path in archive.folder.glob("*/*.cube"))
+    assert names == [f"{KEY}-{name}.cube" for name in ("ams", "ams_site", "fra", "nyc")]
+    assert content(sh.load(archive.union(KEY))) == content(union_of(*sketches))
+    assert content(sh.load(archive.folder / KEY[:8] / names[1])) == content(sketches[0])
+
+
+def test_a_ledger_of_a_newer_release_is_read(tmp_path: Path):
+    node = Node(tmp_path, grace=0.0)
+    node.send(three()[0])
+    node.hub.step()
+    path = node.store.folder(KEY) / LEDGER
+    ledger = json.loads(path.read_text())
+    ledger["new"] = ledger["issued"]["newer"] = 1
+    path.write_text(json.dumps(ledger))
+    again = Node(tmp_path, grace=0.0)
+    again.send(three()[1])
+    again.hub.step()
+    assert [(report.revision, report.sites) for report in again.reports] == [(2, ["ams", "fra"])]
+
+
+# The archive and the link's folder.
+
+
+def test_a_sweep_leaves_files_that_the_archive_did_not_make(tmp_path: Path):
+    said: list[str] = []
+    archive = Archive(tmp_path, keep=100.0, site="hub", with_sites=False, key=None, say=said.append)
+    mine = write_parcel(make_sketch("ams"), tmp_path / "wire")
+    archive.add_union(mine, KEY)
+    own = archive.union(KEY)
+    left = [own.with_name(f".{own.name}.tmp"), own.with_name(f".{own.name}.123.tmp")]
+    others = [
+        *(
+            tmp_path / KEY[:8] / name
+            for name in ("notes.cube", f"{KEY}.cube", "20261115T120000Z-5m-ams.cube", ".a.tmp")
+        ),
+        tmp_path / "results" / own.name,
+        mine,
+    ]
+    for path in (*left, *others):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    for path in (*left, *others, own):
+        os.utime(path, (0, 0))
+    assert archive.sweep(now=1e9) == 1
+    assert [path for path in (*left, own) if path.exists()] == []
+    assert [path for path in others if not path.exists()] == []
+
+
+def test_a_folder_that_is_not_there_is_said_and_waited_for(tmp_path: Path):
+    node = Node(tmp_path, sites=("ams",))
+    folder, stop = tmp_path / "mount", threading.Event()
+    receiver = FileReceiver(folder, node.said.append)
+    thread = threading.Thread(target=receiver.run, args=(node.desk, stop))
+    thread.start()
+    try:
+        wait_for(lambda: receiver.counters.failures > 1, "it has looked twice")
+        assert [line for line in node.said if "No such file" in line and str(folder) in line] == node.said[:1]
+        assert len(node.said) == 1
+        write_parcel(make_sketch("ams"), folder / "ams")
+        wait_for(lambda: node.desk.counters.accepted == 1, "the sketch is taken")
+        wait_for(lambda: any("works again" in line for line in node.said), "that is said")
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_sketch_that_an_edge_cannot_read_now_does_not_keep_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=print)
+    first, second = (spool.put(make_sketch("ams", number)) for number in range(2))
+    real = os.open
+
+    def fail(path: Any, *arguments: Any) -> int:
+        if path == first:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return real(path, *arguments)
+
+    sender = FileSender(tmp_path / "link", "ams", print)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            sender.step(spool)
+    assert [path.name for path in (tmp_path / "link" / "ams").iterdir()] == [second.name]
+    sender.step(spool)
+    assert len(list((tmp_path / "link" / "ams").iterdir())) == 2
+
+
+def test_a_file_is_not_a_folder_of_sketches(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"--from .*: is a file"):
+        FileReceiver(tmp_path / "file", print)
+    with pytest.raises(UsageError, match=r"--to .*: is a file"):
+        FileSender(tmp_path / "file", "ams", print)
+
+
+def test_names_of_new_folders_and_merged_sketches_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    synced: list[int] = []
+    real = os.fsync
+
+    def watch(handle: int) -> None:
+        synced.append(os.fstat(handle).st_ino)
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", watch)
+    Store(tmp_path / "new" / "state")
+    assert {path.stat().st_ino for path in (tmp_path, tmp_path / "new", tmp_path / "new" / "state")} <= set(synced)
+    archive = make_archive(tmp_path / "archive", [], with_sites=True)
+    synced.clear()
+    archive.add_site(write_parcel(make_sketch("ams"), tmp_path / "wire"))
+    day = archive.folder / KEY[:8]
+    assert {archive.folder.stat().st_ino, day.stat().st_ino} <= set(synced)
+    synced.clear()
+    archive.add_site(write_parcel(make_sketch("ams", base=5000), tmp_path / "wire"))
+    assert synced[-1] == day.stat().st_ino
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_state_file_is_synced_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool):
+    path = tmp_path / "state.json"
+    write_json(path, "old")
+    synced: list[tuple[int, bool]] = []  # inode, and whether the name still stands for the file of before
+    before, real = path.stat().st_ino, os.fsync
+
+    def watch(handle: int) -> None:
+        synced.append((os.fstat(handle).st_ino, path.stat().st_ino == before))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", watch)
+    write_json(path, "new", durable=durable)
+    expected = [(path.stat().st_ino, True), (tmp_path.stat().st_ino, False)]
+    assert synced == (expected if durable else [])
+    synced.clear()
+    before = path.stat().st_ino
+    write_lines(path, ["rows"])
+    assert synced == [(path.stat().st_ino, True), (tmp_path.stat().st_ino, False)]

@@ -1,0 +1,494 @@
+"""What a hub finds in its state, and what the desk lets in, is used, or set aside and named: no hub ends of it."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleets import make_sketch, window, write_parcel
+from hubs import SITES, Node, three, union_of
+from places import REPRO
+from superhosts.cubefile import container as sketchfile
+from superhosts.fleet import trouble as trouble_module
+from superhosts.fleet.aside import Asides
+from superhosts.fleet.intake import Desk
+from superhosts.fleet.link import MERGED
+from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.store import LEDGER, ROWS, UNION, Store
+from superhosts.pairs import Window
+from superhosts.sketches.bundle import Sketch
+from traffic import content
+
+KEY = "20261114T120000Z-5m"
+
+
+def with_header(folder: Path, header: dict[str, Any], body: bytes, site: str = "ams") -> Path:
+    """A file of this header and these blocks, with a right checksum, under the name that it travels by."""
+    text = json.dumps(header).encode()
+    data = sketchfile._START.pack(sketchfile.MAGIC, sketchfile.VERSION, len(text)) + text + body
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = folder / "fresh.cube"
+    fresh.write_bytes(data + hashlib.blake2b(data, digest_size=sketchfile.DIGEST).digest())
+    return fresh.rename(folder / Parcel.of(fresh, site, window(0)).name)
+
+
+def take_apart(path: Path) -> tuple[dict[str, Any], bytes]:
+    """The header and the blocks of a file."""
+    data = path.read_bytes()
+    length = sketchfile._START.unpack(data[: sketchfile._START.size])[2]
+    end = sketchfile._START.size + length
+    return json.loads(data[sketchfile._START.size : end]), data[end : -sketchfile.DIGEST]
+
+
+# What the desk accepts is merged or set aside.
+
+
+def settle(node: Node, accepted: list[str]) -> None:
+    """Step until nothing is due, and check where all went that was accepted."""
+    for _ in range(3):
+        node.hub.step()
+    in_union = {name for key in node.store.windows() for name in node.store.ledger(key).merged}
+    stuck = node.hub.status()["stuck"]
+    for name in accepted:
+        aside = list(node.folder.glob(f"state/windows/*/.{name}.aside"))
+        if name in in_union:
+            assert not aside
+            continue
+        assert aside, f"{name} is nowhere: {stuck}"
+        assert any("LEFT OUT" in line and name in line for line in node.said)
+        assert any(name in path for path in node.hub.status()["aside"]["last"])
+
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([0, 1, -1, 32.0, 1e308, float("nan"), float("inf"), 2**63, 10**400, "", "inner", "\x1b[31m", "é"]),
+)
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner))
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """All places in a header."""
+    found = [path] if path else []
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, inner in items:
+        found += places(inner, (*path, name))
+    return found
+
+
+def look(value: Any, path: tuple[Any, ...]) -> Any:
+    for name in path:
+        value = value[name]
+    return value
+
+
+def put(value: Any, path: tuple[Any, ...], new: Any) -> None:
+    look(value, path[:-1])[path[-1]] = new
+
+
+def of_other_type(value: Any) -> st.SearchStrategy[Any]:
+    """The same value in other types, which simple comparisons take for equal."""
+    others = [[value], str(value), {"0": value}]
+    if isinstance(value, int):
+        others += [float(value), bool(value)]
+    return st.sampled_from(others)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_accepted_implies_merged_or_set_aside(tmp_path: Path, data: st.DataObject):
+    shutil.rmtree(tmp_path / "hub", ignore_errors=True)
+    node = Node(tmp_path / "hub", grace=0.0, sites=("ams", "fra"))
+    good = write_parcel(make_sketch("fra"), tmp_path / "wire")
+    header, body = take_apart(write_parcel(make_sketch("ams"), tmp_path / "wire"))
+    for _ in range(data.draw(st.integers(1, 2))):
+        place = data.draw(st.sampled_from(places(header)))
+        put(header, place, data.draw(of_other_type(look(header, place)) | VALUES))
+    accepted = [good.name]
+    assert node.arrive(good, "fra").verdict == MERGED
+    crafted = with_header(tmp_path / "wire", header, body)
+    if node.arrive(crafted, "ams").verdict == MERGED:
+        accepted.append(crafted.name)
+    if data.draw(st.booleans()):  # a hub that was started meanwhile looks at all files itself
+        said = node.said
+        node = Node(tmp_path / "hub", grace=0.0, sites=("ams", "fra"))
+        node.said[:0] = said
+    settle(node, accepted)
+    assert node.reports
+    assert "fra" in node.reports[-1].sites
+
+
+@pytest.fixture
+def open_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A desk that looks at nothing but the checksum, as one with a gap in its checks."""
+    monkeypatch.setattr(Desk, "_check", lambda *_: None)
+
+
+@pytest.mark.usefixtures("open_door")
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("parts", 0, "geometry", "key_bits"), 32.0),
+        (("parts", 0, "geometry", "column_bits"), 4.0),
+        (("parts", 0, "format"), [4, 32.0, 32]),
+        (("parts", 0, "side"), ["inner"]),
+        (("parts", 0, "direction"), {"any": 1}),
+        (("window",), [1, 2]),
+        (("window",), None),
+        (("counters",), [1, [2], "x"]),
+    ],
+    ids=str,
+)
+def test_a_stored_sketch_that_cannot_be_merged_is_set_aside_and_the_rest_is_reported(
+    tmp_path: Path, place: tuple[Any, ...], value: Any
+):
+    header, body = take_apart(write_parcel(make_sketch("ams"), tmp_path / "wire"))
+    put(header, place, value)
+    node = Node(tmp_path, grace=0.0)
+    crafted = with_header(tmp_path / "wire", header, body)
+    accepted = [crafted.name] if node.arrive(crafted, "ams").verdict == MERGED else []
+    for sketch in three()[1:]:
+        accepted.append(write_parcel(sketch, tmp_path / "wire").name)
+        node.send(sketch)
+    settle(node, accepted)
+    assert {"fra", "nyc"} <= set(node.reports[-1].sites)
+    again = Node(tmp_path, grace=0.0)  # nor does it end the next start
+    again.hub.step()
+    assert again.hub.status()["stuck"] == {}
+
+
+def test_the_sketch_that_ended_hubs_is_set_aside_where_it_lies(tmp_path: Path):
+    path = REPRO / "hub_crash_key_bits_float.cube"
+    if not path.exists():
+        pytest.skip("needs the inputs that broke the product once")
+    header, _ = take_apart(path)
+    start, end = header["window"]
+    name = Parcel.of(path, "ams", Window(start, end))
+    folder = tmp_path / "state" / "windows" / name.key
+    folder.mkdir(parents=True)
+    shutil.copyfile(path, folder / name.name)
+    node = Node(tmp_path, grace=0.0)
+    node.hub.step()
+    assert [path.name for path in folder.glob(".*.aside")] == [f".{name.name}.aside"]
+    assert node.hub.status()["aside"]["count"] == 1
+
+
+# State files that somebody has damaged.
+
+
+LEDGERS = {
+    "empty": "",
+    "no JSON": "{",
+    "deep": "[" * 100_000,
+    "a list": "[]",
+    "known is text": '{"known": "outer", "merged": [-1], "issued": {"revision": 1, "members": [16], "missing": []}}',
+    "known is a number": '{"known": -0.5}',
+    "a name of another window": json.dumps({"known": ["00231114T221500Z-5m-ams-1b11c6bf1cb6b8a8.cube"]}),
+    "times are texts": '{"first": "x", "unreported": []}',
+    "time is no number": '{"unreported": NaN}',
+    "a long number": '{"first": 1' + "0" * 400 + "}",
+    "issued is a list": '{"issued": [1]}',
+    "revision is a truth": '{"issued": {"revision": true}}',
+    "revision is negative": '{"issued": {"revision": -7}}',
+    "missing holds no names": '{"issuing": {"revision": 1, "missing": ["\\u001b[31m"]}}',
+}
+
+
+@pytest.mark.parametrize("text", LEDGERS.values(), ids=LEDGERS)
+def test_a_ledger_that_makes_no_sense_is_set_aside_and_made_again(tmp_path: Path, text: str):
+    node = Node(tmp_path, grace=0.0)
+    for sketch in three():
+        node.send(sketch)
+    node.hub.step()
+    path = node.store.folder(KEY) / LEDGER
+    path.write_text(text)
+    again = Node(tmp_path, grace=0.0)
+    again.hub.step()
+    (report,) = again.reports
+    assert report.revision == 2
+    assert report.sites == list(SITES)
+    assert content(again.union(0)) == content(union_of(*three()))
+    assert (path.with_name(f".{LEDGER}.aside")).read_text() == text
+    assert any("SET ASIDE" in line and str(path) in line for line in again.said)
+    assert again.hub.status()["aside"] == {"count": 1, "last": [str(path)]}
+    third = Node(tmp_path, grace=0.0)
+    third.hub.step()
+    assert third.reports == []
+    assert third.store.ledger(KEY).issued.revision == 2
+
+
+@pytest.mark.parametrize("name", ["ledger_reported_1", "ledger_unreported_1", "state_ledger_255b409e"])
+def test_ledgers_that_ended_hubs_are_set_aside(tmp_path: Path, name: str):
+    if not REPRO.exists():
+        pytest.skip("needs the inputs that broke the product once")
+    folder = tmp_path / "state" / "windows" / "20231114T221500Z-5m"
+    folder.mkdir(parents=True)
+    shutil.copyfile(REPRO / f"{name}.json", folder / LEDGER)
+    node = Node(tmp_path, grace=0.0)
+    node.hub.step()
+    node.hub._tidy()
+    assert node.hub.status()["aside"]["last"] == [str(folder / LEDGER)]
+
+
+@pytest.mark.parametrize("text", ['"f8"\n', "[]\n", '{"host": 1}\n', "{\n", "\x00", '{"host": "a", "sites": 7}\n'])
+def test_rows_of_an_earlier_report_that_make_no_sense_are_set_aside(tmp_path: Path, text: str):
+    node = Node(tmp_path, grace=0.0)
+    for sketch in three()[:2]:
+        node.send(sketch)
+    node.hub.step()
+    rows = node.store.folder(KEY) / ROWS
+    rows.write_text(text)
+    node.send(three()[2])
+    node.hub.step()
+    assert node.reports[-1].revision == 2
+    assert {site["site"] for site in node.reports[-1].rows[0]["sites"]} == set(SITES)
+    assert rows.with_name(f".{ROWS}.aside").read_text() == text
+    assert node.hub.status()["aside"]["last"] == [str(rows)]
+
+
+def make_odd(path: Path, kind: str) -> None:
+    """Put something in a file's place."""
+    if path.exists():
+        path.unlink()
+    if kind == "folder":
+        (path / "deep").mkdir(parents=True)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "loop":
+        path.symlink_to(path.name)
+    else:
+        path.symlink_to("/nonexistent/file")
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo"])
+@pytest.mark.parametrize("name", [LEDGER, ROWS, UNION, "sketch"])
+def test_a_folder_or_pipe_in_place_of_a_state_file_is_set_aside(tmp_path: Path, name: str, kind: str):
+    node = Node(tmp_path, grace=0.0)
+    for sketch in three()[:2]:
+        node.send(sketch)
+    node.hub.step()
+    folder = node.store.folder(KEY)
+    path = next(folder.glob("*-fra-*.cube")) if name == "sketch" else folder / name
+    make_odd(path, kind)
+    again = Node(tmp_path, grace=0.0)
+    again.send(three()[2])
+    again.hub.step()
+    assert again.reports[-1].revision == 2
+    assert content(again.union(0)) == content(union_of(*three()))
+    assert os.path.lexists(folder / f".{path.name}.aside")
+    assert again.hub.status()["stuck"] == {}
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "loop", "link"])
+def test_something_else_in_place_of_a_sketch_that_was_not_merged_is_set_aside(tmp_path: Path, kind: str):
+    node = Node(tmp_path, grace=3600.0)
+    for sketch in three()[:2]:
+        node.send(sketch)
+    path = next(node.store.folder(KEY).glob("*-fra-*.cube"))
+    make_odd(path, kind)
+    again = Node(tmp_path, grace=0.0)
+    again.hub.step()
+    assert again.reports[0].attendance == "1 of 3 sites: missing fra, nyc"
+    assert any(path.name in line for line in again.said)
+    assert again.send(three()[1]).verdict == MERGED  # it may come again
+    again.hub.step()
+    assert again.reports[1].attendance == "2 of 3 sites: missing nyc"
+
+
+@pytest.mark.parametrize("kind", ["file", "fifo", "link"])
+def test_something_named_like_a_window_is_set_aside(tmp_path: Path, kind: str):
+    windows = tmp_path / "state" / "windows"
+    windows.mkdir(parents=True)
+    odd = windows / KEY
+    if kind == "file":
+        odd.write_text("precious")
+    elif kind == "fifo":
+        os.mkfifo(odd)
+    else:
+        (tmp_path / "elsewhere").mkdir()
+        odd.symlink_to(tmp_path / "elsewhere")
+    (windows / "notes").write_text("an operator's")
+    for _ in range(2):  # also at the next start
+        node = Node(tmp_path, grace=0.0)
+        assert os.path.lexists(windows / f".{KEY}.aside")
+        assert (windows / "notes").exists()
+    for sketch in three():
+        assert node.send(sketch).verdict == MERGED
+    node.hub.step()
+    assert content(node.union(0)) == content(union_of(*three()))
+
+
+@pytest.mark.parametrize("name", ["a-b-c.cube", "x.cube", "20261114T120500Z-5m-ams-1b11c6bf1cb6b8a8.cube"])
+def test_a_foreign_file_in_a_windows_folder_is_set_aside(tmp_path: Path, name: str):
+    node = Node(tmp_path, grace=0.0)
+    for sketch in three():
+        node.send(sketch)
+    folder = node.store.folder(KEY)
+    (folder / name).write_text("foreign")
+    node.hub.step()  # while the hub runs nobody looks at it
+    assert content(node.union(0)) == content(union_of(*three()))
+    again = Node(tmp_path, grace=0.0)
+    assert (folder / f".{name}.aside").read_text() == "foreign"
+    assert again.hub.status()["aside"]["last"] == [str(folder / name)]
+
+
+def test_a_folder_where_sketches_arrive_is_set_aside(tmp_path: Path):
+    incoming = tmp_path / "state" / "incoming"
+    (incoming / "deep" / "er").mkdir(parents=True)
+    (incoming / "half.part").write_text("x")
+    for _ in range(2):
+        node = Node(tmp_path)
+        assert [path.name for path in incoming.iterdir()] == [".deep.aside"]
+    assert node.send(three()[0]).verdict == MERGED
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo"])
+def test_something_else_in_place_of_a_past_ledger_is_set_aside(tmp_path: Path, kind: str):
+    Store(tmp_path / "state")
+    make_odd(tmp_path / "state" / "past" / f"{KEY}.json", kind)
+    node = Node(tmp_path)
+    receipt = node.send(three()[0])
+    assert "--late" in receipt.reason  # that the window is past is all that is known
+    assert node.hub.status()["aside"]["count"] == 1
+
+
+def test_sketches_whose_ledger_is_lost_are_never_removed(tmp_path: Path):
+    """A past ledger and a folder without one: the folder is taken for what it holds."""
+    node = Node(tmp_path, grace=0.0)
+    for sketch in three()[:2]:
+        node.send(sketch)
+    node.hub.step()
+    node.send(three()[2])
+    folder = node.store.folder(KEY)
+    shutil.copy(folder / LEDGER, tmp_path / "state" / "past" / f"{KEY}.json")
+    (folder / LEDGER).unlink()
+    again = Node(tmp_path, grace=0.0)
+    again.hub.step()
+    assert [report.revision for report in again.reports] == [2]
+    assert content(again.union(0)) == content(union_of(*three()))
+
+
+# One window never keeps the others.
+
+
+def test_a_window_that_cannot_be_reported_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    node = Node(tmp_path, grace=0.0)
+    for number in range(3):
+        node.send(make_sketch("ams", number))
+    save = Sketch.save
+
+    def fail(sketch: Sketch, path: Path) -> None:
+        if KEY in str(path):
+            raise sketchfile.OutputError(f"{path}: cannot be written: its sites and counters take 65 MiB")
+        save(sketch, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sketch, "save", fail)
+        for _ in range(5):
+            node.hub.step()
+        assert len(node.reports) == 2
+        assert list(node.hub.status()["stuck"]) == [f"NOT REPORTED: {KEY}"]
+        assert sum("NOT REPORTED" in line for line in node.said) == 1
+        assert node.hub.counters.waits == 1  # it rests
+    monkeypatch.setattr(trouble_module.time, "monotonic", lambda: 1e9)
+    node.hub.step()
+    assert len(node.reports) == 3
+    assert node.hub.status()["stuck"] == {}
+
+
+@pytest.mark.parametrize(
+    "error", [TypeError("odd"), MemoryError(), OSError(errno.EACCES, "Permission denied")], ids=repr
+)
+def test_whatever_goes_wrong_with_one_window_the_hub_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+):
+    node = Node(tmp_path, grace=0.0)
+    for number in range(2):
+        node.send(make_sketch("ams", number))
+    find = Sketch.super_hosts
+
+    def fail(sketch: Sketch, threshold: float) -> Any:
+        if sketch.window == window(0):
+            raise error
+        return find(sketch, threshold)
+
+    monkeypatch.setattr(Sketch, "super_hosts", fail)
+    for _ in range(3):
+        node.hub.step()
+    assert [report.window for report in node.reports] == [window(1)]
+    assert node.store.ledger(KEY).issuing is not None  # it is tried again
+
+
+def test_one_window_that_cannot_be_tidied_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("superhosts.fleet.hub.TIDY", 0.0)
+    node = Node(tmp_path, grace=0.0, late=-1.0)
+    for number in range(2):
+        node.send(make_sketch("ams", number))
+    node.hub.step()
+    retire = Store.retire
+
+    def fail(store: Store, key: str) -> None:
+        if key == KEY:
+            raise OSError(errno.EACCES, "Permission denied")
+        retire(store, key)
+
+    monkeypatch.setattr(Store, "retire", fail)
+    node.hub._tidy()
+    assert node.store.windows() == [KEY]
+    assert list(node.hub.status()["stuck"]) == [f"NOT TIDIED: {KEY}"]
+
+
+def test_counters_of_many_sketches_do_not_burst_the_union(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One site sends sketch after sketch with counters of its own: its window is reported like the others."""
+    monkeypatch.setattr("superhosts.sketches.header.MOST_NOTES", 50)
+    monkeypatch.setattr(sketchfile, "MAX_HEADER", 12_000)
+    node = Node(tmp_path, grace=0.0)
+    for base in range(5):
+        sketch = make_sketch("fra", base=1000 * base)
+        (entry,) = sketch.entries
+        sketch.entries = [{**entry, "pairs": 100 * base + number} for number in range(40)]
+        assert node.send(sketch).verdict == MERGED
+        node.hub.step()
+    node.send(make_sketch("ams", 1))
+    node.hub.step()
+    assert node.hub.status()["stuck"] == {}
+    assert node.reports[-1].window == window(1)
+    assert len(node.reports) == 6
+
+
+def test_files_may_be_set_aside_while_the_status_is_made(tmp_path: Path):
+    """Receivers set files aside in threads of their own, while the hub lists them."""
+    asides = Asides(lambda text: None)
+    for number in range(3):
+        asides.put(tmp_path / str(number), "damaged")
+    names = []
+    for name in asides.last:
+        names.append(Path(name).name)
+        asides.put(tmp_path / f"during {name}", "damaged")
+    assert names == ["0", "1", "2"]
+    assert asides.count == 6
+
+
+def test_what_is_set_aside_is_noted_under_a_lock(tmp_path: Path):
+    asides = Asides(lambda text: None)
+    held: list[bool] = []
+
+    class Watched(deque[str]):
+        def append(self, name: str) -> None:
+            held.append(asides._lock.locked())
+            super().append(name)
+
+    asides._last = Watched()
+    asides.put(tmp_path / "a", "damaged")
+    assert held == [True]

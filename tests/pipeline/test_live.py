@@ -1,0 +1,832 @@
+"""A sensor's run: live inputs, windows that close by a clock, a run that goes on where another ended, the stop."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import packets as p
+import superhosts as sh
+from superhosts.errors import InputError, SuperhostsError, UsageError
+from superhosts.pairs import PacketBatch, Window
+from superhosts.pipeline.scan import GAPS, Scan, WindowResult, open_inputs
+from superhosts.pipeline.settings import Settings
+from superhosts.sources import live as reading
+from superhosts.sources import streams
+from superhosts.sources.base import Source
+from superhosts.sources.capture import open_capture
+from superhosts.sources.folder import FolderSource
+from traffic import MINUTES, NOON, Frames, everything, packet, talk, three_windows, write
+
+SOON = 240.0  # seconds; reached only by what hangs, but the first run compiles for many of them
+LENGTH = 5 * MINUTES
+YEARS = 10 * 365 * 86400 * p.SECOND
+EXACT: dict[str, Any] = {"detector": "exact", "inner": ["10.0.0.0/8"], "threshold": 1, "site": "ams"}
+SMALL: dict[str, Any] = {"memory": "1MiB", "inner": ["10.0.0.0/8", "2001:db8::/32"], "threshold": 1000}
+WAITS_OF_A_STOP = (reading.WAKE, streams._WAKE, streams._LINGER)  # seconds, as they are outside of these tests
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "CAUGHT_UP", 0.1)
+    monkeypatch.setattr(reading, "WAKE", 0.02)
+
+
+class Clock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Pipe:
+    """A pipe into which a capture program writes."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        self.path = f"/dev/fd/{self._read}"
+        self._send(p.pcap_header())
+        self.sent = 0
+
+    def send(self, frames: Frames) -> None:
+        for place in range(0, len(frames), 500):
+            self._send(b"".join(p.record(*frame) for frame in frames[place : place + 500]))
+        self.sent += len(frames)
+
+    def _send(self, data: bytes) -> None:
+        assert os.write(self._write, data) == len(data)
+
+    def deafen(self) -> None:
+        """Read no more: whoever writes is told so, unless a scan still reads with a descriptor of its own."""
+        if self._read >= 0:
+            os.close(self._read)
+            self._read = -1
+
+    def close(self) -> None:
+        """End the traffic."""
+        self.deafen()
+        if self._write >= 0:
+            os.close(self._write)
+            self._write = -1
+
+
+class Live:
+    """A scan that runs in a thread, and its results so far."""
+
+    def __init__(self, sources: Sequence[Source], settings: dict[str, Any] = EXACT, **options: Any) -> None:
+        self.results: list[WindowResult] = []
+        self.error: BaseException | None = None
+        self.steps = 0  # of the scan, with or without packets
+        self._done = 0  # packets that have come to their windows
+        self.scan = Scan(sources, Settings(**settings), on_progress=self._look, **{"grace": 30.0, **options})
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            for result in self.scan:
+                self.results.append(result)
+        except BaseException as error:  # told to the test by the next wait
+            self.error = error
+
+    def _look(self, *_: int) -> None:
+        """Count, between two steps of the scan: only there no packet is on its way from one place to another."""
+        held = self.scan._windows.waiting
+        inside = sum(opened.packets for opened in self.scan._open.values())
+        counters = self.scan.counters
+        lost = counters.late + counters.stray + counters.repeated
+        self._done = held + inside + lost + sum(result.packets for result in self.results)
+        self.steps += 1
+
+    @property
+    def seen(self) -> list[tuple[int, int]]:
+        """Windows counted from noon, and their packets."""
+        return [((result.window.start - NOON) // LENGTH, result.packets) for result in self.results]
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        limit = time.monotonic() + SOON
+        while not condition():
+            assert time.monotonic() < limit, (self.seen, self.scan.counters)
+            assert self.error is None, self.error
+            time.sleep(0.005)
+
+    def read(self, count: int) -> None:
+        """Wait until so many packets have come to their windows."""
+        self.until(lambda: self._done == count)
+
+    def rest(self) -> None:
+        """Wait until the scan has seen that there is nothing to read."""
+        self.until(lambda: all(source.waits() for source in self.scan.sources))
+        before = self.steps
+        self.until(lambda: self.steps >= before + 2)  # the first of them may have begun earlier
+
+    def gives(self, *windows: tuple[int, int]) -> None:
+        """Wait for exactly these windows; a moment longer, for those that must not come."""
+        self.until(lambda: len(self.seen) >= len(windows))
+        time.sleep(0.25)
+        assert self.seen == list(windows)
+
+    def ends(self) -> None:
+        self._thread.join(SOON)
+        assert not self._thread.is_alive()
+        assert self.error is None
+
+    def stop(self) -> None:
+        self.scan.stop()
+        self.ends()
+
+
+@pytest.fixture
+def pipe() -> Iterator[Callable[[], Pipe]]:
+    pipes: list[Pipe] = []
+
+    def make() -> Pipe:
+        pipes.append(Pipe())
+        return pipes[-1]
+
+    yield make
+    for each in pipes:
+        each.close()
+
+
+@pytest.fixture
+def live() -> Iterator[Callable[..., Live]]:
+    runs: list[Live] = []
+
+    def start(*sources: Source, **options: Any) -> Live:
+        runs.append(Live(sources, **options))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.stop()
+
+
+Pipes = Callable[[], Pipe]
+Start = Callable[..., Live]
+
+
+def some(count: int, window: int = 0, seconds: int = 0, host: str = "10.0.0.1") -> Frames:
+    return talk(host, count, NOON + window * LENGTH + seconds * p.SECOND)
+
+
+def batch_at(time: int) -> PacketBatch:
+    nobody = np.zeros(1, np.uint32)
+    return PacketBatch(4, nobody, nobody, np.array([time]))
+
+
+def folder(path: Path, **options: Any) -> FolderSource:
+    return FolderSource(path, block_bytes=4096, poll=0.01, quiet=0.1, **options)
+
+
+# The clock
+
+
+@pytest.mark.parametrize("now", [0.0, 12_345.678, NOON / 1e9 - 3600, NOON / 1e9 + 3600, 4e9])
+def test_a_window_closes_by_the_clock_when_traffic_stops(pipe: Pipes, live: Start, now: float) -> None:
+    """Whatever this machine's clock says: only differences matter."""
+    clock, end = Clock(now), pipe()
+    run = live(open_capture(end.path), clock=clock)
+    end.send(some(5, seconds=100))
+    run.read(5)
+    clock.now = now + 229.9  # 29.9 seconds beyond the end
+    run.gives()
+    clock.now = now + 230.1
+    run.gives((0, 5))
+    assert run.results[0].window == Window(NOON, NOON + LENGTH)
+    assert [(str(found.host), found.peers) for found in run.results[0]] == [("10.0.0.1", 5)]
+    end.send(some(2, seconds=299))
+    end.send(some(1, window=1, seconds=50))
+    run.read(8)
+    assert run.scan.counters.late == 2
+
+
+def test_a_window_closes_by_the_clock_in_slow_traffic_that_never_rests(
+    pipe: Pipes, live: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "CAUGHT_UP", 0.3)
+    monkeypatch.setattr(reading, "HELD_UP", SOON)  # however long this machine lets a thread wait
+    clock, end = Clock(), pipe()
+    run = live(open_capture(end.path), clock=clock)
+    for number, second in enumerate(range(0, 1400, 20)):  # more often than everything must have been read for
+        clock.now = 1000.0 + second
+        end.send(some(1, seconds=second))
+        run.read(number + 1)
+        run.rest()
+    assert run.seen[:3] == [(0, 15), (1, 15), (2, 15)]  # 1,000 packets would settle none of them
+    assert run.scan.counters.late == 0
+
+
+@pytest.mark.parametrize("away", [[YEARS, YEARS + 5], [-YEARS, -NOON], [YEARS, -YEARS]])
+def test_strays_do_not_set_the_clock(pipe: Pipes, live: Start, away: list[int]) -> None:
+    clock, end = Clock(), pipe()
+    frames = some(300, seconds=100)
+    for place, stray in zip((3, 150), away, strict=True):
+        frames.insert(place, packet(NOON + stray, "10.0.0.9", "172.16.0.1"))
+    run = live(open_capture(end.path), clock=clock)
+    end.send(frames)
+    run.read(302)
+    clock.now += 229
+    run.gives()
+    clock.now += 2
+    run.gives((0, 300))
+
+
+def test_packets_read_long_after_they_were_sent_do_not_hold_the_clock_back(
+    tmp_path: Path, live: Start, pipe: Pipes
+) -> None:
+    """A backlog of slow traffic over three hours comes at once: the clock is near its end, not in its middle."""
+    clock, end = Clock(), pipe()
+    run = live(open_capture(end.path), clock=clock)
+    end.send(talk("10.0.0.1", 900, NOON, step=12 * p.SECOND))
+    run.read(900)
+    for number in range(100):  # then live, at the same rate
+        clock.now += 12
+        end.send([packet(NOON + (900 + number) * 12 * p.SECOND, "10.0.0.1", f"172.17.0.{number}")])
+        run.read(901 + number)
+    clock.now += 12
+    run.until(lambda: len(run.seen) >= 38)  # 1,000 packets are 40 windows of 25: all but the last, whose grace runs
+    assert run.seen[38:] in ([], [(38, 25)])
+
+
+def test_the_clock_forgets_packets_of_before_it_was_set_back() -> None:
+    clock = Clock()
+    event = reading.EventClock(clock)
+
+    def note(time: int) -> None:
+        event.note(clock.now, (batch_at(time),))
+
+    assert event.now() is None
+    for minute in range(100):
+        clock.now = 60.0 * minute
+        note(NOON + minute * MINUTES)
+    assert event.now() == pytest.approx(NOON + 99 * MINUTES, abs=1000)
+    for minute in range(100, 175):  # an hour back
+        clock.now = 60.0 * minute
+        note(NOON + (minute - 60) * MINUTES)
+    assert event.now() == pytest.approx(NOON + 114 * MINUTES, abs=1000)
+
+
+def test_times_ahead_of_all_clocks_do_not_set_the_clock() -> None:
+    """More than a tenth of the last packets, which else would run it ahead."""
+    clock = Clock(0.0)
+    event = reading.EventClock(clock)
+    for second in range(100):
+        clock.now = float(second)
+        event.note(clock.now, (batch_at(NOON + second * p.SECOND + (YEARS if second % 3 == 0 else 0)),))
+    assert event.now(NOON + 400 * p.SECOND) == pytest.approx(NOON + 99 * p.SECOND, abs=1000)
+    assert event.now() == pytest.approx(NOON + YEARS + 99 * p.SECOND, abs=1000)
+    event.forget()
+    for second in range(100, 108):
+        clock.now = float(second)
+        event.note(clock.now, (batch_at(NOON + YEARS + second * p.SECOND),))
+    event.forget()
+    assert event.now(NOON) == pytest.approx(NOON + YEARS + 107 * p.SECOND, abs=1000)  # there are no others
+
+
+def test_a_pipe_whose_clock_is_ahead_for_some_windows_loses_nothing(pipe: Pipes, live: Start) -> None:
+    end, clock, jumps = pipe(), Clock(), []
+    run = live(open_capture(end.path), clock=clock, grace=1e9, wall=lambda: NOON)
+    run.scan.on_jump = jumps.append
+    for window, ahead in ((0, 0), (1, 0), (2, 12), (3, 12), (4, 0), (5, 0)):
+        end.send(some(1500, window=window + ahead))
+        run.read(end.sent)
+    end.close()
+    run.ends()
+    assert [seen for seen in run.seen if seen[1]] == [(w, 1500) for w in (0, 1, 14, 15, 4, 5)]
+    assert [(jump.by // LENGTH, jump.window.start) for jump in jumps] == [
+        (13, NOON + 14 * LENGTH),
+        (-11, NOON + 4 * LENGTH),
+    ]
+    assert (run.scan.counters.late, run.scan.counters.stray) == (0, 0)
+
+
+def test_the_clock_follows_slow_traffic_that_has_jumped_back(pipe: Pipes, live: Start) -> None:
+    """The event clock is set, too: the window that was opened again closes when its own end has passed."""
+    end, clock = pipe(), Clock()
+    run = live(open_capture(end.path), clock=clock, wall=lambda: NOON + YEARS)
+    for number in range(20):
+        clock.now += 10
+        end.send(some(1, window=20, seconds=10 * number))
+        run.read(end.sent)
+    clock.now += 200
+    run.until(lambda: (20, 20) in run.seen)
+    for number in range(12):
+        end.send(some(1, seconds=number))
+        run.read(end.sent)
+    assert run.scan.counters.late == 12
+    run.rest()
+    clock.now += 301
+    run.until(lambda: run.scan.counters.late == 0)
+    seen = len(run.seen)
+    clock.now += 10  # 310 and some seconds past noon, less the grace
+    run.rest()
+    assert (0, 12) not in run.seen[seen:]
+    clock.now += 30
+    run.until(lambda: (0, 12) in run.seen[seen:])
+
+
+def test_a_file_beside_a_grace_opens_its_windows_again(tmp_path: Path) -> None:
+    late = some(1500, window=1) + some(1500, window=2) + some(40)
+    path = write(tmp_path / "a.pcap", late)
+    run = Scan([open_capture(path, block_bytes=4096)], Settings(**EXACT), grace=10.0, find=False)
+    assert [(result.window.start - NOON) // LENGTH for result in run] == [1, 0, 2]
+    assert run.counters.late == 0
+
+
+def test_a_backlog_never_closes_by_the_clock(tmp_path: Path, live: Start) -> None:
+    """The clock runs by hours, and packets lie minutes out of order: results are those of the files alone."""
+    frames = three_windows()
+    early, rest = frames[:60], frames[60:]
+    middle = next(i for i, frame in enumerate(rest) if frame[0] >= NOON + LENGTH) + 700
+    frames = rest[:middle] + early + rest[middle:]
+    source = write(tmp_path / "whole.pcap", frames)
+    wanted = everything(Scan([open_capture(source, block_bytes=4096)], Settings(**SMALL)))
+    captures = tmp_path / "captures"
+    captures.mkdir()
+    for number, (a, b) in enumerate(pairwise([0, 1000, 1500, 3000, 4444, len(frames)])):
+        write(captures / f"dump{number}", frames[a:b])
+    clock = Clock()
+
+    def leaping() -> float:
+        clock.now += 3600
+        return clock.now
+
+    run = live(folder(captures), settings=SMALL, clock=leaping)
+    run.until(lambda: len([r for r in run.results if r.packets]) == 3)
+    run.stop()
+    assert everything(result for result in run.results if result.packets) == wanted
+    assert run.scan.counters.late == 0
+
+
+def test_a_process_that_was_held_up_looks_before_it_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has looked at the inputs for long: what the clock says then is not yet to be believed."""
+    real = Clock(50.0)
+    monkeypatch.setattr(reading.time, "monotonic", real)
+    monkeypatch.setattr(reading, "CAUGHT_UP", 0.5)
+    following = reading.Following([], grace=1.0, clock=real, attempt=lambda call: call(), stopped=lambda: False)
+    following._event.note(50.0, (batch_at(NOON),))
+    answers = []
+    for step in (0.1, 0.25, 0.25, 0.25, 600.0, 0.25, 0.25):
+        real.now += step
+        answers.append(following._passed() is not None)
+    assert answers == [False, False, True, True, False, False, True]
+
+
+def test_with_the_machines_own_clock(live: Start, pipe: Pipes) -> None:
+    end = pipe()
+    run = live(open_capture(end.path), settings={**EXACT, "window": "1s"}, grace=0.2)
+    began = time.monotonic()
+    end.send(some(3))
+    run.until(lambda: len(run.results) >= 2)
+    assert time.monotonic() - began > 2.1  # two windows and the grace, and no packet came before they began
+    assert [result.packets for result in run.results[:2]] == [3, 0]
+    assert run.scan._clock is time.monotonic
+
+
+# Windows in which nothing came
+
+
+def test_empty_windows_by_the_clock(pipe: Pipes, live: Start, tmp_path: Path) -> None:
+    clock, end = Clock(), pipe()
+    run = live(open_capture(end.path), clock=clock)
+    clock.now += 7200
+    run.gives()  # nothing before the first packet
+    end.send(some(4, seconds=299))
+    run.read(4)
+    clock.now += 32
+    run.gives((0, 4))
+    for _ in range(2):
+        clock.now += 300
+        time.sleep(0.2)
+    run.gives((0, 4), (1, 0), (2, 0))
+    empty = run.results[1]
+    assert (empty.window, empty.found, empty.partial) == (Window(NOON + LENGTH, NOON + 2 * LENGTH), [], False)
+    assert (empty.sketch.window, empty.sketch.sites, empty.sketch.entries) == (empty.window, {"ams"}, [])
+    empty.sketch.save(tmp_path / "empty.cube")
+    again = sh.load(tmp_path / "empty.cube")
+    assert (again.window, again.sites, again.parts) == (empty.window, {"ams"}, {})
+    end.send(some(1, window=2) + some(3, window=4))  # the first of them is late
+    run.read(8)
+    assert run.scan.counters.late == 1
+    clock.now += 330
+    run.until(lambda: len(run.seen) >= 5)
+    assert run.seen[:5] == [(0, 4), (1, 0), (2, 0), (3, 0), (4, 3)]
+
+
+def test_empty_windows_of_a_gap_are_the_last_twelve(pipe: Pipes, live: Start) -> None:
+    clock, end = Clock(), pipe()
+    run = live(open_capture(end.path), clock=clock)
+    end.send(some(1500) + some(1500, window=50) + some(1200, window=52))
+    run.gives((0, 1500), *((window, 0) for window in range(50 - GAPS, 50)), (50, 1500))
+    end.close()
+    run.ends()
+    assert run.seen[-2:] == [(51, 0), (52, 1200)]
+
+
+def test_files_and_scans_without_grace_have_no_empty_windows(tmp_path: Path, pipe: Pipes) -> None:
+    path = write(tmp_path / "a.pcap", some(1500) + some(1500, window=5))
+    for grace in (None, 30.0):
+        assert [r.packets for r in Scan([open_capture(path)], Settings(**EXACT), grace=grace)] == [1500, 1500]
+    end = pipe()
+    run = Live([open_capture(end.path)], grace=None)
+    end.send(some(5) + some(5, window=5))
+    run.read(10)
+    end.close()
+    run.ends()
+    assert [result.packets for result in run.results] == [5, 5]
+
+
+# Several inputs
+
+
+@pytest.fixture
+def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows close only by what the inputs have reached."""
+    monkeypatch.setattr(reading, "CAUGHT_UP", 1e9)
+
+
+@pytest.mark.usefixtures("no_clock")
+def test_a_quiet_input_holds_the_others_up_for_the_grace_and_no_longer(pipe: Pipes, live: Start) -> None:
+    clock, quiet, busy = Clock(), pipe(), pipe()
+    run = live(open_capture(quiet.path), open_capture(busy.path), clock=clock)
+    quiet.send(some(1, seconds=298))
+    busy.send(some(1500, seconds=297))
+    run.read(1501)
+    clock.now += 4
+    busy.send(some(1500, window=1, seconds=2))
+    run.read(3001)
+    run.gives()  # the quiet one may still have something for the first window
+    quiet.send(some(2, seconds=299, host="10.0.0.2"))
+    run.read(3003)
+    clock.now += 24
+    busy.send(some(5, window=1, seconds=26))
+    run.read(3008)
+    run.gives()
+    clock.now += 8
+    run.gives((0, 1503))
+    assert run.scan.counters.late == 0
+
+
+@pytest.mark.usefixtures("no_clock")
+def test_inputs_without_any_packet_hold_up_the_others_no_longer_either(
+    pipe: Pipes, live: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)  # nobody opens it to write
+    silent, busy, clock = pipe(), pipe(), Clock()
+    captures = [open_capture(end) for end in (silent.path, busy.path, fifo)]
+    run = live(folder(tmp_path / "empty"), *captures, clock=clock)
+    busy.send(some(1500) + some(1500, window=1))
+    run.read(3000)
+    run.gives()  # the silent ones may still have something for the first window
+    clock.now += 40
+    run.gives((0, 1500))
+    with fifo.open("wb"):  # so that the thread that waits for a writer ends
+        pass
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_live_inputs_together_give_what_one_gives(pipe: Pipes, live: Start, tmp_path: Path, parts: int) -> None:
+    """Files, a folder and a pipe that each see a share of the packets: the bits of one file."""
+    frames = three_windows()
+    wanted = everything(Scan([open_capture(write(tmp_path / "whole.pcap", frames))], Settings(**SMALL)))
+    rng, split = random.Random(5), [[] for _ in range(parts)]  # type: ignore[var-annotated]
+    for frame in frames:
+        rng.choice(split).append(frame)
+    captures, end, clock = tmp_path / "captures", pipe(), Clock()
+    captures.mkdir()
+    for number, (a, b) in enumerate(pairwise([0, 300, 700, len(split[0])])):
+        write(captures / f"dump{number}", split[0][a:b])
+    files = [write(tmp_path / f"{n}.pcap", s) for n, s in enumerate(split[2:])]
+    sources = [folder(captures), open_capture(end.path), *(open_capture(path, block_bytes=4096) for path in files)]
+    run = live(*sources, settings=SMALL, clock=clock, grace=1e9)  # nothing closes while the pipe is being filled
+    end.send(split[1])
+    run.read(len(frames))
+    clock.now += 2e9
+    run.until(lambda: len(run.results) >= 3)
+    run.stop()
+    assert everything(run.results[:3]) == wanted
+    assert run.scan.counters.late == 0
+
+
+def test_two_folders_with_a_backlog_go_side_by_side(
+    live: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is slow to read: the other waits, and does not run ahead until memory ends and windows close early."""
+    monkeypatch.setattr(sh.windows, "MAX_HELD", 3000)
+    frames, clock = three_windows(), Clock()
+    for name, part in (("a", frames[::2]), ("b", frames[1::2])):
+        (tmp_path / name).mkdir()
+        for number, (a, b) in enumerate(pairwise([0, 900, 1800, len(part)])):
+            write(tmp_path / name / f"{number}", part[a:b])
+    slow, fast = folder(tmp_path / "a"), folder(tmp_path / "b")
+    read = slow.blocks
+
+    def slowly() -> Iterator[Any]:
+        for block in read():
+            time.sleep(0.02)
+            yield block
+
+    monkeypatch.setattr(slow, "blocks", slowly)
+    run = live(slow, fast, settings=SMALL, clock=clock)
+    run.read(len(frames))
+    clock.now += 1000
+    run.until(lambda: len(run.results) >= 3)
+    assert run.scan.counters.late == 0
+
+
+def test_an_input_that_fails_does_not_end_the_others(pipe: Pipes, live: Start) -> None:
+    errors: list[SuperhostsError] = []
+    bad, good, clock = pipe(), pipe(), Clock()
+    run = live(open_capture(bad.path), open_capture(good.path), clock=clock, on_error=errors.append)
+    bad._send(p.record(NOON, b"x" * 60, captured=1 << 31))
+    good.send(some(5))
+    run.read(5)
+    run.until(lambda: len(errors) == 1)
+    clock.now += 400
+    run.gives((0, 5))
+    lone = pipe()
+    alone = live(open_capture(lone.path))
+    lone._send(p.record(NOON, b"x" * 60, captured=1 << 31))
+    with pytest.raises(AssertionError):
+        alone.until(lambda: False)
+    assert isinstance(alone.error, InputError)
+    alone.error = None
+
+
+# Going on where another run ended
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 3])
+@pytest.mark.parametrize("split", [1, 4])
+def test_a_run_that_is_resumed_gives_the_rest(tmp_path: Path, after: int, split: int) -> None:
+    frames = three_windows()
+    paths = [write(tmp_path / f"{i}.pcap", frames[i::split]) for i in range(split)]
+
+    def run(resume_from: int | None = None) -> Scan:
+        return Scan([open_capture(q, block_bytes=4096) for q in paths], Settings(**SMALL), resume_from=resume_from)
+
+    wanted = everything(run())
+    frontier = NOON if after == 0 else wanted[after - 1][0].end
+    resumed = run(frontier)
+    assert everything(resumed) == wanted[after:]
+    done = sum(window[1] for window in wanted[:after])
+    counters = resumed.counters
+    assert (counters.repeated, counters.late, counters.stray, counters.packets) == (done, 0, 0, len(frames))
+
+
+def test_resuming_at_any_time_takes_whole_windows(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", some(1500) + some(1500, window=1))
+    for frontier, wanted in ((NOON + LENGTH - 1, 2), (NOON + LENGTH, 1), (NOON + LENGTH + 1, 1)):
+        assert len(list(Scan([open_capture(path)], Settings(**EXACT), resume_from=frontier))) == wanted
+
+
+def test_a_folder_that_is_stopped_and_followed_again(tmp_path: Path) -> None:
+    """Stopped again and again, at any place, while a capture program writes: together the bits of one run."""
+    frames, captures = three_windows(), tmp_path / "captures"
+    wanted = everything(Scan([open_capture(write(tmp_path / "whole.pcap", frames))], Settings(**SMALL)))
+    captures.mkdir()
+    rng, clock = random.Random(6), Clock()
+    edges = sorted(rng.sample(range(1, len(frames)), 9))
+    written, frontier = 0, None
+    got: list[Any] = []
+    done: set[str] = set()
+    for number, edge in enumerate([*edges, len(frames)]):
+        run = Live([folder(captures, done=frozenset(done))], SMALL, clock=clock, resume_from=frontier, grace=1e9)
+        with (captures / f"dump{number // 2}").open("ab") as file:  # each file over two runs
+            data = p.pcap(frames[written:edge]) if number % 2 == 0 else p.pcap(frames[written:edge])[24:]
+            file.write(data[: len(data) // 2])
+            file.flush()
+            time.sleep(0.03)
+            file.write(data[len(data) // 2 :])
+        written = edge
+        time.sleep(rng.random() / 4)
+        if number == 7:  # however slow this machine is, by now two windows are done, and so are three files
+            run.until(lambda: len(got) + len(run.results) >= 2)  # noqa: B023
+        run.stop()
+        assert not any(result.partial for result in run.results)
+        assert run.scan.counters.late == 0
+        got += everything(run.results)
+        frontier = got[-1][0].end if got else None
+        spans = run.scan.sources[0].finished()
+        done |= {name for name, (_, last) in spans.items() if frontier is not None and last < frontier}
+    last = Live([folder(captures, done=frozenset(done))], SMALL, clock=clock, resume_from=frontier)
+    last.rest()
+    assert last.scan.open_window() is not None
+    clock.now += 1000
+    last.until(lambda: len(got) + len([r for r in last.results if r.packets]) >= 3)
+    last.stop()
+    got += everything(result for result in last.results if result.packets)
+    assert got == wanted
+    assert 0 < last.scan.counters.packets < len(frames) - last.scan.counters.repeated  # some files were left out
+
+
+def test_after_a_restart_empty_windows_go_on(tmp_path: Path, live: Start) -> None:
+    clock = Clock()
+    write(tmp_path / "a", some(5, seconds=100))
+    run = live(folder(tmp_path), clock=clock, resume_from=NOON + 2 * LENGTH)
+    run.read(5)
+    assert run.scan.counters.repeated == 5
+    clock.now += 900
+    run.gives((2, 0))
+
+
+# The stop
+
+
+def test_a_stop_yields_what_a_pipe_has_given(pipe: Pipes, live: Start) -> None:
+    end = pipe()
+    run = live(open_capture(end.path))
+    end.send(some(1500) + some(1200, window=1) + some(40, window=2))
+    run.read(2740)
+    run.stop()
+    assert run.seen == [(0, 1500), (1, 1200), (2, 40)]
+    assert [result.partial for result in run.results] == [False, True, True]
+
+
+def test_a_stop_in_the_middle_of_a_flood_ends(pipe: Pipes, live: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "DRAIN", SOON)  # the end of the reader is waited for, however slow this machine is
+    end = pipe()
+    source = open_capture(end.path)
+    monkeypatch.setattr(source, "waits", lambda: False)  # a flood that this machine holds up is one all the same
+    run = live(source)
+    stopped, frames = threading.Event(), some(400)
+
+    def flood() -> None:
+        with contextlib.suppress(OSError, AssertionError):  # a pipe that nobody reads takes nothing, or a part
+            while not stopped.is_set():
+                end.send(frames)
+
+    writer = threading.Thread(target=flood, daemon=True)
+    writer.start()
+    run.until(lambda: run.scan.counters.packets > 5000)
+    run.stop()
+    packets = run.scan.counters.packets
+    stopped.set()
+    end.deafen()
+    writer.join(SOON)
+    assert [result.partial for result in run.results] == [True]
+    assert run.results[0].packets == packets  # whatever was taken from the pipe is in
+
+
+def test_a_stop_leaves_what_can_be_read_again(tmp_path: Path, live: Start) -> None:
+    path = write(tmp_path / "a.pcap", some(1500) + some(1500, window=1))
+    run = live(folder(tmp_path))
+    run.until(lambda: len(run.results) == 1)
+    run.stop()
+    assert run.seen == [(0, 1500)]
+    assert run.scan.open_window() == Window(NOON + LENGTH, NOON + 2 * LENGTH)
+    again = Scan([open_capture(path, block_bytes=4096)], Settings(**EXACT))
+    for result in again:
+        assert not result.partial
+        again.stop()
+        last = result
+    assert last.packets == 1500
+    assert last.window.start == NOON
+
+
+def test_a_stop_while_nothing_comes(pipe: Pipes, live: Start, tmp_path: Path) -> None:
+    for sources in ([open_capture(pipe().path)], [folder(tmp_path)], [folder(tmp_path), open_capture(pipe().path)]):
+        before = set(threading.enumerate())
+        run = Live(sources)
+        time.sleep(0.05)
+        run.stop()
+        assert run.results == []
+        for thread in set(threading.enumerate()) - before:
+            thread.join(SOON)
+            assert not thread.is_alive()
+
+
+def test_a_stop_of_a_scan_without_grace(pipe: Pipes) -> None:
+    end = pipe()
+    run = Live([open_capture(end.path)], grace=None)
+    end.send(some(7))
+    run.read(7)
+    run.stop()
+    assert run.seen == [(0, 7)]
+    assert run.results[0].partial
+
+
+def test_a_stop_takes_what_a_capture_program_writes_as_it_ends(pipe: Pipes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C goes to tcpdump, too, which then writes what it has in its buffer."""
+    monkeypatch.setattr(reading, "DRAIN", SOON)
+    monkeypatch.setattr(streams, "_LINGER", SOON)
+    for grace in (None, 30.0):
+        for before in (0, 7):  # packets that have come when it is stopped; without any it waits for the first
+            end = pipe()
+            run = Live([open_capture(end.path)], grace=grace)
+            end.send(some(before))
+            run.read(before)
+            run.until(run.scan.sources[0].waits)
+            run.scan.stop()
+            end.send(some(20, seconds=1))
+            end.close()
+            run.ends()
+            assert [(result.packets, result.partial) for result in run.results] == [(before + 20, True)]
+
+
+def test_a_stop_of_files_may_report_the_open_window(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", some(1500) + some(1500, window=1) + some(20, window=2))
+    run = Scan([open_capture(path, block_bytes=4096)], Settings(**EXACT), leaves_open=False)
+    seen = []
+    for result in run:
+        run.stop()
+        seen.append((result.window.start, result.partial))
+    assert seen[:2] == [(NOON, False), (NOON + LENGTH, True)]
+
+
+def test_a_scan_of_a_pipe_that_nobody_opens_can_be_stopped(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    run = Live([open_capture(tmp_path / "fifo")], grace=None)
+    run.until(lambda: run.scan.sources[0].waits())
+    run.stop()
+    assert run.results == []
+
+
+def test_the_waits_of_a_stop_are_less_than_a_second() -> None:
+    """A slow machine makes a stop as slow as it likes: what counts is how long it waits of its own will."""
+    assert sum(WAITS_OF_A_STOP) < 1.0
+
+
+def test_a_signal_handler_may_stop(pipe: Pipes) -> None:
+    end = pipe()
+    end.send(some(3))
+    read: list[int] = []
+
+    def on_progress(*_: int) -> None:
+        if scan._windows.waiting == 3 and not read:  # the signal comes while the scan waits for more
+            read.append(3)
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+
+    scan = Scan([open_capture(end.path)], Settings(**EXACT), grace=30.0, on_progress=on_progress)
+    before = signal.signal(signal.SIGALRM, lambda *_: scan.stop())
+    try:
+        results = list(scan)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert [(result.packets, result.partial) for result in results] == [(3, True)]
+
+
+def test_a_process_that_reads_standard_input_ends_without_a_crash() -> None:
+    program = (
+        "import threading; from superhosts.pipeline.scan import *\n"
+        "def seen(*_):\n"
+        "    if run._windows.waiting == 3 and run.sources[0].waits(): threading.Timer(0, run.stop).start()\n"
+        "run = Scan(open_inputs(['-']), Settings(detector='exact', threshold=1), grace=30.0, on_progress=seen)\n"
+        "print([(r.packets, r.partial) for r in run])\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1, stderr=-1)
+    assert child.stdin is not None
+    child.stdin.write(p.pcap(some(3)))
+    child.stdin.flush()
+    limit = time.monotonic() + SOON
+    while child.poll() is None and time.monotonic() < limit:  # stdin stays open all the while
+        time.sleep(0.05)
+    assert child.poll() == 0
+    out, err = child.communicate()
+    assert (out.decode().strip(), err) == ("[(3, True)]", b"")
+
+
+def test_open_window_is_the_earliest(pipe: Pipes, live: Start) -> None:
+    end, clock = pipe(), Clock()
+    run = live(open_capture(end.path), clock=clock)
+    assert run.scan.open_window() is None
+    end.send(some(3, window=1))
+    run.read(3)
+    assert run.scan.open_window() == Window(NOON + LENGTH, NOON + 2 * LENGTH)
+    end.send(some(1))
+    run.read(4)
+    assert run.scan.open_window() == Window(NOON, NOON + LENGTH)
+
+
+def test_at_each_window_the_next_one_is_open_already(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", three_windows())
+    scan = Scan([open_capture(path, block_bytes=4096)], Settings(**SMALL), find=False)
+    nexts = [(result.window.end, scan.open_window(), result.found) for result in scan]
+    assert [(window and window.start) for _, window, _ in nexts] == [nexts[0][0], nexts[1][0], None]
+    assert all(found == [] for _, _, found in nexts)
+
+
+def test_one_window_over_everything_cannot_close_by_a_clock(tmp_path: Path) -> None:
+    for options in ({"grace": 3.0}, {"resume_from": NOON}):
+        with pytest.raises(UsageError, match="--window all"):
+            Scan(open_inputs([tmp_path], follow=True), Settings(window="all"), **options)  # type: ignore[arg-type]

@@ -1,0 +1,573 @@
+"""The whole road from captures to super hosts: any order, any split, any overlap gives the same bits."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import threading
+import weakref
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import packets
+import superhosts as sh
+from packets import SECOND
+from superhosts.errors import InputError, OutputError, SuperhostsError, UsageError
+from superhosts.pairs import Part, Window
+from superhosts.pipeline import second_reading as again
+from superhosts.pipeline.scan import Scan, open_inputs
+from superhosts.pipeline.settings import Settings
+from superhosts.sources.capture import CaptureSource, open_capture
+from traffic import MINUTES, NOON, STEP, Frames, content, everything, near, packet, talk, three_windows, write
+
+SMALL: dict[str, Any] = {"memory": "1MiB", "inner": ["10.0.0.0/8", "2001:db8::/32"], "threshold": 1000}
+YEARS = 10 * 365 * 86400 * SECOND
+LENGTH = 5 * MINUTES
+
+
+def scan(*paths: Path, block_bytes: int = 4096, **settings: Any) -> Scan:
+    """Scan with small blocks, so that little captures have many."""
+    sources = [open_capture(path, block_bytes=block_bytes) for path in paths]
+    return Scan(sources, Settings(**{**SMALL, **settings}))
+
+
+def summary(run: Scan) -> list[tuple[int, int, list[tuple[str, int]]]]:
+    """Windows counted from noon, with their packets and hosts."""
+    return [
+        ((w.window.start - NOON) // (5 * MINUTES), w.packets, [(str(f.row.host), f.row.peers) for f in w.found])
+        for w in run
+    ]
+
+
+@pytest.fixture(scope="module")
+def frames() -> Frames:
+    return three_windows()
+
+
+@pytest.fixture(scope="module")
+def whole(frames: Frames, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("whole") / "whole.pcap", frames)
+
+
+@pytest.fixture(scope="module")
+def wanted(whole: Path) -> list[Any]:
+    return everything(scan(whole))
+
+
+def test_what_a_scan_finds(whole: Path, frames: Frames) -> None:
+    run = scan(whole)
+    got = summary(run)
+    assert [(window, [host for host, _ in hosts]) for window, _, hosts in got] == [
+        (0, ["10.0.0.7"]),
+        (1, ["10.0.0.7", "2001:db8::/64"]),
+        (2, ["10.0.0.7", "2001:db8::/64"]),
+    ]
+    assert sum(count for _, count, _ in got) == len(frames) == run.counters.packets
+
+
+def test_estimates_are_near_the_truth(whole: Path) -> None:
+    for window in scan(whole):
+        for found in window:
+            assert near(found.row, 1300 if found.part.family == 6 else 1500)
+
+
+def test_the_exact_detector_gives_exact_numbers(whole: Path) -> None:
+    assert [hosts for _, _, hosts in summary(scan(whole, detector="exact"))] == [
+        [("10.0.0.7", 1500)],
+        [("10.0.0.7", 1500), ("2001:db8::/64", 1300)],
+        [("10.0.0.7", 1500), ("2001:db8::/64", 1300)],
+    ]
+
+
+# Any order, any split, any overlap
+
+
+@pytest.mark.parametrize("block_bytes", [4096, 1 << 22])
+def test_rotated_captures_in_the_order_of_the_shell(
+    frames: Frames, wanted: list[Any], tmp_path: Path, block_bytes: int
+) -> None:
+    rng = random.Random(3)
+    edges = [0, *sorted(rng.sample(range(len(frames)), 10)), len(frames)]
+    for number, (a, b) in enumerate(pairwise(edges), 1):
+        write(tmp_path / f"dump.pcap{number}", frames[a:b])
+    names = sorted(tmp_path.iterdir())
+    assert [path.name for path in names][:3] == ["dump.pcap1", "dump.pcap10", "dump.pcap11"]
+    for order in (names, names[::-1]):
+        assert everything(scan(*order, block_bytes=block_bytes)) == wanted
+
+
+@pytest.mark.parametrize("block_bytes", [600, 4096, 1 << 22])
+@pytest.mark.parametrize("shares", [(1, 1), (1, 1, 1), (100, 1), (1, 300)])
+def test_captures_that_overlap_in_time(
+    frames: Frames, wanted: list[Any], tmp_path: Path, block_bytes: int, shares: tuple[int, ...]
+) -> None:
+    rng = random.Random(4)
+    split: list[Frames] = [[] for _ in shares]
+    for frame in frames:
+        rng.choices(split, shares)[0].append(frame)
+    paths = [write(tmp_path / f"eth{i}.pcap", part) for i, part in enumerate(split)]
+    run = scan(*paths, block_bytes=block_bytes)
+    assert everything(run) == wanted
+    assert run.counters.late == 0
+
+
+def test_a_capture_inside_the_time_of_another(frames: Frames, wanted: list[Any], tmp_path: Path) -> None:
+    third = len(frames) // 3
+    middle = [frame for i, frame in enumerate(frames) if third < i < 2 * third and i % 2]
+    outer = [frame for i, frame in enumerate(frames) if not (third < i < 2 * third and i % 2)]
+    paths = [write(tmp_path / "outer.pcap", outer), write(tmp_path / "middle.pcap", middle)]
+    assert everything(scan(*paths)) == everything(scan(*paths[::-1])) == wanted
+
+
+def test_one_window_over_everything(frames: Frames, whole: Path, tmp_path: Path) -> None:
+    (one,) = everything(scan(whole, window="all"))
+    parts = [write(tmp_path / f"{i}.pcap", frames[i::3]) for i in range(3)]
+    assert everything(scan(*parts, window="all")) == [one]
+    assert one[0].start == frames[0][0] // 1000 * 1000  # pcap has microseconds
+    assert one[0].end >= frames[-1][0] // 1000 * 1000
+    assert one[1] == len(frames)
+
+
+@pytest.mark.parametrize("detector", ["cube", "cbaa", "cbaa-paper", "exact"])
+def test_threads_do_not_change_a_bit(whole: Path, detector: str) -> None:
+    settings: dict[str, Any] = {"detector": detector, "memory": "8MiB" if "cbaa" in detector else "1MiB"}
+    assert everything(scan(whole, threads=1, **settings)) == everything(scan(whole, threads=2, **settings))
+
+
+def test_out_of_order_packets_of_an_older_window_are_put_into_it(tmp_path: Path) -> None:
+    """The first window that fills is not the first in time: both must keep their own packets."""
+    late = (
+        talk("10.0.0.1", 1500, NOON + 5 * MINUTES)
+        + talk("10.0.0.2", 50, NOON)
+        + talk("10.0.0.3", 1500, NOON + 600 * SECOND)
+    )
+    run = scan(write(tmp_path / "a.pcap", late), detector="exact", threshold=1)
+    assert summary(run) == [
+        (0, 50, [("10.0.0.2", 50)]),
+        (1, 1500, [("10.0.0.1", 1500)]),
+        (2, 1500, [("10.0.0.3", 1500)]),
+    ]
+    assert run.counters.late == 0
+
+
+# Files far out of order
+
+
+def revised(*paths: Path, **settings: Any) -> tuple[list[Any], Scan]:
+    """The last revision of every window, in order, and the scan."""
+    sources = [open_capture(path, block_bytes=4096) for path in paths]
+    run = Scan(sources, Settings(**{**SMALL, **settings}), revises=True)
+    last: dict[Window, Any] = {}
+    for result in run:
+        assert result.revision == (2 if result.window in last else 1)
+        assert not result.partial
+        last[result.window] = everything([result])[0]
+    return [last[window] for window in sorted(last)], run
+
+
+def out_of_order(frames: Frames) -> dict[str, Frames]:
+    third = len(frames) // 3
+    return {
+        "backwards": frames[::-1],
+        "parts": frames[third:] + frames[:third],
+        "a few": frames[100:] + frames[:100],
+        "shuffled": random.Random(1).sample(frames, len(frames)),
+    }
+
+
+@pytest.mark.parametrize("how", ["backwards", "parts", "a few", "shuffled"])
+def test_a_file_in_any_order_gives_the_same_bits(frames: Frames, wanted: list[Any], tmp_path: Path, how: str) -> None:
+    got, run = revised(write(tmp_path / "a.pcap", out_of_order(frames)[how]))
+    assert got == wanted
+    assert (run.counters.late, run.counters.stray, run.counters.packets) == (0, 0, len(frames))
+    assert run.counters.revised > 0 or how in ("backwards", "parts")  # where older windows come late as a whole
+    assert run.counters.no_inner_end == scan(write(tmp_path / "b.pcap", frames)).counters.no_inner_end
+
+
+def test_several_files_in_any_order_that_overlap(frames: Frames, wanted: list[Any], tmp_path: Path) -> None:
+    orders = out_of_order(frames)
+    paths = [write(tmp_path / f"{i}.pcap", orders[how][i::2]) for i, how in enumerate(("parts", "parts"))]
+    assert revised(*paths)[0] == wanted
+
+
+def test_a_window_all_of_which_lay_out_of_order_is_no_revision(tmp_path: Path) -> None:
+    late = talk("10.0.0.1", 1500, NOON + 10 * MINUTES) + talk("10.0.0.2", 1500, NOON + 20 * MINUTES)
+    late += talk("10.0.0.3", 40, NOON)
+    got, run = revised(write(tmp_path / "a.pcap", late), detector="exact", threshold=1)
+    assert [((window.start - NOON) // MINUTES, count) for window, count, *_ in got] == [(0, 40), (10, 1500), (20, 1500)]
+    assert run.counters.revised == 0
+
+
+def test_years_that_come_before_others_in_a_file_are_no_strays(tmp_path: Path) -> None:
+    """Two captures, one behind the other in one file, the younger first; and a stray between them."""
+    stray = packet(NOON - 3 * YEARS, "10.0.0.9", "172.16.0.1")
+    frames = [*talk("10.0.0.1", 3000), *talk("10.0.0.2", 1200, NOON - YEARS), stray, *talk("10.0.0.1", 10)]
+    got, run = revised(write(tmp_path / "a.pcap", frames), detector="exact", threshold=1)
+    assert [(window.start, count) for window, count, *_ in got] == [(NOON - YEARS - YEARS % LENGTH, 1200), (NOON, 3010)]
+    assert (run.counters.late, run.counters.stray) == (0, 1)
+
+
+def test_packets_wait_on_disk_where_memory_does_not_hold_them(
+    frames: Frames, wanted: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(again.Waiting.__init__, "__defaults__", (500, 100))
+    assert revised(write(tmp_path / "a.pcap", out_of_order(frames)["shuffled"]))[0] == wanted
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(again.tempfile, "TemporaryFile", lambda **_: Raises(full).now())
+    with pytest.raises(OutputError, match="No space left on device; TMPDIR names another folder"):
+        revised(write(tmp_path / "b.pcap", out_of_order(frames)["shuffled"]))
+
+
+class Raises:
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def now(self) -> None:
+        raise self.error
+
+
+def test_a_file_that_changes_between_two_readings_is_an_error_and_its_packets_stay_late(tmp_path: Path) -> None:
+    late = talk("10.0.0.1", 1500, NOON + 5 * MINUTES) + talk("10.0.0.2", 1500, NOON + 10 * MINUTES)
+    path, errors = write(tmp_path / "a.pcap", late + talk("10.0.0.3", 40)), []
+    run = Scan([open_capture(path, block_bytes=4096)], Settings(**SMALL), revises=True, on_error=errors.append)
+    for result in run:
+        if (result.window.start - NOON) // MINUTES == 10:  # the last one of the first reading
+            write(path, late)
+    assert [str(error) for error in errors] == [f"{path}: changed between two readings"]
+    assert (run.counters.late, run.counters.revised) == (40, 0)
+
+
+def test_a_stop_leaves_packets_out_of_order_late(tmp_path: Path) -> None:
+    late = talk("10.0.0.1", 1500, NOON + 5 * MINUTES) + talk("10.0.0.2", 1500, NOON + 10 * MINUTES)
+    path = write(tmp_path / "a.pcap", late + talk("10.0.0.3", 40) + talk("10.0.0.4", 40, NOON - 60 * MINUTES))
+    run = Scan([open_capture(path, block_bytes=4096)], Settings(**SMALL), revises=True)
+    starts = []
+    for result in run:
+        starts.append((result.window.start - NOON) // MINUTES)
+        if starts[-1] == -60:
+            run.stop()
+    assert starts == [5, 10, -60]
+    assert run.counters.late == 40
+
+
+def test_pipes_and_scans_that_do_not_ask_for_it_count_what_is_late(tmp_path: Path) -> None:
+    late = talk("10.0.0.1", 1500, NOON + 5 * MINUTES) + talk("10.0.0.2", 1500, NOON + 10 * MINUTES)
+    path = write(tmp_path / "a.pcap", late + talk("10.0.0.3", 40))
+    run = scan(path)
+    assert len(list(run)) == 2
+    assert run.counters.late == 40
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    writer = threading.Thread(target=lambda: fifo.write_bytes(path.read_bytes()))
+    writer.start()
+    piped = Scan([open_capture(fifo, block_bytes=4096)], Settings(**SMALL), revises=True)
+    assert len(list(piped)) == 2
+    writer.join(600)
+    assert piped.counters.late == 40
+
+
+# Strays
+
+
+@pytest.mark.parametrize("stray", [0, NOON - YEARS, NOON + YEARS])
+@pytest.mark.parametrize("where", [0, 1, 700, 2999, 3000])
+def test_a_stray_time_is_counted_and_makes_no_window(tmp_path: Path, stray: int, where: int) -> None:
+    frames = talk("10.0.0.1", 3000, step=200 * STEP)
+    frames.insert(where, packet(stray, "10.0.0.9", "172.16.0.1"))
+    run = scan(write(tmp_path / "a.pcap", frames), detector="exact")
+    assert summary(run) == [(0, 1500, [("10.0.0.1", 1500)]), (1, 1500, [("10.0.0.1", 1500)])]
+    assert (run.counters.stray, run.counters.late) == (1, 0)
+
+
+@pytest.mark.parametrize("stray", [0, NOON + YEARS])
+def test_a_stray_in_the_middle_of_one_of_two_inputs_delays_nobody(tmp_path: Path, stray: int) -> None:
+    wanted = [(window, 3000, [("10.0.0.1", 1500), ("10.0.0.2", 1500)]) for window in (0, 1)]
+    other = write(tmp_path / "b.pcap", talk("10.0.0.2", 3000, step=200 * STEP))
+    for where in (139, 140, 141):  # 140 packets fill the first block of 8192 bytes: one of these begins the second
+        frames = talk("10.0.0.1", 3000, step=200 * STEP)
+        frames.insert(where, packet(stray, "10.0.0.9", "172.16.0.1"))
+        run = scan(write(tmp_path / "a.pcap", frames), other, detector="exact", block_bytes=8192)
+        assert summary(run) == wanted
+        assert (run.counters.stray, run.counters.late) == (1, 0)
+
+
+def test_an_input_whose_first_time_is_a_stray_in_the_future_is_not_read_too_late(tmp_path: Path) -> None:
+    frames = [packet(NOON + YEARS, "10.0.0.9", "172.16.0.1"), *talk("10.0.0.1", 3000)]
+    long = write(tmp_path / "b.pcap", talk("10.0.0.2", 9000, step=200 * STEP))
+    run = scan(write(tmp_path / "a.pcap", frames), long, detector="exact")
+    assert summary(run)[0] == (0, 4500, [("10.0.0.1", 3000), ("10.0.0.2", 1500)])
+    assert run.counters.late == 0
+
+
+def test_a_small_old_capture_beside_a_large_new_one_is_no_stray(tmp_path: Path) -> None:
+    old = write(tmp_path / "old.pcap", talk("10.0.0.1", 5, NOON - YEARS))
+    new = write(tmp_path / "new.pcap", talk("10.0.0.2", 3000))
+    run = scan(old, new, detector="exact", threshold=1)
+    assert [hosts for _, _, hosts in summary(run)] == [[("10.0.0.1", 5)], [("10.0.0.2", 3000)]]
+    assert run.counters.stray == 0
+
+
+# Inputs that fail
+
+
+def bad_inputs(tmp_path: Path) -> dict[str, Path]:
+    corrupt = tmp_path / "corrupt.pcap"
+    good = talk("10.0.0.5", 20)
+    corrupt.write_bytes(packets.pcap(good) + packets.record(NOON, b"x" * 60, captured=1 << 31))
+    (tmp_path / "text.pcap").write_text("this is not a capture")
+    (tmp_path / "cut.pcap").write_bytes(packets.pcap(talk("10.0.0.6", 20))[:-7])
+    (tmp_path / "empty.pcap").write_bytes(b"")
+    return {name: tmp_path / f"{name}.pcap" for name in ("corrupt", "text", "cut", "empty", "missing")}
+
+
+def test_one_bad_input_among_many_and_the_rest_runs(tmp_path: Path) -> None:
+    bad = bad_inputs(tmp_path)
+    good = write(tmp_path / "good.pcap", talk("10.0.0.7", 30))
+    errors: list[SuperhostsError] = []
+    sources = open_inputs([*bad.values(), good], errors.append)
+    run = Scan(sources, Settings(**{**SMALL, "threshold": 1, "detector": "exact"}), on_error=errors.append)
+    assert summary(run) == [(0, 69, [("10.0.0.7", 30), ("10.0.0.5", 20), ("10.0.0.6", 19)])]
+    assert {Path(error.file).name for error in errors} == {"corrupt.pcap", "text.pcap", "missing.pcap"}  # type: ignore[attr-defined]
+    assert all(isinstance(error, InputError) and error.exit_status == 3 for error in errors)
+    place = next(error.offset for error in errors if "corrupt" in str(error))  # type: ignore[attr-defined]
+    assert place == len(packets.pcap(talk("10.0.0.5", 20)))
+    assert any("cut.pcap" in warning for warning in run.counters.warnings)
+
+
+@pytest.mark.parametrize("name", ["corrupt", "text", "missing"])
+def test_without_a_taker_the_first_error_ends_the_scan(tmp_path: Path, name: str) -> None:
+    path = bad_inputs(tmp_path)[name]
+    with pytest.raises(InputError, match=rf"{name}\.pcap"):
+        list(sh.scan(path, **SMALL))
+
+
+def test_inputs_without_packets_give_no_windows(tmp_path: Path) -> None:
+    empty = write(tmp_path / "none.pcap", [])
+    run = scan(empty, empty)
+    assert everything(run) == []
+    assert run.counters.packets == 0
+
+
+# Families, sides, directions
+
+
+def test_detectors_of_ipv4_only_count_what_they_skip(tmp_path: Path) -> None:
+    mixed = talk("10.0.0.7", 1500) + talk("2001:db8::7", 200)
+    run = scan(write(tmp_path / "a.pcap", mixed), detector="cbaa", memory="8MiB")
+    ((_, count, hosts),) = summary(run)
+    assert [host for host, _ in hosts] == ["10.0.0.7"]
+    assert (run.counters.ipv6, run.counters.skipped_family, count) == (200, 200, 1700)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "host"), [(48, "2001:db8:1::/48"), (64, "2001:db8:1:2::/64"), (128, "2001:db8:1:2::5")]
+)
+def test_ipv6_hosts_read_as_their_prefix(tmp_path: Path, prefix: int, host: str) -> None:
+    path = write(tmp_path / "a.pcap", talk("2001:db8:1:2::5", 1500))
+    for detector in ("cube", "exact"):
+        ((_, _, hosts),) = summary(scan(path, ipv6_prefix=prefix, detector=detector))
+        assert [name for name, _ in hosts] == [host]
+
+
+def test_inner_prefixes_longer_than_host_prefixes_find_their_hosts(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", talk("2001:db8::1:5", 1500, base="2001:db8::2:0"))
+    ((_, _, hosts),) = summary(scan(path, inner=["2001:db8::1:0/112"], detector="exact"))
+    assert hosts == [("2001:db8::/64", 1500)]
+
+
+def test_every_side_and_direction_has_its_own_detector(tmp_path: Path) -> None:
+    frames = talk("10.0.0.1", 30) + talk("10.0.0.1", 20, base="172.16.0.20", inbound=True)  # ten peers answer
+    frames += [packet(NOON, "192.0.2.1", "192.0.2.2"), packet(NOON, "10.0.0.1", "10.0.0.1")]
+    path = write(tmp_path / "a.pcap", frames)
+    run = scan(path, detector="exact", threshold=15, watch=["inner", "outer"], direction=["any", "out", "in"])
+    (window,) = run
+    assert [(f.part, str(f.row.host), f.row.peers) for f in window] == [
+        (Part(4, "inner", "any"), "10.0.0.1", 40),
+        (Part(4, "inner", "out"), "10.0.0.1", 30),
+        (Part(4, "inner", "in"), "10.0.0.1", 20),
+    ]
+    assert set(window.sketch.parts) == {Part(4, s, d) for s in ("inner", "outer") for d in ("any", "out", "in")}
+    assert (run.counters.no_inner_end, run.counters.same_ends, window.packets) == (1, 1, 52)
+    (outer,) = scan(path, detector="exact", threshold=1, watch=["outer"])
+    assert {str(f.row.host) for f in outer} == {f"172.16.0.{i}" for i in range(40)}
+
+
+def test_excluded_hosts_are_not_found_but_are_peers(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", talk("10.0.0.1", 50, base="10.0.1.0"))
+    ((_, _, hosts),) = summary(scan(path, detector="exact", threshold=1, exclude=["10.0.0.1"]))
+    assert hosts == [(f"10.0.1.{i}", 1) for i in range(50)]
+
+
+def test_phantoms_of_the_other_side_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A detector that names a host outside the monitored network is wrong: nobody there was counted."""
+    honest = sh.Exact.super_hosts
+
+    def haunted(self: sh.Exact, threshold: float) -> sh.SuperHosts:
+        self.update(np.full(5, 0xC0000201, np.uint32), np.arange(5, dtype=np.uint32))
+        return honest(self, threshold)
+
+    monkeypatch.setattr(sh.Exact, "super_hosts", haunted)
+    path = write(tmp_path / "a.pcap", talk("10.0.0.1", 5))
+    assert [hosts for _, _, hosts in summary(scan(path, detector="exact", threshold=5))] == [[("10.0.0.1", 5)]]
+
+
+# What a window carries
+
+
+def test_sketches_carry_window_site_and_counters(whole: Path) -> None:
+    first, second, _ = scan(whole, site="ams")
+    assert first.sketch.window == first.window == Window(NOON, NOON + 5 * MINUTES)
+    assert first.sketch.sites == {"ams"}
+    entry = {"site": "ams", "start": NOON, "end": NOON + 5 * MINUTES, "side": "inner", "direction": "any"}
+    assert first.sketch.entries == [{**entry, "family": 4, "pairs": first.sketch.entries[0]["pairs"]}]
+    assert first.packets <= first.sketch.entries[0]["pairs"] <= 2 * first.packets
+    assert [entry["family"] for entry in second.sketch.entries] == [4, 6]
+
+
+def test_top_gives_the_largest_hosts_over_all_parts(whole: Path) -> None:
+    for window in scan(whole, threshold=None, top=2):
+        peers = [found.row.peers for found in window]
+        assert len(peers) == 2
+        assert peers == sorted(peers, reverse=True)
+    assert [len(w.found) for w in scan(whole, threshold=1000, top=1)] == [1, 1, 1]
+
+
+def test_the_usual_threshold() -> None:
+    assert Settings().least_peers == 1024
+    assert Settings(top=5).least_peers is None
+    assert Settings(top=5, threshold=10).least_peers == 10
+
+
+def test_a_closed_window_is_not_held(whole: Path) -> None:
+    """The next window's cubes are made while the caller looks at this one: nobody else may keep it alive."""
+    run = iter(scan(whole))
+    gone = weakref.ref(next(run).sketch)
+    next(run)
+    assert gone() is None
+
+
+def test_a_scan_that_is_left_stops_its_readers(whole: Path) -> None:
+    for paths in ((whole,), (whole, whole)):
+        before = set(threading.enumerate())
+        run = iter(scan(*paths, block_bytes=600))
+        next(run)
+        run.close()  # type: ignore[attr-defined]
+        for thread in set(threading.enumerate()) - before:
+            thread.join(240)
+            assert not thread.is_alive()
+
+
+def test_a_scan_that_was_left_is_not_read_a_second_time(whole: Path) -> None:
+    for paths in ((whole,), (whole, whole)):
+        run = scan(*paths, block_bytes=600)
+        iter(run)  # nothing has been read yet
+        next(iter(run))
+        with pytest.raises(UsageError, match="left before its end"):
+            next(iter(run))
+
+
+def test_a_scan_that_was_closed_is_left_also_where_its_iterator_is_kept(whole: Path) -> None:
+    run = scan(whole, block_bytes=600)
+    windows = iter(run)
+    next(windows)
+    assert iter(run) is windows
+    windows.close()
+    with pytest.raises(UsageError, match="left before its end"):
+        iter(run)
+
+
+def test_a_scan_that_has_failed_is_not_read_a_second_time(tmp_path: Path, frames: Frames) -> None:
+    path = write(tmp_path / "damaged.pcap", frames)
+    with path.open("r+b") as file:
+        file.seek(24 + 8)
+        file.write(b"\xff" * 4)
+    run = scan(path)
+    with pytest.raises(InputError):
+        list(run)
+    with pytest.raises(UsageError, match="left before its end"):
+        list(run)
+
+
+def test_the_key_changes_the_bits_and_not_the_answer(whole: Path) -> None:
+    a, b = everything(scan(whole, key="one secret")), everything(scan(whole, key="another secret"))
+    for one, other in zip(a, b, strict=True):
+        assert one[4] != other[4]
+        assert [f.row.host for f in one[2]] == [f.row.host for f in other[2]]
+
+
+# Settings that cannot be
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"watch": ["inside"]}, "--watch inside: one of inner, outer"),
+        ({"direction": ["up"]}, "--direction up: one of any, out, in"),
+        ({"watch": ["outer"]}, "--watch outer needs --inner"),
+        ({"detector": "magic"}, "--detector magic: one of"),
+        ({"threshold": 0}, "--threshold 0: at least 1"),
+        ({"threshold": float("nan")}, "--threshold nan: at least 1"),
+        ({"top": 0}, "--top 0: at least 1"),
+        ({"memory": "1MiB", "memory_total": "1MiB", "threads": 1}, "--memory-total 1MiB: this scan may reach 11 MiB"),
+        ({"memory": "lots", "memory_total": "1MiB"}, "'lots' is not a size"),
+    ],
+)
+def test_bad_settings_name_the_option(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Settings(**settings)
+
+
+def test_memory_total_counts_every_part_once() -> None:
+    common: dict[str, Any] = {"memory": "4MiB", "inner": ["10.0.0.0/8"], "threads": 1}
+    both = 2 * (4 + 2 + 4) << 20  # two families: cube, waiting pairs, a thread's caches
+    assert Settings(**common).most_memory == both
+    assert Settings(**common, watch=["inner", "inner"]).most_memory == both
+    assert Settings(**common, watch=["inner", "outer"], direction=["out", "in"]).most_memory == 4 * both
+    Settings(**common, memory_total="20MiB")
+
+
+def test_a_bad_window_or_device_is_refused(whole: Path) -> None:
+    with pytest.raises(UsageError, match="'5 parsecs' is not a duration"):
+        sh.scan(whole, window="5 parsecs")
+    with pytest.raises(UsageError, match="device 'abacus'"):
+        list(sh.scan(whole, device="abacus", memory="1MiB"))
+
+
+def test_progress_reaches_the_end(whole: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    source = open_capture(whole, block_bytes=4096)
+    run = Scan([source], Settings(**SMALL), on_progress=lambda position, count: seen.append((position, count)))
+    list(run)
+    assert seen == sorted(seen)
+    assert seen[-1][1] == run.counters.packets
+    assert seen[-1][0] <= whole.stat().st_size
+
+
+def test_progress_does_not_ask_every_input_after_every_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count, asked, seen = 120, 0, []
+    for number in range(count):
+        write(tmp_path / f"{number}.pcap", talk("10.0.0.1", 3, NOON + number * SECOND))
+    position = CaptureSource.position
+
+    def asking(source: CaptureSource) -> int:
+        nonlocal asked
+        asked += 1
+        return position(source)
+
+    monkeypatch.setattr(CaptureSource, "position", asking)
+    sources = [open_capture(path) for path in sorted(tmp_path.iterdir())]
+    list(Scan(sources, Settings(**SMALL), on_progress=lambda *reached: seen.append(reached)))
+    assert seen[-1] == (sum(path.stat().st_size for path in tmp_path.iterdir()), 3 * count)
+    assert asked < 10 * count
+
+
+def test_content_tells_sketches_apart(wanted: list[Any]) -> None:
+    """The comparisons above can fail: no two windows have the same content."""
+    contents = [window[4] for window in wanted]
+    assert len({str(c) for c in contents}) == 3
+    assert content(sh.Sketch()) == {}

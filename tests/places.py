@@ -1,0 +1,12 @@
+"""Where tests find the project, and data that is too large or too private to be part of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+# Real captures with exact answers, and inputs that once broke the program: tests skip without them.
+DATA = Path(os.environ.get("SUPERHOSTS_DATA", ROOT.parent / "shared" / "data"))
+REPRO = Path(os.environ.get("SUPERHOSTS_REPRO", ROOT.parent / "shared" / "repro"))

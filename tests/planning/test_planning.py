@@ -1,0 +1,309 @@
+"""The planner: its population, each part of the prediction against arithmetic by hand, and the whole against a cube."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from superhosts.detectors.columnsketch import ThresholdWarning
+from superhosts.detectors.cube import Cube, Geometry
+from superhosts.errors import GeometryError, UsageError
+from superhosts.planning import (
+    best_sizes,
+    counted_population,
+    least_memory,
+    population_of,
+    predict,
+    standard_error,
+    unnamed_probability,
+)
+from superhosts.planning.formulas import losing_probability
+from superhosts.planning.population import load_distribution
+from superhosts.synthetic.traffic import Traffic, window_flows, window_hosts
+from superhosts.units import parse_size
+
+MIB = 1 << 20
+
+
+def test_standard_error_by_hand():
+    # g = 4096, θ = 1024, T = 1/4: g·(e^T − T − 1) = 4096·(1.2840254 − 1.25) = 139.368; its root over 1024
+    assert standard_error(12, 1024) == pytest.approx(math.sqrt(139.368) / 1024, rel=1e-4)
+    quiet = predict(Geometry(32, 4, 3, 12, 100_000, 3, 3), 100_000, 1024)
+    assert quiet.standard_error == pytest.approx(standard_error(12, 1024), rel=1e-3)
+
+
+def test_a_quiet_cube_reaches_the_floor_of_measuring():
+    quiet = predict(Geometry(32, 4, 3, 14, 100_000, 3, 3), 100_000, 1024)
+    assert quiet.total == pytest.approx(0.80 * 1.05 * standard_error(14, 1024), rel=0.03)
+    assert quiet.missed_unnamed < 1e-4
+    assert quiet.false_meeting < 1e-5
+    assert quiet.saturation == math.floor(16384 * math.log(16384))
+
+
+def test_the_population_has_the_flows_and_the_hosts():
+    population = population_of(5_000_000)
+    assert (population.peers * population.hosts).sum() == pytest.approx(5_000_000, rel=1e-6)
+    assert population.at_least(1024) == pytest.approx(500)
+    sizes = window_hosts(Traffic(flows=5_000_000, packets=5_000_000, super_hosts=500), 0)[1]
+    for peers in (16, 128, 1024, 8192):
+        assert population.at_least(peers) == pytest.approx((sizes >= peers).sum(), rel=0.1)
+    # Between two sizes the density adds up to the difference of the counts.
+    grid = np.linspace(1024, 2048, 4001)
+    between = population.density(grid).mean() * 1024
+    assert between == pytest.approx(population.at_least(1024) - population.at_least(2048), rel=1e-3)
+
+
+def test_loads_of_columns_have_the_right_mean_and_chance_of_silence():
+    population = population_of(100_000)
+    load = load_distribution(population, 1e4, 1.0, 1 << 20)
+    assert (load * np.arange(1 << 20)).sum() == pytest.approx(10, rel=0.01)
+    assert load[0] == pytest.approx(math.exp(-population.hosts.sum() / 1e4), rel=1e-6)
+
+
+def test_a_load_beyond_the_range_is_full():
+    load = load_distribution(population_of(1_000_000), 1.0, 1.0, 1 << 10)
+    assert load[-1] == 1
+    assert load.sum() == 1
+
+
+def test_each_cause_shows_in_its_own_part():
+    flows = 20_000_000
+    usual = predict(Geometry(32, 4, 3, 14, 1323, 3, 3), flows, 1024)
+    assert predict(Geometry(32, 4, 3, 14, 1323, 0, 3), flows, 1024).missed_unnamed > 20 * usual.missed_unnamed
+    # Pairs meet in two arrays with 3/(2^r·c²), in three with 1/(2^r·c³): four times the slices with a quarter of the
+    # columns make 4 and 16 times as many meetings, and the same noise.
+    narrow = predict(Geometry(32, 6, 3, 14, 1323 // 4, 3, 3), flows, 1024)
+    assert 4 < narrow.false_meeting / usual.false_meeting < 16
+    assert narrow.missed_measuring == pytest.approx(usual.missed_measuring, rel=0.05)
+    low = predict(Geometry(32, 0, 3, 10, 50_000, 3, 3), flows, 10_000)  # 2^10 rows measure up to 7,097 peers
+    hosts = population_of(flows)
+    assert low.false_saturated == pytest.approx(hosts.at_least(7097) / hosts.at_least(10_000) - 1)
+    few = predict(Geometry(32, 4, 3, 14, 1323, 3, 6), 20_000, 64)  # one pair in 64 competes for labels
+    assert few.missed_unnamed == pytest.approx(predicted_without_label(few.threshold), rel=0.1)
+
+
+def predicted_without_label(threshold: float) -> float:
+    """Share of hosts without one pair among the highest 64th of priorities in any of three arrays."""
+    hosts = population_of(20_000)
+    peers = hosts.peers[hosts.peers >= threshold]
+    counts = hosts.hosts[hosts.peers >= threshold]
+    return float(((63 / 64) ** (3 * peers) * counts).sum() / counts.sum())
+
+
+def cube_of_equals(geometry: Geometry, hosts: int, peers: int) -> Cube:
+    """Return a cube that has seen so many hosts of exactly so many peers."""
+    rng = np.random.default_rng(8)
+    addresses = rng.permutation(1 << 20)[:hosts].astype(np.uint32)
+    others = rng.permutation(1 << 20)[: hosts * peers].astype(np.uint32)
+    cube = Cube(geometry=geometry, device="cpu")
+    cube.update(np.repeat(addresses, peers), others)
+    return cube
+
+
+@pytest.mark.parametrize("peers", [3, 8, 16])
+@pytest.mark.parametrize(
+    "geometry",
+    [
+        Geometry(32, 0, 3, 10, 20_000, 3, 3),  # quiet: only the share of pairs that compete counts
+        Geometry(32, 2, 5, 10, 10_000, 2, 4),
+        Geometry(32, 0, 3, 10, 250, 2, 3),  # a label for each host: crowded
+        Geometry(32, 0, 2, 10, 1000, 3, 0),  # all pairs compete
+    ],
+)
+def test_as_many_hosts_go_unnamed_as_the_formula_says(geometry, peers):
+    hosts, share = 1000, 2.0**-geometry.share_bits
+    cube = cube_of_equals(geometry, hosts, peers)
+    named = np.unique(cube.labels[cube.labels > 0] & np.uint64(0xFFFFFFFF))
+    unnamed = 1 - len(named) / hosts
+    # Others fall into the host's label independently: their number is Poisson.
+    mean = (hosts - 1) / (geometry.columns << (geometry.slice_bits + geometry.label_bits))
+    chances = np.array([math.exp(-mean) * mean**number / math.factorial(number) for number in range(40)])
+    lost = losing_probability(np.array([float(peers)]), peers * np.arange(40.0), share)
+    expected = float(lost @ chances) ** geometry.arrays
+    # Four standard deviations of a binomial count, and one host for the rarest.
+    assert unnamed == pytest.approx(expected, abs=4 * math.sqrt(expected / hosts) + 1 / hosts)
+    # At the mean number of other pairs the formula is cautious, and not by much where labels are quiet.
+    cautious = unnamed_probability(mean * peers, peers, geometry.arrays, share)
+    assert expected <= cautious * (1 + 1e-9)
+    if mean < 0.02:
+        assert cautious < 1.1 * expected + 1e-3
+
+
+def test_labels_that_are_won_are_hosts_that_are_reported():
+    cube = cube_of_equals(Geometry(32, 0, 3, 12, 5000, 3, 3), 600, 8)
+    with pytest.warns(ThresholdWarning):
+        found = cube.super_hosts(1)
+    assert len(found) == len(np.unique(cube.labels[cube.labels > 0] & np.uint64(0xFFFFFFFF)))
+
+
+def test_a_warning_names_the_share_of_hosts_and_what_helps():
+    quiet = cube_of_equals(Geometry(32, 0, 3, 10, 20_000, 3, 3), 400, 3)  # (7/8)^9 = 30 %
+    with pytest.warns(ThresholdWarning, match=r"about 30% of hosts .* Cube\(memory, threshold=3\)") as warned:
+        quiet.super_hosts(3)
+    assert "more memory" not in str(warned[0].message)
+    planned = cube_of_equals(Geometry.for_traffic("4MiB", flows="200k", threshold=3), 400, 3)
+    assert len(planned.super_hosts(3)) > 0  # a warning would be an error
+    crowded = cube_of_equals(Geometry(32, 0, 3, 12, 8, 0, 3), 400, 100)
+    with pytest.warns(ThresholdWarning, match="more memory or a higher one"):
+        crowded.super_hosts(100)
+
+
+@pytest.mark.parametrize("threshold", [128, 1024, 8192])
+def test_more_memory_is_not_worse_and_more_flows_are_not_better(threshold):
+    totals = [
+        predict(best_sizes(size * MIB, 10_000_000, threshold), 10_000_000, threshold).total for size in (2, 16, 128)
+    ]
+    assert totals[0] >= totals[1] >= totals[2]
+    geometry = Geometry.for_memory("16MiB")
+    rates = [predict(geometry, flows, threshold) for flows in (500_000, 5_000_000, 50_000_000)]
+    # The first two may both be quiet: then the totals differ by the rounding of integrals, some parts in a thousand.
+    assert rates[0].total < 1.005 * rates[1].total
+    assert rates[1].total < rates[2].total
+    assert rates[0].candidates < rates[1].candidates < rates[2].candidates
+
+
+def test_the_default_geometry_follows_the_memory_alone():
+    assert Cube("128MiB", device="cpu").geometry == Geometry(32, 6, 3, 14, 330, 3, 3)
+    assert Geometry.for_memory("8MiB") == Geometry(32, 2, 3, 12, 1285, 2, 3)
+
+
+@pytest.mark.parametrize("memory", ["11k", "100001", "1.7MiB", "97MiB", "3GiB"])
+@pytest.mark.parametrize("key_bits", [32, 128])
+def test_the_best_geometry_is_legal_for_odd_memories(memory, key_bits):
+    geometry = Geometry.for_traffic(memory, key_bits, flows="3M", threshold=777)
+    assert geometry.check() == geometry
+    assert geometry.key_bits == key_bits
+    wasted = parse_size(memory) - geometry.memory
+    assert 0 <= wasted <= geometry.memory / geometry.columns
+
+
+def test_the_best_geometry_is_better_than_the_default():
+    for memory in ("8MiB", "128MiB"):
+        planned = predict(Geometry.for_traffic(memory, flows="20M"), 20_000_000, 1024)
+        assert planned.total < 0.8 * predict(Geometry.for_memory(memory), 20_000_000, 1024).total
+
+
+def test_low_thresholds_let_more_pairs_compete():
+    bits = []
+    for threshold in (3, 8, 16, 40, 1024):
+        sizes = best_sizes(8 * MIB, 1_000_000, threshold)
+        bits.append(sizes.share_bits)
+        # As few as leave hosts of the threshold a label in one array at least, and never fewer than one in eight.
+        assert unnamed_probability(0, threshold, sizes.arrays, 2.0**-sizes.share_bits) <= 1e-7
+        if sizes.share_bits < 3:
+            assert unnamed_probability(0, threshold, sizes.arrays, 0.5 * 2.0**-sizes.share_bits) > 1e-7
+    assert bits == sorted(bits)
+    assert (bits[0], bits[-1]) == (0, 3)
+    assert 0 < bits[2] < 3
+
+
+def test_arguments_of_the_cube():
+    planned = Cube("1MiB", flows="1M", threshold=512, device="cpu")
+    assert planned.geometry == Geometry(*best_sizes(MIB, 1_000_000, 512))
+    assert Cube("1MiB", flows=1_000_000, device="cpu").geometry == Geometry(*best_sizes(MIB, 1_000_000, 1024))
+    assert Cube("1MiB", threshold=512, device="cpu").geometry == Geometry(*best_sizes(MIB, 5_000_000, 512))
+    with pytest.raises(UsageError, match="one or the other"):
+        Cube(geometry=planned.geometry, flows="1M")
+
+
+def test_the_least_memory_holds_the_error_and_a_step_less_does_not():
+    memory = least_memory(0.01, 2_000_000, 1024)
+    assert predict(best_sizes(memory, 2_000_000, 1024), 2_000_000, 1024).total <= 0.01
+    less = memory * 3 // 4 if memory & (memory - 1) == 0 else memory // 3 * 2
+    assert predict(best_sizes(less, 2_000_000, 1024), 2_000_000, 1024).total > 0.01
+
+
+def test_impossible_wishes_are_refused():
+    with pytest.raises(UsageError, match=r"false rate of 0\.1 % cannot be held: with 16 GiB"):
+        least_memory(0.001, 1_000_000, 1024)
+    with pytest.raises(GeometryError, match="memory 100 B is too small for a threshold of 1024: take more memory"):
+        best_sizes(100, 1_000_000, 1024)
+    with pytest.raises(GeometryError, match="memory 900 TiB is too large: a cube has at most 780 TiB"):
+        best_sizes(900 << 40, 1_000_000, 1024)
+    assert best_sizes(779 << 40, 1_000_000, 1024).columns <= 1 << 24
+    with pytest.raises(GeometryError, match=r"memory 100 TiB is too large: 16,777,216 columns.* take 99 TiB"):
+        Cube("100TiB")
+    assert Geometry.for_memory("99TiB").columns == 1 << 24
+    for plan in (Geometry.for_memory, Geometry.for_traffic):
+        with pytest.raises(GeometryError, match="too large"):
+            plan("9" * 40)
+    with pytest.raises(GeometryError, match="32, 64 or 128"):
+        best_sizes(MIB, 1_000_000, 1024, 33)
+    with pytest.raises(UsageError, match="flows 0"):
+        predict(Geometry.for_memory("1MiB"), 0, 1024)
+    for threshold in (0, 200_000, math.nan):
+        with pytest.raises(UsageError, match="predictions reach from 1 to below 200,000 peers"):
+            predict(Geometry.for_memory("1MiB"), 1000, threshold)
+
+
+def test_without_any_super_host_there_is_no_rate():
+    hosts = counted_population(np.array([5, 10, 900]))
+    assert predict(Geometry.for_memory("1MiB"), hosts, 900).super_hosts == 1
+    with pytest.raises(UsageError, match="threshold 901: rates are shares of hosts with so many peers"):
+        predict(Geometry.for_memory("1MiB"), hosts, 901)
+
+
+@pytest.mark.parametrize("threshold", [1, 2, 5])
+def test_the_lowest_thresholds_are_predicted(threshold):
+    expected = predict(Geometry.for_traffic("8MiB", flows="100k", threshold=threshold), 100_000, threshold)
+    assert 0 < expected.total < 0.1
+
+
+@pytest.mark.parametrize("threshold", [195_000, 199_000, 199_900, 199_999, 199_999.5])
+def test_thresholds_near_the_largest_host_are_predicted(threshold):
+    geometry = Geometry.for_traffic("8MiB", threshold=threshold)
+    expected = predict(geometry, 5_000_000, threshold)
+    assert all(math.isfinite(value) for value in vars(expected).values())
+    # No class of hosts is left above: those of the threshold stand for them. They are named as its neighbours are.
+    assert expected.missed_unnamed > 0
+    assert expected.missed_unnamed == pytest.approx(predict(geometry, 5_000_000, 190_000).missed_unnamed, rel=0.1)
+    # All true hosts lie within a few deviations of the threshold: up to half are measured below it.
+    assert expected.missed_measuring < 0.5001
+    if threshold > 199_800:
+        assert expected.missed_measuring > 0.45
+
+
+@pytest.mark.filterwarnings("ignore::superhosts.detectors.columnsketch.ThresholdWarning")
+def test_predictions_agree_with_a_cube():
+    """Four windows of 500,000 flows: 2,070 hosts of 128 peers, 200 of 1024. A crowded and a wide cube."""
+    flows, windows = 500_000, 4
+    crowded, wide = Geometry(32, 0, 3, 10, 500, 4, 3), Geometry(32, 0, 3, 12, 1300, 2, 3)
+    errors = {(geometry, threshold): [0, 0, 0] for geometry in (crowded, wide) for threshold in (128, 1024)}
+    for seed in range(windows):
+        traffic = Traffic(flows=flows, packets=flows, super_hosts=50, seed=70 + seed)
+        pairs, (hosts, sizes) = window_flows(traffic, 0), window_hosts(traffic, 0)
+        for geometry in (crowded, wide):
+            cube = Cube(geometry=geometry, device="cpu")
+            cube.update(*pairs)
+            for threshold in (128, 1024):
+                true = set(hosts[sizes >= threshold].tolist())
+                found = set(cube.super_hosts(threshold).hosts.tolist())
+                seen = errors[geometry, threshold]
+                errors[geometry, threshold] = [
+                    seen[0] + len(true),
+                    seen[1] + len(true - found),
+                    seen[2] + len(found - true),
+                ]
+    for (geometry, threshold), (true, missed, false) in errors.items():
+        expected = predict(geometry, flows, threshold)
+        assert expected.super_hosts * windows == pytest.approx(true, rel=0.05)
+        # A factor of two, and twice the standard deviation of a count.
+        for measured, share in ((missed + false, expected.total), (missed, expected.fnr)):
+            count = share * true
+            assert count / 2 - 2 * math.sqrt(count) <= measured <= 2 * count + 2 * math.sqrt(2 * count)
+    # The rates that are tested are no trifles.
+    assert predict(crowded, flows, 128).total > 0.09
+    assert predict(wide, flows, 128).total > 0.01
+
+
+def test_work_and_size_agree_with_a_cube():
+    flows = 1_000_000
+    cube = Cube("8MiB", device="cpu")
+    cube.update(*window_flows(Traffic(flows=flows, packets=flows, super_hosts=100), 0))
+    expected = predict(cube.geometry, flows, 1024)
+    hot = int((cube.zeros <= cube._search_for(1024).zeros).sum())
+    assert hot / 1.5 < expected.hot_columns < 1.5 * hot
+    assert expected.fill == pytest.approx(cube.fill().mean, rel=0.1)
+    assert expected.memory == cube.memory

@@ -1,0 +1,438 @@
+"""Files that are merged and asked block by block give what whole sketches give; what is refused changes nothing."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import superhosts as sh
+from forging import forge, frame, take_apart
+from superhosts.cubefile import container as sketchfile
+from superhosts.detectors.cbaa import Cbaa, PaperCbaa
+from superhosts.detectors.cbaa.geometry import Geometry as CbaaGeometry
+from superhosts.detectors.dcds import Dcds
+from superhosts.detectors.dcds import Geometry as DcdsGeometry
+from superhosts.detectors.exact import Exact
+from superhosts.detectors.filter import Filter
+from superhosts.detectors.gse import Gse
+from superhosts.detectors.spreadsketch import SpreadSketch
+from superhosts.detectors.vbfa import Vbfa
+from superhosts.errors import MergeError, SketchFileError, UsageError, VersionError
+from superhosts.pairs import HostFormat
+from superhosts.sketches.header import check_header, read_header
+from superhosts.sketches.queries import estimate_in_file
+from traffic import content
+
+FOUR, SIX, OUTER = sh.Part(4), sh.Part(6), sh.Part(4, "outer", "in")
+PARTS = {FOUR: 32, SIX: 64, OUTER: 32}
+CUBES = {bits: sh.Geometry.for_memory("1MiB", bits) for bits in (32, 64, 128)}
+SMALL_CBAA = CbaaGeometry(slice_bits=0, restoring=4, index_bits=9, validating_bits=9, column_bits=8)
+
+
+def columns(bits: int, count: int = 4000, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of some busy hosts and many quiet ones."""
+    rng = np.random.default_rng(seed)
+    shape = (600, 2) if bits == 128 else 600
+    crowd = rng.integers(1 << 32 if bits == 32 else 1 << 63, size=shape, dtype=np.uint64)
+    hosts = crowd[(600 * rng.random(count) ** 4).astype(int)]
+    peers = rng.integers(1 << 32, size=count, dtype=np.uint32) if bits == 32 else None
+    wide = rng.integers(1 << 63, size=(count, 2), dtype=np.uint64)
+    return (hosts.astype(np.uint32), peers) if peers is not None else (hosts, wide)
+
+
+MAKERS: dict[str, Callable[[], Any]] = {
+    **{f"cube-{bits}": lambda bits=bits: sh.Cube(geometry=CUBES[bits], device="cpu") for bits in CUBES},  # type: ignore[misc]
+    "one thread": lambda: sh.Cube(geometry=CUBES[32], device="cpu", threads=1),
+    "cbaa": lambda: Cbaa(geometry=SMALL_CBAA),
+    "cbaa-paper": lambda: PaperCbaa(geometry=SMALL_CBAA._replace(rows_by_peer=1)),
+    "vbfa": lambda: Vbfa("4MiB"),
+    "vbfa as it is": lambda: Vbfa("4MiB", mangled=False),
+    "dcds": lambda: Dcds(geometry=DcdsGeometry.for_memory("4MiB")),
+    "exact": lambda: Exact(),
+    "exact-64": lambda: Exact(key_bits=64),
+    "gse": lambda: Gse("1MiB"),
+    "spreadsketch": lambda: SpreadSketch("1MiB"),
+}
+
+
+def sketch_of(name: str, seed: int, count: int = 4000) -> Any:
+    detector = MAKERS[name]()
+    detector.update(*columns(detector.key_bits, count, seed))
+    return sh.Sketch.of(detector)
+
+
+def bundle(seed: int = 1, *, site: str = "ams", start: int = 0, parts: Any = PARTS, **options: Any) -> Any:
+    sketch = sh.Sketch(window=sh.Window(start, start + 300), site=site)
+    for part in parts:
+        cube = sh.Cube(geometry=CUBES[PARTS[part]], device="cpu", **options)
+        cube.update(*columns(PARTS[part], seed=seed))
+        sketch.parts[part] = cube
+        sketch.entries.append({"site": site, "start": start, "end": start + 300, **part._asdict(), "packets": seed})
+    return sketch
+
+
+def state(sketch: Any) -> Any:
+    """All of a sketch, zero counts included, as a value that later changes do not reach."""
+    zeros = {part: detector.zeros.tolist() for part, detector in sketch if hasattr(detector, "zeros")}
+    return copy.deepcopy((content(sketch), zeros, sketch.window, sketch.sites, sketch.entries))
+
+
+# Merging
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("count", [30, 4000])
+def test_merging_a_file_is_merging_what_it_holds(tmp_path: Path, name: str, count: int) -> None:
+    sketch_of(name, 2, count).save(tmp_path / "b.cube")
+    blocks, whole = sketch_of(name, 1, count), sketch_of(name, 1, count)
+    blocks.merge_file(tmp_path / "b.cube")
+    whole.merge(sh.load(tmp_path / "b.cube"))
+    assert state(blocks) == state(whole)
+    assert state(blocks) != state(sketch_of(name, 1, count))
+    blocks.merge_file(tmp_path / "b.cube")  # once more changes nothing
+    assert state(blocks) == state(whole)
+    (detector,) = blocks.parts.values()
+    assert [*detector.top(5)] == [*next(iter(whole.parts.values())).top(5)]
+
+
+@pytest.mark.parametrize("density", [0.0, 0.0003, 0.02, 0.3, 0.9, 1.0])
+def test_blocks_of_every_density(tmp_path: Path, density: float) -> None:
+    """Arrays of several blocks and a short last one, coded as gaps and as planes; labels too."""
+    geometry = sh.Geometry(32, 0, 3, 12, 1000, 3, 3)
+    rng = np.random.default_rng(7)
+    cubes = []
+    for share in (density, 0.01):
+        cube = sh.Cube(geometry=geometry, device="cpu")
+        bits = np.packbits(rng.random(64 * cube.bits.size) < share).view(np.uint64).reshape(cube.bits.shape)
+        labels = rng.integers(1 << 63, size=cube.labels.shape, dtype=np.uint64)
+        cube.load_arrays({"bits": bits, "labels": labels * (rng.random(labels.shape) < share)})
+        cubes.append(sh.Sketch.of(cube))
+    cubes[0].save(tmp_path / "a.cube")
+    want = copy.deepcopy(cubes[1])
+    want.merge(cubes[0])
+    cubes[1].merge_file(tmp_path / "a.cube")
+    assert state(cubes[1]) == state(want)
+
+
+def test_pairs_that_wait_are_not_lost(tmp_path: Path) -> None:
+    bundle(2).save(tmp_path / "b.cube")
+    got, want = bundle(1), bundle(1)
+    for sketch in (got, want):
+        sketch.parts[FOUR].update(*columns(32, seed=9))
+    got.merge_file(tmp_path / "b.cube")
+    want.merge(bundle(2))
+    assert state(got) == state(want)
+
+
+@pytest.mark.parametrize("mine", [[], [FOUR], [SIX, OUTER], [FOUR, SIX, OUTER]])
+def test_parts_that_are_missing_here_are_made(tmp_path: Path, mine: list[sh.Part]) -> None:
+    other = bundle(2, site="fra", start=900)
+    other.save(tmp_path / "b.cube")
+    got, want = bundle(1, parts=mine), bundle(1, parts=mine)
+    got.merge_file(tmp_path / "b.cube")
+    want.merge(other)
+    assert state(got) == state(want)
+    assert set(got.parts) == set(PARTS)
+    got.parts[SIX].update(*columns(64, seed=5))  # a part of its own that goes on
+    want.parts[SIX].update(*columns(64, seed=5))
+    assert state(got) == state(want)
+
+
+def test_parts_that_the_file_lacks_stay(tmp_path: Path) -> None:
+    bundle(2, parts=[SIX]).save(tmp_path / "b.cube")
+    got, want = bundle(1), bundle(1)
+    got.merge_file(tmp_path / "b.cube")
+    want.merge(bundle(2, parts=[SIX]))
+    assert state(got) == state(want)
+
+
+def test_a_new_sketch_takes_window_sites_and_counters(tmp_path: Path) -> None:
+    other = bundle(2, site="fra", start=900)
+    other.save(tmp_path / "b.cube")
+    sketch = sh.Sketch()
+    sketch.merge_file(tmp_path / "b.cube")
+    assert state(sketch) == state(other)
+    sh.Sketch().save(tmp_path / "empty.cube")
+    sketch.merge_file(tmp_path / "empty.cube")
+    assert state(sketch) == state(other)
+
+
+def test_equal_counters_count_once_and_others_are_kept(tmp_path: Path) -> None:
+    sketch = bundle(1)
+    for site, start in (("ams", 0), ("fra", 0), ("ams", 300), ("fra", 0)):
+        bundle(1, site=site, start=start).save(tmp_path / "b.cube")
+        sketch.merge_file(tmp_path / "b.cube")
+    assert [(e["site"], e["start"]) for e in sketch.entries[::3]] == [("ams", 0), ("fra", 0), ("ams", 300)]
+    assert len(sketch.entries) == 9
+    sketch.entries = []  # whoever takes them away gets them anew
+    sketch.merge_file(tmp_path / "b.cube")
+    assert len(sketch.entries) == 3
+    sketch.entries = [{"site": "zrh"}, {"site": "lon"}, {"site": "par"}]
+    sketch.merge_file(tmp_path / "b.cube")
+    assert len(sketch.entries) == 6
+
+
+def test_a_sketch_on_a_gpu_takes_files_too(tmp_path: Path) -> None:
+    tiny = sh.Geometry(32, 0, 2, 6, 2, 0, 3)
+    here, there = sh.Cube(geometry=tiny, device="cuda:0"), sh.Cube(geometry=tiny, device="cpu")
+    for seed, cube in enumerate((here, there)):
+        cube.update(*columns(32, 60, seed))
+    there.save(tmp_path / "b.cube")
+    sketch, want = sh.Sketch.of(here), sh.Sketch.of(here.copy())
+    sketch.merge_file(tmp_path / "b.cube")
+    want.merge(sh.Sketch.of(there))
+    assert content(sketch) == content(want)
+    assert here.device == "cuda:0"
+
+
+# Refusals
+
+
+def other_reading(sketch: Any) -> None:
+    sketch.parts[SIX].format = HostFormat(6, 48)
+
+
+def other_geometry(sketch: Any) -> None:
+    sketch.parts[OUTER] = sh.Cube(geometry=CUBES[32]._replace(columns=CUBES[32].columns - 1), device="cpu")
+
+
+def other_detector(sketch: Any) -> None:
+    sketch.parts[OUTER] = Exact()
+
+
+UNLIKE = {"hosts": other_reading, "geometry": other_geometry, "detector": other_detector}
+
+
+@pytest.mark.parametrize("change", UNLIKE.values(), ids=UNLIKE.keys())
+@pytest.mark.parametrize("mine", [list(PARTS), [FOUR, SIX]], ids=["parts that both have", "a part that is new"])
+def test_refusals_are_those_of_merge_and_change_nothing(
+    tmp_path: Path, change: Callable[[Any], None], mine: list[sh.Part]
+) -> None:
+    other = bundle(2)
+    change(other)
+    other.save(tmp_path / "b.cube")
+    sketch = bundle(1, parts=mine)
+    before = state(sketch)
+    if change is other_geometry and OUTER not in mine:  # in a part that nobody has yet: no harm
+        sketch.merge_file(tmp_path / "b.cube")
+        check_header(header_of(sketch, tmp_path), read_header(tmp_path / "b.cube"))
+        return
+    with pytest.raises(MergeError) as merging:
+        bundle(1, parts=mine).merge(other)
+    with pytest.raises(MergeError) as caught:
+        sketch.merge_file(tmp_path / "b.cube")
+    assert str(caught.value) == str(merging.value)
+    assert state(sketch) == before
+    with pytest.raises(MergeError, match=r"b\.cube: cannot merge"):
+        check_header(header_of(sketch, tmp_path), read_header(tmp_path / "b.cube"))
+
+
+def header_of(sketch: Any, folder: Path) -> Any:
+    sketch.save(folder / "mine.cube")
+    return read_header(folder / "mine.cube")
+
+
+def test_another_key_is_refused_as_load_refuses_it(tmp_path: Path) -> None:
+    bundle(2, key="their secret").save(tmp_path / "b.cube")
+    sketch = bundle(1)
+    before = state(sketch)
+    with pytest.raises(MergeError) as loading:
+        sh.load(tmp_path / "b.cube")
+    with pytest.raises(MergeError) as merging:
+        sketch.merge_file(tmp_path / "b.cube")
+    assert str(merging.value) == str(loading.value)
+    with pytest.raises(MergeError, match="all sites need one key"):
+        sketch.merge_file(tmp_path / "b.cube", key="their secret")
+    assert state(sketch) == before
+    theirs = bundle(3, key="their secret")
+    theirs.merge_file(tmp_path / "b.cube", key="their secret")
+    want = bundle(3, key="their secret")
+    want.merge(bundle(2, key="their secret"))
+    assert state(theirs) == state(want)
+
+
+def test_filters_cannot_be_merged(tmp_path: Path) -> None:
+    one, two = Filter("1MiB"), Filter("1MiB")
+    two.save(tmp_path / "b.cube")
+    with pytest.raises(MergeError, match="cannot merge filters"):
+        sh.Sketch.of(one).merge_file(tmp_path / "b.cube")
+    header = read_header(tmp_path / "b.cube")
+    with pytest.raises(MergeError, match="cannot merge filters"):
+        check_header(header, header)
+
+
+def test_damage_anywhere_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    bundle(2).save(tmp_path / "b.cube")
+    good, bad = (tmp_path / "b.cube").read_bytes(), tmp_path / "bad.cube"
+    sketch = bundle(1)
+    before = state(sketch)
+    for place in range(0, len(good), len(good) // 40):
+        broken = bytearray(good)
+        broken[place] ^= 4
+        for data in (bytes(broken), good[:place]):
+            bad.write_bytes(data)
+            with pytest.raises(SketchFileError, match=r"bad\.cube: ") as loading:
+                sh.load(bad)
+            for ask in (sketch.merge_file, read_header, lambda path: estimate_in_file(path, {FOUR: [1]})):
+                with pytest.raises(SketchFileError) as caught:
+                    ask(bad)
+                assert str(caught.value) == str(loading.value)
+    with pytest.raises(SketchFileError, match="cannot be read"):
+        sketch.merge_file(tmp_path / "none.cube")
+    assert state(sketch) == before
+
+
+def lies(header: dict[str, Any], what: str) -> None:
+    shape = header["arrays"][1]["shape"]
+    if what == "labels of another shape":
+        header["arrays"][1]["shape"] = [shape[0], shape[1] * 2, shape[2]]
+    elif what == "no labels":
+        header["arrays"][1]["name"] = "0/other"
+    elif what == "labels of another type":
+        header["arrays"][1].update(dtype="<i8")
+    else:
+        header["parts"][0]["geometry"]["columns"] += 1
+
+
+@pytest.mark.parametrize("what", ["labels of another shape", "no labels", "labels of another type", "columns"])
+def test_headers_that_lie_are_refused_before_anything_changes(tmp_path: Path, what: str) -> None:
+    sketch_of("cube-32", 2).save(tmp_path / "b.cube")
+    header, blocks = take_apart(tmp_path / "b.cube")
+    lies(header, what)
+    forge(tmp_path / "b.cube", header, blocks)
+    sketch = sketch_of("cube-32", 1)
+    before = state(sketch)
+    with pytest.raises(SketchFileError, match="header field arrays"):
+        sketch.merge_file(tmp_path / "b.cube")
+    assert state(sketch) == before
+
+
+def test_blocks_that_lie_under_a_right_digest_are_said(tmp_path: Path) -> None:
+    cube = sh.Cube(geometry=sh.Geometry(32, 0, 2, 6, 2, 0, 3), device="cpu")
+    cube.save(tmp_path / "b.cube")
+    header, _ = take_apart(tmp_path / "b.cube")
+    good = frame(bytes(4))
+    for first in (frame(bytes(257)), frame(bytes([255, 255, 7])), frame(bytes(31), coding=1), frame(b"", coding=2)):
+        forge(tmp_path / "b.cube", header, first + good)
+        for ask in (sh.Sketch.of(cube).merge_file, lambda path: estimate_in_file(path, {FOUR: [1]})):
+            with pytest.raises(SketchFileError, match="does not decode"):
+                ask(tmp_path / "b.cube")
+        assert not cube.bits.any()  # a block that lies is not written in part
+    for blocks in (good, good + good + good, good[:-1], good + good[:3]):
+        forge(tmp_path / "b.cube", header, blocks)
+        for ask in (sh.Sketch.of(cube).merge_file, read_header):
+            with pytest.raises(SketchFileError, match="damaged"):
+                ask(tmp_path / "b.cube")
+    forge(tmp_path / "b.cube", header, frame(bytes([0, 1, 255, 255])) + good)  # a gap that no bit follows
+    sketch = sh.Sketch.of(cube)
+    sketch.merge_file(tmp_path / "b.cube")
+    assert content(sketch) == content(sh.load(tmp_path / "b.cube"))
+    assert cube.bits[0, 0] == 0b101
+
+
+def test_another_version_and_a_damaged_version_are_told_apart(tmp_path: Path) -> None:
+    bundle(1).save(tmp_path / "a.cube")
+    data = bytearray((tmp_path / "a.cube").read_bytes())
+    forge(tmp_path / "b.cube", *take_apart(tmp_path / "a.cube"), version=3)
+    with pytest.raises(VersionError, match="format version 3; this program reads version 2"):
+        read_header(tmp_path / "b.cube")
+    data[8] ^= 1
+    (tmp_path / "b.cube").write_bytes(data)
+    with pytest.raises(SketchFileError, match="checksum") as caught:
+        read_header(tmp_path / "b.cube")
+    assert not isinstance(caught.value, VersionError)
+
+
+def test_no_second_sketch_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle(2).save(tmp_path / "b.cube")
+    sketch = bundle(1)
+    monkeypatch.setattr(sketchfile.Reader, "arrays", None)
+    monkeypatch.setattr("superhosts.engines.cpu.CpuEngine.__init__", None)
+    sketch.merge_file(tmp_path / "b.cube")
+    answer = estimate_in_file(tmp_path / "b.cube", {FOUR: columns(32, seed=2)[0][:9]})
+    assert len(answer[FOUR]) == 9
+
+
+# Headers
+
+
+def test_a_header_says_what_the_sketch_is(tmp_path: Path) -> None:
+    sketch = bundle(2, site="fra", start=900)
+    sketch.save(tmp_path / "b.cube")
+    header = read_header(tmp_path / "b.cube")
+    assert (header.window, header.sites, header.entries) == (sketch.window, frozenset(["fra"]), sketch.entries)
+    assert header.kinds == sketch.kinds
+    assert bytes.fromhex(header.digest) == (tmp_path / "b.cube").read_bytes()[-32:]
+    check_header(json.loads(json.dumps(header.parts)), header)
+    check_header([], header)
+    with pytest.raises(SketchFileError, match=r"more memory|asks for"):
+        read_header(tmp_path / "b.cube", max_memory="1MiB")
+    exact = sh.Sketch.of(Exact(key_bits=128))
+    exact.save(tmp_path / "c.cube")
+    check_header(read_header(tmp_path / "c.cube").parts, read_header(tmp_path / "c.cube"))
+
+
+# Single hosts
+
+
+def rows_of(answer: Any) -> list[Any]:
+    return [*answer]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_hosts_in_a_file_are_those_of_the_loaded_sketch(tmp_path: Path, name: str) -> None:
+    sketch = sketch_of(name, 3)
+    sketch.save(tmp_path / "a.cube")
+    ((part, detector),) = sh.load(tmp_path / "a.cube").parts.items()
+    hosts, _ = columns(detector.key_bits, 300, 3)
+    absent, _ = columns(detector.key_bits, 300, 4)
+    asked = np.concatenate((hosts, absent))
+    answer = estimate_in_file(tmp_path / "a.cube", {part: asked})[part]
+    assert (answer.hosts == asked).all()  # in the order asked, twins too
+    numbers = [int(h) if np.ndim(h) == 0 else int(h[0]) << 64 | int(h[1]) for h in asked]
+    assert rows_of(answer) == [detector.estimate(number) for number in numbers]
+    assert answer.peers.max() > 100
+    texts = [str(row.host) for row in answer][::7]
+    assert rows_of(estimate_in_file(tmp_path / "a.cube", {part: texts})[part]) == rows_of(answer)[::7]
+    found = detector.top(5)
+    assert rows_of(estimate_in_file(tmp_path / "a.cube", {part: found})[part]) == rows_of(found)
+
+
+def test_several_parts_at_once_and_parts_that_are_missing(tmp_path: Path) -> None:
+    sketch = bundle(2, parts=[FOUR, SIX])
+    sketch.save(tmp_path / "a.cube")
+    asked = {part: columns(bits, 50, 2)[0] for part, bits in PARTS.items()}
+    answer = estimate_in_file(tmp_path / "a.cube", asked)
+    assert set(answer) == {FOUR, SIX}
+    for part in answer:
+        assert rows_of(answer[part]) == [sketch.parts[part].estimate(int(host)) for host in asked[part]]
+    assert len(estimate_in_file(tmp_path / "a.cube", {FOUR: []})[FOUR]) == 0
+    assert estimate_in_file(tmp_path / "a.cube", {}) == {}
+
+
+def test_a_saturated_host(tmp_path: Path) -> None:
+    cube = sh.Cube(geometry=sh.Geometry(32, 0, 2, 6, 40, 0, 3), device="cpu")
+    cube.update(np.full(3000, 7, np.uint32), np.arange(3000, dtype=np.uint32))
+    cube.save(tmp_path / "a.cube")
+    (row,) = estimate_in_file(tmp_path / "a.cube", {FOUR: ["0.0.0.7"]})[FOUR]
+    assert row == cube.estimate(7)
+    assert (row.saturated, row.peers_high) == (True, None)
+
+
+def test_what_cannot_be_asked(tmp_path: Path) -> None:
+    bundle(2).save(tmp_path / "a.cube")
+    path = tmp_path / "a.cube"
+    with pytest.raises(UsageError, match="64 bits"):
+        estimate_in_file(path, {FOUR: columns(64)[0]})
+    with pytest.raises(UsageError, match="IPv6"):
+        estimate_in_file(path, {FOUR: ["2001:db8::1"]})
+    with pytest.raises(UsageError, match="/64"):
+        estimate_in_file(path, {FOUR: sketch_of("cube-64", 1).parts[SIX].top(3)})
+    with pytest.raises(MergeError, match="the key at hand"):
+        estimate_in_file(path, {FOUR: [1]}, key="another secret")

@@ -1,0 +1,468 @@
+"""Headers with valid checksums that say something odd: accepted with the same meaning, or refused by file and field."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import tracemalloc
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import superhosts as sh
+from forging import bundle, columns, forge, frame, make, take_apart
+from superhosts.cubefile import container as sketchfile
+from superhosts.detectors.columnsketch import ThresholdWarning
+from superhosts.detectors.exact import Exact
+from superhosts.detectors.registry import DETECTORS, GEOMETRIES
+from superhosts.errors import MergeError, SketchFileError, UsageError
+from superhosts.fields import FieldError
+from superhosts.pairs import HostFormat
+from superhosts.sketches.bundle import Sketch
+from superhosts.sketches.grammar import read_fields
+from superhosts.sketches.header import MOST_NOTES, read_header
+from traffic import content
+
+ODD: list[Any] = [
+    None,
+    True,
+    False,
+    0,
+    1.5,
+    4.0,
+    -1,
+    7,
+    2**70,
+    10**400,
+    "",
+    "x" * 1000,
+    "\x1b[2J\n",
+    "\ud800",
+    "[/red]",
+    [],
+    [[]],
+    {},
+    {"a": 1},
+    [0, 1],
+    [5, -5],
+]
+
+
+def small(name: str) -> Any:
+    """A small detector of each kind that has seen a few pairs."""
+    if name == "exact":
+        detector: Any = Exact()
+    elif name in ("cube", "cbaa"):
+        return make("tiny" if name == "cube" else "cbaa")
+    else:
+        least = {"dcds": "2MiB", "vbfa": "2MiB", "gse": "8KiB", "filter": "1KiB", "spreadsketch": "1KiB"}
+        detector = DETECTORS[name](memory=least[name], device="cpu") if name in least else make("cbaa-paper")  # type: ignore[call-arg]
+    detector.update(*columns(32))
+    return detector
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], bytes, Any]:
+    """A sketch of several parts with window, site and counters: its header, blocks and content."""
+    path = tmp_path_factory.mktemp("wide") / "a.cube"
+    bundle().save(path)
+    return (*take_apart(path), everything(sh.load(path)))
+
+
+def everything(sketch: Any) -> Any:
+    return content(sketch), sketch.window, sketch.sites, sketch.entries, sketch.unlisted, sketch.kinds
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every value inside a JSON value."""
+    yield place
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inside:
+        yield from places(item, (*place, key))
+
+
+def replaced(header: Any, place: tuple[Any, ...], new: Any) -> Any:
+    if not place:
+        return new
+    changed = copy.deepcopy(header)
+    inside = changed
+    for key in place[:-1]:
+        inside = inside[key]
+    inside[place[-1]] = new
+    return changed
+
+
+def check_refusal(error: Exception, path: Path) -> None:
+    """A refusal names the file and what is wrong in it, in one printable line of bounded length."""
+    text = str(error).replace(str(path), "FILE")
+    assert text.startswith("FILE: "), text
+    reasons = r"header field [\w.\[\]()]+: |byte 16: damaged: the header |asks for |was made with key "
+    assert re.match(f"FILE: ({reasons})", text)
+    assert text.isprintable()
+    assert len(text) < 500
+
+
+def test_every_field_replaced_by_everything_odd(wide: tuple[dict[str, Any], bytes, Any], tmp_path: Path) -> None:
+    header, blocks, meaning = wide
+    path = tmp_path / "odd.cube"
+    tried = accepted = 0
+    for place in places(header):
+        for new in ODD:
+            forge(path, replaced(header, place, new), blocks)
+            tried += 1
+            try:
+                sketch = sh.load(path)
+            except (SketchFileError, MergeError) as error:
+                check_refusal(error, path)
+                with pytest.raises((SketchFileError, MergeError)):
+                    Sketch().merge_file(path)
+                continue
+            accepted += 1
+            whole = Sketch()
+            whole.merge_file(path)
+            for each in (sketch, whole):  # only what stands beside the bits may differ
+                assert everything(each)[0] == meaning[0], place
+                each.save(tmp_path / "again.cube")
+            assert everything(sh.load(tmp_path / "again.cube")) == everything(sketch)
+    assert tried > 1000
+    assert accepted < 100
+
+
+def test_every_field_left_out_or_doubled(wide: tuple[dict[str, Any], bytes, Any], tmp_path: Path) -> None:
+    header, blocks, meaning = wide
+    path = tmp_path / "odd.cube"
+    for place in places(header):
+        if not place or not isinstance(place[-1], str):
+            continue
+        inside = header
+        for key in place[:-1]:
+            inside = inside[key]
+        less = {name: value for name, value in inside.items() if name != place[-1]}  # type: ignore[attr-defined]
+        forge(path, replaced(header, place[:-1], less), blocks)
+        try:
+            assert everything(sh.load(path))[0] == meaning[0]  # counters may lack what they count
+        except SketchFileError as error:
+            check_refusal(error, path)
+        forge(path, replaced(header, place[:-1], {**inside, "more": 1}), blocks)  # type: ignore[dict-item]
+        with pytest.raises(SketchFileError, match=r"header field [\w.\[\]]*more: not known"):
+            sh.load(path)
+        text = json.dumps(header)
+        twice = text.replace(f'"{place[-1]}":', f'"{place[-1]}": 0, "{place[-1]}":', 1)
+        forge(path, twice.encode(), blocks)
+        with pytest.raises(SketchFileError, match=f"header field {place[-1]}: stands twice"):
+            sh.load(path)
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_the_header_of_every_detector(tmp_path: Path, name: str) -> None:
+    detector = small(name)
+    path = tmp_path / "a.cube"
+    detector.save(path)
+    assert content(sh.load(path)) == content(Sketch.of(detector))
+    header, blocks = take_apart(path)
+    for place in places(header["parts"][0]):
+        for new in (None, True, 1.5, -1, 2**70, "x", [], {}):
+            odd = replaced(header, ("parts", 0, *place), new)
+            if odd == header:
+                continue
+            forge(path, odd, blocks)
+            with pytest.raises(SketchFileError) as caught:
+                read_header(path)
+            check_refusal(caught.value, path)
+    assert (name in GEOMETRIES) == ("geometry" in header["parts"][0])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["parts", "window"]), inner),
+    )
+)
+def test_any_json_is_refused_with_a_field(value: Any) -> None:
+    with pytest.raises(FieldError) as caught:
+        read_fields({"parts": [], "window": None, "sites": [], "counters": value, "unlisted": value})
+    assert str(caught.value).isprintable()
+
+
+FIELDS = {
+    "parts[0].side": [("parts", 0, "side"), [], 7, "x" * 40],
+    "parts[0].direction": [("parts", 0, "direction"), "sideways"],
+    "parts[0].family": [("parts", 0, "family"), 5, True],
+    "parts[0].key": [("parts", 0, "key"), None, "EC1D623FF34371F9", "ec1d"],
+    "parts[0].geometry.key_bits": [("parts", 0, "geometry", "key_bits"), 32.0, 33],
+    "parts[0].geometry": [("parts", 0, "geometry", "key_bits"), 64],
+    "parts[0].format[1]": [("parts", 0, "format", 1), 24, 0, 128],
+    "window[0]": [("window", 0), 10**400, 1.0, True],
+    "window": [("window",), [5, -5], [1], [1, 2, 3], 7],
+    "sites[0]": [("sites", 0), "\ud800", "\x1b[2J", "", "x" * 64, 3],
+    "sites": [("sites",), ["a", "a"], "ams"],
+    "counters[0]": [("counters",), [1], ["x"], [None]],
+    "counters[0].pairs": [("counters", 0, "pairs"), -1, 1.0, 1 << 63],
+    "counters[0].end": [("counters", 0, "end"), -1],
+    "unlisted": [("unlisted",), False, 1],
+    "partial": [("partial",), False, "yes"],
+    "arrays[0].dtype": [("arrays", 0, "dtype"), "|O", "<f8", "(9,9)u8", "<i8"],
+    "arrays[0].name": [("arrays", 0, "name"), "../../etc", "7/bits"],
+}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_the_error_names_the_field(wide: tuple[dict[str, Any], bytes, Any], tmp_path: Path, field: str) -> None:
+    header, blocks, _ = wide
+    place, *values = FIELDS[field]
+    for value in values:
+        forge(tmp_path / "a.cube", replaced(header, place, value), blocks)
+        with pytest.raises(SketchFileError, match=rf"a\.cube: header field {re.escape(field)}: ") as caught:
+            sh.load(tmp_path / "a.cube")
+        assert caught.value.exit_status == 3
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "rule"),
+    [
+        (("unlisted",), "yes", 'unlisted: "yes", must be true'),
+        (("parts", 0, "geometry", "key_bits"), 33, "geometry.key_bits: 33, must be one of 32, 64, 128"),
+        (
+            ("window", 0),
+            1.0,
+            "window[0]: 1.0, must be a whole number: nanoseconds since 1970, in the years 1385 to 2554",
+        ),
+    ],
+)
+def test_the_error_says_what_would_be_right(
+    wide: tuple[dict[str, Any], bytes, Any], tmp_path: Path, place: Any, value: Any, rule: str
+) -> None:
+    header, blocks, _ = wide
+    forge(tmp_path / "a.cube", replaced(header, place, value), blocks)
+    with pytest.raises(SketchFileError, match=re.escape(rule)):
+        sh.load(tmp_path / "a.cube")
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_constants_that_are_not_json(tmp_path: Path, constant: str) -> None:
+    text = f'{{"parts":[],"window":null,"sites":[],"counters":{constant},"arrays":[]}}'
+    forge(tmp_path / "a.cube", text.encode(), b"")
+    with pytest.raises(SketchFileError, match="the header is not JSON"):
+        sh.load(tmp_path / "a.cube")
+
+
+# Bounds
+
+
+@pytest.mark.parametrize("unit", [b"{},", b"[],", b'"",', b"0,", b'{"":{}},', b"[[[["])
+def test_a_header_of_very_many_values_costs_next_to_nothing(tmp_path: Path, unit: bytes) -> None:
+    text = b'{"arrays":[],"counters":[' + unit * ((sketchfile.MAX_HEADER - 100) // len(unit)) + b"0]}"
+    path = forge(tmp_path / "a.cube", text, b"")
+    tracemalloc.start()
+    try:
+        with pytest.raises(SketchFileError, match=r"a\.cube: byte 16: damaged: the header has [0-9,]+ values or more"):
+            read_header(path)
+        assert tracemalloc.get_traced_memory()[1] < 4 * sketchfile.MAX_HEADER
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_header_of_60_mib_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.cube"
+    forge(path, b'{"arrays":[' + b"{}," * (20 << 20) + b"{}]}", b"")
+    tracemalloc.start()
+    try:
+        with pytest.raises(SketchFileError, match="the header takes 60 MiB, the limit is 16 MiB"):
+            read_header(path)
+        assert sketchfile.peek(path) is None
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_deep_nesting_is_refused(tmp_path: Path) -> None:
+    forge(tmp_path / "a.cube", b'{"arrays":' + b"[" * 500_000 + b"]" * 500_000 + b"}", b"")
+    with pytest.raises(SketchFileError, match="the header is nested too deeply"):
+        read_header(tmp_path / "a.cube")
+
+
+def noted(sites: list[str], starts: list[int]) -> Sketch:
+    sketch = Sketch()
+    sketch.sites = set(sites)
+    sketch.entries = [{"site": f"t{start}", "start": start, "end": start + 5, "pairs": 1} for start in starts]
+    sketch.sites |= {entry["site"] for entry in sketch.entries}
+    return sketch
+
+
+def notes(sketch: Sketch) -> Any:
+    return sketch.sites, sorted(entry["start"] for entry in sketch.entries), sketch.unlisted
+
+
+def test_sites_and_counters_are_bounded_whatever_the_order() -> None:
+    names = [f"s{number:05}" for number in range(MOST_NOTES + 500)]
+    starts = list(range(0, 10 * (MOST_NOTES + 700), 10))
+    rng = np.random.default_rng(1)
+    expected = {*names[:MOST_NOTES], *(f"t{start}" for start in starts[-MOST_NOTES:])}, starts[-MOST_NOTES:], True
+    for _ in range(5):
+        groups = [
+            noted([names[i] for i in rng.choice(len(names), 900)], [starts[i] for i in rng.choice(len(starts), 900)])
+            for _ in range(8)
+        ]
+        groups += [noted(names[i::3], starts[i::3]) for i in range(3)]  # together: all of them
+        left, right = Sketch(), Sketch()
+        for group in groups:
+            left.merge(group)
+        middle = len(groups) // 2
+        for group in reversed(groups[:middle]):
+            right.merge(group)
+        other = Sketch()
+        for group in reversed(groups[middle:]):
+            other.merge(group)
+        right.merge(other)
+        assert notes(left) == notes(right) == expected
+        left.merge(right)
+        left.merge(left)
+        assert notes(left) == expected
+
+
+def test_a_union_of_just_as_many_is_whole() -> None:
+    sketch = noted([], list(range(MOST_NOTES)))
+    sketch.merge(noted([], list(range(MOST_NOTES))))
+    assert not sketch.unlisted
+    sketch.merge(noted([], [-1]))
+    assert sketch.unlisted
+    sketch.clear()
+    assert not sketch.unlisted
+
+
+def test_the_largest_header_that_can_be_written_can_be_sent(tmp_path: Path) -> None:
+    """All parts, the longest names and numbers, more notes than are kept; a site's header may take 1 MiB."""
+    sketch = Sketch(window=sh.Window(-(2**64), 2**64))
+    names = [f"{number:05}" + "x" * 58 for number in range(2 * MOST_NOTES + 10)]
+    sketch.sites = set(names)
+    for name in names[MOST_NOTES:]:  # others than those that are first by name
+        where = {"site": name, "start": -(2**64), "end": 2**64, "family": 6, "side": "outer", "direction": "any"}
+        sketch.entries.append({**where, "pairs": 2**63 - 1, "packets": 2**63 - 1})
+    for family, bits in ((4, 32), (6, 64)):
+        for side in ("inner", "outer"):
+            for way in ("any", "out", "in"):
+                sketch.parts[sh.Part(family, side, way)] = make("tiny", bits)
+    sketch.save(tmp_path / "a.cube")
+    stored = read_header(tmp_path / "a.cube", max_header=sketchfile.SITE_HEADER)
+    assert (len(stored.sites), len(stored.entries), stored.unlisted) == (2 * MOST_NOTES, MOST_NOTES, True)
+    assert stored.named_sites == stored.sites
+    again = Sketch()
+    again.merge_file(tmp_path / "a.cube")
+    assert notes(again) == notes(sh.load(tmp_path / "a.cube")) == notes(sketch)
+
+
+@pytest.mark.parametrize("site", ["", "\x1b[2J", "a\nb", "\ud800", "x" * 64, "é" * 32, 'a"', "a\\"])
+def test_what_could_not_be_read_again_is_not_written(tmp_path: Path, site: str) -> None:
+    sketch = bundle()
+    sketch.sites.add(site)
+    with pytest.raises(UsageError, match=r"a\.cube: cannot be saved: field sites\[[01]\]"):
+        sketch.save(tmp_path / "a.cube")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("site", ["ams", "New York", "[/red]", "Zürich 2", "=1+1", "é" * 31])
+def test_printable_names_are_kept(tmp_path: Path, site: str) -> None:
+    sketch = bundle(site)
+    sketch.save(tmp_path / "a.cube")
+    assert sh.load(tmp_path / "a.cube").sites == read_header(tmp_path / "a.cube").named_sites == {site}
+
+
+def test_the_sites_of_counters_are_named_too(tmp_path: Path) -> None:
+    sketch = bundle()
+    sketch.entries[0]["site"] = "fra"
+    sketch.entries[1]["site"] = ""
+    sketch.save(tmp_path / "a.cube")
+    stored = read_header(tmp_path / "a.cube")
+    assert (stored.sites, stored.named_sites) == ({"ams"}, {"ams", "fra"})
+
+
+# Arrays that hold anything: checksum, types and sizes are right
+
+
+def bodies(count: int, size: int) -> Iterator[bytes]:
+    """Bytes of an array: all alike, or random ones, dense or sparse."""
+    yield bytes(size)
+    yield b"\xff" * size
+    yield b"\x7f" * size
+    rng = np.random.default_rng(count)
+    for density in (0.5, 0.01):
+        yield np.packbits(rng.random(8 * size) < density).tobytes()
+
+
+JOINS = ("cbaa", "cbaa-paper", "dcds", "vbfa")  # they search combinations of full columns: too many for a test
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_arrays_of_anything_give_an_answer_or_an_error(tmp_path: Path, name: str) -> None:
+    detector = small(name)
+    path = tmp_path / "a.cube"
+    detector.save(path)
+    header, _ = take_apart(path)
+    sizes = [8 if array["dtype"] == "<u8" else 4 for array in header["arrays"]]
+    if "hosts" in header["arrays"][-1]["name"]:
+        header["arrays"][-1]["shape"] = [300]  # more than the file had: the list is as long as it is
+    lengths = [int(np.prod(a["shape"])) * size for a, size in zip(header["arrays"], sizes, strict=True)]
+    answers = 0
+    for choice, body in enumerate(zip(*(bodies(i, length) for i, length in enumerate(lengths)), strict=True)):
+        blocks = b""
+        for data, size in zip(body, sizes, strict=True):
+            for start in range(0, len(data), sketchfile.BLOCK):
+                piece = np.frombuffer(data[start : start + sketchfile.BLOCK], np.uint8)
+                blocks += frame(piece.reshape(-1, size).T.tobytes(), coding=1)
+        forge(path, header, blocks)
+        try:
+            sketch = sh.load(path)
+        except SketchFileError:
+            assert name == "filter"  # its counters are numbers of pairs
+            continue
+        found = sketch.estimate("10.0.0.1")
+        if name not in JOINS or not choice:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ThresholdWarning)
+                found += [*sketch.super_hosts(1024), *sketch.super_hosts(1e9), *sketch.top(3)]
+        assert all(0 <= item.peers_low <= item.peers for item in found)
+        answers += len(found)
+        if "merge" not in detector.broken_laws:
+            whole = Sketch()
+            whole.merge_file(path)
+            whole.merge_file(path)
+            assert content(whole) == content(sketch)
+    assert answers
+
+
+# Prefixes
+
+
+@pytest.mark.parametrize(("name", "prefix"), [("tiny", 1), ("tiny", 48), ("tiny", 96), ("exact", 48), ("exact", 127)])
+def test_hosts_beyond_the_prefix_of_their_header(tmp_path: Path, name: str, prefix: int) -> None:
+    """A prefix of any length is possible; hosts that have more bits than it are not."""
+    path = tmp_path / "a.cube"
+    bits = 64 if prefix <= 64 else 128
+    make(name, bits).save(path)
+    header, blocks = take_apart(path)
+    header["parts"][0]["format"][1] = prefix
+    forge(path, header, blocks)
+    said = rf"header field parts\[0\]\.format\[1\]: {prefix}, but .* hosts have bits beyond it"
+    for read in (sh.load, Sketch().merge_file):
+        with pytest.raises(SketchFileError, match=said):
+            read(path)
+
+
+def test_few_labels_that_name_no_host_prove_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.cube"
+    cube: Any = sh.Cube(geometry=sh.Geometry(64, 0, 2, 6, 64, 0, 0))
+    hosts = np.repeat(np.arange(1, 6, dtype=np.uint64) << np.uint64(48), 60)
+    hosts[:60] |= np.uint64(7)  # one host of five has bits that it should not have
+    cube.update(hosts, columns(64)[1])
+    cube.format = HostFormat(6, 16)
+    cube.save(path)
+    found = {str(item.host) for item in sh.load(path).top(5)}
+    assert found == {f"{number}::/16" for number in range(1, 6)}

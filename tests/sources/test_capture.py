@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import packets as p
+from frames import FRAMES, V4, Row, T, mixed, mixed_pcapng, rows, write
+from superhosts.errors import InputError
+from superhosts.sources.base import SourceCounters
+from superhosts.sources.capture import open_capture
+
+
+def expected(family: int, time: int = T) -> list[Row]:
+    if family == 4:
+        return [(4, p.A4, p.B4, time)]
+    return [(6, p.A6, p.B6, time)] if family == 6 else []
+
+
+@pytest.mark.parametrize("case", FRAMES)
+def test_every_way_to_an_ip_header(case: str, tmp_path: Path) -> None:
+    link, frame, family, _ = FRAMES[case]
+    found, counters = rows(write(tmp_path, p.pcap([(T, frame)], link)))
+    assert found == expected(family)
+    assert (counters.packets, counters.not_ip, counters.cut) == (1, int(family == 0), 0)
+    ticks = T // 1000
+    found, counters = rows(write(tmp_path, p.section() + p.interface(link) + p.enhanced(ticks, frame)))
+    assert found == expected(family)
+    assert (counters.packets, counters.not_ip, counters.cut) == (1, int(family == 0), 0)
+
+
+@pytest.mark.parametrize("case", FRAMES)
+def test_a_frame_that_is_cut_before_its_addresses_is_counted_as_cut(case: str, tmp_path: Path) -> None:
+    link, frame, family, needed = FRAMES[case]
+    # the next record starts right behind the cut, so that reading too far would find bytes there
+    for length in range(len(frame) + 1):
+        found, counters = rows(write(tmp_path, p.pcap([(T, frame[:length]), (T, frame)], link)))
+        assert len(found) == (0 if family == 0 else 1 + (length >= needed)), length
+        assert counters.cut == (length < needed), length
+        assert counters.not_ip == (0 if family else 1 + (length >= needed)), length
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("magic", [p.MICRO, p.NANO, p.MODIFIED])
+def test_byte_orders_and_units(magic: int, order: str, tmp_path: Path) -> None:
+    unit = 1 if magic == p.NANO else 1000
+    times = [0, 999_999 * unit, T, T + 7 * unit, 4_294_967_295 * p.SECOND + 1000]
+    frames = [(time, p.ethernet(0x0800, p.ipv4(f"10.0.0.{i}"))) for i, time in enumerate(times)]
+    found, counters = rows(write(tmp_path, p.pcap(frames, 1, magic, order)))
+    assert found == [(4, f"10.0.0.{i}", p.B4, time) for i, time in enumerate(times)]
+    assert counters.warnings == []
+
+
+def test_bits_above_the_link_type_are_not_part_of_it(tmp_path: Path) -> None:
+    found, _ = rows(write(tmp_path, p.pcap_header(0x2400_0001) + p.record(T, FRAMES["vlan"][1])))
+    assert found == expected(4)
+
+
+@pytest.mark.parametrize("data", [p.pcap(mixed()), p.pcap(mixed(), 1, p.MODIFIED, ">"), mixed_pcapng()])
+def test_the_output_does_not_depend_on_where_blocks_are_cut(data: bytes, tmp_path: Path) -> None:
+    path = write(tmp_path, data)
+    whole = rows(path)
+    assert len(whole[0]) > 20
+    assert all((whole[1].not_ip, whole[1].cut, whole[1].ipv4, whole[1].ipv6))
+    for size in [*range(1, 130), 1000, 1500, len(data) - 1, len(data)]:
+        assert rows(path, block_bytes=size) == whole, size
+
+
+frames_drawn = st.lists(st.tuples(st.integers(0, 2**32 * p.SECOND - 1), st.binary(max_size=90)), max_size=20)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(frames=frames_drawn, size=st.integers(1, 300), link=st.sampled_from([0, 1, 101, 113, 276]))
+def test_any_frame_in_any_split(frames: list[tuple[int, bytes]], size: int, link: int, tmp_path: Path) -> None:
+    path = write(tmp_path, p.pcap(frames, link, p.NANO))
+    whole = rows(path)
+    assert whole[1].packets == len(frames)
+    assert rows(path, block_bytes=size) == whole
+    parts = p.section(">") + p.interface(link, ">", 9) + b"".join(p.enhanced(t, f, 0, ">") for t, f in frames)
+    assert rows(write(tmp_path, parts), block_bytes=size) == whole
+
+
+def test_many_packets_come_in_several_blocks_that_stay_as_they_are(tmp_path: Path) -> None:
+    count = 150_000
+    frames = b"".join(p.record(i * 1000, p.ethernet(0x0800, V4)) for i in range(1000)) * (count // 1000)
+    source = open_capture(write(tmp_path, p.pcap_header() + frames))
+    blocks = list(source.blocks())
+    assert len(blocks) > 2
+    times = [time for (batch,) in blocks for time in batch.time.tolist()]
+    assert times == [i * 1000 for i in range(1000)] * (count // 1000)
+    assert source.counters.ipv4 == count
+
+
+@pytest.mark.parametrize(("link", "name"), [(105, "802.11"), (127, "radiotap"), (9, "PPP"), (104, "HDLC"), (250, "")])
+def test_a_link_type_that_cannot_be_read_is_named(link: int, name: str, tmp_path: Path) -> None:
+    path = write(tmp_path, p.pcap([(T, V4)], link))
+    with pytest.raises(InputError, match=rf"capture: byte 24: link type {link}\b.*{name}.* not supported"):
+        rows(path)
+    with pytest.raises(InputError, match=f"link type {link}"):
+        open_capture(path).first_time()
+    assert rows(write(tmp_path, p.pcap_header(link)))[1].packets == 0
+
+
+def test_first_time_is_of_any_packet_and_takes_nothing_away(tmp_path: Path) -> None:
+    frames = [(T, p.ethernet(0x0806, p.arp())), (T + 1000, FRAMES["vlan"][1])]
+    for data in (p.pcap(frames), p.section() + p.interface() + b"".join(p.enhanced(t // 1000, f) for t, f in frames)):
+        source = open_capture(write(tmp_path, data))
+        assert source.first_time() == source.first_time() == T
+        assert source.counters == SourceCounters()
+        assert sum(len(batch) for block in source.blocks() for batch in block) == 1
+        assert source.counters.packets == 2
+        assert source.first_time() == T
+    assert open_capture(write(tmp_path, p.pcap([]))).first_time() is None

@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import lzma
+import os
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import zstandard
+
+import packets as p
+from frames import V4, T, mixed, mixed_pcapng, rows, write
+from superhosts.errors import InputError
+from superhosts.sources.base import Block
+from superhosts.sources.capture import open_capture
+
+PLAIN = p.ethernet(0x0800, V4)
+
+
+def zstd(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor().compress(data)
+
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": zstd, "xz": lzma.compress}
+CAPTURES = {"pcap": p.pcap(mixed(400)), "pcapng": mixed_pcapng() * 4}
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+@pytest.mark.parametrize("kind", COMPRESSORS)
+def test_compressed_is_the_same_as_plain(kind: str, capture: str, tmp_path: Path) -> None:
+    data, compress = CAPTURES[capture], COMPRESSORS[kind]
+    plain = rows(write(tmp_path, data))
+    path = write(tmp_path, compress(data), "no-telling-name")
+    for size in (1, 100, 4096, 1 << 22):
+        found, counters = rows(path, block_bytes=size)
+        assert found == plain[0]
+        assert (counters.packets, counters.cut) == (plain[1].packets, plain[1].cut)
+    source = open_capture(path)
+    assert source.first_time() is not None
+    assert source.size() == path.stat().st_size
+    assert source.position() == 0
+    assert list(source.blocks())
+    assert source.position() == source.size()
+
+
+@pytest.mark.parametrize("kind", COMPRESSORS)
+def test_members_one_after_the_other_are_one_stream(kind: str, tmp_path: Path) -> None:
+    data, compress = CAPTURES["pcap"], COMPRESSORS[kind]
+    plain = rows(write(tmp_path, data))
+    cuts = [0, 1, 30, 31, 5000, len(data)]
+    parts = [compress(data[a:b]) for a, b in pairwise(cuts)]
+    assert rows(write(tmp_path, b"".join(parts))) == plain
+    assert rows(write(tmp_path, (bytes(8) if kind != "zstd" else b"").join(parts) + bytes(16))) == plain
+
+
+def test_a_skippable_zstd_frame_may_come_first(tmp_path: Path) -> None:
+    data = CAPTURES["pcap"]
+    skippable = struct.pack("<II", 0x184D2A53, 5) + b"hello"
+    assert rows(write(tmp_path, skippable + zstd(data) + skippable)) == rows(write(tmp_path, data))
+
+
+def test_more_than_one_chunk_of_compressed_bytes(tmp_path: Path) -> None:
+    noise = os.urandom(1 << 20)
+    frames = [(T, PLAIN + noise[i : i + 1000]) for i in range(0, len(noise), 1000)]
+    plain = rows(write(tmp_path, p.pcap(frames)))
+    for compress in COMPRESSORS.values():
+        assert rows(write(tmp_path, compress(p.pcap(frames)))) == plain
+
+
+@pytest.mark.parametrize("kind", COMPRESSORS)
+def test_compressed_data_that_ends_early_is_a_warning(kind: str, tmp_path: Path) -> None:
+    noise = os.urandom(600_000)  # does not compress, and zstd decompresses 128 KiB at a time
+    frames = [(T + i * 1000, PLAIN + noise[i * 1500 : i * 1500 + 1500]) for i in range(400)]
+    packed = COMPRESSORS[kind](p.pcap(frames))
+    seen = -1
+    lengths = sorted({*range(6, 60), *range(60, len(packed), 40_009), len(packed) - 1})
+    for length in lengths:
+        found, counters = rows(write(tmp_path, packed[:length]))
+        assert len(found) >= seen
+        seen = len(found)
+        assert len(counters.warnings) == 1
+        assert "capture: " in counters.warnings[0]
+        assert f"the {kind} data ends early" in counters.warnings[0]
+    assert seen > 300
+
+
+@pytest.mark.parametrize("kind", COMPRESSORS)
+def test_damaged_compressed_data_is_an_error_after_what_came_before(kind: str, tmp_path: Path) -> None:
+    compress, data = COMPRESSORS[kind], CAPTURES["pcap"]
+    good = compress(data)
+    damaged = good + good[:6] + b"\xff" * 100
+    source = open_capture(write(tmp_path, damaged))
+    assert source.first_time() == T
+    with pytest.raises(InputError, match=rf"capture: byte {len(data)}: damaged {kind} data") as caught:
+        list(source.blocks())
+    assert caught.value.offset == len(data)
+    assert source.counters.packets == 400
+    for place in range(20, len(good), 37):  # anything may come of it, but an error that is named
+        flipped = bytearray(good)
+        flipped[place] ^= 0x40
+        with contextlib.suppress(InputError):
+            rows(write(tmp_path, bytes(flipped)))
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n", b"\0" * 100, b"\xd4\xc3\xb2", b"x", b"\xa1\xb2\xc3\xd5abc"])
+def test_not_a_capture(data: bytes, tmp_path: Path) -> None:
+    message = f"capture: not a capture: it starts with {data[:8].hex(' ')}"
+    with pytest.raises(InputError, match=message):
+        open_capture(write(tmp_path, data))
+    with pytest.raises(InputError, match=message):
+        open_capture(write(tmp_path, gzip.compress(data)))
+
+
+def test_no_packets_are_no_error(tmp_path: Path) -> None:
+    for data in (b"", gzip.compress(b""), zstd(b""), p.pcap([]), p.section(), p.section() + p.interface(105)):
+        found, counters = rows(write(tmp_path, data))
+        assert found == []
+        assert counters.packets == 0
+        assert len(counters.warnings) == (data in (b"", gzip.compress(b""), zstd(b"")))
+        assert open_capture(write(tmp_path, data)).first_time() is None
+
+
+def test_what_cannot_be_opened_is_said_in_plain_words(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="missing: cannot be opened: No such file"):
+        open_capture(tmp_path / "missing")
+    with pytest.raises(InputError, match="is a directory"):
+        open_capture(tmp_path)
+    with pytest.raises(InputError, match="cannot be opened"):
+        open_capture("a\0b")
+    secret = write(tmp_path, p.pcap([]))
+    secret.chmod(0)
+    if not os.access(secret, os.R_OK):
+        with pytest.raises(InputError, match="cannot be opened: Permission denied"):
+            open_capture(secret)
+
+
+def test_nothing_is_held_open_before_it_is_read(tmp_path: Path) -> None:
+    held = Path("/proc/self/fd")
+    before = len(list(held.iterdir())) if held.exists() else 0
+    path = write(tmp_path, p.pcap(mixed()))
+    sources = [open_capture(path) for _ in range(2000)]
+    assert {source.first_time() for source in sources} == {T}
+    if before:
+        assert len(list(held.iterdir())) <= before + 1
+
+
+class Writer:
+    """The other end of a pipe, and the blocks that come out of this one, one at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "pipe"
+        os.mkfifo(self.path)
+        # both ends, so that opening does not wait for the other side
+        self._hold = os.open(self.path, os.O_RDWR)
+        self.end = os.open(self.path, os.O_WRONLY)
+
+    def write(self, data: bytes) -> None:
+        assert os.write(self.end, data) == len(data)
+
+    def close(self) -> None:
+        os.close(self.end)
+        os.close(self._hold)
+
+
+def soon(blocks: Iterator[Block]) -> Block:
+    """The next block, which must come without further data."""
+    result: list[Block] = []
+    thread = threading.Thread(target=lambda: result.append(next(blocks)), daemon=True)
+    thread.start()
+    thread.join(240)  # the first one compiles, perhaps on a machine that is busy with other work
+    assert result, "no block although a packet is there"
+    return result[0]
+
+
+@pytest.mark.parametrize("peek", [False, True])
+@pytest.mark.parametrize("kind", ["pcap", "pcapng", "gzip", "zstd"])
+def test_a_live_pipe_is_handed_out_as_it_arrives(kind: str, peek: bool, tmp_path: Path) -> None:
+    first, second = p.record(T, PLAIN), p.record(T + p.SECOND, PLAIN)
+    head = p.pcap_header()
+    if kind == "pcapng":
+        head = p.section() + p.interface()
+        first, second = p.enhanced(T // 1000, PLAIN), p.enhanced(T // 1000 + 1_000_000, PLAIN)
+    parts = [head + first + second[:20], second[20:]]
+    if kind in COMPRESSORS:
+        parts = [COMPRESSORS[kind](part) for part in parts]
+    pipe = Writer(tmp_path)
+    source = open_capture(pipe.path)
+    pipe.write(parts[0])
+    if peek:
+        assert source.first_time() == source.first_time() == T
+    blocks = source.blocks()
+    assert soon(blocks)[0].time.tolist() == [T]
+    assert source.counters.packets == 1
+    pipe.write(parts[1])
+    assert soon(blocks)[0].time.tolist() == [T + p.SECOND]
+    pipe.close()
+    assert list(blocks) == []
+    assert source.counters.packets == 2
+    assert source.counters.warnings == []
+    assert source.position() == sum(map(len, parts))
+    assert source.size() is None
+
+
+def test_a_pipe_that_gives_one_byte_at_a_time(tmp_path: Path) -> None:
+    data = gzip.compress(p.pcap(mixed(30)))
+    pipe = Writer(tmp_path)
+    opened = threading.Event()
+
+    def drip() -> None:
+        for value in data:
+            pipe.write(bytes([value]))
+        opened.wait(240)  # a pipe that is closed before anybody opens it keeps its reader waiting
+        pipe.close()
+
+    source = open_capture(pipe.path)
+    thread = threading.Thread(target=drip)
+    thread.start()
+    assert source.first_time() == T
+    opened.set()
+    times = sorted(time for block in source.blocks() for batch in block for time in batch.time.tolist())
+    thread.join()
+    found, counters = rows(write(tmp_path, p.pcap(mixed(30))))
+    assert times == sorted(row[3] for row in found)
+    assert source.counters == counters
+
+
+class FakeStdin:
+    def __init__(self, buffer: io.BufferedIOBase) -> None:
+        self.buffer = buffer
+
+
+@pytest.mark.parametrize("real", [True, False])
+def test_stdin(real: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, p.pcap(mixed()))
+    expected = rows(path)
+    with path.open("rb") as file:
+        monkeypatch.setattr(sys, "stdin", FakeStdin(file if real else io.BytesIO(path.read_bytes())))
+        source = open_capture("-")
+        assert source.name == "stdin"
+        assert source.first_time() == T
+        assert source.size() == (path.stat().st_size if real else None)
+        assert sum(len(batch) for block in source.blocks() for batch in block) == len(expected[0])
+        assert source.counters == expected[1]
+        assert not sys.stdin.buffer.closed
+
+
+def test_a_pipe_that_is_not_a_capture_or_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", FakeStdin(io.BytesIO(b"hello, world")))
+    source = open_capture("-")
+    for _ in range(2):
+        with pytest.raises(InputError, match="stdin: not a capture: it starts with 68 65 6c 6c"):
+            source.first_time()
+    with pytest.raises(InputError, match="not a capture"):
+        list(source.blocks())
+    monkeypatch.setattr(sys, "stdin", FakeStdin(io.BytesIO(b"")))
+    source = open_capture("-")
+    assert source.first_time() is None
+    assert list(source.blocks()) == []
+    assert source.counters.warnings == ["stdin: it is empty"]

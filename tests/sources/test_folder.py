@@ -1,0 +1,543 @@
+"""A folder that a capture program fills: files that grow, rotate, are compressed, used again, damaged or gone."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+import packets as p
+from superhosts.errors import InputError, SuperhostsError, UsageError
+from superhosts.pipeline.scan import Scan, open_inputs
+from superhosts.pipeline.settings import Settings
+from superhosts.sources import folder as folder_module
+from superhosts.sources.capture import open_capture
+from superhosts.sources.folder import FolderSource
+from traffic import NOON, STEP, Frames, packet, talk, write
+
+SOON = 240.0  # seconds; reached only by what hangs, but the first run compiles for many of them
+
+
+def frames(first: int, count: int) -> Frames:
+    """Packets that are known by their times: number `first` and so on."""
+    return talk("10.0.0.1", count, NOON + first * STEP)
+
+
+class Follower:
+    """Reads a folder in a thread, and says which packets have come, by number."""
+
+    def __init__(
+        self, folder: Path, done: frozenset[str] = frozenset(), quiet: float = 0.15, **options: Callable[[], int]
+    ) -> None:
+        self.errors: list[SuperhostsError] = []
+        self.source = FolderSource(
+            folder, done=done, on_error=self.errors.append, block_bytes=4096, poll=0.01, quiet=quiet, **options
+        )
+        self.numbers: list[int] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        for block in self.source.blocks():
+            for batch in block:
+                self.numbers += ((batch.time - NOON) // STEP).tolist()
+
+    def until(self, condition: Callable[[], bool], what: str = "") -> None:
+        limit = time.monotonic() + SOON
+        while not condition():
+            assert time.monotonic() < limit, (what, self.numbers[-10:], self.source.counters.warnings, self.errors)
+            assert self._thread.is_alive()
+            time.sleep(0.005)
+
+    def come(self, *numbers: int) -> None:
+        """Wait until these packets have come, no others, in this order."""
+        self.until(lambda: len(self.numbers) >= len(numbers), "too few packets")
+        assert self.numbers == list(numbers)
+
+    def knows(self, name: str) -> bool:
+        """Whether a look at the folder has found the first packet of a file."""
+        file = self.source._files.get(name)
+        return file is not None and file.first is not None
+
+    def stop(self) -> None:
+        self.source.stop()
+        self._thread.join(SOON)
+        assert not self._thread.is_alive()
+
+
+class Clock:
+    """What a folder takes for the clock: it stands still until it is set. Pauses are real, and short."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.sleep = time.sleep
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(folder_module, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def follow() -> Iterator[Callable[..., Follower]]:
+    followers: list[Follower] = []
+
+    def start(*args: object, **options: object) -> Follower:
+        followers.append(Follower(*args, **options))  # type: ignore[arg-type]
+        return followers[-1]
+
+    yield start
+    for follower in followers:
+        follower.stop()
+
+
+def append(path: Path, some: Frames | bytes) -> None:
+    with path.open("ab") as file:
+        file.write(some if isinstance(some, bytes) else b"".join(p.record(*frame) for frame in some))
+
+
+def identity(path: Path, number: int) -> str:
+    return f"{path}@{NOON + number * STEP}"
+
+
+def test_files_come_in_the_order_of_time_whatever_their_names(tmp_path: Path, follow: Callable[..., Follower]) -> None:
+    for name, first in (("b", 0), ("c", 10), ("a", 20), ("dump10", 30), ("dump9", 40)):
+        write(tmp_path / name, frames(first, 10))
+    follower = follow(tmp_path)
+    follower.come(*range(50))
+    assert follower.source.counters.packets == 50
+    assert follower.source.counters.warnings == []
+
+
+def test_a_file_of_a_clock_that_was_ahead_does_not_end_the_one_that_grows(
+    tmp_path: Path, follow: Callable[..., Follower], clock: Clock
+) -> None:
+    """As a restart finds it: the file that was stamped ahead lies there unread, and begins later than all others."""
+    day = 86400 * p.SECOND // STEP
+    write(tmp_path / "a", frames(0, 2))
+    write(tmp_path / "b", frames(day, 3))
+    write(tmp_path / "c", frames(10, 2))
+    for name, number in (("a", 2), ("b", 9), ("c", 12)):
+        os.utime(tmp_path / name, ns=(NOON, NOON + number * STEP))
+    follower = follow(tmp_path, wall=lambda: NOON + 20 * STEP)
+    follower.until(lambda: len(follower.numbers) == 2)
+    clock.now += 1  # none has grown for a second
+    follower.come(0, 1, day, day + 1, day + 2, 10, 11)
+    follower.until(follower.source.waits)
+    clock.now += 100
+    append(tmp_path / "c", frames(12, 2))
+    follower.come(0, 1, day, day + 1, day + 2, 10, 11, 12, 13)
+    assert follower.source.counters.warnings == []
+
+
+def test_a_folder_that_is_empty_at_first(tmp_path: Path, follow: Callable[..., Follower]) -> None:
+    follower = follow(tmp_path)
+    follower.until(follower.source.waits)
+    assert FolderSource(tmp_path).first_time() is None
+    write(tmp_path / "a", frames(3, 2))
+    follower.come(3, 4)
+    follower.until(follower.source.waits)
+    assert FolderSource(tmp_path).first_time() == NOON + 3 * STEP
+
+
+def test_a_file_is_read_while_it_grows_byte_by_byte(
+    tmp_path: Path, follow: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_module, "SETTLED", SOON)  # the first bytes may stand alone for as long as they like
+    path, data = tmp_path / "dump.pcap", p.pcap(frames(0, 3))
+    follower = follow(tmp_path)
+    path.touch()
+    for place in range(0, len(data), 7):
+        append(path, data[place : place + 7])
+        time.sleep(0.002)
+    follower.come(0, 1, 2)
+    append(path, frames(3, 2))
+    follower.come(*range(5))
+    follower.until(follower.source.waits)
+    assert follower.source.finished() == {}  # it may still grow
+    assert follower.source.counters.warnings == follower.errors == []
+
+
+def test_rotation_while_traffic_goes_on(tmp_path: Path, follow: Callable[..., Follower]) -> None:
+    """A writer thread rotates every 40 packets, never on a record's edge of the block; nothing is lost or repeated."""
+    follower = follow(tmp_path)
+
+    def capture() -> None:
+        for file in range(8):
+            path = tmp_path / f"dump{7 - file}"  # names run the other way
+            path.write_bytes(p.pcap_header())
+            for frame in frames(40 * file, 40):
+                append(path, p.record(*frame)[:30])
+                append(path, p.record(*frame)[30:])
+                if frame[0] // STEP % 16 == 0:
+                    time.sleep(0.01)
+
+    writer = threading.Thread(target=capture)
+    writer.start()
+    writer.join()
+    follower.come(*range(320))
+    follower.until(lambda: len(follower.source.finished()) == 7)
+    ends = follower.source.finished()[identity(tmp_path / "dump7", 0)]
+    assert ends == (NOON, NOON + 39 * STEP)
+    assert follower.source.counters.warnings == follower.errors == []
+
+
+def test_a_file_is_not_over_while_it_grows_although_a_later_one_is_there(
+    tmp_path: Path, clock: Clock, follow: Callable[..., Follower]
+) -> None:
+    first = write(tmp_path / "a", frames(0, 1))
+    follower = follow(tmp_path, quiet=0.5)
+    follower.come(0)
+    write(tmp_path / "b", frames(100, 1))
+    clock.now += 0.4
+    follower.until(lambda: follower.knows("b"))
+    for number in range(1, 8):
+        append(first, frames(number, 1))
+        follower.come(*range(number + 1))
+        clock.now += 0.4  # at no time half a second since it grew
+    follower.until(lambda: not follower.source.waits())  # b is there to be read
+    time.sleep(0.1)
+    assert follower.numbers[-1] < 100
+    clock.now += 0.2
+    follower.come(*range(8), 100)
+    append(first, frames(8, 1))
+    clock.now += 1
+    follower.until(lambda: bool(follower.source.counters.warnings))
+    assert follower.source.counters.warnings == [
+        f"{first}: grew after another file had followed it; what was added is not read"
+    ]
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst", ".xz"])
+def test_a_file_that_is_compressed_after_its_rotation_is_read_once(
+    tmp_path: Path, follow: Callable[..., Follower], ending: str
+) -> None:
+    compress = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress, ".xz": lzma.compress}[ending]
+    first, packed = write(tmp_path / "a.pcap", frames(0, 50)), tmp_path / f"a.pcap{ending}"
+    follower = follow(tmp_path)
+    follower.come(*range(50))
+    write(tmp_path / "b.pcap", frames(50, 10))
+    follower.come(*range(60))
+    packed.write_bytes(compress(first.read_bytes()))  # both are there for a moment
+    time.sleep(0.05)
+    first.unlink()
+    time.sleep(0.1)
+    follower.come(*range(60))
+    done = frozenset(follower.source.finished())
+    assert done == {identity(first, 0)}
+    again = follow(tmp_path, done=done)  # the next run
+    again.come(*range(50, 60))
+    assert open_capture(packed).identity() in done  # type: ignore[attr-defined]
+    assert [source.name for source in open_inputs([packed, tmp_path / "b.pcap"], done=done)] == [
+        str(tmp_path / "b.pcap")
+    ]
+    everything = follow(tmp_path)
+    everything.come(*range(60))
+
+
+def test_a_compressed_file_that_is_still_written_is_followed_too(
+    tmp_path: Path, follow: Callable[..., Follower]
+) -> None:
+    packed = gzip.compress(p.pcap(frames(0, 400)))
+    path = tmp_path / "a.pcap.gz"
+    follower = follow(tmp_path)
+    path.touch()
+    for place in range(0, len(packed), 500):
+        append(path, packed[place : place + 500])
+        time.sleep(0.02)
+    follower.come(*range(400))
+    assert follower.source.counters.warnings == follower.errors == []
+
+
+def test_every_round_of_a_ring_of_names_is_read(tmp_path: Path, follow: Callable[..., Follower]) -> None:
+    follower = follow(tmp_path)
+    for file in range(7):
+        path = tmp_path / f"dump{file % 3}"
+        path.write_bytes(p.pcap_header())  # truncates: the same inode, as tcpdump -W does it
+        append(path, frames(file * 10, 10))
+        follower.until(lambda file=file: len(follower.numbers) >= 10 * file + 10)  # type: ignore[misc]
+    follower.come(*range(70))
+    assert len(follower.source.finished()) <= 7
+
+
+def test_a_file_that_is_used_again_while_it_is_read(tmp_path: Path, follow: Callable[..., Follower]) -> None:
+    path = write(tmp_path / "dump", frames(0, 30))
+    follower = follow(tmp_path)
+    follower.come(*range(30))
+    path.write_bytes(p.pcap(frames(50, 3)))
+    follower.come(*range(30), 50, 51, 52)
+    assert follower.source.counters.warnings == [f"{path}: was cut short while it was read"]
+
+
+@pytest.mark.parametrize("rename", [True, False])
+def test_a_file_that_was_renamed_or_removed_is_over(
+    tmp_path: Path, follow: Callable[..., Follower], rename: bool
+) -> None:
+    path = write(tmp_path / "a", frames(0, 5))
+    follower = follow(tmp_path, quiet=SOON)
+    follower.come(*range(5))
+    with path.open("ab") as writer:
+        if rename:
+            path.rename(tmp_path / ".old")
+        else:
+            path.unlink()
+        writer.write(b"".join(p.record(*frame) for frame in frames(5, 5)))  # the descriptor is still written to
+    follower.come(*range(10))
+    follower.source._quiet = 0.15
+    follower.until(follower.source.waits)  # it is over, and nothing else is there
+    write(tmp_path / "b", frames(10, 1))
+    follower.come(*range(11))
+
+
+def test_a_clock_that_was_set_back_does_not_end_the_following(tmp_path: Path, follow: Callable[..., Follower]) -> None:
+    write(tmp_path / "a", frames(1000, 5))
+    follower = follow(tmp_path, quiet=0.03)
+    follower.come(*range(1000, 1005))
+    later = write(tmp_path / "b", frames(0, 1))
+    follower.until(lambda: append(later, frames(len(follower.numbers), 1)) or 0 in follower.numbers)  # type: ignore[func-returns-value]
+
+
+def test_what_is_no_capture_is_reported_once_and_the_rest_goes_on(
+    tmp_path: Path, follow: Callable[..., Follower]
+) -> None:
+    (tmp_path / "folder").mkdir()
+    write(tmp_path / "folder" / "x", frames(900, 1))
+    for name in (".hidden", "x.tmp", "x.part"):
+        write(tmp_path / name, frames(900, 1))
+    (tmp_path / "notes.txt").write_text("this is no capture, and it is long enough")
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(p.pcap(frames(0, 2)) + p.record(NOON, b"x", captured=1 << 31) + bytes(50))
+    cut = tmp_path / "cut"
+    cut.write_bytes(p.pcap(frames(2, 3))[:-7])
+    (tmp_path / "empty").touch()
+    (tmp_path / "header").write_bytes(p.pcap_header())
+    write(tmp_path / "good", frames(5, 2))
+    follower = follow(tmp_path)
+    follower.come(0, 1, 2, 3, 5, 6)
+    for number in range(3):
+        append(tmp_path / "notes.txt", b"more" * number)
+        time.sleep(0.03)
+    assert sorted(Path(error.file).name for error in follower.errors) == ["damaged", "notes.txt"]  # type: ignore[attr-defined]
+    assert all(isinstance(error, InputError) for error in follower.errors)
+    assert [warning.split(":")[0] for warning in follower.source.counters.warnings] == [str(cut)]
+    follower.until(lambda: identity(cut, 2) in follower.source.finished())
+    assert identity(damaged, 0) not in follower.source.finished()
+    append(tmp_path / "header", frames(7, 1))  # at last
+    follower.come(0, 1, 2, 3, 5, 6, 7)
+
+
+def test_what_came_before_damage_counts_in_every_file(tmp_path: Path, follow: Callable[..., Follower]) -> None:
+    """One packet then damage, a wrong checksum, an unsupported interface, and nothing but such an interface."""
+    damage = p.record(NOON, b"x", captured=1 << 31)
+    write(tmp_path / "a", frames(0, 1))
+    append(tmp_path / "a", damage)
+    (tmp_path / "b.gz").write_bytes(gzip.compress(p.pcap(frames(1, 1)) + damage))
+    wrong = bytearray(gzip.compress(p.pcap(frames(2, 2))))
+    wrong[-8] ^= 1
+    (tmp_path / "c.gz").write_bytes(bytes(wrong))
+    start = p.section() + p.interface(1, "<", 9) + p.interface(105, "<", 9)
+    some = [p.enhanced(time, frame, number % 2) for number, (time, frame) in enumerate(frames(4, 4))]
+    (tmp_path / "d").write_bytes(start + b"".join(some))
+    (tmp_path / "e").write_bytes(start + p.enhanced(NOON + 8 * STEP, b"x", 1))
+    write(tmp_path / "f", frames(9, 2))
+    follower = follow(tmp_path)
+    follower.come(0, 1, 2, 3, 4, 6, 9, 10)
+    follower.until(lambda: len(follower.errors) == 3)
+    assert [Path(str(error).split(":")[0]).name for error in follower.errors] == ["a", "b.gz", "e"]
+    said = [Path(text.split(":")[0]).name for text in follower.source.counters.warnings]
+    assert said == ["c.gz", "d", "e"]
+    assert follower.source.counters.unsupported_link == 3
+
+
+def test_without_a_taker_errors_are_warnings(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("this is no capture, and it is long enough")
+    source = FolderSource(tmp_path, poll=0.01)
+    assert source.first_time() is None
+    assert "notes.txt: not a capture" in source.counters.warnings[0]
+
+
+def test_warnings_are_passed_on_as_they_come_and_the_last_few_are_kept(tmp_path: Path) -> None:
+    """Those of the folder and those of its files; a folder is followed for months."""
+    for number in range(30):
+        (tmp_path / f"cut{number:02d}").write_bytes(p.pcap(frames(3 * number, 3))[:-7])
+    (tmp_path / "notes.txt").write_text("this is no capture, and it is long enough")
+    heard: list[str] = []
+    errors: list[SuperhostsError] = []
+    (source,) = open_inputs([str(tmp_path)], errors.append, follow=True, on_warning=heard.append)
+    blocks = source.blocks()
+    while len(heard) < 29:  # the last file is still open
+        next(blocks)
+    assert [Path(text.split(":")[0]).name for text in heard] == [f"cut{number:02d}" for number in range(29)]
+    assert source.counters.warnings == heard[-20:]
+    assert len(errors) == 1
+    source.stop()
+
+
+def test_warnings_of_files_wait_for_the_end(tmp_path: Path) -> None:
+    cut = []
+    for number in range(30):
+        cut.append(tmp_path / f"cut{number}")
+        cut[-1].write_bytes(p.pcap(frames(3 * number, 3))[:-7])
+    run = Scan(open_inputs(cut), Settings(detector="exact"))
+    list(run)
+    assert [text.split(":")[0] for text in run.counters.warnings] == [str(path) for path in cut]
+
+
+def test_a_folder_that_goes_away_and_comes_back(tmp_path: Path, follow: Callable[..., Follower]) -> None:
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    follower = follow(folder)
+    folder.rmdir()
+    follower.until(lambda: bool(follower.source.counters.warnings))
+    folder.mkdir()
+    write(folder / "a", frames(0, 2))
+    follower.come(0, 1)
+    assert follower.source.counters.warnings == [f"{folder}: cannot be read: No such file or directory; trying again"]
+
+
+def test_many_files_need_one_descriptor_and_no_second_each(tmp_path: Path, follow: Callable[..., Follower]) -> None:
+    for number in range(300):
+        write(tmp_path / f"{number}", frames(number, 1))
+    held = Path("/proc/self/fd")
+    before = len(list(held.iterdir())) if held.exists() else 0
+    most = 0
+    follower = follow(tmp_path, quiet=1.0)
+    limit = time.monotonic() + SOON
+    while len(follower.numbers) < 300:
+        assert time.monotonic() < limit
+        if before:
+            most = max(most, len(list(held.iterdir())))
+        time.sleep(0.005)
+    follower.come(*range(300))
+    assert most <= before + 4
+    for path in list(tmp_path.iterdir())[:290]:
+        path.unlink()
+    follower.until(lambda: len(follower.source.finished()) <= 10)  # what is gone is forgotten
+
+
+def test_a_slow_first_look_does_not_blind_it(
+    tmp_path: Path, clock: Clock, follow: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiling, or thousands of files to look into, may take long; the files of meanwhile are seen right after."""
+    look_into = folder_module.first_packet
+    looking, written = threading.Event(), threading.Event()
+
+    def slow(file: Any) -> int | None:
+        if file.name.endswith("a") and not written.is_set():
+            looking.set()
+            assert written.wait(SOON)
+            clock.now += 0.5
+        return look_into(file)
+
+    monkeypatch.setattr(folder_module, "first_packet", slow)
+    write(tmp_path / "a", frames(0, 1))
+    follower = follow(tmp_path)
+    assert looking.wait(SOON)
+    write(tmp_path / "b", frames(1, 1))
+    written.set()
+    follower.come(0)
+    clock.now += 0.02  # the usual pause; a rest in proportion to the look would be much longer
+    follower.until(lambda: follower.knows("b"))
+    clock.now += 1
+    follower.come(0, 1)
+
+
+def test_stopping_while_it_waits_and_while_it_reads(tmp_path: Path) -> None:
+    waiting = Follower(tmp_path)
+    waiting.until(waiting.source.waits)
+    waiting.stop()
+    write(tmp_path / "a", frames(0, 5)[:-1])
+    append(tmp_path / "a", p.record(NOON, b"abc")[:9])
+    reading = Follower(tmp_path)
+    reading.come(*range(4))
+    reading.stop()
+    assert reading.source.counters.warnings == []  # the record that is not whole may still become so
+    assert reading.source.finished() == {}
+
+
+def test_the_wait_of_a_stop_is_short() -> None:
+    """A slow machine makes a stop as slow as it likes: what counts is how long it waits of its own will."""
+    assert folder_module.POLL < 0.5
+
+
+def test_inputs_that_are_followed(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a directory"):
+        open_inputs([tmp_path])
+    path = write(tmp_path / "a.pcap", frames(0, 3))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    names = [tmp_path, path, pipe, "synth:flows=200,packets=400,super_hosts=0"]
+    folder, file, fifo, synthetic = open_inputs(names, follow=True)
+    assert isinstance(folder, FolderSource)
+    assert [source.replays for source in (folder, file, fifo, synthetic)] == [True, True, False, True]
+    assert [source.live for source in (folder, file, fifo, synthetic)] == [True, False, True, False]
+    assert file.finished() == {}
+    list(file.blocks())
+    assert file.finished() == {identity(path, 0): (NOON, NOON + 2 * STEP)}
+
+
+def test_the_identity_is_that_of_the_very_first_packet(tmp_path: Path) -> None:
+    stray = write(tmp_path / "a.pcap", [packet(5 * p.SECOND, "10.0.0.1", "10.0.0.2"), *frames(0, 30)])
+    source = open_capture(stray)
+    assert source.first_time() == NOON
+    list(source.blocks())
+    assert source.finished() == {f"{stray}@{5 * p.SECOND}": (5 * p.SECOND, NOON + 29 * STEP)}
+
+
+# Synthetic traffic as an input
+
+
+def test_synthetic_traffic_by_name() -> None:
+    name = "synth:flows=2k,packets=5k,windows=2,super_hosts=1,seed=3,window=1m,family=both,start=2026-11-14T12:00:30Z"
+    (whole,) = open_inputs([name], follow=True)
+    blocks = list(whole.blocks())
+    assert whole.counters.packets == 10_000
+    assert whole.counters.ipv6 > 1000
+    assert whole.first_time() == min(int(b.time.min()) for block in blocks for b in block) == 1_794_657_600 * p.SECOND
+
+    def pairs(text: str) -> tuple[int, set[tuple[int, int]]]:
+        (source,) = open_inputs([text], follow=True)
+        seen = [(int(t), int(a)) for k in source.blocks() for b in k if b.family == 4 for t, a in zip(b.time, b.src)]  # noqa: B905
+        return source.counters.packets, set(seen)
+
+    everything = pairs(name)[1]
+    (many, some), (_, same), (_, others) = (pairs(f"{name},share=0.6,part={part}") for part in (1, 1, 2))
+    assert 5600 < many < 6400
+    assert some == same
+    assert some < everything
+    assert others < everything
+    assert 0.3 < len(some & others) / len(everything) < 0.42  # 0.36 by chance
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("synth:flow=3", "'flow' is not known; known are flows, packets, windows, super_hosts, seed, window, family"),
+        ("synth:flows=many", "flows: 'many' is not a count"),
+        ("synth:seed=x", "seed: invalid literal"),
+        ("synth:share=0", "share 0: above 0"),
+        ("synth:share=nan", "share nan: above 0"),
+        ("synth:part=-1", "part -1: at least 0"),
+        ("synth:start=noon", "start: Invalid isoformat"),
+        ("synth:family=5", "family '5': choose 4, 6 or both"),
+        ("synth:window=0.5s", "window: .*whole seconds|window: '0.5s'"),
+    ],
+)
+def test_synthetic_traffic_that_cannot_be(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        open_inputs([text], follow=True)
+    with pytest.raises(InputError):
+        open_inputs([text])  # a file name like any other

@@ -1,0 +1,215 @@
+"""Captures that once broke the readers: what came before damage counts, memory is bounded, every byte is read once."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import lzma
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+
+import packets as p
+from commands import Run
+from frames import V4, T, mixed, write
+from places import REPRO
+from superhosts.errors import InputError, SuperhostsError
+from superhosts.pipeline.scan import Scan, open_inputs
+from superhosts.pipeline.settings import Settings
+from superhosts.sources.capture import BLOCK_PACKETS, MOST_MEMORY, open_capture
+
+PLAIN = p.ethernet(0x0800, V4)
+needs_repro = pytest.mark.skipif(not REPRO.exists(), reason=f"no folder {REPRO} (set SUPERHOSTS_REPRO)")
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    "plain": bytes,
+    "gzip": gzip.compress,
+    "zstd": zstandard.ZstdCompressor().compress,
+    "xz": lzma.compress,
+}
+DAMAGE = {"pcap": p.record(T, PLAIN, captured=2**31 - 1), "pcapng": b"\x99\0\0\0\x08\0\0\0" + bytes(8)}
+
+
+def good(kind: str, packets: int) -> bytes:
+    """Return a capture of so many packets."""
+    if kind == "pcap":
+        return p.pcap_header() + p.record(T, PLAIN) * packets
+    return p.section() + p.interface() + p.enhanced(T // 1000, PLAIN) * packets
+
+
+def scanned(*paths: Path) -> tuple[int, list[SuperhostsError], list[str]]:
+    """Return packets, errors and warnings of a scan."""
+    errors: list[SuperhostsError] = []
+    scan = Scan(open_inputs(paths, errors.append), Settings(memory="1MiB"), on_error=errors.append)
+    counted = sum(window.packets for window in scan)
+    assert counted == scan.counters.ipv4 + scan.counters.ipv6
+    return scan.counters.packets, errors, scan.counters.warnings
+
+
+@pytest.mark.parametrize("compression", COMPRESSORS)
+@pytest.mark.parametrize("kind", ["pcap", "pcapng"])
+def test_all_packets_before_damage_count(kind: str, compression: str, tmp_path: Path) -> None:
+    for packets in (0, 1, 2, 999, 1000, 1001, BLOCK_PACKETS, BLOCK_PACKETS + 1):
+        data = good(kind, packets)
+        path = write(tmp_path, COMPRESSORS[compression](data + DAMAGE[kind]))
+        counted, errors, _ = scanned(path)
+        assert counted == packets
+        assert [str(error).split(": damaged")[0] for error in errors] == [f"{path}: byte {len(data)}"]
+
+
+@pytest.mark.parametrize("kind", ["pcap", "pcapng"])
+def test_damage_at_the_edge_of_a_block(kind: str, tmp_path: Path) -> None:
+    data = good(kind, 5)
+    path = write(tmp_path, data + DAMAGE[kind])
+    for size in range(len(data) - 3, len(data) + 30):
+        source = open_capture(path, block_bytes=size)
+        with pytest.raises(InputError, match=f"byte {len(data)}: damaged"):
+            list(source.blocks())
+        assert source.counters.packets == 5
+
+
+@needs_repro
+def test_one_packet_then_damage(run: Run) -> None:
+    ended = run("scan", REPRO / "one_then_damage.pcap", "--json", "--threshold", 1, "--detector", "exact")
+    assert ended.status == 3
+    assert "byte 82: damaged" in ended.err
+    assert "\n1 packet\n" in ended.err
+    assert len(ended.rows) == 2
+
+
+@needs_repro
+def test_a_wrong_gzip_checksum(run: Run) -> None:
+    ended = run("scan", REPRO / "gz_bad_crc.pcap.gz", "--json", "--threshold", 1, "--detector", "exact")
+    assert ended.status == 0
+    assert "\n3 packets" in ended.err
+    assert "warning: " in ended.err
+    assert "gz_bad_crc.pcap.gz: byte 79 of the compressed data: wrong gzip checksum; what came before" in ended.err
+    assert ended.rows
+
+
+@pytest.mark.parametrize("kind", ["pcap", "pcapng"])
+def test_packets_before_a_wrong_checksum_count(kind: str, tmp_path: Path) -> None:
+    for packets in (1, 2, 1000):
+        packed = bytearray(gzip.compress(good(kind, packets)))
+        packed[-8] ^= 1
+        path = write(tmp_path, bytes(packed))
+        counted, errors, warnings = scanned(path)
+        assert (counted, errors) == (packets, [])
+        assert warnings == [
+            f"{path}: byte {len(packed) - 4} of the compressed data: wrong gzip checksum; "
+            "what came before counts, and some of it may be damaged"
+        ]
+
+
+def test_a_warning_does_not_depend_on_the_block_size(tmp_path: Path) -> None:
+    """A damaged record ends the reading: nothing is said of a wrong checksum far behind it."""
+    for damage, warnings in ((DAMAGE["pcap"], 0), (b"", 1)):
+        packed = bytearray(gzip.compress(good("pcap", 5) + damage + bytes(3 * 16)))
+        packed[-8] ^= 1
+        for size in (61, 4096):
+            source = open_capture(write(tmp_path, bytes(packed)), block_bytes=size)
+            with contextlib.suppress(InputError):
+                list(source.blocks())
+            assert (source.counters.packets, len(source.counters.warnings)) == (5 if damage else 8, warnings)
+
+
+@needs_repro
+def test_a_window_that_is_too_long(run: Run) -> None:
+    path = REPRO / "long_window.pcap.zst"
+    ended = run("scan", path, "--json")
+    assert ended.status == 3
+    assert "damaged" not in ended.err
+    assert "needs a window of 1 GiB" in ended.err
+    assert f"decompress it first: zstd -dc --long=30 {path} | superhosts scan -" in ended.err
+
+
+@needs_repro
+def test_interfaces_of_mixed_link_types(run: Run) -> None:
+    ended = run("scan", REPRO / "mixed_links.pcapng", "--json", "--threshold", 1, "--detector", "exact")
+    assert ended.status == 0
+    assert "\n204 packets" in ended.err
+    assert "1 of an unsupported link type" in ended.err
+    assert ended.err.count("warning: ") == ended.err.count("link type 249 (USB, Windows) is not supported") == 1
+    assert ended.rows
+
+
+# Reads captures at once in a process of its own; prints the packets, and by how many bytes the process grew at most.
+# getrusage would not do: there the largest size of a process is at least that of the one that started it.
+GROWTH = """
+import sys
+from pathlib import Path
+from superhosts.pipeline.scan import Scan, open_inputs
+from superhosts.pipeline.settings import Settings
+
+def peak():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+def packets(paths):
+    scan = Scan(open_inputs(paths), Settings(memory="1MiB"))
+    list(scan)
+    return scan.counters.packets
+
+packets(sys.argv[1:2])  # compiles, and makes a cube
+before = peak()
+print(packets(sys.argv[2:]), peak() - before)
+"""
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc/self/status here")
+
+
+def growth(small: Path, paths: list[Path]) -> tuple[int, int]:
+    arguments = [sys.executable, "-c", GROWTH, str(small), *map(str, paths)]
+    result = subprocess.run(arguments, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stderr
+    packets, grown = result.stdout.split()
+    return int(packets), int(grown)
+
+
+def zstd_frame(*blocks: bytes | tuple[int, bytes], window_bits: int = 17) -> bytes:
+    """Return a frame of blocks: bytes as they are, and (count, byte) repeated, by hand: a compressor is not needed."""
+    parts = [b"\x28\xb5\x2f\xfd\0", bytes([window_bits - 10 << 3])]
+    for number, block in enumerate(blocks):
+        is_last = number == len(blocks) - 1
+        content, size, kind = (block, len(block), 0) if isinstance(block, bytes) else (block[1], block[0], 1)
+        parts += [struct.pack("<I", size << 3 | kind << 1 | is_last)[:3], content]
+    return b"".join(parts)
+
+
+@needs_proc
+def test_zeros_that_compress_well_take_little_memory(tmp_path: Path) -> None:
+    """Two kilobytes that stand for 64 MiB of empty records, eight times at once."""
+    zeros = [(1 << 17, b"\0")] * 512
+    bomb = zstd_frame(p.pcap_header(), *zeros)
+    assert len(bomb) < 2200
+    paths = [write(tmp_path, bomb, f"bomb{number}.pcap.zst") for number in range(8)]
+    packets, grown = growth(write(tmp_path, p.pcap(mixed()), "small"), paths)
+    assert packets == 8 * (64 << 20) // 16
+    assert grown < 8 * (24 << 20)
+
+
+@needs_proc
+def test_an_input_takes_no_more_memory_than_is_announced(tmp_path: Path) -> None:
+    """The longest window, a record of the largest size, and packets of which a block holds many."""
+    header = p.pcap_header(snaplen=2**32 - 1)
+    largest = struct.pack("<IIII", 0, 0, 64 << 20, 64 << 20)
+    some = p.record(T, p.ethernet(0x86DD, p.ipv6(payload=b""))) * 1000
+    data = [header, *[some] * 2000, largest, *[(1 << 17, b"x")] * 512]
+    path = write(tmp_path, zstd_frame(*data, window_bits=27), "large.pcap.zst")
+    packets, grown = growth(write(tmp_path, p.pcap(mixed()), "small"), [path])
+    assert packets == 2_000_000 + 1
+    assert 192 << 20 < grown < MOST_MEMORY
+
+
+@needs_repro
+@needs_proc
+def test_a_small_file_of_very_many_zeros(tmp_path: Path) -> None:
+    packets, grown = growth(write(tmp_path, p.pcap(mixed()), "small"), [REPRO / "bomb_zeros.pcap.zst"])
+    assert packets == 131_072_000
+    assert grown < 24 << 20
