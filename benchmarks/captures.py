@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from superhosts.synthetic.capture_writer import write_capture
-from superhosts.synthetic.traffic import SyntheticSource, Traffic
+from superhosts.synthetic.traffic import Traffic, packet_blocks
 
 SHORT = 42  # bytes of a frame as the product's writer makes it: Ethernet, IPv4 and UDP headers
 FRAME = 60  # the least that Ethernet sends, without the check sequence
@@ -34,7 +34,7 @@ _INTERFACE = struct.pack("<IIHHIHHB3xHHI", 1, 32, 1, 0, 0, 9, 1, 9, 0, 0, 32)
 def write_captures(traffic: Traffic, folder: Path) -> tuple[Path, Path]:
     """Write the traffic as small.pcap and small.pcapng."""
     short, pcap, pcapng = folder / "short.pcap", folder / "small.pcap", folder / "small.pcapng"
-    write_capture(short, SyntheticSource(traffic).blocks())
+    write_capture(short, packet_blocks(traffic))
     with short.open("rb") as file:
         header = file.read(PCAP_HEADER)
     records = np.memmap(short, _SHORT_RECORD, "r", offset=PCAP_HEADER)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from harness import Report, run_command
 from superhosts.synthetic.capture_writer import write_capture
-from superhosts.synthetic.traffic import SyntheticSource, Traffic
+from superhosts.synthetic.traffic import Traffic, packet_blocks
 
 
 def run(report: Report, folder: Path) -> None:
     """Measure help, a tiny scan, and the first scan ever."""
     tiny = folder / "start.pcap"
-    write_capture(tiny, SyntheticSource(Traffic(flows=1000, packets=5000, super_hosts=0)).blocks())
+    write_capture(tiny, packet_blocks(Traffic(flows=1000, packets=5000, super_hosts=0)))
     scan = ("scan", str(tiny), "--inner", "10.0.0.0/8", "--json", "--quiet")
     run_command("--help")
     run_command(*scan)

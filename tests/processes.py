@@ -21,7 +21,7 @@ from superhosts.pairs import PacketBatch
 from superhosts.pipeline.scan import scan
 from superhosts.sketches.bundle import Sketch, load
 from superhosts.synthetic.capture_writer import write_capture
-from superhosts.synthetic.traffic import SyntheticSource, Traffic
+from superhosts.synthetic.traffic import Traffic, packet_blocks
 from traffic import content
 
 COMMON = ["--memory", "256KiB"]
@@ -142,7 +142,7 @@ def sites_traffic(
         window_seconds=seconds,
         start=start,
     )
-    batches = [batch for block in SyntheticSource(traffic).blocks() for batch in block]
+    batches = [batch for block in packet_blocks(traffic) for batch in block]
     generators = {site: np.random.default_rng([seed, number]) for number, site in enumerate(SITES)}
     return {
         site: [_select(batch, rng.random(len(batch)) < 0.6) for batch in batches] for site, rng in generators.items()

@@ -39,13 +39,17 @@ class PacketBatch:
         return len(self.time)
 
 
+# Packets of one stretch of time: at most one batch of each address family. A block holds both families so that no
+# window closes between them.
+PacketBlock = tuple[PacketBatch, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class PairBatch:
-    """Pairs of a monitored host and its peer, with the time where it is known."""
+    """Pairs of a monitored host and its peer."""
 
     hosts: Addresses
     peers: Addresses
-    time: Times | None = None
 
     def __len__(self) -> int:
         return len(self.hosts)

@@ -17,14 +17,14 @@ from superhosts.evaluation.calibration import Calibration, Trial, prediction_for
 from superhosts.evaluation.scores import Score, Truth, score
 from superhosts.planning import Prediction, best_sizes, counted_population, predict
 from superhosts.synthetic.capture_writer import write_capture
-from superhosts.synthetic.traffic import SyntheticSource, Traffic
+from superhosts.synthetic.traffic import Traffic, packet_blocks
 
 
 @pytest.fixture(scope="module")
 def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("calibrate") / "trace.pcap"
     traffic = Traffic(flows=60_000, packets=120_000, super_hosts=9, windows=2, family="both")
-    write_capture(path, SyntheticSource(traffic).blocks())
+    write_capture(path, packet_blocks(traffic))
     return path
 
 

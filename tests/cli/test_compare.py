@@ -17,7 +17,7 @@ from superhosts.evaluation.entrants import ENTRANTS, Terms, choose
 from superhosts.evaluation.experiment import COLUMNS
 from superhosts.hashing import DEFAULT_KEY
 from superhosts.synthetic.capture_writer import write_capture
-from superhosts.synthetic.traffic import SyntheticSource, Traffic
+from superhosts.synthetic.traffic import Traffic, packet_blocks
 
 SMALL = ["--windows", "2", "--flows", "20000", "--super-hosts", "4"]
 
@@ -102,7 +102,7 @@ def test_figures_are_drawn_with_the_command_under_them(tmp_path: Path, monkeypat
 
 def test_a_capture_is_cut_into_windows(tmp_path: Path) -> None:
     path = tmp_path / "trace.pcap"
-    write_capture(path, SyntheticSource(Traffic(flows=20_000, packets=40_000, super_hosts=4, windows=2)).blocks())
+    write_capture(path, packet_blocks(Traffic(flows=20_000, packets=40_000, super_hosts=4, windows=2)))
     lines = run(str(path), "--inner", "10.0.0.0/8", "--detector", "cube", "-m", "4MiB", "--json").splitlines()
     rows = [json.loads(line) for line in lines]
     assert [row["window"] for row in rows] == ["2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"]
@@ -134,9 +134,9 @@ def test_traffic_that_is_left_out_is_said(tmp_path: Path) -> None:
         return CliRunner().invoke(app, ["compare", str(capture), *more, "--detector", "cube", "-m", "64KiB"]).stderr
 
     sixes, both, empty = tmp_path / "sixes.pcap", tmp_path / "both.pcap", tmp_path / "empty.pcap"
-    write_capture(sixes, SyntheticSource(Traffic(flows=500, packets=500, super_hosts=0, family=6)).blocks())
+    write_capture(sixes, packet_blocks(Traffic(flows=500, packets=500, super_hosts=0, family=6)))
     assert "nothing to compare: all IP packets are IPv6, which these detectors do not take" in said(sixes)
-    write_capture(both, SyntheticSource(Traffic(flows=5000, packets=5000, super_hosts=0, family="both")).blocks())
+    write_capture(both, packet_blocks(Traffic(flows=5000, packets=5000, super_hosts=0, family="both")))
     assert "IPv6, which this detector does not take" in said(both)
     assert "nothing to compare" not in said(both)
     assert "nothing to compare: no packet has a monitored end" in said(both, "--inner", "192.0.2.0/24")

@@ -30,7 +30,7 @@ from superhosts.engines.gpu.launch import cuda
 from superhosts.hashing import DEFAULT_KEY, make_key, unmangle32
 from superhosts.pairs import numbers_to_array
 from superhosts.synthetic.capture_writer import write_capture
-from superhosts.synthetic.traffic import SyntheticSource, Traffic, window_flows, window_packets
+from superhosts.synthetic.traffic import Traffic, packet_blocks, window_flows, window_packets
 
 SIMULATED = device.simulated()
 COUNT = 60 if SIMULATED else 3000
@@ -649,7 +649,7 @@ def test_pairs_that_follow_a_clearing_at_once_are_kept():
 def test_a_scan_on_the_gpu_gives_the_rows_of_the_cpu(tmp_path):
     traffic = Traffic(flows=200_000, packets=400_000, super_hosts=20, windows=2)
     path = tmp_path / "trace.pcap"
-    write_capture(path, SyntheticSource(traffic).blocks())
+    write_capture(path, packet_blocks(traffic))
     rows = [
         [(w.window, [(f.host, f.peers, f.peers_low, f.peers_high) for f in w]) for w in scan(path, device=where)]
         for where in ("cpu", "cuda")

@@ -19,10 +19,10 @@ from superhosts.fleet import edge as edge_module
 from superhosts.fleet.edge import Edge, check_settings
 from superhosts.fleet.position import Position
 from superhosts.fleet.spool import Spool
-from superhosts.pairs import PacketBatch, Window
+from superhosts.pairs import PacketBatch, PacketBlock, Window
 from superhosts.pipeline.scan import Scan, WindowResult
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.base import Block, SourceCounters
+from superhosts.sources.base import SourceCounters
 from superhosts.windows.jumps import Jump
 from traffic import content
 
@@ -41,7 +41,7 @@ class Packets:
     def first_time(self) -> int | None:
         return NOON
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[PacketBlock]:
         for number in range(self._windows):
             peers = np.arange(200, dtype=np.uint32) + np.uint32(1000 * number)
             times = np.full(200, NOON + number * LENGTH, np.int64)
@@ -103,7 +103,7 @@ class Stamped(Packets):
         self._numbers = numbers
         self._waits = self._stopped = False
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[PacketBlock]:
         for number in self._numbers:
             peers = np.arange(1500, dtype=np.uint32) + np.uint32(2000 * (number % 100))
             times = NOON + number * LENGTH + np.arange(1500) * 1000

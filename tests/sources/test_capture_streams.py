@@ -18,7 +18,7 @@ import zstandard
 import packets as p
 from frames import V4, T, mixed, mixed_pcapng, rows, write
 from superhosts.errors import InputError
-from superhosts.sources.base import Block
+from superhosts.pairs import PacketBlock
 from superhosts.sources.capture import open_capture
 
 PLAIN = p.ethernet(0x0800, V4)
@@ -169,9 +169,9 @@ class Writer:
         os.close(self._hold)
 
 
-def soon(blocks: Iterator[Block]) -> Block:
+def soon(blocks: Iterator[PacketBlock]) -> PacketBlock:
     """The next block, which must come without further data."""
-    result: list[Block] = []
+    result: list[PacketBlock] = []
     thread = threading.Thread(target=lambda: result.append(next(blocks)), daemon=True)
     thread.start()
     thread.join(240)  # the first one compiles, perhaps on a machine that is busy with other work

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from superhosts.errors import UsageError
+from superhosts.sources.synthetic import SyntheticSource
 from superhosts.synthetic import loops as synth_loops
 from superhosts.synthetic import model as synth_model
-from superhosts.synthetic.traffic import SECOND, SyntheticSource, Traffic, window_flows, window_hosts, window_packets
+from superhosts.synthetic.traffic import Traffic, packet_blocks, window_flows, window_hosts, window_packets
+from superhosts.units import SECOND
 
 SMALL = Traffic(flows=30_000, packets=90_000, super_hosts=8, windows=2)
 BOTH = Traffic(flows=60_000, packets=400_000, super_hosts=9, windows=2, family="both", seed=5)
@@ -142,7 +144,7 @@ def test_scanners_and_victims_do_what_they_are_planted_for() -> None:
     kinds = synth_model.kinds_of(sizes, 20)
     counts = np.bincount(window_packets(traffic, 0))
     sent = {int(host): [0, 0] for host in every}
-    for block in SyntheticSource(traffic).blocks():
+    for block in packet_blocks(traffic):
         for host, place in ((block[0].src, 0), (block[0].dst, 1)):
             for address, count in zip(*np.unique(host, return_counts=True), strict=True):
                 if int(address) in sent:
@@ -182,7 +184,7 @@ def test_trains_keep_packets_of_a_flow_together() -> None:
 
 @pytest.mark.parametrize("traffic", [SMALL, BOTH, Traffic(flows=500, packets=1000, super_hosts=0, window_seconds=11)])
 def test_source_streams_all_packets_in_time_order(traffic: Traffic) -> None:
-    source = SyntheticSource(traffic)
+    source = SyntheticSource("synth:", traffic)
     length = traffic.window_seconds * SECOND
     assert traffic.first_window % length == 0  # although no multiple of 11 seconds is a start of the year
     assert source.first_time() == traffic.first_window
@@ -215,7 +217,7 @@ def test_source_emits_the_flows_of_the_arrays(family: Any) -> None:
     hosts, peers = window_flows(traffic, 0)
     index = window_packets(traffic, 0)
     emitted = []
-    for (batch,) in SyntheticSource(traffic).blocks():
+    for (batch,) in packet_blocks(traffic):
         emitted += [frozenset(pair) for pair in zip(keys(batch.src), keys(batch.dst), strict=True)]
     assert emitted == [frozenset(pair) for pair in zip(keys(hosts[index]), keys(peers[index]), strict=True)]
 

@@ -15,10 +15,9 @@ import pytest
 import zstandard
 
 from superhosts.errors import OutputError, UsageError
-from superhosts.pairs import PacketBatch
-from superhosts.sources.base import Block
+from superhosts.pairs import PacketBatch, PacketBlock
 from superhosts.synthetic.capture_writer import write_capture
-from superhosts.synthetic.traffic import SyntheticSource, Traffic
+from superhosts.synthetic.traffic import Traffic, packet_blocks
 
 TRAFFIC = Traffic(flows=3000, packets=9000, super_hosts=1, windows=2, family="both")
 Packet = tuple[int, str, str]
@@ -61,7 +60,7 @@ def read_pcap(data: bytes) -> list[Packet]:
     return packets
 
 
-def expected(blocks: list[Block]) -> list[Packet]:
+def expected(blocks: list[PacketBlock]) -> list[Packet]:
     packets: list[Packet] = []
     for block in blocks:
         merged: list[Packet] = []
@@ -77,12 +76,12 @@ def expected(blocks: list[Block]) -> list[Packet]:
 
 
 @pytest.fixture(scope="module")
-def blocks() -> list[Block]:
-    return list(SyntheticSource(TRAFFIC).blocks())
+def blocks() -> list[PacketBlock]:
+    return list(packet_blocks(TRAFFIC))
 
 
 @pytest.fixture(scope="module")
-def packets(blocks: list[Block]) -> list[Packet]:
+def packets(blocks: list[PacketBlock]) -> list[Packet]:
     found = expected(blocks)
     assert {len(block) for block in blocks} == {2}
     return found
@@ -102,7 +101,7 @@ NAMES = ["a.pcap", "a.pcap.zst", "a.b.parquet"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_capture_reads_back(name: str, tmp_path: Path, blocks: list[Block], packets: list[Packet]) -> None:
+def test_capture_reads_back(name: str, tmp_path: Path, blocks: list[PacketBlock], packets: list[Packet]) -> None:
     path = tmp_path / name
     path.write_bytes(b"an older capture")
     written = write_capture(path, iter(blocks))
@@ -144,9 +143,9 @@ def test_times_that_a_pcap_cannot_hold_are_refused(time: int, tmp_path: Path) ->
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_a_failure_leaves_nothing_behind_and_the_old_file_alone(
-    name: str, error: type[BaseException], tmp_path: Path, blocks: list[Block]
+    name: str, error: type[BaseException], tmp_path: Path, blocks: list[PacketBlock]
 ) -> None:
-    def failing() -> Iterator[Block]:
+    def failing() -> Iterator[PacketBlock]:
         yield blocks[0]
         raise error("stop")
 
@@ -160,7 +159,7 @@ def test_a_failure_leaves_nothing_behind_and_the_old_file_alone(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_unwritable_output_is_an_output_error(name: str, tmp_path: Path, blocks: list[Block]) -> None:
+def test_unwritable_output_is_an_output_error(name: str, tmp_path: Path, blocks: list[PacketBlock]) -> None:
     with pytest.raises(OutputError, match="cannot be written") as caught:
         write_capture(tmp_path / "missing" / name, blocks)
     assert str(tmp_path / "missing" / name) in str(caught.value)
@@ -173,7 +172,7 @@ def test_unwritable_output_is_an_output_error(name: str, tmp_path: Path, blocks:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_full_disk_is_an_output_error(
-    name: str, tmp_path: Path, blocks: list[Block], monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, blocks: list[PacketBlock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: Any = Path.open
 

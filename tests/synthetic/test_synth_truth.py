@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,16 @@ from typer.testing import CliRunner
 
 from superhosts.cli.synth import synth
 from superhosts.errors import OutputError, SuperhostsError, UsageError
-from superhosts.pairs import PacketBatch
-from superhosts.sources.base import Block
-from superhosts.synthetic.traffic import SyntheticSource, Traffic
-from superhosts.synthetic.truth import DistinctRows, Tally, exact_truth, truth_path
+from superhosts.pairs import PacketBatch, PacketBlock
+from superhosts.synthetic.traffic import Traffic, packet_blocks
+from superhosts.synthetic.truth import DistinctRows, Row, Tally, truth_path
 
 BOTH = Traffic(flows=9000, packets=15_000, super_hosts=3, windows=2, family="both", seed=3)
 APP = typer.Typer()
 APP.command()(synth)
 
 
-def plain_truth(traffic: Traffic, blocks: list[Block], minimum: int, prefix: int) -> list[tuple[Any, ...]]:
+def plain_truth(traffic: Traffic, blocks: list[PacketBlock], minimum: int, prefix: int) -> list[tuple[Any, ...]]:
     """Count with sets of ipaddress objects, straight from the words of the design."""
     inner = [ipaddress.ip_network(traffic.inner), ipaddress.ip_network(traffic.inner6)]
     peers: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
@@ -71,13 +71,21 @@ def simplified(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted(found, key=lambda row: (row[0], -row[4], row))
 
 
+def exact_truth(traffic: Traffic, blocks: Iterable[PacketBlock], minimum: int = 100, prefix: int = 64) -> list[Row]:
+    """Rows of all hosts with at least `minimum` peers in the packets given, window by window."""
+    tally = Tally(traffic, minimum, prefix)
+    for block in blocks:
+        tally.add(block)
+    return tally.rows()
+
+
 @pytest.fixture(scope="module")
-def blocks() -> list[Block]:
-    return list(SyntheticSource(BOTH).blocks())
+def blocks() -> list[PacketBlock]:
+    return list(packet_blocks(BOTH))
 
 
 @pytest.mark.parametrize(("prefix", "minimum"), [(64, 1), (48, 30), (128, 30)])
-def test_truth_equals_a_count_with_sets(prefix: int, minimum: int, blocks: list[Block]) -> None:
+def test_truth_equals_a_count_with_sets(prefix: int, minimum: int, blocks: list[PacketBlock]) -> None:
     rows = exact_truth(BOTH, blocks, minimum, prefix)
     found = simplified(rows)
     assert found == plain_truth(BOTH, blocks, minimum, prefix)
@@ -105,7 +113,7 @@ def test_truth_follows_the_rules_for_ends_of_a_packet() -> None:
     ]
 
 
-def test_tally_counts_flows_and_super_hosts(blocks: list[Block]) -> None:
+def test_tally_counts_flows_and_super_hosts(blocks: list[PacketBlock]) -> None:
     tally = Tally(BOTH, minimum=1024, ipv6_prefix=128)
     for block in blocks:
         tally.add(block)
@@ -151,7 +159,7 @@ def test_command_writes_capture_and_truth(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.pcap.zst", "x.truth.jsonl"]
     traffic = Traffic(flows=6000, packets=9000, windows=2, super_hosts=3, seed=4, family="both")
     rows = [json.loads(line) for line in (tmp_path / "x.truth.jsonl").read_text().splitlines()]
-    assert rows == exact_truth(traffic, SyntheticSource(traffic).blocks(), 40, 128)
+    assert rows == exact_truth(traffic, packet_blocks(traffic), 40, 128)
     names = "window_start window_end host family side direction peers peers_low peers_high saturated detector"
     assert " ".join(rows[0]) == names
 

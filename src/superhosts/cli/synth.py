@@ -10,8 +10,8 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from superhosts.sources.base import Block
-    from superhosts.synthetic.traffic import SyntheticSource
+    from superhosts.pairs import PacketBlock
+    from superhosts.synthetic.traffic import Traffic
     from superhosts.synthetic.truth import Tally
 
 
@@ -39,9 +39,9 @@ def synth(
 
     from superhosts.errors import UsageError
     from superhosts.synthetic.capture_writer import replacing, write_capture
-    from superhosts.synthetic.traffic import SECOND, Family, SyntheticSource, Traffic
+    from superhosts.synthetic.traffic import Family, Traffic
     from superhosts.synthetic.truth import Tally, truth_path, write_rows
-    from superhosts.units import format_size, parse_count, parse_duration
+    from superhosts.units import SECOND, format_size, parse_count, parse_duration
 
     began = time.perf_counter()
     if family not in ("4", "6", "both"):
@@ -58,12 +58,11 @@ def synth(
         family=cast(Family, family if family == "both" else int(family)),
         window_seconds=length // SECOND,
     )
-    source = SyntheticSource(traffic)
     tally = Tally(traffic, parse_count(truth_min), ipv6_prefix)
     truth = truth_path(out)
     # The truth's file is opened first: where it cannot be written, no capture is left without it.
     with replacing(truth) as part:
-        written = write_capture(out, _watched(source, tally))
+        written = write_capture(out, _watched(traffic, tally))
         rows = tally.rows()
         write_rows(part, rows)
     typer.echo(
@@ -73,16 +72,18 @@ def synth(
     )
 
 
-def _watched(source: SyntheticSource, tally: Tally) -> Iterator[Block]:
+def _watched(traffic: Traffic, tally: Tally) -> Iterator[PacketBlock]:
     """Pass the blocks on, counting the truth and, on a terminal, showing how far the work has come."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from superhosts.synthetic.traffic import packet_blocks
+
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("packets", total=source.size())
-        for block in source.blocks():
+        task = progress.add_task("packets", total=traffic.all_packets)
+        for block in packet_blocks(traffic):
             tally.add(block)
             yield block
-            progress.update(task, completed=source.position())
+            progress.advance(task, sum(len(batch) for batch in block))

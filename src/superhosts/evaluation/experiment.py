@@ -15,7 +15,8 @@ from superhosts.pairs import HostFormat, Part, Window
 from superhosts.pipeline.scan import Counters, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import iso_time
-from superhosts.synthetic.traffic import SECOND, Traffic, window_flows, window_packets
+from superhosts.synthetic.traffic import Traffic, window_flows, window_packets
+from superhosts.units import SECOND
 
 Makers = Callable[[int], Mapping[str, Make]]  # for hosts of so many bits
 BATCH = 1 << 20  # pairs of one update

@@ -26,11 +26,11 @@ import numpy as np
 from superhosts.detectors.base import Detector
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.network import Network
-from superhosts.pairs import PacketBatch, PairBatch, Part, Window
+from superhosts.pairs import PacketBatch, PacketBlock, PairBatch, Part, Window
 from superhosts.pipeline.second_reading import SecondReading
 from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Found, Sketch
-from superhosts.sources.base import Block, Source
+from superhosts.sources.base import Source
 from superhosts.sources.capture import CaptureSource, open_capture
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.live import Ahead, Clock, Following, drain, is_pipe
@@ -321,7 +321,7 @@ class Scan:
             if step.clock is not None:
                 yield self._windows.tick(step.clock)
 
-    def _interleave(self) -> Iterator[tuple[Block, int | None]]:
+    def _interleave(self) -> Iterator[tuple[PacketBlock, int | None]]:
         """Yield the blocks of all inputs, the earliest next, and the time that all of them have reached."""
         starts: list[tuple[int, int, Source]] = []
         for number, source in enumerate(self.sources):

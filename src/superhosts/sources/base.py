@@ -1,7 +1,6 @@
 """What every kind of traffic offers to the pipeline, and the counters that it keeps.
 
-A source yields blocks. A block is the packets that were read together: at most one `PacketBatch` for each address
-family, in reading order. Both families travel in one block so that a window never closes between them.
+A source yields blocks of packets (`pairs.PacketBlock`), in reading order.
 """
 
 from __future__ import annotations
@@ -11,11 +10,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from superhosts.errors import InputError
-from superhosts.pairs import PacketBatch
+from superhosts.pairs import PacketBlock
 
 LAST_WARNINGS = 20
-
-Block = tuple[PacketBatch, ...]
 
 
 @dataclass
@@ -32,6 +29,15 @@ class SourceCounters:
 
     def __post_init__(self) -> None:
         self.on_warning: Callable[[str], None] | None = None  # called by the thread that reads
+
+    def count(self, block: PacketBlock) -> None:
+        """Count a block whose packets all have their addresses."""
+        for batch in block:
+            self.packets += len(batch)
+            if batch.family == 4:
+                self.ipv4 += len(batch)
+            else:
+                self.ipv6 += len(batch)
 
     def warn(self, text: str) -> None:
         """Note a warning; pass it on where somebody takes it, and keep only the last few: some inputs never end."""
@@ -52,7 +58,7 @@ class Source(Protocol):
     def first_time(self) -> int | None:
         """Time of the first packet in nanoseconds, None for an empty input. Reads nothing that is then lost."""
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[PacketBlock]:
         """Yield the traffic, once."""
 
     def position(self) -> int:

@@ -27,8 +27,8 @@ from typing import Protocol
 import numpy as np
 
 from superhosts.errors import InputError
-from superhosts.pairs import PacketBatch
-from superhosts.sources.base import Block, Source, SourceCounters
+from superhosts.pairs import PacketBatch, PacketBlock
+from superhosts.sources.base import Source, SourceCounters
 from superhosts.sources.frames import (
     CUT,
     IPV4,
@@ -132,7 +132,7 @@ class Reader:
         if self._format is None:
             raise InputError(f"not a capture: it starts with {head.hex(' ')}", file=self._name)
 
-    def read(self, limit: int | None = None) -> Block | None:
+    def read(self, limit: int | None = None) -> PacketBlock | None:
         """The next packets, at most `limit`; () if none of them has addresses, None at the end."""
         self.start()
         if self._format is None or self._finished:
@@ -206,7 +206,7 @@ class Reader:
         self._pass_on_notes(place)
         return InputError(text, file=self._name, offset=place)
 
-    def _take(self) -> Block:
+    def _take(self) -> PacketBlock:
         """What the walk has found, counted and copied: the columns are used again."""
         tally, columns, counters = self._tally, self._columns, self._counters
         counters.packets += int(tally[PACKETS])
@@ -221,7 +221,7 @@ class Reader:
             self._simple = True
             self._warn("packets without a time (simple packet blocks) get the time of the packet before them")
         narrow, wide = int(tally[IPV4]), int(tally[IPV6])
-        block: Block = ()
+        block: PacketBlock = ()
         if narrow:
             src, dst, time = columns.src4[:narrow], columns.dst4[:narrow], columns.time4[:narrow]
             block += (PacketBatch(4, src.copy(), dst.copy(), time.copy()),)
@@ -264,7 +264,7 @@ class CaptureSource(Source):
         self._input = source
         self._block_bytes = block_bytes
         self._reader: Reader | None = None
-        self._first: Block = ()  # read from a pipe to know its time, not yet handed out
+        self._first: PacketBlock = ()  # read from a pipe to know its time, not yet handed out
         self._first_time: int | None = None
         self._first_known = False
         self._opening: int | None = None  # time of the very first packet of a file, whatever it is
@@ -303,7 +303,7 @@ class CaptureSource(Source):
             self._first_known = True
         return self._first_time
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[PacketBlock]:
         """Yield the packets, once."""
         identity = self.identity()  # now: while it is read its name may come to stand for another capture
         span = Span(self._opening)
@@ -373,7 +373,7 @@ class Span:
     def __init__(self, time: int | None) -> None:
         self._first = self._last = time or 0
 
-    def add(self, block: Block) -> None:
+    def add(self, block: PacketBlock) -> None:
         """Take in a block."""
         for batch in block:
             if len(batch):
@@ -409,7 +409,7 @@ def identity_of(path: str | Path, first: int) -> str:
     return f"{without_compression(name)}@{first}"
 
 
-def _probe(reader: Reader) -> Block:
+def _probe(reader: Reader) -> PacketBlock:
     """Return the packets behind the first one; damage there is for the reading that hands out the first."""
     try:
         return reader.read() or ()
@@ -417,7 +417,7 @@ def _probe(reader: Reader) -> Block:
         return ()
 
 
-def _begin(first: int, block: Block) -> int:
+def _begin(first: int, block: PacketBlock) -> int:
     """Return the earliest time, of the first frame and those behind it, that is not years from most of them."""
     times: list[int] = [first, *(time for batch in block for time in batch.time.tolist())]
     middle = sorted(times)[len(times) // 2]

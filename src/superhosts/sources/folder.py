@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from superhosts.errors import InputError, SuperhostsError
-from superhosts.sources.base import Block, Source, SourceCounters
+from superhosts.pairs import PacketBlock
+from superhosts.sources.base import Source, SourceCounters
 from superhosts.sources.capture import (
     BLOCK_BYTES,
     BLOCK_PACKETS,
@@ -105,7 +106,7 @@ class FolderSource(Source):
         file = self._earliest()
         return None if file is None else file.first
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[PacketBlock]:
         """Yield the packets of one file after the other, until it is stopped."""
         try:
             while True:
@@ -141,7 +142,7 @@ class FolderSource(Source):
 
     # Reading
 
-    def _read(self, file: _File) -> Iterator[Block]:
+    def _read(self, file: _File) -> Iterator[PacketBlock]:
         identity = file.identity
         assert identity is not None
         tail = _Tail(self, file)

@@ -26,7 +26,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from superhosts.sources.base import Block, Source
+from superhosts.pairs import PacketBlock
+from superhosts.sources.base import Source
 from superhosts.units import SECOND
 
 READ_AHEAD = 4  # blocks of an input that wait to be processed
@@ -41,7 +42,7 @@ YOUNG = 1000  # packets of an input that tell where in time it begins
 _NOT_YET = -(1 << 63)  # before all times: nothing has come of it
 
 Clock = Callable[[], float]
-Item = tuple[float, Block] | BaseException | None
+Item = tuple[float, PacketBlock] | BaseException | None
 
 
 class Ahead:
@@ -68,7 +69,7 @@ class Ahead:
         self._wake = wake or threading.Event()
         self._queue: queue.Queue[Item] = queue.Queue(READ_AHEAD)
         self._left = False
-        self._next: tuple[float, Block] | None = None
+        self._next: tuple[float, PacketBlock] | None = None
         threading.Thread(target=self._read, name=f"read {source.name}", daemon=True).start()
 
     def _read(self) -> None:
@@ -117,7 +118,7 @@ class Ahead:
         """Return the earliest time of the next block, None at the end. Waits for it."""
         return self.reached if self.ready(wait=True) else None
 
-    def take(self) -> Block:
+    def take(self) -> PacketBlock:
         """Return the next block, which is ready."""
         assert self._next is not None
         (self.arrival, block), self._next = self._next, None
@@ -134,7 +135,7 @@ def is_pipe(source: Source) -> bool:
     return source.live and not source.replays
 
 
-def drain(inputs: Iterable[Ahead], attempt: Callable[[Callable[[], Any]], Any]) -> Iterator[Block]:
+def drain(inputs: Iterable[Ahead], attempt: Callable[[Callable[[], Any]], Any]) -> Iterator[PacketBlock]:
     """Yield what pipes have given before a stop. Their readers, told to stop, end soon by themselves."""
     limit, pipes = time.monotonic() + DRAIN, [ahead for ahead in inputs if is_pipe(ahead.source)]
     while (pipes := [ahead for ahead in pipes if not ahead.ended]) and time.monotonic() < limit:
@@ -152,7 +153,7 @@ class EventClock:
         self._behind = np.empty(0)  # nanoseconds from the times of the last packets to their arrival
         self._arrival = np.empty(0)
 
-    def note(self, arrival: float, block: Block) -> None:
+    def note(self, arrival: float, block: PacketBlock) -> None:
         """Set it by packets that arrived at this time of the machine's clock."""
         times = np.concatenate([batch.time[-RECENT:] for batch in block])[-RECENT:]
         behind = np.concatenate([self._behind, arrival * SECOND - times])
@@ -185,7 +186,7 @@ class EventClock:
 class Step(NamedTuple):
     """A block of packets, or a moment without any."""
 
-    block: Block
+    block: PacketBlock
     watermark: int | None  # the time that all inputs have reached, None where there is only one
     begins: tuple[int, int] | None  # around this time and in this input: told while the input is young
     clock: int | None  # nothing before this time is still to come: the event clock, less the grace

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from superhosts.errors import UsageError
-from superhosts.pairs import PacketBatch
-from superhosts.sources.base import Block, Source, SourceCounters
-from superhosts.synthetic.traffic import SyntheticSource, Traffic
+from superhosts.pairs import PacketBatch, PacketBlock
+from superhosts.sources.base import Source, SourceCounters
+from superhosts.synthetic.traffic import Traffic, packet_blocks
 from superhosts.units import SECOND, parse_count, parse_duration
 
 PREFIX = "synth:"
@@ -38,48 +38,48 @@ def open_synthetic(text: str) -> Source:
         raise UsageError(f"{text}: share {share:g}: above 0 and at most 1")
     if part < 0:
         raise UsageError(f"{text}: part {part}: at least 0")
-    return SharedTraffic(text, Traffic(**values), share, part)
+    return SyntheticSource(text, Traffic(**values), share, part)
 
 
-class SharedTraffic(Source):
-    """Some of the packets of synthetic traffic."""
+class SyntheticSource(Source):
+    """Synthetic traffic, of which a share of the packets is seen; its position counts packets, not bytes."""
 
-    def __init__(self, name: str, traffic: Traffic, share: float, part: int) -> None:
+    def __init__(self, name: str, traffic: Traffic, share: float = 1.0, part: int = 0) -> None:
         self.name = name
         self.counters = SourceCounters()
-        self._whole = SyntheticSource(traffic)
-        self._share = share
-        self._random = np.random.default_rng([traffic.seed, part])
+        self._traffic = traffic
+        self._share, self._part = share, part
+        self._made = 0  # packets, seen or not
 
     def first_time(self) -> int | None:
         """Time at which the first window begins."""
-        return self._whole.first_time()
+        return self._traffic.first_window
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[PacketBlock]:
         """Yield the packets that are seen, once."""
-        for block in self._whole.blocks():
-            seen = tuple(self._choose(batch) for batch in block)
-            for batch in seen:
-                self.counters.packets += len(batch)
-                if batch.family == 4:
-                    self.counters.ipv4 += len(batch)
-                else:
-                    self.counters.ipv6 += len(batch)
+        random = np.random.default_rng([self._traffic.seed, self._part])
+        for block in packet_blocks(self._traffic):
+            self._made += sum(len(batch) for batch in block)
+            seen = block if self._share == 1 else tuple(_choose(batch, self._share, random) for batch in block)
+            self.counters.count(seen)
             yield seen
+
+    def again(self) -> Source:
+        """Return the same traffic, from its beginning."""
+        return SyntheticSource(self.name, self._traffic, self._share, self._part)
 
     def position(self) -> int:
         """Packets made so far, seen or not."""
-        return self._whole.position()
+        return self._made
 
     def size(self) -> int | None:
         """Packets of all windows, seen or not."""
-        return self._whole.size()
+        return self._traffic.all_packets
 
-    def _choose(self, batch: PacketBatch) -> PacketBatch:
-        if self._share == 1:
-            return batch
-        chosen = self._random.random(len(batch)) < self._share
-        return PacketBatch(batch.family, batch.src[chosen], batch.dst[chosen], batch.time[chosen])
+
+def _choose(batch: PacketBatch, share: float, random: np.random.Generator) -> PacketBatch:
+    chosen = random.random(len(batch)) < share
+    return PacketBatch(batch.family, batch.src[chosen], batch.dst[chosen], batch.time[chosen])
 
 
 def _family(text: str) -> Any:

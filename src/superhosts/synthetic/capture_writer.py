@@ -26,16 +26,15 @@ from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.errors import MissingExtraError, OutputError, UsageError
-from superhosts.pairs import PacketBatch
+from superhosts.pairs import PacketBatch, PacketBlock
 from superhosts.placing import replaceable
-from superhosts.sources.base import Block
+from superhosts.units import SECOND
 
 KINDS = (".pcap.zst", ".pcap", ".parquet")
-SECOND = 10**9
 ZSTD_LEVEL = 1
 
 Bytes = NDArray[np.uint8]
-Write = Callable[[Block], None]
+Write = Callable[[PacketBlock], None]
 
 _FILE_HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 262_144, 1)  # nanoseconds; link type 1 is Ethernet
 _ETHERNET = bytes.fromhex("020000000001020000000002")
@@ -64,7 +63,7 @@ def capture_kind(path: Path) -> str:
     raise UsageError(f"{path}: the name of a capture ends in .pcap, .pcap.zst or .parquet")
 
 
-def write_capture(path: Path, blocks: Iterable[Block]) -> Written:
+def write_capture(path: Path, blocks: Iterable[PacketBlock]) -> Written:
     """Write all packets of `blocks` to `path`, in the format that its name says."""
     kind = capture_kind(path)
     opened: Callable[[Path], AbstractContextManager[Write]] = {
@@ -136,7 +135,7 @@ def _write_all(file: Any, data: memoryview) -> None:
         data = data[file.write(data) :]
 
 
-def _columns(block: Block, pa: Any) -> dict[str, Any]:
+def _columns(block: PacketBlock, pa: Any) -> dict[str, Any]:
     """Turn a block into the columns of a table, in time order."""
     time = np.concatenate([batch.time for batch in block])
     order = np.argsort(time, kind="stable")
@@ -162,7 +161,7 @@ def _octets(family: int, addresses: NDArray[Any]) -> Bytes:
     return swapped.view(np.uint8).reshape(len(addresses), 4 if family == 4 else 16)
 
 
-def pack_block(block: Block) -> Bytes:
+def pack_block(block: PacketBlock) -> Bytes:
     """Lay out the records of a block, in time order, as the bytes of a capture."""
     time = np.concatenate([batch.time for batch in block])
     if time.min() < 0 or time.max() >= SECOND << 32:

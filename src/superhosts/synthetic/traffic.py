@@ -14,7 +14,7 @@ A flow is one distinct (inner host, outer peer) pair of a window. A window has e
 Counts are per window. With both families one third of everything is IPv6. Windows are aligned to the epoch, as the
 rest of the package cuts them. Hosts keep their addresses from window to window, scanners and victims do not.
 
-Benchmarks take the arrays (`window_hosts`, `window_flows`, `window_packets`), pipelines take `SyntheticSource`.
+Benchmarks take the arrays (`window_hosts`, `window_flows`, `window_packets`), pipelines take `packet_blocks`.
 Memory follows the flows and packets of one window: 8 bytes a flow and 4 a packet while streaming.
 """
 
@@ -31,12 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.errors import UsageError
-from superhosts.pairs import Addresses, PacketBatch
-from superhosts.sources.base import Block, Source, SourceCounters
-from superhosts.synthetic import loops as loops
-from superhosts.synthetic import model as model
+from superhosts.pairs import Addresses, PacketBatch, PacketBlock
+from superhosts.synthetic import loops, model
+from superhosts.units import SECOND
 
-SECOND = 10**9
 BLOCK = 1 << 17  # packets yielded together
 ACTIVE = 1024  # flows under way at a time
 _POPULATION, _SIZES, _PEERS, _COUNTS, _ORDER, _PACKETS = range(6)  # purposes of random generators
@@ -87,6 +85,11 @@ class Traffic:
     def families(self) -> tuple[int, ...]:
         """The address families of this traffic."""
         return (4, 6) if self.family == "both" else (self.family,)
+
+    @property
+    def all_packets(self) -> int:
+        """Packets of all windows."""
+        return self.packets * self.windows
 
     @property
     def first_window(self) -> int:
@@ -140,41 +143,14 @@ def window_packets(
     return _order_packets(traffic, window, family, _plan(traffic, window, family), order)
 
 
-class SyntheticSource(Source):
-    """The packets of all windows in time order, as a source of the pipeline; its position counts packets, not bytes."""
-
-    def __init__(self, traffic: Traffic, order: Order = "trains") -> None:
-        self.name = "synthetic traffic"
-        self.counters = SourceCounters()
-        self.traffic = traffic
-        self.order = order
-
-    def first_time(self) -> int | None:
-        """Time of the first packet: the start of the first window."""
-        return self.traffic.first_window
-
-    def position(self) -> int:
-        """Packets yielded so far."""
-        return self.counters.packets
-
-    def size(self) -> int | None:
-        """Packets of all windows."""
-        return self.traffic.packets * self.traffic.windows
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield the traffic, once; no block reaches over the end of a window."""
-        for window in range(self.traffic.windows):
-            streams = [_Stream(self.traffic, window, family, self.order) for family in self.traffic.families]
-            count = -(-self.traffic.packets // BLOCK)
-            for number in range(count):
-                batches = [stream.batch(number, count) for stream in streams]
-                for batch in batches:
-                    self.counters.packets += len(batch)
-                    if batch.family == 4:
-                        self.counters.ipv4 += len(batch)
-                    else:
-                        self.counters.ipv6 += len(batch)
-                yield tuple(batch for batch in batches if len(batch))
+def packet_blocks(traffic: Traffic, order: Order = "trains") -> Iterator[PacketBlock]:
+    """Yield the packets of all windows in time order; no block reaches over the end of a window."""
+    for window in range(traffic.windows):
+        streams = [_Stream(traffic, window, family, order) for family in traffic.families]
+        count = -(-traffic.packets // BLOCK)
+        for number in range(count):
+            batches = [stream.batch(number, count) for stream in streams]
+            yield tuple(batch for batch in batches if len(batch))
 
 
 class _Stream:

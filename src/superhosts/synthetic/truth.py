@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.errors import UsageError
-from superhosts.pairs import PacketBatch
-from superhosts.sources.base import Block
+from superhosts.pairs import PacketBatch, PacketBlock
 from superhosts.synthetic.capture_writer import capture_kind
 from superhosts.synthetic.loops import insert_rows
-from superhosts.synthetic.traffic import SECOND, Traffic
+from superhosts.synthetic.traffic import Traffic
+from superhosts.units import SECOND
 
 SUPER_HOST = 1024  # peers of a super host, for the count in the summary
 Row = dict[str, Any]
@@ -84,7 +84,7 @@ class Tally:
         self._pairs: dict[int, DistinctRows] = {}
         self._rows: list[Row] = []
 
-    def add(self, block: Block) -> None:
+    def add(self, block: PacketBlock) -> None:
         """Count the packets of a block."""
         for window in sorted({int(time // self.length) for batch in block for time in batch.time[[0, -1]]}):
             if window != self._window:
@@ -164,14 +164,6 @@ class Tally:
             return str(IPv4Address(words[0]))
         address = str(IPv6Address(words[0] << 64 | words[1]))
         return address if self.ipv6_prefix == 128 else f"{address}/{self.ipv6_prefix}"
-
-
-def exact_truth(traffic: Traffic, blocks: Iterable[Block], minimum: int = 100, ipv6_prefix: int = 64) -> list[Row]:
-    """Rows of all hosts with at least `minimum` peers in the packets given, window by window."""
-    tally = Tally(traffic, minimum, ipv6_prefix)
-    for block in blocks:
-        tally.add(block)
-    return tally.rows()
 
 
 def truth_path(capture: Path) -> Path:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from superhosts.pairs import PacketBatch, Window
+from superhosts.pairs import PacketBatch, PacketBlock, Window
 from superhosts.windows.held import MAX_PIECES, Held, is_far_behind
 from superhosts.windows.jumps import AHEAD, BEHIND, Jump, OffTime
 
@@ -144,7 +144,7 @@ class TumblingWindows:
         """Return the time beyond which packets are off their time; None where nothing is known or watched."""
         return self._off.horizon() if self._off is not None else None
 
-    def push(self, block: tuple[PacketBatch, ...], watermark: int | None = None) -> Iterator[Event]:
+    def push(self, block: PacketBlock, watermark: int | None = None) -> Iterator[Event]:
         """Take a block. `watermark`: the time that all inputs have reached, None where there is only one."""
         for batch in block:
             if not len(batch):
