@@ -40,10 +40,11 @@ from superhosts.fleet.durable import read_json, write_json
 from superhosts.fleet.hub import ROWS
 from superhosts.fleet.store import LEDGER, UNION, Store
 from superhosts.pairs import Part, Window
-from superhosts.reports.base import make_rows, window_name
+from superhosts.reports.rows import make_rows
 from superhosts.sketches.bundle import Sketch, load
 from superhosts.sketches.header import read_header
 from superhosts.sketches.queries import estimate_in_file
+from superhosts.times import window_name
 
 CLEARLY_THERE = 256  # peers of a host at a site that must not be left out of its list
 DEADLINE = 900.0

@@ -23,9 +23,9 @@ from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.spool import Spool
 from superhosts.pairs import Part, Window
-from superhosts.reports.base import window_name
 from superhosts.sketches.bundle import Sketch
 from superhosts.synthetic.traffic import Traffic, window_flows
+from superhosts.times import window_name
 from superhosts.units import SECOND
 
 CONTENTS = 10

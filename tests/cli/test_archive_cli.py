@@ -19,7 +19,7 @@ import superhosts as sh
 from commands import Run
 from forging import forge, frame, take_apart
 from superhosts.detectors.filter import Filter
-from superhosts.reports.base import COLUMNS
+from superhosts.reports.rows import COLUMNS
 from superhosts.reports.timeline import print_timeline
 from traffic import MINUTES, NOON, content
 

@@ -29,7 +29,7 @@ from commands import Ended, Run, process, start
 from processes import wait_for
 from superhosts import cli
 from superhosts.pipeline.scan import Scan
-from superhosts.reports.base import COLUMNS
+from superhosts.reports.rows import COLUMNS
 from traffic import MINUTES, NOON, content, near, packet, talk, three_windows, write
 
 SMALL = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--inner", "2001:db8::/32"]

@@ -37,9 +37,9 @@ from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import LEDGER, UNION, Store
 from superhosts.fleet.trouble import Troubles
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import window_name
 from superhosts.reports.files import OutputFile
 from superhosts.reports.running import LinesFile, ParquetFolder
+from superhosts.times import window_name
 from traffic import content
 
 KEY = "20261114T120000Z-5m"

@@ -18,7 +18,7 @@ from superhosts.fleet.archive import Archive
 from superhosts.fleet.hub import Hub, Report
 from superhosts.fleet.ledger import Ledger
 from superhosts.fleet.store import Store
-from superhosts.reports.base import window_name
+from superhosts.times import window_name
 
 FRESH = 100  # the number of a window that lies after all others
 

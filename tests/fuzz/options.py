@@ -21,8 +21,8 @@ from superhosts.errors import UsageError
 from superhosts.fleet.parcels import Parcel, check_site, parse_key
 from superhosts.network import Network
 from superhosts.pairs import HostFormat, Window
-from superhosts.reports.base import iso_time
 from superhosts.sources.synthetic import open_synthetic
+from superhosts.times import iso_time
 from superhosts.units import format_duration, format_size, parse_count, parse_duration, parse_size
 
 SECOND = 10**9

@@ -28,7 +28,7 @@ from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import MergeError, SketchFileError, UsageError
 from superhosts.pairs import Part, Window
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import make_rows
+from superhosts.reports.rows import make_rows
 from superhosts.sketches.bundle import Sketch
 from superhosts.sketches.header import read_header
 from superhosts.sketches.queries import find_in_file

@@ -19,7 +19,7 @@ from superhosts.fleet.link import MERGED
 from superhosts.fleet.nats.wire import decode_receipt, decode_receipts
 from superhosts.fleet.position import POSITION, Position
 from superhosts.fleet.spool import Spool
-from superhosts.reports.base import HUB_COLUMNS
+from superhosts.reports.rows import HUB_COLUMNS
 from superhosts.reports.running import open_running
 from traffic import content
 

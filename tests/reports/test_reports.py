@@ -16,10 +16,11 @@ from superhosts.detectors.base import SuperHost
 from superhosts.errors import OutputError, UsageError
 from superhosts.pairs import Part, Window
 from superhosts.reports import files
-from superhosts.reports.base import COLUMNS, iso_time, make_rows
 from superhosts.reports.files import Csv, JsonLines, OutputFile
+from superhosts.reports.rows import COLUMNS, make_rows
 from superhosts.reports.terminal import interval
 from superhosts.sketches.bundle import Found
+from superhosts.times import iso_time
 
 NOON = 1_794_657_600 * SECOND  # 2026-11-14T12:00:00Z
 

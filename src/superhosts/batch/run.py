@@ -31,7 +31,7 @@ from superhosts.network import Network, parse_networks
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import Counters
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import Row
+from superhosts.reports.rows import Row
 from superhosts.sources.finding import Capture
 from superhosts.sources.urls import is_url
 

@@ -32,7 +32,7 @@ from superhosts.fleet.durable import is_plain, place, read_json, set_aside, writ
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import Scan, open_inputs
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import make_rows
+from superhosts.reports.rows import make_rows
 from superhosts.sketches.bundle import Sketch, load
 from superhosts.sketches.header import Entry
 

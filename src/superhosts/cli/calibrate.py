@@ -94,7 +94,7 @@ def calibrate(
 
 def _tell(window: Window, hosts: int) -> None:
     """Tell a person what is going on: the cubes are asked for many hosts, which may take a while."""
-    from superhosts.reports.base import iso_time
+    from superhosts.times import iso_time
 
     if sys.stderr.isatty():
         say(f"window {iso_time(window.start)}: {hosts:,} hosts …")

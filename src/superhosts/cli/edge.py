@@ -146,7 +146,7 @@ def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, 
     from superhosts.fleet.edge import Edge
     from superhosts.fleet.position import POSITION, Position
     from superhosts.pipeline.scan import Scan, open_inputs
-    from superhosts.reports.base import iso_time
+    from superhosts.times import iso_time
 
     errors: list[SuperhostsError] = []
 

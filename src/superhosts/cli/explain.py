@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from superhosts.detectors.base import Detector
     from superhosts.errors import InputError, UsageError
     from superhosts.pairs import Window
-    from superhosts.reports.base import Row
+    from superhosts.reports.rows import Row
     from superhosts.sketches.bundle import Found
 
 
@@ -66,7 +66,7 @@ def explain(
 
 def _explain_one(path: Path, asking: Asking, outputs: Outputs, *, json: bool, csv: bool) -> None:
     """Show a host in one sketch, its columns too."""
-    from superhosts.reports.base import make_rows
+    from superhosts.reports.rows import make_rows
     from superhosts.sketches.bundle import load
 
     host = asking.host
@@ -96,7 +96,7 @@ def _explain_many(
     csv: bool,
 ) -> None:
     """Show a host in every window and site, and in the union of all."""
-    from superhosts.reports.base import COLUMNS, make_rows
+    from superhosts.reports.rows import COLUMNS, make_rows
     from superhosts.reports.terminal import OutputConsole
     from superhosts.reports.timeline import print_timeline
 
@@ -150,7 +150,7 @@ def _ask(paths: list[Path], asking: Asking, good: list[Path], errors: list[Input
 def _ask_union(paths: list[Path], asking: Asking) -> list[Row]:
     """Return the rows of the union of all files; none, with a word why, where they cannot be merged."""
     from superhosts.errors import MergeError
-    from superhosts.reports.base import make_rows
+    from superhosts.reports.rows import make_rows
     from superhosts.sketches.bundle import Sketch
 
     whole = Sketch()

@@ -192,7 +192,7 @@ class RunningOutputs(Outputs):
     """The destinations of a hub: standard output, and a file or folder that grows."""
 
     def __init__(self, *, json: bool, csv: bool, output: Path | None) -> None:
-        from superhosts.reports.base import HUB_COLUMNS
+        from superhosts.reports.rows import HUB_COLUMNS
         from superhosts.reports.running import Background, open_running, raw_stream
 
         is_open = has_output(output)
@@ -207,7 +207,7 @@ class RunningOutputs(Outputs):
 
     def write_report(self, title: str, report: Report) -> None:
         """Hand a window's rows to every destination. Where one fails, a second call goes to that one alone."""
-        from superhosts.reports.base import window_name
+        from superhosts.times import window_name
 
         key = window_name(report.window)
         ways: dict[str, Callable[[], None]] = {}

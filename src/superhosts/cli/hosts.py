@@ -34,7 +34,7 @@ def hosts(
     """
     from superhosts.cli.output import PARTIAL, Outputs, window_title
     from superhosts.errors import HalfMergedError, InputError, UsageError
-    from superhosts.reports.base import make_rows
+    from superhosts.reports.rows import make_rows
     from superhosts.sketches.bundle import Sketch, load
 
     if top is not None and top < 1:

@@ -20,7 +20,7 @@ from superhosts.text import printable
 
 if TYPE_CHECKING:
     from superhosts.pairs import Window
-    from superhosts.reports.base import Row
+    from superhosts.reports.rows import Row
     from superhosts.reports.running import Log
 
 PARTIAL = "partial: interrupted"  # of a window, in the title of its table
@@ -136,8 +136,8 @@ class Outputs:
         columns: tuple[str, ...] | None = None,
         stream: TextIO | None = None,
     ) -> None:
-        from superhosts.reports.base import COLUMNS
         from superhosts.reports.files import Csv, JsonLines, OutputFile
+        from superhosts.reports.rows import COLUMNS
 
         if json and csv:
             raise UsageError("--json and --csv: choose one")
@@ -192,7 +192,7 @@ class Outputs:
 
 def window_title(window: Window | None, least: float | None, top: int | None, count: int) -> str:
     """Say what a table shows: which window, and hosts of how many peers."""
-    from superhosts.reports.base import iso_time
+    from superhosts.times import iso_time
 
     span = f"{iso_time(window.start)} to {iso_time(window.end)}" if window else "no window"
     hosts = "host" if count == 1 else "hosts"

@@ -123,7 +123,7 @@ def run_scan(
     A scan that is interrupted reports what it has and then raises typer.Exit.
     """
     from superhosts.pipeline.scan import Scan, open_inputs
-    from superhosts.reports.base import make_rows
+    from superhosts.reports.rows import make_rows
 
     errors: list[SuperhostsError] = []
 
@@ -254,7 +254,7 @@ def merge_saved(sketch: Sketch, path: Path, key: bytes | str | None) -> None:
 
 def file_name(window: Window, settings: Settings) -> str:
     """Name a window's sketch: START-LENGTH-SITE.cube, START as 20261114T120000Z."""
-    from superhosts.reports.base import compact_time, window_name
+    from superhosts.times import compact_time, window_name
 
     second = window.start - window.start % 10**9  # the window over all begins with its first packet, at any fraction
     name = f"{compact_time(second)}-all" if settings.window == "all" else window_name(window)

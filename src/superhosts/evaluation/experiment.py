@@ -14,8 +14,8 @@ from superhosts.evaluation.scores import known
 from superhosts.pairs import HostFormat, Part, Window
 from superhosts.pipeline.scan import Counters, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import iso_time
 from superhosts.synthetic.traffic import Traffic, window_flows, window_packets
+from superhosts.times import iso_time
 from superhosts.units import SECOND
 
 Makers = Callable[[int], Mapping[str, Make]]  # for hosts of so many bits

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from superhosts.fleet.durable import open_fresh
 from superhosts.fleet.link import Say
-from superhosts.reports.base import iso_time
+from superhosts.times import iso_time
 from superhosts.units import SECOND
 
 RECORD = "clock"  # the file in the state folder whose time is the last that was believed

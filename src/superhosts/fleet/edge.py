@@ -26,8 +26,8 @@ from superhosts.fleet.spool import Spool
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import iso_time, window_name
 from superhosts.sketches.bundle import DETECTORS, Sketch
+from superhosts.times import iso_time, window_name
 from superhosts.units import SECOND, format_duration, parse_duration
 from superhosts.windows.jumps import Jump
 

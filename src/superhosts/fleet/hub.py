@@ -34,7 +34,7 @@ from superhosts.fleet.trouble import Troubles
 from superhosts.fleet.turns import Turns
 from superhosts.fleet.union import RefusedMemberError, Uniter
 from superhosts.pairs import Window
-from superhosts.reports.base import Row, make_rows
+from superhosts.reports.rows import Row, make_rows
 from superhosts.sketches.bundle import Sketch
 
 REMEMBERED = 12  # windows whose sites are expected again, and whose sites' own sketches are kept

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from superhosts.cubefile.container import DIGEST
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.pairs import Window
-from superhosts.reports.base import window_name
 from superhosts.text import printable
+from superhosts.times import window_name
 from superhosts.units import SECOND, parse_duration
 
 DIGITS = 16  # hexadecimal digits of the checksum that stand in a name

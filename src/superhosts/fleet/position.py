@@ -24,8 +24,8 @@ from typing import Any
 
 from superhosts.fleet.durable import read_state, write_json
 from superhosts.fleet.link import Say
-from superhosts.reports.base import iso_time
 from superhosts.sources.capture import COMPRESSED
+from superhosts.times import iso_time
 from superhosts.units import parse_duration
 
 POSITION = "position.json"  # the file in the spool; without it an edge begins anew

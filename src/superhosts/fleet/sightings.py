@@ -15,7 +15,7 @@ from superhosts.detectors.base import SuperHosts
 from superhosts.detectors.estimate import UNBOUNDED
 from superhosts.errors import SketchFileError, SuperhostsError, UnreadableError
 from superhosts.pairs import Addresses, Part, numbers_to_array
-from superhosts.reports.base import Row
+from superhosts.reports.rows import Row
 from superhosts.sketches.bundle import Found, Sketch
 from superhosts.sketches.queries import estimate_each, estimate_in_file
 

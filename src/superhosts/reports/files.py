@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from superhosts.errors import MissingExtraError, OutputError, UsageError
 from superhosts.placing import replaceable
-from superhosts.reports.base import COLUMNS, Row
+from superhosts.reports.rows import COLUMNS, Row
 from superhosts.text import printable
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from superhosts.errors import OutputError, UsageError
-from superhosts.reports.base import HUB_COLUMNS, Row
 from superhosts.reports.files import Csv, JsonLines, OutputFile
+from superhosts.reports.rows import HUB_COLUMNS, Row
 
 PATIENCE = 2.0  # seconds that others wait for standard output
 MOST_QUEUED = 100  # reports that wait for it

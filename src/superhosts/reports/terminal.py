@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from superhosts.reports.base import Row
+from superhosts.reports.rows import Row
 from superhosts.text import printable
 
 NAMED = 4  # sites that are named in a table

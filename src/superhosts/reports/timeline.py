@@ -8,7 +8,7 @@ from string import ascii_uppercase
 from rich.console import Console
 from rich.text import Text
 
-from superhosts.reports.base import Row
+from superhosts.reports.rows import Row
 from superhosts.reports.terminal import interval
 from superhosts.text import printable
 

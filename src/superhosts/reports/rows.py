@@ -1,0 +1,54 @@
+"""The schema of result rows, the same for every destination.
+
+One row has the same columns in JSON Lines, CSV and Parquet. Rows are sorted by window, then by peers in descending
+order. Marks that only some rows have ("partial": true, "revision": 2) appear in JSON Lines, and only in those rows:
+the columns of CSV and Parquet do not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from superhosts.pairs import Window
+from superhosts.sketches.bundle import Found
+from superhosts.times import iso_time
+
+Row = dict[str, Any]
+COLUMNS = (
+    "window_start",
+    "window_end",
+    "host",
+    "family",
+    "side",
+    "direction",
+    "peers",
+    "peers_low",
+    "peers_high",
+    "saturated",
+    "detector",
+)
+
+HUB_COLUMNS = (
+    *COLUMNS,
+    "sites",
+    "missing",
+    "revision",
+)  # sites that saw the host, sites that are missing, and the revision of the report
+
+
+def make_rows(window: Window | None, found: Iterable[Found], *, partial: bool = False, revision: int = 1) -> list[Row]:
+    """Return the rows of one window, marked if it was interrupted or is reported again."""
+    start, end = (iso_time(window.start), iso_time(window.end)) if window else (None, None)
+    marks: Row = ({"partial": True} if partial else {}) | ({"revision": revision} if revision > 1 else {})
+    return [
+        dict(
+            zip(
+                COLUMNS,
+                (start, end, str(item.row.host), *item.part, *item.row[1:], item.detector),
+                strict=True,
+            )
+        )
+        | marks
+        for item in found
+    ]
