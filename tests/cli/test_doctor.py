@@ -19,7 +19,7 @@ from test_cli import SMALL
 import superhosts as sh
 from commands import Run
 from superhosts import device
-from superhosts.cli import checks
+from superhosts.cli import _checks as checks
 from superhosts.detectors.cube.cpu import fill
 from traffic import talk, write
 
@@ -241,7 +241,7 @@ def test_code_that_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_gpu_check_in_the_simulator() -> None:
     """The real kernels, in a process of its own: numba decides on its simulator when it is imported."""
-    code = "from superhosts.cli import checks; checks.MEMORY = '16KiB'; print(*checks._gpu_check())"
+    code = "from superhosts.cli import _checks as checks; checks.MEMORY = '16KiB'; print(*checks._gpu_check())"
     ended = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},

@@ -15,13 +15,13 @@ import pytest
 import packets as p
 from brokers import KeepingDesk, eventually, make_broker, running
 from commands import Run
-from superhosts.cli import fleet
+from superhosts.cli import _service as fleet
+from superhosts.cli._service import ended_by_signals, tell
+from superhosts.cli._signals import set_safely
 from superhosts.cli.edge import _watch
-from superhosts.cli.fleet import ended_by_signals, tell
 from superhosts.cli.hub import _Reloads as Reloads
 from superhosts.cli.hub import largest_sketch
 from superhosts.cli.scan import Interruption
-from superhosts.cli.signals import set_safely
 from superhosts.cubefile import container as sketchfile
 from superhosts.errors import OutputError
 from superhosts.fleet.link import MERGED, Receipt

@@ -21,7 +21,7 @@ import superhosts as sh
 from fleets import make_sketch, window, write_parcel
 from hubs import SITES, Node, three, union_of
 from processes import wait_for
-from superhosts.cli.fleet import RunningOutputs
+from superhosts.cli._service import RunningOutputs
 from superhosts.cubefile import container as sketchfile
 from superhosts.errors import OutputError, UnreadableError, UsageError
 from superhosts.fleet import hub as hub_module

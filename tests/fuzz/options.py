@@ -12,9 +12,9 @@ import packets as p
 from fuzz.mutations import apply, edits
 from fuzz.sketches import run_command
 from fuzz.targets import fresh_folder, target
-from superhosts.cli.fleet import seconds
-from superhosts.cli.output import parse_share
-from superhosts.cli.sketches import _parse_time
+from superhosts.cli._outputs import parse_share
+from superhosts.cli._service import seconds
+from superhosts.cli._sketches import _parse_time
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.device import choose_device
 from superhosts.errors import UsageError

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from superhosts._version import __version__
+from superhosts.cli._outputs import forget_stdout, open_streams, say
 from superhosts.cli.batch import batch
 from superhosts.cli.bench import bench
 from superhosts.cli.calibrate import calibrate
@@ -22,7 +23,6 @@ from superhosts.cli.explain import explain
 from superhosts.cli.hosts import hosts
 from superhosts.cli.hub import hub
 from superhosts.cli.merge import merge
-from superhosts.cli.output import forget_stdout, open_streams, say
 from superhosts.cli.plan import plan
 from superhosts.cli.scan import scan
 from superhosts.cli.synth import synth

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from superhosts.cli.output import CsvFlag, Json, KeyFile, Output, Threshold, Top, fail_with, read_key, say
-from superhosts.cli.traffic import (
+from superhosts.cli._options import (
     Direction,
     Exclude,
     GeometryText,
@@ -24,10 +23,11 @@ from superhosts.cli.traffic import (
     Watch,
     WindowLength,
 )
+from superhosts.cli._outputs import CsvFlag, Json, KeyFile, Output, Threshold, Top, fail_with, read_key, say
 
 if TYPE_CHECKING:
     from superhosts.batch.run import BatchWindow
-    from superhosts.cli.output import Outputs
+    from superhosts.cli._outputs import Outputs
     from superhosts.errors import SuperhostsError
     from superhosts.pipeline.settings import Settings
 
@@ -85,7 +85,7 @@ def batch(
     Examples: superhosts batch 'day/**/*.pcap.gz' --local --save sketches · superhosts batch s3://captures/2026-11-14
     --scheduler tcp://head:8786 --save /shared/sketches
     """
-    from superhosts.cli.output import Outputs
+    from superhosts.cli._outputs import Outputs
     from superhosts.errors import UsageError
     from superhosts.pipeline.settings import Settings
 
@@ -141,7 +141,7 @@ def _run(
     """Run and hand out the results; return the inputs' errors, all said already."""
     from superhosts.batch.cluster import connect
     from superhosts.batch.run import Batch, prepare
-    from superhosts.cli.output import window_title
+    from superhosts.cli._outputs import window_title
     from superhosts.cli.scan import file_name, prepare_folder, summarise
     from superhosts.sources.finding import find_captures
 

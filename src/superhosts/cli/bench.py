@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from superhosts.cli.output import Json, say
+from superhosts.cli._outputs import Json, say
 
 if TYPE_CHECKING:
     from superhosts.detectors.cube import Cube

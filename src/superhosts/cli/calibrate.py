@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from superhosts.cli.output import KeyFile, command_line, fail_with, parse_share, read_key, say, tell_packets
+from superhosts.cli._outputs import KeyFile, command_line, fail_with, parse_share, read_key, say, tell_packets
 from superhosts.cli.scan import summarise
 
 if TYPE_CHECKING:

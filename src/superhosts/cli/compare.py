@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from superhosts.cli.output import CsvFlag, Json, Output, command_line, fail_with, say, tell_packets
+from superhosts.cli._outputs import CsvFlag, Json, Output, command_line, fail_with, say, tell_packets
 from superhosts.cli.scan import summarise
 
 if TYPE_CHECKING:

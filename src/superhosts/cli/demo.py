@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from superhosts.cli.output import say
+from superhosts.cli._outputs import say
 
 
 def demo(
@@ -31,7 +31,7 @@ def demo(
     """
     import json
 
-    from superhosts.cli.output import Outputs
+    from superhosts.cli._outputs import Outputs
     from superhosts.cli.scan import run_scan
     from superhosts.cli.synth import synth
     from superhosts.errors import OutputError
@@ -42,7 +42,7 @@ def demo(
     except OSError as error:
         raise OutputError(f"{folder}: cannot be made: {error.strerror}") from None
     if fleet:
-        from superhosts.cli.demo_fleet import show_fleet
+        from superhosts.cli._demo_fleet import show_fleet
 
         size = f"flows={flows or '200k'},packets={packets or '1M'},super_hosts={super_hosts}"
         show_fleet(folder / "fleet", size)

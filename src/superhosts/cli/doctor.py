@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from superhosts.cli.checks import CHECKS, PROBLEM, in_words
+from superhosts.cli._checks import CHECKS, PROBLEM, in_words
 
 
 class Check(NamedTuple):

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from superhosts.cli.fleet import (
+from superhosts.cli._options import (
+    Device,
+    Direction,
+    Exclude,
+    GeometryText,
+    Inner,
+    Ipv6Prefix,
+    Memory,
+    MemoryTotal,
+    Watch,
+)
+from superhosts.cli._outputs import KeyFile, fail_with, log_in_background, log_status, read_key
+from superhosts.cli._service import (
     Creds,
     Nkey,
     SpoolCap,
@@ -24,18 +36,6 @@ from superhosts.cli.fleet import (
     seconds,
     sending,
     tell,
-)
-from superhosts.cli.output import KeyFile, fail_with, log_in_background, log_status, read_key
-from superhosts.cli.traffic import (
-    Device,
-    Direction,
-    Exclude,
-    GeometryText,
-    Inner,
-    Ipv6Prefix,
-    Memory,
-    MemoryTotal,
-    Watch,
 )
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from superhosts.cli.output import CsvFlag, Json, KeyFile, MemoryTotal, Output, fail_with, read_key, say
-from superhosts.cli.sketches import FILES, Since, Until, find_sketches, merge_named, sites_of, told, window_of
+from superhosts.cli._outputs import CsvFlag, Json, KeyFile, MemoryTotal, Output, fail_with, read_key, say
+from superhosts.cli._sketches import FILES, Since, Until, find_sketches, merge_named, sites_of, told, window_of
 from superhosts.text import printable
 
 if TYPE_CHECKING:
-    from superhosts.cli.output import Outputs
+    from superhosts.cli._outputs import Outputs
     from superhosts.detectors.base import Detector
     from superhosts.errors import InputError, UsageError
     from superhosts.pairs import Window
@@ -47,7 +47,7 @@ def explain(
 
     Example: superhosts explain 20261114T120000Z-5m-local.cube 10.1.2.3
     """
-    from superhosts.cli.output import Outputs
+    from superhosts.cli._outputs import Outputs
     from superhosts.errors import UsageError
 
     if json and csv:

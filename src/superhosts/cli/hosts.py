@@ -6,8 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from superhosts.cli.output import CsvFlag, Json, KeyFile, MemoryTotal, Output, Threshold, Top, fail_with, read_key, say
-from superhosts.cli.sketches import FILES, Since, Until, find_sketches, merge_named, told
+from superhosts.cli._outputs import (
+    CsvFlag,
+    Json,
+    KeyFile,
+    MemoryTotal,
+    Output,
+    Threshold,
+    Top,
+    fail_with,
+    read_key,
+    say,
+)
+from superhosts.cli._sketches import FILES, Since, Until, find_sketches, merge_named, told
 
 if TYPE_CHECKING:
     from superhosts.sketches.bundle import Sketch
@@ -32,7 +43,7 @@ def hosts(
 
     Example: superhosts hosts 'archive/**/*.cube' --union --threshold 5000
     """
-    from superhosts.cli.output import PARTIAL, Outputs, window_title
+    from superhosts.cli._outputs import PARTIAL, Outputs, window_title
     from superhosts.errors import HalfMergedError, InputError, UsageError
     from superhosts.reports.rows import make_rows
     from superhosts.sketches.bundle import Sketch, load

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from superhosts.cli.fleet import (
+from superhosts.cli._options import GeometryText, Ipv6Prefix, Memory
+from superhosts.cli._outputs import CsvFlag, Json, KeyFile, Threshold, Top, log_in_background, log_status, read_key
+from superhosts.cli._service import (
     Creds,
     Nkey,
     RunningOutputs,
@@ -30,9 +32,7 @@ from superhosts.cli.fleet import (
     sighup_held,
     tell,
 )
-from superhosts.cli.output import CsvFlag, Json, KeyFile, Threshold, Top, log_in_background, log_status, read_key
-from superhosts.cli.signals import set_safely
-from superhosts.cli.traffic import GeometryText, Ipv6Prefix, Memory
+from superhosts.cli._signals import set_safely
 
 if TYPE_CHECKING:
     from superhosts.fleet.hub import Report
@@ -374,7 +374,7 @@ def largest_sketch(traffic: Settings) -> int:
 
 
 def _title(result: Report, least: float | None, top: int | None) -> str:
-    from superhosts.cli.output import window_title
+    from superhosts.cli._outputs import window_title
 
     title = window_title(result.window, least, top, len(result.rows))
     again = f", revision {result.revision}" if result.revision > 1 else ""

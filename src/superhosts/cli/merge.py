@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from superhosts.cli.output import KeyFile, MemoryTotal, fail_with, read_key, say
-from superhosts.cli.sketches import find_sketches, merge_named, told
+from superhosts.cli._outputs import KeyFile, MemoryTotal, fail_with, read_key, say
+from superhosts.cli._sketches import find_sketches, merge_named, told
 
 
 def merge(

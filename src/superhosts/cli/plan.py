@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from superhosts.cli.output import parse_share
+from superhosts.cli._outputs import parse_share
 from superhosts.errors import GeometryError, UsageError
 
 if TYPE_CHECKING:

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from superhosts.cli.output import CsvFlag, Json, KeyFile, Output, Threshold, Top, fail_with, read_key, say
-from superhosts.cli.signals import Wishes
-from superhosts.cli.traffic import (
+from superhosts.cli._options import (
     Device,
     Direction,
     Exclude,
@@ -30,10 +28,12 @@ from superhosts.cli.traffic import (
     Watch,
     WindowLength,
 )
+from superhosts.cli._outputs import CsvFlag, Json, KeyFile, Output, Threshold, Top, fail_with, read_key, say
+from superhosts.cli._signals import Wishes
 from superhosts.text import printable
 
 if TYPE_CHECKING:
-    from superhosts.cli.output import Outputs
+    from superhosts.cli._outputs import Outputs
     from superhosts.errors import OutputError, SuperhostsError
     from superhosts.pairs import Window
     from superhosts.pipeline.scan import Counters, Scan, WindowResult
@@ -87,7 +87,7 @@ def scan(
     Where a sketch cannot be saved (a file of its name is damaged, or of another geometry) the file stays as it is, the
     scan goes on, and the exit status is 4.
     """
-    from superhosts.cli.output import Outputs
+    from superhosts.cli._outputs import Outputs
     from superhosts.pipeline.settings import Settings
 
     settings = Settings(
@@ -194,7 +194,7 @@ class Interruption:
 
 
 def _title(result: WindowResult, settings: Settings) -> str:
-    from superhosts.cli.output import PARTIAL, window_title
+    from superhosts.cli._outputs import PARTIAL, window_title
 
     title = window_title(result.window, settings.least_peers, settings.top, len(result.found))
     notes = {PARTIAL: result.partial, f"revision {result.revision}": result.revision > 1}
@@ -243,7 +243,7 @@ class _Keeper:
 
 def merge_saved(sketch: Sketch, path: Path, key: bytes | str | None) -> None:
     """Merge what an earlier run saved; OutputError says why that cannot be."""
-    from superhosts.cli.sketches import merge_named
+    from superhosts.cli._sketches import merge_named
     from superhosts.errors import InputError, MergeError, OutputError
 
     try:

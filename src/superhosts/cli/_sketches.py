@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from superhosts.cli.output import say
+from superhosts.cli._outputs import say
 from superhosts.errors import InputError, MergeError, UsageError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from superhosts.cli.output import say
+from superhosts.cli._outputs import say
 
 if TYPE_CHECKING:
     from superhosts.detectors.cube import Cube

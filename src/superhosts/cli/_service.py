@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from superhosts.cli.output import Outputs, has_output, say
-from superhosts.cli.signals import Wishes, end_at_once
+from superhosts.cli._outputs import Outputs, has_output, say
+from superhosts.cli._signals import Wishes, end_at_once
 from superhosts.errors import OutputError, SuperhostsError, UsageError
 
 if TYPE_CHECKING:

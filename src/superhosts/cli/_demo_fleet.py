@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from superhosts.cli.output import say
+from superhosts.cli._outputs import say
 from superhosts.errors import MissingExtraError, SuperhostsError
 
 if TYPE_CHECKING:
