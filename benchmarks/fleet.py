@@ -36,7 +36,7 @@ import numpy as np
 from cases import THETA, Score, warm_up
 from fleet_edges import Fleet, Sent, send
 from harness import HERE, Report, superhosts_command, timed
-from superhosts.fleet.durable import read_json, write_json
+from superhosts.durable import read_json, write_json
 from superhosts.fleet.hub import ROWS
 from superhosts.fleet.store import LEDGER, UNION, Store
 from superhosts.pairs import Part, Window

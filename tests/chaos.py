@@ -41,7 +41,7 @@ from processes import (
     unions,
     wait_for,
 )
-from superhosts.fleet.durable import read_json
+from superhosts.durable import read_json
 from superhosts.pairs import PacketBatch
 from superhosts.pipeline.scan import scan
 from superhosts.sources.capture import open_capture

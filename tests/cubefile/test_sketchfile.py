@@ -443,7 +443,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tiny: Path, monkeypatc
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sketchfile.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OutputError, match="No space left on device"):
         make("tiny", seed=9).save(tiny)
     assert tiny.read_bytes() == before

@@ -19,8 +19,8 @@ import pytest
 
 from brokers import accepts, eventually, make_broker, server_pid
 from processes import DEADLINE
+from superhosts import durable
 from superhosts.errors import MissingExtraError, UsageError
-from superhosts.fleet import durable
 from superhosts.fleet.nats import setup as broker_setup
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.enrolment import enroll, public_key, read_sites, unenroll

@@ -8,7 +8,7 @@ import chaos
 from chaos import Fleet, need_link
 from hostile import EVIL, put_evil, speak_evil
 from processes import ending, wait_for
-from superhosts.fleet.durable import read_json
+from superhosts.durable import read_json
 
 
 def refused(state: Path) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 import chaos
 from chaos import LINKS, Fleet, need_link, put
 from processes import SITES, Node, ending, wait_for
-from superhosts.fleet.durable import read_json
+from superhosts.durable import read_json
 
 
 @contextmanager

@@ -28,8 +28,8 @@ from processes import (
     write_captures,
 )
 from processes import make_edge as make_node
+from superhosts.durable import hold_folder
 from superhosts.errors import OutputError
-from superhosts.fleet.durable import hold_folder
 from superhosts.fleet.edge import Edge
 from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
 from superhosts.fleet.position import Position

@@ -28,7 +28,7 @@ from processes import (
     wait_for,
     write_captures,
 )
-from superhosts.fleet.durable import hold_folder, read_json
+from superhosts.durable import hold_folder, read_json
 
 NEEDS_NATS = "pip install 'superhosts[fleet]'"
 

@@ -23,12 +23,12 @@ from hubs import SITES, Node, three, union_of
 from processes import wait_for
 from superhosts.cli._service import RunningOutputs
 from superhosts.cubefile import container as sketchfile
+from superhosts.durable import write_json, write_lines
 from superhosts.errors import OutputError, UnreadableError, UsageError
 from superhosts.fleet import hub as hub_module
 from superhosts.fleet import intake as desk_module
 from superhosts.fleet import store as store_module
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.durable import write_json, write_lines
 from superhosts.fleet.files import FileReceiver, FileSender
 from superhosts.fleet.hub import ROWS
 from superhosts.fleet.link import MERGED, REFUSED

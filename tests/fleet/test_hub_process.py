@@ -21,9 +21,9 @@ import pytest
 from fleets import make_sketch, window, write_parcel
 from processes import COMMON, Node, ending, make_hub, rows, wait_for
 from superhosts.cli._service import Status, ended_by_signals, sighup_held
+from superhosts.durable import copy_synced, hold_folder, make_folder, write_json
 from superhosts.errors import OutputError
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.durable import copy_synced, hold_folder, make_folder, write_json
 from superhosts.fleet.spool import Spool
 from superhosts.pairs import Part
 from superhosts.pipeline.settings import Settings

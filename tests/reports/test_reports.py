@@ -15,7 +15,6 @@ from packets import SECOND
 from superhosts.detectors.base import SuperHost
 from superhosts.errors import OutputError, UsageError
 from superhosts.pairs import Part, Window
-from superhosts.reports import files
 from superhosts.reports.files import Csv, JsonLines, OutputFile
 from superhosts.reports.rows import COLUMNS, make_rows
 from superhosts.reports.terminal import interval
@@ -119,7 +118,7 @@ def test_a_full_disk_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         pytest.importorskip("pyarrow")
     file = OutputFile(tmp_path / f"a.{kind}")
     file.write(ROWS)
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OutputError, match=rf"a\.{kind}: cannot be written: No space left on device"):
         file.close()
     assert list(tmp_path.iterdir()) == []

@@ -24,8 +24,8 @@ from superhosts.batch.cluster import check_workers
 from superhosts.batch.tasks import Order, Result, carry_out, make_way, recorded
 from superhosts.cubefile import container as sketchfile
 from superhosts.detectors.registry import DETECTORS
+from superhosts.durable import read_json, write_json
 from superhosts.errors import OutputError, SuperhostsError, UsageError
-from superhosts.fleet.durable import read_json, write_json
 from superhosts.hashing import fingerprint, secret_of
 from superhosts.network import Network, parse_networks
 from superhosts.pairs import Window

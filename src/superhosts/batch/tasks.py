@@ -27,11 +27,12 @@ from typing import Any
 
 from superhosts._version import __version__
 from superhosts.cubefile.container import DIGEST, is_whole
+from superhosts.durable import is_plain, read_json, set_aside, write_json
 from superhosts.errors import OutputError, SuperhostsError, UsageError
-from superhosts.fleet.durable import is_plain, place, read_json, set_aside, write_json
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import Scan, open_inputs
 from superhosts.pipeline.settings import Settings
+from superhosts.replacing import place
 from superhosts.reports.rows import make_rows
 from superhosts.sketches.bundle import Sketch, load
 from superhosts.sketches.header import Entry

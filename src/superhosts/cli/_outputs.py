@@ -67,7 +67,7 @@ def read_key(path: Path | None) -> bytes | None:
         key = path.read_bytes().rstrip(b"\r\n")
     except OSError as error:
         raise UsageError(f"--key-file {path}: cannot be read: {error.strerror}") from None
-    from superhosts.fleet.durable import exposure
+    from superhosts.durable import exposure
     from superhosts.hashing import check_secret
 
     if warning := exposure(path):

@@ -81,7 +81,7 @@ def nats_options(
     up: bool = False,
 ) -> NatsOptions:
     """Return checked options of a NATS connection."""
-    from superhosts.fleet.durable import exposure
+    from superhosts.durable import exposure
     from superhosts.fleet.nats.connect import NatsOptions
 
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of every TLS connection that the other side ends
@@ -270,7 +270,7 @@ class Status:
 
     def write(self, *, now: bool = False) -> None:
         """Write the counters if it is time."""
-        from superhosts.fleet.durable import put_aside, write_json
+        from superhosts.durable import put_aside, write_json
 
         if not now and time.monotonic() - self._last < STATUS:
             return

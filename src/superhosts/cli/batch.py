@@ -199,8 +199,9 @@ def _save(result: BatchWindow, path: Path, settings: Settings) -> None:
 
     from superhosts.cli.scan import merge_saved
     from superhosts.cubefile.container import is_whole
+    from superhosts.durable import copy_synced
     from superhosts.errors import OutputError, SketchFileError
-    from superhosts.fleet.durable import copy_synced, place, sync_folder
+    from superhosts.replacing import place, sync_folder
 
     if path.exists():
         from superhosts.sketches.bundle import Sketch

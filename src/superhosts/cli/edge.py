@@ -98,8 +98,8 @@ def edge(
     Examples: superhosts edge /var/captures --site ams --inner 10.0.0.0/8 --to /mnt/fleet ·
     tcpdump -U -w - | superhosts edge - --site ams --nats tls://hub:4222 --nkey ams.nk
     """
+    from superhosts.durable import hold_folder
     from superhosts.errors import RefusedError, UsageError
-    from superhosts.fleet.durable import hold_folder
     from superhosts.fleet.edge import check_settings
     from superhosts.fleet.parcels import check_site
     from superhosts.fleet.spool import Spool

@@ -128,9 +128,9 @@ def hub(
     if enroll is not None or revoke is not None:
         _change_sites(state, enroll, revoke)
         return
+    from superhosts.durable import hold_folder
     from superhosts.errors import UsageError
     from superhosts.fleet.archive import Archive
-    from superhosts.fleet.durable import hold_folder
     from superhosts.fleet.edge import check_settings
     from superhosts.fleet.hub import Hub, HubSettings
     from superhosts.fleet.intake import Desk, expected_kinds

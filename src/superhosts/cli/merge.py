@@ -30,7 +30,7 @@ def merge(
     Example: superhosts merge ams.cube fra.cube -o all.cube
     """
     from superhosts.errors import InputError, MergeError, SuperhostsError
-    from superhosts.placing import replaceable
+    from superhosts.replacing import replaceable
     from superhosts.sketches.bundle import Sketch
 
     replaceable(output)  # said before the work

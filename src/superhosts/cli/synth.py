@@ -38,7 +38,8 @@ def synth(
     from typing import cast
 
     from superhosts.errors import UsageError
-    from superhosts.synthetic.capture_writer import replacing, write_capture
+    from superhosts.replacing import output_errors, replaceable, replacing
+    from superhosts.synthetic.capture_writer import write_capture
     from superhosts.synthetic.traffic import Family, Traffic
     from superhosts.synthetic.truth import Tally, truth_path, write_rows
     from superhosts.units import SECOND, format_size, parse_count, parse_duration
@@ -61,7 +62,7 @@ def synth(
     tally = Tally(traffic, parse_count(truth_min), ipv6_prefix)
     truth = truth_path(out)
     # The truth's file is opened first: where it cannot be written, no capture is left without it.
-    with replacing(truth) as part:
+    with output_errors(truth), replacing(replaceable(truth), durable=False) as part:
         written = write_capture(out, _watched(traffic, tally))
         rows = tally.rows()
         write_rows(part, rows)

@@ -12,14 +12,12 @@ cube takes about a tenth of its memory.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
 import os
 import stat
 import struct
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -31,7 +29,7 @@ from superhosts.cubefile.coding import Block, encode, read_block
 from superhosts.device import run_parallel
 from superhosts.errors import OutputError, SketchFileError, UnreadableError, VersionError
 from superhosts.fields import MOST_QUOTED, FieldError, record, sequence, text, whole
-from superhosts.placing import replaceable
+from superhosts.replacing import output_errors, replaceable, replacing
 from superhosts.text import printable
 from superhosts.units import format_size
 
@@ -91,30 +89,19 @@ def write(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
     text = json.dumps({**header, "arrays": shapes}, separators=(",", ":"), ensure_ascii=False).encode()
     if len(text) > MAX_HEADER:
         raise OutputError(f"{path}: cannot be written: its header takes {format_size(len(text))}")
-    target = replaceable(path)
-    temporary = target.with_name(f".{target.name}.{threading.get_native_id()}.tmp")  # two threads may write one file
     digest = hashlib.blake2b(digest_size=DIGEST)
-    try:
-        with temporary.open("wb") as file:
+    with output_errors(path), replacing(replaceable(path)) as temporary, temporary.open("wb") as file:
 
-            def put(data: bytes) -> None:
-                digest.update(data)
-                file.write(data)
+        def put(data: bytes) -> None:
+            digest.update(data)
+            file.write(data)
 
-            put(_START.pack(MAGIC, VERSION, len(text)))
-            put(text)
-            for array in arrays.values():
-                for block in _blocks(np.ascontiguousarray(array)):
-                    put(_pack(block, compress))
-            file.write(digest.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        with contextlib.suppress(OSError):  # where it could not be made, there is nothing to remove
-            temporary.unlink()
+        put(_START.pack(MAGIC, VERSION, len(text)))
+        put(text)
+        for array in arrays.values():
+            for block in _blocks(np.ascontiguousarray(array)):
+                put(_pack(block, compress))
+        file.write(digest.digest())
 
 
 def parse_header(text: bytes) -> dict[str, Any]:

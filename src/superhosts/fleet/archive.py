@@ -18,23 +18,22 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from superhosts.errors import MergeError, OutputError, SketchFileError, UnreadableError
-from superhosts.fleet.aside import Asides
-from superhosts.fleet.clock import age_of
-from superhosts.fleet.durable import (
+from superhosts.durable import (
     copy_synced,
     is_open_to_others,
     is_plain_folder,
     make_folder,
     make_private,
     parse_json,
-    place,
-    sync_folder,
     write_json,
 )
+from superhosts.errors import MergeError, OutputError, SketchFileError, UnreadableError
+from superhosts.fleet.aside import Asides
+from superhosts.fleet.clock import age_of
 from superhosts.fleet.ledger import UNKNOWN, Issue
 from superhosts.fleet.link import Say
 from superhosts.fleet.parcels import Parcel, is_archived, parse_key
+from superhosts.replacing import place, sync_folder
 from superhosts.sketches.header import Stored, read_header
 from superhosts.text import printable
 from superhosts.units import SECOND

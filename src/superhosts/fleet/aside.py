@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from pathlib import Path
 
-from superhosts.fleet.durable import set_aside
+from superhosts.durable import set_aside
 from superhosts.fleet.link import MOST_SAID, Say
 from superhosts.text import printable
 

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 
-from superhosts.fleet.durable import open_fresh
 from superhosts.fleet.link import Say
+from superhosts.replacing import open_fresh
 from superhosts.times import iso_time
 from superhosts.units import SECOND
 

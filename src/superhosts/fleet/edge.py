@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from superhosts.detectors.columnsketch import ColumnSketch
+from superhosts.durable import read_state, write_json
 from superhosts.errors import OutputError, UsageError
-from superhosts.fleet.durable import read_state, write_json
 from superhosts.fleet.link import Say
 from superhosts.fleet.position import Position, is_time
 from superhosts.fleet.spool import Spool

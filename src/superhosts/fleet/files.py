@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from superhosts.cubefile.container import MAGIC
+from superhosts.durable import copy_synced, make_way, set_aside, write_json
 from superhosts.errors import UsageError
-from superhosts.fleet.durable import copy_synced, make_way, open_fresh, place, set_aside, sync, write_json
 from superhosts.fleet.limits import LimitedSay
 from superhosts.fleet.link import MERGED, REASON, REFUSED, RESEND, Desk, Receipt, Say
 from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.spool import Spool
+from superhosts.replacing import open_fresh, place, sync
 from superhosts.text import printable
 from superhosts.units import format_size
 

@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from superhosts.durable import is_plain, make_private, write_lines
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.clock import RECORD, Clock, age_of
-from superhosts.fleet.durable import is_plain, make_private, write_lines
 from superhosts.fleet.intake import Desk
 from superhosts.fleet.ledger import Issue, Ledger
 from superhosts.fleet.link import Say

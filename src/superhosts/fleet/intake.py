@@ -16,9 +16,9 @@ from pathlib import Path
 
 from superhosts.cubefile.container import DIGEST, SITE_HEADER, is_whole
 from superhosts.detectors.kinds import Kind, check_alike
+from superhosts.durable import is_plain
 from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.durable import is_plain
 from superhosts.fleet.limits import AHEAD, LimitedSay, Shares, seconds_ahead
 from superhosts.fleet.link import MERGED, REASON, REFUSED, RESEND, Receipt, Say
 from superhosts.fleet.parcels import Parcel, check_site

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from superhosts.fleet.durable import read_state, write_json
+from superhosts.durable import read_state, write_json
 from superhosts.fleet.link import Say
 from superhosts.sources.capture import COMPRESSED
 from superhosts.times import iso_time

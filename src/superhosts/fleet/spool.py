@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from superhosts.cubefile.container import Reader
+from superhosts.durable import is_plain, make_folder, put_aside, set_aside
 from superhosts.errors import OutputError, SketchFileError, UnreadableError, UsageError
-from superhosts.fleet.durable import is_plain, make_folder, place, put_aside, set_aside
 from superhosts.fleet.link import MERGED, REFUSED, Receipt, Say
 from superhosts.fleet.parcels import Parcel
+from superhosts.replacing import place
 from superhosts.sketches.bundle import Sketch
 from superhosts.text import printable
 from superhosts.units import format_size

@@ -24,24 +24,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from superhosts.errors import OutputError, UsageError
-from superhosts.fleet.aside import Asides
-from superhosts.fleet.clock import age_of
-from superhosts.fleet.durable import (
+from superhosts.durable import (
     copy_synced,
     is_plain,
     is_plain_folder,
     make_folder,
     make_private,
     parse_json,
-    place,
     read_lines,
-    sync_folder,
     write_json,
 )
+from superhosts.errors import OutputError, UsageError
+from superhosts.fleet.aside import Asides
+from superhosts.fleet.clock import age_of
 from superhosts.fleet.ledger import UNKNOWN, Issue, Ledger
 from superhosts.fleet.link import MERGED, REFUSED, Receipt, Say
 from superhosts.fleet.parcels import Parcel, parse_key
+from superhosts.replacing import place, sync_folder
 
 UNION = "merged.cube"
 LEDGER = "ledger.json"

@@ -9,13 +9,12 @@ import contextlib
 import csv
 import io
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from superhosts.errors import MissingExtraError, OutputError, UsageError
-from superhosts.placing import replaceable
+from superhosts.replacing import Replacement, output_errors, replaceable
 from superhosts.reports.rows import COLUMNS, Row
 from superhosts.text import printable
 
@@ -81,13 +80,9 @@ class OutputFile:
             _import_arrow()
         if not self.path.parent.is_dir():
             raise OutputError(f"{path}: cannot be written: {self.path.parent} is not a folder")
-        self._target = replaceable(path)
-        self._temporary = self._target.with_name(f".{self._target.name}.{os.getpid()}.tmp")
-        try:
-            handle = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if private else 0o666)
-            self._stream = os.fdopen(handle, "wb")
-        except OSError as error:
-            raise OutputError(f"{path}: cannot be written: {error.strerror}") from error
+        self._replacement = Replacement(replaceable(path), private=private)
+        with output_errors(path):
+            self._stream = self._replacement.open()
         text = io.TextIOWrapper(self._stream, encoding="utf-8", newline="", write_through=True)
         self._text = text
         self._lines = Csv(text, columns) if self._kind == ".csv" else JsonLines(text)
@@ -108,9 +103,8 @@ class OutputFile:
             if self._kind == ".parquet":
                 self._write_parquet()
             self._text.flush()
-            os.fsync(self._stream.fileno())
             self._text.close()
-            self._temporary.replace(self._target)
+            self._replacement.commit()
         except OSError as error:
             raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from error
         finally:
@@ -120,7 +114,7 @@ class OutputFile:
         """Leave nothing behind: the run has failed."""
         with contextlib.suppress(OSError):  # a full disk refuses the last bytes again
             self._text.close()
-        self._temporary.unlink(missing_ok=True)
+        self._replacement.abandon()
 
     def _write_parquet(self) -> None:
         from superhosts.detectors.tables import to_arrow

@@ -13,11 +13,10 @@ capture, and a failure leaves nothing behind.
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 from superhosts.compiled import compiled
 from superhosts.errors import MissingExtraError, OutputError, UsageError
 from superhosts.pairs import PacketBatch, PacketBlock
-from superhosts.placing import replaceable
+from superhosts.replacing import output_errors, replaceable, replacing
 from superhosts.units import SECOND
 
 KINDS = (".pcap.zst", ".pcap", ".parquet")
@@ -72,7 +71,7 @@ def write_capture(path: Path, blocks: Iterable[PacketBlock]) -> Written:
         ".parquet": _open_parquet,
     }[kind]
     packets = 0
-    with replacing(path) as part:
+    with output_errors(path), replacing(replaceable(path), durable=False) as part:
         with opened(part) as write:
             for block in blocks:
                 if any(len(batch) for batch in block):
@@ -80,24 +79,6 @@ def write_capture(path: Path, blocks: Iterable[PacketBlock]) -> Written:
                     packets += sum(len(batch) for batch in block)
         size = part.stat().st_size
     return Written(packets, size)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary name in the folder of `path`; what stands there in the end becomes `path`, or vanishes."""
-    target = replaceable(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        part.open("xb").close()
-        try:
-            yield part
-            part.replace(target)
-        except BaseException:
-            with suppress(OSError):
-                part.unlink()
-            raise
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from superhosts.fleet.durable import make_way
+from superhosts.durable import make_way
 from superhosts.fleet.link import Desk, Receipt
 from superhosts.fleet.nats.wire import Chunk
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from superhosts.durable import exposure, write_private
 from superhosts.errors import OutputError, SuperhostsError, UsageError
-from superhosts.fleet.durable import exposure
 from superhosts.fleet.link import Say
 from superhosts.fleet.nats.connect import LinkDownError, NatsOptions, UnfitServerError, check_version, connect
 from superhosts.fleet.nats.enrolment import (
@@ -36,7 +36,6 @@ from superhosts.fleet.nats.enrolment import (
     open_private,
     private_folder,
     read_sites,
-    write_private,
 )
 from superhosts.fleet.nats.process import end_leftover, last_words, wait_for_reload
 from superhosts.fleet.nats.setup import (

@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from superhosts.durable import read_json, write_json, write_private
 from superhosts.errors import MissingExtraError, OutputError, UsageError
-from superhosts.fleet.durable import place, read_json, write_json
 from superhosts.fleet.nats.wire import CHUNKS, QUESTIONS
 from superhosts.fleet.parcels import check_site
 
@@ -138,19 +138,6 @@ def _nkeys() -> Any:
     except ImportError:
         raise MissingExtraError("keys for a broker", "fleet") from None
     return nkeys
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replace a file that only its owner may read, durably."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    os.fchmod(handle, 0o600)  # whatever the umask
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    place(temporary, path)
 
 
 def open_private(path: Path) -> IO[bytes]:

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from superhosts.durable import read_json, write_json
 from superhosts.errors import OutputError
-from superhosts.fleet.durable import read_json, write_json
 
 FILE = "identity.json"
 

@@ -24,8 +24,8 @@ from typing import Any
 import nats.errors
 from nats.aio.msg import Msg
 
+from superhosts.durable import make_way
 from superhosts.errors import UsageError
-from superhosts.fleet.durable import make_way
 from superhosts.fleet.limits import LimitedSay
 from superhosts.fleet.link import MERGED, REASON, REFUSED, RESEND, Desk, Receipt, Say
 from superhosts.fleet.nats.answers import Answers

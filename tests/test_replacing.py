@@ -12,9 +12,8 @@ import pytest
 from commands import Run
 from forging import bundle
 from superhosts.errors import OutputError
-from superhosts.placing import replaceable
+from superhosts.replacing import replaceable, replacing
 from superhosts.reports.files import OutputFile
-from superhosts.synthetic.capture_writer import replacing
 
 
 def save(path: Path) -> None:
@@ -28,7 +27,7 @@ def report(path: Path) -> None:
 
 
 def synthesize(path: Path) -> None:
-    with replacing(path) as part:
+    with replacing(replaceable(path)) as part:
         part.write_text("new")
 
 

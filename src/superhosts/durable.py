@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import io
 import itertools
 import json
 import os
@@ -16,12 +15,11 @@ import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any
 
 from superhosts.errors import OutputError, UsageError
+from superhosts.replacing import open_fresh, replacing, sync, sync_folder
 from superhosts.text import printable
-
-CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}  # what a file system (network mounts) says that has no sync
 
 
 def hold_folder(folder: Path) -> IO[str]:
@@ -87,12 +85,6 @@ def is_plain(path: Path) -> bool:
         return False
 
 
-def open_fresh(path: Path, *, shared: bool = False) -> BinaryIO:
-    """Make a file that was not there; what stood under its name (a link of somebody else's, too) is removed first."""
-    path.unlink(missing_ok=True)
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if shared else 0o600), "wb")
-
-
 def copy_synced(source: Path, target: Path, *, shared: bool = False) -> None:
     """Copy a plain file, and have the copy on disk; the source may lie where others write."""
     handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -103,24 +95,6 @@ def copy_synced(source: Path, target: Path, *, shared: bool = False) -> None:
             shutil.copyfileobj(read, write, 1 << 20)
             write.flush()
             sync(write.fileno())
-
-
-def sync(handle: int) -> None:
-    """Have an open file on disk. File systems that cannot are left as they are; a sync that fails is an error."""
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno not in CANNOT_SYNC:
-            raise
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        sync(handle)
-    finally:
-        os.close(handle)
 
 
 def make_folder(folder: Path) -> None:
@@ -135,12 +109,6 @@ def make_folder(folder: Path) -> None:
         with contextlib.suppress(OSError):
             folder.rmdir()  # else the next attempt would find it, and not sync
         raise
-
-
-def place(source: Path, target: Path) -> None:
-    """Rename a synced file into place, durably."""
-    source.replace(target)
-    sync_folder(target.parent)
 
 
 def set_aside(path: Path) -> Path:
@@ -180,27 +148,23 @@ def exposure(path: Path) -> str:
 
 def write_json(path: Path, content: Any, *, durable: bool = True, shared: bool = False) -> None:
     """Replace a small file at once. Without `durable` only readers are safe from half of it, not the power cut."""
-    _write(path, [json.dumps(content, indent=1)], durable=durable, shared=shared)
+    _write_lines(path, [json.dumps(content, indent=1)], durable=durable, shared=shared)
 
 
 def write_lines(path: Path, rows: Iterable[Any]) -> None:
     """Replace a file of JSON Lines at once, durably."""
-    _write(path, map(json.dumps, rows), durable=True)
+    _write_lines(path, map(json.dumps, rows), durable=True)
 
 
-def _write(path: Path, lines: Iterable[str], *, durable: bool, shared: bool = False) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with open_fresh(temporary, shared=shared) as binary, io.TextIOWrapper(binary, encoding="utf-8") as file:
-            file.writelines(line + "\n" for line in lines)
-            file.flush()
-            if durable:
-                sync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+def write_private(path: Path, text: str) -> None:
+    """Replace a file that only its owner can read, whatever the umask, durably."""
+    _write_lines(path, text.splitlines(), durable=True)
+
+
+def _write_lines(path: Path, lines: Iterable[str], *, durable: bool, shared: bool = False) -> None:
+    replaced = replacing(path, private=not shared, sole=True, durable=durable)
+    with replaced as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in lines)
     if durable:
         sync_folder(path.parent)
 
