@@ -3,38 +3,264 @@
 Hot loops are scalar Python functions. Each stays callable as plain Python (`function.py_func`), which is how
 tests hold it against the oracle, and the same scalar functions are called from CUDA kernels.
 
-numba invalidates a cached function when its own file changes, but not when a function that it calls from
-another file changes. A kernel built from last week's hash function would be wrong in silence, so here every
-cached function carries a stamp of all the package's source files.
+Machine code on disk is used only if it is exactly what numba would compile now. numba's own cache asks whether
+the file of a function has changed: too much, because a comment recompiles everything in that file, and too
+little, because the machine code of a function contains the functions it calls and the constants it reads, which
+may come from other files. A kernel built from last week's hash function would silently be wrong. So every file of
+the cache carries a stamp of what its machine code is made from (`stamp_of`) and the argument types it is made for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import builtins
+import contextlib
+import dis
+import enum
+import functools
+import hashlib
+import pickle
+import sys
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
+from numba.core.caching import FunctionCache
+from numba.core.dispatcher import Dispatcher
+from numba.core.serialize import dumps
+from numba.core.types import Array, Boolean, Number
+from numba.core.types.containers import BaseNamedTuple, BaseTuple
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_sources = [path.stat() for path in Path(__file__).parent.rglob("*.py")]
-_STAMP = (max(stat.st_mtime for stat in _sources), sum(stat.st_size for stat in _sources))
+LIBRARIES = {"builtins", "math", "numba", "numpy"}  # what is defined here changes with its version alone
+DIGEST = 32  # bytes
+PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 
 
 def compiled(function: Function) -> Function:
     """Compile `function` with numba when it is first called; keep the result on disk."""
-    try:
-        dispatcher = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
-    except RuntimeError:  # no folder to keep it in: a read-only install without a home
-        return cast(Function, numba.njit(nogil=True, error_model="numpy")(function))
-    if hasattr(dispatcher, "_cache"):  # not when numba is switched off
-        dispatcher._cache._cache_file._source_stamp = _STAMP
+    dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    if dispatcher is not function:  # as it is when numba is switched off
+        with contextlib.suppress(RuntimeError):  # no folder to keep it in: a read-only install without a home
+            dispatcher._cache = _Cache(dispatcher)
     return cast(Function, dispatcher)
 
 
 def is_cold(function: Callable[..., Any]) -> bool:
-    """Say whether `function` still has to be compiled on this machine (nothing usable on disk)."""
+    """Return True if `function` still has to be compiled on this machine (nothing usable on disk)."""
     dispatcher = cast(Any, function)
-    cache = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
-    return not getattr(dispatcher, "signatures", True) and (cache is None or not cache._load_index())
+    cache = getattr(dispatcher, "_cache", None)
+    return not getattr(dispatcher, "signatures", True) and not (isinstance(cache, _Cache) and cache.holds_any())
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]
+    """numba's cache of one function, with files that are checked against the stamp of the function."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._name = repr(dispatcher.py_func)
+        self._py_func = dispatcher.py_func
+        self._impl = self._impl_class(dispatcher.py_func)
+        self._cache_path = self._impl.locator.get_cache_path()
+        self._cache_file = _Files(Path(self._cache_path), dispatcher)
+        self.enable()
+
+    def holds_any(self) -> bool:
+        """Return True if the function has usable machine code on disk, for any types of its arguments."""
+        return self._cache_file.holds_any()
+
+    def _index_key(self, signature: tuple[Any, ...], codegen: Any) -> Any:
+        """Return what identifies machine code besides its stamp; None if it cannot be kept.
+
+        These are the types of the arguments and this kind of processor. numba compares named tuples by class and types
+        alone: after an edit that swaps two fields, it would take the old machine code.
+        """
+        try:
+            return [_describe_type(each) for each in signature], codegen.magic_tuple()
+        except TypeError:
+            return None
+
+
+class _Files:
+    """The cache files of one function: one for each list of argument types and each kind of processor.
+
+    A file holds the stamp, a digest of the rest, and the pickled machine code with its key. Nothing is unpickled
+    before stamp and digest are found right, so files of earlier versions, or damaged ones, do no harm. Processes
+    that compile the same function at once write the same file, each by renaming a whole one into place.
+    """
+
+    def __init__(self, folder: Path, dispatcher: Dispatcher) -> None:
+        self.folder, self.dispatcher = folder, dispatcher
+        function = dispatcher.py_func
+        name = f"{Path(function.__code__.co_filename).stem}.{function.__qualname__}".translate({60: None, 62: None})
+        self.name = f"{name}.{sys.implementation.cache_tag}"
+
+    def load(self, key: Any) -> Any:
+        """Return the machine code that was saved under `key`, or None."""
+        if key is None:
+            return None
+        try:
+            data = self._path(key).read_bytes()
+            stamp, digest, payload = data[:DIGEST], data[DIGEST : 2 * DIGEST], data[2 * DIGEST :]
+            if stamp != stamp_of(self.dispatcher) or digest != _digest(payload):
+                return None
+            saved, code = pickle.loads(payload)
+        except Exception:  # unpickling may raise anything
+            return None
+        return code if saved == key else None
+
+    def save(self, key: Any, code: Any) -> None:
+        """Save machine code; without room on the disk it is compiled again next time."""
+        if key is None:
+            return
+        payload = dumps((key, code))
+        data = stamp_of(self.dispatcher) + _digest(payload) + payload
+        temporary = self.folder / f"{self.name}-{uuid.uuid4().hex}.tmp"
+        try:
+            temporary.write_bytes(data)
+            temporary.replace(self._path(key))
+        except OSError:
+            temporary.unlink(missing_ok=True)
+
+    def flush(self) -> None:
+        """Remove all machine code of this function."""
+        for path in self._all():
+            path.unlink(missing_ok=True)
+
+    def holds_any(self) -> bool:
+        """Return True if any of the files has the stamp of the function."""
+        stamp = stamp_of(self.dispatcher)
+        for path in self._all():
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                if file.read(DIGEST) == stamp:
+                    return True
+        return False
+
+    def _all(self) -> Iterator[Path]:
+        return self.folder.glob(f"{self.name}-*.code")
+
+    def _path(self, key: Any) -> Path:
+        return self.folder / f"{self.name}-{_digest(repr(key).encode()).hex()[:16]}.code"
+
+
+def _describe_type(kind: Any) -> Any:
+    """Describe the type of an argument, so that unlike types have unlike `repr`s."""
+    if isinstance(kind, BaseTuple):
+        name = (*_class_name(kind.instance_class), kind.fields) if isinstance(kind, BaseNamedTuple) else ()
+        return name, [_describe_type(each) for each in kind.types]
+    if isinstance(kind, Array | Boolean | Number):
+        return str(kind)
+    raise TypeError(f"{kind} may hold what its name does not tell")
+
+
+def stamp_of(function: Callable[..., Any]) -> bytes:
+    """Return a digest of everything that the machine code of a compiled function is made from.
+
+    These are its bytecode and constants, the globals it reads, and the same of all functions it calls. Globals are read
+    when this is called, and the first call of a compiled function is soon enough: functions may be called before they
+    are defined, as far as the file is concerned.
+    """
+    return _digest(repr((numba.__version__, np.__version__, _describe(function, {}))).encode())
+
+
+def _describe(value: Any, seen: dict[FunctionType, int]) -> Any:
+    """Describe a value that numba compiles into machine code, so that unlike values have unlike `repr`s."""
+    if isinstance(value, Dispatcher):
+        return sorted(value.targetoptions.items()), _describe_function(value.py_func, seen)
+    if isinstance(value, enum.Enum):
+        return _describe(type(value), seen), value.name
+    if isinstance(value, PLAIN):
+        return repr(value)
+    if isinstance(value, tuple):
+        return _describe(type(value), seen), [_describe(each, seen) for each in value]
+    if isinstance(value, frozenset):
+        return "frozenset", sorted(repr(_describe(each, seen)) for each in value)
+    if isinstance(value, np.generic | np.ndarray):
+        return type(value).__name__, repr(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, type):
+        return _describe_class(value, seen)
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    if callable(value):
+        name = name or type(value).__module__  # methods of numpy.random have no module of their own
+    if name and name.partition(".")[0] in LIBRARIES:
+        return name, getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or repr(value)
+    if isinstance(value, FunctionType):
+        return _describe_function(value, seen)
+    raise TypeError(f"a compiled function may not refer to {value!r}: nobody would notice when it changes")
+
+
+def _describe_class(value: Any, seen: dict[FunctionType, int]) -> Any:
+    """Describe a class as far as compiled code can use it: to make named tuples, as an enumeration, or by its name."""
+    if issubclass(value, enum.Enum):
+        return _class_name(value), [(each.name, _describe(each.value, seen)) for each in value]
+    if issubclass(value, tuple) and hasattr(value, "_fields"):
+        defaults = [(name, _describe(each, seen)) for name, each in value._field_defaults.items()]
+        return _class_name(value), value._fields, defaults
+    return _class_name(value)
+
+
+def _describe_function(function: FunctionType, seen: dict[FunctionType, int]) -> Any:
+    """Describe a function and all that it calls; one that was described before, by its number."""
+    if function in seen:
+        return seen[function]
+    seen[function] = len(seen)
+    inputs = [function.__defaults__, *sorted((function.__kwdefaults__ or {}).items())]
+    inputs += [cell.cell_contents for cell in function.__closure__ or ()]
+    return (
+        (function.__module__, function.__qualname__),
+        [_describe(each, seen) for each in inputs],
+        _describe_code(function.__code__, function.__globals__, seen),
+    )
+
+
+def _describe_code(code: CodeType, variables: dict[str, Any], seen: dict[FunctionType, int]) -> Any:
+    constants, paths = _references(code)
+    described = [
+        _describe_code(each, variables, seen) if isinstance(each, CodeType) else _describe(each, seen)
+        for each in constants
+    ]
+    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+    names = code.co_varnames, code.co_names, code.co_cellvars, code.co_freevars
+    table = getattr(code, "co_exceptiontable", b"")
+    return code.co_code, table, counts, names, described, [_describe_global(each, variables, seen) for each in paths]
+
+
+def _describe_global(path: tuple[str, ...], variables: dict[str, Any], seen: dict[FunctionType, int]) -> Any:
+    """Describe a global variable; of a module, the attribute that is read."""
+    name, *attributes = path
+    value = variables[name] if name in variables else getattr(builtins, name, f"{name} is not defined")
+    for attribute in attributes:
+        if not isinstance(value, ModuleType):
+            break
+        value = getattr(value, attribute, f"{attribute} is not defined")
+    return path, _describe(value, seen)
+
+
+@functools.cache
+def _references(code: CodeType) -> tuple[list[Any], list[tuple[str, ...]]]:
+    """Return the constants that bytecode uses, without its docstring, and the globals with the attributes it reads."""
+    constants: list[Any] = []
+    paths: list[tuple[str, ...]] = []
+    open_path = False
+    for each in dis.get_instructions(code):
+        if each.opname == "LOAD_GLOBAL":
+            paths.append((each.argval,))
+            open_path = True
+        elif open_path and each.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            paths[-1] = (*paths[-1], each.argval)
+        else:
+            open_path = False
+            if each.opcode in dis.hasconst:
+                constants.append(each.argval)
+    return constants, paths
+
+
+def _class_name(value: type) -> tuple[str, str]:
+    return value.__module__, value.__qualname__
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=DIGEST).digest()

@@ -1,0 +1,241 @@
+"""Machine code on disk is used if and only if it is what numba would compile now."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from superhosts.compiled import is_cold, stamp_of
+
+FILES = {
+    "__init__": "",
+    "constants": "STEP = 2\nLIMITS = (3, 4.0)\n",
+    "shape": "from typing import NamedTuple\nclass Shape(NamedTuple):\n    width: int\n    height: int\n",
+    "helpers": """
+from superhosts.compiled import compiled
+
+@compiled
+def inner(x):
+    '''Add one.'''
+    return x + 1
+""",
+    "kernel": """
+import numpy as np
+from superhosts.compiled import compiled
+from toy import constants, helpers
+from toy.constants import STEP
+from toy.shape import Shape
+
+@compiled
+def outer(x):
+    '''Call a function of this file that is defined below and one of another file.'''
+    return below(helpers.inner(x)) + np.int64(STEP) * 10 + constants.LIMITS[0] * 100
+
+@compiled
+def below(x):
+    return x + 1000
+
+@compiled
+def area(shape):
+    return shape.width * 10 + shape.height
+
+@compiled
+def make(x):
+    return Shape(x, 7).width
+""",
+    "plain": "WORD = 'nothing compiled here'\n",
+}
+
+
+class Toy:
+    """A package of some files, whose compiled functions are called as a new process would call them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "toy"
+        self.folder.mkdir()
+        for name, text in FILES.items():
+            self.path(name).write_text(text)
+
+    def path(self, name: str) -> Path:
+        return self.folder / f"{name}.py"
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        text = self.path(name).read_text()
+        assert old in text
+        self.path(name).write_text(text.replace(old, new))
+
+    @property
+    def kept(self) -> list[Path]:
+        return sorted((self.folder / "__pycache__").iterdir())
+
+    def kernel(self) -> Any:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "toy"]:
+            del sys.modules[name]
+        importlib.invalidate_caches()
+        return importlib.import_module("toy.kernel")
+
+    def call(self, name: str, *arguments: Any) -> tuple[Any, bool]:
+        """Return what a function answers, and whether it had to be compiled."""
+        kernel = self.kernel()
+        function = getattr(kernel, name)
+        result = function(*[kernel.Shape(*each) if isinstance(each, tuple) else each for each in arguments])
+        assert bool(function.stats.cache_misses) != bool(function.stats.cache_hits)
+        return result, bool(function.stats.cache_misses)
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # bytecode of an earlier edit within a second looks fresh
+    monkeypatch.syspath_prepend(tmp_path)
+    yield Toy(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "toy"]:
+        del sys.modules[name]
+
+
+def test_second_start_compiles_nothing(toy: Toy) -> None:
+    assert is_cold(toy.kernel().outer)
+    assert toy.call("outer", 5) == (1326, True)
+    assert not is_cold(toy.kernel().outer)
+    assert toy.call("outer", 5) == (1326, False)
+    toy.edit("helpers", "return x + 1", "return x + 2")
+    assert is_cold(toy.kernel().outer)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("plain", "nothing", "still nothing"),
+        ("kernel", "import numpy", "# A comment of two lines,\n# which moves all functions down.\nimport numpy"),
+        ("kernel", "and one of another file", "and another"),
+        ("helpers", "Add one.", "Add 1 to `x`."),
+        ("kernel", "shape.height", "shape.height * 2"),  # in a function that nobody calls
+    ],
+)
+def test_edits_that_change_no_machine_code_recompile_nothing(toy: Toy, file: str, old: str, new: str) -> None:
+    toy.call("outer", 5)
+    toy.edit(file, old, new)
+    assert toy.call("outer", 5) == (1326, False)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "result"),
+    [
+        ("kernel", "* 10 +", "* 20 +", 1346),  # a constant of the function's own
+        ("kernel", "x + 1000", "x + 2000", 2326),  # a callee in the same file
+        ("helpers", "return x + 1", "return x + 2", 1327),  # a callee in another file, as attribute of a module
+        ("constants", "STEP = 2", "STEP = 3", 1336),  # an imported constant
+        ("constants", "(3,", "(4,", 1426),  # a constant that is an attribute of a module
+        ("constants", "STEP = 2", "STEP = np.uint8(2)", 1326),  # same value, other type
+    ],
+)
+def test_edits_that_change_machine_code_recompile(toy: Toy, file: str, old: str, new: str, result: int) -> None:
+    toy.call("outer", 5)
+    if "np." in new:
+        toy.edit(file, old, f"import numpy as np\n{old}")
+    toy.edit(file, old, new)
+    assert toy.call("outer", 5) == (result, True)
+    assert toy.call("outer", 5) == (result, False)
+
+
+def test_swapped_fields_of_an_argument_recompile(toy: Toy) -> None:
+    assert toy.call("area", (1, 2)) == (12, True)
+    toy.edit("shape", "width: int\n    height: int", "height: int\n    width: int")
+    assert toy.call("area", (1, 2)) == (21, True)
+
+
+def test_changed_fields_of_a_tuple_that_is_made_recompile(toy: Toy) -> None:
+    assert toy.call("make", 3) == (3, True)
+    toy.edit("shape", "width: int\n    height", "height: int\n    width")
+    assert toy.call("make", 3) == (7, True)
+
+
+def test_changed_defaults_of_a_tuple_that_is_made_have_another_stamp(toy: Toy) -> None:
+    """numba does not compile them today; a version that does must not take old machine code."""
+    before = stamp_of(toy.kernel().make)
+    toy.edit("shape", "height: int", "height: int = 8")
+    assert stamp_of(toy.kernel().make) != before
+
+
+def test_types_of_arguments_have_machine_code_of_their_own(toy: Toy) -> None:
+    assert toy.call("below", 5) == (1005, True)
+    assert toy.call("below", 0.5) == (1000.5, True)
+    assert toy.call("below", 5) == (1005, False)
+    assert toy.call("below", 0.5) == (1000.5, False)
+
+
+@pytest.mark.parametrize("keep", [0, 10, 40, 1000, None])
+def test_damaged_files_are_ignored(toy: Toy, keep: int | None) -> None:
+    toy.call("below", 5)
+    (file,) = toy.kept
+    data = file.read_bytes()
+    padding = (
+        data.index(b"\x7fELF") + 10
+    )  # a byte of the object code's header that has no effect, or the test would crash
+    file.write_bytes(data[:padding] + b"!" + data[padding + 1 :] if keep is None else data[:keep])
+    kernel = toy.kernel()
+    assert kernel.below(5) == 1005
+    assert kernel.below.stats.cache_misses
+    assert toy.call("below", 5) == (1005, False)
+
+
+def test_machine_code_that_names_a_module_that_has_gone_is_ignored(toy: Toy) -> None:
+    """After an upgrade in place, files of the version before lie in the same folder under the same names."""
+    toy.call("make", 3)
+    toy.edit("kernel", "from toy.shape import", "from toy.form import")
+    toy.path("shape").rename(toy.path("form"))
+    assert toy.call("make", 3) == (3, True)
+
+
+def test_files_of_another_function_or_types_are_not_taken(toy: Toy) -> None:
+    """Processes that race for a name cannot hand each other the wrong machine code."""
+    toy.call("below", 5)
+    (integer,) = toy.kept
+    toy.call("below", 0.5)
+    (floating,) = set(toy.kept) - {integer}
+    floating.write_bytes(integer.read_bytes())
+    kernel = toy.kernel()
+    assert kernel.below(0.5) == 1000.5
+    assert kernel.below.stats.cache_misses
+
+
+def test_full_disk_costs_only_time(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert toy.call("below", 5) == (1005, True)
+    assert not toy.kept
+
+
+def test_reference_that_has_no_stamp_is_refused(toy: Toy) -> None:
+    toy.edit("constants", "STEP = 2", "STEP = [2]")
+    with pytest.raises(TypeError, match=r"may not refer to \[2\]"):
+        stamp_of(toy.kernel().outer)
+
+
+STAMPS = """
+import importlib, pkgutil, superhosts
+from superhosts.compiled import Dispatcher, stamp_of
+stamps = {}
+for module in pkgutil.walk_packages(superhosts.__path__, "superhosts."):
+    if not module.name.endswith("__main__"):
+        for name, value in vars(importlib.import_module(module.name)).items():
+            if isinstance(value, Dispatcher):
+                stamps[module.name, name] = stamp_of(value).hex()
+"""
+
+
+def test_every_process_computes_the_same_stamps() -> None:
+    here: dict[str, Any] = {}
+    exec(STAMPS, here)
+    assert len(here["stamps"]) > 100
+    command = [sys.executable, "-c", f"{STAMPS}print(stamps)"]
+    there = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert ast.literal_eval(there) == here["stamps"]
