@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import random
@@ -27,11 +26,11 @@ from superhosts.batch import run as batches
 from superhosts.batch.run import MOST_FILES, BatchWindow, cut_tasks
 from superhosts.cli.batch import _save as save
 from superhosts.cubefile import container as sketchfile
-from superhosts.errors import SketchFileError, SuperhostsError
+from superhosts.errors import SketchFileError
 from superhosts.pairs import Window
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.capture import BLOCK_PACKETS
-from superhosts.sources.finding import Capture, find_captures
+from superhosts.sources.finding import FoundFile
 from traffic import MINUTES, NOON, Frames, content, talk, three_windows, write
 
 SMALL = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--inner", "2001:db8::/32", "--threshold", "1000"]
@@ -459,72 +458,9 @@ def test_local_workers_and_urls(captures: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s"]
 
 
-def test_finding_captures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    errors: list[SuperhostsError] = []
-
-    def find(*names: object) -> list[str]:
-        return [capture.name for capture in find_captures(map(str, names), errors.append)]
-
-    for name in ("day/b/dump.pcap10", "day/b/dump.pcap9", "day/a.pcap", "day/.hidden", "day/.x/a", "day/c.part"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"abc")
-    (tmp_path / "odd[1].pcap").write_bytes(b"")
-    day = tmp_path / "day"
-    wanted = [f"{day}/a.pcap", f"{day}/b/dump.pcap9", f"{day}/b/dump.pcap10"]
-    assert find(day) == find(f"{day}/**/*pcap*") == find(day, f"{day}/b/*", wanted[0]) == wanted
-    urls = [f"file://{name}" for name in wanted]
-    assert find(f"file://{day}") == find(f"file://{day}/**/*pcap*") == find(*urls[::-1]) == urls
-    assert find(tmp_path / "odd[1].pcap") == [f"{tmp_path}/odd[1].pcap"]
-    monkeypatch.chdir(tmp_path)
-    assert find("day/a.pcap", "day") == wanted
-    before = find_captures(["day/a.pcap", f"file://{day}/a.pcap"], errors.append)
-    assert [capture.size for capture in before] == [3, 3]
-    os.utime(day / "a.pcap", (1, 1))
-    after = find_captures(["day/a.pcap", f"file://{day}/a.pcap"], errors.append)
-    assert all(a.stamp != b.stamp for a, b in zip(before, after, strict=True))
-    assert errors == []
-    os.mkfifo(tmp_path / "pipe")
-    assert find("pipe", "-", "day/*.gz", f"file://{day}/none", "nowhere://a/b") == []
-    assert [str(error).split(": ")[0] for error in errors] == [
-        "pipe",
-        "-",
-        "day/*.gz",
-        f"file://{day}/none",
-        "nowhere://a/b",
-    ]
-    assert {error.exit_status for error in errors} == {3}
-
-
-def test_a_folder_below_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "closed").mkdir()
-    (tmp_path / "a.pcap").touch()
-    (tmp_path / "b.pcap").touch()
-    scandir, is_file = os.scandir, Path.is_file
-
-    def closed(place: Any) -> Any:
-        if Path(place).name == "closed":
-            raise PermissionError(errno.EACCES, "Permission denied", str(place))
-        return scandir(place)
-
-    def broken(path: Path) -> bool:
-        if path.name == "b.pcap":
-            raise OSError(errno.EIO, "Input/output error")
-        return is_file(path)
-
-    monkeypatch.setattr(os, "scandir", closed)
-    monkeypatch.setattr(Path, "is_file", broken)
-    errors: list[SuperhostsError] = []
-    found = find_captures([str(tmp_path)], errors.append)
-    assert [Path(capture.name).name for capture in found] == ["a.pcap"]
-    assert [str(error) for error in errors] == [
-        f"{tmp_path / 'b.pcap'}: cannot be opened: Input/output error",
-        f"{tmp_path / 'closed'}: cannot be opened: Permission denied",
-    ]
-
-
 def test_cutting_tasks() -> None:
     def cut(*sizes: int) -> list[list[int]]:
-        runs = cut_tasks([Capture(str(i), size, "") for i, size in enumerate(sizes)], 10)
+        runs = cut_tasks([FoundFile(str(i), size, "") for i, size in enumerate(sizes)], 10)
         return [[capture.size for capture in run] for run in runs]
 
     assert cut() == []

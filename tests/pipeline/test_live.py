@@ -22,13 +22,15 @@ import packets as p
 import superhosts as sh
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.pairs import PacketBatch, Window
-from superhosts.pipeline.scan import GAPS, Scan, WindowResult, open_inputs
+from superhosts.pipeline.scan import GAPS, Scan, WindowResult
 from superhosts.pipeline.settings import Settings
 from superhosts.sources import live as reading
 from superhosts.sources import streams
 from superhosts.sources.base import Source
 from superhosts.sources.capture import open_capture
 from superhosts.sources.folder import FolderSource
+from superhosts.sources.opening import open_inputs
+from superhosts.windows import tumbling
 from traffic import MINUTES, NOON, Frames, everything, packet, talk, three_windows, write
 
 SOON = 240.0  # seconds; reached only by what hangs, but the first run compiles for many of them
@@ -531,7 +533,7 @@ def test_two_folders_with_a_backlog_go_side_by_side(
     live: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One is slow to read: the other waits, and does not run ahead until memory ends and windows close early."""
-    monkeypatch.setattr(sh.windows, "MAX_HELD", 3000)
+    monkeypatch.setattr(tumbling, "MAX_HELD", 3000)
     frames, clock = three_windows(), Clock()
     for name, part in (("a", frames[::2]), ("b", frames[1::2])):
         (tmp_path / name).mkdir()

@@ -20,9 +20,10 @@ from packets import SECOND
 from superhosts.errors import InputError, OutputError, SuperhostsError, UsageError
 from superhosts.pairs import Part, Window
 from superhosts.pipeline import second_reading as again
-from superhosts.pipeline.scan import Scan, open_inputs
+from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.capture import CaptureSource, open_capture
+from superhosts.sources.opening import open_inputs
 from traffic import MINUTES, NOON, STEP, Frames, content, everything, near, packet, talk, three_windows, write
 
 SMALL: dict[str, Any] = {"memory": "1MiB", "inner": ["10.0.0.0/8", "2001:db8::/32"], "threshold": 1000}

@@ -15,12 +15,13 @@ import pytest
 import zstandard
 
 import packets as p
-from superhosts.errors import InputError, SuperhostsError, UsageError
-from superhosts.pipeline.scan import Scan, open_inputs
+from superhosts.errors import InputError, SuperhostsError
+from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources import folder as folder_module
 from superhosts.sources.capture import open_capture
 from superhosts.sources.folder import FolderSource
+from superhosts.sources.opening import open_inputs
 from traffic import NOON, STEP, Frames, packet, talk, write
 
 SOON = 240.0  # seconds; reached only by what hangs, but the first run compiles for many of them
@@ -473,71 +474,9 @@ def test_the_wait_of_a_stop_is_short() -> None:
     assert folder_module.POLL < 0.5
 
 
-def test_inputs_that_are_followed(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a directory"):
-        open_inputs([tmp_path])
-    path = write(tmp_path / "a.pcap", frames(0, 3))
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    names = [tmp_path, path, pipe, "synth:flows=200,packets=400,super_hosts=0"]
-    folder, file, fifo, synthetic = open_inputs(names, follow=True)
-    assert isinstance(folder, FolderSource)
-    assert [source.replays for source in (folder, file, fifo, synthetic)] == [True, True, False, True]
-    assert [source.live for source in (folder, file, fifo, synthetic)] == [True, False, True, False]
-    assert file.finished() == {}
-    list(file.blocks())
-    assert file.finished() == {identity(path, 0): (NOON, NOON + 2 * STEP)}
-
-
 def test_the_identity_is_that_of_the_very_first_packet(tmp_path: Path) -> None:
     stray = write(tmp_path / "a.pcap", [packet(5 * p.SECOND, "10.0.0.1", "10.0.0.2"), *frames(0, 30)])
     source = open_capture(stray)
     assert source.first_time() == NOON
     list(source.blocks())
     assert source.finished() == {f"{stray}@{5 * p.SECOND}": (5 * p.SECOND, NOON + 29 * STEP)}
-
-
-# Synthetic traffic as an input
-
-
-def test_synthetic_traffic_by_name() -> None:
-    name = "synth:flows=2k,packets=5k,windows=2,super_hosts=1,seed=3,window=1m,family=both,start=2026-11-14T12:00:30Z"
-    (whole,) = open_inputs([name], follow=True)
-    blocks = list(whole.blocks())
-    assert whole.counters.packets == 10_000
-    assert whole.counters.ipv6 > 1000
-    assert whole.first_time() == min(int(b.time.min()) for block in blocks for b in block) == 1_794_657_600 * p.SECOND
-
-    def pairs(text: str) -> tuple[int, set[tuple[int, int]]]:
-        (source,) = open_inputs([text], follow=True)
-        seen = [(int(t), int(a)) for k in source.blocks() for b in k if b.family == 4 for t, a in zip(b.time, b.src)]  # noqa: B905
-        return source.counters.packets, set(seen)
-
-    everything = pairs(name)[1]
-    (many, some), (_, same), (_, others) = (pairs(f"{name},share=0.6,part={part}") for part in (1, 1, 2))
-    assert 5600 < many < 6400
-    assert some == same
-    assert some < everything
-    assert others < everything
-    assert 0.3 < len(some & others) / len(everything) < 0.42  # 0.36 by chance
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("synth:flow=3", "'flow' is not known; known are flows, packets, windows, super_hosts, seed, window, family"),
-        ("synth:flows=many", "flows: 'many' is not a count"),
-        ("synth:seed=x", "seed: invalid literal"),
-        ("synth:share=0", "share 0: above 0"),
-        ("synth:share=nan", "share nan: above 0"),
-        ("synth:part=-1", "part -1: at least 0"),
-        ("synth:start=noon", "start: Invalid isoformat"),
-        ("synth:family=5", "family '5': choose 4, 6 or both"),
-        ("synth:window=0.5s", "window: .*whole seconds|window: '0.5s'"),
-    ],
-)
-def test_synthetic_traffic_that_cannot_be(text: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        open_inputs([text], follow=True)
-    with pytest.raises(InputError):
-        open_inputs([text])  # a file name like any other

@@ -19,9 +19,10 @@ from commands import Run
 from frames import V4, T, mixed, write
 from places import REPRO
 from superhosts.errors import InputError, SuperhostsError
-from superhosts.pipeline.scan import Scan, open_inputs
+from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.capture import BLOCK_PACKETS, MOST_MEMORY, open_capture
+from superhosts.sources.opening import open_inputs
 
 PLAIN = p.ethernet(0x0800, V4)
 needs_repro = pytest.mark.skipif(not REPRO.exists(), reason=f"no folder {REPRO} (set SUPERHOSTS_REPRO)")
@@ -143,7 +144,8 @@ def test_interfaces_of_mixed_link_types(run: Run) -> None:
 GROWTH = """
 import sys
 from pathlib import Path
-from superhosts.pipeline.scan import Scan, open_inputs
+from superhosts.pipeline.scan import Scan
+from superhosts.sources.opening import open_inputs
 from superhosts.pipeline.settings import Settings
 
 def peak():

@@ -32,7 +32,7 @@ from superhosts.pairs import Window
 from superhosts.pipeline.scan import Counters
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.rows import Row
-from superhosts.sources.finding import Capture
+from superhosts.sources.finding import FoundFile
 from superhosts.sources.urls import is_url
 
 FAN_IN = 8  # sketches that one task merges
@@ -72,9 +72,9 @@ def prepare(settings: Settings) -> Settings:
     )
 
 
-def cut_tasks(captures: Sequence[Capture], size: int) -> list[list[Capture]]:
+def cut_tasks(captures: Sequence[FoundFile], size: int) -> list[list[FoundFile]]:
     """Cut captures into runs of at least `size` bytes or of many files; only the last run may have less."""
-    runs: list[list[Capture]] = []
+    runs: list[list[FoundFile]] = []
     room = 0
     for capture in captures:
         if room <= 0 or len(runs[-1]) == MOST_FILES:
@@ -97,7 +97,7 @@ class Batch:
     def __init__(
         self,
         client: Any,
-        captures: Sequence[Capture],
+        captures: Sequence[FoundFile],
         settings: Settings,
         folder: Path,
         *,

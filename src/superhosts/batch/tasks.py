@@ -30,12 +30,13 @@ from superhosts.cubefile.container import DIGEST, is_whole
 from superhosts.durable import is_plain, read_json, set_aside, write_json
 from superhosts.errors import OutputError, SuperhostsError, UsageError
 from superhosts.pairs import Window
-from superhosts.pipeline.scan import Scan, open_inputs
+from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.replacing import place
 from superhosts.reports.rows import make_rows
 from superhosts.sketches.bundle import Sketch, load
 from superhosts.sketches.header import Entry
+from superhosts.sources.opening import open_inputs
 
 Result = dict[str, Any]  # what a task has done; as it stands in its record
 NAME_DIGITS = 16  # of a file's checksum in its name

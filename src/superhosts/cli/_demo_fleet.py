@@ -58,8 +58,9 @@ def show_fleet(folder: Path, traffic: str) -> None:
 
 
 def _one_process(inputs: list[str]) -> dict[Window, Any]:
-    from superhosts.pipeline.scan import Scan, open_inputs
+    from superhosts.pipeline.scan import Scan
     from superhosts.pipeline.settings import Settings
+    from superhosts.sources.opening import open_inputs
 
     settings = Settings(inner=INNER[1:], memory=COMMON[1], device="cpu")
     return {result.window: result.sketch for result in Scan(open_inputs(inputs, follow=True), settings)}

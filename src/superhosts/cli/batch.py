@@ -143,7 +143,7 @@ def _run(
     from superhosts.batch.run import Batch, prepare
     from superhosts.cli._outputs import window_title
     from superhosts.cli.scan import file_name, prepare_folder, summarise
-    from superhosts.sources.finding import find_captures
+    from superhosts.sources.opening import list_files
 
     errors: list[SuperhostsError] = []
     progress = _Progress(show=not quiet)
@@ -158,7 +158,7 @@ def _run(
     with outputs:
         outputs.others = True
         settings = prepare(settings)  # before anything is started
-        captures = find_captures(inputs, on_error)
+        captures = list_files(inputs, on_error)
         prepare_folder(save, settings.site)
         if not captures:
             return errors

@@ -47,7 +47,8 @@ def calibrate(
     from superhosts.evaluation.calibration import calibrate as judge
     from superhosts.evaluation.calibration import cubes_around
     from superhosts.evaluation.experiment import PanelSettings, why_nothing
-    from superhosts.pipeline.scan import Scan, open_inputs
+    from superhosts.pipeline.scan import Scan
+    from superhosts.sources.opening import open_inputs
     from superhosts.units import parse_size
 
     if figure is not None:

@@ -139,7 +139,8 @@ def _teller(traffic: Traffic, detectors: int) -> Callable[[int], None]:
 
 def _scan(inputs: list[str], makers: dict[str, Make], errors: list[SuperhostsError], **settings: Any) -> Scan:
     from superhosts.evaluation.experiment import PanelSettings
-    from superhosts.pipeline.scan import Scan, open_inputs
+    from superhosts.pipeline.scan import Scan
+    from superhosts.sources.opening import open_inputs
 
     def on_error(error: SuperhostsError) -> None:
         errors.append(error)

@@ -145,7 +145,8 @@ def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, 
     from superhosts.cli.scan import summarise
     from superhosts.fleet.edge import Edge
     from superhosts.fleet.position import POSITION, Position
-    from superhosts.pipeline.scan import Scan, open_inputs
+    from superhosts.pipeline.scan import Scan
+    from superhosts.sources.opening import open_inputs
     from superhosts.times import iso_time
 
     errors: list[SuperhostsError] = []

@@ -122,8 +122,9 @@ def run_scan(
 
     A scan that is interrupted reports what it has and then raises typer.Exit.
     """
-    from superhosts.pipeline.scan import Scan, open_inputs
+    from superhosts.pipeline.scan import Scan
     from superhosts.reports.rows import make_rows
+    from superhosts.sources.opening import open_inputs
 
     errors: list[SuperhostsError] = []
 

@@ -31,11 +31,9 @@ from superhosts.pipeline.second_reading import SecondReading
 from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Found, Sketch
 from superhosts.sources.base import Source
-from superhosts.sources.capture import CaptureSource, open_capture
-from superhosts.sources.folder import FolderSource
 from superhosts.sources.live import Ahead, Clock, Following, drain, is_pipe
+from superhosts.sources.opening import open_inputs
 from superhosts.sources.streams import Stopped
-from superhosts.sources.urls import is_url
 from superhosts.units import parse_duration
 from superhosts.windows.jumps import Jump
 from superhosts.windows.tumbling import SETTLE, Event, Piece, PutOff, TumblingWindows
@@ -436,43 +434,10 @@ class Scan:
         return found[:top] if top is not None else found
 
 
-def open_inputs(
-    inputs: Sequence[str | Path],
-    on_error: Callable[[SuperhostsError], None] | None = None,
-    *,
-    follow: bool = False,
-    done: frozenset[str] = frozenset(),
-    on_warning: Callable[[str], None] | None = None,
-) -> list[Source]:
-    """Open captures; one that cannot be opened goes to `on_error` where that is given.
-
-    With `follow` folders are followed, and synth:… is synthetic traffic. Files whose identity is in `done` are left
-    out. `on_warning` takes warnings as they come, from the threads that read; without it all wait in the counters.
-    """
-    sources: list[Source] = []
-    for name in inputs:
-        try:
-            if follow and str(name).startswith("synth:"):
-                from superhosts.sources.synthetic import open_synthetic
-
-                sources.append(open_synthetic(str(name)))
-            elif follow and not is_url(name) and Path(name).is_dir():
-                sources.append(FolderSource(name, done=done, on_error=on_error))
-            else:
-                capture = open_capture(name)
-                if not done or not isinstance(capture, CaptureSource) or capture.identity() not in done:
-                    sources.append(capture)
-        except SuperhostsError as error:
-            if on_error is None:
-                raise
-            on_error(error)
-    for source in sources:
-        source.counters.on_warning = on_warning
-    return sources
-
-
 def scan(inputs: str | Path | Sequence[str | Path], **settings: Any) -> Scan:
-    """Scan captures; iterate over the result for the windows. Settings are the fields of `Settings`.
+    """Scan inputs; iterate over the result for the windows. Settings are the fields of `Settings`.
+
+    An input is a file, a folder, a pattern, a URL, "-" (standard input) or synth:… (`sources/opening.py`).
 
     A window of files far out of order may come a second time, in the end, as `revision` 2: that is the whole of it.
 

@@ -79,6 +79,10 @@ class Source(Protocol):
         """End the reading soon. May be called by a signal handler: it only sets a flag."""
         return
 
+    def identity(self) -> str | None:
+        """Return what a file is known by in later runs; None for what is not a file or has no packet."""
+        return None
+
     def finished(self) -> dict[str, tuple[int, int]]:
         """Files read to their end so far: identity → first and last time."""
         return {}

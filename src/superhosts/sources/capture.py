@@ -46,6 +46,7 @@ from superhosts.sources.frames import (
     Tally,
     new_columns,
 )
+from superhosts.sources.kinds import FileFormat
 from superhosts.sources.pcap import LARGEST, Pcap
 from superhosts.sources.pcapng import LARGEST_BLOCK, Pcapng
 from superhosts.sources.streams import Input, Stopped, Stream
@@ -81,12 +82,12 @@ class Format(Protocol):
 
 
 def _format_of(head: bytes) -> Format | None:
-    """The format of a stream that starts with these bytes."""
-    if Pcap.recognises(head):
-        return Pcap()
-    if Pcapng.recognises(head):
-        return Pcapng()
-    return None
+    """Return the format of a stream that starts with these bytes."""
+    return next((kind() for kind in (Pcap, Pcapng) if kind.recognises(head)), None)
+
+
+def _not_a_capture(head: bytes, name: str) -> InputError:
+    return InputError(f"not a capture: it starts with {head[:8].hex(' ')}", file=name)
 
 
 class Opens(Protocol):
@@ -117,7 +118,7 @@ class Reader:
         self._finished = False
         self._stream = source.open()
 
-    def start(self) -> None:
+    def _start(self) -> None:
         """Find out the format; an empty input has none."""
         if self._format is not None or self._finished:
             return
@@ -130,11 +131,11 @@ class Reader:
         head = self._buffer[: min(self._filled, 8)].tobytes()
         self._format = _format_of(head)
         if self._format is None:
-            raise InputError(f"not a capture: it starts with {head.hex(' ')}", file=self._name)
+            raise _not_a_capture(head, self._name)
 
     def read(self, limit: int | None = None) -> PacketBlock | None:
         """The next packets, at most `limit`; () if none of them has addresses, None at the end."""
-        self.start()
+        self._start()
         if self._format is None or self._finished:
             return None
         tally = self._tally
@@ -256,7 +257,7 @@ class Reader:
 class CaptureSource(Source):
     """A capture as a source of packets."""
 
-    def __init__(self, source: Input, block_bytes: int) -> None:
+    def __init__(self, source: Input, block_bytes: int = BLOCK_BYTES) -> None:
         self.name = source.name
         self.replays = source.reopens
         self.live = source.live
@@ -270,12 +271,9 @@ class CaptureSource(Source):
         self._opening: int | None = None  # time of the very first packet of a file, whatever it is
         self._position = 0
         self._finished: dict[str, tuple[int, int]] = {}
-        if source.reopens:  # nothing is held open until it is read: there may be thousands of files
-            reader = Reader(source, SourceCounters(), _PROBE_BYTES, 1)
-            try:
-                reader.start()
-            finally:
-                reader.close()
+        # Nothing is held open until it is read: there may be thousands of files.
+        if source.reopens and (head := source.head()) and _format_of(head) is None:
+            raise _not_a_capture(head, self.name)
 
     def first_time(self) -> int | None:
         """Time at which the input begins; None for an empty input.
@@ -427,3 +425,6 @@ def _begin(first: int, block: PacketBlock) -> int:
 def open_capture(path: str | Path, *, block_bytes: int = BLOCK_BYTES) -> Source:
     """Open a capture file, a pipe or ("-") stdin; `InputError` if it is not there or not a capture."""
     return CaptureSource(Input(path), block_bytes)
+
+
+CAPTURES = FileFormat(lambda head: _format_of(head) is not None, CaptureSource)

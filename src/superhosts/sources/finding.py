@@ -1,8 +1,8 @@
-"""Captures by name, pattern ("day/**/*.pcap", quoted) or folder, on this machine's disks or behind URLs.
+"""The files that a folder or a pattern ("day/**/*.pcap", quoted) stands for, on this machine's disks or behind URLs.
 
-The order is that of people: dump.pcap2 comes before dump.pcap10. A folder stands for all files below it; what begins
-with a dot or ends in .tmp or .part is somebody's unfinished work and is left out. What is no capture is not left out:
-that a file was passed over in silence would be worse than an error that names it.
+Natural sort order: dump.pcap2 comes before dump.pcap10. A folder stands for all files below it; names that begin with a
+dot or end in .tmp or .part are unfinished and left out. A file that is no capture is not left out: an error that
+names it is better than skipping it silently.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -21,54 +21,71 @@ from superhosts.sources.urls import file_system, is_url
 _UNFINISHED = (".tmp", ".part")
 _STAMPS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated", "created")
 
+OnError = Callable[[SuperhostsError], None]
 
-class Capture(NamedTuple):
-    """A file that can be opened by name from any directory, and what tells one state of it from another."""
 
-    name: str  # an absolute path or a URL
+class FoundFile(NamedTuple):
+    """A file by the name under which it can be opened, and what tells one state of it from another."""
+
+    name: str  # a path or a URL
     size: int
     stamp: str  # when it was last written, or another mark of its content, as its place tells
 
 
-def find_captures(inputs: Iterable[str], on_error: Callable[[SuperhostsError], None]) -> list[Capture]:
-    """Return the files that names, patterns and folders stand for, each once; what cannot be goes to `on_error`."""
-    found: dict[str, Capture] = {}
-    for name in inputs:
+def find_files(name: str, on_error: OnError) -> list[FoundFile] | None:
+    """Return the files that a folder or a pattern stands for; None for a name that stands for itself.
+
+    A folder or file below that cannot be read goes to `on_error`.
+    """
+    found = _behind_url(name) if is_url(name) else _on_disk(name, on_error)
+    if found is not None and not found:
+        raise InputError("no file is there", file=name)
+    return None if found is None else sorted(found, key=lambda file: natural_order(file.name))
+
+
+def describe_file(name: str) -> FoundFile:
+    """Return a file by its name, with its size and state. Pipes and devices are an InputError."""
+    if is_url(name):
+        system, path = file_system(name)
         try:
-            captures = list(_behind_url(name) if is_url(name) else _on_disk(name, on_error))
-            if not captures:
-                raise InputError("no file is there", file=name)
-            found.update((capture.name, capture) for capture in captures)
-        except SuperhostsError as error:
-            on_error(error)
-    return sorted(found.values(), key=lambda capture: _order(capture.name))
-
-
-def _order(name: str) -> list[Any]:
-    """Return what sorts names as people do: numbers by value."""
-    return [int(text) if i % 2 else text for i, text in enumerate(re.split(r"([0-9]+)", name))]
-
-
-def _on_disk(name: str, on_error: Callable[[SuperhostsError], None]) -> Iterator[Capture]:
-    path = Path(name)
+            return _url_file(system, path, system.info(path))
+        except Exception as error:  # every file system has errors of its own
+            raise _unlisted(name, error) from error
     try:
-        if path.is_dir():
-            yield from _below(path, on_error)
-        elif path.exists() or not glob.has_magic(name):
-            yield _file(path)
-        else:
-            matches = glob.glob(name, recursive=True)  # noqa: PTH207  Path.glob takes no absolute patterns
-            yield from (_file(Path(match)) for match in matches if Path(match).is_file())
+        return _file(Path(name))
     except OSError as error:
         raise _unopened(name, error) from None
 
 
-def _below(folder: Path, on_error: Callable[[SuperhostsError], None]) -> Iterator[Capture]:
-    """Yield all files below a folder; a folder or file that cannot be looked at goes to `on_error`."""
+def is_finished(name: str) -> bool:
+    """Return True unless a file's name says that a program is still writing it."""
+    return not name.startswith(".") and not name.endswith(_UNFINISHED)
+
+
+def natural_order(name: str) -> list[Any]:
+    """Return a sort key that compares the numbers in names by value."""
+    return [int(text) if i % 2 else text for i, text in enumerate(re.split(r"([0-9]+)", name))]
+
+
+def _on_disk(name: str, on_error: OnError) -> list[FoundFile] | None:
+    path = Path(name)
+    try:
+        if path.is_dir():
+            return list(_below(path, on_error))
+        if path.exists() or not glob.has_magic(name):
+            return None
+        matches = glob.glob(name, recursive=True)  # noqa: PTH207  Path.glob takes no absolute patterns
+        return [_file(Path(match)) for match in matches if Path(match).is_file()]
+    except (OSError, ValueError) as error:
+        raise _unopened(name, error) from None
+
+
+def _below(folder: Path, on_error: OnError) -> Iterator[FoundFile]:
+    """Yield all files below a folder; a folder or file that cannot be read goes to `on_error`."""
     unreadable: list[OSError] = []
     for place, folders, names in os.walk(folder, onerror=unreadable.append):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for path in (Path(place, name) for name in names if _is_finished(name)):
+        for path in (Path(place, name) for name in names if is_finished(name)):
             try:
                 if path.is_file():
                     yield _file(path)
@@ -78,41 +95,50 @@ def _below(folder: Path, on_error: Callable[[SuperhostsError], None]) -> Iterato
         on_error(_unopened(str(failure.filename or folder), failure))
 
 
-def _unopened(name: str, error: OSError) -> InputError:
-    return InputError(f"cannot be opened: {error.strerror or error}", file=name)
+def _unopened(name: str, error: OSError | ValueError) -> InputError:
+    reason = error.strerror if isinstance(error, OSError) else None
+    return InputError(f"cannot be opened: {reason or error}", file=name)
 
 
-def _is_finished(name: str) -> bool:
-    return not name.startswith(".") and not name.endswith(_UNFINISHED)
-
-
-def _file(path: Path) -> Capture:
+def _file(path: Path) -> FoundFile:
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise InputError("is not a file; pipes and devices are for scan", file=str(path))
-    return Capture(str(path.absolute()), status.st_size, str(status.st_mtime_ns))
+    return FoundFile(str(path), status.st_size, str(status.st_mtime_ns))
 
 
-def _behind_url(url: str) -> Iterator[Capture]:
+def _behind_url(url: str) -> list[FoundFile] | None:
     system, path = file_system(url)
     try:
-        if glob.has_magic(path):
+        about = system.info(path)
+    except Exception:  # every file system has errors of its own
+        if not glob.has_magic(path):
+            return None  # whoever opens it says what is wrong
+        about = None
+    try:
+        if about is None:
             found = system.glob(path, detail=True)
-        elif system.isdir(path):
-            below = system.find(path, detail=True)
-            start = len(PurePosixPath(path).parts)
-            found = {
-                name: about
-                for name, about in below.items()
-                if all(map(_is_finished, PurePosixPath(name).parts[start:]))
-            }
-        else:
-            found = {path: system.info(path)}
-    except FileNotFoundError:
-        raise InputError("cannot be opened: no such file", file=url) from None
-    except Exception as error:  # every file system has errors of its own
-        raise InputError(f"cannot be listed: {error or type(error).__name__}", file=url) from error
-    for name, about in found.items():
-        if about["type"] == "file":
-            stamp = next((str(about[key]) for key in _STAMPS if about.get(key)), "")
-            yield Capture(system.unstrip_protocol(name), int(about["size"] or 0), stamp)
+        elif about["type"] == "directory" or (path.endswith("/") and system.isdir(path)):
+            found = _finished_below(path, system.find(path, detail=True))
+        else:  # also a file whose name looks like a pattern, as with a query (?token=…)
+            return None
+    except Exception as error:
+        raise _unlisted(url, error) from error
+    return [_url_file(system, name, about) for name, about in found.items() if about["type"] == "file"]
+
+
+def _finished_below(folder: str, files: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what a program is still writing, and everything in hidden folders."""
+    start = len(PurePosixPath(folder).parts)
+    return {name: about for name, about in files.items() if all(map(is_finished, PurePosixPath(name).parts[start:]))}
+
+
+def _url_file(system: Any, name: str, about: dict[str, Any]) -> FoundFile:
+    stamp = next((str(about[key]) for key in _STAMPS if about.get(key)), "")
+    return FoundFile(system.unstrip_protocol(name), int(about["size"] or 0), stamp)
+
+
+def _unlisted(url: str, error: Exception) -> InputError:
+    if isinstance(error, FileNotFoundError):
+        return InputError("cannot be opened: no such file", file=url)
+    return InputError(f"cannot be listed: {error or type(error).__name__}", file=url)

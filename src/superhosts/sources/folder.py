@@ -35,6 +35,7 @@ from superhosts.sources.capture import (
     identity_of,
     without_compression,
 )
+from superhosts.sources.finding import is_finished
 from superhosts.sources.streams import PlainStream, Stopped, Stream, Waiting, decompressed
 
 POLL = 0.2  # seconds between two looks at a file or the folder
@@ -45,7 +46,6 @@ _LOOKING = 10  # the folder rests so many times as long as listing it took: it m
 _LONGEST = 1.0  # seconds that it rests at most: what it does not see yet it takes for not there
 _SET_BACK = 10  # a file is quiet for so many times as long before one that begins earlier, but grows, takes over
 _AHEAD = 3600 * 10**9  # nanoseconds by which a first packet is so far ahead of the clock that its time is not believed
-_UNFINISHED = (".tmp", ".part")
 
 
 @dataclass
@@ -306,7 +306,7 @@ class FolderSource(Source):
 
 def _status(entry: os.DirEntry[str]) -> tuple[str, os.stat_result] | None:
     """Return a file's name and status; None for what is no file of the capture program."""
-    if entry.name.startswith(".") or entry.name.endswith(_UNFINISHED):
+    if not is_finished(entry.name):
         return None
     try:
         status = entry.stat()

@@ -34,8 +34,12 @@ from superhosts.sources.unpacking import (
 from superhosts.sources.urls import UrlFile, is_url, url_size
 from superhosts.units import format_size
 
+STANDARD_INPUT = "-"  # as a name
 _MOST_IDLE = 1000  # steps without output
 _HEAD = 6  # bytes that tell every compression apart
+_LEAST_HEAD = 8  # bytes that tell the formats of inputs apart; a magic number is no longer
+_MOST_HEAD = 4096  # bytes that a format may look at where they are there
+_LEAST_MAGIC = 4  # bytes: compressed data that ends before them tells nothing
 _BRIEFLY = 0.02  # seconds without bytes that are no wait yet: a busy pipe, too, is empty for moments
 _WAKE = 0.2  # seconds after which a waiting reader looks whether it was stopped
 _LINGER = 0.2  # seconds that a stopped reader takes what still comes: the same Ctrl-C makes a capture program write it
@@ -56,9 +60,17 @@ class Waiting:
 class Stream(Protocol):
     """Bytes, in order, once."""
 
-    compression: str  # "" for plain bytes
-    ended_early: str  # what to say if the compressed data ended before its end
-    notes: list[tuple[int, str]]  # what else the user should know, each behind how many bytes of the stream
+    @property
+    def compression(self) -> str:
+        """Its name; "" for plain bytes."""
+
+    @property
+    def ended_early(self) -> str:
+        """What to say if the compressed data ended before its end; else ""."""
+
+    @property
+    def notes(self) -> list[tuple[int, str]]:
+        """What else the user should know, each behind how many bytes of the stream."""
 
     def readinto(self, view: memoryview) -> int:
         """Fill some of `view`; how much, 0 at the end. Waits only when nothing is there."""
@@ -276,14 +288,55 @@ def decompressed(plain: PlainStream) -> Stream:
     return plain
 
 
+class PeekedStream:
+    """A stream whose first bytes somebody has looked at."""
+
+    def __init__(self, head: bytes, stream: Stream) -> None:
+        self._head = memoryview(head)
+        self._stream = stream
+
+    @property
+    def compression(self) -> str:
+        """The stream's own."""
+        return self._stream.compression
+
+    @property
+    def ended_early(self) -> str:
+        """The stream's own."""
+        return self._stream.ended_early
+
+    @property
+    def notes(self) -> list[tuple[int, str]]:
+        """The stream's own."""
+        return self._stream.notes
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of `view`, with the first bytes first."""
+        if not self._head:
+            return self._stream.readinto(view)
+        got = min(len(self._head), len(view))
+        view[:got], self._head = self._head[:got], self._head[got:]
+        return got
+
+    def position(self) -> int:
+        """Bytes of the input read so far."""
+        return self._stream.position()
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
+
+
 class Input:
     """A file, URL, pipe or stdin ("-") by name: what kind it is, how large, and its bytes."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = path
-        self._standard = str(path) == "-"
+        self._standard = str(path) == STANDARD_INPUT
         self.name = "stdin" if self._standard else str(path)
         self.waiting = Waiting()
+        self._head: bytes | None = None
+        self._peeked: Stream | None = None  # of a pipe, whose first bytes come only once
         if self._standard and sys.stdin is None:
             raise InputError("is closed", file=self.name)
         self._url = is_url(path)
@@ -313,8 +366,36 @@ class Input:
         reason = error.strerror if isinstance(error, OSError) else None
         return InputError(f"cannot be opened: {reason or error}", file=self.name)
 
+    def head(self) -> bytes:
+        """Return the first bytes, decompressed, by which formats are recognised.
+
+        There are at least eight, unless the input is shorter; none where compressed data ends before them. Of a pipe
+        this waits for them, and `open` gives them again.
+        """
+        if self._head is not None:
+            return self._head
+        stream, head, got = self.open(), bytearray(_MOST_HEAD), 0
+        try:
+            while got < _LEAST_HEAD and (more := stream.readinto(memoryview(head)[got:])):
+                got += more
+        except BaseException:
+            stream.close()
+            raise
+        self._head = b"" if stream.ended_early and got < _LEAST_MAGIC else bytes(head[:got])
+        if self.reopens:
+            stream.close()
+        else:
+            self._peeked = PeekedStream(bytes(head[:got]), stream)
+        return self._head
+
     def open(self) -> Stream:
-        """Its bytes, decompressed."""
+        """Return its bytes, decompressed."""
+        if self._peeked is not None:
+            peeked, self._peeked = self._peeked, None
+            return peeked
+        return self._open()
+
+    def _open(self) -> Stream:
         if self._standard:
             file = _standard_input()[0]
         elif self._url:

@@ -15,16 +15,15 @@ import numpy as np
 from superhosts.errors import UsageError
 from superhosts.pairs import PacketBatch, PacketBlock
 from superhosts.sources.base import Source, SourceCounters
+from superhosts.sources.kinds import Scheme
 from superhosts.synthetic.traffic import Traffic, packet_blocks
 from superhosts.units import SECOND, parse_count, parse_duration
-
-PREFIX = "synth:"
 
 
 def open_synthetic(text: str) -> Source:
     """Open the traffic that a text like "synth:flows=100k,seed=2" describes."""
     values: dict[str, Any] = {}
-    for item in filter(None, text.removeprefix(PREFIX).split(",")):
+    for item in filter(None, text.removeprefix("synth:").split(",")):
         word, _, value = item.partition("=")
         if word not in _WORDS:
             raise UsageError(f"{text}: {word!r} is not known; known are {', '.join(_WORDS)}")
@@ -110,3 +109,5 @@ _WORDS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "part": ("part", int),
     "start": ("start", _start),
 }
+
+SYNTHETIC = Scheme("synth", open_synthetic)

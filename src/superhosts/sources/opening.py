@@ -1,0 +1,135 @@
+"""The one grammar of inputs: what a name given to a command or to `superhosts.scan` stands for.
+
+- A word of `SCHEMES` and a colon (synth:flows=100k): the source that the scheme opens. ./synth:x is a file.
+- `-`: standard input. A path or URL of a file, or a pipe: its first bytes say which of `FORMATS` reads it.
+- A folder: the files below it; with `follow` the captures that a program writes into it, now and later.
+- A pattern in quotes ('day/**/*.pcap') that is no file's name: the files that match it.
+
+To add a kind of traffic, write its source in a file of its own and add one line to one of the two lists here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from superhosts.errors import InputError, SuperhostsError
+from superhosts.sources.base import Source
+from superhosts.sources.capture import CAPTURES
+from superhosts.sources.finding import FoundFile, OnError, describe_file, find_files, natural_order
+from superhosts.sources.folder import FolderSource
+from superhosts.sources.kinds import FileFormat, Scheme
+from superhosts.sources.pipe import PipeSource
+from superhosts.sources.streams import STANDARD_INPUT, Input
+from superhosts.sources.synthetic import SYNTHETIC
+from superhosts.sources.urls import is_url
+
+SCHEMES: list[Scheme] = [SYNTHETIC]
+FORMATS: list[FileFormat] = [CAPTURES]
+
+Name = str | Path
+
+
+def open_inputs(
+    inputs: Sequence[Name],
+    on_error: OnError | None = None,
+    *,
+    follow: bool = False,
+    done: frozenset[str] = frozenset(),
+    on_warning: Callable[[str], None] | None = None,
+) -> list[Source]:
+    """Open inputs by name. One that cannot be opened goes to `on_error` where that is given, and the rest is opened.
+
+    `follow`: folders are followed. `done`: identities of files to leave out. `on_warning` takes warnings as they come,
+    from the threads that read; without it all wait in the counters.
+    """
+    sources: list[Source] = []
+    for name in _expand(inputs, on_error, follow=follow):
+        with _reported(on_error):
+            if follow and _is_folder(name):
+                source: Source = FolderSource(name, done=done, on_error=on_error)
+            else:
+                source = open_input(name)
+            if not done or source.identity() not in done:
+                source.counters.on_warning = on_warning
+                sources.append(source)
+    return sources
+
+
+def open_input(name: Name) -> Source:
+    """Open the one source that a name stands for: a scheme's, a file, a pipe or standard input."""
+    scheme = _scheme_of(name)
+    if scheme is not None:
+        return scheme.open(str(name))
+    file = Input(name)
+    # A pipe may have nothing to read for hours, and opening must not wait for its first bytes.
+    return _recognise(file) if file.reopens else PipeSource(file, _recognise)
+
+
+def list_files(inputs: Iterable[str], on_error: OnError) -> list[FoundFile]:
+    """Return the files that inputs stand for, each once, by names that hold in any directory: for other machines.
+
+    What is no file, or not there, goes to `on_error`.
+    """
+    found: dict[str, FoundFile] = {}
+    for name in inputs:
+        with _reported(on_error):
+            if name == STANDARD_INPUT or _scheme_of(name) is not None:
+                raise InputError("is not a file; other inputs are for scan", file=name)
+            for file in find_files(name, on_error) or [describe_file(name)]:
+                found[_full_name(file.name)] = file._replace(name=_full_name(file.name))
+    return sorted(found.values(), key=lambda file: natural_order(file.name))
+
+
+def _expand(inputs: Sequence[Name], on_error: OnError | None, *, follow: bool) -> Iterator[Name]:
+    """Yield the inputs with folders and patterns replaced by their files; a file that several stand for comes once."""
+    named: set[str] = set()
+    found: set[str] = set()
+    for name in inputs:
+        files: list[FoundFile] | None = []
+        with _reported(on_error):
+            is_single = name == STANDARD_INPUT or _scheme_of(name) is not None or (follow and _is_folder(name))
+            files = None if is_single else find_files(str(name), on_error or _raise)
+        if files is not None:
+            by_name = {_full_name(file.name): file.name for file in files}
+            yield from (file for full, file in by_name.items() if full not in named and full not in found)
+            found.update(by_name)
+        elif _full_name(name) not in found:
+            named.add(_full_name(name))
+            yield name
+
+
+def _recognise(file: Input) -> Source:
+    """Open a file by its first bytes. One that nothing recognises is opened as a capture, which says what is wrong."""
+    head = file.head()
+    return next((format.open for format in FORMATS if format.recognises(head)), CAPTURES.open)(file)
+
+
+def _scheme_of(name: Name) -> Scheme | None:
+    if not isinstance(name, str):
+        return None
+    return next((scheme for scheme in SCHEMES if name.startswith(f"{scheme.word}:")), None)
+
+
+def _is_folder(name: Name) -> bool:
+    return not is_url(name) and Path(name).is_dir()
+
+
+def _full_name(name: Name) -> str:
+    return str(name) if is_url(name) else str(Path(name).absolute())
+
+
+@contextmanager
+def _reported(on_error: OnError | None) -> Iterator[None]:
+    """Hand an error to `on_error` where that is given."""
+    try:
+        yield
+    except SuperhostsError as error:
+        if on_error is None:
+            raise
+        on_error(error)
+
+
+def _raise(error: SuperhostsError) -> None:
+    raise error
