@@ -6,6 +6,11 @@ from typing import Annotated
 
 import typer
 
+INPUT_HELP = (
+    "Captures (pcap, pcapng; also .gz, .zst, .xz), folders of them, patterns in quotes ('day/**/*.pcap'), URLs "
+    "(s3://…), - for standard input, or synth:flows=100k,… for synthetic traffic."
+)
+Inputs = Annotated[list[str], typer.Argument(metavar="INPUT...", help=INPUT_HELP)]
 Inner = Annotated[
     list[str],
     typer.Option(help="Monitored prefix, or @FILE of prefixes; repeatable. Without it every address is a host."),

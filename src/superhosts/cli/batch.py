@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from superhosts.cli._options import (
+    INPUT_HELP,
     Direction,
     Exclude,
     GeometryText,
@@ -35,9 +36,7 @@ if TYPE_CHECKING:
 def batch(
     inputs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="INPUT...", help="Captures, folders, patterns in quotes ('day/**/*.pcap'), URLs (s3://…)."
-        ),
+        typer.Argument(metavar="INPUT...", help=f"{INPUT_HELP} Batch takes files only: not - or synth:…"),
     ],
     save: Annotated[Path, typer.Option(metavar="DIR", help="Save the sketch of every window to DIR.")],
     scheduler: Annotated[

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from superhosts.cli._options import Inputs
 from superhosts.cli._outputs import KeyFile, command_line, fail_with, parse_share, read_key, say, tell_packets
 from superhosts.cli.scan import summarise
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def calibrate(
-    inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Captures; - is standard input.")],
+    inputs: Inputs,
     inner: Annotated[
         list[str] | None,
         typer.Option(help="Monitored prefix, or @FILE of prefixes; repeatable. Without it every address is a host."),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from superhosts.cli._options import INPUT_HELP
 from superhosts.cli._outputs import CsvFlag, Json, Output, command_line, fail_with, say, tell_packets
 from superhosts.cli.scan import summarise
 
@@ -27,7 +28,7 @@ QUICK_WINDOWS, QUICK_FLOWS, QUICK_SUPER_HOSTS = 2, "500K", 60
 def compare(
     inputs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[INPUT...]", help="Captures; without any, synthetic backbone traffic."),
+        typer.Argument(metavar="[INPUT...]", help=f"{INPUT_HELP} Without any, the traffic of the paper's experiment."),
     ] = None,
     detector: Annotated[
         list[str] | None, typer.Option(help="Compare only this detector; repeatable.", show_default="all")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from superhosts.cli._options import (
+    INPUT_HELP,
     Device,
     Direction,
     Exclude,
@@ -56,8 +57,8 @@ def edge(
         list[str],
         typer.Argument(
             metavar="INPUT...",
-            help="Captures, folders into which a capture program rotates files, - (a live pipe), synth:flows=100k,…. "
-            "Without any, only what waits in the spool is sent.",
+            help=f"{INPUT_HELP} A folder is followed: a capture program rotates files in it. Without any, only what "
+            "waits in the spool is sent.",
         ),
     ] = [],  # noqa: B006
     site: Annotated[str, typer.Option(help="Name of this place, unique in the fleet; it must be given.")] = "",

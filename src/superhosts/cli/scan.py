@@ -20,6 +20,7 @@ from superhosts.cli._options import (
     Exclude,
     GeometryText,
     Inner,
+    Inputs,
     Ipv6Prefix,
     Memory,
     MemoryTotal,
@@ -42,9 +43,7 @@ if TYPE_CHECKING:
 
 
 def scan(
-    inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUT...", help="Captures (pcap, pcapng, .gz, .zst); - is standard input.")
-    ],
+    inputs: Inputs,
     inner: Inner = [],  # noqa: B006
     exclude: Exclude = [],  # noqa: B006
     watch: Watch = ["inner"],  # noqa: B006
