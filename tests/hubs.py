@@ -10,7 +10,7 @@ from typing import Any
 import superhosts as sh
 from fleets import SETTINGS, make_sketch, write_parcel
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.hub import Hub, HubSettings, Report
+from superhosts.fleet.hub import Hub, HubReport, HubSettings
 from superhosts.fleet.intake import Desk, expected_kinds
 from superhosts.fleet.link import Receipt
 from superhosts.fleet.spool import Spool
@@ -35,7 +35,7 @@ class Node:
     ) -> None:
         self.folder = folder
         self.said: list[str] = []
-        self.reports: list[Report] = []
+        self.reports: list[HubReport] = []
         self.store = Store(folder / "state", self.said.append)
         self.desk = Desk(self.store, expected_kinds(kind), self.said.append, archive=archive)
         settings = HubSettings(**{"sites": SITES, "threshold": 1024.0, "late_pause": 0.0, **options})

@@ -13,7 +13,8 @@ from commands import Run
 from forging import bundle
 from superhosts.errors import OutputError
 from superhosts.replacing import replaceable, replacing
-from superhosts.reports.files import OutputFile
+from superhosts.reports.base import Report
+from superhosts.reports.files import ReplacedFile
 
 
 def save(path: Path) -> None:
@@ -21,8 +22,8 @@ def save(path: Path) -> None:
 
 
 def report(path: Path) -> None:
-    file = OutputFile(path)
-    file.write([])
+    file = ReplacedFile(path)
+    file.write(Report(rows=[]))
     file.close()
 
 

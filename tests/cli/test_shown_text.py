@@ -14,7 +14,7 @@ import pytest
 import superhosts as sh
 from commands import Run, process
 from forging import bundle, forge, take_apart
-from superhosts.reports.files import Csv, JsonLines
+from superhosts.reports.formats import Csv, JsonLines
 from superhosts.reports.terminal import OutputConsole, host_table
 from superhosts.reports.timeline import print_timeline
 

@@ -22,13 +22,14 @@ from superhosts.errors import HalfMergedError
 from superhosts.fleet import hub as hub_module
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.files import FileReceiver, FileSender
-from superhosts.fleet.hub import Hub, Report
+from superhosts.fleet.hub import Hub, HubReport
 from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import Store
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.running import LinesFile
+from superhosts.reports.base import Report, RunKind
+from superhosts.reports.growing import AppendedFile
 from superhosts.sketches.bundle import Sketch
 from traffic import content
 
@@ -105,7 +106,7 @@ def test_what_comes_while_a_window_is_reported_again_waits_its_pause(tmp_path: P
     node = Node(tmp_path, sites=("ams",), grace=60.0, late_pause=10.0)
     times: list[float] = []
 
-    def report(report: Report) -> None:
+    def report(report: HubReport) -> None:
         nonlocal now
         times.append(now)
         now += 25  # it takes so long
@@ -276,7 +277,7 @@ def test_a_hub_that_dies_at_any_step_loses_nothing_and_repeats_identical_rows(
     node = Node(tmp_path)
     for sketch in three():
         node.send(sketch)
-    reported: list[Report] = []
+    reported: list[HubReport] = []
 
     class Dead(BaseException):
         pass
@@ -299,7 +300,7 @@ def test_a_hub_that_dies_at_any_step_loses_nothing_and_repeats_identical_rows(
             node.hub._report = die
         else:
 
-            def report(made: Report) -> None:
+            def report(made: HubReport) -> None:
                 reported.append(made)
                 patch.setattr(Store, "write", die)
 
@@ -573,9 +574,9 @@ def test_one_unreadable_file_does_not_keep_the_others(tmp_path: Path, monkeypatc
 
 
 def test_a_full_disk_makes_reports_wait_and_rows_come_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    output = LinesFile(tmp_path / "rows.jsonl")
+    output = AppendedFile(tmp_path / "rows.jsonl")
     node = Node(tmp_path, sites=("ams",))
-    node.hub._report = lambda report: output.write("", report.rows)
+    node.hub._report = output.write
     node.send(make_sketch("ams"))
     fsync = os.fsync
 
@@ -599,13 +600,13 @@ def test_a_full_disk_makes_reports_wait_and_rows_come_once(tmp_path: Path, monke
 
 def test_a_file_of_rows_that_a_crash_has_cut_is_mended(tmp_path: Path):
     path = tmp_path / "rows.csv"
-    first = LinesFile(path, ("a", "b"))
-    first.write("", [{"a": 1, "b": 2}])
+    first = AppendedFile(path, RunKind(("a", "b")))
+    first.write(Report(rows=[{"a": 1, "b": 2}]))
     first.close()
     with path.open("ab") as file:
         file.write(b"3,")
-    again = LinesFile(path, ("a", "b"))
-    again.write("", [{"a": 5, "b": 6}])
+    again = AppendedFile(path, RunKind(("a", "b")))
+    again.write(Report(rows=[{"a": 5, "b": 6}]))
     again.close()
     assert path.read_text() == "a,b\n1,2\n5,6\n"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -21,7 +22,6 @@ import superhosts as sh
 from fleets import make_sketch, window, write_parcel
 from hubs import SITES, Node, three, union_of
 from processes import wait_for
-from superhosts.cli._service import RunningOutputs
 from superhosts.cubefile import container as sketchfile
 from superhosts.durable import write_json, write_lines
 from superhosts.errors import OutputError, UnreadableError, UsageError
@@ -37,8 +37,12 @@ from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import LEDGER, UNION, Store
 from superhosts.fleet.trouble import Troubles
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.files import OutputFile
-from superhosts.reports.running import LinesFile, ParquetFolder
+from superhosts.reports.base import Destination, Report, RunKind
+from superhosts.reports.fanout import Destinations
+from superhosts.reports.files import ReplacedFile
+from superhosts.reports.growing import AppendedFile, ParquetFolder
+from superhosts.reports.rows import HUB_COLUMNS
+from superhosts.reports.stdout import StandardOutput
 from superhosts.times import window_name
 from traffic import content
 
@@ -367,25 +371,33 @@ def test_a_report_that_went_out_is_counted_and_not_handed_out_twice(tmp_path: Pa
 # Destinations that fail.
 
 
-class Stream:
-    """A standard output that takes no more, for a while."""
+class Fake(Destination):
+    """A destination that takes nothing while it is full."""
 
-    def __init__(self) -> None:
-        self.full = True
+    def __init__(self, *, full: bool = False) -> None:
+        super().__init__("fake")
+        self.full = full
         self.rows: list[Any] = []
 
-    def write(self, rows: Any) -> None:
+    def _write(self, report: Report) -> None:
         if self.full:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        self.rows += rows
+            raise_full("fake")
+        self.rows += report.rows
+
+
+class FullStream(io.StringIO):
+    """A standard output on a full disk."""
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_each_destination_gets_a_report_once_however_often_another_fails(tmp_path: Path):
     spool = Spool(tmp_path / "up", "eu", cap=1 << 30, say=print)
     node = Node(tmp_path, sites=("ams",), upstream=spool)
-    outputs, stream = RunningOutputs(json=True, csv=False, output=tmp_path / "out.jsonl"), Stream()
-    outputs._stream = stream
-    node.hub._report = lambda report: outputs.write_report("title", report)
+    stream = Fake(full=True)
+    outputs = Destinations([AppendedFile(tmp_path / "out.jsonl"), stream])
+    node.hub._report = outputs.write
     node.send(make_sketch("ams"))
     for _ in range(3):
         node.hub.step()
@@ -406,36 +418,27 @@ def test_each_destination_gets_a_report_once_however_often_another_fails(tmp_pat
         pass
 
 
-def test_a_full_file_does_not_keep_rows_from_standard_output(tmp_path: Path):
+def test_a_destination_that_is_full_does_not_keep_rows_from_another(tmp_path: Path):
     node = Node(tmp_path, sites=("ams",))
-    outputs, stream = RunningOutputs(json=True, csv=False, output=tmp_path / "out.jsonl"), Stream()
-    outputs._stream, stream.full = stream, False
-    running = outputs._running
-
-    class Full:
-        def write(self, *_: Any) -> None:
-            raise_full("out.jsonl")
-
-    outputs._running = Full()  # type: ignore[assignment]
-    node.hub._report = lambda report: outputs.write_report("title", report)
+    full, other = Fake(full=True), Fake()
+    outputs = Destinations([full, other])
+    node.hub._report = outputs.write
     node.send(make_sketch("ams"))
     node.hub.step()
     node.hub.step()
-    assert len(stream.rows) == 1
-    outputs._running = running
+    assert (len(full.rows), len(other.rows)) == (0, 1)
+    full.full = False
     node.hub.step()
-    assert len(stream.rows) == 1
-    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 1
-    with outputs:
-        pass
+    assert (len(full.rows), len(other.rows)) == (1, 1)
+    assert full.status() == {"reports": 1, "rows": 1, "failures": 2, "waiting": 0, "dropped": 0}
 
 
 def test_an_output_that_one_window_cannot_use_does_not_stop_the_others(tmp_path: Path):
     """A folder that somebody has put in place of the window's Parquet file."""
     node = Node(tmp_path, sites=("ams",))
-    outputs, stream = RunningOutputs(json=True, csv=False, output=tmp_path / "rows"), Stream()
-    outputs._stream, stream.full = stream, False
-    node.hub._report = lambda report: outputs.write_report("title", report)
+    stream = Fake()
+    outputs = Destinations([ParquetFolder(tmp_path / "rows", RunKind(HUB_COLUMNS, endless=True)), stream])
+    node.hub._report = outputs.write
     taken = [tmp_path / "rows" / f"{window_name(window(number))}.parquet" for number in range(2)]
     (taken[0] / "inside").mkdir(parents=True)
     for number in range(2):
@@ -460,23 +463,22 @@ def test_a_full_disk_behind_any_output_is_known_as_everyones_trouble(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ):
     spool = Spool(tmp_path / "up", "eu", cap=1 << 30, say=print)
+    report = Report(rows=[], window=window(0))
 
     def write() -> None:
         if way == "file":
-            file = OutputFile(tmp_path / "out.jsonl")
-            file.write([])
+            file = ReplacedFile(tmp_path / "out.jsonl")
+            file.write(report)
             file.close()
         elif way == "lines":
-            with contextlib.closing(LinesFile(tmp_path / "out.jsonl")) as lines:
-                lines.write("", [])
+            with contextlib.closing(AppendedFile(tmp_path / "out.jsonl")) as lines:
+                lines.write(report)
         elif way == "parquet":
-            ParquetFolder(tmp_path / "rows").write("w", [])
+            ParquetFolder(tmp_path / "rows").write(report)
         elif way == "spool":
             spool.put(make_sketch("ams"))
         else:
-            outputs = RunningOutputs(json=True, csv=False, output=None)
-            outputs._stream = Stream()
-            outputs.write("title", [])
+            StandardOutput("json", RunKind(endless=True), stream=FullStream()).write(report)
 
     failing_sync(monkeypatch, errno.ENOSPC)
     troubles = Troubles(print, lambda: None)

@@ -27,7 +27,10 @@ from superhosts.fleet.archive import Archive
 from superhosts.fleet.spool import Spool
 from superhosts.pairs import Part
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.running import Background, LinesFile, Log, ParquetFolder, Unbuffered
+from superhosts.reports.background import Background, Log
+from superhosts.reports.base import Report, RunKind
+from superhosts.reports.growing import AppendedFile, ParquetFolder
+from superhosts.reports.streams import Unbuffered
 from superhosts.sketches.bundle import Sketch
 
 SETTINGS = Settings(memory=COMMON[1], device="cpu", threads=1)
@@ -233,10 +236,11 @@ def test_spools_and_outputs_belong_to_their_user(tmp_path: Path):
     write_json(spool.folder / "position.json", {})
     with hold_folder(tmp_path / "state"):
         pass
-    LinesFile(tmp_path / "rows.csv").close()
+    AppendedFile(tmp_path / "rows.csv").close()
     pytest.importorskip("pyarrow", reason="pip install 'superhosts[tables]'")
-    ParquetFolder(tmp_path / "tables", ("host",)).write("w", [{"host": "a"}])
-    assert (tmp_path / "tables" / "w.parquet").exists()
+    tables = ParquetFolder(tmp_path / "tables", RunKind(("host",)))
+    tables.write(Report(rows=[{"host": "a"}], window=window(0)))
+    assert len(list((tmp_path / "tables").glob("*.parquet"))) == 1
     assert modes(spool.folder, tmp_path / "state", tmp_path / "rows.csv", tmp_path / "tables") == {}
 
 
@@ -287,27 +291,26 @@ class Door:
 
 def test_work_that_is_held_up_is_done_later_in_order_and_what_is_too_much_is_counted():
     background, door = Background(patience=0.01, most=3), Door()
-    assert [background.hand(door.work(number)) for number in range(5)] == [False] * 5
+    assert [background.submit(door.work(number)) for number in range(5)] == [False] * 5
     assert (background.waiting, background.dropped) == (3, 2)
     assert background.close() == 3
     door.open.set()
     wait_for(lambda: background.waiting == 0, "all that was queued is done")
     assert door.done == [0, 1, 2]
     patient = Background(patience=600.0)
-    assert patient.hand(door.work(3))
+    assert patient.submit(door.work(3))
     assert patient.close() == 0
 
 
-def test_work_that_fails_at_once_is_the_callers_and_later_the_threads_own(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("superhosts.reports.running.RETRY", 0.001)
+def test_work_that_fails_at_once_is_the_callers_and_later_the_threads_own():
     attempts: list[int] = []
 
     def fail() -> None:
         raise OutputError("standard output: cannot be written")
 
     with pytest.raises(OutputError):
-        Background(patience=600.0).hand(fail)
-    background, door = Background(patience=0.01), Door()
+        Background(patience=600.0).submit(fail)
+    background, door = Background(patience=0.01, retry=0.001), Door()
 
     def third_time() -> None:
         assert door.open.wait(600)
@@ -315,7 +318,7 @@ def test_work_that_fails_at_once_is_the_callers_and_later_the_threads_own(monkey
         if len(attempts) < 3:
             fail()
 
-    assert not background.hand(third_time)
+    assert not background.submit(third_time)
     door.open.set()
     wait_for(lambda: background.waiting == 0, "it succeeds in the end")
     assert len(attempts) == 3

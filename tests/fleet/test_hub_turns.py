@@ -15,7 +15,7 @@ from hubs import Node
 from superhosts.errors import OutputError, UnreadableError
 from superhosts.fleet import hub as hub_module
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.hub import Hub, Report
+from superhosts.fleet.hub import Hub, HubReport
 from superhosts.fleet.ledger import Ledger
 from superhosts.fleet.store import Store
 from superhosts.times import window_name
@@ -50,7 +50,7 @@ def test_a_window_that_comes_while_others_are_reported_is_next_but_one_at_most(t
     for number in range(12):
         send(node, "ams", number)
 
-    def report(made: Report) -> None:
+    def report(made: HubReport) -> None:
         node.reports.append(made)
         if len(node.reports) == 3:
             for site in ("ams", "fra"):
@@ -92,7 +92,7 @@ def test_a_site_that_always_has_one_more_window_takes_every_other_turn(tmp_path:
     send(node, "fra", FRESH)
     following = iter(range(FRESH + 1, FRESH + 9))
 
-    def report(made: Report) -> None:
+    def report(made: HubReport) -> None:
         node.reports.append(made)
         if "fra" in made.sites and (number := next(following, None)) is not None:
             send(node, "fra", number)
@@ -133,7 +133,7 @@ def test_a_report_that_waits_for_a_full_disk_is_made_once(tmp_path: Path, monkey
         made.append(key)
         return make(hub, key, ledger)
 
-    def full(_report: Report) -> None:
+    def full(_report: HubReport) -> None:
         raise OutputError("rows.jsonl: cannot be written") from OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Hub, "_make", watch)

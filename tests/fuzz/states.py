@@ -19,8 +19,9 @@ from superhosts.fleet.link import MERGED
 from superhosts.fleet.nats.wire import decode_receipt, decode_receipts
 from superhosts.fleet.position import POSITION, Position
 from superhosts.fleet.spool import Spool
+from superhosts.reports.base import Report, RunKind
+from superhosts.reports.opening import open_destination
 from superhosts.reports.rows import HUB_COLUMNS
-from superhosts.reports.running import open_running
 from traffic import content
 
 Tree = dict[str, bytes]  # path → content
@@ -195,8 +196,8 @@ def outputs(case: tuple[bytes, bool]) -> None:
     with fresh_folder() as folder:
         path = folder / ("rows.csv" if as_csv else "rows.jsonl")
         path.write_bytes(data)
-        file = open_running(path)
-        file.write("window", [dict.fromkeys(HUB_COLUMNS, 1)])
+        file = open_destination(str(path), RunKind(HUB_COLUMNS, endless=True))
+        file.write(Report(rows=[dict.fromkeys(HUB_COLUMNS, 1)]))
         file.close()
         kept = data[: data.rfind(b"\n") + 1]
         written = path.read_bytes()

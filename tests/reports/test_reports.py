@@ -15,7 +15,10 @@ from packets import SECOND
 from superhosts.detectors.base import SuperHost
 from superhosts.errors import OutputError, UsageError
 from superhosts.pairs import Part, Window
-from superhosts.reports.files import Csv, JsonLines, OutputFile
+from superhosts.reports.base import Report, RunKind
+from superhosts.reports.files import ReplacedFile
+from superhosts.reports.formats import Csv, JsonLines
+from superhosts.reports.opening import open_destination
 from superhosts.reports.rows import COLUMNS, make_rows
 from superhosts.reports.terminal import interval
 from superhosts.sketches.bundle import Found
@@ -83,9 +86,9 @@ def test_a_file_appears_whole_at_the_end(tmp_path: Path, kind: str) -> None:
         pytest.importorskip("pyarrow")
     target = tmp_path / f"a.{kind}"
     target.write_text("old")
-    file = OutputFile(target)
-    file.write(ROWS[:1])
-    file.write(ROWS[1:])
+    file = ReplacedFile(target)
+    file.write(Report(rows=ROWS[:1]))
+    file.write(Report(rows=ROWS[1:]))
     assert target.read_text() == "old"
     file.close()
     assert target.read_bytes() != b"old"
@@ -95,8 +98,8 @@ def test_a_file_appears_whole_at_the_end(tmp_path: Path, kind: str) -> None:
 def test_an_abandoned_file_leaves_the_old_one(tmp_path: Path) -> None:
     target = tmp_path / "a.jsonl"
     target.write_text("old")
-    file = OutputFile(target)
-    file.write(ROWS)
+    file = ReplacedFile(target)
+    file.write(Report(rows=ROWS))
     file.abandon()
     file.abandon()
     assert [(path, path.read_text()) for path in tmp_path.iterdir()] == [(target, "old")]
@@ -105,7 +108,7 @@ def test_an_abandoned_file_leaves_the_old_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a", "a.txt", "a.json", ".csv"])
 def test_names_that_tell_no_kind(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match=r"must end in \.jsonl, \.csv or \.parquet"):
-        OutputFile(tmp_path / name)
+        open_destination(str(tmp_path / name), RunKind())
 
 
 def full(*_: Any) -> None:
@@ -116,8 +119,8 @@ def full(*_: Any) -> None:
 def test_a_full_disk_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     if kind == "parquet":
         pytest.importorskip("pyarrow")
-    file = OutputFile(tmp_path / f"a.{kind}")
-    file.write(ROWS)
+    file = ReplacedFile(tmp_path / f"a.{kind}")
+    file.write(Report(rows=ROWS))
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OutputError, match=rf"a\.{kind}: cannot be written: No space left on device"):
         file.close()
@@ -126,12 +129,12 @@ def test_a_full_disk_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_disk_in_the_middle(tmp_path: Path) -> None:
-    file = OutputFile(tmp_path / "a.jsonl")
+    file = ReplacedFile(tmp_path / "a.jsonl")
     descriptor = os.open("/dev/full", os.O_WRONLY)
     os.dup2(descriptor, file._stream.fileno())
     os.close(descriptor)
     with pytest.raises(OutputError, match="No space left on device"):
-        file.write(ROWS * 10_000)
+        file.write(Report(rows=ROWS * 10_000))
     with pytest.raises(OutputError, match="No space left on device"):
         file.close()
     assert list(tmp_path.iterdir()) == []
@@ -140,5 +143,5 @@ def test_a_full_disk_in_the_middle(tmp_path: Path) -> None:
 def test_a_target_that_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / "a.csv").mkdir()
     with pytest.raises(OutputError, match="it is a folder"):
-        OutputFile(tmp_path / "a.csv")
+        ReplacedFile(tmp_path / "a.csv")
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]

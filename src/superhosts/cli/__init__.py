@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from superhosts._version import __version__
-from superhosts.cli._outputs import forget_stdout, open_streams, say
+from superhosts.cli._outputs import say
 from superhosts.cli.batch import batch
 from superhosts.cli.bench import bench
 from superhosts.cli.calibrate import calibrate
@@ -27,6 +27,7 @@ from superhosts.cli.plan import plan
 from superhosts.cli.scan import scan
 from superhosts.cli.synth import synth
 from superhosts.errors import SuperhostsError
+from superhosts.reports.streams import open_streams, silence_stdout
 
 app = typer.Typer(
     name="superhosts",
@@ -47,7 +48,7 @@ def _into_pipe(command: Callable[..., None]) -> Callable[..., None]:
             command(**options)
             sys.stdout.flush()
         except BrokenPipeError:  # caught here: typer would make it status 1
-            forget_stdout()
+            silence_stdout()
 
     return run
 

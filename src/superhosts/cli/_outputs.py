@@ -1,36 +1,37 @@
-"""Options and destinations that several commands share."""
+"""Options and messages that several commands share."""
 
 from __future__ import annotations
 
-import io
-import os
 import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from superhosts.errors import OutputError, UsageError
+from superhosts.errors import UsageError
 from superhosts.text import printable
 
 if TYPE_CHECKING:
-    from superhosts.pairs import Window
-    from superhosts.reports.rows import Row
-    from superhosts.reports.running import Log
+    from superhosts.reports.background import Log
 
-PARTIAL = "partial: interrupted"  # of a window, in the title of its table
 MOST_SAID = 10_000  # characters of a line for people
 _log: Log | None = None  # where lines for people go while a daemon runs
 Json = Annotated[bool, typer.Option("--json", help="Results as JSON Lines on standard output.")]
 CsvFlag = Annotated[bool, typer.Option("--csv", help="Results as CSV on standard output.")]
 Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Also write results to FILE (.jsonl, .csv, .parquet)."),
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Also write results to FILE (.jsonl, .csv, .parquet), or - for standard output. A run that ends replaces "
+        "the file; a run without an end appends to it, and writes Parquet to a folder.",
+    ),
 ]
 KeyFile = Annotated[
     Path | None,
@@ -89,126 +90,10 @@ def command_line(arguments: list[str]) -> str:
     return shlex.join(["superhosts", *arguments[1:]])
 
 
-class ClosedOutput(io.TextIOBase):
-    """Standard output that was closed before the program started (`>&-`)."""
-
-    def write(self, _text: str) -> int:
-        """Refuse text."""
-        raise OutputError("standard output is closed")
-
-
-def open_streams() -> None:
-    """Make the most of standard streams that are closed: without standard error all goes on, unsaid.
-
-    Their descriptors are taken, so that no other file gets them, with what is meant for the streams.
-    """
-    for handle in range(3):
-        try:
-            os.fstat(handle)
-        except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest one that is free
-    if sys.stderr is None:
-        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  # as long as the program runs
-    if sys.stdout is None:
-        sys.stdout = ClosedOutput()
-
-
-def has_output(output: Path | None) -> bool:
-    """Return True if standard output is open. If not, results need a file (OutputError)."""
-    if not isinstance(sys.stdout, ClosedOutput):
-        return True
-    if output is None:
-        raise OutputError("standard output is closed; write results to a file with --output")
-    return False
-
-
-class Outputs:
-    """The destinations of one run: a table, JSON Lines or CSV on standard output, and a file."""
-
-    def __init__(
-        self,
-        *,
-        json: bool = False,
-        csv: bool = False,
-        table: bool = True,
-        output: Path | None = None,
-        with_part: bool = False,
-        columns: tuple[str, ...] | None = None,
-        stream: TextIO | None = None,
-    ) -> None:
-        from superhosts.reports.files import Csv, JsonLines, OutputFile
-        from superhosts.reports.rows import COLUMNS
-
-        if json and csv:
-            raise UsageError("--json and --csv: choose one")
-        if (json or csv or table) and not has_output(output):
-            json = csv = table = False
-        self.runs_on = False  # whether a failed write is tried again later
-        self._file = OutputFile(output) if output is not None else None
-        self.others = output is not None  # whether somebody but standard output waits for the results
-        out = sys.stdout if stream is None else stream
-        self._stream: Any = JsonLines(out) if json else Csv(out, columns or COLUMNS) if csv else None
-        self._terminal: Any = None
-        if self._stream is None and table:
-            from superhosts.reports.terminal import OutputConsole, Terminal
-
-            self._terminal = Terminal(OutputConsole(stream), with_part=with_part)
-
-    def write(self, title: str, rows: Sequence[Row]) -> None:
-        """Hand the rows of one window to every destination."""
-        try:
-            if self._stream is not None:
-                self._stream.write(rows)
-            elif self._terminal is not None:
-                self._terminal.write_window(title, rows)
-        except BrokenPipeError:
-            if not self.others:
-                raise
-            forget_stdout()  # the reader went away; the file and the saved sketches are still wanted
-            self._stream = self._terminal = None
-            if self.runs_on:
-                say("superhosts: nobody reads standard output any more; results go on to the other destinations only")
-        except OSError as error:
-            if not self.runs_on:
-                forget_stdout()
-            raise OutputError(f"standard output: cannot be written: {error.strerror}") from error
-        self.write_file(rows)
-
-    def write_file(self, rows: Sequence[Row]) -> None:
-        """Hand rows to the file alone."""
-        if self._file is not None:
-            self._file.write(rows)
-
-    def __enter__(self) -> Outputs:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._file is not None:
-            if kind is None or kind is KeyboardInterrupt:  # a live scan ends like this; whole windows are kept
-                self._file.close()
-            else:
-                self._file.abandon()
-
-
-def window_title(window: Window | None, least: float | None, top: int | None, count: int) -> str:
-    """Say what a table shows: which window, and hosts of how many peers."""
-    from superhosts.times import iso_time
-
-    span = f"{iso_time(window.start)} to {iso_time(window.end)}" if window else "no window"
-    hosts = "host" if count == 1 else "hosts"
-    what = f"{count} {hosts} with at least {least:,g} peers" if least is not None else f"top {count} {hosts}"
-    return f"{span}: {what}" + (f", the top {top}" if top is not None and least is not None else "")
-
-
 def fail_with(errors: list[Any]) -> None:
     """End with the status of the first error after all else has run; each has been said already."""
     if errors:
         raise typer.Exit(errors[0].exit_status)
-
-
-def forget_stdout() -> None:
-    """Send what is still to be written nowhere: standard output takes no more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def tell_packets() -> Callable[[int, int], None]:
@@ -228,7 +113,8 @@ def tell_packets() -> Callable[[int, int], None]:
 def log_in_background() -> Iterator[None]:
     """Write lines for people in a thread of its own: a standard error that nobody reads must not stop a daemon."""
     global _log
-    from superhosts.reports.running import Log, raw_stream
+    from superhosts.reports.background import Log
+    from superhosts.reports.streams import raw_stream
 
     stream = raw_stream(sys.stderr)
     if stream is None or _log is not None:

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -18,12 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from superhosts.cli._outputs import Outputs, has_output, say
+from superhosts.cli._outputs import say
 from superhosts.cli._signals import Wishes, end_at_once
 from superhosts.errors import OutputError, SuperhostsError, UsageError
 
 if TYPE_CHECKING:
-    from superhosts.fleet.hub import Report
     from superhosts.fleet.link import Sender
     from superhosts.fleet.nats.connect import NatsOptions
     from superhosts.fleet.spool import Spool
@@ -186,77 +184,6 @@ def beside(name: str, work: Callable[[], None], stop: threading.Event) -> Iterat
         thread.join(10)
     if failed:
         raise SuperhostsError(f"ended: the thread {name!r} failed ({failed[0]!r}): please report this")
-
-
-class RunningOutputs(Outputs):
-    """The destinations of a hub: standard output, and a file or folder that grows."""
-
-    def __init__(self, *, json: bool, csv: bool, output: Path | None) -> None:
-        from superhosts.reports.rows import HUB_COLUMNS
-        from superhosts.reports.running import Background, open_running, raw_stream
-
-        is_open = has_output(output)
-        stream = raw_stream(sys.stdout)
-        super().__init__(json=json and is_open, csv=csv and is_open, table=is_open, columns=HUB_COLUMNS, stream=stream)
-        self._running = open_running(output) if output is not None else None
-        self._background = Background()
-        self._is_read = True  # whether somebody takes what standard output gets
-        self._took: set[tuple[str, str, int]] = set()  # destination, window, revision: of a report that others refused
-        self.runs_on = True
-        self.others = True  # the hub goes on when the reader of its standard output has gone: edges wait for receipts
-
-    def write_report(self, title: str, report: Report) -> None:
-        """Hand a window's rows to every destination. Where one fails, a second call goes to that one alone."""
-        from superhosts.times import window_name
-
-        key = window_name(report.window)
-        ways: dict[str, Callable[[], None]] = {}
-        if (running := self._running) is not None:
-            ways["file"] = lambda: running.write(key, report.rows)
-        ways["output"] = lambda: self._print(title, report)
-        failed: list[Exception] = []
-        for name, write in ways.items():
-            if (name, key, report.revision) in self._took:
-                continue
-            try:
-                write()
-                self._took.add((name, key, report.revision))
-            except (OSError, OutputError) as error:
-                failed.append(error)
-        if failed:
-            raise failed[0]
-        self._took -= {(name, key, report.revision) for name in ways}
-
-    def _print(self, title: str, report: Report) -> None:
-        """Write to standard output. Where nobody reads it the rows are queued, and the other destinations go on."""
-        was_read, self._is_read = self._is_read, self._background.hand(lambda: self.write(title, report.rows))
-        if was_read and not self._is_read:
-            tell("standard output is NOT READ: reports for it wait in memory, the other destinations go on")
-        elif self._is_read and not was_read:
-            tell("standard output is read again" + self._dropped())
-        elif self._background.dropped and self._background.dropped % 100 == 1:
-            tell("standard output is NOT READ" + self._dropped())
-
-    def _dropped(self) -> str:
-        lost = self._background.dropped
-        return f"; reports that it never got: {lost}" if lost else ""
-
-    def status(self) -> dict[str, int]:
-        """Return how many reports wait for standard output, and how many it never got."""
-        return {"waiting": self._background.waiting, "dropped": self._background.dropped}
-
-    def reopen(self) -> None:
-        """Open the file of `--output` again: another program has moved it away."""
-        if self._running is not None:
-            self._running.reopen()
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        lost = self._background.close() + self._background.dropped
-        if lost:
-            tell(f"standard output was not read: reports that it never got: {lost}")
-        super().__exit__(kind, *rest)
-        if self._running is not None:
-            self._running.close()
 
 
 class Status:

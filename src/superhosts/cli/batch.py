@@ -28,9 +28,9 @@ from superhosts.cli._outputs import CsvFlag, Json, KeyFile, Output, Threshold, T
 
 if TYPE_CHECKING:
     from superhosts.batch.run import BatchWindow
-    from superhosts.cli._outputs import Outputs
     from superhosts.errors import SuperhostsError
     from superhosts.pipeline.settings import Settings
+    from superhosts.reports.fanout import Destinations
 
 
 def batch(
@@ -84,9 +84,9 @@ def batch(
     Examples: superhosts batch 'day/**/*.pcap.gz' --local --save sketches · superhosts batch s3://captures/2026-11-14
     --scheduler tcp://head:8786 --save /shared/sketches
     """
-    from superhosts.cli._outputs import Outputs
     from superhosts.errors import UsageError
     from superhosts.pipeline.settings import Settings
+    from superhosts.reports.opening import OutputOptions, open_destinations
 
     if local == (scheduler is not None):
         raise UsageError("give either --scheduler ADDRESS or --local")
@@ -110,7 +110,7 @@ def batch(
     )
     several = len(set(watch)) > 1 or len(set(direction)) > 1
     place = _Place(scheduler, workers, work or _beside(save), keep_work, task_size)
-    outputs = Outputs(json=json, csv=csv, output=output, with_part=several)
+    outputs = open_destinations(OutputOptions(json, csv, output), with_part=several)
     fail_with(_run(inputs, settings, outputs, save, place, quiet=quiet))
 
 
@@ -135,13 +135,14 @@ class _Place:
 
 
 def _run(
-    inputs: list[str], settings: Settings, outputs: Outputs, save: Path, place: _Place, *, quiet: bool
+    inputs: list[str], settings: Settings, outputs: Destinations, save: Path, place: _Place, *, quiet: bool
 ) -> list[SuperhostsError]:
     """Run and hand out the results; return the inputs' errors, all said already."""
     from superhosts.batch.cluster import connect
     from superhosts.batch.run import Batch, prepare
-    from superhosts.cli._outputs import window_title
     from superhosts.cli.scan import file_name, prepare_folder, summarise
+    from superhosts.reports.base import Report
+    from superhosts.reports.titles import window_title
     from superhosts.sources.opening import list_files
 
     errors: list[SuperhostsError] = []
@@ -155,7 +156,7 @@ def _run(
     if quiet:
         warnings.simplefilter("ignore")
     with outputs:
-        outputs.others = True
+        outputs.outlive_reader()
         settings = prepare(settings)  # before anything is started
         captures = list_files(inputs, on_error)
         prepare_folder(save, settings.site)
@@ -175,7 +176,7 @@ def _run(
                 for result in run:
                     title = window_title(result.window, settings.least_peers, settings.top, len(result.rows))
                     with progress.paused():
-                        outputs.write(title, result.rows)
+                        outputs.write(Report(rows=result.rows, window=result.window, title=title))
                     _save(result, save / file_name(result.window, settings), settings)
             except BaseException:
                 if not run.tasks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,13 +73,14 @@ def compare(
     from superhosts.device import choose_device
     from superhosts.errors import UsageError
     from superhosts.evaluation.entrants import Terms, choose
-    from superhosts.evaluation.experiment import averages, on_inputs, on_synthetic, why_nothing
+    from superhosts.evaluation.experiment import COLUMNS, averages, on_inputs, on_synthetic, why_nothing
     from superhosts.hashing import DEFAULT_KEY
+    from superhosts.reports.base import Report, RunKind
+    from superhosts.reports.opening import OutputOptions, open_destinations
     from superhosts.synthetic.traffic import Traffic
     from superhosts.units import parse_count, parse_size
 
-    if json and csv:
-        raise UsageError("--json and --csv: choose one")
+    outputs = OutputOptions(json, csv, output)
     if not threshold >= 1:
         raise UsageError(f"--threshold {threshold:g}: at least 1")
     windows = _given(windows, QUICK_WINDOWS if quick else WINDOWS)
@@ -105,11 +107,10 @@ def compare(
         sent = parse_count(packets) if packets is not None else 2 * each
         traffic = Traffic(flows=each, packets=sent, windows=windows, super_hosts=super_hosts, seed=seed)
         found = on_synthetic(traffic, makers, threshold, _teller(traffic, len(makers)))
-    outputs = _Outputs(json=json, csv=csv, output=output)
     rows: list[Row] = []
-    with outputs:
+    with open_destinations(outputs, RunKind(COLUMNS), table=False) as destinations:
         for some in found:
-            outputs.write(some)
+            destinations.write(Report(rows=[asdict(row) for row in some]))
             rows += some
     if run is not None:
         summarise(run.counters)
@@ -117,7 +118,7 @@ def compare(
             say(f"superhosts: nothing to compare: {why_nothing(run.counters)}")
             fail_with(errors)
             return
-    if not (json or csv):
+    if outputs.format == "table":
         _print_table(averages(rows), threshold)
     if figures is not None:
         _draw(rows, figures)
@@ -159,33 +160,6 @@ def _draw(rows: list[Row], folder: Path) -> None:
         say("superhosts: there are no super hosts, so no rates to draw")
     for path in draw_comparison(rows, folder, command_line(sys.argv)):
         say(str(path))
-
-
-class _Outputs:
-    """Rows to standard output, where they are wanted there, and to a file."""
-
-    def __init__(self, *, json: bool, csv: bool, output: Path | None) -> None:
-        from superhosts.evaluation.experiment import COLUMNS
-        from superhosts.reports.files import Csv, JsonLines, OutputFile
-
-        self._stream: Any = JsonLines(sys.stdout) if json else Csv(sys.stdout, COLUMNS) if csv else None
-        self._file = OutputFile(output, COLUMNS) if output is not None else None
-
-    def write(self, rows: list[Row]) -> None:
-        """Hand on the rows of one window."""
-        from dataclasses import asdict
-
-        plain = [asdict(row) for row in rows]
-        for place in (self._stream, self._file):
-            if place is not None:
-                place.write(plain)
-
-    def __enter__(self) -> _Outputs:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._file is not None:
-            (self._file.close if kind is None else self._file.abandon)()
 
 
 def _print_table(means: list[Any], threshold: float) -> None:

@@ -31,11 +31,11 @@ def demo(
     """
     import json
 
-    from superhosts.cli._outputs import Outputs
     from superhosts.cli.scan import run_scan
     from superhosts.cli.synth import synth
     from superhosts.errors import OutputError
     from superhosts.pipeline.settings import Settings
+    from superhosts.reports.opening import OutputOptions, open_destinations
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,8 @@ def demo(
     say(f"$ superhosts synth {capture} --flows {flows} --packets {packets} --super-hosts {super_hosts}")
     synth(capture, flows=flows, packets=packets, super_hosts=super_hosts)
     say(f"$ superhosts scan {capture} --inner 10.0.0.0/8 --output {found}")
-    run_scan([str(capture)], Settings(inner=["10.0.0.0/8"]), Outputs(table=False, output=found))
+    outputs = open_destinations(OutputOptions(output=str(found)), table=False)
+    run_scan([str(capture)], Settings(inner=["10.0.0.0/8"]), outputs)
     truth_rows = (json.loads(line) for line in capture.with_suffix(".truth.jsonl").read_text().splitlines())
     truth = {row["host"]: row["peers"] for row in truth_rows if row["side"] == "inner"}
     _compare([json.loads(line) for line in found.read_text().splitlines()], truth)

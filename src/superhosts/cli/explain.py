@@ -14,11 +14,12 @@ from superhosts.cli._sketches import FILES, Since, Until, find_sketches, merge_n
 from superhosts.text import printable
 
 if TYPE_CHECKING:
-    from superhosts.cli._outputs import Outputs
     from superhosts.detectors.base import Detector
     from superhosts.errors import InputError, UsageError
     from superhosts.pairs import Window
+    from superhosts.reports.fanout import Destinations
     from superhosts.reports.rows import Row
+    from superhosts.reports.stdout import Format
     from superhosts.sketches.bundle import Found
 
 
@@ -47,25 +48,26 @@ def explain(
 
     Example: superhosts explain 20261114T120000Z-5m-local.cube 10.1.2.3
     """
-    from superhosts.cli._outputs import Outputs
-    from superhosts.errors import UsageError
+    from superhosts.reports.opening import OutputOptions, open_destinations
 
-    if json and csv:
-        raise UsageError("--json and --csv: choose one")
+    options = OutputOptions(json, csv, output)
+    # JSON Lines on standard output say more than rows do (columns, sites, the union), so they are printed here.
+    rows_only = OutputOptions(csv=csv, output=options.address)
     asking = Asking(host, read_key(key_file), memory_total)
     errors: list[InputError] = []
     paths = find_sketches(files, errors, since=since, until=until)
     if len(paths) == 1:
-        with Outputs(json=json, csv=csv, output=output, with_part=True) as outputs:
-            _explain_one(paths[0], asking, outputs, json=json, csv=csv)
+        with open_destinations(rows_only, table=options.format == "table", with_part=True) as outputs:
+            _explain_one(paths[0], asking, outputs, options.format)
     elif paths:
-        with Outputs(json=json, csv=csv, output=output, table=False) as outputs:
-            _explain_many(paths, asking, outputs, errors, json=json, csv=csv)
+        with open_destinations(rows_only, table=False) as outputs:
+            _explain_many(paths, asking, outputs, errors, options.format)
     fail_with(errors)
 
 
-def _explain_one(path: Path, asking: Asking, outputs: Outputs, *, json: bool, csv: bool) -> None:
+def _explain_one(path: Path, asking: Asking, outputs: Destinations, format: Format) -> None:
     """Show a host in one sketch, its columns too."""
+    from superhosts.reports.base import Report
     from superhosts.reports.rows import make_rows
     from superhosts.sketches.bundle import load
 
@@ -75,13 +77,11 @@ def _explain_one(path: Path, asking: Asking, outputs: Outputs, *, json: bool, cs
     if not found:
         raise _not_there(host, str(path), {part.family for part in sketch.parts})
     rows = make_rows(sketch.window, found)
-    if json:
+    if format == "json":
         for item, row in zip(found, rows, strict=True):
             print(json_module.dumps({**row, "columns": _columns(sketch.parts[item.part], host)}))
-        outputs.write_file(rows)
-        return
-    outputs.write(f"{host} in {printable(path)}", rows)
-    if not csv:
+    outputs.write(Report(rows=rows, window=sketch.window, title=f"{host} in {printable(path)}"))
+    if format == "table":
         for item in found:
             _print_columns(sketch.parts[item.part], host)
 
@@ -89,13 +89,12 @@ def _explain_one(path: Path, asking: Asking, outputs: Outputs, *, json: bool, cs
 def _explain_many(
     paths: list[Path],
     asking: Asking,
-    outputs: Outputs,
+    outputs: Destinations,
     errors: list[InputError],
-    *,
-    json: bool,
-    csv: bool,
+    format: Format,
 ) -> None:
     """Show a host in every window and site, and in the union of all."""
+    from superhosts.reports.base import Report
     from superhosts.reports.rows import COLUMNS, make_rows
     from superhosts.reports.terminal import OutputConsole
     from superhosts.reports.timeline import print_timeline
@@ -111,12 +110,11 @@ def _explain_many(
     if good and not rows:
         raise _not_there(asking.host, f"none of {len(good):,} sketches", set())
     plain = [{name: row[name] for name in COLUMNS} for row in rows]
-    if csv:
-        outputs.write("", plain)
+    outputs.write(Report(rows=plain))
+    if format == "csv":
         return
-    outputs.write_file(plain)
     unions = _ask_union(good, asking) if good else []
-    if json:
+    if format == "json":
         for row in [*rows, *({**row, "union": True} for row in unions)]:
             print(json_module.dumps(row))
     elif rows:

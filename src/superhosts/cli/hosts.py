@@ -43,9 +43,11 @@ def hosts(
 
     Example: superhosts hosts 'archive/**/*.cube' --union --threshold 5000
     """
-    from superhosts.cli._outputs import PARTIAL, Outputs, window_title
     from superhosts.errors import HalfMergedError, InputError, UsageError
+    from superhosts.reports.base import Report
+    from superhosts.reports.opening import OutputOptions, open_destinations
     from superhosts.reports.rows import make_rows
+    from superhosts.reports.titles import PARTIAL, window_title
     from superhosts.sketches.bundle import Sketch, load
 
     if top is not None and top < 1:
@@ -53,13 +55,14 @@ def hosts(
     least = threshold if threshold is not None or top is not None else 1024.0
     key = read_key(key_file)
     errors: list[InputError] = []
-    with Outputs(json=json, csv=csv, output=output, with_part=True) as outputs:
+    with open_destinations(OutputOptions(json, csv, output), with_part=True) as outputs:
 
         def report(sketch: Sketch) -> None:
             found = sketch.super_hosts(least) if least is not None else sketch.top(top or 1)
             rows = make_rows(sketch.window, found[:top], partial=sketch.partial)
             note = f" ({PARTIAL})" if sketch.partial else ""
-            outputs.write(window_title(sketch.window, least, top, len(rows)) + note, rows)
+            title = window_title(sketch.window, least, top, len(rows)) + note
+            outputs.write(Report(rows=rows, window=sketch.window, title=title))
 
         whole, merged = Sketch(), 0
         for path in told(find_sketches(files, errors, since=since, until=until)):

@@ -6,17 +6,27 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from superhosts.cli._options import GeometryText, Ipv6Prefix, Memory
-from superhosts.cli._outputs import CsvFlag, Json, KeyFile, Threshold, Top, log_in_background, log_status, read_key
+from superhosts.cli._outputs import (
+    CsvFlag,
+    Json,
+    KeyFile,
+    Output,
+    Threshold,
+    Top,
+    log_in_background,
+    log_status,
+    read_key,
+)
 from superhosts.cli._service import (
     Creds,
     Nkey,
-    RunningOutputs,
     SpoolCap,
     Status,
     TlsCa,
@@ -35,7 +45,7 @@ from superhosts.cli._service import (
 from superhosts.cli._signals import set_safely
 
 if TYPE_CHECKING:
-    from superhosts.fleet.hub import Report
+    from superhosts.fleet.hub import HubReport
     from superhosts.fleet.link import Receiver
     from superhosts.fleet.nats.broker import Broker
     from superhosts.pipeline.settings import Settings
@@ -110,12 +120,7 @@ def hub(
     key_file: KeyFile = None,
     json: Json = False,
     csv: CsvFlag = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Append results to a .jsonl or .csv file, or a folder (Parquet)."
-        ),
-    ] = None,
+    output: Output = None,
 ) -> None:
     """Merge the sketches of all edges, window by window, and report the super hosts of the whole network.
 
@@ -138,8 +143,12 @@ def hub(
     from superhosts.fleet.spool import Spool
     from superhosts.fleet.store import Store
     from superhosts.pipeline.settings import Settings
+    from superhosts.reports.base import RunKind
+    from superhosts.reports.opening import OutputOptions, open_destinations
+    from superhosts.reports.rows import HUB_COLUMNS
     from superhosts.units import parse_size
 
+    wanted = OutputOptions(json, csv, output)
     way_in = _WayIn(from_folder, nats, listen, broker_cap, nkey, creds, tls_ca, tls_cert, tls_key)
     way_in.check()
     if to is not None and up is not None:
@@ -182,7 +191,7 @@ def hub(
         store = Store(state, tell)
         desk = Desk(store, expected_kinds(traffic), tell, archive=kept)
         upstream = Spool(state / "up", site, cap=parse_size(spool_cap), say=tell) if to or way_up else None
-        outputs = RunningOutputs(json=json, csv=csv, output=output)
+        outputs = open_destinations(wanted, RunKind(HUB_COLUMNS, endless=True), say=tell)
         parts.enter_context(outputs)
         reloads = _Reloads()
         parts.enter_context(ended_by_signals(lambda: set_safely(stop), reloads.ask))
@@ -192,11 +201,13 @@ def hub(
         if upstream is not None:
             parts.enter_context(sending(make_sender(to, way_up, site), upstream))
             extra["upstream"] = upstream.counters
+        if (address := wanted.address) is not None:
+            extra["output"] = lambda: outputs.status(address)
 
-        def report(result: Report) -> None:
+        def report(result: HubReport) -> None:
             title = _title(result, settings.threshold, top)
-            outputs.write_report(title, result)
-            if json or csv:  # rows alone do not tell of windows without a host, nor who is missing there
+            outputs.write(replace(result, title=title))
+            if wanted.format != "table":  # rows alone do not tell of windows without a host, nor who is missing there
                 tell(title)
 
         merging = Hub(store, desk, settings, report, tell, archive=kept, upstream=upstream)
@@ -207,7 +218,7 @@ def hub(
             link=receiver.counters,
             windows=lambda: len(store.windows()),
             trouble=lambda: {**merging.status(), "not_reloaded": reloads.failed},
-            standard_output=outputs.status,
+            standard_output=lambda: outputs.status("standard output"),
             standard_error=log_status,
             **extra,
         )
@@ -373,8 +384,8 @@ def largest_sketch(traffic: Settings) -> int:
     return raw + raw // 64 + SITE_HEADER  # what cannot be compressed grows by less than a 64th
 
 
-def _title(result: Report, least: float | None, top: int | None) -> str:
-    from superhosts.cli._outputs import window_title
+def _title(result: HubReport, least: float | None, top: int | None) -> str:
+    from superhosts.reports.titles import window_title
 
     title = window_title(result.window, least, top, len(result.rows))
     again = f", revision {result.revision}" if result.revision > 1 else ""

@@ -34,11 +34,11 @@ from superhosts.cli._signals import Wishes
 from superhosts.text import printable
 
 if TYPE_CHECKING:
-    from superhosts.cli._outputs import Outputs
     from superhosts.errors import OutputError, SuperhostsError
     from superhosts.pairs import Window
     from superhosts.pipeline.scan import Counters, Scan, WindowResult
     from superhosts.pipeline.settings import Settings
+    from superhosts.reports.fanout import Destinations
     from superhosts.sketches.bundle import Sketch
 
 
@@ -86,8 +86,8 @@ def scan(
     Where a sketch cannot be saved (a file of its name is damaged, or of another geometry) the file stays as it is, the
     scan goes on, and the exit status is 4.
     """
-    from superhosts.cli._outputs import Outputs
     from superhosts.pipeline.settings import Settings
+    from superhosts.reports.opening import OutputOptions, open_destinations
 
     settings = Settings(
         inner=inner,
@@ -107,7 +107,7 @@ def scan(
         device=device,
     )
     several = len(set(watch)) > 1 or len(set(direction)) > 1
-    outputs = Outputs(json=json, csv=csv, output=output, with_part=several)
+    outputs = open_destinations(OutputOptions(json, csv, output), with_part=several)
     errors, found_any = run_scan(inputs, settings, outputs, save=save, quiet=quiet)
     fail_with(errors)
     if fail_on_find and found_any:
@@ -115,13 +115,14 @@ def scan(
 
 
 def run_scan(
-    inputs: list[str], settings: Settings, outputs: Outputs, *, save: Path | None = None, quiet: bool = False
+    inputs: list[str], settings: Settings, outputs: Destinations, *, save: Path | None = None, quiet: bool = False
 ) -> tuple[list[SuperhostsError], bool]:
     """Scan and hand out the results; return all errors, said already, and whether any host was found.
 
     A scan that is interrupted reports what it has and then raises typer.Exit.
     """
     from superhosts.pipeline.scan import Scan
+    from superhosts.reports.base import Report
     from superhosts.reports.rows import make_rows
     from superhosts.sources.opening import open_inputs
 
@@ -135,7 +136,7 @@ def run_scan(
     found_any = is_partial = False
     with outputs:
         if save is not None:
-            outputs.others = True
+            outputs.outlive_reader()
             prepare_folder(save, settings.site)
         sources = open_inputs(inputs, on_error)
         run = Scan(sources, settings, on_error=on_error, on_progress=progress.update, revises=True, leaves_open=False)
@@ -148,7 +149,9 @@ def run_scan(
             for result in run:
                 progress.pause()
                 rows = make_rows(result.window, result.found, partial=result.partial, revision=result.revision)
-                outputs.write(_title(result, settings), rows)
+                outputs.write(
+                    Report(rows=rows, window=result.window, revision=result.revision, title=_title(result, settings))
+                )
                 found_any, is_partial = found_any or bool(rows), result.partial
                 if keeper is not None:
                     keeper.save(result)
@@ -194,7 +197,7 @@ class Interruption:
 
 
 def _title(result: WindowResult, settings: Settings) -> str:
-    from superhosts.cli._outputs import PARTIAL, window_title
+    from superhosts.reports.titles import PARTIAL, window_title
 
     title = window_title(result.window, settings.least_peers, settings.top, len(result.found))
     notes = {PARTIAL: result.partial, f"revision {result.revision}": result.revision > 1}

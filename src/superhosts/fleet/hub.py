@@ -33,7 +33,7 @@ from superhosts.fleet.store import ROWS, UNION, Store
 from superhosts.fleet.trouble import Troubles
 from superhosts.fleet.turns import Turns
 from superhosts.fleet.union import RefusedMemberError, Uniter
-from superhosts.pairs import Window
+from superhosts.reports.base import Report
 from superhosts.reports.rows import Row, make_rows
 from superhosts.sketches.bundle import Sketch
 
@@ -76,16 +76,13 @@ class Rows(Sequence[Row]):
         return {**plain, "sites": sites, "missing": self._issue.missing, "revision": self._issue.revision}
 
 
-@dataclass
-class Report:
-    """What a hub says of one window."""
+@dataclass(frozen=True, kw_only=True)
+class HubReport(Report):
+    """What a hub reports about one window."""
 
-    window: Window
-    revision: int
     sites: list[str]
     missing: list[str]
     refused: dict[str, str]  # site → reason
-    rows: Sequence[Row]
 
     @property
     def attendance(self) -> str:
@@ -116,7 +113,7 @@ class _Made:
     """A report that is made, and stays until all of its destinations have it."""
 
     issue: Issue
-    report: Report
+    report: HubReport
     out: bool = False
 
 
@@ -142,7 +139,7 @@ class Hub:
         store: Store,
         desk: Desk,
         settings: HubSettings,
-        report: Callable[[Report], None],
+        report: Callable[[HubReport], None],
         say: Say,
         *,
         archive: Archive | None = None,
@@ -425,7 +422,7 @@ class Hub:
                 issue.missing = sorted({*issue.missing, site} - set(ledger.held))
             self._store.write(key)
 
-    def _make_report(self, key: str, sketch: Sketch, ledger: Ledger, issue: Issue) -> Report:
+    def _make_report(self, key: str, sketch: Sketch, ledger: Ledger, issue: Issue) -> HubReport:
         least, top = self.settings.threshold, self.settings.top
         found = sketch.super_hosts(least) if least is not None else sketch.top(top or 1)
         found = found[:top]
@@ -439,7 +436,14 @@ class Hub:
         rows = Rows(make_rows(sketch.window, found), sightings, issue)
         names = sorted({*map(_site_of, issue.members), *ledger.held})
         refused = {site: why for site, why in self._store.refusals(key).items() if site not in names}
-        return Report(Parcel.parse(issue.members[0]).window, issue.revision, names, issue.missing, refused, rows)
+        return HubReport(
+            rows=rows,
+            window=Parcel.parse(issue.members[0]).window,
+            revision=issue.revision,
+            sites=names,
+            missing=issue.missing,
+            refused=refused,
+        )
 
     def _files_by_site(self, key: str, issue: Issue) -> dict[str, list[Path]]:
         files: dict[str, list[Path]] = defaultdict(list)

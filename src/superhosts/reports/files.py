@@ -1,117 +1,70 @@
-"""Results as JSON Lines, CSV or Parquet, to standard output or to a file.
+"""Results of a run that ends: a .jsonl, .csv or .parquet file, which replaces an older one of the same name.
 
-A file is written under a temporary name and renamed when the run has ended: a reader never sees half of it.
+The file is written under a temporary name and renamed when the run has ended: a reader never sees half of it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import csv
 import io
-import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from superhosts.errors import MissingExtraError, OutputError, UsageError
+from superhosts.errors import MissingExtraError, OutputError
 from superhosts.replacing import Replacement, output_errors, replaceable
-from superhosts.reports.rows import COLUMNS, Row
-from superhosts.text import printable
+from superhosts.reports.base import RUN_THAT_ENDS, Destination, Report, RunKind
+from superhosts.reports.formats import Csv, JsonLines
+from superhosts.reports.rows import Row
+
+ENDINGS = (".jsonl", ".csv", ".parquet")
 
 
-class JsonLines:
-    """One JSON object to a line."""
+class ReplacedFile(Destination):
+    """A file that appears as a whole when the run has succeeded; its ending selects the format."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, rows: Sequence[Row]) -> None:
-        """Write rows and hand them on at once: the reader may be waiting."""
-        for row in rows:
-            self._stream.write(json.dumps(row) + "\n")
-        self._stream.flush()
-
-    def close(self) -> None:
-        """Nothing is left to do."""
-
-
-class Csv:
-    """Comma-separated values with one header line; an unbounded interval is an empty field."""
-
-    def __init__(self, stream: TextIO, columns: tuple[str, ...] = COLUMNS, *, header: bool = True) -> None:
-        self._stream = stream
-        self._writer = csv.DictWriter(stream, columns, extrasaction="ignore", lineterminator="\n")
-        if header:
-            self._writer.writeheader()
-
-    def write(self, rows: Sequence[Row]) -> None:
-        """Write rows and hand them on at once."""
-        self._writer.writerows(_plain(row) for row in rows)
-        self._stream.flush()
-
-    def close(self) -> None:
-        """Nothing is left to do."""
-
-
-def _plain(row: Row) -> Row:
-    return {name: _field(value) for name, value in row.items()}
-
-
-def _field(value: Any) -> Any:
-    """Return a value as it stands in CSV: lists of sites as "ams 812; fra 640"."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        value = "; ".join(f"{item['site']} {item['peers']}" if isinstance(item, dict) else str(item) for item in value)
-    return printable(value, most=len(value)) if isinstance(value, str) else value
-
-
-class OutputFile:
-    """Rows into a file whose kind its name tells: .jsonl, .csv or .parquet."""
-
-    def __init__(self, path: str | Path, columns: tuple[str, ...] = COLUMNS, *, private: bool = False) -> None:
-        self.path = Path(path)
-        self._columns = columns
+    def __init__(self, address: str | Path, run: RunKind = RUN_THAT_ENDS, *, private: bool = False) -> None:
+        super().__init__(str(address), run)
+        self.path = Path(address)
         self._rows: list[Row] = []
-        self._kind = self.path.suffix.lower()
-        if self._kind not in (".jsonl", ".csv", ".parquet"):
-            raise UsageError(f"--output {path}: the name must end in .jsonl, .csv or .parquet")
-        if self._kind == ".parquet":
-            _import_arrow()
+        self._is_parquet = self.path.suffix.lower() == ".parquet"
+        if self._is_parquet:
+            _import_parquet()
         if not self.path.parent.is_dir():
-            raise OutputError(f"{path}: cannot be written: {self.path.parent} is not a folder")
-        self._replacement = Replacement(replaceable(path), private=private)
-        with output_errors(path):
+            raise OutputError(f"{self.path}: cannot be written: {self.path.parent} is not a folder")
+        self._replacement = Replacement(replaceable(self.path), private=private)
+        with output_errors(self.path):
             self._stream = self._replacement.open()
-        text = io.TextIOWrapper(self._stream, encoding="utf-8", newline="", write_through=True)
-        self._text = text
-        self._lines = Csv(text, columns) if self._kind == ".csv" else JsonLines(text)
+        self._text = io.TextIOWrapper(self._stream, encoding="utf-8", newline="", write_through=True)
+        is_csv = self.path.suffix.lower() == ".csv"
+        self._lines = Csv(self._text, run.columns) if is_csv else JsonLines(self._text)
 
-    def write(self, rows: Sequence[Row]) -> None:
-        """Take rows; Parquet is written at the end."""
-        if self._kind == ".parquet":
-            self._rows += rows
+    @classmethod
+    def recognises(cls, address: str, run: RunKind) -> bool:
+        """Return True for a file name with a known ending, if the run ends."""
+        return not run.endless and Path(address).suffix.lower() in ENDINGS
+
+    def _write(self, report: Report) -> None:
+        """Write rows; those of Parquet wait in memory for the end of the run."""
+        if self._is_parquet:
+            self._rows += report.rows
             return
-        try:
-            self._lines.write(rows)
-        except OSError as error:
-            raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from error
+        with output_errors(self.path):
+            self._lines.write(report.rows)
 
     def close(self) -> None:
-        """Put the file in place."""
+        """Move the file to its place."""
         try:
-            if self._kind == ".parquet":
-                self._write_parquet()
-            self._text.flush()
-            self._text.close()
-            self._replacement.commit()
-        except OSError as error:
-            raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from error
+            with output_errors(self.path):
+                if self._is_parquet:
+                    self._write_parquet()
+                self._text.flush()
+                self._text.close()
+                self._replacement.commit()
         finally:
             self.abandon()
 
     def abandon(self) -> None:
-        """Leave nothing behind: the run has failed."""
+        """Leave the older file as it is, and nothing else behind."""
         with contextlib.suppress(OSError):  # a full disk refuses the last bytes again
             self._text.close()
         self._replacement.abandon()
@@ -119,11 +72,11 @@ class OutputFile:
     def _write_parquet(self) -> None:
         from superhosts.detectors.tables import to_arrow
 
-        columns = {name: [row[name] for row in self._rows] for name in self._columns}
-        _import_arrow().write_table(to_arrow(columns), self._stream)
+        columns = {name: [row[name] for row in self._rows] for name in self.run.columns}
+        _import_parquet().write_table(to_arrow(columns), self._stream)
 
 
-def _import_arrow() -> Any:
+def _import_parquet() -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:

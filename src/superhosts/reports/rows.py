@@ -8,11 +8,13 @@ the columns of CSV and Parquet do not change.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from superhosts.pairs import Window
-from superhosts.sketches.bundle import Found
 from superhosts.times import iso_time
+
+if TYPE_CHECKING:
+    from superhosts.pairs import Window
+    from superhosts.sketches.bundle import Found
 
 Row = dict[str, Any]
 COLUMNS = (
@@ -29,12 +31,8 @@ COLUMNS = (
     "detector",
 )
 
-HUB_COLUMNS = (
-    *COLUMNS,
-    "sites",
-    "missing",
-    "revision",
-)  # sites that saw the host, sites that are missing, and the revision of the report
+# A hub adds the sites that saw the host, the sites that are missing in the window, and the report's revision.
+HUB_COLUMNS = (*COLUMNS, "sites", "missing", "revision")
 
 
 def make_rows(window: Window | None, found: Iterable[Found], *, partial: bool = False, revision: int = 1) -> list[Row]:

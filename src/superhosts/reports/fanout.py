@@ -1,0 +1,75 @@
+"""All destinations of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+
+from superhosts.errors import OutputError
+from superhosts.pairs import Window
+from superhosts.reports.base import Destination, DestinationCounters, Report
+from superhosts.reports.stdout import StandardOutput
+
+
+class Destinations:
+    """Hands every report to all destinations of a run.
+
+    A destination that fails does not keep a report from the others. A report that is handed in again, after a failure,
+    goes only to the destinations that do not have it yet.
+    """
+
+    def __init__(self, destinations: Sequence[Destination]) -> None:
+        self._destinations = list(destinations)
+        # Reports that some destination failed to write, and the destinations that have them.
+        self._written: dict[tuple[Window | None, int], set[Destination]] = {}
+
+    def outlive_reader(self) -> None:
+        """Let the run go on when the reader of standard output goes away: its results are wanted elsewhere, too."""
+        for destination in self._destinations:
+            if isinstance(destination, StandardOutput):
+                destination.outlives_reader = True
+
+    def write(self, report: Report) -> None:
+        """Hand a report to every destination that does not have it; then raise the first error, if any failed."""
+        identity = (report.window, report.revision)
+        written = self._written.setdefault(identity, set())
+
+        def write(destination: Destination) -> None:
+            if destination not in written:
+                destination.write(report)
+                written.add(destination)
+
+        self._for_each(write)
+        del self._written[identity]
+
+    def reopen(self) -> None:
+        """Open files again that another program may have moved away."""
+        self._for_each(lambda destination: destination.reopen())
+
+    def status(self, name: str) -> dict[str, int]:
+        """Return the counters of a destination; all are zero if the run does not have it."""
+        found = [destination.status() for destination in self._destinations if destination.name == name]
+        return found[0] if found else asdict(DestinationCounters())
+
+    def __enter__(self) -> Destinations:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or kind is KeyboardInterrupt:  # a live scan ends like this, and its windows are whole
+            self._for_each(lambda destination: destination.close())
+        else:
+            self._for_each(lambda destination: destination.abandon())
+
+    def _for_each(self, act: Callable[[Destination], None]) -> None:
+        """Act on every destination, even when one fails; then raise the first error."""
+        errors = list(_errors(act, self._destinations))
+        if errors:
+            raise errors[0]
+
+
+def _errors(act: Callable[[Destination], None], destinations: Iterable[Destination]) -> Iterable[Exception]:
+    for destination in destinations:
+        try:
+            act(destination)
+        except (OSError, OutputError) as error:
+            yield error

@@ -1,0 +1,48 @@
+"""Rows as lines of text: JSON Lines and CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from superhosts.reports.rows import COLUMNS, Row
+from superhosts.text import printable
+
+
+class JsonLines:
+    """One JSON object to a line."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Write rows and hand them on at once: the reader may be waiting."""
+        for row in rows:
+            self._stream.write(json.dumps(row) + "\n")
+        self._stream.flush()
+
+
+class Csv:
+    """Comma-separated values with one header line; an unbounded interval is an empty field."""
+
+    def __init__(self, stream: TextIO, columns: tuple[str, ...] = COLUMNS, *, header: bool = True) -> None:
+        self._stream = stream
+        self._writer = csv.DictWriter(stream, columns, extrasaction="ignore", lineterminator="\n")
+        if header:
+            self._writer.writeheader()
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Write rows and hand them on at once."""
+        self._writer.writerows({name: _field(value) for name, value in row.items()} for row in rows)
+        self._stream.flush()
+
+
+def _field(value: Any) -> Any:
+    """Return a value as it stands in CSV: lists of sites as "ams 812; fra 640"."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        value = "; ".join(f"{item['site']} {item['peers']}" if isinstance(item, dict) else str(item) for item in value)
+    return printable(value, most=len(value)) if isinstance(value, str) else value

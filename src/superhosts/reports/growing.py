@@ -1,0 +1,116 @@
+"""Results of a run without an end: rows are appended window by window.
+
+A file of lines (.jsonl, .csv) grows; a crash leaves whole lines only. Parquet cannot grow, so a folder gets one file
+per window, which a later revision of the window replaces. Only their user may read files and folders made here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from pathlib import Path
+
+from superhosts.errors import OutputError
+from superhosts.replacing import output_errors
+from superhosts.reports.base import RUN_THAT_ENDS, Destination, Report, RunKind
+from superhosts.reports.files import ReplacedFile
+from superhosts.reports.formats import Csv, JsonLines
+from superhosts.times import window_name
+
+ENDINGS = (".jsonl", ".csv")
+
+
+class AppendedFile(Destination):
+    """A .jsonl or .csv file to which rows are appended. A line that a crash left incomplete is removed first."""
+
+    def __init__(self, address: str | Path, run: RunKind = RUN_THAT_ENDS) -> None:
+        super().__init__(str(address), run)
+        self.path = Path(address)
+        self._file = self._open()
+
+    @classmethod
+    def recognises(cls, address: str, run: RunKind) -> bool:
+        """Return True for a file name with a known ending, if the run has no end."""
+        return run.endless and Path(address).suffix.lower() in ENDINGS
+
+    def _open(self) -> io.FileIO:
+        with output_errors(self.path):
+            file = io.FileIO(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a+")
+            _remove_incomplete_line(file)
+        return file
+
+    def reopen(self) -> None:
+        """Continue in the file that has this name now: another program has moved the old one away."""
+        old, self._file = self._file, self._open()
+        old.close()
+
+    def _write(self, report: Report) -> None:
+        """Append rows and flush them to disk (fsync); if the disk is full, append none of them."""
+        text = io.StringIO()
+        end = self._file.seek(0, os.SEEK_END)
+        if self.path.suffix.lower() == ".csv":
+            Csv(text, self.run.columns, header=end == 0).write(report.rows)
+        else:
+            JsonLines(text).write(report.rows)
+        left = memoryview(text.getvalue().encode())
+        with output_errors(self.path):
+            try:
+                while left:
+                    left = left[self._file.write(left) :]
+                os.fsync(self._file.fileno())
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._file.truncate(end)  # the report is written again when there is room
+                raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _remove_incomplete_line(file: io.FileIO) -> None:
+    """Truncate a file after its last newline."""
+    end = file.seek(0, os.SEEK_END)
+    place = end
+    while place:
+        step = min(place, 4096)
+        file.seek(place - step)
+        newline = file.read(step).rfind(b"\n")
+        if newline >= 0:
+            place += newline + 1 - step
+            break
+        place -= step
+    if place != end:
+        file.truncate(place)
+
+
+class ParquetFolder(Destination):
+    """A folder with one Parquet file per window."""
+
+    def __init__(self, address: str | Path, run: RunKind = RUN_THAT_ENDS) -> None:
+        super().__init__(str(address), run)
+        self.folder = Path(address)
+        try:
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(0o700, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{self.folder}: cannot be made: {error.strerror}") from error
+        # Report a missing package or permission now, not when the first window closes.
+        ReplacedFile(self.folder / "probe.parquet", run, private=True).abandon()
+
+    @classmethod
+    def recognises(cls, address: str, run: RunKind) -> bool:
+        """Return True for a name without an ending of a file, if the run has no end."""
+        return run.endless and Path(address).suffix.lower() not in (*ENDINGS, ".parquet")
+
+    def _write(self, report: Report) -> None:
+        """Write or replace the window's file."""
+        assert report.window is not None
+        file = ReplacedFile(self.folder / f"{window_name(report.window)}.parquet", self.run, private=True)
+        try:
+            file.write(report)
+            file.close()
+        except BaseException:
+            file.abandon()
+            raise

@@ -1,0 +1,52 @@
+"""A destination that must not block the run: its reports are written in the background, and wait in a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from superhosts.reports.background import Background
+from superhosts.reports.base import Destination, Report
+
+
+class Queued(Destination):
+    """Writes to another destination in the background.
+
+    A write that fails within a moment fails here, too, and the caller retries. If the destination blocks (a pipe whose
+    reader does not read), reports wait in memory, up to a limit; those beyond it are dropped, counted and reported.
+    """
+
+    def __init__(self, inner: Destination, say: Callable[[str], None], background: Background | None = None) -> None:
+        super().__init__(inner.name, inner.run)
+        self._inner = inner
+        self._say = say
+        self._background = background or Background(inner.name)
+        self._is_read = True  # the reader took the last report at once
+
+    def _write(self, report: Report) -> None:
+        was_read = self._is_read
+        self._is_read = self._background.submit(lambda: self._inner.write(report))
+        if was_read and not self._is_read:
+            self._say(f"{self.name} is NOT READ: reports for it wait in memory, the other destinations go on")
+        elif self._is_read and not was_read:
+            self._say(f"{self.name} is read again{self._lost()}")
+        elif self._background.dropped and self._background.dropped % 100 == 1:
+            self._say(f"{self.name} is NOT READ{self._lost()}")
+
+    def _lost(self) -> str:
+        lost = self._background.dropped
+        return f"; reports that it never got: {lost}" if lost else ""
+
+    def reopen(self) -> None:
+        """Open the destination's address again."""
+        self._inner.reopen()
+
+    def close(self) -> None:
+        """Wait a moment for the queue, and report what is lost."""
+        lost = self._background.close() + self._background.dropped
+        if lost:
+            self._say(f"{self.name} was not read: reports that it never got: {lost}")
+        self._inner.close()
+
+    def status(self) -> dict[str, int]:
+        """Return the destination's counters, and how many reports wait or were dropped."""
+        return self._inner.status() | {"waiting": self._background.waiting, "dropped": self._background.dropped}
