@@ -1,0 +1,77 @@
+"""A destination of its own, added as CONTRIBUTING.md says: one class, and one line in the list of `opening.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from commands import Run
+from superhosts.errors import OutputError
+from superhosts.reports.base import RUN_THAT_ENDS, Destination, Report, RunKind
+from superhosts.reports.opening import DESTINATIONS
+from traffic import MINUTES, NOON, talk, write
+
+
+class Toy(Destination):
+    """Keeps reports in a list. toy:full takes none."""
+
+    scheme = "toy"
+    opened: ClassVar[list[Toy]] = []
+
+    def __init__(self, address: str, run: RunKind = RUN_THAT_ENDS) -> None:
+        super().__init__(address, run)
+        self.reports: list[Report] = []
+        self.ended = ""
+        self.opened.append(self)
+
+    def _write(self, report: Report) -> None:
+        if self.name == "toy:full":
+            raise OutputError(f"{self.name}: takes no more")
+        self.reports.append(report)
+
+    def close(self) -> None:
+        self.ended = "closed"
+
+    def abandon(self) -> None:
+        self.ended = "abandoned"
+
+
+@pytest.fixture(autouse=True)
+def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Toy]]:
+    monkeypatch.setattr(Toy, "opened", [])
+    DESTINATIONS.append(Toy)
+    yield Toy.opened
+    DESTINATIONS.remove(Toy)
+
+
+@pytest.fixture
+def scan(tmp_path: Path) -> list[Any]:
+    frames = talk("10.0.0.7", 50) + talk("10.0.0.8", 60, NOON + 5 * MINUTES)
+    return ["scan", write(tmp_path / "a.pcap", frames), "-q", "--detector", "exact", "-t", 20]
+
+
+def test_scan_writes_to_it(run: Run, scan: list[Any], toys: list[Toy]) -> None:
+    ended = run(*scan, "--json", "-o", "toy:x")
+    assert ended.status == 0
+    (toy,) = toys
+    assert [row for report in toy.reports for row in report.rows] == ended.rows
+    assert [report.window.start for report in toy.reports if report.window] == [NOON, NOON + 5 * MINUTES]
+    assert all(report.title.endswith("Z: 1 host with at least 20 peers") for report in toy.reports)
+    assert (toy.name, toy.run.endless, toy.ended) == ("toy:x", False, "closed")
+    assert toy.status() == {"reports": 2, "rows": 2, "failures": 0, "waiting": 0, "dropped": 0}
+
+
+def test_it_may_fail_and_standard_output_has_the_rows_all_the_same(run: Run, scan: list[Any], toys: list[Toy]) -> None:
+    ended = run(*scan, "--json", "-o", "toy:full")
+    assert (ended.status, [row["host"] for row in ended.rows]) == (4, ["10.0.0.7"])
+    assert ended.err == "superhosts: toy:full: takes no more\n"
+    assert (toys[0].ended, toys[0].status()["failures"]) == ("abandoned", 1)
+
+
+def test_errors_name_its_scheme(run: Run, scan: list[Any]) -> None:
+    ended = run(*scan, "-o", "carrier-pigeon://roof")
+    assert (ended.status, ended.out) == (2, "")
+    assert "--output carrier-pigeon://roof: unknown scheme; known schemes: toy:" in ended.err
