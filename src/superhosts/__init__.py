@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from superhosts._version import __version__
 
 if TYPE_CHECKING:
-    from superhosts.detectors.base import SuperHost, SuperHosts
     from superhosts.detectors.cbaa import Cbaa
     from superhosts.detectors.columnsketch import ThresholdWarning
     from superhosts.detectors.cube import Cube, Geometry
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from superhosts.network import Network
     from superhosts.pairs import PacketBatch, PairBatch, Part, Window
     from superhosts.pipeline.scan import scan
+    from superhosts.results import SuperHost, SuperHosts
     from superhosts.sketches.bundle import Sketch, load
 
 _HOMES = {
@@ -44,8 +44,8 @@ _HOMES = {
     "Part": "pairs",
     "Sketch": "sketches.bundle",
     "SketchFileError": "errors",
-    "SuperHost": "detectors.base",
-    "SuperHosts": "detectors.base",
+    "SuperHost": "results",
+    "SuperHosts": "results",
     "SuperhostsError": "errors",
     "UsageError": "errors",
     "Window": "pairs",

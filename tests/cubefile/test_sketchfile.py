@@ -95,7 +95,7 @@ def test_any_words_survive(tmp_path_factory: pytest.TempPathFactory, words: list
     path = tmp_path_factory.mktemp("words") / "a.cube"
     array = np.array([*words, *[0] * zeros, *words[:3]], np.uint64)
     sketchfile.write(path, {}, {"a": array, "b": array.astype(np.uint32)})
-    with sketchfile.Reader(path) as reader:
+    with sketchfile.CubeReader(path) as reader:
         got = reader.arrays()
     assert got["a"].tolist() == array.tolist()
     assert got["b"].tolist() == array.astype(np.uint32).tolist()
@@ -107,7 +107,7 @@ def test_arrays_of_several_blocks_at_any_density(tmp_path: Path, density: float)
     bits = rng.random((sketchfile.BLOCK // 8 + 777) * 64) < density
     array = np.packbits(bits, bitorder="little").view(np.uint64)
     sketchfile.write(tmp_path / "a", {"note": 1}, {"bits": array})
-    with sketchfile.Reader(tmp_path / "a") as reader:
+    with sketchfile.CubeReader(tmp_path / "a") as reader:
         assert reader.header["note"] == 1
         assert (reader.arrays()["bits"] == array).all()
 
@@ -234,13 +234,13 @@ def test_a_file_that_fails_while_it_is_merged_is_half_merged_and_unreadable(
     def broken(*_: object) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
 
-    read = sketchfile.Reader._read_block
+    read = sketchfile.CubeReader._read_block
 
-    def fail(self: sketchfile.Reader, *arguments: Any) -> Any:
+    def fail(self: sketchfile.CubeReader, *arguments: Any) -> Any:
         monkeypatch.setattr(os, "pread", broken)
         return read(self, *arguments)
 
-    monkeypatch.setattr(sketchfile.Reader, "_read_block", fail)
+    monkeypatch.setattr(sketchfile.CubeReader, "_read_block", fail)
     with pytest.raises(HalfMergedError) as caught:
         Sketch().merge_file(tiny)
     assert isinstance(caught.value, UnreadableError)

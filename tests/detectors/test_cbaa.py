@@ -40,7 +40,7 @@ def test_bits_are_the_oracles(rows_by_peer, threads):
     oracle = filled(detector, *traffic(1))
     detector.flush()
     expected = np.zeros((geometry.total_columns, geometry.rows), bool)
-    edges = detector._array_edges()
+    edges = detector.geometry.edges
     for (slice_, array, column), rows in oracle.arrays.items():
         expected[slice_ * edges[-1] + edges[array] + column, list(rows)] = True
     stored = np.unpackbits(detector.bits.view(np.uint8), axis=1, bitorder="little").astype(bool)
@@ -138,7 +138,7 @@ def test_the_papers_detector_keeps_the_papers_threshold_and_noise():
     shape = zipf()
     detector.update(shape.hosts, shape.peers)
     detector.flush()
-    edges = detector._array_edges()
+    edges = detector.geometry.edges
     fills = 1 - detector.zeros.reshape(16, 4, 4096).mean(axis=2) / 4096
     assert edges == [0, 4096, 8192, 12288, 16384]
     noise = fills.prod(axis=1)

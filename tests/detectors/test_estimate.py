@@ -10,15 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
-from superhosts.detectors.estimate import (
-    UNBOUNDED,
-    Evidence,
-    estimate,
-    estimate_by_mean,
-    saturation_of,
-    saturation_point,
-)
+from superhosts.detectors.estimate import Evidence, estimate, estimate_by_mean, saturation_of, saturation_point
 from superhosts.planning import prefix_test, standard_error, unnamed_probability, zero_limit
+from superhosts.results import UNBOUNDED
 
 
 def evidence(zeros: list[list[int]], common: list[int], fills: list[list[float]] | None = None) -> Evidence:

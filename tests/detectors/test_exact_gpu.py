@@ -269,7 +269,7 @@ def test_an_empty_one(gpu):
         detector.merge(cpu)
         cpu.merge(detector)
         assert_same(detector, cpu)
-        detector.restore_arrays(cpu.arrays())
+        detector.load_arrays(cpu.arrays())
         assert_same(detector, cpu)
 
 
@@ -391,7 +391,7 @@ def test_what_it_is_given_stays_as_it_was(gpu, bits):
         assert (gpu.asnumpy(array) == column).all()
     rows = detector.arrays()["pairs"][::-1].copy()
     before = rows.copy()
-    detector.restore_arrays({"pairs": rows})
+    detector.load_arrays({"pairs": rows})
     detector.counts()
     assert (rows == before).all()
 

@@ -41,7 +41,7 @@ def filled(detector: Vbfa, hosts: np.ndarray, peers: np.ndarray) -> naive.Vbfa:
 
 def assert_bits(detector: Vbfa, oracle: naive.Vbfa) -> None:
     expected = np.zeros((detector.geometry.total_columns, detector.geometry.rows), bool)
-    edges = detector._array_edges()
+    edges = detector.geometry.edges
     for (array, column), rows in oracle.arrays.items():
         expected[edges[STORED[array]] + column, list(rows)] = True
     stored = np.unpackbits(detector.bits.view(np.uint8), axis=1, bitorder="little").astype(bool)

@@ -482,7 +482,7 @@ def test_cbaa_is_the_oracles_and_finds_what_the_cpu_finds(name):
     for detector in (on_cpu, on_gpu):
         detector.update(hosts, peers)
     expected = np.zeros((on_gpu.geometry.total_columns, on_gpu.geometry.rows), bool)
-    edges = on_gpu._array_edges()
+    edges = on_gpu.geometry.edges
     for (slice_, array, column), rows in oracle.arrays.items():
         expected[slice_ * edges[-1] + edges[array] + column, list(rows)] = True
     stored = np.unpackbits(on_gpu.bits.view(np.uint8), axis=1, bitorder="little").astype(bool)

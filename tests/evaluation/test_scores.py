@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from superhosts import Cube, Geometry
-from superhosts.detectors.base import SuperHosts
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.registry import DETECTORS
 from superhosts.evaluation.experiment import averages, make_row
 from superhosts.evaluation.panel import Outcome, Panel
 from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, known, percent, score
 from superhosts.pairs import array_to_numbers, numbers_to_array
+from superhosts.results import SuperHosts
 
 TINY = Geometry(32, 1, 3, 10, 8, 1, 2)
 

@@ -512,7 +512,7 @@ def test_late_sites_that_come_back_together_are_both_taken(tmp_path: Path, monke
 def test_parts_that_no_edge_makes_are_refused(node: Node):
     fresh = node.folder / "fresh.cube"
     make_sketch("ams").save(fresh)
-    with sketchfile.Reader(fresh) as reader:
+    with sketchfile.CubeReader(fresh) as reader:
         (part,), arrays = reader.header["parts"], reader.arrays()
     names = {"window": list(window(0)), "sites": ["ams"], "counters": []}
     sketchfile.write(fresh, {**names, "parts": [{**part, "side": "side0"}]}, arrays)

@@ -218,9 +218,9 @@ def unreadable(patch: pytest.MonkeyPatch, way: str, part: str) -> None:
         patch.setattr(Path, "open", fail_open)
         return
     name = "_read_at" if way == "read" else "_read_block"
-    real = getattr(sketchfile.Reader, name)
+    real = getattr(sketchfile.CubeReader, name)
 
-    def fail(self: sketchfile.Reader, *arguments: Any) -> Any:
+    def fail(self: sketchfile.CubeReader, *arguments: Any) -> Any:
         if part in self.name:
             with pytest.MonkeyPatch.context() as inner:
                 inner.setattr(os, "pread", broken)
@@ -230,7 +230,7 @@ def unreadable(patch: pytest.MonkeyPatch, way: str, part: str) -> None:
     def broken(*_: Any) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
 
-    patch.setattr(sketchfile.Reader, name, fail)
+    patch.setattr(sketchfile.CubeReader, name, fail)
 
 
 @pytest.mark.parametrize("way", ["open", "read", "blocks"])

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from packets import SECOND
-from superhosts.detectors.base import SuperHost
 from superhosts.errors import OutputError, UsageError
 from superhosts.pairs import Part, Window
 from superhosts.reports.base import Report, RunKind
@@ -21,7 +20,7 @@ from superhosts.reports.formats import Csv, JsonLines
 from superhosts.reports.opening import open_destination
 from superhosts.reports.rows import COLUMNS, make_rows
 from superhosts.reports.terminal import interval
-from superhosts.sketches.bundle import Found
+from superhosts.results import Found, SuperHost
 from superhosts.times import iso_time
 
 NOON = 1_794_657_600 * SECOND  # 2026-11-14T12:00:00Z

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from superhosts.detectors.spreadsketch import SpreadSketch
 from superhosts.detectors.vbfa import Vbfa
 from superhosts.errors import MergeError, SketchFileError, UsageError, VersionError
 from superhosts.pairs import HostFormat
-from superhosts.sketches.header import check_header, read_header
+from superhosts.sketches.header import read_header
 from superhosts.sketches.queries import estimate_in_file
 from traffic import content
 
@@ -221,7 +220,6 @@ def test_refusals_are_those_of_merge_and_change_nothing(
     before = state(sketch)
     if change is other_geometry and OUTER not in mine:  # in a part that nobody has yet: no harm
         sketch.merge_file(tmp_path / "b.cube")
-        check_header(header_of(sketch, tmp_path), read_header(tmp_path / "b.cube"))
         return
     with pytest.raises(MergeError) as merging:
         bundle(1, parts=mine).merge(other)
@@ -229,13 +227,6 @@ def test_refusals_are_those_of_merge_and_change_nothing(
         sketch.merge_file(tmp_path / "b.cube")
     assert str(caught.value) == str(merging.value)
     assert state(sketch) == before
-    with pytest.raises(MergeError, match=r"b\.cube: cannot merge"):
-        check_header(header_of(sketch, tmp_path), read_header(tmp_path / "b.cube"))
-
-
-def header_of(sketch: Any, folder: Path) -> Any:
-    sketch.save(folder / "mine.cube")
-    return read_header(folder / "mine.cube")
 
 
 def test_another_key_is_refused_as_load_refuses_it(tmp_path: Path) -> None:
@@ -262,9 +253,6 @@ def test_filters_cannot_be_merged(tmp_path: Path) -> None:
     two.save(tmp_path / "b.cube")
     with pytest.raises(MergeError, match="cannot merge filters"):
         sh.Sketch.of(one).merge_file(tmp_path / "b.cube")
-    header = read_header(tmp_path / "b.cube")
-    with pytest.raises(MergeError, match="cannot merge filters"):
-        check_header(header, header)
 
 
 def test_damage_anywhere_is_refused_and_changes_nothing(tmp_path: Path) -> None:
@@ -352,7 +340,7 @@ def test_another_version_and_a_damaged_version_are_told_apart(tmp_path: Path) ->
 def test_no_second_sketch_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle(2).save(tmp_path / "b.cube")
     sketch = bundle(1)
-    monkeypatch.setattr(sketchfile.Reader, "arrays", None)
+    monkeypatch.setattr(sketchfile.CubeReader, "arrays", None)
     monkeypatch.setattr("superhosts.engines.cpu.CpuEngine.__init__", None)
     sketch.merge_file(tmp_path / "b.cube")
     answer = estimate_in_file(tmp_path / "b.cube", {FOUR: columns(32, seed=2)[0][:9]})
@@ -369,13 +357,8 @@ def test_a_header_says_what_the_sketch_is(tmp_path: Path) -> None:
     assert (header.window, header.sites, header.entries) == (sketch.window, frozenset(["fra"]), sketch.entries)
     assert header.kinds == sketch.kinds
     assert bytes.fromhex(header.digest) == (tmp_path / "b.cube").read_bytes()[-32:]
-    check_header(json.loads(json.dumps(header.parts)), header)
-    check_header([], header)
     with pytest.raises(SketchFileError, match=r"more memory|asks for"):
-        read_header(tmp_path / "b.cube", max_memory="1MiB")
-    exact = sh.Sketch.of(Exact(key_bits=128))
-    exact.save(tmp_path / "c.cube")
-    check_header(read_header(tmp_path / "c.cube").parts, read_header(tmp_path / "c.cube"))
+        sh.load(tmp_path / "b.cube", max_memory="1MiB")
 
 
 # Single hosts

@@ -21,7 +21,7 @@ from forging import bundle, columns, forge, frame, make, take_apart
 from superhosts.cubefile import container as sketchfile
 from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.exact import Exact
-from superhosts.detectors.registry import DETECTORS, GEOMETRIES
+from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import MergeError, SketchFileError, UsageError
 from superhosts.fields import FieldError
 from superhosts.pairs import HostFormat
@@ -176,7 +176,7 @@ def test_the_header_of_every_detector(tmp_path: Path, name: str) -> None:
             with pytest.raises(SketchFileError) as caught:
                 read_header(path)
             check_refusal(caught.value, path)
-    assert (name in GEOMETRIES) == ("geometry" in header["parts"][0])
+    assert (DETECTORS[name].geometry_type is not None) == ("geometry" in header["parts"][0])
 
 
 @settings(max_examples=200, deadline=None)

@@ -233,7 +233,7 @@ def same(left: Cube, right: Cube) -> bool:
     import numpy as np
 
     mine, others = left.arrays(), right.arrays()
-    bits = all(np.array_equal(mine[name], others[name]) for name in left.array_names)
+    bits = all(np.array_equal(mine[name], others[name]) for name in mine)
     return bits and left.super_hosts(256).to_dict() == right.super_hosts(256).to_dict()
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from superhosts.reports.fanout import Destinations
     from superhosts.reports.rows import Row
     from superhosts.reports.stdout import Format
-    from superhosts.sketches.bundle import Found
+    from superhosts.results import Found
 
 
 class Asking(NamedTuple):

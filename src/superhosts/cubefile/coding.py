@@ -88,7 +88,7 @@ def _max_words(other: NDArray[np.uint64], words: NDArray[np.uint64]) -> None:
         words[i] = max(words[i], other[i])
 
 
-class Block(NamedTuple):
+class CodedBlock(NamedTuple):
     """A block as written: it is known to decode to its place in the array."""
 
     coding: int
@@ -118,20 +118,20 @@ class Block(NamedTuple):
         _max_words(words, into)
 
 
-def encode(items: NDArray[Any]) -> Block:
+def encode(items: NDArray[Any]) -> CodedBlock:
     """Write a block of an array in the way that suits it."""
     if items.dtype == np.uint64:
         out = np.empty(items.nbytes // 2, np.uint8)
         used = _encode_gaps(items, out)
         if used >= 0:
-            return Block(GAPS, out[:used])
-    return Block(PLANES, items.view(np.uint8).reshape(-1, items.dtype.itemsize).T.reshape(-1))
+            return CodedBlock(GAPS, out[:used])
+    return CodedBlock(PLANES, items.view(np.uint8).reshape(-1, items.dtype.itemsize).T.reshape(-1))
 
 
-def read_block(coding: int, data: NDArray[np.uint8], dtype: np.dtype[Any], count: int) -> Block | None:
+def read_block(coding: int, data: NDArray[np.uint8], dtype: np.dtype[Any], count: int) -> CodedBlock | None:
     """Return what was read as a block for so many items; None if it is not one."""
     if coding == GAPS and dtype == np.uint64:
         used = _check_gaps(data, 64 * count)
     else:
         used = len(data) if coding == PLANES and len(data) == count * dtype.itemsize else -1
-    return None if used < 0 else Block(coding, data[:used])
+    return None if used < 0 else CodedBlock(coding, data[:used])

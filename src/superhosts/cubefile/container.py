@@ -25,7 +25,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.cubefile.coding import Block, encode, read_block
+from superhosts.cubefile.coding import CodedBlock, encode, read_block
 from superhosts.device import run_parallel
 from superhosts.errors import OutputError, SketchFileError, UnreadableError, VersionError
 from superhosts.fields import MOST_QUOTED, FieldError, record, sequence, text, whole
@@ -64,7 +64,7 @@ class Place(NamedTuple):
     dtype: np.dtype[Any]
 
 
-Take = Callable[[int, int, Block], None]  # a function that takes a block for the items start..stop of an array
+Take = Callable[[int, int, CodedBlock], None]  # a function that takes a block for the items start..stop of an array
 
 
 def _pack(items: NDArray[Any], compress: Any) -> bytes:
@@ -174,7 +174,7 @@ def _putter(array: NDArray[Any]) -> Take:
     return lambda start, stop, block: block.put(items[start:stop])
 
 
-class Reader:
+class CubeReader:
     """An open, verified file: its header and digest, and its arrays, whole or block by block."""
 
     def __init__(self, path: str | Path, *, trusted: bool = False, max_header: int = MAX_HEADER) -> None:
@@ -197,7 +197,7 @@ class Reader:
             self.close()
             raise
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> CubeReader:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -360,7 +360,7 @@ class Reader:
         except OSError as error:
             raise self._unreadable(error, offset) from None
 
-    def _read_block(self, place: Place, decompress: Any) -> Block:
+    def _read_block(self, place: Place, decompress: Any) -> CodedBlock:
         import zstandard
 
         coding, length = _FRAME.unpack(self._read_at(place.offset, _FRAME.size))

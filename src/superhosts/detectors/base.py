@@ -1,123 +1,55 @@
-"""The verbs that every detector has, and the result that every detector gives.
+"""The verbs that every detector has, and what a detector answers for itself.
 
     update(hosts, peers) · merge(other) · super_hosts(threshold) · top(count) · estimate(host) · clear() · save(path)
 
 Laws (tests hold every detector to them): order and repetition of pairs do not matter; merging equals having seen both
 streams; merging is commutative and idempotent. A detector that cannot keep a law names it in `broken_laws`.
 
-Any thread may call any verb at any time, and gets the result of some order of the calls. The verbs stand here: each
-takes the detector's lock once and calls the private method of the same name. A detector implements those, and marks
-what it has beside the verbs as `locked`.
+Any thread may call any verb at any time, and gets the result of some order of the calls. The verbs are defined here:
+each takes the detector's lock once and calls the private method of the same name. A detector implements those, and
+marks its other public methods as `locked`.
 """
 
 from __future__ import annotations
 
-import copy
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from numbers import Real
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, final
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.detectors.estimate import UNBOUNDED
+from superhosts.cubefile.container import Take
+from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
+from superhosts.detectors.arguments import as_column, bits_of, check_count, check_threads, check_threshold
 from superhosts.detectors.kinds import Kind, check_alike
 from superhosts.detectors.locking import Guarded, holding
-from superhosts.device import thread_count
+from superhosts.engines.arrays import Arrays
+from superhosts.engines.geometry import ArrayShape, Geometry
 from superhosts.errors import MergeError, UsageError
-from superhosts.pairs import Addresses, Host, HostFormat, PairBatch, array_to_numbers, format_for
-from superhosts.units import whole_number
+from superhosts.hashing import fingerprint, make_key, secret_of
+from superhosts.pairs import Addresses, Host, HostFormat, PairBatch, Part, format_for, numbers_to_array
+from superhosts.results import SuperHost, SuperHosts
 
-Arrays = dict[str, NDArray[Any]]
-_WORDS = np.dtype(np.uint32), np.dtype(np.uint64)  # made once: small batches are checked as often as large ones
-
-
-class SuperHost(NamedTuple):
-    """One host with its number of distinct peers and the 95 % interval of that number."""
-
-    host: Host
-    peers: int
-    peers_low: int
-    peers_high: int | None  # None: saturated, no upper bound
-    saturated: bool
+Hosts = SuperHosts | Addresses | Sequence[str | int | Host]
+LISTED_HOST = 16  # most bytes that a host of a list takes: a set has up to four slots for each
 
 
-class SuperHosts:
-    """Hosts as columns, most peers first. Iterating gives `SuperHost` rows."""
+class Place(NamedTuple):
+    """Where a detector works."""
 
-    def __init__(
-        self,
-        hosts: Addresses,
-        peers: NDArray[np.int64],
-        peers_low: NDArray[np.int64],
-        peers_high: NDArray[np.int64],
-        saturated: NDArray[np.bool_],
-    ) -> None:
-        keys = [hosts[:, 1], hosts[:, 0]] if hosts.ndim == 2 else [hosts]
-        self._order = order = np.lexsort((*keys, -peers))
-        self.hosts = hosts[order]
-        self.peers = peers[order]
-        self.peers_low = peers_low[order]
-        self.peers_high = peers_high[order]  # the largest int64 where there is no upper bound
-        self.saturated = saturated[order]
-        self.format = format_for(128 if hosts.ndim == 2 else hosts.dtype.itemsize * 8)
+    device: str = "cpu"
+    threads: int | None = None
 
-    def __len__(self) -> int:
-        return len(self.peers)
 
-    def __iter__(self) -> Iterator[SuperHost]:
-        columns = (self.peers.tolist(), self.peers_low.tolist(), self.peers_high.tolist(), self.saturated.tolist())
-        for number, peers, low, high, saturated in zip(array_to_numbers(self.hosts), *columns, strict=True):
-            host = self.format.to_host(number)
-            yield SuperHost(host, peers, low, None if high == UNBOUNDED else high, saturated)
+class StoredHosts(Protocol):
+    """Some hosts of a sketch in a file: takes the file's blocks one by one, then answers."""
 
-    def __repr__(self) -> str:
-        return f"<SuperHosts: {len(self)} hosts>"
+    takers: Mapping[str, Take]  # what takes the blocks of which array
 
-    def select(self, keep: NDArray[Any] | slice) -> SuperHosts:
-        """Return the rows that `keep` (a mask, indexes or a slice) picks."""
-        columns = (self.hosts, self.peers, self.peers_low, self.peers_high, self.saturated)
-        chosen = SuperHosts(*(column[keep] for column in columns))  # type: ignore[arg-type]
-        chosen.format = self.format
-        return chosen
-
-    def as_asked(self) -> SuperHosts:
-        """Return the rows in the order in which hosts were asked for, not by peers."""
-        rows = copy.copy(self)
-        back = np.argsort(self._order)
-        rows.hosts, rows.peers, rows.saturated = self.hosts[back], self.peers[back], self.saturated[back]
-        rows.peers_low, rows.peers_high = self.peers_low[back], self.peers_high[back]
-        rows._order = np.arange(len(back))
-        return rows
-
-    def to_dict(self) -> dict[str, list[Any]]:
-        """Return plain columns with readable hosts; no upper bound is None."""
-        rows = list(self)
-        return {
-            name: [str(row[i]) if name == "host" else row[i] for row in rows]
-            for i, name in enumerate(SuperHost._fields)
-        }
-
-    def to_arrow(self) -> Any:
-        """Return a pyarrow Table."""
-        from superhosts.detectors.tables import to_arrow
-
-        return to_arrow(self.to_dict())
-
-    def to_polars(self) -> Any:
-        """Return a Polars DataFrame."""
-        from superhosts.detectors.tables import to_polars
-
-        return to_polars(self.to_dict())
-
-    def to_pandas(self) -> Any:
-        """Return a pandas DataFrame."""
-        from superhosts.detectors.tables import to_pandas
-
-        return to_pandas(self.to_dict())
+    def answer(self) -> SuperHosts:
+        """Return the numbers of peers, in the order in which the hosts were asked for."""
 
 
 class Detector(Guarded, ABC):
@@ -127,7 +59,11 @@ class Detector(Guarded, ABC):
     broken_laws: ClassVar[frozenset[str]] = frozenset()
     takes_ipv6: ClassVar[bool] = False  # hosts of 64 and 128 bits
     runs_on_gpu: ClassVar[bool] = True
+    geometry_type: ClassVar[Any] = None  # the class of its geometries; None: it has none
+    takes_blocks: ClassVar[bool] = False  # the blocks of a file can be merged into it one by one
+    wants_threshold: ClassVar[bool] = False  # it must know the threshold before the first pair
     format: HostFormat  # how this detector's numbers read as hosts
+    threads: int
 
     # What never changes, and needs no lock.
 
@@ -142,7 +78,7 @@ class Detector(Guarded, ABC):
         return Kind(self.name, None, None, self.format, "merge" not in self.broken_laws)
 
     def check_alike(self, other: Detector) -> None:
-        """Refuse what must not be merged into this one, naming both values."""
+        """Raise MergeError, naming both values, if another detector must not be merged into this one."""
         check_detector(other, self.name)
         check_alike(self.kind, other.kind)
 
@@ -162,8 +98,10 @@ class Detector(Guarded, ABC):
         left, right = as_column(hosts, "hosts"), as_column(peers, "peers")
         if len(left) != len(right):
             raise UsageError(f"update: {len(left)} hosts but {len(right)} peers")
-        if _bits(left) != self.key_bits:
-            raise UsageError(f"update: hosts have {_bits(left)} bits, this {self.name} takes {self.key_bits}-bit keys")
+        if bits_of(left) != self.key_bits:
+            raise UsageError(
+                f"update: hosts have {bits_of(left)} bits, this {self.name} takes {self.key_bits}-bit keys"
+            )
         if len(left):
             with self._lock:
                 self._update(left, right)
@@ -171,7 +109,7 @@ class Detector(Guarded, ABC):
 
     @final
     def merge(self, other: Self) -> None:
-        """Take in all that another detector of the same kind has seen."""
+        """Take in everything that another detector of the same kind has seen."""
         self.check_alike(other)
         with holding(self, other):
             self._merge(other)
@@ -193,8 +131,14 @@ class Detector(Guarded, ABC):
     @final
     def estimate(self, host: str | int | Host) -> SuperHost:
         """Return the number of peers of any host, with its interval."""
+        return next(iter(self.estimate_many([host])))
+
+    @final
+    def estimate_many(self, hosts: Hosts) -> SuperHosts:
+        """Return the numbers of peers of any hosts, in the order given: a column, a result, or addresses."""
+        column = host_column(hosts, self.format)
         with self._lock:
-            return self._estimate_host(host)
+            return self._estimate_many(column).as_asked()
 
     @final
     def flush(self) -> None:
@@ -217,23 +161,74 @@ class Detector(Guarded, ABC):
 
     @final
     def arrays(self) -> Arrays:
-        """Return copies of the arrays that hold all it has seen."""
+        """Return copies of the arrays that hold everything it has seen."""
         with self._lock:
             return {name: array.copy() for name, array in self._arrays().items()}
 
     @final
+    def load_arrays(self, arrays: Arrays) -> None:
+        """Replace everything it has seen by such arrays as `arrays` returns."""
+        with self._lock:
+            self._load_arrays(arrays)
+
+    @final
     def copy(self) -> Self:
-        """Return a detector of its own with the same content, on the same device."""
+        """Return a separate detector with the same content, on the same device."""
         return self.__copy__()
 
     @final
     def save(self, path: str | Path) -> None:
         """Write a .cube file that holds this detector alone."""
-        from superhosts.sketches.bundle import Sketch
+        with self._lock:
+            parts = [StoredPart(Part(self.format.family), self.header(), self._arrays())]
+            write_parts(path, compose_header(parts), parts)
 
-        Sketch.of(self).save(path)
+    # What files ask of a detector. Most of it needs no detector to be built.
 
-    # What a detector brings. All of it runs under the lock.
+    @classmethod
+    @abstractmethod
+    def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
+        """Return a detector of this kind that has seen nothing."""
+
+    @classmethod
+    @abstractmethod
+    def array_shapes(cls, kind: Kind) -> dict[str, ArrayShape]:
+        """Return the arrays of a detector of this kind, as a file holds them."""
+
+    @classmethod
+    @abstractmethod
+    def loaded_memory(cls, kind: Kind, lengths: Mapping[str, Sequence[int]]) -> int:
+        """Return the bytes that a detector takes once it is loaded from arrays of these sides."""
+
+    @classmethod
+    def shown_hosts(cls, kind: Kind, secret: bytes, read: Callable[[str], NDArray[Any]]) -> NDArray[np.uint64] | None:
+        """Return the last words of the hosts that a file's arrays show; None if its arrays show no host.
+
+        `read` returns a stored array by its name.
+        """
+        return None
+
+    @classmethod
+    def stored_hosts(cls, kind: Kind, secret: bytes, hosts: Addresses) -> StoredHosts | None:
+        """Return what estimates some hosts from a file, block by block; None if the file must be loaded for that."""
+        return None
+
+    @final
+    def block_takers(self) -> dict[str, Take] | None:
+        """Return what merges the blocks of a file, by array; None if a file must be loaded for that.
+
+        Whoever uses them keeps other threads off this detector until all blocks are merged.
+        """
+        with self._lock:
+            return self._block_takers()
+
+    @final
+    def buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
+        """Return arrays into which stored ones of these sides can be read, to be given to `load_arrays`."""
+        with self._lock:
+            return self._buffers(sides)
+
+    # What a detector implements. All of it runs under the lock.
 
     @abstractmethod
     def _update(self, hosts: Addresses, peers: Addresses) -> None: ...
@@ -249,7 +244,7 @@ class Detector(Guarded, ABC):
     def _top(self, count: int) -> SuperHosts: ...
 
     @abstractmethod
-    def _estimate_host(self, host: str | int | Host) -> SuperHost: ...
+    def _estimate_many(self, hosts: Addresses) -> SuperHosts: ...
 
     def _flush(self) -> None:
         """Write the pairs that wait; most detectors have none."""
@@ -262,68 +257,91 @@ class Detector(Guarded, ABC):
 
     @abstractmethod
     def _arrays(self) -> Arrays:
-        """Return the arrays themselves where they lie in the machine's memory, copies where they do not."""
+        """Return the arrays themselves if they are in the machine's memory, otherwise copies."""
+
+    @abstractmethod
+    def _load_arrays(self, arrays: Arrays) -> None: ...
+
+    def _block_takers(self) -> dict[str, Take] | None:
+        return None
+
+    def _buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
+        return {name: np.zeros(sides[name], shape.dtype) for name, shape in self.array_shapes(self.kind).items()}
 
 
-def is_on_gpu(column: Any) -> bool:
-    """Say whether an array lies in a GPU's memory (CuPy's, numba's, or any other with the CUDA array interface)."""
-    return hasattr(column, "__cuda_array_interface__") or getattr(column, "__cuda_ndarray__", False)
+class KeyedSketch(Detector):
+    """A sketch of some geometry, all of whose hashes are keyed: every detector but the exact one."""
+
+    geometry: Any  # a Geometry; subclasses name their own class
+
+    def __init__(self, geometry: Geometry, *, key: bytes | str | None, threads: int | None) -> None:
+        self.geometry = geometry
+        self.threads = check_threads(threads)
+        self.format = format_for(geometry.key_bits)
+        secret = secret_of(key)
+        self.fingerprint = fingerprint(secret)
+        self.key = make_key(secret)
+
+    @property
+    def kind(self) -> Kind:
+        """What another sketch must have in common with this one to be merged."""
+        return super().kind._replace(key=self.fingerprint, geometry=self.geometry)
+
+    def header(self) -> dict[str, Any]:
+        """Describe this sketch for a file."""
+        return {
+            "detector": self.name,
+            "geometry": dict(self.geometry._asdict()),
+            "key": self.fingerprint,
+            "format": list(self.format),
+        }
+
+    @classmethod
+    def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
+        """Return a sketch of this kind that has seen nothing."""
+        make: Any = cls  # its constructor takes what every sketch's takes
+        sketch: Self = make(geometry=kind.geometry, key=secret, device=place.device, threads=place.threads)
+        sketch.format = kind.format
+        return sketch
+
+    @classmethod
+    def array_shapes(cls, kind: Kind) -> dict[str, ArrayShape]:
+        """Return the arrays that the geometry names."""
+        assert kind.geometry is not None
+        return kind.geometry.array_shapes()
+
+    @classmethod
+    def loaded_memory(cls, kind: Kind, lengths: Mapping[str, Sequence[int]]) -> int:
+        """Return the bytes of the geometry, and of the hosts in lists that follow the traffic."""
+        assert kind.geometry is not None
+        listed = sum(lengths[name][0] for name, shape in cls.array_shapes(kind).items() if shape.follows_traffic)
+        return kind.geometry.memory + LISTED_HOST * listed
+
+    def _buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
+        """Return the sketch's own arrays, which are filled in place, and new ones for what follows the traffic."""
+        own, shapes = self._arrays(), self.array_shapes(self.kind)
+        return {
+            name: np.zeros(sides[name], shape.dtype) if shape.follows_traffic else own[name]
+            for name, shape in shapes.items()
+        }
 
 
-def to_host(column: Any) -> Any:
-    """Return an array in the machine's memory, copied from the GPU if it lies there."""
-    if not is_on_gpu(column):
-        return column
-    from superhosts.engines.gpu.launch import as_device_array
-
-    return as_device_array(column).copy_to_host()
-
-
-def as_column(column: Any, what: str) -> Addresses:
-    """Check that a column has one of the shapes that detectors take."""
-    array = column if type(column) is np.ndarray or is_on_gpu(column) else np.asarray(column)
-    if array.ndim == 1 and array.dtype in _WORDS:
-        return array
-    if array.ndim == 2 and array.shape[1] == 2 and array.dtype == np.uint64:
-        return array
-    raise UsageError(f"{what}: {array.dtype} {array.shape} is not uint32 (n,), uint64 (n,) or uint64 (n, 2)")
-
-
-def _bits(column: Addresses) -> int:
-    return 128 if column.ndim == 2 else column.dtype.itemsize * 8
-
-
-def check_threshold(threshold: Any) -> float:
-    """Return the threshold if it is one."""
-    if not isinstance(threshold, Real) or not 1 <= float(threshold) < math.inf:
-        raise UsageError(f"threshold {threshold!s}: a number of peers of at least 1")
-    return float(threshold)
-
-
-def check_count(count: int) -> int:
-    """Return a number of hosts to be listed if it is one."""
-    number = whole_number(count)
-    if number is None or number < 1:
-        raise UsageError(f"top {count!s}: a number of hosts of at least 1")
-    return number
-
-
-def check_threads(threads: int | None) -> int:
-    """Return the number of threads to use: the one given, or as many as there are."""
-    number = thread_count() if threads is None else whole_number(threads)
-    if number is None or number < 1:
-        raise UsageError(f"threads={threads}: at least one")
-    return number
-
-
-def check_key_bits(key_bits: int | None) -> int:
-    """Return the bits of a host's number: those given, or the 32 of IPv4."""
-    number = 32 if key_bits is None else whole_number(key_bits) or key_bits
-    return format_for(number).key_bits
+def host_column(hosts: Hosts, format: HostFormat) -> Addresses:
+    """Return hosts as a column of numbers that read as hosts of this format."""
+    if isinstance(hosts, SuperHosts):
+        if hosts.format != format:
+            raise UsageError(f"hosts are /{hosts.format.prefix}, those of the sketch are /{format.prefix}")
+        return hosts.hosts
+    if not isinstance(hosts, np.ndarray):
+        return numbers_to_array([format.to_number(host) for host in hosts], format.key_bits)
+    column = as_column(hosts, "hosts")
+    if bits_of(column) != format.key_bits:
+        raise UsageError(f"hosts have {bits_of(column)} bits, those of the sketch {format.key_bits}")
+    return column
 
 
 def check_detector(other: Any, name: str) -> None:
-    """Refuse to merge something that is no detector into one of this name."""
+    """Raise MergeError for something that is not a detector."""
     if isinstance(other, Detector):
         return
     if hasattr(other, "parts"):

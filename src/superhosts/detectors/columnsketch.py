@@ -8,22 +8,26 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from superhosts.detectors.base import Arrays, SuperHost, SuperHosts
+from superhosts.cubefile.container import Take
+from superhosts.detectors.base import KeyedSketch, StoredHosts
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate, saturation_point
-from superhosts.detectors.keyed import KeyedSketch
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
+from superhosts.detectors.storedcolumns import SomeColumns
 from superhosts.device import choose_device, gpus_of
+from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.base import CrowdedError, Engine, Plan, SeveralEngines
-from superhosts.engines.columns import Counts, Words
 from superhosts.engines.cpu import CpuEngine
+from superhosts.engines.geometry import ColumnGeometry
 from superhosts.errors import GpuMemoryError
 from superhosts.hashing import mangle_column
 from superhosts.pairs import Addresses, Host, numbers_to_array
+from superhosts.results import SuperHosts
 
 MAX_UNNAMED = 0.01  # a threshold at which more hosts than this go unnamed earns a warning
 LEAST_TOP = 16  # `top` does not look for hosts of fewer peers: labels and columns are mostly noise there
@@ -42,14 +46,11 @@ class Fill(NamedTuple):
     pairs: int  # distinct pairs, about
 
 
-class ColumnSketch(KeyedSketch):
-    """A sketch of bit columns. Subclasses say where a pair goes and how hosts are found."""
+class EngineSketch(KeyedSketch):
+    """A sketch whose arrays an engine holds: on the threads of the CPU, on a GPU, or on several GPUs."""
 
-    array_names: ClassVar[tuple[str, ...]] = ("bits",)
-    cpu_engine: ClassVar[type[CpuEngine]]
-
-    def __init__(self, geometry: Any, *, key: bytes | str | None, device: str, threads: int | None) -> None:
-        super().__init__(geometry, key=key, threads=threads)
+    def __init__(self, geometry: ColumnGeometry, *, key: bytes | str | None, device: str, threads: int | None) -> None:
+        super().__init__(geometry.check(), key=key, threads=threads)
         self.device = choose_device(device)
         try:
             self.engine = self._make_engine()
@@ -59,48 +60,23 @@ class ColumnSketch(KeyedSketch):
             self.device = "cpu"
             self.engine = self._make_engine()
 
-    @classmethod
-    def without_columns(cls, kind: Kind, secret: bytes) -> Self:
-        """Return a sketch of this kind without an engine: it can only say where hosts go until it is given one."""
-        sketch = cls.__new__(cls)
-        KeyedSketch.__init__(sketch, kind.geometry, key=secret, threads=1)
-        sketch.device, sketch.format = "cpu", kind.format
-        return sketch
-
     def _make_engine(self) -> Engine:
-        plan = Plan(self.geometry, self.key, self._array_edges(), self.threads)
+        plan = Plan(self.geometry, self.key, self.threads)
         engines = [self._on_gpu(plan, gpu) for gpu in gpus_of(self.device)]
         if not engines:
             return self._on_cpu(plan)
         return engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
 
-    @property
-    def engine_geometry(self) -> Any:
-        """The geometry by which its engine works."""
-        return self.geometry
-
+    @abstractmethod
     def _on_cpu(self, plan: Plan) -> Engine:
         """Return an engine on the CPU."""
-        return self.cpu_engine(plan._replace(geometry=self.engine_geometry))
 
     @abstractmethod
     def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
         """Return an engine on one GPU."""
 
-    @abstractmethod
-    def _search_for(self, threshold: float) -> Any:
-        """Return what a host of at least `threshold` peers must show."""
-
-    @abstractmethod
-    def _array_edges(self) -> list[int]:
-        """Return where the columns of each array begin within a slice, and the columns of a slice at the end."""
-
-    def _unnamed(self, threshold: float, pairs: float) -> float:
-        """Return the share of hosts with `threshold` peers that cannot be named, for so many pairs in all."""
-        return 0.0
-
-    def _estimate(self, evidence: Evidence) -> Estimate:
-        return estimate(evidence, self.geometry.rows)
+    def _block_takers(self) -> dict[str, Take] | None:
+        return self.engine.block_takers()
 
     def _memory(self) -> int:
         return self.engine.size
@@ -121,6 +97,44 @@ class ColumnSketch(KeyedSketch):
         engine = self._make_engine()
         engine.load(self.engine.arrays())
         return self._twin({**self._state(), "engine": engine})
+
+    def _arrays(self) -> Arrays:
+        return self.engine.arrays()
+
+    def _load_arrays(self, arrays: Arrays) -> None:
+        self.engine.load(arrays)
+
+
+class ColumnSketch(EngineSketch):
+    """A sketch of bit columns. Subclasses say where a pair goes and how hosts are found."""
+
+    cpu_engine: ClassVar[type[CpuEngine]]
+    takes_blocks = True
+
+    @property
+    def engine_geometry(self) -> ColumnGeometry:
+        """The geometry by which its engine works."""
+        geometry: ColumnGeometry = self.geometry
+        return geometry
+
+    def _on_cpu(self, plan: Plan) -> Engine:
+        return self.cpu_engine(plan._replace(geometry=self.engine_geometry))
+
+    @classmethod
+    def stored_hosts(cls, kind: Kind, secret: bytes, hosts: Addresses) -> StoredHosts:
+        """Return what estimates some hosts from the columns of a file, block by block."""
+        return StoredColumns(cls, kind, secret, hosts)
+
+    @abstractmethod
+    def _search_for(self, threshold: float) -> Any:
+        """Return what a host of at least `threshold` peers must show."""
+
+    def _unnamed(self, threshold: float, pairs: float) -> float:
+        """Return the share of hosts with `threshold` peers that cannot be named, for so many pairs in all."""
+        return 0.0
+
+    def _estimate(self, evidence: Evidence) -> Estimate:
+        return estimate(evidence, self.geometry.rows)
 
     def _super_hosts(self, threshold: float) -> SuperHosts:
         found = self._find(threshold)
@@ -193,7 +207,7 @@ class ColumnSketch(KeyedSketch):
 
     def _mean_fills(self) -> Floats:
         """Return the share of set bits of every array (second axis) in every slice (first axis)."""
-        fills: Floats = 1.0 - self.engine.zero_sums() / np.diff(self._array_edges()) / self.geometry.rows
+        fills: Floats = 1.0 - self.engine.zero_sums() / np.diff(self.geometry.edges) / self.geometry.rows
         return fills
 
     def _top(self, count: int) -> SuperHosts:
@@ -206,14 +220,9 @@ class ColumnSketch(KeyedSketch):
             found = self._find(threshold)
         return found.select(slice(0, count))
 
-    def _estimate_host(self, host: str | int | Host) -> SuperHost:
-        return next(iter(self.estimate_mangled(self.mangled(host))))
-
-    @locked
-    def estimate_mangled(self, mangled: Words) -> SuperHosts:
-        """Return the numbers of peers of many mangled hosts, most peers first."""
-        found = self._estimate(self._evidence(mangled, self.engine.measure(mangled)))
-        return self._result(mangled, found)
+    def _estimate_many(self, hosts: Addresses) -> SuperHosts:
+        mangled = self.mangle(hosts)
+        return self._result(mangled, self._estimate(self._evidence(mangled, self.engine.measure(mangled))))
 
     @locked
     def columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
@@ -258,8 +267,21 @@ class ColumnSketch(KeyedSketch):
         """A copy of the zero bits of every column."""
         return self.engine.zeros().copy()
 
-    def _arrays(self) -> Arrays:
-        return self.engine.arrays()
 
-    def _load_arrays(self, arrays: Arrays) -> None:
-        self.engine.load(arrays)
+class StoredColumns:
+    """Some hosts of a sketch of columns in a file. Only their columns, and the zero counts of all, are in memory."""
+
+    def __init__(self, detector: type[ColumnSketch], kind: Kind, secret: bytes, hosts: Addresses) -> None:
+        assert kind.geometry is not None
+        self._sketch = detector.__new__(detector)  # it has no engine of its own: that would hold all columns
+        KeyedSketch.__init__(self._sketch, kind.geometry, key=secret, threads=1)
+        self._sketch.device, self._sketch.format = "cpu", kind.format
+        mangled = self._sketch.mangle(hosts)
+        columns: Any = SomeColumns(detector.cpu_engine, mangled, self._sketch.engine_geometry, self._sketch.key)
+        self._sketch.engine = columns
+        self._hosts = hosts
+        self.takers: Mapping[str, Take] = {"bits": columns.take_block}
+
+    def answer(self) -> SuperHosts:
+        """Return the numbers of peers, in the order in which the hosts were asked for."""
+        return self._sketch.estimate_many(self._hosts)

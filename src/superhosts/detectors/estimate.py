@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
+from superhosts.results import UNBOUNDED
 
 Floats = NDArray[np.float64]
-UNBOUNDED = np.iinfo(np.int64).max  # peers_high of a saturated host
 CONFIDENCE = 1.959963984540054  # two-sided 95 %
 FEW_ZEROS = 16
 FILLED = -math.log(0.025)  # 3.69: so many zeros expected, and none seen, once in 40

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
-from superhosts.detectors.base import SuperHost, SuperHosts, to_host
+from superhosts.detectors.base import KeyedSketch
 from superhosts.detectors.estimate import Estimate
-from superhosts.detectors.keyed import KeyedSketch
 from superhosts.device import choose_device
+from superhosts.engines.arrays import to_host
 from superhosts.errors import UsageError
 from superhosts.hashing import Key, fold, mangle_column
-from superhosts.pairs import Addresses, Host
+from superhosts.pairs import Addresses
+from superhosts.results import SuperHosts
 
 Mangled = NDArray[np.uint32]
 
@@ -27,12 +28,8 @@ class DeviceError(UsageError):
     """A device on which this detector does not run."""
 
 
-class NarrowSketch(KeyedSketch):
+class HostListSketch(KeyedSketch):
     """A sketch for 32-bit hosts. Subclasses write pairs, and say which hosts may be large and how large a host is."""
-
-    def __init__(self, geometry: Any, *, key: bytes | str | None, device: str, threads: int | None) -> None:
-        super().__init__(geometry.check(), key=key, threads=threads)
-        self.device = device
 
     @abstractmethod
     def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
@@ -47,9 +44,9 @@ class NarrowSketch(KeyedSketch):
         keep = (found.peers >= threshold) | found.saturated  # of these only a lower bound is known
         return self._result(mangled[keep], found.select(keep))
 
-    def _estimate_host(self, host: str | int | Host) -> SuperHost:
-        mangled = mangled_of(np.array([self.format.to_number(host)], np.uint32), self.key)
-        return next(iter(self._result(mangled, self._measure(mangled))))
+    def _estimate_many(self, hosts: Addresses) -> SuperHosts:
+        mangled = mangled_of(hosts.astype(np.uint32, copy=False), self.key)
+        return self._result(mangled, self._measure(mangled))
 
     def _result(self, mangled: Mangled, found: Estimate) -> SuperHosts:
         hosts = mangled_of(mangled, self.key, inverse=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from superhosts.engines.geometry import Geometry
 from superhosts.errors import MergeError
 from superhosts.pairs import HostFormat, Part
 
@@ -14,7 +15,7 @@ class Kind(NamedTuple):
 
     detector: str
     key: str | None  # the key's fingerprint; None where nothing is hashed
-    geometry: Any  # None where there is none
+    geometry: Geometry | None  # None: it has none
     format: HostFormat
     merges: bool = True
 
@@ -24,7 +25,7 @@ def check_alike(mine: Kind, other: Kind) -> None:
     if mine.detector != other.detector:
         raise MergeError(f"cannot merge {other.detector} into {mine.detector}: another detector")
     _check_key(mine, other)
-    if mine.geometry != other.geometry:
+    if mine.geometry is not None and mine.geometry != other.geometry:
         for name in mine.geometry._fields:
             here, there = getattr(mine.geometry, name), getattr(other.geometry, name)
             if here != there:

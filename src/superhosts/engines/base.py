@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.engines.columns import Counts, Words
+from superhosts.cubefile.container import Take
+from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.hashing import Key
 from superhosts.pairs import Addresses
 
-Arrays = dict[str, NDArray[Any]]
 Sums = NDArray[np.int64]
 # A search that joins columns to addresses (CBAA, DCDS, VBFA) gives up after this many columns ANDed whole. DCDS takes a
 # quarter of it for 50 M flows in 128 MiB, CBAA a hundredth; in a full sketch every one of the 2^32 addresses passes.
@@ -32,9 +32,8 @@ class CrowdedError(Exception):
 class Plan(NamedTuple):
     """What an engine is built from."""
 
-    geometry: Any
+    geometry: Any  # a ColumnGeometry; engines name the class that they take
     key: Key
-    edges: Sequence[int]  # where each array begins among the columns of a slice, and the columns of a slice at the end
     threads: int
 
 
@@ -44,7 +43,7 @@ class Engine(ABC):
     most_steps = MOST_STEPS
 
     def __init__(self, plan: Plan) -> None:
-        self.geometry, self.key, self.edges, self.threads = plan
+        self.geometry, self.key, self.threads = plan
 
     def _check_steps(self, steps: int) -> None:
         """Raise CrowdedError for a search that took too many steps.
@@ -94,6 +93,10 @@ class Engine(ABC):
     @abstractmethod
     def measure(self, mangled: Words) -> Counts:
         """Return the zero counts of mangled hosts: of each column, then of their AND."""
+
+    def block_takers(self) -> dict[str, Take] | None:
+        """Return what merges the blocks of a file, by array; None if a file must be loaded for that."""
+        return None
 
     @abstractmethod
     def zeros(self) -> Counts:

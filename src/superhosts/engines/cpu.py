@@ -1,23 +1,95 @@
-"""Columns in the machine's memory, worked on by the threads of the CPU."""
+"""Bit columns in the machine's memory, and the threads of the CPU that work on them.
+
+A column is g bits in g/64 words; a sketch is a matrix of columns. The zero counts of all columns are kept beside it, up
+to date whenever nobody is writing, so that an answer does not begin by reading the whole sketch.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.cubefile.coding import Block
-from superhosts.detectors.base import to_host
+from superhosts.compiled import compiled
+from superhosts.cubefile.coding import CodedBlock
+from superhosts.cubefile.container import Take
 from superhosts.device import run_parallel, split_evenly
-from superhosts.engines import columns
-from superhosts.engines.base import Arrays, Engine, Plan, Sums
+from superhosts.engines.arrays import Arrays, Counts, Words, to_host
+from superhosts.engines.base import Engine, Plan, Sums
 from superhosts.engines.bins import Pending, Task
-from superhosts.engines.columns import Counts, Words
 from superhosts.hashing import Key
 from superhosts.pairs import Addresses
+
+
+@compiled
+def ones_of(word: np.uint64) -> np.uint64:
+    """Count the set bits of a 64-bit word (LLVM knows this form and uses the machine's own instruction)."""
+    x = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return (x * np.uint64(0x0101010101010101)) >> np.uint64(56)
+
+
+@compiled
+def count_zeros(columns: Words, zeros: Counts, start: int, stop: int) -> None:
+    """Count the zero bits of columns start..stop."""
+    for c in range(start, stop):
+        ones = np.uint64(0)
+        for w in range(columns.shape[1]):
+            ones += ones_of(columns[c, w])
+        zeros[c] = columns.shape[1] * 64 - np.int64(ones)
+
+
+@compiled
+def or_columns(into: Words, other: Words, zeros: Counts, start: int, stop: int) -> None:
+    """OR columns start..stop of another sketch into this one and count anew."""
+    for c in range(start, stop):
+        ones = np.uint64(0)
+        for w in range(into.shape[1]):
+            into[c, w] |= other[c, w]
+            ones += ones_of(into[c, w])
+        zeros[c] = into.shape[1] * 64 - np.int64(ones)
+
+
+@compiled
+def and_ones(columns: Words, chosen: NDArray[np.int64], start: int, stop: int) -> np.int64:
+    """Count the ones of the AND of the chosen columns, in words start..stop."""
+    ones = np.uint64(0)
+    for w in range(start, stop):
+        word = columns[chosen[0], w]
+        for i in range(1, len(chosen)):
+            word &= columns[chosen[i], w]
+        ones += ones_of(word)
+    return np.int64(ones)
+
+
+@compiled
+def common_zeros(columns: Words, chosen: NDArray[np.int64]) -> Counts:
+    """Count the zeros of the AND of the columns that each row of `chosen` names."""
+    zeros = np.empty(len(chosen), np.int32)
+    for i in range(len(chosen)):
+        zeros[i] = columns.shape[1] * 64 - and_ones(columns, chosen[i], 0, columns.shape[1])
+    return zeros
+
+
+def sum_arrays(zeros: Counts, edges: Sequence[int]) -> NDArray[np.int64]:
+    """Return the zero bits of every array (second axis) in every slice (first axis)."""
+    sums: NDArray[np.int64] = np.add.reduceat(zeros.reshape(-1, edges[-1]), edges[:-1], axis=1, dtype=np.int64)
+    return sums
+
+
+def recount(columns: Words, zeros: Counts, threads: int) -> None:
+    """Count the zeros of all columns on all threads."""
+    run_parallel(count_zeros, [(columns, zeros, a, b) for a, b in split_evenly(len(columns), threads)], threads)
+
+
+def merge_columns(into: Words, other: Words, zeros: Counts, threads: int) -> None:
+    """OR one sketch's columns into another's on all threads, zero counts included."""
+    run_parallel(or_columns, [(into, other, zeros, a, b) for a, b in split_evenly(len(into), threads)], threads)
 
 
 class CpuEngine(Engine):
@@ -48,7 +120,7 @@ class CpuEngine(Engine):
     @staticmethod
     def common_zeros(mangled: Words, chosen: NDArray[np.int64], bits: Words, geometry: Any, key: Key) -> Counts:
         """Return the zeros of the AND of every host's columns, which stand in the chosen rows of `bits`."""
-        return columns.common_zeros(bits, chosen)
+        return common_zeros(bits, chosen)
 
     def _write_by_array(self, fill: Callable[..., None], task: Task, store: Any) -> None:
         """Write a task on all threads, for sketches of a single slice: each reads all pairs and writes its own arrays.
@@ -86,15 +158,19 @@ class CpuEngine(Engine):
     def merge(self, other: Engine) -> None:
         """OR another engine's columns into these."""
         self.flush()
-        columns.merge(self.bits, other.arrays()["bits"], self.counts, self.threads)
+        merge_columns(self.bits, other.arrays()["bits"], self.counts, self.threads)
 
-    def merge_block(self, name: str, start: int, stop: int, block: Block) -> None:
+    def block_takers(self) -> dict[str, Take]:
+        """Return what merges the blocks of a file into the columns. Nothing may wait to be written meanwhile."""
+        return {name: partial(self.merge_block, name) for name in self.arrays()}
+
+    def merge_block(self, name: str, start: int, stop: int, block: CodedBlock) -> None:
         """OR a stored block into the words start..stop of the columns; nothing may wait to be written."""
         if block.is_empty:
             return
         words = self.geometry.words
         block.merge_or(self.bits.reshape(-1)[start:stop])
-        columns.count_zeros(self.bits, self.counts, start // words, stop // words)  # a block holds whole columns
+        count_zeros(self.bits, self.counts, start // words, stop // words)  # a block holds whole columns
 
     def measure(self, mangled: Words) -> Counts:
         """Return the zero counts of mangled hosts: of each column, then of their AND."""
@@ -110,7 +186,7 @@ class CpuEngine(Engine):
 
     def zero_sums(self) -> Sums:
         """Return the zero bits of every array in every slice."""
-        return columns.sum_arrays(self.zeros(), self.edges)
+        return sum_arrays(self.zeros(), self.geometry.edges)
 
     def arrays(self) -> Arrays:
         """Return the arrays themselves."""
@@ -123,4 +199,4 @@ class CpuEngine(Engine):
         for name, mine in self._arrays().items():
             if arrays[name] is not mine:
                 np.copyto(mine, arrays[name])
-        columns.recount(self.bits, self.counts, self.threads)
+        recount(self.bits, self.counts, self.threads)

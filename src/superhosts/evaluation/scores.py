@@ -13,13 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.detectors.base import Detector, SuperHosts
-from superhosts.detectors.columnsketch import ColumnSketch
-from superhosts.detectors.estimate import UNBOUNDED
+from superhosts.detectors.base import Detector
 from superhosts.detectors.exact import Exact
-from superhosts.detectors.hostlist import NarrowSketch, mangled_of
 from superhosts.pairs import Addresses
-from superhosts.sketches.queries import estimate_each
+from superhosts.results import UNBOUNDED, SuperHosts
 
 
 class Truth:
@@ -129,19 +126,9 @@ class Estimates(NamedTuple):
 def ask_all(detector: Detector, truth: Truth, threshold: float) -> Estimates:
     """Ask a detector for every true super host."""
     hosts, true = truth.at_least(threshold)
-    rows = _ask(detector, hosts)
+    rows = detector.estimate_many(hosts)
     high = np.where(rows.peers_high == UNBOUNDED, np.inf, rows.peers_high)
     return Estimates(true, rows.peers, rows.peers_low, high, rows.saturated)
-
-
-def _ask(detector: Detector, hosts: Addresses) -> SuperHosts:
-    """Return the numbers of peers of hosts, in their order; all at once where the detector can, one by one if not."""
-    if isinstance(detector, ColumnSketch):
-        return detector.estimate_mangled(detector.mangle(hosts)).as_asked()
-    if isinstance(detector, NarrowSketch):
-        mangled = mangled_of(hosts.astype(np.uint32), detector.key)
-        return detector._result(mangled, detector._measure(mangled)).as_asked()
-    return estimate_each(detector, hosts)
 
 
 def known(rate: float) -> float | None:

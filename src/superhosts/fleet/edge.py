@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from superhosts.detectors.columnsketch import ColumnSketch
+from superhosts.detectors.registry import DETECTORS
 from superhosts.durable import read_state, write_json
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.link import Say
@@ -26,7 +26,7 @@ from superhosts.fleet.spool import Spool
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sketches.bundle import DETECTORS, Sketch
+from superhosts.sketches.bundle import Sketch
 from superhosts.times import iso_time, window_name
 from superhosts.units import SECOND, format_duration, parse_duration
 from superhosts.windows.jumps import Jump
@@ -50,8 +50,8 @@ class EdgeCounters:
 
 def check_settings(settings: Settings) -> Settings:
     """Refuse what cannot be merged by a hub."""
-    if not issubclass(DETECTORS[settings.detector], ColumnSketch) or DETECTORS[settings.detector].broken_laws:
-        able = [n for n, kind in DETECTORS.items() if issubclass(kind, ColumnSketch) and not kind.broken_laws]
+    if not DETECTORS[settings.detector].takes_blocks or DETECTORS[settings.detector].broken_laws:
+        able = [n for n, kind in DETECTORS.items() if kind.takes_blocks and not kind.broken_laws]
         raise UsageError(f"--detector {settings.detector}: a hub merges {', '.join(able)}")
     if settings.window == "all" or parse_duration(settings.window) % SECOND:
         raise UsageError(f"--window {settings.window}: sites must cut alike, at whole seconds; write it like 5m")

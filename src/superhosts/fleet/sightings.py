@@ -11,13 +11,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from superhosts.detectors.base import SuperHosts
-from superhosts.detectors.estimate import UNBOUNDED
 from superhosts.errors import SketchFileError, SuperhostsError, UnreadableError
 from superhosts.pairs import Addresses, Part, numbers_to_array
 from superhosts.reports.rows import Row
-from superhosts.sketches.bundle import Found, Sketch
-from superhosts.sketches.queries import estimate_each, estimate_in_file
+from superhosts.results import UNBOUNDED, Found, SuperHosts
+from superhosts.sketches.bundle import Sketch
+from superhosts.sketches.queries import estimate_in_file
 
 
 class Sightings:
@@ -74,9 +73,7 @@ class Sightings:
         for path in paths:
             whole.merge_file(path, key=self._key)
         return {
-            part: estimate_each(whole.parts[part], column)
-            for part, column in self._asked.items()
-            if part in whole.parts
+            part: whole.parts[part].estimate_many(column) for part, column in self._asked.items() if part in whole.parts
         }
 
     def of(self, number: int) -> list[Row]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from superhosts.cubefile.container import Reader
+from superhosts.cubefile.container import CubeReader
 from superhosts.durable import is_plain, make_folder, put_aside, set_aside
 from superhosts.errors import OutputError, SketchFileError, UnreadableError, UsageError
 from superhosts.fleet.link import MERGED, REFUSED, Receipt, Say
@@ -152,7 +152,7 @@ class Spool:
         """Say whether a sketch is whole. One that is damaged is set aside; one that cannot be read now stays."""
         try:
             parcel = Parcel.parse(path.name)
-            with Reader(path) as reader:
+            with CubeReader(path) as reader:
                 window = reader.header.get("window")
             if Parcel.of(path, parcel.site, parcel.window) == parcel and window == list(parcel.window):
                 return True

@@ -29,7 +29,8 @@ from superhosts.network import Network
 from superhosts.pairs import PacketBatch, PacketBlock, PairBatch, Part, Window
 from superhosts.pipeline.second_reading import SecondReading
 from superhosts.pipeline.settings import Settings
-from superhosts.sketches.bundle import Found, Sketch
+from superhosts.results import Found
+from superhosts.sketches.bundle import Sketch
 from superhosts.sources.base import Source
 from superhosts.sources.live import Ahead, Clock, Following, drain, is_pipe
 from superhosts.sources.opening import open_inputs

@@ -17,18 +17,10 @@ from superhosts.planning.formulas import (
     unnamed_probability,
     zero_limit,
 )
-from superhosts.planning.population import (
-    DEFAULT_FLOWS,
-    DEFAULT_THRESHOLD,
-    Population,
-    counted_population,
-    population_of,
-)
+from superhosts.planning.population import Population, counted_population, population_of
 from superhosts.planning.prediction import Prediction, predict
 
 __all__ = [
-    "DEFAULT_FLOWS",
-    "DEFAULT_THRESHOLD",
     "SLICE_BYTES",
     "Population",
     "Prediction",

@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 
 from superhosts.errors import UsageError
 
-DEFAULT_FLOWS = 5_000_000
-DEFAULT_THRESHOLD = 1024
-
 EXPONENT = 1.05  # a
 CORNER = 1024.0  # θ0: the peers from which one host in FLOWS_PER_HOST flows is counted
 FLOWS_PER_HOST = 10_000

@@ -70,7 +70,7 @@ class ReplacedFile(Destination):
         self._replacement.abandon()
 
     def _write_parquet(self) -> None:
-        from superhosts.detectors.tables import to_arrow
+        from superhosts.results import to_arrow
 
         columns = {name: [row[name] for row in self._rows] for name in self.run.columns}
         _import_parquet().write_table(to_arrow(columns), self._stream)

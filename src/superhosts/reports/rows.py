@@ -14,7 +14,7 @@ from superhosts.times import iso_time
 
 if TYPE_CHECKING:
     from superhosts.pairs import Window
-    from superhosts.sketches.bundle import Found
+    from superhosts.results import Found
 
 Row = dict[str, Any]
 COLUMNS = (

@@ -12,26 +12,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from superhosts.cubefile import container as sketchfile
-from superhosts.detectors.base import Detector, SuperHost, SuperHosts, check_count
-from superhosts.detectors.columnsketch import ColumnSketch
-from superhosts.detectors.exact import Exact
-from superhosts.detectors.keyed import KeyedSketch
+from superhosts.cubefile.container import Arrays, CubeReader, Take
+from superhosts.cubefile.parts import StoredPart, array_name, compose_header, write_parts
+from superhosts.detectors.arguments import check_count
+from superhosts.detectors.base import Detector, Place
 from superhosts.detectors.kinds import Kind, check_mergeable
 from superhosts.detectors.locking import Guarded, holding
-from superhosts.detectors.registry import DETECTORS as DETECTORS
+from superhosts.detectors.registry import DETECTORS
 from superhosts.device import choose_device, thread_count
-from superhosts.engines.cpu import CpuEngine
 from superhosts.errors import HalfMergedError, HalfReadError, MergeError, SketchFileError, UnreadableError, UsageError
 from superhosts.hashing import secret_of
 from superhosts.pairs import Host, Part, Window
-from superhosts.sketches.grammar import free_arrays, read_fields
+from superhosts.results import Found, SuperHosts
+from superhosts.sketches.grammar import read_fields
 from superhosts.sketches.header import (
     Entry,
     Stored,
@@ -39,44 +35,11 @@ from superhosts.sketches.header import (
     check_hosts,
     check_memory,
     describe,
-    make_empty,
-    making_sense,
+    header_errors,
     memory_limit,
+    sides_of,
     text_of,
 )
-
-
-class Found(NamedTuple):
-    """A super host of a sketch: the host with its numbers, the part that saw it, and the detector's name."""
-
-    part: Part
-    row: SuperHost
-    detector: str
-
-    @property
-    def host(self) -> Host:
-        """The host."""
-        return self.row.host
-
-    @property
-    def peers(self) -> int:
-        """Its number of distinct peers."""
-        return self.row.peers
-
-    @property
-    def peers_low(self) -> int:
-        """Lower end of the 95 % interval."""
-        return self.row.peers_low
-
-    @property
-    def peers_high(self) -> int | None:
-        """Upper end of the 95 % interval; None where there is none."""
-        return self.row.peers_high
-
-    @property
-    def saturated(self) -> bool:
-        """Whether only a lower bound is known."""
-        return self.row.saturated
 
 
 class Sketch(Guarded):
@@ -184,31 +147,28 @@ class Sketch(Guarded):
         take more than `max_memory` (what this process can have, by default) is refused.
         """
         secret = secret_of(key)
-        with sketchfile.Reader(path, trusted=trusted) as reader, self._held():
+        with CubeReader(path, trusted=trusted) as reader, self._held():
             limit = memory_limit(max_memory, self.memory)
             header = describe(reader, limit)
             header.check_key(secret)
             check_mergeable(self.kinds, header.kinds)
             check_hosts(reader, header, secret)
-            place = {"device": "cpu", "threads": self._threads()}
+            place = Place("cpu", self._threads())
             if not self._takes_blocks(header):
                 check_memory(self.memory + header.memory, limit, reader.name)
                 self.merge(_build(reader, header, secret, place))
                 return
-            added = (kind.geometry.memory for part, kind in header.kinds.items() if part not in self.parts)
-            check_memory(self.memory + sum(added), limit, reader.name)
-            new = {
-                part: make_empty(kind, secret, place) for part, kind in header.kinds.items() if part not in self.parts
-            }
-            arrays: sketchfile.Arrays = {}
-            takers: dict[str, sketchfile.Take] = {}
+            fresh = {part: kind for part, kind in header.kinds.items() if part not in self.parts}
+            added = sum(kind.geometry.memory for kind in fresh.values() if kind.geometry is not None)
+            check_memory(self.memory + added, limit, reader.name)
+            new = {part: DETECTORS[kind.detector].make_empty(kind, secret, place) for part, kind in fresh.items()}
+            arrays: Arrays = {}
+            takers: dict[str, Take] = {}
             for number, part in enumerate(header.kinds):
                 detector = new[part] if part in new else self.parts[part]
-                assert isinstance(detector, ColumnSketch)
-                assert isinstance(detector.engine, CpuEngine)
-                for name, array in detector._arrays().items():
-                    arrays[f"{number}/{name}"] = array
-                    takers[f"{number}/{name}"] = partial(detector.engine.merge_block, name)
+                own = detector.block_takers() or {}
+                takers.update({array_name(number, name): take for name, take in own.items()})
+                arrays.update({array_name(number, name): array for name, array in detector._arrays().items()})
             reader.check_arrays(arrays)
             places = reader.places()
             try:
@@ -226,16 +186,13 @@ class Sketch(Guarded):
         return {part: detector.kind for part, detector in self.parts.items()}
 
     def _takes_blocks(self, header: Stored) -> bool:
-        """Say whether a file's blocks can be merged as they are: columns in the machine's memory on both sides."""
-        stored = (DETECTORS[kind.detector] for kind in header.kinds.values())
-        return all(issubclass(kind, ColumnSketch) for kind in stored) and all(
-            isinstance(detector, ColumnSketch) and isinstance(detector.engine, CpuEngine)
-            for detector in self.parts.values()
+        """Return True if the blocks of a file can be merged one by one, into detectors at hand and new ones."""
+        return all(DETECTORS[kind.detector].takes_blocks for kind in header.kinds.values()) and all(
+            detector.block_takers() is not None for detector in self.parts.values()
         )
 
     def _threads(self) -> int:
-        own = (detector.threads for detector in self.parts.values() if isinstance(detector, KeyedSketch))
-        return max(own, default=thread_count())
+        return max((detector.threads for detector in self.parts.values()), default=thread_count())
 
     def _unite(
         self, window: Window | None, sites: Iterable[str], entries: Iterable[Entry], unlisted: bool = False
@@ -281,25 +238,25 @@ class Sketch(Guarded):
 
     def save(self, path: str | Path) -> None:
         """Write a .cube file. Other threads wait until it is written: no copy is made of what may be gigabytes."""
-        parts, arrays = [], {}
         with self._held():
-            for number, (part, detector) in enumerate(sorted(self.parts.items(), key=lambda item: item[0])):
-                parts.append({**part._asdict(), **detector.header()})
-                arrays.update({f"{number}/{name}": array for name, array in detector._arrays().items()})
+            parts = [
+                StoredPart(part, detector.header(), detector._arrays())
+                for part, detector in sorted(self.parts.items(), key=lambda item: item[0])
+            ]
             self._bound_notes()
-            header: dict[str, Any] = {
-                "parts": parts,
+            notes = {
                 "window": list(self.window) if self.window else None,
                 "sites": sorted(self.sites),
                 "counters": self.entries,
                 **({"unlisted": True} if self.unlisted else {}),
                 **({"partial": True} if self.partial else {}),
             }
+            header = compose_header(parts, notes)
             try:
                 read_fields(json.loads(json.dumps(header)))
             except ValueError as error:  # what could not be read again is not written
                 raise UsageError(f"{path}: cannot be saved: {error}") from None
-            sketchfile.write(path, header, arrays)
+            write_parts(path, header, parts)
 
 
 def load(
@@ -313,35 +270,31 @@ def load(
     """Read a .cube file onto a device. A sketch made with another key is refused."""
     limit = memory_limit(max_memory)
     choose_device(device)  # a device that is not there is said before the file is read
-    place = {"device": device, "threads": thread_count() if threads is None else threads}
-    with sketchfile.Reader(path) as reader:
+    place = Place(device, thread_count() if threads is None else threads)
+    with CubeReader(path) as reader:
         header = describe(reader, limit)
         header.check_key(secret_of(key))
         check_hosts(reader, header, secret_of(key))
         return _build(reader, header, secret_of(key), place)
 
 
-def _build(reader: sketchfile.Reader, header: Stored, secret: bytes, place: dict[str, Any]) -> Sketch:
+def _build(reader: CubeReader, header: Stored, secret: bytes, place: Place) -> Sketch:
     sketch = Sketch(window=header.window)
     sketch.sites, sketch.entries, sketch.unlisted = set(header.sites), header.entries, header.unlisted
     sketch.partial = header.partial
-    prepared: sketchfile.Arrays = {}
-    shapes = {str(array["name"]): array["shape"] for array in reader.header["arrays"]}
-    with making_sense(reader.name):
+    buffers: dict[Part, Arrays] = {}
+    with header_errors(reader.name):
         for number, (part, kind) in enumerate(header.kinds.items()):
-            sketch.parts[part] = detector = make_empty(kind, secret, place)
-            if isinstance(detector, KeyedSketch):
-                free = free_arrays(kind)
-                for name, array in detector._arrays().items():  # filled in place
-                    own = f"{number}/{name}"
-                    prepared[own] = np.zeros(shapes[own], array.dtype) if name in free else array
-        arrays = reader.arrays(prepared, place["threads"])
-        for number, detector in enumerate(sketch.parts.values()):
-            if isinstance(detector, KeyedSketch):
-                own, start = f"{number}/", len(f"{number}/")
-                detector.load_arrays({name[start:]: arrays[name] for name in prepared if name.startswith(own)})
-            elif isinstance(detector, Exact):
-                detector.restore_arrays({"pairs": arrays[f"{number}/pairs"]})
+            sketch.parts[part] = detector = DETECTORS[kind.detector].make_empty(kind, secret, place)
+            buffers[part] = detector.buffers(sides_of(number, kind, reader.header["arrays"]))
+        named = {
+            array_name(number, name): array
+            for number, arrays in enumerate(buffers.values())
+            for name, array in arrays.items()
+        }
+        reader.arrays(named, place.threads or 1)
+        for part, arrays in buffers.items():
+            sketch.parts[part].load_arrays(arrays)
     return sketch
 
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, get_type_hints
 
+from superhosts.cubefile.parts import array_name
 from superhosts.detectors.kinds import Kind
-from superhosts.detectors.registry import DETECTORS, GEOMETRIES
+from superhosts.detectors.registry import DETECTORS
+from superhosts.engines.geometry import ArrayShape
 from superhosts.errors import GeometryError
 from superhosts.fields import Check, FieldError, name, one_of, optional, record, refuse, sequence, text, whole
 from superhosts.pairs import DIRECTIONS, SIDES, HostFormat, Part, Window
 
 MOST_PARTS = 2 * len(SIDES) * len(DIRECTIONS)
-Shape = tuple[int | None, ...]  # of an array; None where a side follows the traffic
 
 
 class Fields(NamedTuple):
@@ -62,49 +63,25 @@ def build_kind(fields: Mapping[str, Any], place: str = "parts") -> tuple[Part, K
 def check_arrays(kinds: Mapping[Part, Kind], arrays: list[dict[str, Any]]) -> None:
     """Check that there are the arrays that the parts need, of their types and shapes, and no others."""
     expected = {
-        f"{number}/{array}": (shape, kind)
+        array_name(number, name): shape
         for number, kind in enumerate(kinds.values())
-        for array, shape in shapes_of(kind).items()
+        for name, shape in shapes_of(kind).items()
     }
     for number, array in enumerate(arrays):
         place, own = f"arrays[{number}]", array["name"]
         if own not in expected:
             raise FieldError(f"{place}.name", f"{own}: no part has such an array, or it stands here twice")
-        shape, kind = expected.pop(own)
-        one_of("<u4" if own.endswith(NARROW) else "<u8")(array["dtype"], f"{place}.dtype")
-        if len(shape) != len(array["shape"]) or not all(map(_fits, array["shape"], shape)):
-            sides = " by ".join("any" if side is None else f"{side}" for side in shape)
-            raise FieldError(f"{place}.shape", f"{array['shape']}, must be {sides}")
-        if kind.geometry is None and array["shape"] != [0, 0]:
-            one_of(*_pair_words(kind.format.key_bits))(array["shape"][1], f"{place}.shape[1]")
+        shape = expected.pop(own)
+        one_of(shape.dtype)(array["dtype"], f"{place}.dtype")
+        if not shape.fits(array["shape"]):
+            raise FieldError(f"{place}.shape", f"{array['shape']}, must be {shape}")
     if expected:
         raise FieldError("arrays", f"no array {', '.join(sorted(expected))}")
 
 
-def shapes_of(kind: Kind) -> dict[str, Shape]:
-    """Return the arrays of a detector: pairs of the exact one, bits of columns, labels of a cube, and what else."""
-    geometry = kind.geometry
-    if geometry is None:
-        return {"pairs": (None, None)}
-    if hasattr(geometry, "array_shapes"):
-        shapes: dict[str, Shape] = geometry.array_shapes()
-        return shapes
-    labels = {"labels": (geometry.total_columns, geometry.labels, geometry.limbs)} if kind.detector == "cube" else {}
-    return {"bits": (geometry.total_columns, geometry.words), **labels}
-
-
-def free_arrays(kind: Kind) -> set[str]:
-    """Return the arrays of a sketch whose length follows the traffic: lists of hosts."""
-    return set() if kind.geometry is None else {array for array, shape in shapes_of(kind).items() if None in shape}
-
-
-def _fits(side: int, wanted: int | None) -> bool:
-    return wanted is None or side == wanted
-
-
-def _pair_words(key_bits: int) -> tuple[int, ...]:
-    """Return how many words a row of the exact detector may have: one for two numbers, or the host's and two more."""
-    return {32: (1, 3), 64: (3,), 128: (4,)}[key_bits]
+def shapes_of(kind: Kind) -> dict[str, ArrayShape]:
+    """Return the arrays of a detector of this kind."""
+    return DETECTORS[kind.detector].array_shapes(kind)
 
 
 # Each field by itself
@@ -163,7 +140,6 @@ def _entry(value: Any, place: str) -> Any:
     return entry
 
 
-NARROW = ("/counters", "/hosts")  # arrays of 32-bit numbers; all others have 64 bits
 # All windows of 64-bit times lie in these years.
 TIME = whole(-(1 << 64), 1 << 64, "a whole number: nanoseconds since 1970, in the years 1385 to 2554")
 _COUNT = whole(0, (1 << 63) - 1)
@@ -171,11 +147,11 @@ _PLACE: dict[str, Check] = {"family": one_of(4, 6), "side": one_of(*SIDES), "dir
 _KEYED: dict[str, Check] = {"key": text("[0-9a-f]{16}", "16 hexadecimal digits")}
 _EXACT: dict[str, Check] = {"key": one_of(None), "key_bits": one_of(32, 64, 128)}
 _PARTS = {
-    detector: record(
-        {**_PLACE, "detector": one_of(detector), "format": _format}
-        | ({**_KEYED, "geometry": _geometry(GEOMETRIES[detector])} if detector in GEOMETRIES else _EXACT)
+    name: record(
+        {**_PLACE, "detector": one_of(name), "format": _format}
+        | (_EXACT if detector.geometry_type is None else {**_KEYED, "geometry": _geometry(detector.geometry_type)})
     )
-    for detector in DETECTORS
+    for name, detector in DETECTORS.items()
 }
 _ENTRY = record({"site": _site_or_none, "start": TIME, "end": TIME}, {**_PLACE, "pairs": _COUNT, "packets": _COUNT})
 _HEADER = record(

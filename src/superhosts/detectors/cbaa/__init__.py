@@ -10,11 +10,12 @@ import math
 
 import numpy as np
 
+from superhosts.defaults import MEMORY
+from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.cbaa.cpu import CpuCbaa
 from superhosts.detectors.cbaa.geometry import Geometry, Search
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
-from superhosts.detectors.keyed import MEMORY, alone
 from superhosts.engines.base import Engine, Plan
 from superhosts.planning import prefix_test, zero_limit
 
@@ -26,6 +27,7 @@ class Cbaa(ColumnSketch):
 
     name = "cbaa"
     geometry: Geometry
+    geometry_type = Geometry
     cpu_engine = CpuCbaa
 
     def __init__(
@@ -40,7 +42,7 @@ class Cbaa(ColumnSketch):
         if geometry is None:
             geometry = self._geometry_for(MEMORY if memory is None else memory)
         else:
-            geometry = alone(geometry, memory=memory)
+            geometry = check_no_conflict(geometry, memory=memory)
         super().__init__(geometry.check(), key=key, device=device, threads=threads)
 
     @classmethod
@@ -64,11 +66,6 @@ class Cbaa(ColumnSketch):
     def _search_for(self, threshold: float) -> Search:
         prefix = prefix_test(self.geometry.column_bits, threshold)
         return Search(np.array(self._limits(threshold), np.int64), prefix.words, prefix.ones)
-
-    def _array_edges(self) -> list[int]:
-        geometry = self.geometry
-        widths = [1 << geometry.index_bits] * geometry.restoring + [1 << geometry.validating_bits] * geometry.validating
-        return [sum(widths[:array]) for array in range(len(widths) + 1)]
 
 
 class PaperCbaa(Cbaa):

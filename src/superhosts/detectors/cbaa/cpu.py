@@ -25,10 +25,10 @@ from superhosts.detectors.cbaa.addressing import (
 )
 from superhosts.detectors.cbaa.geometry import Geometry, Search
 from superhosts.device import run_parallel
+from superhosts.engines.arrays import Counts, Words
 from superhosts.engines.base import HOST_STEPS, Plan
 from superhosts.engines.bins import BLOCK, Pool, Scratch, Task, make_scratch, unpack
-from superhosts.engines.columns import Counts, Words, ones_of
-from superhosts.engines.cpu import CpuEngine
+from superhosts.engines.cpu import CpuEngine, ones_of
 from superhosts.hashing import Key, column_draw
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.engines.geometry import ArrayShape
 from superhosts.errors import GeometryError
 from superhosts.hashing import MAX_ARRAYS
 from superhosts.planning import check_limits
@@ -98,9 +99,19 @@ class Geometry(NamedTuple):
         return self.slice_columns << self.slice_bits
 
     @property
+    def edges(self) -> list[int]:
+        """Where the columns of each array begin within a slice, and the columns of a slice at the end."""
+        widths = [1 << self.index_bits] * self.restoring + [1 << self.validating_bits] * self.validating
+        return [sum(widths[:array]) for array in range(len(widths) + 1)]
+
+    @property
     def memory(self) -> int:
         """Bytes of the columns."""
         return self.total_columns * self.rows // 8
+
+    def array_shapes(self) -> dict[str, ArrayShape]:
+        """Return the shape of the columns."""
+        return {"bits": ArrayShape((self.total_columns, self.words))}
 
 
 class Search(NamedTuple):

@@ -6,15 +6,19 @@ the hot columns, and every key width works the same.
 
 from __future__ import annotations
 
-from superhosts.detectors.base import check_key_bits
+from collections.abc import Callable
+
+from superhosts.defaults import MEMORY
+from superhosts.detectors.arguments import check_key_bits, check_no_conflict
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.cube.addressing import lowest_priority
-from superhosts.detectors.cube.cpu import CpuCube
+from superhosts.detectors.cube.cpu import CpuCube, spelled_hosts
 from superhosts.detectors.cube.geometry import Geometry, Search
-from superhosts.detectors.keyed import MEMORY, alone
+from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
+from superhosts.engines.arrays import Words
 from superhosts.engines.base import Engine, Plan
-from superhosts.engines.columns import Words
+from superhosts.hashing import make_key, mangle_column
 from superhosts.planning import prefix_test, unnamed_probability, zero_limit
 
 __all__ = ["Cube", "Geometry"]
@@ -31,8 +35,8 @@ class Cube(ColumnSketch):
     name = "cube"
     takes_ipv6 = True
     geometry: Geometry
+    geometry_type = Geometry
     cpu_engine = CpuCube
-    array_names = ("bits", "labels")
 
     def __init__(
         self,
@@ -47,7 +51,7 @@ class Cube(ColumnSketch):
         threshold: float | None = None,
     ) -> None:
         if geometry is not None:
-            alone(geometry, memory=memory, key_bits=key_bits, flows=flows, threshold=threshold)
+            check_no_conflict(geometry, memory=memory, key_bits=key_bits, flows=flows, threshold=threshold)
         else:
             size, bits = MEMORY if memory is None else memory, check_key_bits(key_bits)
             if flows is None and threshold is None:
@@ -68,12 +72,15 @@ class Cube(ColumnSketch):
         priority = max(lowest_priority(geometry.share_bits), int((1 - MISS / threshold) * (1 << 32)))
         return Search(zero_limit(geometry.column_bits, threshold), priority, *first, *second)
 
-    def _array_edges(self) -> list[int]:
-        return [array * self.geometry.columns for array in range(self.geometry.arrays + 1)]
-
     def _unnamed(self, threshold: float, pairs: float) -> float:
         labels = self.geometry.columns << (self.geometry.slice_bits + self.geometry.label_bits)
         return unnamed_probability(pairs / labels, threshold, self.geometry.arrays, 2.0**-self.geometry.share_bits)
+
+    @classmethod
+    def shown_hosts(cls, kind: Kind, secret: bytes, read: Callable[[str], Words]) -> Words | None:
+        """Return the last words of the hosts that labels name."""
+        mangled = spelled_hosts(read("labels"))
+        return mangle_column(mangled, kind.format.key_bits, True, make_key(secret))[:, 1] if len(mangled) else None
 
     @property
     @locked

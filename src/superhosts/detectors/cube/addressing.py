@@ -85,3 +85,46 @@ def limb_of(high: int, low: int, limb: int) -> int:
     """Return one 32-bit limb of a mangled host, the lowest first."""
     word = low if limb < 2 else high
     return (word >> (32 * (limb & 1))) & MASK32
+
+
+# The words of a label.
+
+
+@compiled
+def label_word(priority: int, limb: int) -> int:
+    """Return a word of a label: the larger one of two has the higher priority."""
+    return (priority << 32 | limb) & MASK64
+
+
+@compiled
+def priority_in(word: int) -> int:
+    """Return the priority in a word of a label."""
+    return word >> 32
+
+
+@compiled
+def limb_in(word: int) -> int:
+    """Return the limb of a mangled host in a word of a label."""
+    return word & MASK32
+
+
+@compiled
+def with_limb(half: int, word: int, limb: int) -> int:
+    """Return a word of a mangled host (limbs 0 and 1: the low one) with the limb that a word of a label holds."""
+    return (half | (word & MASK32) << (32 * (limb & 1))) & MASK64
+
+
+@compiled
+def holds_limb(word: int, priority: int, limb: int) -> bool:
+    """Return True if a word of a label has this priority and this limb."""
+    return priority_in(word) == priority and limb_in(word) == limb
+
+
+@compiled
+def names_host(low: int, label: int, column: int, home: int, geometry: Geometry) -> bool:
+    """Return True if a host that a label spells belongs there: it competes for this label, and `home` is its column.
+
+    A label may be mixed from the words of two pairs of equal priority, at this site or in a merge. What it spells then
+    belongs somewhere else, all but once in as many cases as there are columns and labels, and is no host.
+    """
+    return label_of(low, geometry) == label and home == column

@@ -13,25 +13,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
-from superhosts.cubefile.coding import Block
+from superhosts.cubefile.coding import CodedBlock
 from superhosts.detectors.cube.addressing import (
     column_of,
+    holds_limb,
     label_of,
+    label_word,
     limb_of,
     lowest_priority,
+    names_host,
+    priority_in,
     priority_of,
     row_of,
     ticket_of,
     turn_of,
     turned_back,
+    with_limb,
 )
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.device import run_parallel, split_evenly
-from superhosts.engines.base import Arrays, Engine, Plan
+from superhosts.engines.arrays import Arrays, Counts, Words
+from superhosts.engines.base import Engine, Plan
 from superhosts.engines.bins import BLOCK, PADDING, Pool, Scratch, Task, make_scratch, unpack
-from superhosts.engines.columns import Counts, Words, count_zeros, ones_of
-from superhosts.engines.cpu import CpuEngine
-from superhosts.hashing import MASK32, Key, column_draw, fold, pair_hash
+from superhosts.engines.cpu import CpuEngine, count_zeros, ones_of
+from superhosts.hashing import Key, column_draw, fold, pair_hash
 
 MOST_LINES = (16 << 20) // 64  # cache lines of a slice that can stay in a shared cache while it is filled
 
@@ -46,7 +51,7 @@ class Store(NamedTuple):
 
 @compiled
 def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> int:
-    """Write the chunks of one thread's task, slice by slice. (Returns what `_fetch` read, which means nothing.)
+    """Write the chunks of one thread's task, slice by slice. The result only keeps the compiler from dropping `_fetch`.
 
     Where many pairs go to one slice, it is read as one stream first, bits are set without a look at what was there, and
     the zeros are counted afterwards, while the slice is still in the cache.
@@ -121,10 +126,10 @@ def _write(count: int, blindly: bool, scratch: Scratch, store: Store, geometry: 
                 contenders += np.uint64(priority_of(ticket, array)) >= lowest
             for i in range(contenders):
                 column, j = columns[chosen[i]], start + chosen[i]
-                priority = np.uint64(priority_of(ticket_of(pairs[j], array, key), array)) << np.uint64(32)
+                priority = np.uint64(priority_of(ticket_of(pairs[j], array, key), array))
                 label = np.int64(label_of(low[j], geometry))
                 for limb in range(labels.shape[2]):
-                    word = priority | np.uint64(limb_of(high[j], low[j], limb))
+                    word = np.uint64(label_word(priority, np.uint64(limb_of(high[j], low[j], limb))))
                     if word > labels[column, label, limb]:
                         labels[column, label, limb] = word
 
@@ -178,7 +183,7 @@ def list_candidates(span: tuple[int, int], store: Store, search: Search, geometr
     A host that several arrays name is listed once, by the first of them.
     """
     zeros, labels, limbs = store.zeros, store.labels, store.labels.shape[2]
-    cut = np.uint64(max(1, search.priority))
+    lowest = np.uint64(max(1, search.priority))
     columns = np.empty(geometry.arrays, np.int64)
     hosts = np.empty((64, 2), np.uint64)
     found = 0
@@ -187,29 +192,29 @@ def list_candidates(span: tuple[int, int], store: Store, search: Search, geometr
             continue
         own = column // geometry.columns % geometry.arrays
         for label in range(labels.shape[1]):
-            priority = labels[column, label, 0] >> np.uint64(32)
-            if priority < cut:
+            priority = np.uint64(priority_in(labels[column, label, 0]))
+            if priority < lowest:
                 continue
-            low, high, whole = labels[column, label, 0] & np.uint64(MASK32), np.uint64(0), True
-            for limb in range(1, limbs):
+            low, high, hot = np.uint64(0), np.uint64(0), True
+            for limb in range(limbs):
                 word = labels[column, label, limb]
-                whole = whole and word >> np.uint64(32) == priority
-                part = (word & np.uint64(MASK32)) << np.uint64(32 * (limb & 1))
-                low, high = (low | part, high) if limb < 2 else (low, high | part)
+                hot = hot and np.uint64(priority_in(word)) == priority
+                if limb < 2:
+                    low = np.uint64(with_limb(low, word, np.uint64(limb)))
+                else:
+                    high = np.uint64(with_limb(high, word, np.uint64(limb)))
             folded = fold(high, low, key)
-            hot = whole and np.int64(label_of(low, geometry)) == label
             for array in range(geometry.arrays):
                 columns[array] = column_of(folded, low, array, column_draw(array, key), geometry)
                 hot = hot and zeros[columns[array]] <= search.zeros
-            # Words of unlike priority, or a host of another place: a label mixed from two pairs. It names nobody.
-            if not hot or columns[own] != column:
+            if not hot or not names_host(low, np.uint64(label), column, columns[own], geometry):
                 continue
             for array in range(own):
-                named = labels[columns[array], label, 0] >> np.uint64(32) >= cut
+                other = np.uint64(priority_in(labels[columns[array], label, 0]))
+                named = other >= lowest
                 for limb in range(limbs):
-                    other = labels[columns[array], label, limb]
-                    named = named and other >> np.uint64(32) == labels[columns[array], label, 0] >> np.uint64(32)
-                    named = named and np.int64(other & np.uint64(MASK32)) == np.int64(limb_of(high, low, limb))
+                    word = labels[columns[array], label, limb]
+                    named = named and holds_limb(word, other, np.uint64(limb_of(high, low, limb)))
                 hot = hot and not named
             if not hot:
                 continue
@@ -217,6 +222,25 @@ def list_candidates(span: tuple[int, int], store: Store, search: Search, geometr
                 hosts = np.concatenate((hosts, np.empty_like(hosts)))
             hosts[found, 0], hosts[found, 1] = high, low
             found += 1
+    return hosts[:found]
+
+
+@compiled
+def spelled_hosts(labels: Words) -> Words:
+    """Return the mangled hosts (high, low) that the labels spell whose words all have one priority."""
+    columns, kinds, limbs = labels.shape
+    hosts = np.zeros((columns * kinds, 2), np.uint64)
+    found = 0
+    for place in range(columns * kinds):
+        column, label = place // kinds, place % kinds
+        priority = np.uint64(priority_in(labels[column, label, 0]))
+        whole = priority > 0
+        for limb in range(limbs):
+            word = labels[column, label, limb]
+            whole = whole and np.uint64(priority_in(word)) == priority
+            half = 1 if limb < 2 else 0
+            hosts[found, half] = with_limb(hosts[found, half] if limb & 1 else np.uint64(0), word, np.uint64(limb))
+        found += whole
     return hosts[:found]
 
 
@@ -300,7 +324,7 @@ class CpuCube(CpuEngine):
         super().merge(other)
         np.maximum(self.labels, other.arrays()["labels"], out=self.labels)
 
-    def merge_block(self, name: str, start: int, stop: int, block: Block) -> None:
+    def merge_block(self, name: str, start: int, stop: int, block: CodedBlock) -> None:
         """OR a stored block of columns, or take the larger of each label."""
         if block.is_empty:
             return

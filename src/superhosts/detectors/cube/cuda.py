@@ -15,18 +15,22 @@ import numpy as np
 
 from superhosts.detectors.cube.addressing import (
     column_of,
+    holds_limb,
     label_of,
+    label_word,
     limb_of,
     lowest_priority,
+    names_host,
+    priority_in,
     priority_of,
     row_of,
     ticket_of,
     turn_of,
     turned_back,
+    with_limb,
 )
 from superhosts.detectors.cube.geometry import Geometry, Search
-from superhosts.engines.base import Arrays
-from superhosts.engines.columns import Words
+from superhosts.engines.arrays import Arrays, Words
 from superhosts.engines.gpu.engine import CudaEngine, on_gpu
 from superhosts.engines.gpu.kernels import FOUND, U32, U64, WANTED, Kernel, Put, answer_shape, draw_of
 from superhosts.engines.gpu.launch import Launch, Stream, cuda, device_function, kernel
@@ -67,7 +71,7 @@ def make_put(geometry: Geometry) -> Put:
                 label = U32(column * U32(labels) + U32(label_of(low, geometry) & MASK32))
                 for limb in range(limbs):
                     place = U32(label * U32(limbs) + U32(limb))
-                    word = U64(U64(priority) << U64(32) | U64(limb_of(high, low, limb)))
+                    word = U64(label_word(U64(priority), U64(limb_of(high, low, limb))))
                     if word > extra[place]:
                         cuda.atomic.max(extra, place, word)
 
@@ -98,40 +102,37 @@ def make_list_candidates(geometry: Geometry) -> Kernel:
     def list_candidates(bits: Any, zeros: Any, extra: Any, limits: Any, answer: Any, candidates: Any, key: Any) -> None:
         columns = cuda.local.array(arrays, numba.int64)
         turns = cuda.local.array(arrays, numba.uint32)
-        limit, cut = limits[ZEROS], U64(max(1, limits[PRIORITY]))
+        limit, lowest = limits[ZEROS], U64(max(1, limits[PRIORITY]))
         for place in range(cuda.grid(1), zeros.shape[0] * labels, cuda.gridsize(1)):
             column, label = place // labels, place % labels
             if zeros[column] > limit:
                 continue
-            first = extra[place * limbs]
-            priority = first >> U64(32)
-            if priority < cut:
+            priority = U64(priority_in(extra[place * limbs]))
+            if priority < lowest:
                 continue
-            low, high, named = first & U64(MASK32), U64(0), True
-            for limb in range(1, limbs):
+            low, high, named = U64(0), U64(0), True
+            for limb in range(limbs):
                 word = extra[place * limbs + limb]
-                named = named and word >> U64(32) == priority
-                part = (word & U64(MASK32)) << U64(32 * (limb & 1))
+                named = named and U64(priority_in(word)) == priority
                 if limb < 2:
-                    low |= part
+                    low = U64(with_limb(low, word, U64(limb)))
                 else:
-                    high |= part
+                    high = U64(with_limb(high, word, U64(limb)))
             folded = U64(fold(high, low, key))
             own = column // geometry.columns % arrays
-            named = named and np.int64(label_of(low, geometry)) == label
             for array in range(arrays):
                 columns[array] = np.int64(column_of(folded, low, array, draw_of(array, key), geometry))
                 named = named and zeros[columns[array]] <= limit
-            if not named or columns[own] != column:
+            if not named or not names_host(low, U64(label), column, columns[own], geometry):
                 continue
             for array in range(own):  # an array before this one may name the same host: once is enough
-                other = (columns[array] * labels + label) * limbs
-                same = extra[other] >> U64(32) >= cut
+                place_there = (columns[array] * labels + label) * limbs
+                other = U64(priority_in(extra[place_there]))
+                same = other >= lowest
                 for limb in range(limbs):
-                    same = same and extra[other + limb] >> U64(32) == extra[other] >> U64(32)
-                    same = same and extra[other + limb] & U64(MASK32) == U64(limb_of(high, low, limb))
+                    same = same and holds_limb(extra[place_there + limb], other, U64(limb_of(high, low, limb)))
                 named = named and not same
-            if named:  # a first look, as most of a crowd of candidates is nobody
+            if named:  # Cheap pre-check: most candidates are false.
                 ones = 0
                 for array in range(arrays):
                     turns[array] = U32(turn_of(folded, draw_of(array, key)))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Self
 
+from superhosts import defaults
+from superhosts.engines.geometry import ArrayShape
 from superhosts.errors import GeometryError
 from superhosts.hashing import MAX_ARRAYS
-from superhosts.planning import DEFAULT_FLOWS, DEFAULT_THRESHOLD, best_sizes, check_limits, column_bytes, shape_for
+from superhosts.planning import best_sizes, check_limits, column_bytes, shape_for
 from superhosts.planning.choice import MOST_COLUMNS
 from superhosts.units import format_size, parse_count, parse_size
 
@@ -73,8 +75,8 @@ class Geometry(NamedTuple):
         cls, memory: str | int, key_bits: int = 32, *, flows: str | int | None = None, threshold: float | None = None
     ) -> Self:
         """Return the geometry that is predicted to do best in `memory`; without flows 5 M, without threshold 1024."""
-        pairs = DEFAULT_FLOWS if flows is None else parse_count(flows)
-        least = DEFAULT_THRESHOLD if threshold is None else threshold
+        pairs = defaults.FLOWS if flows is None else parse_count(flows)
+        least = defaults.THRESHOLD if threshold is None else threshold
         return cls(*best_sizes(parse_size(memory), pairs, least, key_bits)).check()
 
     def check(self) -> Self:
@@ -148,9 +150,21 @@ class Geometry(NamedTuple):
         return self.arrays * self.columns << self.slice_bits
 
     @property
+    def edges(self) -> list[int]:
+        """Where the columns of each array begin within a slice, and the columns of a slice at the end."""
+        return [array * self.columns for array in range(self.arrays + 1)]
+
+    @property
     def memory(self) -> int:
         """Bytes of columns and labels."""
         return self.total_columns * (self.rows // 8 + 8 * self.limbs * self.labels)
+
+    def array_shapes(self) -> dict[str, ArrayShape]:
+        """Return the shapes of columns and labels."""
+        return {
+            "bits": ArrayShape((self.total_columns, self.words)),
+            "labels": ArrayShape((self.total_columns, self.labels, self.limbs)),
+        }
 
 
 class Search(NamedTuple):

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.dcds.cpu import CpuDcds
 from superhosts.detectors.dcds.geometry import Geometry, Search
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
-from superhosts.detectors.keyed import alone
 from superhosts.engines.base import Engine, Plan
 from superhosts.planning import prefix_test, zero_limit
 
@@ -30,6 +30,7 @@ class Dcds(ColumnSketch):
 
     name = "dcds"
     geometry: Geometry
+    geometry_type = Geometry
     cpu_engine = CpuDcds
 
     def __init__(
@@ -44,7 +45,7 @@ class Dcds(ColumnSketch):
         if geometry is None:
             geometry = Geometry() if memory is None else Geometry.for_memory(memory)
         else:
-            geometry = alone(geometry, memory=memory)
+            geometry = check_no_conflict(geometry, memory=memory)
         super().__init__(geometry, key=key, device=device, threads=threads)
 
     def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
@@ -55,9 +56,6 @@ class Dcds(ColumnSketch):
     def _search_for(self, threshold: float) -> Search:
         bits = self.geometry.column_bits
         return Search(zero_limit(bits, threshold), *prefix_test(bits, threshold))
-
-    def _array_edges(self) -> list[int]:
-        return self.geometry.edges
 
     def _estimate(self, evidence: Evidence) -> Estimate:
         """Return n = v·ln(v/Z): no noise, as if all other columns were empty."""

@@ -17,10 +17,10 @@ from superhosts.compiled import compiled
 from superhosts.detectors.dcds.addressing import column_of, one_more, row_of
 from superhosts.detectors.dcds.geometry import ADDRESSES, Geometry, Search
 from superhosts.device import run_parallel
+from superhosts.engines.arrays import Counts, Words
 from superhosts.engines.base import HOST_STEPS, Plan
 from superhosts.engines.bins import BLOCK, Pool, Scratch, Task, make_scratch, unpack
-from superhosts.engines.columns import Counts, Words, ones_of
-from superhosts.engines.cpu import CpuEngine
+from superhosts.engines.cpu import CpuEngine, ones_of
 from superhosts.hashing import Key
 
 
@@ -175,7 +175,7 @@ class CpuDcds(CpuEngine):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        self.store = Store(self.bits, self.counts, np.array(self.edges, np.int64))
+        self.store = Store(self.bits, self.counts, np.array(self.geometry.edges, np.int64))
 
     @staticmethod
     def columns_of(mangled: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:

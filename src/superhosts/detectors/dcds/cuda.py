@@ -204,7 +204,7 @@ class CudaDcds(CudaEngine):
     def _allocate(self) -> None:
         super()._allocate()
         reversible = self.geometry.reversible
-        self.hot = cuda.to_device(np.zeros(self.edges[reversible], np.int32))  # lists: room for every column
+        self.hot = cuda.to_device(np.zeros(self.geometry.edges[reversible], np.int32))  # lists: room for every column
         self.hot_counts = cuda.to_device(np.zeros(reversible, np.int32))
 
     def _make_put(self) -> Put:

@@ -6,6 +6,7 @@ import math
 from itertools import combinations
 from typing import NamedTuple, Self
 
+from superhosts.engines.geometry import ArrayShape
 from superhosts.errors import GeometryError
 from superhosts.hashing import MAX_ARRAYS
 from superhosts.planning import check_limits
@@ -95,6 +96,10 @@ class Geometry(NamedTuple):
     def memory(self) -> int:
         """Bytes of the columns."""
         return self.total_columns * self.rows // 8
+
+    def array_shapes(self) -> dict[str, ArrayShape]:
+        """Return the shape of the columns."""
+        return {"bits": ArrayShape((self.total_columns, self.words))}
 
     @property
     def steps(self) -> tuple[tuple[int, ...], tuple[int, ...]]:

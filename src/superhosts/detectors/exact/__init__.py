@@ -10,30 +10,30 @@ take the library of arrays, `xp`: NumPy, or CuPy for rows in a GPU's memory.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
-from superhosts.detectors.base import (
-    Arrays,
-    Detector,
-    SuperHost,
-    SuperHosts,
-    check_detector,
-    check_key_bits,
-    check_threads,
-)
+from superhosts.detectors.arguments import check_key_bits, check_threads
+from superhosts.detectors.base import Detector, Place, check_detector
 from superhosts.detectors.exact import cuda as exact_gpu
 from superhosts.detectors.exact.cuda import at_home, to_host
+from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
 from superhosts.device import choose_device, gpus_of, run_parallel, simulated
+from superhosts.engines.arrays import Arrays
+from superhosts.engines.geometry import ArrayShape
 from superhosts.errors import MergeError
-from superhosts.pairs import Addresses, Host, format_for
+from superhosts.pairs import Addresses, format_for
+from superhosts.results import SuperHosts
 
 Rows = NDArray[np.uint64]
 BUCKETS = 64
+SORTING = 3  # times that pairs are in memory while they are sorted in
 LEAST_WAIT = 1 << 20  # pairs: sorting fewer at a time is not worth the calls
 HALF, LOW_HALF = np.uint64(32), np.uint64(0xFFFFFFFF)
 
@@ -284,7 +284,9 @@ class Exact(Detector):
         return self._result([part.at_least(threshold) for part in self._counts()])
 
     def _result(self, found: list[Counts]) -> SuperHosts:
-        hosts, peers = self._columns(found)
+        return self._rows(*self._columns(found))
+
+    def _rows(self, hosts: Addresses, peers: NDArray[np.int64]) -> SuperHosts:
         result = SuperHosts(hosts, peers, peers, peers, np.zeros(len(peers), bool))
         result.format = self.format
         return result
@@ -300,22 +302,50 @@ class Exact(Detector):
         return self._result(found).select(slice(0, count))
 
     @at_home
-    def _estimate_host(self, host: str | int | Host) -> SuperHost:
-        """Return the exact number of peers; the interval is that number."""
-        number = self.format.to_number(host)
+    def _estimate_many(self, hosts: Addresses) -> SuperHosts:
+        """Return exact numbers of peers; every interval is the number itself."""
         self._compact()
-        words = np.array([number >> 64, number & (1 << 64) - 1][-self.host_words :], np.uint64)
+        words = hosts.reshape(len(hosts), self.host_words).astype(np.uint64)
+        peers = np.array([self._peers_of(host) for host in words], np.int64)
+        return self._rows(hosts, peers)
+
+    def _peers_of(self, words: NDArray[np.uint64]) -> int:
+        """Count the pairs of the host with these words."""
         peers = 0
         for rows in self.buckets:
             same = self._xp.ones(len(rows), bool)
             for column, word in zip(_hosts(rows, self.host_words).T, words, strict=True):
                 same &= column == word
             peers += int(same.sum())
-        return SuperHost(self.format.to_host(number), peers, peers, peers, False)
+        return peers
 
     def header(self) -> dict[str, Any]:
         """Describe this detector for a file."""
         return {"detector": self.name, "key_bits": self.key_bits, "key": None, "format": list(self.format)}
+
+    @classmethod
+    def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
+        """Return an exact detector that has seen nothing."""
+        detector = cls(key_bits=kind.format.key_bits, device=place.device, threads=place.threads)
+        detector.format = kind.format
+        return detector
+
+    @classmethod
+    def array_shapes(cls, kind: Kind) -> dict[str, ArrayShape]:
+        """Return the shape of the pairs: rows of as many words as the width of hosts and peers takes."""
+        words = {32: (0, 1, 3), 64: (0, 3), 128: (0, 4)}[kind.format.key_bits]  # none where there are no pairs
+        return {"pairs": ArrayShape((None, words))}
+
+    @classmethod
+    def loaded_memory(cls, kind: Kind, lengths: Mapping[str, Sequence[int]]) -> int:
+        """Return the bytes of the pairs while they are sorted in."""
+        return SORTING * 8 * math.prod(lengths["pairs"])
+
+    @classmethod
+    def shown_hosts(cls, kind: Kind, secret: bytes, read: Callable[[str], NDArray[Any]]) -> Rows | None:
+        """Return the last word of every pair's host."""
+        pairs = read("pairs")
+        return pairs[:, -3] if pairs.size else None
 
     @at_home
     def _copy(self) -> Self:
@@ -328,10 +358,8 @@ class Exact(Detector):
         rows = [to_host(rows) for rows in self.buckets]
         return {"pairs": np.concatenate(rows) if rows else np.empty((0, 0), np.uint64)}
 
-    @locked
     @at_home
-    def restore_arrays(self, arrays: Arrays) -> None:
-        """Take the pairs back from a file."""
+    def _load_arrays(self, arrays: Arrays) -> None:
         rows = arrays["pairs"]
         self._clear()
         if rows.dtype != np.uint64 or rows.ndim != 2:

@@ -12,23 +12,24 @@ from typing import Self
 
 import numpy as np
 
-from superhosts.detectors.base import Arrays, SuperHosts
-from superhosts.detectors.estimate import UNBOUNDED, Estimate, interval
+from superhosts.defaults import MEMORY, THRESHOLD
+from superhosts.detectors.arguments import check_no_conflict
+from superhosts.detectors.estimate import Estimate, interval
 from superhosts.detectors.filter import cpu
 from superhosts.detectors.filter.geometry import Geometry
-from superhosts.detectors.hostlist import Mangled, NarrowSketch, on_cpu_only, plain_columns
+from superhosts.detectors.hostlist import HostListSketch, Mangled, on_cpu_only, plain_columns
 from superhosts.detectors.hostset import HostSet
-from superhosts.detectors.keyed import MEMORY, alone
+from superhosts.engines.arrays import Arrays
 from superhosts.errors import UsageError
 from superhosts.pairs import Addresses
-from superhosts.planning import DEFAULT_THRESHOLD
+from superhosts.results import UNBOUNDED, SuperHosts
 
 __all__ = ["Filter", "Geometry"]
 
 MOST_COUNTED = 2.0**60  # of a counter: no traffic reaches it, and whole numbers hold it
 
 
-class Filter(NarrowSketch):
+class Filter(HostListSketch):
     """The filter for 32-bit hosts, on one thread of the CPU; 128 MiB and threshold 1024 unless others are given.
 
     Order matters, as the weight of a pair depends on the pairs before it; two filters cannot be merged, as a pair that
@@ -41,6 +42,7 @@ class Filter(NarrowSketch):
     runs_on_gpu = False
     broken_laws = frozenset({"order", "merge"})
     geometry: Geometry
+    geometry_type = Geometry
 
     def __init__(
         self,
@@ -53,11 +55,12 @@ class Filter(NarrowSketch):
         geometry: Geometry | None = None,
     ) -> None:
         if geometry is None:
-            least = DEFAULT_THRESHOLD if threshold is None else threshold
+            least = THRESHOLD if threshold is None else threshold
             geometry = Geometry.for_memory(MEMORY if memory is None else memory, least)
         else:
-            geometry = alone(geometry, memory=memory, threshold=threshold)
-        super().__init__(geometry, key=key, device=on_cpu_only(self.name, device), threads=threads)
+            geometry = check_no_conflict(geometry, memory=memory, threshold=threshold)
+        super().__init__(geometry.check(), key=key, threads=threads)
+        self.device = on_cpu_only(self.name, device)
         self.bits = np.zeros(geometry.words, np.uint64)
         self.counters = np.zeros(geometry.rows * geometry.counters, np.float32)
         self.listed = HostSet()

@@ -12,7 +12,7 @@ from superhosts.detectors.estimate import Floats
 from superhosts.detectors.filter.addressing import bit_of
 from superhosts.detectors.filter.geometry import Geometry
 from superhosts.detectors.hostset import Slots, insert, is_crowded
-from superhosts.engines.columns import ones_of
+from superhosts.engines.cpu import ones_of
 from superhosts.hashing import Key, column_draw, column_hash, mangle32, pair_hash
 from superhosts.pairs import Addresses
 

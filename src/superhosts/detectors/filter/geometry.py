@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
+from superhosts.engines.geometry import ArrayShape
 from superhosts.errors import GeometryError, UsageError
 from superhosts.hashing import MAX_ARRAYS
 from superhosts.planning import check_limits
@@ -48,6 +49,7 @@ class Geometry(NamedTuple):
         """Bytes of bits and counters; the list of hosts comes to it."""
         return 8 * self.words + 4 * self.rows * self.counters
 
-    def array_shapes(self) -> dict[str, tuple[int | None, ...]]:
-        """Return the shapes of the arrays in a file; the list of hosts is as long as it is."""
-        return {"bits": (self.words,), "counters": (self.rows * self.counters,), "hosts": (None,)}
+    def array_shapes(self) -> dict[str, ArrayShape]:
+        """Return the shapes of the bits, the counters and the list of hosts."""
+        counters = ArrayShape((self.rows * self.counters,), "<u4")
+        return {"bits": ArrayShape((self.words,)), "counters": counters, "hosts": ArrayShape((None,), "<u4")}

@@ -9,21 +9,19 @@ for every one of them. Its first few hundred bits reject nearly all.
 from __future__ import annotations
 
 import math
-from typing import Self
 
 import numpy as np
 
-from superhosts.detectors.base import Arrays, SuperHosts
+from superhosts.defaults import MEMORY
+from superhosts.detectors.arguments import check_no_conflict
+from superhosts.detectors.columnsketch import EngineSketch
 from superhosts.detectors.estimate import Estimate, interval, saturate, saturation_of
 from superhosts.detectors.gse.cpu import CpuGse
 from superhosts.detectors.gse.geometry import Geometry, Search
-from superhosts.detectors.hostlist import Mangled, NarrowSketch, as_words
-from superhosts.detectors.keyed import MEMORY, alone
-from superhosts.device import choose_device, gpus_of
-from superhosts.engines.base import Engine, Plan, SeveralEngines
-from superhosts.engines.columns import Counts
-from superhosts.errors import GpuMemoryError
-from superhosts.pairs import Addresses
+from superhosts.detectors.hostlist import HostListSketch, Mangled, as_words
+from superhosts.engines.arrays import Counts
+from superhosts.engines.base import Engine, Plan
+from superhosts.results import SuperHosts
 
 __all__ = ["Geometry", "Gse"]
 
@@ -31,7 +29,7 @@ LEAST_TOP = 16  # `top` does not look for hosts of fewer peers
 DEVIATIONS = 6.0  # of the zeros in a first look: a host that passes the whole fails it once in 10^9
 
 
-class Gse(NarrowSketch):
+class Gse(EngineSketch, HostListSketch):
     """GSE for 32-bit hosts, in 128 MiB unless memory is given.
 
     On the CPU one thread writes; on GPUs all of their threads do.
@@ -39,6 +37,7 @@ class Gse(NarrowSketch):
 
     name = "gse"
     geometry: Geometry
+    geometry_type = Geometry
 
     def __init__(
         self,
@@ -52,45 +51,16 @@ class Gse(NarrowSketch):
         if geometry is None:
             geometry = Geometry.for_memory(MEMORY if memory is None else memory)
         else:
-            geometry = alone(geometry, memory=memory)
-        super().__init__(geometry, key=key, device=choose_device(device), threads=threads)
-        try:
-            self.engine = self._make_engine()
-        except GpuMemoryError:
-            if device != "auto":
-                raise
-            self.device = "cpu"
-            self.engine = self._make_engine()
+            geometry = check_no_conflict(geometry, memory=memory)
+        super().__init__(geometry, key=key, device=device, threads=threads)
 
-    def _make_engine(self) -> Engine:
-        plan = Plan(self.geometry, self.key, [0, self.geometry.total_columns], self.threads)
-        gpus = gpus_of(self.device)
-        if not gpus:
-            return CpuGse(plan)
+    def _on_cpu(self, plan: Plan) -> Engine:
+        return CpuGse(plan)
+
+    def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
         from superhosts.detectors.gse.cuda import CudaGse
 
-        engines = [CudaGse(plan, gpu) for gpu in gpus]
-        return engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
-
-    def _memory(self) -> int:
-        return self.engine.size
-
-    def _update(self, hosts: Addresses, peers: Addresses) -> None:
-        self.engine.update(hosts, peers)
-
-    def _flush(self) -> None:
-        self.engine.flush()
-
-    def _clear(self) -> None:
-        self.engine.clear()
-
-    def _merge(self, other: Self) -> None:
-        self.engine.merge(other.engine)
-
-    def _copy(self) -> Self:
-        engine = self._make_engine()
-        engine.load(self.engine.arrays())
-        return self._twin({**self._state(), "engine": engine})
+        return CudaGse(plan, gpu)
 
     def _free(self) -> float:
         """Return the share of zeros of the array; a full one counts as if it had one zero left."""  # V_m
@@ -132,10 +102,3 @@ class Gse(NarrowSketch):
             threshold = max(LEAST_TOP, threshold / 4)
             found = self._super_hosts(threshold)
         return found.select(slice(0, count))
-
-    def _arrays(self) -> Arrays:
-        """Return the bits, and the mangled hosts in rising order. The table is a cache and not part of it."""
-        return self.engine.arrays()
-
-    def _load_arrays(self, arrays: Arrays) -> None:
-        self.engine.load(arrays)

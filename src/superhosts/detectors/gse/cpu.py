@@ -17,9 +17,9 @@ from superhosts.detectors.gse.geometry import Geometry, Search
 from superhosts.detectors.hostlist import as_words, plain_columns
 from superhosts.detectors.hostset import HostSet, Slots, insert, is_crowded
 from superhosts.device import run_parallel, split_evenly
-from superhosts.engines import columns
-from superhosts.engines.base import Arrays, Engine, Plan, Sums
-from superhosts.engines.columns import Counts, Words
+from superhosts.engines.arrays import Arrays, Counts, Words
+from superhosts.engines.base import Engine, Plan, Sums
+from superhosts.engines.cpu import merge_columns, recount
 from superhosts.hashing import Key, mangle32, pair_hash
 from superhosts.pairs import Addresses
 
@@ -127,7 +127,7 @@ class CpuGse(Engine):
         """OR another engine's bits into these and unite the lists of hosts."""
         arrays = other.arrays()
         zeros = np.empty(len(self.bits), np.int32)
-        columns.merge(self.bits, arrays["bits"], zeros, self.threads)
+        merge_columns(self.bits, arrays["bits"], zeros, self.threads)
         self.ones = self.bits.size * 64 - int(zeros.sum(dtype=np.int64))
         self.known.add(arrays["hosts"])
 
@@ -151,7 +151,7 @@ class CpuGse(Engine):
     def zeros(self) -> Counts:
         """Return the zero bits of every column."""
         zeros = np.empty(len(self.bits), np.int32)
-        columns.recount(self.bits, zeros, self.threads)
+        recount(self.bits, zeros, self.threads)
         return zeros
 
     def zero_sums(self) -> Sums:

@@ -15,8 +15,8 @@ import numpy as np
 from superhosts.detectors.gse.addressing import bit_of, place_of, slot_of
 from superhosts.detectors.gse.geometry import Geometry, Search
 from superhosts.detectors.hostset import Slots, hosts_in
-from superhosts.engines.base import Arrays, Engine, Plan
-from superhosts.engines.columns import Counts, Words
+from superhosts.engines.arrays import Arrays, Counts, Words
+from superhosts.engines.base import Engine, Plan
 from superhosts.engines.gpu import kernels
 from superhosts.engines.gpu.engine import CudaEngine, is_out_of_memory, on_gpu
 from superhosts.engines.gpu.kernels import FOUND, U32, U64, WIDE, Kernel, Put, answer_shape

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
+from superhosts.engines.geometry import ArrayShape
 from superhosts.errors import GeometryError
 from superhosts.planning import check_limits
 from superhosts.units import format_size, parse_size
@@ -74,9 +75,14 @@ class Geometry(NamedTuple):
         """Bytes of bits and table; the set of hosts comes to it."""
         return (1 << (self.array_bits - 3)) + (8 << self.table_bits)
 
-    def array_shapes(self) -> dict[str, tuple[int | None, ...]]:
-        """Return the shapes of the arrays in a file; the list of hosts is as long as it is."""
-        return {"bits": (self.total_columns, self.words), "hosts": (None,)}
+    @property
+    def edges(self) -> list[int]:
+        """The array is one: where it begins and ends."""
+        return [0, self.total_columns]
+
+    def array_shapes(self) -> dict[str, ArrayShape]:
+        """Return the shapes of the bits and of the list of hosts."""
+        return {"bits": ArrayShape((self.total_columns, self.words)), "hosts": ArrayShape((None,), "<u4")}
 
 
 class Search(NamedTuple):

@@ -12,10 +12,10 @@ from typing import Self
 
 import numpy as np
 
-from superhosts.detectors.base import Arrays, SuperHosts
+from superhosts.defaults import MEMORY
+from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.estimate import Estimate, Floats, interval, saturate, saturation_of
-from superhosts.detectors.hostlist import Mangled, NarrowSketch, on_cpu_only, plain_columns
-from superhosts.detectors.keyed import MEMORY, alone
+from superhosts.detectors.hostlist import HostListSketch, Mangled, on_cpu_only, plain_columns
 from superhosts.detectors.spreadsketch import cpu
 from superhosts.detectors.spreadsketch.geometry import (
     BUCKET_WORDS,
@@ -26,14 +26,16 @@ from superhosts.detectors.spreadsketch.geometry import (
     Geometry,
 )
 from superhosts.device import run_parallel, split_evenly
+from superhosts.engines.arrays import Arrays
 from superhosts.pairs import Addresses
+from superhosts.results import SuperHosts
 
 __all__ = ["Geometry", "SpreadSketch"]
 
 FEW = 4096  # pairs below which waking another thread costs more than it saves
 
 
-class SpreadSketch(NarrowSketch):
+class SpreadSketch(HostListSketch):
     """SpreadSketch for 32-bit hosts, on the CPU, in 128 MiB unless memory is given.
 
     The interval covers the error of the bitmap, and downward what other hosts may have added: by Markov's inequality
@@ -43,6 +45,7 @@ class SpreadSketch(NarrowSketch):
     name = "spreadsketch"
     runs_on_gpu = False
     geometry: Geometry
+    geometry_type = Geometry
 
     def __init__(
         self,
@@ -56,8 +59,9 @@ class SpreadSketch(NarrowSketch):
         if geometry is None:
             geometry = Geometry.for_memory(MEMORY if memory is None else memory)
         else:
-            geometry = alone(geometry, memory=memory)
-        super().__init__(geometry, key=key, device=on_cpu_only(self.name, device), threads=threads)
+            geometry = check_no_conflict(geometry, memory=memory)
+        super().__init__(geometry.check(), key=key, threads=threads)
+        self.device = on_cpu_only(self.name, device)
         self.buckets: cpu.Buckets = np.zeros((geometry.rows * geometry.buckets, BUCKET_WORDS), np.uint64)
         self._crowd: float | None = None  # what others may have added to a host, while it is known
 

@@ -19,7 +19,7 @@ from superhosts.detectors.spreadsketch.geometry import (
     SATURATION,
     Geometry,
 )
-from superhosts.engines.columns import ones_of
+from superhosts.engines.cpu import ones_of
 from superhosts.hashing import Key, column_draw, column_hash, mangle32, pair_hash
 from superhosts.pairs import Addresses
 

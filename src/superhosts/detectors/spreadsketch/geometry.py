@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Self
 
+from superhosts.engines.geometry import ArrayShape
 from superhosts.errors import GeometryError
 from superhosts.hashing import MAX_ARRAYS
 from superhosts.planning import check_limits
@@ -51,6 +52,6 @@ class Geometry(NamedTuple):
         """Bytes of all buckets."""
         return self.rows * self.buckets * BUCKET_WORDS * 8
 
-    def array_shapes(self) -> dict[str, tuple[int | None, ...]]:
-        """Return the shapes of the arrays in a file."""
-        return {"buckets": (self.rows * self.buckets, BUCKET_WORDS)}
+    def array_shapes(self) -> dict[str, ArrayShape]:
+        """Return the shape of the buckets."""
+        return {"buckets": ArrayShape((self.rows * self.buckets, BUCKET_WORDS))}

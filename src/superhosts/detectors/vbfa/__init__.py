@@ -25,18 +25,18 @@ from typing import Any
 
 import numpy as np
 
-from superhosts.detectors.base import SuperHosts, to_host
+from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.cbaa.geometry import Search
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
-from superhosts.detectors.keyed import alone
 from superhosts.detectors.vbfa.cpu import CpuVbfa
 from superhosts.detectors.vbfa.geometry import Geometry, Noise, Reading
+from superhosts.engines.arrays import Words, to_host
 from superhosts.engines.base import Engine, Plan
-from superhosts.engines.columns import Words
 from superhosts.hashing import MASK32, mangle_column
 from superhosts.pairs import Addresses
 from superhosts.planning import prefix_test
+from superhosts.results import SuperHosts
 
 __all__ = ["Geometry", "Vbfa"]
 
@@ -50,6 +50,7 @@ class Vbfa(ColumnSketch):
 
     name = "vbfa"
     geometry: Geometry
+    geometry_type = Geometry
     cpu_engine = CpuVbfa
 
     def __init__(
@@ -72,7 +73,7 @@ class Vbfa(ColumnSketch):
             )
             geometry = geometry if memory is None else geometry.resized(memory)
         else:
-            geometry = alone(geometry, memory=memory, reading=reading, noise=noise, mangled=mangled)
+            geometry = check_no_conflict(geometry, memory=memory, reading=reading, noise=noise, mangled=mangled)
         super().__init__(geometry, key=key, device=device, threads=threads)
 
     @property
@@ -93,10 +94,6 @@ class Vbfa(ColumnSketch):
         rows, bits = self.geometry.rows, self.geometry.column_bits
         most = math.floor(rows * math.exp(-threshold / rows) * (1 - self._noise()))  # Zthr = m·e^(−(θ+δ)/m)
         return Search(np.array([most], np.int64), *prefix_test(bits, threshold))
-
-    def _array_edges(self) -> list[int]:
-        windows = 1 << self.geometry.index_bits
-        return [windows * array for array in range(5)] + [self.geometry.total_columns]
 
     def _estimate(self, evidence: Evidence) -> Estimate:
         fills = np.full((len(evidence.common), 1), self._noise())

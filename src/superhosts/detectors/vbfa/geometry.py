@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, Self
 
 from superhosts.detectors.cbaa.geometry import Geometry as CubeGeometry
+from superhosts.engines.geometry import ArrayShape
 from superhosts.errors import GeometryError, UsageError
 from superhosts.planning import check_limits
 from superhosts.units import format_size, parse_size
@@ -108,6 +109,15 @@ class Geometry(NamedTuple):
         return self.cube.total_columns
 
     @property
+    def edges(self) -> list[int]:
+        """Where the columns of each array begin, and all columns at the end."""
+        return self.cube.edges
+
+    @property
     def memory(self) -> int:
         """Bytes of the columns."""
         return self.cube.memory
+
+    def array_shapes(self) -> dict[str, ArrayShape]:
+        """Return the shape of the columns."""
+        return self.cube.array_shapes()

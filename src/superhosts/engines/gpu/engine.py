@@ -10,10 +10,9 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
-from superhosts.detectors.base import is_on_gpu, to_host
 from superhosts.device import simulated
-from superhosts.engines.base import Arrays, Engine, Plan, Sums
-from superhosts.engines.columns import Counts, Words
+from superhosts.engines.arrays import Arrays, Counts, Words, is_on_gpu, to_host
+from superhosts.engines.base import Engine, Plan, Sums
 from superhosts.engines.gpu import kernels
 from superhosts.engines.gpu.launch import (
     Bound,
@@ -111,7 +110,7 @@ class CudaEngine(Engine):
         self.tile_key, self.fill_key = short_key(self.key, 32, 0), short_key(self.key, 0, geometry.arrays)
         self.put = self._make_put()
         self.group_bits = min(GROUP_BITS, (self.launch.threads - 1).bit_length() - 1)
-        self.array_edges = cuda.to_device(np.array(self.edges, np.int64))
+        self.array_edges = cuda.to_device(np.array(self.geometry.edges, np.int64))
         self.counts = cuda.to_device(np.full(geometry.total_columns, geometry.rows, np.int32))
         self._sums: Sums | None = None  # of zeros, while they are known
         self._tiles: Any = None

@@ -1,0 +1,76 @@
+"""Checks of what callers give to detectors. Errors name the argument, its value and what would be right."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Any, TypeVar
+
+import numpy as np
+
+from superhosts.device import thread_count
+from superhosts.engines.arrays import is_on_gpu
+from superhosts.errors import UsageError
+from superhosts.pairs import Addresses, format_for
+from superhosts.units import whole_number
+
+Sized = TypeVar("Sized", bound=Any)
+_WORDS = np.dtype(np.uint32), np.dtype(np.uint64)  # made once: small batches are checked as often as large ones
+
+
+def as_column(column: Any, what: str) -> Addresses:
+    """Return a column of hosts or peers as an array of one of the shapes that detectors take."""
+    array = column if type(column) is np.ndarray or is_on_gpu(column) else np.asarray(column)
+    if array.ndim == 1 and array.dtype in _WORDS:
+        return array
+    if array.ndim == 2 and array.shape[1] == 2 and array.dtype == np.uint64:
+        return array
+    raise UsageError(f"{what}: {array.dtype} {array.shape} is not uint32 (n,), uint64 (n,) or uint64 (n, 2)")
+
+
+def bits_of(column: Addresses) -> int:
+    """Return the bits of each number of a column."""
+    return 128 if column.ndim == 2 else column.dtype.itemsize * 8
+
+
+def check_threshold(threshold: Any) -> float:
+    """Return a valid threshold."""
+    if not isinstance(threshold, Real) or not 1 <= float(threshold) < math.inf:
+        raise UsageError(f"threshold {threshold!s}: a number of peers of at least 1")
+    return float(threshold)
+
+
+def check_count(count: int) -> int:
+    """Return a valid number of hosts to list."""
+    number = whole_number(count)
+    if number is None or number < 1:
+        raise UsageError(f"top {count!s}: a number of hosts of at least 1")
+    return number
+
+
+def check_threads(threads: int | None) -> int:
+    """Return the number of threads to use: the one given, or as many as this process may run on."""
+    number = thread_count() if threads is None else whole_number(threads)
+    if number is None or number < 1:
+        raise UsageError(f"threads={threads}: at least one")
+    return number
+
+
+def check_key_bits(key_bits: int | None) -> int:
+    """Return the bits of a host's number: those given, or the 32 of IPv4."""
+    number = 32 if key_bits is None else whole_number(key_bits) or key_bits
+    return format_for(number).key_bits
+
+
+def check_no_conflict(geometry: Sized, **others: Any) -> Sized:
+    """Return a checked geometry; refuse other sizes given with it, unless they are the geometry's own.
+
+    A geometry decides all sizes: a caller who also gives another one is mistaken about one of them.
+    """
+    checked: Sized = geometry.check()
+    for name, value in others.items():
+        own = getattr(checked, name, None)
+        if value is not None and value != own:
+            says = f" of {name}={own}" if isinstance(own, int) else ""
+            raise UsageError(f"{name}={value} beside a geometry{says}: give one or the other")
+    return checked

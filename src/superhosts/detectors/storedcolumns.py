@@ -1,0 +1,44 @@
+"""Some hosts of a sketch of columns that lies in a file: memory follows the hosts asked for, not the sketch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from superhosts.cubefile.coding import CodedBlock
+from superhosts.engines.arrays import Counts, Words
+from superhosts.engines.base import Sums
+from superhosts.engines.cpu import CpuEngine, count_zeros, sum_arrays
+from superhosts.engines.geometry import ColumnGeometry
+from superhosts.hashing import Key
+
+
+class SomeColumns:
+    """The columns of some hosts, and the zero counts of all columns: what an estimate asks of an engine."""
+
+    def __init__(self, engine: type[CpuEngine], mangled: Words, geometry: ColumnGeometry, key: Key) -> None:
+        self._engine, self._geometry, self._key = engine, geometry, key
+        columns = engine.columns_of(mangled, geometry, key)
+        self._kept, rows = np.unique(columns, return_inverse=True)
+        self._columns, self._rows = columns, rows.reshape(columns.shape)
+        self._bits: Words = np.zeros((len(self._kept), geometry.words), np.uint64)
+        self._zeros: Counts = np.full(geometry.total_columns, geometry.rows, np.int32)
+
+    def take_block(self, start: int, stop: int, block: CodedBlock) -> None:
+        """Count the zeros of a block's columns, and keep the columns that are asked for."""
+        words = self._geometry.words
+        columns = np.empty((stop - start) // words * words, np.uint64)  # a block holds whole columns
+        block.put(columns)
+        matrix = columns.reshape(-1, words)
+        first, last = start // words, stop // words
+        count_zeros(matrix, self._zeros[first:last], 0, len(matrix))
+        a, b = np.searchsorted(self._kept, (first, last))
+        self._bits[a:b] = matrix[self._kept[a:b] - first]
+
+    def measure(self, mangled: Words) -> Counts:
+        """Return the zero counts of the hosts that it was made for: of each column, then of their AND."""
+        common = self._engine.common_zeros(mangled, self._rows, self._bits, self._geometry, self._key)
+        return np.column_stack((self._zeros[self._columns], common))
+
+    def zero_sums(self) -> Sums:
+        """Return the zero bits of every array in every slice."""
+        return sum_arrays(self._zeros, self._geometry.edges)

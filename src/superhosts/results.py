@@ -1,0 +1,164 @@
+"""What a search gives: super hosts as columns or rows, and as tables of pyarrow, Polars and pandas."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.errors import MissingExtraError
+from superhosts.pairs import Addresses, Host, Part, array_to_numbers, format_for
+
+UNBOUNDED = np.iinfo(np.int64).max  # peers_high of a saturated host
+
+
+class SuperHost(NamedTuple):
+    """One host with its number of distinct peers and the 95 % interval of that number."""
+
+    host: Host
+    peers: int
+    peers_low: int
+    peers_high: int | None  # None: saturated, no upper bound
+    saturated: bool
+
+
+class SuperHosts:
+    """Hosts as columns, most peers first. Iterating gives `SuperHost` rows."""
+
+    def __init__(
+        self,
+        hosts: Addresses,
+        peers: NDArray[np.int64],
+        peers_low: NDArray[np.int64],
+        peers_high: NDArray[np.int64],
+        saturated: NDArray[np.bool_],
+    ) -> None:
+        keys = [hosts[:, 1], hosts[:, 0]] if hosts.ndim == 2 else [hosts]
+        self._order = order = np.lexsort((*keys, -peers))
+        self.hosts = hosts[order]
+        self.peers = peers[order]
+        self.peers_low = peers_low[order]
+        self.peers_high = peers_high[order]  # the largest int64 where there is no upper bound
+        self.saturated = saturated[order]
+        self.format = format_for(128 if hosts.ndim == 2 else hosts.dtype.itemsize * 8)
+
+    def __len__(self) -> int:
+        return len(self.peers)
+
+    def __iter__(self) -> Iterator[SuperHost]:
+        columns = (self.peers.tolist(), self.peers_low.tolist(), self.peers_high.tolist(), self.saturated.tolist())
+        for number, peers, low, high, saturated in zip(array_to_numbers(self.hosts), *columns, strict=True):
+            host = self.format.to_host(number)
+            yield SuperHost(host, peers, low, None if high == UNBOUNDED else high, saturated)
+
+    def __repr__(self) -> str:
+        return f"<SuperHosts: {len(self)} hosts>"
+
+    def select(self, keep: NDArray[Any] | slice) -> SuperHosts:
+        """Return the rows that `keep` (a mask, indexes or a slice) picks."""
+        columns = (self.hosts, self.peers, self.peers_low, self.peers_high, self.saturated)
+        chosen = SuperHosts(*(column[keep] for column in columns))  # type: ignore[arg-type]
+        chosen.format = self.format
+        return chosen
+
+    def as_asked(self) -> SuperHosts:
+        """Return the rows in the order in which hosts were asked for, not by peers."""
+        rows = copy.copy(self)
+        back = np.argsort(self._order)
+        rows.hosts, rows.peers, rows.saturated = self.hosts[back], self.peers[back], self.saturated[back]
+        rows.peers_low, rows.peers_high = self.peers_low[back], self.peers_high[back]
+        rows._order = np.arange(len(back))
+        return rows
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return plain columns with readable hosts; no upper bound is None."""
+        rows = list(self)
+        return {
+            name: [str(row[i]) if name == "host" else row[i] for row in rows]
+            for i, name in enumerate(SuperHost._fields)
+        }
+
+    def to_arrow(self) -> Any:
+        """Return a pyarrow Table."""
+        return to_arrow(self.to_dict())
+
+    def to_polars(self) -> Any:
+        """Return a Polars DataFrame."""
+        return to_polars(self.to_dict())
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame."""
+        return to_pandas(self.to_dict())
+
+
+class Found(NamedTuple):
+    """A super host of a sketch: the host with its numbers, the part that saw it, and the detector's name."""
+
+    part: Part
+    row: SuperHost
+    detector: str
+
+    @property
+    def host(self) -> Host:
+        """The host."""
+        return self.row.host
+
+    @property
+    def peers(self) -> int:
+        """Its number of distinct peers."""
+        return self.row.peers
+
+    @property
+    def peers_low(self) -> int:
+        """Lower end of the 95 % interval."""
+        return self.row.peers_low
+
+    @property
+    def peers_high(self) -> int | None:
+        """Upper end of the 95 % interval; None where there is none."""
+        return self.row.peers_high
+
+    @property
+    def saturated(self) -> bool:
+        """Whether only a lower bound is known."""
+        return self.row.saturated
+
+
+# Each library is imported only when its table is asked for.
+
+
+def to_arrow(columns: dict[str, list[Any]]) -> Any:
+    """Return a pyarrow Table: of rows of hosts, typed also where there are none; of others, as the values are."""
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise MissingExtraError("Arrow output", "tables") from error
+    if "host" not in columns:
+        return pa.table(columns)
+    types = {"peers": pa.int64(), "peers_low": pa.int64(), "peers_high": pa.int64(), "family": pa.int8()}
+    types["saturated"] = pa.bool_()
+    site = pa.struct([("site", pa.string()), *((name, pa.int64()) for name in ("peers", "peers_low", "peers_high"))])
+    types |= {"sites": pa.list_(site), "missing": pa.list_(pa.string()), "revision": pa.int32()}  # of a hub's rows
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in columns])
+    return pa.table(columns, schema=schema)
+
+
+def to_polars(columns: dict[str, list[Any]]) -> Any:
+    """Return a Polars DataFrame of result columns."""
+    try:
+        import polars as pl
+    except ImportError as error:
+        raise MissingExtraError("Polars output", "tables") from error
+    return pl.from_arrow(to_arrow(columns))
+
+
+def to_pandas(columns: dict[str, list[Any]]) -> Any:
+    """Return a pandas DataFrame of result columns."""
+    try:
+        import pandas  # noqa: F401  # to_pandas below needs it; asked here for a clear message
+    except ImportError as error:
+        raise MissingExtraError("pandas output", "tables") from error
+    return to_arrow(columns).to_pandas()
