@@ -109,12 +109,6 @@ def limb_in(word: int) -> int:
 
 
 @compiled
-def with_limb(half: int, word: int, limb: int) -> int:
-    """Return a word of a mangled host (limbs 0 and 1: the low one) with the limb that a word of a label holds."""
-    return (half | (word & MASK32) << (32 * (limb & 1))) & MASK64
-
-
-@compiled
 def holds_limb(word: int, priority: int, limb: int) -> bool:
     """Return True if a word of a label has this priority and this limb."""
     return priority_in(word) == priority and limb_in(word) == limb

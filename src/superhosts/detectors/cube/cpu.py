@@ -19,6 +19,7 @@ from superhosts.detectors.cube.addressing import (
     holds_limb,
     label_of,
     label_word,
+    limb_in,
     limb_of,
     lowest_priority,
     names_host,
@@ -28,7 +29,6 @@ from superhosts.detectors.cube.addressing import (
     ticket_of,
     turn_of,
     turned_back,
-    with_limb,
 )
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.device import run_parallel, split_evenly
@@ -199,10 +199,8 @@ def list_candidates(span: tuple[int, int], store: Store, search: Search, geometr
             for limb in range(limbs):
                 word = labels[column, label, limb]
                 hot = hot and np.uint64(priority_in(word)) == priority
-                if limb < 2:
-                    low = np.uint64(with_limb(low, word, np.uint64(limb)))
-                else:
-                    high = np.uint64(with_limb(high, word, np.uint64(limb)))
+                part = np.uint64(limb_in(word)) << np.uint64(32 * (limb & 1))
+                low, high = (low | part, high) if limb < 2 else (low, high | part)
             folded = fold(high, low, key)
             for array in range(geometry.arrays):
                 columns[array] = column_of(folded, low, array, column_draw(array, key), geometry)
@@ -239,7 +237,9 @@ def spelled_hosts(labels: Words) -> Words:
             word = labels[column, label, limb]
             whole = whole and np.uint64(priority_in(word)) == priority
             half = 1 if limb < 2 else 0
-            hosts[found, half] = with_limb(hosts[found, half] if limb & 1 else np.uint64(0), word, np.uint64(limb))
+            if limb & 1 == 0:
+                hosts[found, half] = 0  # a label before this one may have left something
+            hosts[found, half] |= np.uint64(limb_in(word)) << np.uint64(32 * (limb & 1))
         found += whole
     return hosts[:found]
 

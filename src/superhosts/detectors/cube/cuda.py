@@ -18,6 +18,7 @@ from superhosts.detectors.cube.addressing import (
     holds_limb,
     label_of,
     label_word,
+    limb_in,
     limb_of,
     lowest_priority,
     names_host,
@@ -27,7 +28,6 @@ from superhosts.detectors.cube.addressing import (
     ticket_of,
     turn_of,
     turned_back,
-    with_limb,
 )
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.engines.arrays import Arrays, Words
@@ -114,10 +114,11 @@ def make_list_candidates(geometry: Geometry) -> Kernel:
             for limb in range(limbs):
                 word = extra[place * limbs + limb]
                 named = named and U64(priority_in(word)) == priority
+                part = U64(limb_in(word)) << U64(32 * (limb & 1))
                 if limb < 2:
-                    low = U64(with_limb(low, word, U64(limb)))
+                    low |= part
                 else:
-                    high = U64(with_limb(high, word, U64(limb)))
+                    high |= part
             folded = U64(fold(high, low, key))
             own = column // geometry.columns % arrays
             for array in range(arrays):
