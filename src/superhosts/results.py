@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.defaults import THRESHOLD
 from superhosts.errors import MissingExtraError
 from superhosts.pairs import Addresses, Host, Part, array_to_numbers, format_for
 
@@ -125,6 +126,36 @@ class Found(NamedTuple):
     def saturated(self) -> bool:
         """Whether only a lower bound is known."""
         return self.row.saturated
+
+
+class Searchable(Protocol):
+    """A detector or a sketch."""
+
+    def super_hosts(self, threshold: float) -> Any:
+        """Return the hosts of at least `threshold` peers."""
+
+    def top(self, count: int) -> Any:
+        """Return the `count` hosts with most peers."""
+
+
+class Selection(NamedTuple):
+    """Which hosts are asked for: those of at least `threshold` peers, the `top` ones, or the top ones of those."""
+
+    threshold: float | None = None
+    top: int | None = None
+
+    @classmethod
+    def of(cls, threshold: float | None, top: int | None) -> Selection:
+        """Return what a user asks for. The default threshold applies unless one of the two is given."""
+        return cls(float(THRESHOLD) if threshold is None and top is None else threshold, top)
+
+    def ask(self, detector: Searchable) -> Any:
+        """Return what a detector finds; `limit` then keeps the top ones over all detectors."""
+        return detector.top(self.top or 1) if self.threshold is None else detector.super_hosts(self.threshold)
+
+    def limit(self, found: list[Found]) -> list[Found]:
+        """Return the top ones."""
+        return found[: self.top]
 
 
 # Each library is imported only when its table is asked for.

@@ -431,7 +431,7 @@ CALLS: dict[str, Callable[[Any, Path], Any]] = {
 NO_LOCK = {
     *("key_bits", "kind", "header", "check_alike", "mangle", "mangled", "engine_geometry"),
     *("name", "broken_laws", "takes_ipv6", "runs_on_gpu", "cpu_engine"),
-    *("geometry_type", "takes_blocks", "wants_threshold"),
+    *("geometry_type", "takes_blocks", "wants_threshold", "grows_with_traffic"),
     *("array_shapes", "loaded_memory", "shown_hosts", "stored_hosts"),  # of kinds of detectors, not of one
     *("make_empty", "paper", "of"),  # these make one
 }

@@ -62,6 +62,7 @@ class Detector(Guarded, ABC):
     geometry_type: ClassVar[Any] = None  # the class of its geometries; None: it has none
     takes_blocks: ClassVar[bool] = False  # the blocks of a file can be merged into it one by one
     wants_threshold: ClassVar[bool] = False  # it must know the threshold before the first pair
+    grows_with_traffic: ClassVar[bool] = False  # its memory follows the traffic, and cannot be given
     format: HostFormat  # how this detector's numbers read as hosts
     threads: int
 
@@ -139,6 +140,12 @@ class Detector(Guarded, ABC):
         column = host_column(hosts, self.format)
         with self._lock:
             return self._estimate_many(column).as_asked()
+
+    @final
+    def columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
+        """Return how full the columns of a host are; nothing for a detector that has none."""
+        with self._lock:
+            return self._columns_of(host)
 
     @final
     def flush(self) -> None:
@@ -261,6 +268,9 @@ class Detector(Guarded, ABC):
 
     @abstractmethod
     def _load_arrays(self, arrays: Arrays) -> None: ...
+
+    def _columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
+        return []
 
     def _block_takers(self) -> dict[str, Take] | None:
         return None

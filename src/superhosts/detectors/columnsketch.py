@@ -224,8 +224,7 @@ class ColumnSketch(EngineSketch):
         mangled = self.mangle(hosts)
         return self._result(mangled, self._estimate(self._evidence(mangled, self.engine.measure(mangled))))
 
-    @locked
-    def columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
+    def _columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
         """Return how full the columns of a host are, beside the mean of their arrays; last, the AND of the columns."""
         mangled = self.mangled(host)
         evidence = self._evidence(mangled, self.engine.measure(mangled))

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from superhosts.defaults import THRESHOLD
 from superhosts.durable import is_plain, make_private, write_lines
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.fleet.archive import Archive
@@ -35,6 +36,7 @@ from superhosts.fleet.turns import Turns
 from superhosts.fleet.union import RefusedMemberError, Uniter
 from superhosts.reports.base import Report
 from superhosts.reports.rows import Row, make_rows
+from superhosts.results import Selection
 from superhosts.sketches.bundle import Sketch
 
 REMEMBERED = 12  # windows whose sites are expected again, and whose sites' own sketches are kept
@@ -49,7 +51,7 @@ MOST_RETIRED = 100  # windows that are retired at one look
 class HubSettings:
     """What a hub looks for and how long it waits, in seconds."""
 
-    threshold: float | None = 1024.0
+    threshold: float | None = float(THRESHOLD)
     top: int | None = None
     sites: tuple[str, ...] = ()
     grace: float = 60.0
@@ -423,9 +425,8 @@ class Hub:
             self._store.write(key)
 
     def _make_report(self, key: str, sketch: Sketch, ledger: Ledger, issue: Issue) -> HubReport:
-        least, top = self.settings.threshold, self.settings.top
-        found = sketch.super_hosts(least) if least is not None else sketch.top(top or 1)
-        found = found[:top]
+        selection = Selection(self.settings.threshold, self.settings.top)
+        found = selection.limit(selection.ask(sketch))
         sightings = Sightings(found, sketch, self.settings.key)
         if not sightings.remember(self._store.rows(key)):
             self._store.asides.put(self._store.folder(key) / ROWS, "not the rows of a report")

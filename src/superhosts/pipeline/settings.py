@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from superhosts import defaults
 from superhosts.detectors.base import Detector
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.detectors.hostlist import on_cpu_only
@@ -16,6 +17,7 @@ from superhosts.errors import UsageError
 from superhosts.pairs import DIRECTIONS as DIRECTIONS
 from superhosts.pairs import SIDES as SIDES
 from superhosts.pairs import HostFormat, Part
+from superhosts.results import Selection
 from superhosts.text import NAME_RULE, is_name, printable
 from superhosts.units import format_size, parse_size
 
@@ -33,12 +35,12 @@ class Settings:
     direction: Sequence[str] = ("any",)
     threshold: float | None = None
     top: int | None = None
-    window: str = "5m"
+    window: str = defaults.WINDOW
     detector: str = "cube"
-    memory: str | int = "128MiB"
+    memory: str | int = defaults.MEMORY
     geometry: str = ""  # of a cube, as `superhosts plan` writes it, in place of memory
     memory_total: str | int | None = None
-    ipv6_prefix: int = 64
+    ipv6_prefix: int = defaults.IPV6_PREFIX
     key: bytes | str | None = None
     site: str = ""
     device: str = "auto"
@@ -61,7 +63,7 @@ class Settings:
             raise UsageError(f"--top {self.top}: at least 1")
         if self.geometry and self.detector != "cube":
             raise UsageError(f"--geometry: for the cube only, not for {self.detector}")
-        if self.geometry and self.memory != "128MiB":
+        if self.geometry and self.memory != defaults.MEMORY:
             raise UsageError("--geometry and --memory: choose one; a geometry has its own size")
         if self.geometry:
             Geometry.parse(self.geometry)  # says what is wrong with it
@@ -69,7 +71,7 @@ class Settings:
             on_cpu_only(self.detector, self.device)
         choose_device(self.device)
         limit = self.memory_total
-        if self.detector == "exact":
+        if DETECTORS[self.detector].grows_with_traffic:
             if limit is not None:
                 raise UsageError("--memory-total: the exact detector's memory grows with the traffic")
         elif limit is not None and self.most_memory > parse_size(limit):
@@ -90,9 +92,14 @@ class Settings:
         return sum(self._memory(part) * 3 // 2 + caches for part in self.parts)
 
     @property
+    def selection(self) -> Selection:
+        """Which hosts are asked for."""
+        return Selection.of(self.threshold, self.top)
+
+    @property
     def least_peers(self) -> float | None:
         """The threshold in force; None when only the largest hosts are asked for."""
-        return self.threshold if self.threshold is not None or self.top is not None else 1024.0
+        return self.selection.threshold
 
     @property
     def cut(self) -> dict[str, Any]:
@@ -117,14 +124,15 @@ class Settings:
         """Return an empty detector for a part."""
         common: dict[str, Any] = {"key": self.key, "device": self.device, "threads": self.threads}
         host = self._host(part)
-        if DETECTORS[self.detector].takes_ipv6:
+        kind = DETECTORS[self.detector]
+        if kind.takes_ipv6:
             common["key_bits"] = host.key_bits
-        if self.detector == "filter":  # it lists hosts while they pass, so it must know the threshold before
-            common["threshold"] = 1024 if self.least_peers is None else self.least_peers
+        if kind.wants_threshold:
+            common["threshold"] = defaults.THRESHOLD if self.least_peers is None else self.least_peers
         if self.geometry:
             common["geometry"] = Geometry.parse(self.geometry, host.key_bits)
-        elif self.detector != "exact":
+        elif not kind.grows_with_traffic:
             common["memory"] = self.memory
-        detector = DETECTORS[self.detector](**common)
+        detector = kind(**common)
         detector.format = host
         return detector

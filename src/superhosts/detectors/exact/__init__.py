@@ -144,6 +144,7 @@ class Exact(Detector):
 
     name = "exact"
     takes_ipv6 = True
+    grows_with_traffic = True
 
     def __init__(
         self,

@@ -40,6 +40,7 @@ class Filter(HostListSketch):
 
     name = "filter"
     runs_on_gpu = False
+    wants_threshold = True  # it lists hosts while they pass
     broken_laws = frozenset({"order", "merge"})
     geometry: Geometry
     geometry_type = Geometry
