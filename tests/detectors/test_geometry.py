@@ -66,7 +66,7 @@ def test_settings_make_cubes_of_it() -> None:
     assert wide.geometry == SMALL._replace(key_bits=128)
     assert settings.cube_memory == wide.geometry.memory > SMALL.memory
     assert settings.most_memory == (SMALL.memory * 3 // 2) + (wide.geometry.memory * 3 // 2) + (2 * 2 * 4 << 20)
-    assert settings.cut != Settings(ipv6_prefix=128).cut
+    assert settings.fingerprint != Settings(ipv6_prefix=128).fingerprint
     assert expected_kinds(settings) != expected_kinds(Settings(ipv6_prefix=128, device="cpu"))
 
 

@@ -20,7 +20,8 @@ from superhosts.fleet.edge import Edge, check_settings
 from superhosts.fleet.position import Position
 from superhosts.fleet.spool import Spool
 from superhosts.pairs import PacketBatch, PacketBlock, Window
-from superhosts.pipeline.scan import Scan, WindowResult
+from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import SourceCounters
 from superhosts.windows.jumps import Jump
@@ -66,8 +67,8 @@ def make_edge(
     folder: Path, said: list[str], source: Any, settings: Settings = SETTINGS, wall: int = 2 * NOON, **options: Any
 ) -> Edge:
     spool = Spool(folder, "ams", cap=1 << 30, say=said.append)
-    position = Position(folder, ["packets"], settings.cut, said.append, wall=lambda: wall)
-    scan = Scan([source], settings, resume_from=position.frontier, find=False, **options)
+    position = Position(folder, ["packets"], settings.fingerprint, said.append, wall=lambda: wall)
+    scan = Scan([source], settings, RunOptions(resume_from=position.frontier, find=False, **options))
     return Edge(scan, spool, position, said.append)
 
 
@@ -152,7 +153,7 @@ def test_a_clock_that_was_ahead_costs_nothing_also_over_a_restart(tmp_path: Path
         run_until(edge, lambda edge=edge, packets=packets: edge._scan._windows._seen == packets)  # type: ignore[misc]
         counters = edge._scan.counters
         assert (counters.late, counters.stray) == (0, 0)
-        frontier = Position(tmp_path, ["packets"], SETTINGS.cut, wall=lambda: 2**62).frontier
+        frontier = Position(tmp_path, ["packets"], SETTINGS.fingerprint, wall=lambda: 2**62).frontier
         assert frontier is None or frontier <= wall + LENGTH
     assert {0, 1, 2, 3 + ahead, 5, 6, 7} <= set(windows_in(tmp_path))
     assert any("TIMES JUMPED ahead by" in line for line in said)
@@ -161,7 +162,7 @@ def test_a_clock_that_was_ahead_costs_nothing_also_over_a_restart(tmp_path: Path
 
 def test_a_frontier_in_the_future_is_neither_kept_nor_believed(tmp_path: Path):
     wall, said = NOON, list[str]()
-    cut = SETTINGS.cut
+    cut = SETTINGS.fingerprint
     position = Position(tmp_path, ["packets"], cut, said.append, wall=lambda: wall)
     position.advance(NOON + LENGTH, {})
     for number in range(2, 15):

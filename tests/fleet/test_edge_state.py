@@ -34,7 +34,7 @@ from superhosts.fleet.edge import Edge
 from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
 from superhosts.fleet.position import Position
 from superhosts.fleet.spool import Spool
-from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.scan import RunOptions, Scan
 from traffic import content
 
 WINDOWS = 3
@@ -67,8 +67,8 @@ def make_spool(folder: Path, said: list[str]) -> Spool:
 
 def make_edge(folder: Path, said: list[str], *, replays: bool = True) -> Edge:
     spool = make_spool(folder, said)
-    position = Position(folder, ["packets"], SETTINGS.cut, say=said.append)
-    scan = Scan([Packets(WINDOWS, replays=replays)], SETTINGS, resume_from=position.frontier, find=False)
+    position = Position(folder, ["packets"], SETTINGS.fingerprint, say=said.append)
+    scan = Scan([Packets(WINDOWS, replays=replays)], SETTINGS, RunOptions(resume_from=position.frontier, find=False))
     return Edge(scan, spool, position, said.append)
 
 
@@ -274,7 +274,7 @@ def test_a_position_that_cannot_be_used_is_kept_aside_and_the_right_entries_of_i
     assert Position(tmp_path, ["other"], {}).frontier == 77
     edge.run()
     assert Position(tmp_path, ["other"], {}).frontier == 77
-    assert Position(tmp_path, ["packets"], SETTINGS.cut).frontier == window(WINDOWS - 1).end
+    assert Position(tmp_path, ["packets"], SETTINGS.fingerprint).frontier == window(WINDOWS - 1).end
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -22,7 +22,8 @@ import packets as p
 import superhosts as sh
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.pairs import PacketBatch, Window
-from superhosts.pipeline.scan import GAPS, Scan, WindowResult
+from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.scan import GAPS, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources import live as reading
 from superhosts.sources import streams
@@ -96,7 +97,9 @@ class Live:
         self.error: BaseException | None = None
         self.steps = 0  # of the scan, with or without packets
         self._done = 0  # packets that have come to their windows
-        self.scan = Scan(sources, Settings(**settings), on_progress=self._look, **{"grace": 30.0, **options})
+        on_error = options.pop("on_error", None)
+        way = RunOptions(**{"grace": 30.0, **options})
+        self.scan = Scan(sources, Settings(**settings), way, on_error=on_error, on_progress=self._look)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -109,11 +112,9 @@ class Live:
 
     def _look(self, *_: int) -> None:
         """Count, between two steps of the scan: only there no packet is on its way from one place to another."""
-        held = self.scan._windows.waiting
-        inside = sum(opened.packets for opened in self.scan._open.values())
         counters = self.scan.counters
         lost = counters.late + counters.stray + counters.repeated
-        self._done = held + inside + lost + sum(result.packets for result in self.results)
+        self._done = self.scan.pending() + lost + sum(result.packets for result in self.results)
         self.steps += 1
 
     @property
@@ -347,7 +348,7 @@ def test_the_clock_follows_slow_traffic_that_has_jumped_back(pipe: Pipes, live: 
 def test_a_file_beside_a_grace_opens_its_windows_again(tmp_path: Path) -> None:
     late = some(1500, window=1) + some(1500, window=2) + some(40)
     path = write(tmp_path / "a.pcap", late)
-    run = Scan([open_capture(path, block_bytes=4096)], Settings(**EXACT), grace=10.0, find=False)
+    run = Scan([open_capture(path, block_bytes=4096)], Settings(**EXACT), RunOptions(grace=10.0, find=False))
     assert [(result.window.start - NOON) // LENGTH for result in run] == [1, 0, 2]
     assert run.counters.late == 0
 
@@ -399,7 +400,7 @@ def test_with_the_machines_own_clock(live: Start, pipe: Pipes) -> None:
     run.until(lambda: len(run.results) >= 2)
     assert time.monotonic() - began > 2.1  # two windows and the grace, and no packet came before they began
     assert [result.packets for result in run.results[:2]] == [3, 0]
-    assert run.scan._clock is time.monotonic
+    assert RunOptions().clock is time.monotonic
 
 
 # Windows in which nothing came
@@ -445,7 +446,8 @@ def test_empty_windows_of_a_gap_are_the_last_twelve(pipe: Pipes, live: Start) ->
 def test_files_and_scans_without_grace_have_no_empty_windows(tmp_path: Path, pipe: Pipes) -> None:
     path = write(tmp_path / "a.pcap", some(1500) + some(1500, window=5))
     for grace in (None, 30.0):
-        assert [r.packets for r in Scan([open_capture(path)], Settings(**EXACT), grace=grace)] == [1500, 1500]
+        scan = Scan([open_capture(path)], Settings(**EXACT), RunOptions(grace=grace))
+        assert [result.packets for result in scan] == [1500, 1500]
     end = pipe()
     run = Live([open_capture(end.path)], grace=None)
     end.send(some(5) + some(5, window=5))
@@ -584,7 +586,8 @@ def test_a_run_that_is_resumed_gives_the_rest(tmp_path: Path, after: int, split:
     paths = [write(tmp_path / f"{i}.pcap", frames[i::split]) for i in range(split)]
 
     def run(resume_from: int | None = None) -> Scan:
-        return Scan([open_capture(q, block_bytes=4096) for q in paths], Settings(**SMALL), resume_from=resume_from)
+        way = RunOptions(resume_from=resume_from)
+        return Scan([open_capture(q, block_bytes=4096) for q in paths], Settings(**SMALL), way)
 
     wanted = everything(run())
     frontier = NOON if after == 0 else wanted[after - 1][0].end
@@ -598,7 +601,7 @@ def test_a_run_that_is_resumed_gives_the_rest(tmp_path: Path, after: int, split:
 def test_resuming_at_any_time_takes_whole_windows(tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcap", some(1500) + some(1500, window=1))
     for frontier, wanted in ((NOON + LENGTH - 1, 2), (NOON + LENGTH, 1), (NOON + LENGTH + 1, 1)):
-        assert len(list(Scan([open_capture(path)], Settings(**EXACT), resume_from=frontier))) == wanted
+        assert len(list(Scan([open_capture(path)], Settings(**EXACT), RunOptions(resume_from=frontier)))) == wanted
 
 
 def test_a_folder_that_is_stopped_and_followed_again(tmp_path: Path) -> None:
@@ -747,7 +750,7 @@ def test_a_stop_takes_what_a_capture_program_writes_as_it_ends(pipe: Pipes, monk
 
 def test_a_stop_of_files_may_report_the_open_window(tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcap", some(1500) + some(1500, window=1) + some(20, window=2))
-    run = Scan([open_capture(path, block_bytes=4096)], Settings(**EXACT), leaves_open=False)
+    run = Scan([open_capture(path, block_bytes=4096)], Settings(**EXACT), RunOptions(leaves_open=False))
     seen = []
     for result in run:
         run.stop()
@@ -774,11 +777,11 @@ def test_a_signal_handler_may_stop(pipe: Pipes) -> None:
     read: list[int] = []
 
     def on_progress(*_: int) -> None:
-        if scan._windows.waiting == 3 and not read:  # the signal comes while the scan waits for more
+        if scan.pending() == 3 and not read:  # the signal comes while the scan waits for more
             read.append(3)
             signal.setitimer(signal.ITIMER_REAL, 0.1)
 
-    scan = Scan([open_capture(end.path)], Settings(**EXACT), grace=30.0, on_progress=on_progress)
+    scan = Scan([open_capture(end.path)], Settings(**EXACT), RunOptions(grace=30.0), on_progress=on_progress)
     before = signal.signal(signal.SIGALRM, lambda *_: scan.stop())
     try:
         results = list(scan)
@@ -792,8 +795,9 @@ def test_a_process_that_reads_standard_input_ends_without_a_crash() -> None:
     program = (
         "import threading; from superhosts.pipeline.scan import *\n"
         "def seen(*_):\n"
-        "    if run._windows.waiting == 3 and run.sources[0].waits(): threading.Timer(0, run.stop).start()\n"
-        "run = Scan(open_inputs(['-']), Settings(detector='exact', threshold=1), grace=30.0, on_progress=seen)\n"
+        "    if run.pending() == 3 and run.sources[0].waits(): threading.Timer(0, run.stop).start()\n"
+        "settings, way = Settings(detector='exact', threshold=1), RunOptions(grace=30.0)\n"
+        "run = Scan(open_inputs(['-']), settings, way, on_progress=seen)\n"
         "print([(r.packets, r.partial) for r in run])\n"
     )
     child = subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1, stderr=-1)
@@ -822,7 +826,7 @@ def test_open_window_is_the_earliest(pipe: Pipes, live: Start) -> None:
 
 def test_at_each_window_the_next_one_is_open_already(tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcap", three_windows())
-    scan = Scan([open_capture(path, block_bytes=4096)], Settings(**SMALL), find=False)
+    scan = Scan([open_capture(path, block_bytes=4096)], Settings(**SMALL), RunOptions(find=False))
     nexts = [(result.window.end, scan.open_window(), result.found) for result in scan]
     assert [(window and window.start) for _, window, _ in nexts] == [nexts[0][0], nexts[1][0], None]
     assert all(found == [] for _, _, found in nexts)
@@ -831,4 +835,4 @@ def test_at_each_window_the_next_one_is_open_already(tmp_path: Path) -> None:
 def test_one_window_over_everything_cannot_close_by_a_clock(tmp_path: Path) -> None:
     for options in ({"grace": 3.0}, {"resume_from": NOON}):
         with pytest.raises(UsageError, match="--window all"):
-            Scan(open_inputs([tmp_path], follow=True), Settings(window="all"), **options)  # type: ignore[arg-type]
+            Scan(open_inputs([tmp_path], follow=True), Settings(window="all"), RunOptions(**options))

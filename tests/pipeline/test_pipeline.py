@@ -20,7 +20,7 @@ from packets import SECOND
 from superhosts.errors import InputError, OutputError, SuperhostsError, UsageError
 from superhosts.pairs import Part, Window
 from superhosts.pipeline import second_reading as again
-from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.capture import CaptureSource, open_capture
 from superhosts.sources.opening import open_inputs
@@ -162,7 +162,7 @@ def test_out_of_order_packets_of_an_older_window_are_put_into_it(tmp_path: Path)
 def revised(*paths: Path, **settings: Any) -> tuple[list[Any], Scan]:
     """The last revision of every window, in order, and the scan."""
     sources = [open_capture(path, block_bytes=4096) for path in paths]
-    run = Scan(sources, Settings(**{**SMALL, **settings}), revises=True)
+    run = Scan(sources, Settings(**{**SMALL, **settings}), RunOptions(revises=True))
     last: dict[Window, Any] = {}
     for result in run:
         assert result.revision == (2 if result.window in last else 1)
@@ -235,7 +235,9 @@ class Raises:
 def test_a_file_that_changes_between_two_readings_is_an_error_and_its_packets_stay_late(tmp_path: Path) -> None:
     late = talk("10.0.0.1", 1500, NOON + 5 * MINUTES) + talk("10.0.0.2", 1500, NOON + 10 * MINUTES)
     path, errors = write(tmp_path / "a.pcap", late + talk("10.0.0.3", 40)), []
-    run = Scan([open_capture(path, block_bytes=4096)], Settings(**SMALL), revises=True, on_error=errors.append)
+    run = Scan(
+        [open_capture(path, block_bytes=4096)], Settings(**SMALL), RunOptions(revises=True), on_error=errors.append
+    )
     for result in run:
         if (result.window.start - NOON) // MINUTES == 10:  # the last one of the first reading
             write(path, late)
@@ -246,7 +248,7 @@ def test_a_file_that_changes_between_two_readings_is_an_error_and_its_packets_st
 def test_a_stop_leaves_packets_out_of_order_late(tmp_path: Path) -> None:
     late = talk("10.0.0.1", 1500, NOON + 5 * MINUTES) + talk("10.0.0.2", 1500, NOON + 10 * MINUTES)
     path = write(tmp_path / "a.pcap", late + talk("10.0.0.3", 40) + talk("10.0.0.4", 40, NOON - 60 * MINUTES))
-    run = Scan([open_capture(path, block_bytes=4096)], Settings(**SMALL), revises=True)
+    run = Scan([open_capture(path, block_bytes=4096)], Settings(**SMALL), RunOptions(revises=True))
     starts = []
     for result in run:
         starts.append((result.window.start - NOON) // MINUTES)
@@ -266,7 +268,7 @@ def test_pipes_and_scans_that_do_not_ask_for_it_count_what_is_late(tmp_path: Pat
     os.mkfifo(fifo)
     writer = threading.Thread(target=lambda: fifo.write_bytes(path.read_bytes()))
     writer.start()
-    piped = Scan([open_capture(fifo, block_bytes=4096)], Settings(**SMALL), revises=True)
+    piped = Scan([open_capture(fifo, block_bytes=4096)], Settings(**SMALL), RunOptions(revises=True))
     assert len(list(piped)) == 2
     writer.join(600)
     assert piped.counters.late == 40

@@ -119,7 +119,7 @@ class Batch:
         self._done = 0
         self._threads: dict[str, int] = {}
         key = fingerprint(secret_of(self._settings.key))
-        self._folding = [key, self._settings.cut]
+        self._folding = [key, self._settings.fingerprint]
 
     def __iter__(self) -> Iterator[BatchWindow]:
         try:

@@ -30,7 +30,8 @@ from superhosts.cubefile.container import DIGEST, is_whole
 from superhosts.durable import is_plain, read_json, set_aside, write_json
 from superhosts.errors import OutputError, SuperhostsError, UsageError
 from superhosts.pairs import Window
-from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.building import WindowBuilder
+from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.replacing import place
 from superhosts.reports.rows import make_rows
@@ -152,7 +153,7 @@ def _fold(order: Order, settings: Settings, attempt: _Attempt) -> Result:
     def on_error(error: SuperhostsError) -> None:
         errors.append((str(error), error.exit_status))
 
-    run = Scan(open_inputs(order.names, on_error), settings, on_error=on_error, find=False, reopens=True)
+    run = Scan(open_inputs(order.names, on_error), settings, RunOptions(find=False, reopens=True), on_error=on_error)
     pieces: dict[int, dict[str, Any]] = {}
     for result in run:
         key = 0 if settings.window == "all" else result.window.start  # all parts of that one window are one
@@ -197,7 +198,7 @@ def _restore(order: Order, settings: Settings, attempt: _Attempt) -> Result:
     (name,) = order.names
     sketch = load(attempt.folder / name, key=settings.key, threads=settings.threads)
     assert sketch.window is not None
-    rows = make_rows(sketch.window, Scan([], settings).find(sketch))  # the question that a scan asks of a window
+    rows = make_rows(sketch.window, WindowBuilder(settings).find(sketch))  # the question that a scan asks of a window
     return {"pieces": [], "window": list(sketch.window), "rows": rows}
 
 

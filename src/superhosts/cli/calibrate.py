@@ -47,8 +47,10 @@ def calibrate(
     """
     from superhosts.evaluation.calibration import calibrate as judge
     from superhosts.evaluation.calibration import cubes_around
-    from superhosts.evaluation.experiment import PanelSettings, why_nothing
-    from superhosts.pipeline.scan import Scan
+    from superhosts.evaluation.experiment import why_nothing
+    from superhosts.evaluation.panel import panel_maker
+    from superhosts.pipeline.scan import RunOptions, Scan
+    from superhosts.pipeline.settings import Settings
     from superhosts.sources.opening import open_inputs
     from superhosts.units import parse_size
 
@@ -63,7 +65,7 @@ def calibrate(
         say(f"superhosts: {problem}")
 
     size, key = parse_size(memory), read_key(key_file)
-    settings = PanelSettings(
+    settings = Settings(
         inner=inner or [],
         threshold=threshold,
         window=window,
@@ -71,12 +73,17 @@ def calibrate(
         ipv6_prefix=ipv6_prefix,
         key=key,
         device=device,
-        makers=cubes_around(size, key=key, device=device),
-        families=(4, 6),
     )
     share = parse_share("error", error)
     others = [least for least in (threshold / 8, threshold / 4, threshold / 2) if least >= 16]
-    run = Scan(open_inputs(inputs, on_error), settings, on_error=on_error, on_progress=tell_packets(), find=False)
+    run = Scan(
+        open_inputs(inputs, on_error),
+        settings,
+        RunOptions(find=False),
+        make_detector=panel_maker(cubes_around(size, key=key, device=device), settings),
+        on_error=on_error,
+        on_progress=tell_packets(),
+    )
     result = judge(run, error=share, thresholds=others, on_window=_tell)
     summarise(run.counters)
     if not result.windows:

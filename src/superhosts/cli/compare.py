@@ -102,7 +102,7 @@ def compare(
     run: Scan | None = None
     if inputs:
         run = _scan(inputs, makers, errors, threshold=threshold, inner=inner or [], window=window)
-        found = on_inputs(run)
+        found = on_inputs(run, makers, threshold)
     else:
         sent = parse_count(packets) if packets is not None else 2 * each
         traffic = Traffic(flows=each, packets=sent, windows=windows, super_hosts=super_hosts, seed=seed)
@@ -140,17 +140,24 @@ def _teller(traffic: Traffic, detectors: int) -> Callable[[int], None]:
 
 
 def _scan(inputs: list[str], makers: dict[str, Make], errors: list[SuperhostsError], **settings: Any) -> Scan:
-    from superhosts.evaluation.experiment import PanelSettings
-    from superhosts.pipeline.scan import Scan
+    from superhosts.evaluation.panel import panel_maker
+    from superhosts.pipeline.scan import RunOptions, Scan
+    from superhosts.pipeline.settings import Settings
     from superhosts.sources.opening import open_inputs
 
     def on_error(error: SuperhostsError) -> None:
         errors.append(error)
         say(f"superhosts: {error}")
 
-    panels = PanelSettings(makers=lambda _bits: makers, **settings)
-    sources = open_inputs(inputs, on_error)
-    return Scan(sources, panels, on_error=on_error, on_progress=tell_packets(), find=False)
+    terms = Settings(**settings, families=(4,))  # the rivals know no other hosts
+    return Scan(
+        open_inputs(inputs, on_error),
+        terms,
+        RunOptions(find=False),
+        make_detector=panel_maker(lambda _bits: makers, terms),
+        on_error=on_error,
+        on_progress=tell_packets(),
+    )
 
 
 def _draw(rows: list[Row], folder: Path) -> None:

@@ -146,7 +146,7 @@ def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, 
     from superhosts.cli.scan import summarise
     from superhosts.fleet.edge import Edge
     from superhosts.fleet.position import POSITION, Position
-    from superhosts.pipeline.scan import Scan
+    from superhosts.pipeline.scan import RunOptions, Scan
     from superhosts.sources.opening import open_inputs
     from superhosts.times import iso_time
 
@@ -161,7 +161,7 @@ def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, 
         run.on_progress()
         status.write()
 
-    position = Position(spool.folder, inputs, settings.cut, tell)
+    position = Position(spool.folder, inputs, settings.fingerprint, tell)
     scan = Scan(
         open_inputs(
             inputs,
@@ -171,11 +171,9 @@ def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, 
             on_warning=lambda text: tell(f"warning: {text}"),
         ),
         settings,
+        RunOptions(grace=grace, resume_from=position.frontier, find=False),
         on_error=on_error,
         on_progress=on_progress,
-        grace=grace,
-        resume_from=position.frontier,
-        find=False,
     )
     run = Edge(scan, spool, position, tell)
     status = Status(

@@ -36,7 +36,8 @@ from superhosts.text import printable
 if TYPE_CHECKING:
     from superhosts.errors import OutputError, SuperhostsError
     from superhosts.pairs import Window
-    from superhosts.pipeline.scan import Counters, Scan, WindowResult
+    from superhosts.pipeline.building import WindowResult
+    from superhosts.pipeline.scan import Counters, Scan
     from superhosts.pipeline.settings import Settings
     from superhosts.reports.fanout import Destinations
     from superhosts.sketches.bundle import Sketch
@@ -121,7 +122,7 @@ def run_scan(
 
     A scan that is interrupted reports what it has and then raises typer.Exit.
     """
-    from superhosts.pipeline.scan import Scan
+    from superhosts.pipeline.scan import RunOptions, Scan
     from superhosts.reports.base import Report
     from superhosts.reports.rows import make_rows
     from superhosts.sources.opening import open_inputs
@@ -139,7 +140,8 @@ def run_scan(
             outputs.outlive_reader()
             prepare_folder(save, settings.site)
         sources = open_inputs(inputs, on_error)
-        run = Scan(sources, settings, on_error=on_error, on_progress=progress.update, revises=True, leaves_open=False)
+        options = RunOptions(revises=True, leaves_open=False)
+        run = Scan(sources, settings, options, on_error=on_error, on_progress=progress.update)
         keeper = None if save is None else _Keeper(save, settings)
         if quiet:
             warnings.simplefilter("ignore")

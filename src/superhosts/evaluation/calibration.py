@@ -14,8 +14,8 @@ import numpy as np
 from superhosts.detectors.columnsketch import Fill, ThresholdWarning
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.errors import UsageError
-from superhosts.evaluation.experiment import Makers, panels_of
-from superhosts.evaluation.panel import Make
+from superhosts.evaluation.experiment import panels_of
+from superhosts.evaluation.panel import Make, Makers
 from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, score
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import Scan
@@ -132,7 +132,7 @@ def calibrate(
     thresholds: Sequence[float],
     on_window: Callable[[Window, int], None] | None = None,
 ) -> Calibration:
-    """Run cubes over captures, beside the exact answer. The makers of the run's settings are those of `cubes_around`.
+    """Run cubes over inputs, beside the exact answer. The run's panels are made by `cubes_around`.
 
     `on_window` is told of every window and how many hosts it has, before the cubes are asked.
     """
@@ -143,7 +143,7 @@ def calibrate(
     seen = set()
     for window, panel in panels_of(run):
         seen.add(window)
-        hosts, peers = panel.counts()
+        hosts, peers = panel.truth.counts()
         truth, flows = Truth(hosts, peers), int(peers.sum())
         if on_window is not None:
             on_window(window, len(truth))

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from statistics import fmean, stdev
 from typing import Any
 
-from superhosts.detectors.base import Detector
 from superhosts.evaluation.panel import Make, Outcome, Panel
 from superhosts.evaluation.scores import known
-from superhosts.pairs import HostFormat, Part, Window
+from superhosts.pairs import Window
 from superhosts.pipeline.scan import Counters, Scan
-from superhosts.pipeline.settings import Settings
 from superhosts.synthetic.traffic import Traffic, window_flows, window_packets
 from superhosts.times import iso_time
 from superhosts.units import SECOND
 
-Makers = Callable[[int], Mapping[str, Make]]  # for hosts of so many bits
 BATCH = 1 << 20  # pairs of one update
 
 
@@ -89,46 +86,19 @@ def on_synthetic(
         panel.clear()
 
 
-@dataclass(frozen=True)
-class PanelSettings(Settings):
-    """A scan whose windows are seen by panels, of what `makers` gives for hosts of so many bits.
-
-    IPv4 alone, unless told otherwise: the rivals know no other hosts.
-    """
-
-    makers: Makers = field(default=lambda _bits: {})
-    families: tuple[int, ...] = (4,)
-
-    @property
-    def parts(self) -> list[Part]:
-        """The parts of these families."""
-        return [part for part in super().parts if part.family in self.families]
-
-    def make_detector(self, part: Part) -> Detector:
-        """Return a panel."""
-        host = HostFormat(4, 32) if part.family == 4 else HostFormat(6, self.ipv6_prefix)
-        panel = Panel(self.makers(host.key_bits), host.key_bits)
-        for detector in (panel, *panel.detectors.values()):
-            detector.format = host
-        return panel
-
-
 def panels_of(run: Scan) -> Iterator[tuple[Window, Panel]]:
-    """Run over captures, cut into windows as `scan` does. The settings of the run are `PanelSettings`."""
+    """Run over inputs, cut into windows as `scan` does. The run's detectors are panels (`panel_maker`)."""
     for result in run:
         for panel in result.sketch.parts.values():
             assert isinstance(panel, Panel)
             yield result.window, panel
 
 
-def on_inputs(run: Scan) -> Iterator[list[Row]]:
-    """Compare detectors over captures."""
-    settings = run.settings
-    assert isinstance(settings, PanelSettings)
-    least = settings.least_peers or 1.0
-    Panel(settings.makers(32)).warm_up(least)  # every window has detectors of its own, compiled code serves them all
+def on_inputs(run: Scan, makers: Mapping[str, Make], threshold: float) -> Iterator[list[Row]]:
+    """Compare detectors over inputs; `makers` are those of the run's panels."""
+    Panel(makers).warm_up(threshold)  # every window has detectors of its own, compiled code serves them all
     for window, panel in panels_of(run):
-        yield [make_row(iso_time(window.start), outcome) for outcome in panel.outcomes(least)]
+        yield [make_row(iso_time(window.start), outcome) for outcome in panel.outcomes(threshold)]
 
 
 def why_nothing(counters: Counters) -> str:

@@ -8,21 +8,25 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from superhosts.detectors.base import Detector
+from superhosts.detectors.base import Arrays, Detector, SuperHost, SuperHosts
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.locking import locked
+from superhosts.errors import UsageError
 from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, score
-from superhosts.pairs import Addresses
+from superhosts.pairs import Addresses, Host, Part, format_for
+from superhosts.pipeline.building import MakeDetector
+from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Sketch
 
 WARM = 1000  # pairs of a first, untimed update
 RESTORES = 3  # times that a quick answer is asked for
 QUICK = 0.5  # seconds
 Make = Callable[[], Detector]
+Makers = Callable[[int], Mapping[str, Make]]  # for hosts of so many bits
 
 
 class Outcome(NamedTuple):
@@ -38,15 +42,17 @@ class Outcome(NamedTuple):
     wire: int  # bytes of its .cube file
 
 
-class Panel(Exact):
-    """The exact detector, and beside it others that see the same pairs. Its own answers are the truth."""
+class Panel(Detector):
+    """Detectors that see the same pairs, and the exact one, whose answers are the truth. Its own answers are those."""
+
+    name = "panel"
 
     def __init__(self, makers: Mapping[str, Make], key_bits: int = 32) -> None:
-        self.detectors: dict[str, Detector] = {}
+        self.format = format_for(key_bits)
+        self.truth = Exact(key_bits=key_bits, device="cpu")
+        self.detectors: dict[str, Detector] = {name: make() for name, make in makers.items()}
         self.seconds = dict.fromkeys(makers, 0.0)
         self.pairs = 0
-        super().__init__(key_bits=key_bits, device="cpu")
-        self.detectors = {name: make() for name, make in makers.items()}
 
     @locked
     def warm_up(self, threshold: float) -> None:
@@ -61,7 +67,7 @@ class Panel(Exact):
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         self.pairs += len(hosts)
-        super()._update(hosts, peers)
+        self.truth.update(hosts, peers)
         for name, detector in self.detectors.items():
             start = time.perf_counter()
             detector.update(hosts, peers)
@@ -76,17 +82,39 @@ class Panel(Exact):
 
     def _clear(self) -> None:
         """Forget all pairs and times."""
-        super()._clear()
+        self.truth.clear()
         for name, detector in self.detectors.items():
             detector.clear()
             self.seconds[name] = 0.0
         self.pairs = 0
 
+    def header(self) -> dict[str, Any]:
+        """Refuse: a panel has no file."""
+        raise UsageError("a panel is not saved; save one of its detectors")
+
+    def _merge(self, other: Panel) -> None:
+        raise UsageError("panels are not merged; their times are those of one run")
+
+    def _super_hosts(self, threshold: float) -> SuperHosts:
+        return self.truth.super_hosts(threshold)
+
+    def _top(self, count: int) -> SuperHosts:
+        return self.truth.top(count)
+
+    def _estimate_host(self, host: str | int | Host) -> SuperHost:
+        return self.truth.estimate(host)
+
+    def _memory(self) -> int:
+        return self.truth.memory + sum(detector.memory for detector in self.detectors.values())
+
+    def _arrays(self) -> Arrays:
+        return self.truth.arrays()
+
     @locked
     def outcomes(self, threshold: float) -> list[Outcome]:
         """Ask every detector, and hold its answers against the truth."""
         self.flush()
-        truth = Truth.of(self)
+        truth = Truth.of(self.truth)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a comparison shows what a threshold does; no need to say it
             return [self._outcome(name, truth, threshold) for name in self.detectors]
@@ -108,6 +136,19 @@ class Panel(Exact):
             memory=detector.memory,
             wire=wire_size(detector),
         )
+
+
+def panel_maker(makers: Makers, settings: Settings) -> MakeDetector:
+    """Return what makes a panel for a part: a scan that is given it compares detectors over its windows."""
+
+    def make(part: Part) -> Panel:
+        host = settings.host_format(part)
+        panel = Panel(makers(host.key_bits), host.key_bits)
+        for detector in (panel, panel.truth, *panel.detectors.values()):
+            detector.format = host
+        return panel
+
+    return make
 
 
 def wire_size(detector: Detector) -> int:

@@ -22,7 +22,7 @@ from superhosts.text import NAME_RULE, is_name, printable
 from superhosts.units import format_size, parse_size
 
 # What decides which bits a given packet sets; the key does, too, but is never written down.
-CUT = ("inner", "exclude", "watch", "direction", "window", "detector", "memory", "ipv6_prefix", "site")
+FINGERPRINT = ("inner", "exclude", "watch", "direction", "window", "detector", "memory", "ipv6_prefix", "site")
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Settings:
     site: str = ""
     device: str = "auto"
     threads: int | None = None
+    families: Sequence[int] = (4, 6)  # address families that count; no option has them yet
 
     def __post_init__(self) -> None:
         for option, values, known in (("watch", self.watch, SIDES), ("direction", self.direction, DIRECTIONS)):
@@ -81,7 +82,7 @@ class Settings:
     @property
     def parts(self) -> list[Part]:
         """The detectors that may be needed: every family, side and direction."""
-        families = (4, 6) if DETECTORS[self.detector].takes_ipv6 else (4,)
+        families = [family for family in self.families if family == 4 or DETECTORS[self.detector].takes_ipv6]
         sides, ways = dict.fromkeys(self.watch), dict.fromkeys(self.direction)
         return [Part(family, side, way) for family in families for side in sides for way in ways]
 
@@ -102,28 +103,29 @@ class Settings:
         return self.selection.threshold
 
     @property
-    def cut(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         """The settings that decide what a sketch of given traffic holds, in a form that can be compared and stored."""
-        cut = {name: value if isinstance(value := getattr(self, name), str | int) else list(value) for name in CUT}
-        return {**cut, "geometry": self.geometry} if self.geometry else cut
+        values = {name: getattr(self, name) for name in FINGERPRINT + (("geometry",) if self.geometry else ())}
+        return {name: value if isinstance(value, str | int) else list(value) for name, value in values.items()}
 
     @property
     def cube_memory(self) -> int:
         """Bytes of the largest of its cubes."""
         return max(self._memory(part) for part in self.parts)
 
-    def _host(self, part: Part) -> HostFormat:
+    def host_format(self, part: Part) -> HostFormat:
+        """Return how the numbers of a part's detector read as hosts."""
         return HostFormat(4, 32) if part.family == 4 else HostFormat(6, self.ipv6_prefix)
 
     def _memory(self, part: Part) -> int:
         if self.geometry:
-            return Geometry.parse(self.geometry, self._host(part).key_bits).memory
+            return Geometry.parse(self.geometry, self.host_format(part).key_bits).memory
         return parse_size(self.memory)
 
     def make_detector(self, part: Part) -> Detector:
         """Return an empty detector for a part."""
         common: dict[str, Any] = {"key": self.key, "device": self.device, "threads": self.threads}
-        host = self._host(part)
+        host = self.host_format(part)
         kind = DETECTORS[self.detector]
         if kind.takes_ipv6:
             common["key_bits"] = host.key_bits

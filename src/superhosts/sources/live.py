@@ -186,10 +186,15 @@ class EventClock:
 class Step(NamedTuple):
     """A block of packets, or a moment without any."""
 
-    block: PacketBlock
-    watermark: int | None  # the time that all inputs have reached, None where there is only one
-    begins: tuple[int, int] | None  # around this time and in this input: told while the input is young
-    clock: int | None  # nothing before this time is still to come: the event clock, less the grace
+    block: PacketBlock = ()
+    watermark: int | None = None  # the time that all inputs have reached, None where there is only one
+    begins: tuple[int, int] | None = None  # around this time and in this input: told while the input is young
+    clock: int | None = None  # nothing before this time is still to come: the event clock, less the grace
+
+
+def middle_time(block: PacketBlock) -> int:
+    """Return the median time of a block. The first packets of an input may be strays, but not most of them."""
+    return int(np.median(np.concatenate([batch.time for batch in block])))
 
 
 class Following:
@@ -245,10 +250,10 @@ class Following:
                 else:
                     self._wake.wait(WAKE)
                     self._wake.clear()
-                yield Step((), self._watermark(), None, self._passed())
+                yield Step(watermark=self._watermark(), clock=self._passed())
             for block in drain(self._active, self._attempt):
                 self._event.note(time.monotonic(), block)
-                yield Step(block, self._watermark(), None, None)
+                yield Step(block, self._watermark())
         finally:
             for ahead in self._active:
                 ahead.leave()
@@ -281,8 +286,7 @@ class Following:
         young = ahead.taken < YOUNG
         block = ahead.take()
         self._event.note(ahead.arrival, block)
-        middle = int(np.median(np.concatenate([batch.time for batch in block])))
-        return Step(block, self._watermark(), (middle, ahead.number) if young else None, None)
+        return Step(block, self._watermark(), (middle_time(block), ahead.number) if young else None)
 
     def forget_clock(self) -> None:
         """Set the event clock anew, by the last few packets: the traffic has jumped in time."""
