@@ -6,20 +6,23 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from superhosts.detectors.base import Arrays, Detector, SuperHost, SuperHosts
+from superhosts.detectors.base import Detector, Place
 from superhosts.detectors.exact import Exact
+from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
-from superhosts.errors import UsageError
+from superhosts.engines.arrays import Arrays
+from superhosts.engines.geometry import ArrayShape
 from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, score
-from superhosts.pairs import Addresses, Host, Part, format_for
+from superhosts.pairs import Addresses, Part, format_for
 from superhosts.pipeline.building import MakeDetector
 from superhosts.pipeline.settings import Settings
+from superhosts.results import SuperHosts
 from superhosts.sketches.bundle import Sketch
 
 WARM = 1000  # pairs of a first, untimed update
@@ -43,13 +46,15 @@ class Outcome(NamedTuple):
 
 
 class Panel(Detector):
-    """Detectors that see the same pairs, and the exact one, whose answers are the truth. Its own answers are those."""
+    """Detectors that see the same pairs, and the exact one, which knows the truth. `Scan` takes it as a detector."""
 
-    name = "panel"
+    name = Exact.name
+    takes_ipv6 = True
 
     def __init__(self, makers: Mapping[str, Make], key_bits: int = 32) -> None:
         self.format = format_for(key_bits)
         self.truth = Exact(key_bits=key_bits, device="cpu")
+        self.threads = self.truth.threads
         self.detectors: dict[str, Detector] = {name: make() for name, make in makers.items()}
         self.seconds = dict.fromkeys(makers, 0.0)
         self.pairs = 0
@@ -88,28 +93,6 @@ class Panel(Detector):
             self.seconds[name] = 0.0
         self.pairs = 0
 
-    def header(self) -> dict[str, Any]:
-        """Refuse: a panel has no file."""
-        raise UsageError("a panel is not saved; save one of its detectors")
-
-    def _merge(self, other: Panel) -> None:
-        raise UsageError("panels are not merged; their times are those of one run")
-
-    def _super_hosts(self, threshold: float) -> SuperHosts:
-        return self.truth.super_hosts(threshold)
-
-    def _top(self, count: int) -> SuperHosts:
-        return self.truth.top(count)
-
-    def _estimate_host(self, host: str | int | Host) -> SuperHost:
-        return self.truth.estimate(host)
-
-    def _memory(self) -> int:
-        return self.truth.memory + sum(detector.memory for detector in self.detectors.values())
-
-    def _arrays(self) -> Arrays:
-        return self.truth.arrays()
-
     @locked
     def outcomes(self, threshold: float) -> list[Outcome]:
         """Ask every detector, and hold its answers against the truth."""
@@ -136,6 +119,55 @@ class Panel(Detector):
             memory=detector.memory,
             wire=wire_size(detector),
         )
+
+    # As a detector, a panel answers as the exact one among them.
+
+    @property
+    def kind(self) -> Kind:
+        """What another panel must have in common with this one to be merged."""
+        return self.truth.kind
+
+    def header(self) -> dict[str, Any]:
+        """Describe the exact detector for a file."""
+        return self.truth.header()
+
+    @classmethod
+    def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Panel:
+        """Return a panel of the exact detector alone."""
+        return cls({}, kind.format.key_bits)
+
+    @classmethod
+    def array_shapes(cls, kind: Kind) -> dict[str, ArrayShape]:
+        """Return the arrays of the exact detector."""
+        return Exact.array_shapes(kind)
+
+    @classmethod
+    def loaded_memory(cls, kind: Kind, lengths: Mapping[str, Sequence[int]]) -> int:
+        """Return the bytes of the exact detector."""
+        return Exact.loaded_memory(kind, lengths)
+
+    def _merge(self, other: Panel) -> None:
+        self.truth.merge(other.truth)
+        for name, detector in self.detectors.items():
+            detector.merge(other.detectors[name])
+
+    def _super_hosts(self, threshold: float) -> SuperHosts:
+        return self.truth.super_hosts(threshold)
+
+    def _top(self, count: int) -> SuperHosts:
+        return self.truth.top(count)
+
+    def _estimate_many(self, hosts: Addresses) -> SuperHosts:
+        return self.truth.estimate_many(hosts)
+
+    def _memory(self) -> int:
+        return self.truth.memory + sum(detector.memory for detector in self.detectors.values())
+
+    def _arrays(self) -> Arrays:
+        return self.truth.arrays()
+
+    def _load_arrays(self, arrays: Arrays) -> None:
+        self.truth.load_arrays(arrays)
 
 
 def panel_maker(makers: Makers, settings: Settings) -> MakeDetector:

@@ -10,7 +10,8 @@ from superhosts.detectors.base import Detector
 from superhosts.network import Network
 from superhosts.pairs import PacketBatch, PairBatch, Part, Window
 from superhosts.pipeline.settings import Settings
-from superhosts.sketches.bundle import Found, Sketch
+from superhosts.results import Found
+from superhosts.sketches.bundle import Sketch
 
 MakeDetector = Callable[[Part], Detector]
 
