@@ -91,14 +91,13 @@ class WindowBuilder:
 
     def find(self, sketch: Sketch) -> list[Found]:
         """Return the hosts of a sketch that are asked for and monitored."""
-        least, top = self._settings.least_peers, self._settings.top
+        selection = self._settings.selection
 
         def monitored(part: Part, detector: Detector) -> Any:
-            found = detector.super_hosts(least) if least is not None else detector.top(top or 1)
+            found = selection.ask(detector)
             return found.select(self.network.monitors(found.hosts, part))
 
-        found = sketch.collect(monitored)
-        return found[:top] if top is not None else found
+        return selection.limit(sketch.collect(monitored))
 
     def _new(self) -> _OpenWindow:
         return _OpenWindow(Sketch(self._make_detector, site=self._settings.site))

@@ -52,12 +52,13 @@ from superhosts.sources.pcapng import LARGEST_BLOCK, Pcapng
 from superhosts.sources.streams import Input, Stopped, Stream
 from superhosts.sources.unpacking import LONGEST_WINDOW, MOST_INPUT, MOST_OUTPUT
 from superhosts.sources.urls import is_url
+from superhosts.units import SECOND
 
 BLOCK_BYTES = 4 * 1024 * 1024
 BLOCK_PACKETS = 65_536
 _PROBE_BYTES = 64 * 1024
 _PROBE_PACKETS = 1000  # looked at to know when a file begins
-_YEAR = 365 * 86400 * 10**9
+_YEAR = 365 * 86400 * SECOND
 _MAGIC_BYTES = 4
 COMPRESSED = (".gz", ".zst", ".xz")
 _LARGEST_RECORD = max(LARGEST, LARGEST_BLOCK) + 64  # with its header

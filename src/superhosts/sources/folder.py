@@ -37,6 +37,7 @@ from superhosts.sources.capture import (
 )
 from superhosts.sources.finding import is_finished
 from superhosts.sources.streams import PlainStream, Stopped, Stream, Waiting, decompressed
+from superhosts.units import SECOND
 
 POLL = 0.2  # seconds between two looks at a file or the folder
 QUIET = 1.0  # seconds without growth after which a file may be over
@@ -45,7 +46,7 @@ _SHORT = 24  # bytes: less than the header of a capture
 _LOOKING = 10  # the folder rests so many times as long as listing it took: it may hold very many files
 _LONGEST = 1.0  # seconds that it rests at most: what it does not see yet it takes for not there
 _SET_BACK = 10  # a file is quiet for so many times as long before one that begins earlier, but grows, takes over
-_AHEAD = 3600 * 10**9  # nanoseconds by which a first packet is so far ahead of the clock that its time is not believed
+_AHEAD = 3600 * SECOND  # nanoseconds by which a first packet is so far ahead of the clock that its time is not believed
 
 
 @dataclass

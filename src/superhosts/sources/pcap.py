@@ -39,6 +39,7 @@ from superhosts.sources.frames import (
     type_end,
     unsupported,
 )
+from superhosts.units import SECOND
 
 HEADER_BYTES = 24
 LARGEST_USUAL = 256 * 1024  # the largest frame that libpcap itself captures
@@ -75,7 +76,7 @@ def _walk(block: Bytes, records: Records, tally: Tally, columns: Columns) -> boo
         end = start + captured
         if end > size:
             break
-        time = seconds * 1_000_000_000 + units * records.unit
+        time = seconds * SECOND + units * records.unit
         header = 0
         if records.link == ETHERNET and captured >= QUICK_BYTES:
             header = start + type_end(half(block, start + 12))

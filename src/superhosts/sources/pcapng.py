@@ -52,6 +52,7 @@ from superhosts.sources.frames import (
     type_end,
     unsupported,
 )
+from superhosts.units import SECOND
 
 LARGEST_BLOCK = 64 * 1024 * 1024
 MOST_INTERFACES = 65_536
@@ -87,7 +88,7 @@ _SWAP, _DECLARED = range(2)
 Section = NDArray[np.int64]
 Interfaces = NDArray[np.uint64]
 _U32 = np.uint64(32)
-_GIGA = np.uint64(1_000_000_000)
+_SECOND = np.uint64(SECOND)
 _ZERO = np.uint64(0)
 
 
@@ -109,10 +110,10 @@ def _binary(ticks: np.uint64, bits: np.uint64) -> np.uint64:
         seconds = ticks >> bits
         rest = ticks & ((np.uint64(1) << bits) - np.uint64(1))
     if bits <= _U32:
-        return seconds * _GIGA + (rest * _GIGA >> bits)
-    low = (rest & np.uint64(0xFFFFFFFF)) * _GIGA  # the product has up to 94 bits: two halves
-    high = (rest >> _U32) * _GIGA + (low >> _U32)
-    return seconds * _GIGA + (high >> (bits - _U32))
+        return seconds * _SECOND + (rest * _SECOND >> bits)
+    low = (rest & np.uint64(0xFFFFFFFF)) * _SECOND  # the product has up to 94 bits: two halves
+    high = (rest >> _U32) * _SECOND + (low >> _U32)
+    return seconds * _SECOND + (high >> (bits - _U32))
 
 
 @compiled
@@ -251,7 +252,7 @@ def _clock(resolution: int, offset: int) -> tuple[int, int, int, int, int]:
     """The columns _UNIT to _HIGHEST for an if_tsresol byte and an offset in nanoseconds."""
     power = resolution & 0x7F
     if resolution & 0x80:
-        unit, scale, numerator, denominator = _BINARY, power, 10**9, 2**power
+        unit, scale, numerator, denominator = _BINARY, power, SECOND, 2**power
     elif power <= 9:
         unit, scale, numerator, denominator = _TIMES, 10 ** (9 - power), 10 ** (9 - power), 1
     else:
@@ -381,7 +382,7 @@ class Pcapng:
             elif code == 14 and len(value) == 8:
                 seconds = int.from_bytes(value, "big" if self._is_big else "little", signed=True)
         link = link_of(link_type)
-        clock = _clock(resolution, seconds * 1_000_000_000)
+        clock = _clock(resolution, seconds * SECOND)
         return np.array((link, *clock, snaplen or LARGEST_BLOCK, link_type, link == UNSUPPORTED), np.uint64)
 
     def _options(self, raw: bytes) -> Iterator[tuple[int, bytes | None]]:
