@@ -2,6 +2,7 @@
 
     python benchmarks/against.py HEAD~20
     python benchmarks/against.py v0.1.0 --rounds 15 --only update scan
+    python benchmarks/against.py HEAD~20 --device cuda
 
 The other commit is checked out into a temporary folder, without installing it. One process for each tree stays alive,
 and both are asked in turns, so that a busy neighbour hits both. The figure of a case is the median over all rounds of
@@ -43,9 +44,16 @@ class Spent(NamedTuple):
 class Tree:
     """A source tree, and the process that runs cases with it."""
 
-    def __init__(self, source: Path, folder: Path, threads: int | None) -> None:
+    def __init__(self, source: Path, folder: Path, threads: int | None, device: str) -> None:
         env = {**os.environ, "PYTHONPATH": str(source)}
-        command = [sys.executable, str(HERE / "against_worker.py"), str(source), str(folder), str(threads or "")]
+        command = [
+            sys.executable,
+            str(HERE / "against_worker.py"),
+            str(source),
+            str(folder),
+            str(threads or ""),
+            device,
+        ]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
     def run(self, case: str) -> Spent:
@@ -82,6 +90,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="turns of each case (9)")
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME", help=" ".join(CASES))
     parser.add_argument("--threads", type=int, help="threads of the detectors (as many as cores)")
+    parser.add_argument("--device", default="cpu", help="where the detectors work: cpu (the default) or cuda")
     parser.add_argument("--quick", action="store_true", help="ten times smaller inputs")
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
     options = parser.parse_args()
@@ -90,7 +99,8 @@ def main() -> None:
         folder = Path(name)
         there, commit = check_out(options.revision, folder / "src")
         make_inputs(folder, quick=options.quick)
-        trees = [Tree(HERE.parent / "src", folder, options.threads), Tree(there, folder, options.threads)]
+        sources = (HERE.parent / "src", there)
+        trees = [Tree(source, folder, options.threads, options.device) for source in sources]
         for section in options.only:
             for case in CASES[section]:
                 measure(report, section, case, trees, options.rounds)
@@ -98,8 +108,9 @@ def main() -> None:
             tree.end()
     print()
     print(report.table())
-    title = f"Against {commit[:12]}"
-    for path in report.write(options.results, f"against-{report.machine['arch']}-{report.started:%Y-%m-%d}", title):
+    title = f"Against {commit[:12]}, device {options.device}"
+    name = f"against-{report.machine['arch']}-{options.device}-{report.started:%Y-%m-%d}"
+    for path in report.write(options.results, name, title):
         print(path)
 
 

@@ -35,7 +35,7 @@ def main() -> None:
     if not found.is_relative_to(source.resolve()):
         sys.exit(f"superhosts comes from {found}, not from {source}")
     warnings.simplefilter("ignore", UserWarning)  # of thresholds below what a crowded cube supports
-    worker = Worker(folder, int(sys.argv[3]) if sys.argv[3] else None)
+    worker = Worker(folder, int(sys.argv[3]) if sys.argv[3] else None, sys.argv[4])
     for line in sys.stdin:
         print(json.dumps(worker.run(line.strip())), flush=True)
 
@@ -43,9 +43,9 @@ def main() -> None:
 class Worker:
     """The cases, with one cube for all."""
 
-    def __init__(self, folder: Path, threads: int | None) -> None:
-        self.cube = superhosts.Cube("128MiB", device="cpu", threads=threads)
-        self.folder = folder
+    def __init__(self, folder: Path, threads: int | None, device: str) -> None:
+        self.cube = superhosts.Cube("128MiB", device=device, threads=threads)
+        self.folder, self.device = folder, device
 
     def run(self, case: str) -> tuple[float, float]:
         """Prepare a case, then time it."""
@@ -60,7 +60,7 @@ class Worker:
         if kind == "scan":
             name, _, every = what.partition(",")
             inner = [] if every else ["--inner", "10.0.0.0/8"]
-            command = ["scan", str(self.folder / f"scan.{name}"), *inner, "--json", "--quiet", "--device", "cpu"]
+            command = ["scan", str(self.folder / f"scan.{name}"), *inner, "--json", "--quiet", "--device", self.device]
             return lambda: subprocess.run(
                 [sys.executable, "-m", "superhosts", *command], check=True, capture_output=True
             )

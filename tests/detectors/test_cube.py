@@ -14,7 +14,7 @@ from cubes import assert_equal_to_oracle, feed, filled_oracle, random_pairs
 from shapes import SHAPES, Shape, all_equal, ddos_victim, one_scanner, zipf
 from superhosts import Cube, Geometry, GeometryError, PairBatch, ThresholdWarning, UsageError
 from superhosts.detectors.estimate import saturation_of
-from superhosts.engines import bins as pending
+from superhosts.engines import bins
 from superhosts.hashing import DEFAULT_KEY
 from superhosts.pairs import numbers_to_array
 
@@ -24,7 +24,7 @@ SMALL = Geometry(32, 3, 3, 10, 17, 2, 1)  # small enough that everything collide
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(("bits", "peer_bits"), [(32, 32), (32, 64), (32, 128), (64, 64), (64, 128), (128, 128)])
 def test_bits_and_labels_are_the_oracles_for_every_width(bits, peer_bits, threads, monkeypatch):
-    monkeypatch.setattr(pending, "FEW", 64)  # let several threads work on few pairs
+    monkeypatch.setattr(bins, "WORTH_A_THREAD", 64)  # let several threads work on few pairs
     cube = Cube(geometry=SMALL._replace(key_bits=bits), threads=threads)
     pairs = random_pairs(bits, peer_bits, 3000)
     feed(cube, pairs, peer_bits)
@@ -67,8 +67,8 @@ def test_full_bins_are_drained_without_losing_a_pair(monkeypatch):
     """A flood on one host, many times what the bins hold, arrives in one call and in many."""
     shape = ddos_victim()
     cube = Cube(geometry=SMALL, threads=2)
-    monkeypatch.setattr(pending, "FEW", 512)
-    cube.engine.pending.memory = 1  # the least that bins can be
+    monkeypatch.setattr(bins, "WORTH_A_THREAD", 512)
+    cube.engine.bins.memory = 1  # the least that bins can be
     for start in range(0, len(shape.hosts), 7000):
         cube.update(shape.hosts[start : start + 7000], shape.peers[start : start + 7000])
     assert_equal_to_oracle(cube, list(zip(shape.hosts.tolist(), shape.peers.tolist(), strict=True)))

@@ -51,7 +51,7 @@ def assert_equal(detector: SpreadSketch, oracle: naive.SpreadSketch) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_buckets_are_the_oracles(threads, monkeypatch):
-    monkeypatch.setattr("superhosts.detectors.spreadsketch.FEW", 100)
+    monkeypatch.setattr("superhosts.detectors.spreadsketch.WORTH_A_THREAD", 100)
     detector = SpreadSketch(geometry=SMALL, threads=threads)
     assert_equal(detector, filled(detector, *traffic()))
 

@@ -38,7 +38,7 @@ FINE_MEMORY = 4 << 20  # bytes of waiting pairs from which on bins are as fine a
 MAX_MEMORY = 1 << 30  # bytes of waiting pairs: enough for any number of threads, and places fit 32 bits
 BATCH = 4096  # entries that leave the bins together: passing arrays to a function costs atomic reference counts
 PADDING = 32  # cells behind a thread's cursors, so that no two threads write to one cache line
-FEW = 8192  # pairs below which waking another thread costs more than it saves
+WORTH_A_THREAD = 8192  # pairs: for fewer, waking another thread costs more than it saves
 SPREAD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)  # odd; they only spread pairs over the cache
 
 
@@ -181,7 +181,7 @@ def unpack(first: int, task: Task, pool: Pool, out: Scratch) -> tuple[int, int]:
     return number, have
 
 
-class Pending:
+class Bins:
     """Pairs on their way into the slices of one sketch."""
 
     def __init__(self, key: Key, *, key_bits: int, slice_bits: int, memory: int, threads: int) -> None:
@@ -238,10 +238,10 @@ class Pending:
         start = 0
         while start < len(hosts):
             room = self.free()
-            if room < max(FEW, self.chunks * CHUNK // 16):  # nearly full: many small runs would cost more
+            if room < max(WORTH_A_THREAD, self.chunks * CHUNK // 16):  # nearly full: many small runs would cost more
                 drain()
                 room = self.free()
-            threads = self.threads if len(hosts) - start > FEW else 1
+            threads = self.threads if len(hosts) - start > WORTH_A_THREAD else 1
             stop = min(len(hosts), start + room * threads)
             calls = []
             for thread, (a, b) in enumerate(split_evenly(stop - start, threads)):

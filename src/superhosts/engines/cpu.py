@@ -20,7 +20,7 @@ from superhosts.cubefile.container import Take
 from superhosts.device import run_parallel, split_evenly
 from superhosts.engines.arrays import Arrays, Counts, Words, to_host
 from superhosts.engines.base import Engine, Plan, Sums
-from superhosts.engines.bins import Pending, Task
+from superhosts.engines.bins import Bins, Task
 from superhosts.hashing import Key
 from superhosts.pairs import Addresses
 
@@ -100,7 +100,7 @@ class CpuEngine(Engine):
         geometry = plan.geometry
         self.bits: Words = np.zeros((geometry.total_columns, geometry.words), np.uint64)
         self.counts: Counts = np.full(geometry.total_columns, geometry.rows, np.int32)
-        self.pending = Pending(
+        self.bins = Bins(
             plan.key,
             key_bits=geometry.key_bits,
             slice_bits=geometry.slice_bits,
@@ -127,7 +127,7 @@ class CpuEngine(Engine):
 
         `fill` takes the task, the pool, the arrays from and up to which it writes, the store, the geometry and the key.
         """
-        pool, seen = self.pending.pool, self.pending.seen  # a thread's cache knows what its own arrays have
+        pool, seen = self.bins.pool, self.bins.seen  # a thread's cache knows what its own arrays have
         shares = split_evenly(self.geometry.arrays, min(self.threads, self.geometry.arrays))
         calls = [
             (task._replace(seen=seen[thread]), pool, share, store, self.geometry, self.key)
@@ -140,17 +140,17 @@ class CpuEngine(Engine):
 
     def update(self, hosts: Addresses, peers: Addresses) -> None:
         """Bin a batch of pairs."""
-        self.pending.add(to_host(hosts), to_host(peers), self.flush)
+        self.bins.add(to_host(hosts), to_host(peers), self.flush)
 
     def flush(self) -> None:
         """Write the pairs that wait."""
-        if self.pending.waiting:
-            run_parallel(self.write, [(task,) for task in self.pending.take()], self.threads)
-            self.pending.done()
+        if self.bins.waiting:
+            run_parallel(self.write, [(task,) for task in self.bins.take()], self.threads)
+            self.bins.done()
 
     def clear(self) -> None:
         """Forget all pairs; the memory stays."""
-        self.pending.clear()
+        self.bins.clear()
         for array in self._arrays().values():
             array.fill(0)
         self.counts.fill(self.geometry.rows)
@@ -195,7 +195,7 @@ class CpuEngine(Engine):
 
     def load(self, arrays: Arrays) -> None:
         """Take arrays (its own, when they were filled in place) and count anew."""
-        self.pending.clear()
+        self.bins.clear()
         for name, mine in self._arrays().items():
             if arrays[name] is not mine:
                 np.copyto(mine, arrays[name])

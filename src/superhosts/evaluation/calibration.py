@@ -22,7 +22,7 @@ from superhosts.pipeline.scan import Scan
 from superhosts.planning import Population, Prediction, counted_population, predict
 from superhosts.units import format_size, parse_size
 
-FEW = 20  # true super hosts of a threshold, below which a rate says little
+FEW_HOSTS = 20  # true super hosts of a threshold, below which a rate says little
 EVIDENCE = 3  # errors that must be possible before their absence says much
 LEAST_MEMORY = 64 << 10
 
@@ -99,7 +99,7 @@ class Calibration:
     def _named(self, threshold: float) -> str:
         """Write a threshold, and how few hosts speak for it."""
         true = self.asked.scores[threshold].true
-        doubt = f" (by {true} super host{'s' if true > 1 else ''} only)" if true < FEW else ""
+        doubt = f" (by {true} super host{'s' if true > 1 else ''} only)" if true < FEW_HOSTS else ""
         return f"{threshold:,g}{doubt}"
 
 

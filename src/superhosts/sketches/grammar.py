@@ -6,9 +6,11 @@ Sketches come from other machines. Whatever is not said here is refused, and the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple, get_type_hints
 
 from superhosts.cubefile.parts import array_name
+from superhosts.detectors.base import Detector
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.registry import DETECTORS
 from superhosts.engines.geometry import ArrayShape
@@ -125,7 +127,17 @@ def check_part(value: Any, place: str) -> Any:
         raise refuse(value, place, "an object")
     if "detector" not in value:
         raise FieldError(f"{place}.detector", "missing")
-    return _PARTS[one_of(*DETECTORS)(value["detector"], f"{place}.detector")](value, place)
+    detector = DETECTORS[one_of(*DETECTORS)(value["detector"], f"{place}.detector")]
+    return _part_fields(detector)(value, place)
+
+
+@cache
+def _part_fields(detector: type[Detector]) -> Check:
+    """Return the check of a part of this detector."""
+    fields = {**_PLACE, "detector": one_of(detector.name), "format": _format}
+    if detector.geometry_type is None:
+        return record({**fields, **_EXACT})
+    return record({**fields, **_KEYED, "geometry": _geometry(detector.geometry_type)})
 
 
 def _site_or_none(value: Any, place: str) -> Any:
@@ -146,13 +158,6 @@ _COUNT = whole(0, (1 << 63) - 1)
 _PLACE: dict[str, Check] = {"family": one_of(4, 6), "side": one_of(*SIDES), "direction": one_of(*DIRECTIONS)}
 _KEYED: dict[str, Check] = {"key": text("[0-9a-f]{16}", "16 hexadecimal digits")}
 _EXACT: dict[str, Check] = {"key": one_of(None), "key_bits": one_of(32, 64, 128)}
-_PARTS = {
-    name: record(
-        {**_PLACE, "detector": one_of(name), "format": _format}
-        | (_EXACT if detector.geometry_type is None else {**_KEYED, "geometry": _geometry(detector.geometry_type)})
-    )
-    for name, detector in DETECTORS.items()
-}
 _ENTRY = record({"site": _site_or_none, "start": TIME, "end": TIME}, {**_PLACE, "pairs": _COUNT, "packets": _COUNT})
 _HEADER = record(
     {

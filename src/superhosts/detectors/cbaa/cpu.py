@@ -218,7 +218,7 @@ class CpuCbaa(CpuEngine):
 
     def write(self, task: Task) -> None:
         """Write the pairs of one thread's task."""
-        fill(task, self.pending.pool, (0, self.geometry.arrays), self.store, self.geometry, self.key)
+        fill(task, self.bins.pool, (0, self.geometry.arrays), self.store, self.geometry, self.key)
 
     def search(self, search: Search) -> tuple[Words, Counts]:
         """Join hot columns to addresses, slice by slice."""

@@ -317,7 +317,7 @@ class CpuCube(CpuEngine):
 
     def write(self, task: Task) -> None:
         """Write the pairs of one thread's task."""
-        fill(task, self.pending.pool, self.store, self.geometry, self.key)
+        fill(task, self.bins.pool, self.store, self.geometry, self.key)
 
     def merge(self, other: Engine) -> None:
         """OR the columns and take the larger of each label."""

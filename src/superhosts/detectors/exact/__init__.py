@@ -3,25 +3,22 @@
 Pairs wait in blocks; once as many wait as are kept, they are sorted in and repeats drop out. So memory follows the
 distinct pairs, not the packets, and every pair is sorted a logarithmic number of times. On the CPU hosts are dealt into
 buckets by a hash, and buckets are sorted on all threads. On a GPU there is one bucket: one sort keeps all of it busy.
-
-A row is one word for two 32-bit numbers, else the host in one or two words and the peer in two. Functions over rows
-take the library of arrays, `xp`: NumPy, or CuPy for rows in a GPU's memory.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
 from superhosts.detectors.arguments import check_key_bits, check_threads
 from superhosts.detectors.base import Detector, Place, check_detector
 from superhosts.detectors.exact import cuda as exact_gpu
 from superhosts.detectors.exact.cuda import at_home, to_host
+from superhosts.detectors.exact.rows import Counts, Rows, count_peers, deal, distinct, hosts_of, pack, spread, widened
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
 from superhosts.device import choose_device, gpus_of, run_parallel, simulated
@@ -31,109 +28,9 @@ from superhosts.errors import MergeError
 from superhosts.pairs import Addresses, format_for
 from superhosts.results import SuperHosts
 
-Rows = NDArray[np.uint64]
 BUCKETS = 64
 SORTING = 3  # times that pairs are in memory while they are sorted in
 LEAST_WAIT = 1 << 20  # pairs: sorting fewer at a time is not worth the calls
-HALF, LOW_HALF = np.uint64(32), np.uint64(0xFFFFFFFF)
-
-
-class Counts(NamedTuple):
-    """Hosts of one bucket and how many distinct peers each has."""
-
-    hosts: Rows
-    peers: NDArray[np.int64]
-
-    def at_least(self, least: float) -> Counts:
-        """Return the hosts of so many peers."""
-        enough = self.peers >= least
-        return Counts(self.hosts[enough], self.peers[enough])
-
-
-@compiled
-def deal(rows: Rows, host_words: int, buckets: int) -> tuple[Rows, NDArray[np.int64]]:
-    """Arrange rows by bucket of their host; returns them and where each bucket begins."""
-    bucket = np.empty(len(rows), np.uint8)
-    begins = np.zeros(buckets + 1, np.int64)
-    for i in range(len(rows)):
-        x = rows[i, 0]
-        if rows.shape[1] == 1:
-            x >>= np.uint64(32)  # the same bucket as in a wider row
-        if host_words == 2:
-            x ^= rows[i, 1] * np.uint64(3)
-        bucket[i] = (x * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(58)
-        begins[np.int64(bucket[i]) + 1] += 1
-    for b in range(buckets):
-        begins[b + 1] += begins[b]
-    cursors = begins.copy()
-    out = np.empty_like(rows)
-    for i in range(len(rows)):
-        slot = cursors[bucket[i]]
-        cursors[bucket[i]] += 1
-        for w in range(rows.shape[1]):
-            out[slot, w] = rows[i, w]
-    return out, begins
-
-
-def _pack(hosts: Addresses, peers: Addresses, xp: Any) -> Rows:
-    """Return rows of one word: two 32-bit numbers each."""
-    if xp is not np:
-        rows: Rows = exact_gpu.pack(hosts, peers, xp)[:, None]
-        return rows
-    words = hosts.astype(np.uint64)
-    words <<= HALF
-    words |= peers
-    return words[:, None]
-
-
-def _spread(hosts: Addresses, peers: Addresses, host_words: int, xp: Any) -> Rows:
-    """Return rows of the host's words and two of the peer."""
-    rows: Rows = xp.zeros((len(hosts), host_words + 2), np.uint64)
-    rows[:, :host_words] = hosts if hosts.ndim == 2 else hosts[:, None]
-    rows[:, -peers.ndim :] = peers if peers.ndim == 2 else peers[:, None]  # as many words as dimensions
-    return rows
-
-
-def _widened(rows: Rows, xp: Any) -> Rows:
-    """Give rows of one word room for wide peers. Their order stays, and their bucket."""
-    return _spread(rows[:, 0] >> HALF, rows[:, 0] & LOW_HALF, 1, xp)
-
-
-def _changes(rows: Rows, xp: Any) -> NDArray[np.bool_]:
-    """Mark the rows that differ from the one before them; the first one does."""
-    marks: NDArray[np.bool_] = xp.zeros(len(rows), bool)
-    marks[:1] = True
-    later = marks[1:]
-    for column in rows.T:  # word by word: faster than a reduction over so short an axis
-        later |= column[1:] != column[:-1]
-    return marks
-
-
-def _distinct(kept: Rows, new: list[Rows], xp: Any) -> Rows:
-    """Sort new rows into those kept and drop repeats. Those kept are left alone, new ones may be sorted in place."""
-    new = [rows for rows in new if len(rows)]
-    if not new:
-        return kept
-    parts = [kept, *new] if len(kept) else new
-    rows: Rows = parts[0] if len(parts) == 1 else xp.concatenate(parts)
-    if rows.shape[1] == 1:
-        words = rows.reshape(-1)  # in one dimension CuPy sorts in place, and masks cost half
-        words.sort()
-        return words[_changes(words[:, None], xp)][:, None]
-    rows = rows[xp.lexsort(rows.T[::-1])]
-    return rows[_changes(rows, xp)]
-
-
-def _hosts(rows: Rows, host_words: int) -> Rows:
-    """Return the words of the hosts alone."""
-    return rows >> HALF if rows.shape[1] == 1 else rows[:, :host_words]
-
-
-def _count(rows: Rows, host_words: int, xp: Any) -> Counts:
-    """Count the rows of each host in sorted distinct rows."""
-    hosts = _hosts(rows, host_words)
-    begins = xp.flatnonzero(_changes(hosts, xp))
-    return Counts(hosts[begins], xp.diff(begins, append=len(rows)))
 
 
 class Exact(Detector):
@@ -186,9 +83,9 @@ class Exact(Detector):
             self._widen()
         hosts, peers = self._here(hosts), self._here(peers)
         if self.width == 1:
-            self._wait(_pack(hosts, peers, self._xp))
+            self._wait(pack(hosts, peers, self._xp))
         else:
-            self._wait(_spread(hosts, peers, self.host_words, self._xp))
+            self._wait(spread(hosts, peers, self.host_words, self._xp))
 
     def _here(self, array: Any) -> Any:
         """Return an array in the memory where this detector works."""
@@ -201,7 +98,7 @@ class Exact(Detector):
     def _widen(self) -> None:
         """Give the rows kept so far room for wide peers."""
         self._compact()
-        self.buckets = [_widened(rows, self._xp) for rows in self.buckets]
+        self.buckets = [widened(rows, self._xp) for rows in self.buckets]
         self.width = self.host_words + 2
 
     def _wait(self, rows: Rows) -> None:
@@ -217,7 +114,7 @@ class Exact(Detector):
         if self.gpu is None:
             self._compact_buckets()
         else:
-            self.buckets = [_distinct(self.buckets[0], self.waiting, self._xp)]
+            self.buckets = [distinct(self.buckets[0], self.waiting, self._xp)]
         self.waiting, self.waits = [], 0
         self.kept = sum(len(rows) for rows in self.buckets)
 
@@ -227,7 +124,7 @@ class Exact(Detector):
 
         def compact(b: int) -> None:
             parts = [rows[begins[b] : begins[b + 1]] for rows, begins in dealt]
-            self.buckets[b] = _distinct(self.buckets[b], parts, np)
+            self.buckets[b] = distinct(self.buckets[b], parts, np)
 
         try:
             run_parallel(compact, [(b,) for b in range(BUCKETS)], self.threads)
@@ -239,7 +136,7 @@ class Exact(Detector):
         """Count the peers of all hosts, bucket by bucket, where the rows are."""
         self._compact()
         calls = [(rows, self.host_words, self._xp) for rows in self.buckets if len(rows)]
-        return run_parallel(_count, calls, self.threads)
+        return run_parallel(count_peers, calls, self.threads)
 
     def _columns(self, found: list[Counts]) -> tuple[Addresses, NDArray[np.int64]]:
         """Return counts as columns in the machine's memory."""
@@ -278,7 +175,7 @@ class Exact(Detector):
         if self.width == 1 and other.width > 1:
             self._widen()
         for rows in blocks:
-            self._wait(_widened(rows, self._xp) if rows.shape[1] < self.width else rows)
+            self._wait(widened(rows, self._xp) if rows.shape[1] < self.width else rows)
 
     @at_home
     def _super_hosts(self, threshold: float) -> SuperHosts:
@@ -315,7 +212,7 @@ class Exact(Detector):
         peers = 0
         for rows in self.buckets:
             same = self._xp.ones(len(rows), bool)
-            for column, word in zip(_hosts(rows, self.host_words).T, words, strict=True):
+            for column, word in zip(hosts_of(rows, self.host_words).T, words, strict=True):
                 same &= column == word
             peers += int(same.sum())
         return peers

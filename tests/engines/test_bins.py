@@ -5,21 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from superhosts.engines.bins import CHUNK, FINE_MEMORY, Pending
+from superhosts.engines.bins import CHUNK, FINE_MEMORY, Bins
 from superhosts.hashing import make_key, mangle_column
 
 KEY = make_key()
 
 
-def entries_of(pending: Pending) -> list[tuple[int, ...]]:
+def entries_of(bins: Bins) -> list[tuple[int, ...]]:
     """All entries that wait, bin by bin as the threads would write them."""
-    rows = pending.pool.entries.reshape(-1, CHUNK, pending.width)
+    rows = bins.pool.entries.reshape(-1, CHUNK, bins.width)
     owned: dict[int, int] = {}
     found = []
-    for number, task in enumerate(pending.take()):
+    for number, task in enumerate(bins.take()):
         for chunk, size in zip(task.chunks, task.sizes, strict=True):
-            bin_ = int(pending.pool.owner[chunk])
-            assert owned.setdefault(bin_ % pending.slices, number) == number  # a slice belongs to one thread
+            bin_ = int(bins.pool.owner[chunk])
+            assert owned.setdefault(bin_ % bins.slices, number) == number  # a slice belongs to one thread
             assert 0 < size <= CHUNK
             found += [(bin_, *map(int, row)) for row in rows[chunk, :size]]
     return found
@@ -34,7 +34,7 @@ def test_full_bins_never_overflow_and_lose_nothing(threads, slice_bits, flood):
     count = 300_000
     hosts = np.full(count, 77, np.uint32) if flood else rng.integers(0, 1 << 32, count, dtype=np.uint32)
     peers = rng.integers(0, 1 << 32, count, dtype=np.uint32)
-    pending = Pending(KEY, key_bits=32, slice_bits=slice_bits, memory=1, threads=threads)
+    bins = Bins(KEY, key_bits=32, slice_bits=slice_bits, memory=1, threads=threads)
     found: list[tuple[int, ...]] = []
     drains = 0
 
@@ -42,12 +42,12 @@ def test_full_bins_never_overflow_and_lose_nothing(threads, slice_bits, flood):
         nonlocal drains
         drains += 1
         for thread in range(threads):
-            assert pending.pool.cursors[thread, pending.bins] <= (thread + 1) * pending.chunks
-        found.extend(entries_of(pending))
-        pending.done()
+            assert bins.pool.cursors[thread, bins.bins] <= (thread + 1) * bins.chunks
+        found.extend(entries_of(bins))
+        bins.done()
 
     for start in range(0, count, 70_001):
-        pending.add(hosts[start : start + 70_001], peers[start : start + 70_001], drain)
+        bins.add(hosts[start : start + 70_001], peers[start : start + 70_001], drain)
     drain()
     assert drains > 3 or threads > 2
     words = np.zeros((count, 2), np.uint64)
@@ -55,21 +55,21 @@ def test_full_bins_never_overflow_and_lose_nothing(threads, slice_bits, flood):
     mangled = mangle_column(words, 32, False, KEY)[:, 1]
     expected = set(zip((mangled << np.uint64(32) | peers).tolist(), strict=True))
     assert {entry[1:] for entry in found} == expected
-    assert all(entry[0] == entry[1] >> 32 & (pending.bins - 1) for entry in found)
+    assert all(entry[0] == entry[1] >> 32 & (bins.bins - 1) for entry in found)
 
 
 def test_recent_repeats_are_dropped_once_and_forgotten_on_clear():
-    pending = Pending(KEY, key_bits=32, slice_bits=2, memory=1, threads=1)
+    bins = Bins(KEY, key_bits=32, slice_bits=2, memory=1, threads=1)
     hosts, peers = np.arange(100, dtype=np.uint32), np.arange(100, dtype=np.uint32)
     for _ in range(3):
-        pending.add(np.tile(hosts, 5), np.tile(peers, 5), pending.done)
-    assert len(entries_of(pending)) == 100
-    pending.done()
-    pending.add(hosts, peers, pending.done)
-    assert len(entries_of(pending)) == 0  # written before, and still remembered
-    pending.clear()
-    pending.add(hosts, peers, pending.done)
-    assert len(entries_of(pending)) == 100
+        bins.add(np.tile(hosts, 5), np.tile(peers, 5), bins.done)
+    assert len(entries_of(bins)) == 100
+    bins.done()
+    bins.add(hosts, peers, bins.done)
+    assert len(entries_of(bins)) == 0  # written before, and still remembered
+    bins.clear()
+    bins.add(hosts, peers, bins.done)
+    assert len(entries_of(bins)) == 100
 
 
 @pytest.mark.parametrize("slice_bits", [0, 2, 4, 9])
@@ -77,7 +77,7 @@ def test_bins_finer_than_slices_still_give_a_slice_to_one_thread(slice_bits):
     """Two threads in one slice would lose bits: there are no atomics."""
     rng = np.random.default_rng(1)
     hosts, peers = rng.integers(0, 1 << 32, (2, 20_000), dtype=np.uint32)
-    pending = Pending(KEY, key_bits=32, slice_bits=slice_bits, memory=FINE_MEMORY, threads=3)
-    pending.add(hosts, peers, pending.done)
-    assert pending.bins == 128
-    assert len(entries_of(pending)) == 20_000
+    bins = Bins(KEY, key_bits=32, slice_bits=slice_bits, memory=FINE_MEMORY, threads=3)
+    bins.add(hosts, peers, bins.done)
+    assert bins.bins == 128
+    assert len(entries_of(bins)) == 20_000
