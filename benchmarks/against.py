@@ -46,14 +46,8 @@ class Tree:
 
     def __init__(self, source: Path, folder: Path, threads: int | None, device: str) -> None:
         env = {**os.environ, "PYTHONPATH": str(source)}
-        command = [
-            sys.executable,
-            str(HERE / "against_worker.py"),
-            str(source),
-            str(folder),
-            str(threads or ""),
-            device,
-        ]
+        worker = [sys.executable, str(HERE / "against_worker.py")]
+        command = [*worker, str(source), str(folder), str(threads or ""), device]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
     def run(self, case: str) -> Spent:
@@ -72,7 +66,12 @@ class Tree:
 
 
 def check_out(revision: str, folder: Path) -> tuple[Path, str]:
-    """Put a commit's files into a folder; return the folder of its package, and the commit."""
+    """Put a commit's files into a folder; return the folder of its package, and the commit.
+
+    A folder that holds the package is taken as it is: for machines without the repository.
+    """
+    if Path(revision).is_dir():
+        return Path(revision).resolve(), revision
 
     def git(*arguments: str) -> bytes:
         return subprocess.run(["git", "-C", str(HERE.parent), *arguments], stdout=subprocess.PIPE, check=True).stdout
@@ -86,7 +85,7 @@ def check_out(revision: str, folder: Path) -> tuple[Path, str]:
 def main() -> None:
     """Measure, print the table, write the files."""
     parser = argparse.ArgumentParser(description="speed of this tree against another commit")
-    parser.add_argument("revision", help="the commit to compare with, like HEAD~3")
+    parser.add_argument("revision", help="the commit to compare with, like HEAD~3, or a folder like its src")
     parser.add_argument("--rounds", type=int, default=9, help="turns of each case (9)")
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME", help=" ".join(CASES))
     parser.add_argument("--threads", type=int, help="threads of the detectors (as many as cores)")
