@@ -45,7 +45,8 @@ class Tree:
     """A source tree, and the process that runs cases with it."""
 
     def __init__(self, source: Path, folder: Path, threads: int | None, device: str) -> None:
-        env = {**os.environ, "PYTHONPATH": str(source)}
+        path = os.pathsep.join(filter(None, (str(source), os.environ.get("PYTHONPATH"))))
+        env = {**os.environ, "PYTHONPATH": path}
         worker = [sys.executable, str(HERE / "against_worker.py")]
         command = [*worker, str(source), str(folder), str(threads or ""), device]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
