@@ -8,6 +8,9 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from superhosts.cli import COMMANDS
+from superhosts.cli._loading import LazyCommand
+
 
 class Ended(NamedTuple):
     status: int
@@ -20,6 +23,11 @@ class Ended(NamedTuple):
 
 
 Run = Callable[..., Ended]
+
+
+def parsed_commands() -> dict[str, Any]:
+    """Every command with its options, as typer parses it, by its words."""
+    return {words: LazyCommand(words.split()[-1], entry).load() for words, entry in COMMANDS.items()}
 
 
 def command(*arguments: object) -> list[str]:

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 
-from superhosts.cli import app
+from commands import parsed_commands
 from superhosts.fleet.edge import EdgeCounters
 from superhosts.fleet.files import FileCounters
 from superhosts.fleet.hub import HubCounters
@@ -87,7 +86,7 @@ def compose_commands() -> Iterator[list[str]]:
         if name != "keys":
             yield shlex.split(service["command"])
     script = SERVICES["keys"]["command"][0].replace("$$site", "ams")
-    yield from (shlex.split(found) for found in re.findall(r"superhosts (hub[^)]*)", script))
+    yield from (shlex.split(found) for found in re.findall(r"superhosts (site[^)]*)", script))
 
 
 def container_commands() -> Iterator[list[str]]:
@@ -104,7 +103,12 @@ def doc_commands() -> Iterator[list[str]]:
 
 def program() -> dict[str, Any]:
     """The commands as typer parses them."""
-    return typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    return parsed_commands()
+
+
+def name_of(words: list[str]) -> str:
+    """The command's name, of one word or two."""
+    return " ".join(words[:2]) if words[0] == "site" else words[0]
 
 
 def options_of(command: Any) -> set[str]:
@@ -121,8 +125,8 @@ COMMANDS = [
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_command_line_is_one_that_the_program_takes(words: list[str]) -> None:
-    command = program()[words[0]]
-    context = command.make_context(words[0], words[1:])  # parses, and does not run
+    name = name_of(words)
+    context = program()[name].make_context(name, words[len(name.split()) :])  # parses, and does not run
     assert "--site" not in words or check_site(context.params["site"])
 
 
@@ -130,20 +134,20 @@ def test_all_places_were_looked_at() -> None:
     assert len(UNITS) == 4
     assert len(list(compose_commands())) == 5
     assert [words[0] for words in container_commands()] == ["doctor", "demo"]
-    assert {words[0] for words in doc_commands()} == {"hub", "edge", "hosts", "explain", "batch"}
+    assert {words[0] for words in doc_commands()} == {"hub", "site", "edge", "hosts", "explain", "batch"}
 
 
 def test_options_and_commands_within_sentences_exist() -> None:
     commands = program()
-    known = set().union(*(options_of(commands[name]) for name in ("edge", "hub", "hosts", "explain", "batch")))
+    known = set().union(*(options_of(command) for command in commands.values()))
     spans = re.findall(r"`([^`\n]+)`", re.sub(r"(?m)^    .*$", "", DOC))
     named = [span.split()[0] for span in spans if span.startswith("--")]
     assert len(named) > 30
     assert [name for name in named if name not in known] == []
     for span in spans:
-        if span.startswith("superhosts ") and span.split()[1] in commands:
+        if span.startswith("superhosts ") and (name := name_of(span.split()[1:])) in commands:
             options = {word for word in span.split() if word.startswith("--")}
-            assert options <= options_of(commands[span.split()[1]]), span
+            assert options <= options_of(commands[name]), span
     for name, command in (("hub.env", "hub"), ("edge.env", "edge")):
         commented = set(re.findall(r"--[a-z0-9-]+", (DEPLOY / "systemd" / name).read_text(encoding="utf-8"))) - {
             "--help"

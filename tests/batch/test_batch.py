@@ -24,7 +24,7 @@ from processes import DEADLINE
 from superhosts.batch import cluster as clusters
 from superhosts.batch import run as batches
 from superhosts.batch.run import MOST_FILES, BatchWindow, cut_tasks
-from superhosts.cli.batch import _save as save
+from superhosts.cli.batch import save_window as save
 from superhosts.cubefile import container as sketchfile
 from superhosts.errors import SketchFileError
 from superhosts.pairs import Window

@@ -158,10 +158,10 @@ def test_names_with_brackets_are_names_first(run: Run, tmp_path: Path) -> None:
 
 def test_a_person_is_told_how_far_it_is(run: Run, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 10_000, 3))
-    monkeypatch.setattr("superhosts.cli._sketches.time", SimpleNamespace(monotonic=lambda: next(clock)))
-    monkeypatch.setattr("superhosts.cli._sketches.sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr("superhosts.cli._progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("superhosts.cli._progress.sys.stderr.isatty", lambda: True)
     assert "3 of 6 sketches …" in run("hosts", archive, "--union").err
-    monkeypatch.setattr("superhosts.cli._sketches.sys.stderr.isatty", lambda: False)
+    monkeypatch.setattr("superhosts.cli._progress.sys.stderr.isatty", lambda: False)
     assert "sketches" not in run("hosts", archive, "--union").err
 
 

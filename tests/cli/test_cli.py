@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from rich.text import Text
 
 import packets
 import superhosts as sh
-from commands import Ended, Run, process, start
+from commands import Ended, Run, parsed_commands, process, start
 from processes import wait_for
 from superhosts import cli
 from superhosts.pipeline.scan import Scan
@@ -34,7 +33,7 @@ from traffic import MINUTES, NOON, content, near, packet, talk, three_windows, w
 
 SMALL = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--inner", "2001:db8::/32"]
 COMMANDS = ["scan", "hosts", "explain", "merge", "plan", "calibrate", "compare", "synth", "demo"]
-COMMANDS += ["edge", "hub", "batch", "bench", "doctor"]
+COMMANDS += ["edge", "hub", "site enroll", "site revoke", "site list", "batch", "bench", "doctor"]
 ESCAPE = "\x1b"
 
 
@@ -571,32 +570,31 @@ def test_bench_prints_figures(run: Run) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_every_command_has_an_example(run: Run, command: str) -> None:
-    ended = run(command, "--help")
+    ended = run(*command.split(), "--help")
     assert ended.status == 0
     assert re.search(rf"Examples?:\s*superhosts {command}", ended.out)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_word_of_the_help_is_taken_for_markup(command: str) -> None:
-    for option in typer.main.get_command(cli.app).commands[command].params:
+    for option in parsed_commands()[command].params:
         words = getattr(option, "help", None) or ""
         assert Text.from_markup(words).plain == words
 
 
 def test_help_and_version(run: Run) -> None:
     out = run("--help").out
-    assert all(command in out for command in COMMANDS)
+    assert all(command.split()[0] in out for command in COMMANDS)
     assert run("--version").out == f"superhosts {sh.__version__}\n"
     assert run("nonsense").status == 2
 
 
 def test_every_command_is_in_the_list() -> None:
-    names = [command.name or command.callback.__name__ for command in cli.app.registered_commands]  # type: ignore[union-attr]
-    assert sorted(names) == sorted(COMMANDS)
+    assert sorted(cli.COMMANDS) == sorted(COMMANDS)
 
 
-@pytest.mark.parametrize("arguments", ["['--help']", "['scan', '--help']"])
-def test_help_needs_no_compiler(arguments: str) -> None:
+@pytest.mark.parametrize("arguments", [["--help"], ["scan", "--help"]], ids=" ".join)
+def test_help_needs_no_compiler(arguments: list[str]) -> None:
     code = f"""
 import sys
 sys.argv[1:] = {arguments}

@@ -15,13 +15,12 @@ import pytest
 import packets as p
 from brokers import KeepingDesk, eventually, make_broker, running
 from commands import Run
-from superhosts.cli import _service as fleet
-from superhosts.cli._service import ended_by_signals, tell
-from superhosts.cli._signals import set_safely
-from superhosts.cli.edge import _watch
-from superhosts.cli.hub import _Reloads as Reloads
+from superhosts.cli import _signals
+from superhosts.cli._console import tell
+from superhosts.cli._service import Reloads
+from superhosts.cli._signals import Interruption, ended_by_signals, set_safely
+from superhosts.cli.edge import watch
 from superhosts.cli.hub import largest_sketch
-from superhosts.cli.scan import Interruption
 from superhosts.cubefile import container as sketchfile
 from superhosts.errors import OutputError
 from superhosts.fleet.link import MERGED, Receipt
@@ -161,7 +160,7 @@ def test_two_signals_at_once_are_one_wish(monkeypatch: pytest.MonkeyPatch) -> No
     ended: list[int] = []
     stopped: list[bool] = []
     now = 100.0
-    monkeypatch.setattr(fleet, "end_at_once", ended.append)
+    monkeypatch.setattr(_signals, "end_at_once", ended.append)
 
     def stop() -> None:
         stopped.append(True)
@@ -221,7 +220,7 @@ def test_an_edge_says_warnings_as_they_come_and_once(tmp_path: Path, capsys: pyt
     cut.write_bytes(p.pcap(talk("10.0.0.1", 30))[:-7])
     settings = Settings(memory="64KiB", device="cpu", threads=1, site="ams")
     spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=print)
-    assert _watch([str(cut)], settings, spool, ReadyHub(), 10.0) == []
+    assert watch([str(cut)], settings, spool, ReadyHub(), 10.0) == []
     lines = capsys.readouterr().err.splitlines()
     places = [place for place, line in enumerate(lines) if "the file ends inside a record" in line]
     assert len(places) == 1

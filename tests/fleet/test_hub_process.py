@@ -20,7 +20,8 @@ import pytest
 
 from fleets import make_sketch, window, write_parcel
 from processes import COMMON, Node, ending, make_hub, rows, wait_for
-from superhosts.cli._service import Status, ended_by_signals, sighup_held
+from superhosts.cli._service import Status
+from superhosts.cli._signals import ended_by_signals, sighup_held
 from superhosts.durable import copy_synced, hold_folder, make_folder, write_json
 from superhosts.errors import OutputError
 from superhosts.fleet.archive import Archive
@@ -135,7 +136,7 @@ def test_a_status_that_cannot_be_written_is_said(
 
 
 def test_a_sighup_while_a_service_starts_is_kept_for_its_reload(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("superhosts.cli._service._has_terminal", lambda: False)
+    monkeypatch.setattr("superhosts.cli._signals._has_terminal", lambda: False)
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     reloads: list[int] = []
     try:

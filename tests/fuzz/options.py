@@ -12,9 +12,8 @@ import packets as p
 from fuzz.mutations import apply, edits
 from fuzz.sketches import run_command
 from fuzz.targets import fresh_folder, target
-from superhosts.cli._outputs import parse_share
-from superhosts.cli._service import seconds
-from superhosts.cli._sketches import _parse_time
+from superhosts.cli._options import parse_seconds, parse_share
+from superhosts.cli._sketches import parse_time
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.device import choose_device
 from superhosts.errors import UsageError
@@ -33,9 +32,9 @@ READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "size": (parse_size, "1.5GiB"),
     "count": (parse_count, "100k"),
     "duration": (parse_duration, "90s"),
-    "seconds": (lambda text: seconds("grace", text), "5m"),
+    "seconds": (lambda text: parse_seconds("grace", text), "5m"),
     "share": (lambda text: parse_share("error", text), "1%"),
-    "time": (lambda text: _parse_time("since", text), "2026-11-14T12:00:00Z"),
+    "time": (lambda text: parse_time("since", text), "2026-11-14T12:00:00Z"),
     "geometry": (Geometry.parse, GEOMETRY),
     "device": (choose_device, "cpu"),
     "inner": (lambda text: Network([text]), "10.0.0.0/8,2001:db8::/32"),
@@ -109,7 +108,7 @@ def written(case: tuple[int, tuple[int, int, int, int], str]) -> None:
     length = (number % 10**8 + 1) * SECOND
     assert parse_duration(format_duration(length)) == length
     start = number % 10**10 * SECOND
-    assert _parse_time("since", iso_time(start)) == start
+    assert parse_time("since", iso_time(start)) == start
     geometry = Geometry(32, slices, arrays, rows, columns, rows % 7, rows % 17).check()
     assert Geometry.parse(geometry.spelled) == geometry
     with contextlib.suppress(UsageError):

@@ -14,7 +14,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from superhosts.cli._groups import as_function
 from superhosts.cli.synth import synth
+from superhosts.cli.usage.synth import Synth
 from superhosts.errors import OutputError, SuperhostsError, UsageError
 from superhosts.pairs import PacketBatch, PacketBlock
 from superhosts.synthetic.traffic import Traffic, packet_blocks
@@ -22,7 +24,7 @@ from superhosts.synthetic.truth import DistinctRows, Row, Tally, truth_path
 
 BOTH = Traffic(flows=9000, packets=15_000, super_hosts=3, windows=2, family="both", seed=3)
 APP = typer.Typer()
-APP.command()(synth)
+APP.command()(as_function(Synth, synth))
 
 
 def plain_truth(traffic: Traffic, blocks: list[PacketBlock], minimum: int, prefix: int) -> list[tuple[Any, ...]]:

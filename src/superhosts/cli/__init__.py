@@ -1,60 +1,132 @@
-"""The command line: one small file per command. Heavy imports stand inside the commands, so that help comes at once."""
+"""The command line. A command has a file of options in `usage/`, a file with its body here, and one line in `COMMANDS`.
+
+Commands are loaded when they are called (`_loading.py`): `superhosts --help` reads only the table below. Modules whose
+names begin with an underscore are shared by commands.
+"""
 
 from __future__ import annotations
 
-import functools
 import sys
 import warnings
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from superhosts._version import __version__
-from superhosts.cli._outputs import say
-from superhosts.cli.batch import batch
-from superhosts.cli.bench import bench
-from superhosts.cli.calibrate import calibrate
-from superhosts.cli.compare import compare
-from superhosts.cli.demo import demo
-from superhosts.cli.doctor import doctor
-from superhosts.cli.edge import edge
-from superhosts.cli.explain import explain
-from superhosts.cli.hosts import hosts
-from superhosts.cli.hub import hub
-from superhosts.cli.merge import merge
-from superhosts.cli.plan import plan
-from superhosts.cli.scan import scan
-from superhosts.cli.synth import synth
+from superhosts.cli._console import say
+from superhosts.cli._loading import Entry, add_commands
 from superhosts.errors import SuperhostsError
-from superhosts.reports.streams import open_streams, silence_stdout
+from superhosts.reports.streams import open_streams
+
+COMMANDS = {  # in the order of the help; the text is the first line of the help of each
+    "scan": Entry(
+        ".usage.scan:Scan",
+        ".scan:scan",
+        "Find the super hosts of captures: hosts that talk to many distinct peers within a window.",
+    ),
+    "hosts": Entry(
+        ".usage.hosts:Hosts",
+        ".hosts:hosts",
+        "Ask saved sketches again: another threshold, a longer window, more sites.",
+    ),
+    "explain": Entry(
+        ".usage.explain:Explain",
+        ".explain:explain",
+        "Explain one host: its number of peers with the interval, its columns and how full they are.",
+    ),
+    "merge": Entry(
+        ".usage.merge:Merge",
+        ".merge:merge",
+        "Merge sketches exactly: the result is that of one stream of all their traffic, repeats counted once.",
+    ),
+    "plan": Entry(
+        ".usage.plan:Plan",
+        ".plan:plan",
+        "Plan a cube: the best geometry for a memory, or the least memory for an error, and what to expect of it.",
+    ),
+    "calibrate": Entry(
+        ".usage.calibrate:Calibrate",
+        ".calibrate:calibrate",
+        "Hold the cube against the exact answer on your own traffic, and say what memory it needs.",
+    ),
+    "compare": Entry(
+        ".usage.compare:Compare",
+        ".compare:compare",
+        "Run every detector over the same traffic and score it against the exact answer.",
+    ),
+    "synth": Entry(
+        ".usage.synth:Synth",
+        ".synth:synth",
+        "Make synthetic backbone traffic, and its exact answer beside it.",
+    ),
+    "demo": Entry(
+        ".usage.demo:Demo",
+        ".demo:demo",
+        "See it work: write a synthetic capture with known super hosts, scan it, show the result beside the truth.",
+    ),
+    "edge": Entry(
+        ".usage.edge:Edge",
+        ".edge:edge",
+        "Watch traffic at one place and send the sketch of every window to a hub. "
+        "No address leaves the site in the clear.",
+    ),
+    "hub": Entry(
+        ".usage.hub:Hub",
+        ".hub:hub",
+        "Merge the sketches of all edges, window by window, and report the super hosts of the whole network.",
+    ),
+    "site enroll": Entry(
+        ".usage.site:Enroll",
+        ".site:enroll_site",
+        "Make the key of a site, or replace it, and print the file that holds the secret half.",
+    ),
+    "site revoke": Entry(
+        ".usage.site:Revoke",
+        ".site:revoke_site",
+        "Revoke the key of a site: the hub turns its edge away.",
+    ),
+    "site list": Entry(
+        ".usage.site:List",
+        ".site:show_sites",
+        "List the sites that are enrolled or were revoked, and since when.",
+    ),
+    "batch": Entry(
+        ".usage.batch:Batch",
+        ".batch:batch",
+        "Find the super hosts of many captures on a Dask cluster: the same sketches as one scan over all of them.",
+    ),
+    "bench": Entry(
+        ".usage.bench:Bench",
+        ".bench:bench",
+        "Measure this machine: update, restore, merge and save, with the error beside the time.",
+    ),
+    "doctor": Entry(
+        ".usage.doctor:Doctor",
+        ".doctor:doctor",
+        "Say what works here and what to do about the rest: versions, memory, compiled code, GPUs, optional packages.",
+    ),
+}
+GROUPS = {"site": "Enroll, revoke and list the sites of a hub."}  # commands of two words, by the first
+
+
+class Program(TyperGroup):
+    """All commands, each loaded when it is called."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        add_commands(self, COMMANDS, GROUPS)
+
 
 app = typer.Typer(
     name="superhosts",
+    cls=Program,
     help="Find hosts that talk to very many distinct peers: scanners, worms, DDoS victims, resolvers, busy servers.",
     epilog="Start with: superhosts demo. Then: superhosts scan trace.pcap --inner 10.0.0.0/8",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-def _into_pipe(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command end well when the reader of its output goes away: that is the reader's right."""
-
-    @functools.wraps(command)
-    def run(**options: Any) -> None:
-        try:
-            command(**options)
-            sys.stdout.flush()
-        except BrokenPipeError:  # caught here: typer would make it status 1
-            silence_stdout()
-
-    return run
-
-
-for command in (scan, hosts, explain, merge, plan, calibrate, compare, synth, demo, edge, hub, batch, bench, doctor):
-    app.command()(_into_pipe(command))
 
 
 def _version(wanted: bool) -> None:

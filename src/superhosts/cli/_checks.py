@@ -1,4 +1,7 @@
-"""The checks of `superhosts doctor`. Each gives a state and a text that says what to do."""
+"""The checks of `superhosts doctor`. Each returns a state and a text that says what to do.
+
+Every check imports what it looks at by itself: a package that is missing or broken fails its own check, and no other.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from superhosts.cli._outputs import say
+from superhosts.cli._console import say
 
 if TYPE_CHECKING:
     from superhosts.detectors.cube import Cube

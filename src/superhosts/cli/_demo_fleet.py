@@ -12,14 +12,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from superhosts.cli._outputs import say
+import numpy as np
+from rich.table import Table
+
+from superhosts import defaults
+from superhosts.cli._console import say
+from superhosts.detectors.base import Detector
 from superhosts.errors import MissingExtraError, SuperhostsError
-
-if TYPE_CHECKING:
-    from superhosts.detectors.base import Detector
-    from superhosts.pairs import Window
+from superhosts.fleet.nats.setup import find_server, free_port
+from superhosts.pairs import Window
+from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.settings import Settings
+from superhosts.reports.terminal import OutputConsole, interval
+from superhosts.sketches.bundle import load
+from superhosts.sources.opening import open_inputs
 
 SITES = ("ams", "fra", "nyc")
 WINDOWS = 3
@@ -39,7 +47,7 @@ def show_fleet(folder: Path, traffic: str) -> None:
     with _processes() as start:
         link, sending = _link(folder)
         found, archive = folder / "found.jsonl", folder / "archive"
-        sites = ["--sites", ",".join(SITES), "--grace", "60s", "--threshold", "1024"]
+        sites = ["--sites", ",".join(SITES), "--grace", "60s", "--threshold", str(defaults.THRESHOLD)]
         keep = ["--output", str(found), "--archive", str(archive)]
         hub = start(["hub", "--state", str(folder / "hub"), *link, *sites, *keep, *COMMON], folder / "hub.log")
         edges = [
@@ -58,10 +66,6 @@ def show_fleet(folder: Path, traffic: str) -> None:
 
 
 def _one_process(inputs: list[str]) -> dict[Window, Any]:
-    from superhosts.pipeline.scan import Scan
-    from superhosts.pipeline.settings import Settings
-    from superhosts.sources.opening import open_inputs
-
     settings = Settings(inner=INNER[1:], memory=COMMON[1], device="cpu")
     return {result.window: result.sketch for result in Scan(open_inputs(inputs, follow=True), settings)}
 
@@ -69,8 +73,6 @@ def _one_process(inputs: list[str]) -> dict[Window, Any]:
 def _link(folder: Path) -> tuple[list[str], list[str]]:
     """Return the options of hub and edges: the embedded broker, or plain files where its packages are missing."""
     try:
-        from superhosts.fleet.nats.setup import find_server, free_port
-
         find_server()
     except MissingExtraError as error:
         say(f"{error}; going by files")
@@ -119,9 +121,6 @@ def _wait(hub: Any, edges: list[Any], archive: Path, folder: Path) -> None:
 
 def _show(rows: list[dict[str, Any]]) -> None:
     """Print the hosts of the last window with what each site alone would have said."""
-    from rich.table import Table
-
-    from superhosts.reports.terminal import OutputConsole, interval
 
     last = max((row["window_start"] for row in rows), default="")
     title = f"super hosts of the whole network, {last}, and what each site alone makes of them"
@@ -133,14 +132,12 @@ def _show(rows: list[dict[str, Any]]) -> None:
         seen = {site["site"]: f"{site['peers']:,}" for site in row["sites"]}
         table.add_row(row["host"], *(seen.get(site, "–") for site in SITES), f"{row['peers']:,}", interval(row))
     OutputConsole().print(table)
-    only = sum(all(site["peers"] < 1024 for site in row["sites"]) for row in rows)
+    only = sum(all(site["peers"] < defaults.THRESHOLD for site in row["sites"]) for row in rows)
     print(f"{len(rows)} super hosts in {WINDOWS} windows; {only} of them no single site would have found")
 
 
 def _compare(alone: dict[Window, Any], archive: Path) -> None:
     """Hold the hub's unions against one process, bit by bit."""
-    from superhosts.sketches.bundle import load
-
     unions = {sketch.window: sketch for sketch in map(load, sorted(archive.glob("*/*.cube")))}
     for window, sketch in alone.items():
         union = unions.get(window)
@@ -152,7 +149,5 @@ def _compare(alone: dict[Window, Any], archive: Path) -> None:
 
 
 def _same(left: Detector, right: Detector) -> bool:
-    import numpy as np
-
     mine, others = left.arrays(), right.arrays()
     return mine.keys() == others.keys() and all(np.array_equal(mine[name], others[name]) for name in mine)

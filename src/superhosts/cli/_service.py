@@ -1,168 +1,77 @@
-"""What `edge` and `hub` share: the link's options, ending on a signal, and a file that tells how it goes."""
+"""What services (`edge` and `hub`) share: threads in the background, the log, the status file, the way to a hub."""
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
 import signal
+import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from superhosts.cli._outputs import say
-from superhosts.cli._signals import Wishes, end_at_once
-from superhosts.errors import OutputError, SuperhostsError, UsageError
+from superhosts.cli._console import has_log, say, tell, use_log
+from superhosts.cli._options import LinkOptions
+from superhosts.durable import put_aside, write_json
+from superhosts.errors import OutputError, SuperhostsError
+from superhosts.fleet.files import FileSender
+from superhosts.fleet.link import Sender
+from superhosts.fleet.spool import Spool
+from superhosts.reports.background import Log
+from superhosts.reports.streams import raw_stream
 
 if TYPE_CHECKING:
-    from superhosts.fleet.link import Sender
-    from superhosts.fleet.nats.connect import NatsOptions
-    from superhosts.fleet.spool import Spool
-
-Creds = Annotated[Path | None, typer.Option(metavar="FILE", help="Credentials file (.creds) for the NATS server.")]
-Nkey = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="File with this site's nkey seed, as `superhosts hub --enroll` made it."),
-]
-TlsCa = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate of the authority that the link trusts.")]
-TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", help="Own certificate, for (mutual) TLS.")]
-TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Key of the own certificate.")]
-SpoolCap = Annotated[
-    str, typer.Option(help="Most disk for sketches that wait for the hub; then the oldest is dropped.")
-]
+    from superhosts.cli._nats import NatsOptions
 
 STATUS = 5.0  # seconds between two writings of the status file
-_held: list[int] = []  # a SIGHUP that came before anybody could act on it
-
-
-def tell(text: str) -> None:
-    """Speak to the operator: one line on standard error, which the journal or the container's log keeps.
-
-    A log on a full disk, or whose reader has gone, ends nothing.
-    """
-    with contextlib.suppress(OSError):
-        say(f"superhosts: {text}")
-
-
-def make_sender(to: Path | None, options: NatsOptions | None, site: str) -> Sender:
-    """Return the edge's side of the link that was asked for."""
-    if to is not None:
-        from superhosts.fleet.files import FileSender
-
-        return FileSender(to, site, tell)
-    from superhosts.fleet.nats.send import NatsSender
-
-    assert options is not None
-    return NatsSender(options, site, tell)
-
-
-def refuse_given(options: Mapping[str, object], why: str) -> None:
-    """Refuse options that were given and would do nothing."""
-    given = [option for option, value in options.items() if value is not None]
-    if given:
-        raise UsageError(f"{', '.join(given)}: {why}")
-
-
-def nats_options(
-    url: str,
-    creds: Path | None,
-    nkey: Path | None,
-    tls: tuple[Path | None, Path | None, Path | None],
-    *,
-    up: bool = False,
-) -> NatsOptions:
-    """Return checked options of a NATS connection."""
-    from superhosts.durable import exposure
-    from superhosts.fleet.nats.connect import NatsOptions
-
-    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of every TLS connection that the other side ends
-    options = NatsOptions(url, creds, nkey, *tls, up=up)
-    options.check()
-    for secret in options.secrets:
-        if warning := exposure(secret):
-            tell(warning)
-    return options
 
 
 @contextmanager
-def sighup_held() -> Iterator[None]:
-    """Keep a SIGHUP that comes while a service starts for `ended_by_signals`; by default it would end the service."""
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL or _has_terminal():
+def log_in_background() -> Iterator[None]:
+    """Write lines for people in a thread of its own: a standard error that nobody reads must not stop a service."""
+    stream = raw_stream(sys.stderr)
+    if stream is None or has_log():
         yield
         return
-    signal.signal(signal.SIGHUP, lambda number, _frame: _held.append(number))
+    log = Log(stream)
+    use_log(log)
     try:
         yield
     finally:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        _held.clear()
+        if log.close():
+            use_log(None)  # otherwise the last lines of the program would wait for standard error, too
 
 
-@contextmanager
-def ended_by_signals(
-    stop: Callable[[], None],
-    reload: Callable[[], None] | None = None,
-    clock: Callable[[], float] = time.monotonic,
-) -> Iterator[None]:
-    """Let the first SIGTERM, SIGINT or SIGHUP end the work in good order; the second ends it at once.
+def connect_to(url: str, link: LinkOptions, *, up: bool = False) -> NatsOptions:
+    """Return checked options of a NATS server; `up` is True for that of an upstream hub."""
+    from superhosts.cli._nats import link_options
 
-    With `reload`, SIGHUP calls that instead, unless the terminal has closed, which sends SIGHUP, too. Where SIGHUP is
-    ignored (nohup) it stays so.
-    """
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    if before[signal.SIGHUP] is signal.SIG_IGN:
-        del before[signal.SIGHUP]
-    had_terminal = _has_terminal()
-    wishes = Wishes(clock)
-
-    def handle(number: int, _frame: Any) -> None:
-        if number == signal.SIGHUP and reload is not None and not (had_terminal and not _has_terminal()):
-            reload()
-            return
-        wish = wishes.note()
-        if wish == 2:
-            end_at_once(number)
-        if wish == 1:
-            stop()
-
-    for number in before:
-        signal.signal(number, handle)
-    if _held:
-        _held.clear()
-        signal.raise_signal(signal.SIGHUP)
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
+    return link_options(url, link, up=up)
 
 
-def _has_terminal() -> bool:
-    """Return True if this process has a controlling terminal that is still there."""
-    try:
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK))
-    except OSError:
-        return False
-    return True
+def make_sender(to: Path | None, connection: NatsOptions | None, site: str) -> Sender:
+    """Return the sending end of a link by files (`to`) or over NATS."""
+    if connection is None:
+        assert to is not None
+        return FileSender(to, site, tell)
+    from superhosts.cli._nats import NatsSender
+
+    return NatsSender(connection, site, tell)
 
 
 @contextmanager
 def sending(sender: Sender, spool: Spool) -> Iterator[None]:
     """Run a sender in a thread of its own, and stop it in the end."""
     stop = threading.Event()
-    with beside("send", lambda: sender.run(spool, stop), stop):
+    with in_background("send", lambda: sender.run(spool, stop), stop):
         yield
 
 
 @contextmanager
-def beside(name: str, work: Callable[[], None], stop: threading.Event) -> Iterator[None]:
+def in_background(name: str, work: Callable[[], None], stop: threading.Event) -> Iterator[None]:
     """Do work in a thread that `stop` ends. An error there that nobody foresaw ends the whole program, and is shown."""
     failed: list[BaseException] = []
 
@@ -186,6 +95,40 @@ def beside(name: str, work: Callable[[], None], stop: threading.Event) -> Iterat
         raise SuperhostsError(f"ended: the thread {name!r} failed ({failed[0]!r}): please report this")
 
 
+class Reloads:
+    """What SIGHUP asks for: done in the loop of the service, since little is safe in a signal's handler."""
+
+    def __init__(self) -> None:
+        self.failed: dict[str, str] = {}  # what the last reload did not change, and why
+        self._asked = False
+        self._parts: dict[str, Callable[[], None]] = {}
+
+    def add(self, name: str, work: Callable[[], None]) -> None:
+        """Have something done at each reload."""
+        self._parts[name] = work
+
+    def ask(self) -> None:
+        """Note that a reload is wanted."""
+        self._asked = True
+
+    def look(self) -> None:
+        """Reload if that was asked for; what fails stays as it was."""
+        if not self._asked:
+            return
+        self._asked = False
+        done: list[str] = []
+        self.failed = {}
+        for name, work in self._parts.items():
+            try:
+                work()
+                done.append(name)
+            except (SuperhostsError, OSError) as error:
+                self.failed[name] = str(error)
+                tell(f"NOT RELOADED: {name}: {error}")
+        if done:
+            tell(f"reloaded: {', '.join(done)}")
+
+
 class Status:
     """A small file with all counters, replaced every few seconds: for people, scripts and monitoring."""
 
@@ -197,8 +140,6 @@ class Status:
 
     def write(self, *, now: bool = False) -> None:
         """Write the counters if it is time."""
-        from superhosts.durable import put_aside, write_json
-
         if not now and time.monotonic() - self._last < STATUS:
             return
         self._last = time.monotonic()
@@ -215,13 +156,3 @@ class Status:
         elif self._failed and not failed:
             tell(f"{self._path}: is written again")
         self._failed = failed
-
-
-def seconds(option: str, text: str) -> float:
-    """Read a duration in seconds; zero is allowed."""
-    from superhosts.units import SECOND, parse_duration
-
-    try:
-        return 0.0 if text.strip().rstrip("smhd") == "0" else parse_duration(text) / SECOND
-    except UsageError as error:
-        raise UsageError(f"--{option}: {error}") from None

@@ -1,40 +1,31 @@
-"""Saved sketches as commands name them: files, folders and globs, in a span of time."""
+"""Saved sketches as commands name them: files, folders and patterns, in a span of time."""
 
 from __future__ import annotations
 
 import glob
-import sys
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Any
 
-import typer
-
-from superhosts.cli._outputs import say
+from superhosts.cli._console import say
+from superhosts.cli._options import TimeOptions
+from superhosts.cubefile.container import peek
 from superhosts.errors import InputError, MergeError, UsageError
-
-if TYPE_CHECKING:
-    from superhosts.pairs import Window
-    from superhosts.sketches.bundle import Sketch
-
-Item = TypeVar("Item")
-FILES = "Saved sketches: files, folders, or globs in quotes ('archive/**/*.cube')."
-Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only windows that end after this time (2026-11-14T12:00, UTC).")
-]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only windows that begin before this time.")]
+from superhosts.fields import FieldError
+from superhosts.pairs import Window
+from superhosts.sketches.bundle import Sketch
+from superhosts.sketches.grammar import sites_field, window_field
+from superhosts.units import SECOND
 
 
-def find_sketches(
-    names: Iterable[str], errors: list[Any], *, since: str | None = None, until: str | None = None
-) -> list[Path]:
+def find_sketches(names: Iterable[str], errors: list[Any], span: TimeOptions | None = None) -> list[Path]:
     """Return the files that are meant. A folder or glob without any is an error, said and added to `errors`.
 
     A name that is a file is taken as it is, whatever it looks like; a file that is not there is for its reader to say.
     """
-    start, end = _parse_time("since", since), _parse_time("until", until)
+    since, until = (None, None) if span is None else (span.since, span.until)
+    start, end = parse_time("since", since), parse_time("until", until)
     found: dict[Path, None] = {}
     for name in names:
         paths = _expand(name)
@@ -85,10 +76,6 @@ def sites_of(path: Path) -> str:
 
 def _peek(path: Path) -> tuple[Window | None, list[str]] | None:
     """Return the window and sites that a file's header names, to choose by; None where it cannot be read."""
-    from superhosts.cubefile.container import peek
-    from superhosts.fields import FieldError
-    from superhosts.sketches.grammar import sites_field, window_field
-
     header = peek(path) or {}
     try:
         return window_field(header["window"], "window"), sites_field(header["sites"], "sites")
@@ -96,7 +83,7 @@ def _peek(path: Path) -> tuple[Window | None, list[str]] | None:
         return None
 
 
-def _parse_time(option: str, text: str | None) -> int | None:
+def parse_time(option: str, text: str | None) -> int | None:
     """Read a time like 2026-11-14T12:00:00Z or 20261114T120000Z, UTC unless it says otherwise, as nanoseconds."""
     if text is None:
         return None
@@ -104,17 +91,7 @@ def _parse_time(option: str, text: str | None) -> int | None:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(f"--{option} {text}: write a time like 2026-11-14T12:00:00Z or 20261114T120000Z") from None
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()) * 10**9
-
-
-def told(items: list[Item]) -> Iterator[Item]:
-    """Give files, or what stands for them, one by one, and tell a person every few seconds how many are done."""
-    last = time.monotonic()
-    for done, item in enumerate(items):
-        if sys.stderr.isatty() and time.monotonic() - last > 2:
-            last = time.monotonic()
-            say(f"{done:,} of {len(items):,} sketches …")
-        yield item
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()) * SECOND
 
 
 def merge_named(whole: Sketch, path: Path, key: bytes | str | None, memory: str | None = None) -> None:

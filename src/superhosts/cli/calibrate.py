@@ -2,87 +2,64 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
+from rich.table import Table
 
-from superhosts.cli._options import Inputs
-from superhosts.cli._outputs import KeyFile, command_line, fail_with, parse_share, read_key, say, tell_packets
-from superhosts.cli.scan import summarise
+from superhosts.cli._console import command_line, fail_with, say
+from superhosts.cli._options import parse_share
+from superhosts.cli._progress import packet_progress
+from superhosts.cli._settings import read_key
+from superhosts.cli._summary import summarise
+from superhosts.cli.usage.calibrate import Calibrate
+from superhosts.errors import SuperhostsError
+from superhosts.evaluation.calibration import Calibration, Trial, cubes_around
+from superhosts.evaluation.calibration import calibrate as judge
+from superhosts.evaluation.experiment import why_nothing
+from superhosts.evaluation.figures import draw_estimates, prepare_file
+from superhosts.evaluation.panel import panel_maker
+from superhosts.evaluation.scores import known, percent
+from superhosts.pairs import Window
+from superhosts.pipeline.scan import RunOptions, Scan
+from superhosts.pipeline.settings import Settings
+from superhosts.reports.terminal import OutputConsole
+from superhosts.sources.opening import open_inputs
+from superhosts.times import iso_time
+from superhosts.units import format_size, parse_size
 
-if TYPE_CHECKING:
-    from superhosts.errors import SuperhostsError
-    from superhosts.evaluation.calibration import Calibration, Trial
-    from superhosts.pairs import Window
 
-
-def calibrate(
-    inputs: Inputs,
-    inner: Annotated[
-        list[str] | None,
-        typer.Option(help="Monitored prefix, or @FILE of prefixes; repeatable. Without it every address is a host."),
-    ] = None,
-    threshold: Annotated[float, typer.Option("--threshold", "-t", help="Least number of distinct peers.")] = 1024,
-    window: Annotated[str, typer.Option("--window", "-w", help="Length of a window: 90s, 5m, 1h, 30d, or all.")] = "5m",
-    memory: Annotated[str, typer.Option("--memory", "-m", help="Memory to judge; others around it are tried.")] = (
-        "128MiB"
-    ),
-    error: Annotated[str, typer.Option(help="Wrong answers to allow, as a share of the super hosts.")] = "1%",
-    ipv6_prefix: Annotated[int, typer.Option(help="Bits of an IPv6 host.")] = 64,
-    key_file: KeyFile = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
-    figure: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Plot estimates against the truth (FILE.png and FILE.svg).")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="The result as one line of JSON on standard output.")] = False,
-) -> None:
-    """Hold the cube against the exact answer on your own traffic, and say what memory it needs.
-
-    The exact answer keeps every pair of a window: for very long captures take a piece of them.
-
-    Examples: superhosts calibrate trace.pcap --inner 10.0.0.0/8 --figure estimates.png ·
-    superhosts calibrate trace.pcap --threshold 300 --memory 64MiB
-    """
-    from superhosts.evaluation.calibration import calibrate as judge
-    from superhosts.evaluation.calibration import cubes_around
-    from superhosts.evaluation.experiment import why_nothing
-    from superhosts.evaluation.panel import panel_maker
-    from superhosts.pipeline.scan import RunOptions, Scan
-    from superhosts.pipeline.settings import Settings
-    from superhosts.sources.opening import open_inputs
-    from superhosts.units import parse_size
-
-    if figure is not None:
-        from superhosts.evaluation.figures import prepare_file
-
-        prepare_file(figure)
+def calibrate(options: Calibrate) -> None:
+    """Run cubes of several sizes and the exact detector over the same traffic, and print how they compare."""
+    if options.figure is not None:
+        prepare_file(options.figure)
     errors: list[SuperhostsError] = []
 
     def on_error(problem: SuperhostsError) -> None:
         errors.append(problem)
         say(f"superhosts: {problem}")
 
-    size, key = parse_size(memory), read_key(key_file)
+    size, key = parse_size(options.memory), read_key(options.key_file)
     settings = Settings(
-        inner=inner or [],
-        threshold=threshold,
-        window=window,
+        inner=options.inner,
+        threshold=options.threshold,
+        window=options.window,
         memory=size,
-        ipv6_prefix=ipv6_prefix,
+        ipv6_prefix=options.ipv6_prefix,
         key=key,
-        device=device,
+        device=options.device,
     )
-    share = parse_share("error", error)
-    others = [least for least in (threshold / 8, threshold / 4, threshold / 2) if least >= 16]
+    share = parse_share("error", options.error)
+    others = [least for least in (options.threshold / 8, options.threshold / 4, options.threshold / 2) if least >= 16]
     run = Scan(
-        open_inputs(inputs, on_error),
+        open_inputs(options.inputs, on_error),
         settings,
         RunOptions(find=False),
-        make_detector=panel_maker(cubes_around(size, key=key, device=device), settings),
+        make_detector=panel_maker(cubes_around(size, key=key, device=options.device), settings),
         on_error=on_error,
-        on_progress=tell_packets(),
+        on_progress=packet_progress(),
     )
     result = judge(run, error=share, thresholds=others, on_window=_tell)
     summarise(run.counters)
@@ -90,28 +67,22 @@ def calibrate(
         say(f"superhosts: nothing to judge: {why_nothing(run.counters)}")
         fail_with(errors)
         return
-    if json:
-        import json as json_module
-
-        print(json_module.dumps(_facts(result)))
+    if options.json:
+        print(json.dumps(_facts(result)))
     else:
         _print(result)
-    if figure is not None:
-        _draw(result, figure)
+    if options.figure is not None:
+        _draw(result, options.figure)
     fail_with(errors)
 
 
 def _tell(window: Window, hosts: int) -> None:
     """Tell a person what is going on: the cubes are asked for many hosts, which may take a while."""
-    from superhosts.times import iso_time
-
     if sys.stderr.isatty():
         say(f"window {iso_time(window.start)}: {hosts:,} hosts …")
 
 
 def _draw(result: Calibration, figure: Path) -> None:
-    from superhosts.evaluation.figures import draw_estimates
-
     estimates = result.asked.all_estimates()
     if not len(estimates.true):
         say(f"superhosts: no host has {result.threshold:,g} peers, so there is nothing to draw: {figure} is not made")
@@ -121,8 +92,6 @@ def _draw(result: Calibration, figure: Path) -> None:
 
 
 def _trial_facts(trial: Trial, threshold: float) -> dict[str, Any]:
-    from superhosts.evaluation.scores import known
-
     score, estimates, fill = trial.scores[threshold], trial.all_estimates(), trial.fill
     assert fill is not None
     expected = trial.expected.get(threshold)
@@ -155,11 +124,6 @@ def _facts(result: Calibration) -> dict[str, Any]:
 
 
 def _print(result: Calibration) -> None:
-    from rich.table import Table
-
-    from superhosts.evaluation.scores import percent
-    from superhosts.reports.terminal import OutputConsole
-    from superhosts.units import format_size
 
     true = result.asked.scores[result.threshold].true
     windows = "1 window" if result.windows == 1 else f"{result.windows} windows"

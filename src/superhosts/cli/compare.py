@@ -3,109 +3,62 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
+from rich.table import Table
 
-from superhosts.cli._options import INPUT_HELP
-from superhosts.cli._outputs import CsvFlag, Json, Output, command_line, fail_with, say, tell_packets
-from superhosts.cli.scan import summarise
+from superhosts.cli._console import command_line, fail_with, say
+from superhosts.cli._options import check_threshold
+from superhosts.cli._outputs import output_options
+from superhosts.cli._progress import packet_progress
+from superhosts.cli._summary import summarise
+from superhosts.cli.usage.compare import Compare, SyntheticOptions
+from superhosts.device import choose_device
+from superhosts.errors import SuperhostsError
+from superhosts.evaluation.entrants import Terms, choose
+from superhosts.evaluation.experiment import (
+    COLUMNS,
+    Row,
+    averages,
+    on_inputs,
+    on_synthetic,
+    why_nothing,
+)
+from superhosts.evaluation.figures import draw_comparison, prepare_folder
+from superhosts.evaluation.panel import Make, panel_maker
+from superhosts.evaluation.scores import percent
+from superhosts.hashing import DEFAULT_KEY
+from superhosts.pipeline.scan import RunOptions, Scan
+from superhosts.pipeline.settings import Settings
+from superhosts.reports.base import Report, RunKind
+from superhosts.reports.opening import open_destinations
+from superhosts.reports.terminal import OutputConsole
+from superhosts.sources.opening import open_inputs
+from superhosts.synthetic.traffic import Traffic
+from superhosts.units import parse_count, parse_size
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from superhosts.errors import SuperhostsError
-    from superhosts.evaluation.experiment import Row
-    from superhosts.evaluation.panel import Make
-    from superhosts.pipeline.scan import Scan
-    from superhosts.synthetic.traffic import Traffic
-
-WINDOWS, FLOWS, SUPER_HOSTS = 12, "5M", 600
-QUICK_WINDOWS, QUICK_FLOWS, QUICK_SUPER_HOSTS = 2, "500K", 60
+WINDOWS, FLOWS, SUPER_HOSTS = "12", "5M", "600"
+QUICK_WINDOWS, QUICK_FLOWS, QUICK_SUPER_HOSTS = "2", "500k", "60"
 
 
-def compare(
-    inputs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[INPUT...]", help=f"{INPUT_HELP} Without any, the traffic of the paper's experiment."),
-    ] = None,
-    detector: Annotated[
-        list[str] | None, typer.Option(help="Compare only this detector; repeatable.", show_default="all")
-    ] = None,
-    threshold: Annotated[float, typer.Option("--threshold", "-t", help="Least number of distinct peers.")] = 1024,
-    windows: Annotated[
-        int | None, typer.Option(help="Synthetic windows of five minutes.", show_default=str(WINDOWS))
-    ] = None,
-    flows: Annotated[
-        str | None, typer.Option(help="Distinct pairs in each synthetic window.", show_default=FLOWS)
-    ] = None,
-    packets: Annotated[str | None, typer.Option(help="Packets in each.", show_default="twice the flows")] = None,
-    super_hosts: Annotated[
-        int | None, typer.Option(help="Hosts of 1024 or more peers in each.", show_default=str(SUPER_HOSTS))
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Another seed gives other traffic.")] = 1,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Two small windows, in about a minute; what else is given counts.")
-    ] = False,
-    inner: Annotated[
-        list[str] | None, typer.Option(help="Of captures: monitored prefix, or @FILE of prefixes; repeatable.")
-    ] = None,
-    window: Annotated[str, typer.Option("--window", "-w", help="Of captures: length of a window, or all.")] = "5m",
-    memory: Annotated[
-        str | None,
-        typer.Option("--memory", "-m", help="Memory of each detector.", show_default="as each paper sets it"),
-    ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto; some rivals know only the CPU.")] = "cpu",
-    figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Draw figures (PNG, SVG) into DIR.")] = None,
-    json: Json = False,
-    csv: CsvFlag = False,
-    output: Output = None,
-) -> None:
-    """Run every detector over the same traffic and score it against the exact answer.
-
-    The default is the experiment of the paper: 12 windows, 5 M flows and 600 super hosts each; it takes some minutes.
-
-    Examples: superhosts compare --quick · superhosts compare --figures figures -o comparison.csv ·
-    superhosts compare day.pcap --inner 10.0.0.0/8 --detector cube --detector gse
-    """
-    from superhosts.device import choose_device
-    from superhosts.errors import UsageError
-    from superhosts.evaluation.entrants import Terms, choose
-    from superhosts.evaluation.experiment import COLUMNS, averages, on_inputs, on_synthetic, why_nothing
-    from superhosts.hashing import DEFAULT_KEY
-    from superhosts.reports.base import Report, RunKind
-    from superhosts.reports.opening import OutputOptions, open_destinations
-    from superhosts.synthetic.traffic import Traffic
-    from superhosts.units import parse_count, parse_size
-
-    outputs = OutputOptions(json, csv, output)
-    if not threshold >= 1:
-        raise UsageError(f"--threshold {threshold:g}: at least 1")
-    windows = _given(windows, QUICK_WINDOWS if quick else WINDOWS)
-    super_hosts = _given(super_hosts, QUICK_SUPER_HOSTS if quick else SUPER_HOSTS)
-    each = parse_count(_given(flows, QUICK_FLOWS if quick else FLOWS))
-    terms = Terms(
-        threshold=threshold,
-        device=choose_device(device),
-        memory=None if memory is None else parse_size(memory),
-        flows=None if inputs else each,
-        key=None if inputs else DEFAULT_KEY,  # the same traffic must give the same scores everywhere
-    )
-    makers = choose(detector or [], terms, lambda name, why: say(f"superhosts: {name} is left out: {why}"))
-    if figures is not None:
-        from superhosts.evaluation.figures import prepare_folder
-
-        prepare_folder(figures)
+def compare(options: Compare) -> None:
+    """Run the detectors, write the scores of each window, and print their means."""
+    outputs = output_options(options.results)
+    threshold = check_threshold(options.threshold)
+    traffic = make_traffic(options.synthetic)
+    makers = _choose_detectors(options, traffic.flows)
+    if options.figures is not None:
+        prepare_folder(options.figures)
     errors: list[SuperhostsError] = []
     run: Scan | None = None
-    if inputs:
-        run = _scan(inputs, makers, errors, threshold=threshold, inner=inner or [], window=window)
+    found: Iterator[list[Row]]
+    if options.inputs:
+        run = _scan(options, makers, errors)
         found = on_inputs(run, makers, threshold)
     else:
-        sent = parse_count(packets) if packets is not None else 2 * each
-        traffic = Traffic(flows=each, packets=sent, windows=windows, super_hosts=super_hosts, seed=seed)
         found = on_synthetic(traffic, makers, threshold, _teller(traffic, len(makers)))
     rows: list[Row] = []
     with open_destinations(outputs, RunKind(COLUMNS), table=False) as destinations:
@@ -120,14 +73,34 @@ def compare(
             return
     if outputs.format == "table":
         _print_table(averages(rows), threshold)
-    if figures is not None:
-        _draw(rows, figures)
+    if options.figures is not None:
+        _draw(rows, options.figures)
     fail_with(errors)
 
 
-def _given(value: Any, default: Any) -> Any:
-    """Return what was given, else the default."""
-    return default if value is None else value
+def make_traffic(options: SyntheticOptions) -> Traffic:
+    """Return the synthetic traffic; an option that is given counts more than --quick."""
+    quick = options.quick
+    flows = parse_count(options.flows or (QUICK_FLOWS if quick else FLOWS))
+    return Traffic(
+        flows=flows,
+        packets=parse_count(options.packets) if options.packets is not None else 2 * flows,
+        windows=parse_count(options.windows or (QUICK_WINDOWS if quick else WINDOWS)),
+        super_hosts=parse_count(options.super_hosts or (QUICK_SUPER_HOSTS if quick else SUPER_HOSTS)),
+        seed=options.seed,
+    )
+
+
+def _choose_detectors(options: Compare, flows: int) -> dict[str, Make]:
+    captures = bool(options.inputs)
+    terms = Terms(
+        threshold=options.threshold,
+        device=choose_device(options.device),
+        memory=None if options.memory is None else parse_size(options.memory),
+        flows=None if captures else flows,
+        key=None if captures else DEFAULT_KEY,  # the same traffic must give the same scores everywhere
+    )
+    return choose(options.detector, terms, lambda name, why: say(f"superhosts: {name} is left out: {why}"))
 
 
 def _teller(traffic: Traffic, detectors: int) -> Callable[[int], None]:
@@ -139,30 +112,28 @@ def _teller(traffic: Traffic, detectors: int) -> Callable[[int], None]:
     return tell
 
 
-def _scan(inputs: list[str], makers: dict[str, Make], errors: list[SuperhostsError], **settings: Any) -> Scan:
-    from superhosts.evaluation.panel import panel_maker
-    from superhosts.pipeline.scan import RunOptions, Scan
-    from superhosts.pipeline.settings import Settings
-    from superhosts.sources.opening import open_inputs
-
+def _scan(options: Compare, makers: dict[str, Make], errors: list[SuperhostsError]) -> Scan:
     def on_error(error: SuperhostsError) -> None:
         errors.append(error)
         say(f"superhosts: {error}")
 
-    terms = Settings(**settings, families=(4,))  # the rivals know no other hosts
+    settings = Settings(
+        threshold=options.threshold,
+        inner=options.captures.inner,
+        window=options.captures.window,
+        families=(4,),  # the other detectors know no IPv6 hosts
+    )
     return Scan(
-        open_inputs(inputs, on_error),
-        terms,
+        open_inputs(options.inputs, on_error),
+        settings,
         RunOptions(find=False),
-        make_detector=panel_maker(lambda _bits: makers, terms),
+        make_detector=panel_maker(lambda _bits: makers, settings),
         on_error=on_error,
-        on_progress=tell_packets(),
+        on_progress=packet_progress(),
     )
 
 
 def _draw(rows: list[Row], folder: Path) -> None:
-    from superhosts.evaluation.figures import draw_comparison
-
     if all(row.ftr is None for row in rows):
         say("superhosts: there are no super hosts, so no rates to draw")
     for path in draw_comparison(rows, folder, command_line(sys.argv)):
@@ -170,10 +141,6 @@ def _draw(rows: list[Row], folder: Path) -> None:
 
 
 def _print_table(means: list[Any], threshold: float) -> None:
-    from rich.table import Table
-
-    from superhosts.evaluation.scores import percent
-    from superhosts.reports.terminal import OutputConsole
 
     first = means[0]
     hosts = f"{first.true:,.0f} super hosts (at least {threshold:,g} peers) a window"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import Annotated, NamedTuple
-
-import typer
+from typing import NamedTuple
 
 from superhosts.cli._checks import CHECKS, PROBLEM, in_words
+from superhosts.cli.usage.doctor import Doctor
+from superhosts.errors import SuperhostsError
 
 
 class Check(NamedTuple):
@@ -18,27 +19,15 @@ class Check(NamedTuple):
     text: str
 
 
-def doctor(
-    json: Annotated[bool, typer.Option("--json", help="The list as one line of JSON on standard output.")] = False,
-) -> None:
-    """Say what works here and what to do about the rest: versions, memory, compiled code, GPUs, optional packages.
-
-    A small cube is filled on the CPU and on every GPU; they must agree bit by bit.
-    What is missing is optional. The exit status is 2 if something is there and does not work.
-
-    Example: superhosts doctor
-    """
-    import json as json_module
-
-    from superhosts.errors import SuperhostsError
-
+def doctor(options: Doctor) -> None:
+    """Print the result of every check; an error names those that found a problem."""
     checks = []
     for check in _examine():
         checks.append(check)
-        if not json:
+        if not options.json:
             print(f"{check.state:8} {check.name:14} {check.text}", flush=True)
-    if json:
-        print(json_module.dumps([check._asdict() for check in checks]))
+    if options.json:
+        print(json.dumps([check._asdict() for check in checks]))
     broken = [check.name for check in checks if check.state == PROBLEM]
     if broken:
         raise SuperhostsError(f"not in order: {', '.join(broken)}")

@@ -4,152 +4,71 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from superhosts.cli._options import (
-    INPUT_HELP,
-    Device,
-    Direction,
-    Exclude,
-    GeometryText,
-    Inner,
-    Ipv6Prefix,
-    Memory,
-    MemoryTotal,
-    Watch,
-)
-from superhosts.cli._outputs import KeyFile, fail_with, log_in_background, log_status, read_key
-from superhosts.cli._service import (
-    Creds,
-    Nkey,
-    SpoolCap,
-    Status,
-    TlsCa,
-    TlsCert,
-    TlsKey,
-    ended_by_signals,
-    make_sender,
-    nats_options,
-    refuse_given,
-    seconds,
-    sending,
-    tell,
-)
+from superhosts.cli._console import fail_with, log_status, tell
+from superhosts.cli._options import check_no_conflict, parse_seconds
+from superhosts.cli._service import Status, connect_to, log_in_background, make_sender, sending
+from superhosts.cli._settings import make_settings
+from superhosts.cli._signals import ended_by_signals
+from superhosts.cli._summary import summarise
+from superhosts.cli.usage.edge import LOCAL
+from superhosts.cli.usage.edge import Edge as EdgeOptions
+from superhosts.durable import hold_folder
+from superhosts.errors import RefusedError, SuperhostsError, UsageError
+from superhosts.fleet.edge import Edge, check_settings
+from superhosts.fleet.link import Sender
+from superhosts.fleet.parcels import check_site
+from superhosts.fleet.position import POSITION, Position
+from superhosts.fleet.spool import Spool
+from superhosts.pipeline.scan import Counters, RunOptions, Scan
+from superhosts.pipeline.settings import Settings
+from superhosts.sources.opening import open_inputs
+from superhosts.times import iso_time
+from superhosts.units import parse_size
 
 if TYPE_CHECKING:
-    from superhosts.errors import SuperhostsError
-    from superhosts.fleet.edge import Edge
-    from superhosts.fleet.link import Sender
-    from superhosts.fleet.spool import Spool
-    from superhosts.pipeline.scan import Counters
-    from superhosts.pipeline.settings import Settings
+    from superhosts.cli._nats import NatsOptions
 
-LOCAL = "nats://127.0.0.1:4222"
 MOMENT = 10.0  # seconds that an edge waits for the hub when a live input has ended
 
 
 @log_in_background()
-def edge(
-    inputs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="INPUT...",
-            help=f"{INPUT_HELP} A folder is followed: a capture program rotates files in it. Without any, only what "
-            "waits in the spool is sent.",
-        ),
-    ] = [],  # noqa: B006
-    site: Annotated[str, typer.Option(help="Name of this place, unique in the fleet; it must be given.")] = "",
-    spool: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where sketches wait until the hub has acknowledged them.")
-    ] = Path("superhosts-spool"),
-    to: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Send by files: a folder that the hub reads (hub --from).")
-    ] = None,
-    nats: Annotated[str | None, typer.Option(metavar="URL", help="Send to a NATS server.", show_default=LOCAL)] = None,
-    nkey: Nkey = None,
-    creds: Creds = None,
-    tls_ca: TlsCa = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
-    spool_cap: SpoolCap = "10GiB",
-    window: Annotated[str, typer.Option("--window", "-w", help="Length of a window; the same at all sites.")] = "5m",
-    grace: Annotated[
-        str, typer.Option(help="Time that a live input may lag behind the clock before its window closes.")
-    ] = "10s",
-    inner: Inner = [],  # noqa: B006
-    exclude: Exclude = [],  # noqa: B006
-    watch: Watch = ["inner"],  # noqa: B006
-    direction: Direction = ["any"],  # noqa: B006
-    detector: Annotated[str, typer.Option(help="cube, cbaa or another whose sketches merge.")] = "cube",
-    memory: Memory = "128MiB",
-    geometry: GeometryText = "",
-    memory_total: MemoryTotal = None,
-    ipv6_prefix: Ipv6Prefix = 64,
-    key_file: KeyFile = None,
-    device: Device = "auto",
-) -> None:
-    """Watch traffic at one place and send the sketch of every window to a hub. No address leaves the site in the clear.
-
-    What the hub has not acknowledged stays in the spool. Key, window, memory (or geometry) and detector must be the
-    hub's.
-
-    Examples: superhosts edge /var/captures --site ams --inner 10.0.0.0/8 --to /mnt/fleet ·
-    tcpdump -U -w - | superhosts edge - --site ams --nats tls://hub:4222 --nkey ams.nk
-    """
-    from superhosts.durable import hold_folder
-    from superhosts.errors import RefusedError, UsageError
-    from superhosts.fleet.edge import check_settings
-    from superhosts.fleet.parcels import check_site
-    from superhosts.fleet.spool import Spool
-    from superhosts.pipeline.settings import Settings
-    from superhosts.units import parse_size
-
-    check_site(site)
-    if to is not None and nats is not None:
-        raise UsageError("--to and --nats: choose one way to the hub")
-    if to is not None:
-        proofs = {"--nkey": nkey, "--creds": creds, "--tls-ca": tls_ca, "--tls-cert": tls_cert, "--tls-key": tls_key}
-        refuse_given(proofs, "not with --to, where there is no server")
-    url = LOCAL if nats is None else nats
-    options = None if to is not None else nats_options(url, creds, nkey, (tls_ca, tls_cert, tls_key))
+def edge(options: EdgeOptions) -> None:
+    """Read, spool and send until the inputs end; then exit with the status of the first error."""
+    check_site(options.site)
+    connection = _connection(options)
     settings = check_settings(
-        Settings(
-            inner=inner,
-            exclude=exclude,
-            watch=watch,
-            direction=direction,
-            window=window,
-            detector=detector,
-            memory=memory,
-            geometry=geometry,
-            memory_total=memory_total,
-            ipv6_prefix=ipv6_prefix,
-            key=read_key(key_file),
-            site=site,
-            device=device,
+        make_settings(
+            options.traffic,
+            options.cube,
+            memory_total=options.memory_total,
+            site=options.site,
+            device=options.device,
         )
     )
-    with hold_folder(spool):
-        store = Spool(spool, site, cap=parse_size(spool_cap), say=tell)
-        errors = _watch(inputs, settings, store, make_sender(to, options, site), seconds("grace", grace))
+    with hold_folder(options.spool):
+        store = Spool(options.spool, options.site, cap=parse_size(options.spool_cap), say=tell)
+        sender = make_sender(options.to, connection, options.site)
+        errors = watch(options.inputs, settings, store, sender, parse_seconds("grace", options.grace))
     if refused := store.counters.refused:
         errors.append(RefusedError(f"{refused} {'window was' if refused == 1 else 'windows were'} refused by the hub"))
-        tell(f"{errors[-1]}; they are kept in {spool / 'refused'}")
+        tell(f"{errors[-1]}; they are kept in {options.spool / 'refused'}")
     fail_with(errors)
 
 
-def _watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, grace: float) -> list[SuperhostsError]:
-    """Read the inputs into the spool and send from there; return the inputs' errors, all said already."""
-    from superhosts.cli.scan import summarise
-    from superhosts.fleet.edge import Edge
-    from superhosts.fleet.position import POSITION, Position
-    from superhosts.pipeline.scan import RunOptions, Scan
-    from superhosts.sources.opening import open_inputs
-    from superhosts.times import iso_time
+def _connection(options: EdgeOptions) -> NatsOptions | None:
+    """Return the checked options of the NATS server; None if sketches are sent as files."""
+    if options.to is None:
+        return connect_to(LOCAL if options.nats is None else options.nats, options.link)
+    if options.nats is not None:
+        raise UsageError("--to and --nats: choose one way to the hub")
+    check_no_conflict({**options.link.proofs, **options.link.tls}, "not with --to, where there is no server")
+    return None
 
+
+def watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, grace: float) -> list[SuperhostsError]:
+    """Read the inputs into the spool and send from there; return the inputs' errors, all said already."""
     errors: list[SuperhostsError] = []
 
     def on_error(error: SuperhostsError) -> None:

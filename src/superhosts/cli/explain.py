@@ -5,22 +5,31 @@ from __future__ import annotations
 import json as json_module
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import typer
+from rich.table import Table
 
-from superhosts.cli._outputs import CsvFlag, Json, KeyFile, MemoryTotal, Output, fail_with, read_key, say
-from superhosts.cli._sketches import FILES, Since, Until, find_sketches, merge_named, sites_of, told, window_of
+from superhosts.cli._console import fail_with, say
+from superhosts.cli._outputs import output_options
+from superhosts.cli._progress import with_progress
+from superhosts.cli._settings import read_key
+from superhosts.cli._sketches import find_sketches, merge_named, sites_of, window_of
+from superhosts.cli.usage.explain import Explain
+from superhosts.detectors.base import Detector
+from superhosts.detectors.columnsketch import ColumnSketch
+from superhosts.errors import HalfMergedError, InputError, MergeError, UsageError
+from superhosts.pairs import Window
+from superhosts.reports.base import Report
+from superhosts.reports.fanout import Destinations
+from superhosts.reports.opening import OutputOptions, open_destinations
+from superhosts.reports.rows import COLUMNS, Row, make_rows
+from superhosts.reports.stdout import Format
+from superhosts.reports.terminal import OutputConsole
+from superhosts.reports.timeline import print_timeline
+from superhosts.results import Found
+from superhosts.sketches.bundle import Sketch, load
+from superhosts.sketches.queries import find_in_file
 from superhosts.text import printable
-
-if TYPE_CHECKING:
-    from superhosts.detectors.base import Detector
-    from superhosts.errors import InputError, UsageError
-    from superhosts.pairs import Window
-    from superhosts.reports.fanout import Destinations
-    from superhosts.reports.rows import Row
-    from superhosts.reports.stdout import Format
-    from superhosts.results import Found
 
 
 class Asking(NamedTuple):
@@ -31,46 +40,25 @@ class Asking(NamedTuple):
     memory: str | None
 
 
-def explain(
-    files: Annotated[list[str], typer.Argument(metavar="FILE.cube...", help=FILES)],
-    host: Annotated[str, typer.Argument(metavar="HOST", help="An address, or a prefix where hosts are prefixes.")],
-    since: Since = None,
-    until: Until = None,
-    memory_total: MemoryTotal = None,
-    key_file: KeyFile = None,
-    json: Json = False,
-    csv: CsvFlag = False,
-    output: Output = None,
-) -> None:
-    """Explain one host: its number of peers with the interval, its columns and how full they are.
-
-    With several files: the host over time and sites, and its number in the union of them all.
-
-    Example: superhosts explain 20261114T120000Z-5m-local.cube 10.1.2.3
-    """
-    from superhosts.reports.opening import OutputOptions, open_destinations
-
-    options = OutputOptions(json, csv, output)
+def explain(options: Explain) -> None:
+    """Show a host in one sketch with its columns, or in many over time."""
+    wanted = output_options(options.results)
     # JSON Lines on standard output say more than rows do (columns, sites, the union), so they are printed here.
-    rows_only = OutputOptions(csv=csv, output=options.address)
-    asking = Asking(host, read_key(key_file), memory_total)
+    rows_only = OutputOptions(csv=options.results.csv, output=wanted.address)
+    asking = Asking(options.host, read_key(options.sketches.key_file), options.sketches.memory_total)
     errors: list[InputError] = []
-    paths = find_sketches(files, errors, since=since, until=until)
+    paths = find_sketches(options.sketches.files, errors, options.span)
     if len(paths) == 1:
-        with open_destinations(rows_only, table=options.format == "table", with_part=True) as outputs:
-            _explain_one(paths[0], asking, outputs, options.format)
+        with open_destinations(rows_only, table=wanted.format == "table", with_part=True) as outputs:
+            _explain_one(paths[0], asking, outputs, wanted.format)
     elif paths:
         with open_destinations(rows_only, table=False) as outputs:
-            _explain_many(paths, asking, outputs, errors, options.format)
+            _explain_many(paths, asking, outputs, errors, wanted.format)
     fail_with(errors)
 
 
 def _explain_one(path: Path, asking: Asking, outputs: Destinations, format: Format) -> None:
     """Show a host in one sketch, its columns too."""
-    from superhosts.reports.base import Report
-    from superhosts.reports.rows import make_rows
-    from superhosts.sketches.bundle import load
-
     host = asking.host
     sketch = load(path, key=asking.key, max_memory=asking.memory)
     found = sketch.estimate(host)
@@ -94,17 +82,12 @@ def _explain_many(
     format: Format,
 ) -> None:
     """Show a host in every window and site, and in the union of all."""
-    from superhosts.reports.base import Report
-    from superhosts.reports.rows import COLUMNS, make_rows
-    from superhosts.reports.terminal import OutputConsole
-    from superhosts.reports.timeline import print_timeline
-
     groups: dict[tuple[Window | None, str], list[Path]] = defaultdict(list)
     for path in paths:
         groups[window_of(path), sites_of(path)].append(path)
     good: list[Path] = []  # files that are whole
     rows: list[Row] = []
-    for window, site in told(sorted(groups, key=lambda group: (group[0] or (0, 0), group[1]))):
+    for window, site in with_progress(sorted(groups, key=lambda group: (group[0] or (0, 0), group[1]))):
         found = _ask(groups[window, site], asking, good, errors)
         rows += [{**row, "site": site} for row in make_rows(window, sorted(found))]
     if good and not rows:
@@ -123,10 +106,6 @@ def _explain_many(
 
 def _ask(paths: list[Path], asking: Asking, good: list[Path], errors: list[InputError]) -> list[Found]:
     """Return what the files of one window and site say of a host together; those that are whole are added to `good`."""
-    from superhosts.errors import HalfMergedError, InputError
-    from superhosts.sketches.bundle import Sketch
-    from superhosts.sketches.queries import find_in_file
-
     found: list[Found] = []
     whole = Sketch()
     for path in paths:
@@ -147,13 +126,9 @@ def _ask(paths: list[Path], asking: Asking, good: list[Path], errors: list[Input
 
 def _ask_union(paths: list[Path], asking: Asking) -> list[Row]:
     """Return the rows of the union of all files; none, with a word why, where they cannot be merged."""
-    from superhosts.errors import MergeError
-    from superhosts.reports.rows import make_rows
-    from superhosts.sketches.bundle import Sketch
-
     whole = Sketch()
     try:
-        for path in told(paths):
+        for path in with_progress(paths):
             merge_named(whole, path, asking.key, asking.memory)
     except MergeError as error:
         say(f"superhosts: no union of these files: {error}")
@@ -163,8 +138,6 @@ def _ask_union(paths: list[Path], asking: Asking) -> list[Row]:
 
 
 def _not_there(host: str, where: str, families: set[int]) -> UsageError:
-    from superhosts.errors import UsageError
-
     if not families:
         return UsageError(f"{host}: {where} holds hosts of that family")
     return UsageError(
@@ -174,16 +147,10 @@ def _not_there(host: str, where: str, families: set[int]) -> UsageError:
 
 def _columns(detector: Detector, host: str) -> list[dict[str, Any]]:
     """Return the columns of a host: how full each is, and the mean of its array."""
-    from superhosts.detectors.columnsketch import ColumnSketch
-
     return detector.columns_of(host) if isinstance(detector, ColumnSketch) else []
 
 
 def _print_columns(detector: Detector, host: str) -> None:
-    from rich.table import Table
-
-    from superhosts.reports.terminal import OutputConsole
-
     columns = _columns(detector, host)
     if not columns:
         return

@@ -2,60 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
-
-from superhosts.cli._outputs import (
-    CsvFlag,
-    Json,
-    KeyFile,
-    MemoryTotal,
-    Output,
-    Threshold,
-    Top,
-    fail_with,
-    read_key,
-    say,
-)
-from superhosts.cli._sketches import FILES, Since, Until, find_sketches, merge_named, told
-
-if TYPE_CHECKING:
-    from superhosts.sketches.bundle import Sketch
+from superhosts import defaults
+from superhosts.cli._console import fail_with, say
+from superhosts.cli._outputs import output_options
+from superhosts.cli._progress import with_progress
+from superhosts.cli._settings import read_key
+from superhosts.cli._sketches import find_sketches, merge_named
+from superhosts.cli.usage.hosts import Hosts
+from superhosts.errors import HalfMergedError, InputError, UsageError
+from superhosts.reports.base import Report
+from superhosts.reports.opening import open_destinations
+from superhosts.reports.rows import make_rows
+from superhosts.reports.titles import PARTIAL, window_title
+from superhosts.sketches.bundle import Sketch, load
 
 
-def hosts(
-    files: Annotated[list[str], typer.Argument(metavar="FILE.cube...", help=FILES)],
-    union: Annotated[
-        bool, typer.Option("--union", help="Merge all files first: a longer window, or more sites.")
-    ] = False,
-    threshold: Threshold = None,
-    top: Top = None,
-    since: Since = None,
-    until: Until = None,
-    memory_total: MemoryTotal = None,
-    key_file: KeyFile = None,
-    json: Json = False,
-    csv: CsvFlag = False,
-    output: Output = None,
-) -> None:
-    """Ask saved sketches again: another threshold, a longer window, more sites.
-
-    Example: superhosts hosts 'archive/**/*.cube' --union --threshold 5000
-    """
-    from superhosts.errors import HalfMergedError, InputError, UsageError
-    from superhosts.reports.base import Report
-    from superhosts.reports.opening import OutputOptions, open_destinations
-    from superhosts.reports.rows import make_rows
-    from superhosts.reports.titles import PARTIAL, window_title
-    from superhosts.sketches.bundle import Sketch, load
-
+def hosts(options: Hosts) -> None:
+    """Write the super hosts of every sketch, or of their union."""
+    threshold, top = options.wanted.threshold, options.wanted.top
     if top is not None and top < 1:
         raise UsageError(f"--top {top}: at least 1")
-    least = threshold if threshold is not None or top is not None else 1024.0
-    key = read_key(key_file)
+    least = threshold if threshold is not None or top is not None else float(defaults.THRESHOLD)
+    key, memory = read_key(options.sketches.key_file), options.sketches.memory_total
     errors: list[InputError] = []
-    with open_destinations(OutputOptions(json, csv, output), with_part=True) as outputs:
+    with open_destinations(output_options(options.results), with_part=True) as outputs:
 
         def report(sketch: Sketch) -> None:
             found = sketch.super_hosts(least) if least is not None else sketch.top(top or 1)
@@ -65,13 +35,13 @@ def hosts(
             outputs.write(Report(rows=rows, window=sketch.window, title=title))
 
         whole, merged = Sketch(), 0
-        for path in told(find_sketches(files, errors, since=since, until=until)):
+        for path in with_progress(find_sketches(options.sketches.files, errors, options.span)):
             try:
-                if union:
-                    merge_named(whole, path, key, memory_total)
+                if options.union:
+                    merge_named(whole, path, key, memory)
                     merged += 1
                 else:
-                    report(load(path, key=key, max_memory=memory_total))
+                    report(load(path, key=key, max_memory=memory))
             except HalfMergedError:
                 raise  # the union is spoilt
             except InputError as error:

@@ -2,58 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import json
+from typing import Any
 
-import typer
+from rich.table import Table
 
-from superhosts.cli._outputs import parse_share
+from superhosts import defaults
+from superhosts.cli._options import check_threshold, parse_share
+from superhosts.cli.usage.plan import Plan
+from superhosts.detectors.cube.geometry import Geometry
 from superhosts.errors import GeometryError, UsageError
+from superhosts.planning import Prediction, Sizes, best_sizes, least_memory, predict
+from superhosts.reports.terminal import OutputConsole
+from superhosts.units import format_size, parse_count, parse_size
 
-if TYPE_CHECKING:
-    from superhosts.planning import Prediction, Sizes
-
-Planned = tuple["Sizes", "Prediction"]
+Planned = tuple[Sizes, Prediction]
 
 
-def plan(
-    flows: Annotated[str, typer.Option(help="Distinct (host, peer) pairs of a window, like 5M.")] = "5M",
-    threshold: Annotated[str, typer.Option("--threshold", "-t", help="Least number of distinct peers.")] = "1024",
-    memory: Annotated[
-        str | None,
-        typer.Option("--memory", "-m", help="Memory of the cube; 128MiB unless --error is given."),
-    ] = None,
-    error: Annotated[
-        str | None,
-        typer.Option(help="Wanted total false rate, like 1%: gives the least memory that holds it."),
-    ] = None,
-    key_bits: Annotated[int, typer.Option(help="Bits of a host: 32, 64 or 128.")] = 32,
-    json: Annotated[bool, typer.Option("--json", help="The plan as one line of JSON on standard output.")] = False,
-) -> None:
-    """Plan a cube: the best geometry for a memory, or the least memory for an error, and what to expect of it.
-
-    False rates are shares of the true super hosts. They are predicted for hosts with a heavy tail of peers: exponent
-    1.05, one host in 10,000 flows with 1024 peers or more. Take the plan with --geometry to scan, edge, hub and batch;
-    in Python: sh.Cube("128MiB", flows="20M", threshold=1024)
-
-    Examples: superhosts plan --flows 20M --threshold 1024 --memory 128MiB · superhosts plan --flows 20M --error 1%
-    """
-    import json as json_module
-
-    from superhosts.units import format_size, parse_count, parse_size
-
-    pairs, least = parse_count(flows), parse_count(threshold)
-    wanted = None if error is None else parse_share("error", error)
-    size = parse_size("128MiB" if memory is None else memory)
+def plan(options: Plan) -> None:
+    """Print the plan, and those for half and for twice the memory."""
+    pairs, least, key_bits = parse_count(options.flows), round(check_threshold(options.threshold)), options.key_bits
+    wanted = None if options.error is None else parse_share("error", options.error)
+    size = parse_size(defaults.MEMORY if options.memory is None else options.memory)
     if wanted is not None:
-        from superhosts.planning import least_memory
-
         enough = least_memory(wanted, pairs, least, key_bits)
-        size = enough if memory is None else size
+        size = enough if options.memory is None else size
     chosen = _planned(size, pairs, least, key_bits)
     if wanted is not None and chosen[1].total > wanted:
         raise UsageError(
-            f"--memory {memory}: a total false rate of {chosen[1].total:.2%} is to be expected, not {error}; "
-            f"{format_size(enough)} would hold it"
+            f"--memory {options.memory}: a total false rate of {chosen[1].total:.2%} is to be expected, "
+            f"not {options.error}; {format_size(enough)} would hold it"
         )
     others = []
     for other in (size // 2, size * 2):
@@ -61,32 +39,25 @@ def plan(
             others.append(_planned(other, pairs, least, key_bits))
         except GeometryError:  # half of it is too little for any cube
             continue
-    if json:
+    if options.json:
         plain = {"total_by_memory_alone": _unplanned(size, chosen)}
-        print(json_module.dumps({**_facts(chosen), **plain, "alternatives": [_facts(each) for each in others]}))
+        print(json.dumps({**_facts(chosen), **plain, "alternatives": [_facts(each) for each in others]}))
     else:
         _print(size, chosen, others)
 
 
 def _planned(memory: int, flows: int, threshold: float, key_bits: int) -> Planned:
     """Return the best sizes for a memory and what to expect of them."""
-    from superhosts.planning import best_sizes, predict
-
     sizes = best_sizes(memory, flows, threshold, key_bits)
     return sizes, predict(sizes, flows, threshold)
 
 
 def _spelled(sizes: Sizes) -> str:
-    from superhosts.detectors.cube.geometry import Geometry
-
     return Geometry(*sizes).spelled
 
 
 def _unplanned(memory: int, chosen: Planned) -> float | None:
     """Return the total false rate of the geometry that --memory alone gives; None if it is too little for that one."""
-    from superhosts.detectors.cube.geometry import Geometry
-    from superhosts.planning import Sizes, predict
-
     sizes, expected = chosen
     try:
         plain = Geometry.for_memory(memory, sizes.key_bits)
@@ -121,10 +92,6 @@ def _facts(planned: Planned) -> dict[str, Any]:
 
 
 def _print(memory: int, chosen: Planned, others: list[Planned]) -> None:
-    from rich.table import Table
-
-    from superhosts.reports.terminal import OutputConsole
-    from superhosts.units import format_size, parse_size
 
     sizes, expected = chosen
     plans = sorted([chosen, *others], key=lambda planned: planned[1].memory)
@@ -158,8 +125,6 @@ def _print(memory: int, chosen: Planned, others: list[Planned]) -> None:
 
 def _cells(planned: Planned) -> dict[str, str]:
     """Return the cells of one plan's column, by the names of the rows."""
-    from superhosts.units import format_size
-
     sizes, expected = planned
     return {
         "slices": f"{1 << sizes.slice_bits:,}",

@@ -15,17 +15,21 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from superhosts.durable import read_json, write_json, write_private
 from superhosts.errors import MissingExtraError, OutputError, UsageError
 from superhosts.fleet.nats.wire import CHUNKS, QUESTIONS
 from superhosts.fleet.parcels import check_site
+from superhosts.times import iso_time
+from superhosts.units import SECOND
 
 SITES = "sites.json"  # site → public key
+HISTORY = "sites-history.json"  # site → when it was enrolled and revoked; for people, nothing depends on it
 HUB_SEED = "hub.nk"
 HUB, ANYONE = "hub", "anyone"  # an account of the broker; the user without a key
 CONNECTIONS, SUBSCRIPTIONS = 16, 64  # that a site may have open at once: an edge needs one and two
@@ -46,6 +50,7 @@ def enroll(folder: Path, site: str, seed: Path | None = None) -> Path:
             sites = read_sites(folder)
             write_private(target, secret + "\n")
             write_json(folder / SITES, {**sites, site: public})
+            _note(folder, site, {"enrolled": _now(), "revoked": None})
     except OSError as error:
         raise OutputError(f"{error.filename or target}: cannot be written: {error.strerror}") from None
     return target
@@ -60,6 +65,7 @@ def unenroll(folder: Path, site: str) -> None:
             if sites.pop(site, None) is None:
                 raise UsageError(f"{site!r} is not enrolled; enrolled are: {', '.join(sorted(sites)) or 'none'}")
             write_json(folder / SITES, sites)
+            _note(folder, site, {**_history(folder).get(site, {}), "revoked": _now()})
     except OSError as error:
         raise OutputError(f"{folder / SITES}: cannot be written: {error.strerror}") from None
 
@@ -73,6 +79,40 @@ def read_sites(folder: Path) -> dict[str, str]:
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content.values()):
         raise UsageError(f"{path}: damaged; restore it, or remove it and enroll the sites again")
     return {check_site(site): key for site, key in content.items()}
+
+
+class Enrolment(NamedTuple):
+    """A site that is enrolled or was revoked; times as text, None where they are not known."""
+
+    site: str
+    enrolled: str | None
+    revoked: str | None
+    key: str | None  # the public half of the key that counts now
+
+
+def list_sites(folder: Path) -> list[Enrolment]:
+    """Return all sites that are enrolled or were revoked, by name. Sites of older versions have no times."""
+    sites, history = read_sites(folder), _history(folder)
+    found = []
+    for site in sorted({*sites, *history}):
+        times = history.get(site, {})
+        revoked = None if site in sites else times.get("revoked")
+        if site in sites or revoked is not None:
+            found.append(Enrolment(site, times.get("enrolled"), revoked, sites.get(site)))
+    return found
+
+
+def _history(folder: Path) -> dict[str, dict[str, str | None]]:
+    content = read_json(folder / HISTORY)
+    return content if isinstance(content, dict) and all(isinstance(item, dict) for item in content.values()) else {}
+
+
+def _note(folder: Path, site: str, times: dict[str, str | None]) -> None:
+    write_json(folder / HISTORY, {**_history(folder), site: times})
+
+
+def _now() -> str:
+    return iso_time(time.time_ns() // SECOND * SECOND)
 
 
 def hub_key(folder: Path) -> tuple[Path, str]:

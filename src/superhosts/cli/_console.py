@@ -1,0 +1,74 @@
+"""Lines for people on standard error, and the exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import typer
+
+from superhosts.text import printable
+
+LONGEST_LINE = 10_000  # characters of a line for people
+
+
+class Log(Protocol):
+    """Takes lines for standard error and writes them in a thread of its own."""
+
+    def write(self, text: str) -> None:
+        """Take one line."""
+
+    def status(self) -> dict[str, int]:
+        """Return how many lines wait, and how many were dropped."""
+
+
+_log: Log | None = None
+
+
+def use_log(log: Log | None) -> None:
+    """Send all further lines to a log; None: to standard error again."""
+    global _log
+    _log = log
+
+
+def has_log() -> bool:
+    """Return True if lines go to a log."""
+    return _log is not None
+
+
+def log_status() -> dict[str, int]:
+    """Return how many lines wait for standard error, and how many were dropped."""
+    return _log.status() if _log is not None else {"waiting": 0, "dropped": 0}
+
+
+def say(text: str) -> None:
+    """Write one line for people to standard error; characters that cannot be shown are escaped."""
+    line = printable(text, most=LONGEST_LINE)
+    if _log is not None:
+        _log.write(line)
+        return
+    sys.stderr.write(f"{line}\n")  # one call: print writes the newline separately, and lines of two threads would mix
+    sys.stderr.flush()
+
+
+def tell(text: str) -> None:
+    """Write one line for the operator of a service, which the journal or the container's log keeps.
+
+    A log on a full disk, or one that nobody reads any more, does not stop the service.
+    """
+    with contextlib.suppress(OSError):
+        say(f"superhosts: {text}")
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """Return the command as a user would type it."""
+    return shlex.join(["superhosts", *arguments[1:]])
+
+
+def fail_with(errors: Sequence[Any]) -> None:
+    """Exit with the status of the first error, if there is one. Each has been reported already."""
+    if errors:
+        raise typer.Exit(errors[0].exit_status)

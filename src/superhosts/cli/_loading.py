@@ -1,0 +1,79 @@
+"""Commands that are loaded when they are called.
+
+The program knows each command by name and by one line of help. Its options are loaded when it is called, its body after
+the options have been parsed: so help and usage errors need none of the packages that the work needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from superhosts.cli._groups import as_function
+from superhosts.reports.streams import silence_stdout
+
+PACKAGE = "superhosts.cli"  # to which names with a leading dot are relative
+
+
+class Entry(NamedTuple):
+    """Where a command is: `module:name` of the class of its options and of its body, and one line of help."""
+
+    options: str
+    body: str
+    help: str
+
+
+class LazyCommand(TyperCommand):
+    """A command that stands in the list of commands and loads its options when it is called."""
+
+    def __init__(self, name: str, entry: Entry) -> None:
+        super().__init__(name, help=entry.help)
+        self._entry = entry
+
+    def load(self) -> Any:
+        """Return the command with its options, as typer makes it."""
+        options = _load(self._entry.options)
+        app = typer.Typer(add_completion=False)
+        app.command(self.name)(as_function(options, lambda given: _run(self._entry, given)))
+        return typer.main.get_command(app)
+
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        """Parse the arguments with the options of the command."""
+        return self.load().make_context(info_name, args, parent=parent, **extra)
+
+
+def add_commands(program: TyperGroup, entries: Mapping[str, Entry], groups: Mapping[str, str]) -> None:
+    """Add commands to a program. A name of two words is a command in a group, for which `groups` has the help."""
+    for words, entry in entries.items():
+        *path, name = words.split()
+        group = program
+        for step in path:
+            if step not in group.commands:
+                group.add_command(TyperGroup(name=step, help=groups[step], no_args_is_help=True))
+            inner = group.commands[step]
+            assert isinstance(inner, TyperGroup)
+            group = inner
+        group.add_command(LazyCommand(name, entry))
+
+
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module, PACKAGE), name)
+
+
+def _run(entry: Entry, options: Any) -> None:
+    """Load and run the body. It ends without an error if the reader of its output has gone."""
+    with contextlib.ExitStack() as around:
+        for make_context in getattr(options, "around", ()):  # entered before the body is loaded, which takes a second
+            around.enter_context(make_context())
+        try:
+            _load(entry.body)(options)
+            sys.stdout.flush()
+        except BrokenPipeError:  # caught here: typer would exit with status 1
+            silence_stdout()

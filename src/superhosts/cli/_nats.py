@@ -1,0 +1,85 @@
+"""Links over NATS, as the options of `edge` and `hub` describe them.
+
+Everything here needs the optional packages of `superhosts[fleet]`: commands import this module when a link over NATS is
+asked for. Links by files do without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any
+
+from superhosts.cli._console import tell
+from superhosts.cli._options import LinkOptions
+from superhosts.cli._service import Reloads
+from superhosts.cli.usage.hub import BROKER_CAP, LISTEN, Hub
+from superhosts.durable import exposure
+from superhosts.errors import UsageError
+from superhosts.fleet.nats.broker import Broker
+from superhosts.fleet.nats.connect import NatsOptions
+from superhosts.fleet.nats.identity import own_identity
+from superhosts.fleet.nats.receive import NatsReceiver
+from superhosts.fleet.nats.send import NatsSender
+from superhosts.fleet.nats.setup import Tls
+from superhosts.units import parse_size
+
+__all__ = ["NatsOptions", "NatsSender", "link_options", "open_receiver"]
+
+
+def link_options(url: str, link: LinkOptions, *, up: bool = False) -> NatsOptions:
+    """Return checked options of a connection; `up` is True for one to an upstream hub."""
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of every TLS connection that the other side ends
+    options = NatsOptions(url, link.creds, link.nkey, link.tls_ca, link.tls_cert, link.tls_key, up=up)
+    options.check()
+    for secret in options.secrets:
+        if warning := exposure(secret):
+            tell(warning)
+    return options
+
+
+def open_receiver(
+    parts: contextlib.ExitStack, options: Hub, largest: int, reloads: Reloads
+) -> tuple[NatsReceiver, dict[str, Any]]:
+    """Return the receiving end of a hub at its own broker or at --nats, and the counters of the broker.
+
+    `largest` is the number of bytes that a sketch can have.
+    """
+    way_in = options.way_in
+    cap = parse_size(BROKER_CAP if way_in.broker_cap is None else way_in.broker_cap)
+    owner = own_identity(options.state)
+    if way_in.nats is not None:
+        receiver = NatsReceiver(link_options(way_in.nats, options.link), tell, owner=owner, cap=cap, largest=largest)
+        receiver.check_alone()
+        return receiver, {}
+    owner = owner._replace(host="")  # the queue is in the state folder: the same hub, whatever its container's name
+    broker = _start_broker(parts, options, cap)
+    receiver = NatsReceiver(broker.options, tell, owner=owner, cap=cap, largest=largest, admitted=broker.admitted)
+    if reason := broker.unreachable():
+        receiver.counters.down = reason
+        tell(f"NOT READY: the broker runs, but this hub cannot reach it: {reason}; trying again until it can")
+
+    def reload() -> None:
+        broker.reload()
+        receiver.note_reach(broker.unreachable())
+        if receiver.counters.down:
+            raise UsageError(f"a new connection to the broker does not work: {receiver.counters.down}")
+
+    reloads.add("sites and certificates", reload)
+    return receiver, {"broker": broker.counters}
+
+
+def _start_broker(parts: contextlib.ExitStack, options: Hub, cap: int) -> Broker:
+    """Start the embedded broker."""
+    link, listen = options.link, options.way_in.listen
+    tls = None
+    if link.tls_cert is not None and link.tls_key is not None:
+        tls = Tls(link.tls_cert, link.tls_key, link.tls_ca)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # as in link_options
+    folder = options.state / "broker"
+    place = LISTEN if listen is None else listen
+    broker = parts.enter_context(Broker(folder, tell, listen=place, cap=cap, tls=tls))
+    tell(f"broker ready at {broker.options.url}")
+    if not broker.guarded:
+        tell("no site is enrolled: anybody on this machine may speak for any site (superhosts site enroll SITE)")
+    return broker

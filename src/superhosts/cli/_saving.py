@@ -1,0 +1,67 @@
+"""Saving the sketches of windows as files (`--save DIR`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from superhosts.cli._console import say
+from superhosts.cli._sketches import merge_named
+from superhosts.errors import InputError, MergeError, OutputError, UsageError
+from superhosts.pairs import Window
+from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.settings import Settings
+from superhosts.sketches.bundle import Sketch
+from superhosts.text import printable
+from superhosts.times import compact_time, window_name
+from superhosts.units import SECOND
+
+
+def prepare_folder(folder: Path, site: str) -> None:
+    """Make the folder for sketches whose names hold the site's."""
+    if not site or set(site) & set("/\\\0"):
+        shown = printable(site) if site else "is empty"
+        raise UsageError(f"--site {shown}: a name without slashes is needed, since it becomes part of file names")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"--save {folder}: cannot be made: {error.strerror}") from None
+
+
+class SketchSaver:
+    """Saves the windows' sketches; what an earlier run saved of the same window and site is kept, too."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self._folder, self._settings = folder, settings
+        self._older: set[Path] = set()  # files that hold what an earlier run saved
+        self.unsaved: dict[Path, OutputError] = {}  # why, each said already
+
+    def save(self, result: WindowResult) -> None:
+        """Save a sketch; where that fails say so. A later revision of a window holds all that this run saved of it."""
+        path = self._folder / file_name(result.window, self._settings)
+        try:
+            if result.revision == 1 and path.exists():
+                self._older.add(path)
+            if path in self._older:
+                merge_saved(result.sketch, path, self._settings.key)
+            result.sketch.partial |= result.partial
+            result.sketch.save(path)
+            self.unsaved.pop(path, None)
+        except OutputError as error:
+            if path not in self.unsaved:
+                say(f"superhosts: NOT SAVED: {error}")
+            self.unsaved[path] = error
+
+
+def merge_saved(sketch: Sketch, path: Path, key: bytes | str | None) -> None:
+    """Merge what an earlier run saved; OutputError says why that cannot be."""
+    try:
+        merge_named(sketch, path, key)
+    except (InputError, MergeError) as error:
+        raise OutputError(f"{error}; move this file away, or save to another folder") from None
+
+
+def file_name(window: Window, settings: Settings) -> str:
+    """Name a window's sketch: START-LENGTH-SITE.cube, START as 20261114T120000Z."""
+    second = window.start - window.start % SECOND  # the window over all begins with its first packet, at any fraction
+    name = f"{compact_time(second)}-all" if settings.window == "all" else window_name(window)
+    return f"{name}-{settings.site}.cube"

@@ -1,0 +1,49 @@
+"""Options of `superhosts calibrate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from superhosts import defaults
+from superhosts.cli._options import (
+    DEVICE,
+    ERROR,
+    INPUTS,
+    MEMORY,
+    THRESHOLD,
+    Inner,
+    Ipv6Prefix,
+    Json,
+    KeyFile,
+    Window,
+)
+
+
+@dataclass(frozen=True)
+class Calibrate:
+    """Hold the cube against the exact answer on your own traffic, and say what memory it needs.
+
+    Cubes with more and with less than --memory are tried, too. The exact answer keeps every pair of a window: of very
+    long captures take a part.
+
+    Examples: superhosts calibrate trace.pcap --inner 10.0.0.0/8 --figure estimates.png ·
+    superhosts calibrate trace.pcap --threshold 300 --memory 64MiB
+    """
+
+    inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help=INPUTS)]
+    inner: Inner = field(default_factory=list)
+    threshold: Annotated[float, THRESHOLD] = defaults.THRESHOLD
+    window: Window = defaults.WINDOW
+    memory: Annotated[str, MEMORY] = defaults.MEMORY
+    error: Annotated[str, ERROR] = "1%"
+    ipv6_prefix: Ipv6Prefix = defaults.IPV6_PREFIX
+    key_file: KeyFile = None
+    device: Annotated[str, DEVICE] = "auto"
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Plot estimates against the truth (FILE.png and FILE.svg).")
+    ] = None
+    json: Json = False

@@ -1,0 +1,78 @@
+"""Options of `superhosts compare`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import typer
+
+from superhosts import defaults
+from superhosts.cli._options import (
+    DETECTORS,
+    DEVICE,
+    FLOWS,
+    INPUTS,
+    MEMORY,
+    PACKETS,
+    SEED,
+    SUPER_HOSTS,
+    THRESHOLD,
+    WINDOWS,
+    Inner,
+    ResultOptions,
+    Window,
+    shown,
+    split_commas,
+)
+
+
+@dataclass(frozen=True)
+class SyntheticOptions:
+    """The traffic that is made if no captures are given."""
+
+    panel: ClassVar = "Synthetic traffic"
+    windows: Annotated[str | None, shown(WINDOWS, "12; with --quick 2")] = None
+    flows: Annotated[str | None, shown(FLOWS, "5M; with --quick 500k")] = None
+    packets: Annotated[str | None, shown(PACKETS, "twice the flows")] = None
+    super_hosts: Annotated[str | None, shown(SUPER_HOSTS, "600; with --quick 60")] = None
+    seed: Annotated[int, SEED] = 1
+    quick: Annotated[bool, typer.Option("--quick", help="Two small windows, in about a minute.")] = False
+
+
+@dataclass(frozen=True)
+class CaptureOptions:
+    """Which hosts of captures are compared, in which windows."""
+
+    panel: ClassVar = "Captures"
+    inner: Inner = field(default_factory=list)
+    window: Window = defaults.WINDOW
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Run every detector over the same traffic and score it against the exact answer.
+
+    The default is the experiment of the paper: 12 windows, 5 M flows and 600 super hosts each; it takes some minutes.
+    Some detectors run on the CPU only.
+
+    Examples: superhosts compare --quick · superhosts compare --figures figures -o comparison.csv ·
+    superhosts compare day.pcap --inner 10.0.0.0/8 --detector cube,gse
+    """
+
+    inputs: Annotated[
+        list[str],
+        typer.Argument(metavar="[INPUT...]", help=f"{INPUTS} Without any, the traffic of the paper's experiment."),
+    ] = field(default_factory=list)
+    detector: Annotated[
+        list[str],
+        typer.Option(metavar="LIST", callback=split_commas, help=f"Of {DETECTORS}, only these.", show_default="all"),
+    ] = field(default_factory=list)
+    threshold: Annotated[float, THRESHOLD] = defaults.THRESHOLD
+    memory: Annotated[str | None, shown(MEMORY, "as each paper sets it")] = None
+    device: Annotated[str, DEVICE] = "cpu"
+    figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Draw figures (PNG, SVG) into DIR.")] = None
+    synthetic: SyntheticOptions = field(default_factory=SyntheticOptions)
+    captures: CaptureOptions = field(default_factory=CaptureOptions)
+    results: ResultOptions = field(default_factory=ResultOptions)

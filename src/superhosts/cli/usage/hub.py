@@ -1,0 +1,142 @@
+"""Options of `superhosts hub`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import typer
+
+from superhosts.cli._options import (
+    GRACE,
+    HUB_STATE,
+    NATS,
+    SITE,
+    STATE,
+    TO,
+    CubeOptions,
+    LinkOptions,
+    ResultOptions,
+    SpoolCap,
+    WantedOptions,
+    split_commas,
+)
+from superhosts.cli._signals import sighup_held
+from superhosts.errors import UsageError
+
+LISTEN = "127.0.0.1:4222"
+BROKER_CAP = "4GiB"
+
+
+@dataclass(frozen=True)
+class WayInOptions:
+    """Where the sketches come from."""
+
+    panel: ClassVar = "Link"
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where the embedded broker listens.", show_default=LISTEN)
+    ] = None
+    nats: Annotated[str | None, NATS] = None
+    from_folder: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="DIR", help="Take sketches from a folder (edge --to), without a broker."),
+    ] = None
+    broker_cap: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Most disk space for sketches in transit, in the embedded broker or in the stream of your own server.",
+            show_default=BROKER_CAP,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class ArchiveOptions:
+    """What is kept, and for how long."""
+
+    panel: ClassVar = "Archive"
+    archive: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the union of every window in DIR.")] = None
+    archive_sites: Annotated[bool, typer.Option("--archive-sites", help="Keep the sketch of every site, too.")] = False
+    keep: Annotated[str, typer.Option(metavar="DURATION", help="How long archived sketches are kept.")] = "90d"
+
+
+@dataclass(frozen=True)
+class UpstreamOptions:
+    """The upstream hub, to which this hub is an edge."""
+
+    panel: ClassVar = "Upstream hub"
+    to: Annotated[Path | None, TO] = None
+    up: Annotated[
+        str | None, typer.Option(metavar="URL", help="Send unions to the NATS server of an upstream hub.")
+    ] = None
+    up_nkey: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with this hub's nkey seed at the upstream hub.")
+    ] = None
+    up_ca: Annotated[Path | None, typer.Option(metavar="FILE", help="Like --tls-ca, for the upstream hub.")] = None
+    up_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Like --tls-cert, for the upstream hub.")] = None
+    up_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Like --tls-key, for the upstream hub.")] = None
+    spool_cap: SpoolCap = "10GiB"
+
+    @property
+    def proofs(self) -> dict[str, object]:
+        """The options that only a link over NATS uses."""
+        return {"--up-nkey": self.up_nkey, "--up-ca": self.up_ca, "--up-cert": self.up_cert, "--up-key": self.up_key}
+
+
+def _refuse(instead: str) -> Callable[[str | None], None]:
+    """Return the callback of an option that is now a command."""
+
+    def refuse(site: str | None) -> None:
+        if site is not None:
+            raise UsageError(
+                f"{instead} is a command of its own now: superhosts {instead} {site} (with the hub's --state)"
+            )
+
+    return refuse
+
+
+@dataclass(frozen=True)
+class Hub:
+    """Merge the sketches of all edges, window by window, and report the super hosts of the whole network.
+
+    Starts its own NATS server unless --nats or --from is given. A late sketch re-opens its window: the rows are written
+    again with a higher revision. Memory, detector and key must be those of the edges. SIGHUP reloads keys, certificates
+    and the file of --output.
+
+    Examples: superhosts hub --sites ams,fra,nyc --json · superhosts site enroll ams ·
+    superhosts hub --listen 0.0.0.0:4222 --tls-cert hub.crt --tls-key hub.key --archive archive --keep 90d
+    """
+
+    around: ClassVar = (sighup_held,)
+    state: Annotated[Path, STATE] = HUB_STATE
+    site: Annotated[str, SITE] = "hub"
+    sites: Annotated[
+        list[str],
+        typer.Option(
+            metavar="LIST",
+            callback=split_commas,
+            help="Sites to wait for, like ams,fra,nyc.",
+            show_default="those of the last 12 windows",
+        ),
+    ] = field(default_factory=list)
+    grace: Annotated[str, GRACE] = "60s"
+    late: Annotated[
+        str,
+        typer.Option(metavar="DURATION", help="How long a late sketch re-opens its window (longer with --archive)."),
+    ] = "1d"
+    way_in: WayInOptions = field(default_factory=WayInOptions)
+    link: LinkOptions = field(default_factory=LinkOptions)
+    archive: ArchiveOptions = field(default_factory=ArchiveOptions)
+    upstream: UpstreamOptions = field(default_factory=UpstreamOptions)
+    wanted: WantedOptions = field(default_factory=WantedOptions)
+    results: ResultOptions = field(default_factory=ResultOptions)
+    cube: CubeOptions = field(default_factory=CubeOptions)
+    enroll: Annotated[
+        str | None, typer.Option("--enroll", hidden=True, is_eager=True, callback=_refuse("site enroll"))
+    ] = None
+    revoke: Annotated[
+        str | None, typer.Option("--revoke", hidden=True, is_eager=True, callback=_refuse("site revoke"))
+    ] = None

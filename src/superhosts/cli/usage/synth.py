@@ -1,0 +1,37 @@
+"""Options of `superhosts synth`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from superhosts import defaults
+from superhosts.cli._options import FLOWS, PACKETS, SEED, SUPER_HOSTS, WINDOWS, Ipv6Prefix, Window
+
+
+@dataclass(frozen=True)
+class Synth:
+    """Make synthetic backbone traffic, and its exact answer beside it.
+
+    Heavy-tailed hosts, popular servers, scanners and victims of floods; the inner network is 10.0.0.0/8,
+    for IPv6 2001:db8::/32. The answer is written beside OUT, with the ending .truth.jsonl: rows like those of
+    scan --json.
+
+    Example: superhosts synth day.pcap.zst --flows 5M --packets 50M --super-hosts 600 --windows 3
+    """
+
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Capture to write: .pcap, .pcap.zst or .parquet.")]
+    flows: Annotated[str, FLOWS] = "100k"
+    packets: Annotated[str, PACKETS] = "1M"
+    windows: Annotated[str, WINDOWS] = "1"
+    super_hosts: Annotated[str, SUPER_HOSTS] = "20"
+    seed: Annotated[int, SEED] = 1
+    family: Annotated[str, typer.Option(metavar="FAMILY", help="Address family: 4, 6 or both (one third IPv6).")] = "4"
+    window: Window = defaults.WINDOW
+    truth_min: Annotated[
+        str, typer.Option(metavar="COUNT", help="Write the true peers of hosts with at least this many.")
+    ] = "100"
+    ipv6_prefix: Ipv6Prefix = defaults.IPV6_PREFIX
