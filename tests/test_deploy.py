@@ -248,10 +248,10 @@ def test_keys_are_made_once(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     for site in EDGES:
         (tmp_path / "keys" / site).mkdir(parents=True)
-    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONPATH": str(ROOT / "src")}
 
     def run() -> dict[str, bytes]:
-        subprocess.run(["/bin/sh", "-ec", script], cwd=tmp_path, env={"PATH": path}, check=True, capture_output=True)
+        subprocess.run(["/bin/sh", "-ec", script], cwd=tmp_path, env=environment, check=True, capture_output=True)
         return {str(file.relative_to(tmp_path)): file.read_bytes() for file in tmp_path.glob("keys/*/*")}
 
     made = run()

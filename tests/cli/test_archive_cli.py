@@ -7,7 +7,6 @@ import io
 import re
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -154,15 +153,6 @@ def test_times_that_are_none(run: Run, archive: Path) -> None:
 def test_names_with_brackets_are_names_first(run: Run, tmp_path: Path) -> None:
     path = save(tmp_path / "[ams]*.cube", "ams", 0)
     assert len(run("hosts", path, "--json", "-t", 200).rows) == 1
-
-
-def test_a_person_is_told_how_far_it_is(run: Run, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter(range(0, 10_000, 3))
-    monkeypatch.setattr("superhosts.cli._progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
-    monkeypatch.setattr("superhosts.cli._progress.sys.stderr.isatty", lambda: True)
-    assert "3 of 6 sketches …" in run("hosts", archive, "--union").err
-    monkeypatch.setattr("superhosts.cli._progress.sys.stderr.isatty", lambda: False)
-    assert "sketches" not in run("hosts", archive, "--union").err
 
 
 # explain

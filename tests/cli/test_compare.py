@@ -231,5 +231,5 @@ def test_detectors_that_cannot_be_so_small_are_left_out() -> None:
 
 def test_help_tells_all_defaults() -> None:
     text = " ".join(CliRunner().invoke(app, ["compare", "--help"], env={"COLUMNS": "200"}).stdout.split())
-    for default in ("all", "12", "5M", "twice the flows", "600", "as each paper sets it"):
+    for default in ("all", "12; with --quick 2", "5M; with --quick 500k", "twice the flows", "as each paper sets it"):
         assert f"[default: ({default})]" in text

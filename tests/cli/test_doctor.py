@@ -279,7 +279,9 @@ def test_scan_says_its_device(run: Run, no_gpu: None, quiet: Path, monkeypatch: 
     assert line == "device: cpu (auto; superhosts doctor says more about GPUs)"
     assert device_line(run("scan", quiet, "--device", "cpu", *SMALL).err) == "device: cpu"
     assert run("scan", quiet, "--quiet", *SMALL).err == ""
-    monkeypatch.setattr(device, "choose_device", lambda _: "cuda:0")  # the line alone: cubes stay where they are
+    monkeypatch.setattr(
+        "superhosts.cli.scan.choose_device", lambda _: "cuda:0"
+    )  # the line alone: cubes stay where they are
     assert device_line(run("scan", quiet, *SMALL).err) == "device: cuda:0 (auto)"
     assert device_line(run("scan", quiet, "--device", "cpu", *SMALL).err) == "device: cuda:0"
 

@@ -15,27 +15,36 @@ Item = TypeVar("Item")
 SECONDS = 2.0  # between two lines
 
 
-def with_progress(items: Sequence[Item], clock: Callable[[], float] = time.monotonic) -> Iterator[Item]:
-    """Return the items one by one, and write every few seconds how many sketches are done."""
+def with_progress(
+    items: Sequence[Item], *, clock: Callable[[], float] = time.monotonic, show: bool | None = None
+) -> Iterator[Item]:
+    """Return the items one by one, and write every few seconds how many sketches are done.
+
+    `show` says whether to write at all; None: if standard error is a terminal.
+    """
+    show = sys.stderr.isatty() if show is None else show
     last = clock()
     for done, item in enumerate(items):
-        if sys.stderr.isatty() and clock() - last > SECONDS:
-            last = clock()
+        if show and (now := clock()) - last > SECONDS:
+            last = now
             say(f"{done:,} of {len(items):,} sketches …")
         yield item
 
 
-def packet_progress(clock: Callable[[], float] = time.monotonic) -> Callable[[int, int], None]:
-    """Return a function that writes the number of packets every few seconds."""
+def packet_progress(
+    *, clock: Callable[[], float] = time.monotonic, show: bool | None = None
+) -> Callable[[int, int], None]:
+    """Return a function that writes the number of packets every few seconds; `show` as in `with_progress`."""
+    shown = sys.stderr.isatty() if show is None else show
     last = clock()
 
-    def show(_position: int, packets: int) -> None:
+    def write(_position: int, packets: int) -> None:
         nonlocal last
-        if sys.stderr.isatty() and clock() - last > SECONDS:
-            last = clock()
+        if shown and (now := clock()) - last > SECONDS:
+            last = now
             say(f"{packets:,} packets …")
 
-    return show
+    return write
 
 
 class ScanProgress:

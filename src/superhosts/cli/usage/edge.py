@@ -41,8 +41,8 @@ class Edge:
         list[str],
         typer.Argument(
             metavar="INPUT...",
-            help=f"{INPUTS} A folder is followed: a capture program rotates files in it. Without any input, only "
-            "what waits in the spool is sent.",
+            help=f"{INPUTS} A folder is followed: a capture program rotates files in it. "
+            "Without any input, only what waits in the spool is sent.",
         ),
     ] = field(default_factory=list)
     site: Annotated[str, shown(SITE, "none: it must be given")] = ""

@@ -108,7 +108,7 @@ def _history(folder: Path) -> dict[str, dict[str, str | None]]:
 
 
 def _note(folder: Path, site: str, times: dict[str, str | None]) -> None:
-    write_json(folder / HISTORY, {**_history(folder), site: times})
+    write_json(folder / HISTORY, {**_history(folder), site: times}, durable=False)
 
 
 def _now() -> str:
