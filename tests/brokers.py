@@ -19,7 +19,7 @@ from nats.aio.msg import Msg
 from fleets import window
 from processes import DEADLINE, free_port
 from superhosts.cubefile import container as sketchfile
-from superhosts.cubefile.container import Reader
+from superhosts.cubefile.container import CubeReader
 from superhosts.errors import SketchFileError
 from superhosts.fleet.link import MERGED, RESEND, Receipt
 from superhosts.fleet.nats.broker import Broker
@@ -150,7 +150,7 @@ class KeepingDesk:
             self.gate.clear()
             raise OSError(28, "No space left on device")
         try:
-            with Reader(path):
+            with CubeReader(path):
                 parcel = Parcel.parse(name)
                 if Parcel.of(path, site, parcel.window) != parcel:
                     return Receipt(name, RESEND, "another checksum")
