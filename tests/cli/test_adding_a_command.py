@@ -1,0 +1,83 @@
+"""How to add a command: a class of options, a body that takes an object of it, and one line in `COMMANDS`.
+
+A command whose body imports nothing that is slow to load may have both in one file, as here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+import pytest
+import typer
+
+from commands import Run
+from superhosts.cli import COMMANDS, GROUPS
+from superhosts.cli._loading import Entry
+from superhosts.cli._options import Json, Quiet
+from superhosts.errors import UsageError
+
+
+@dataclass(frozen=True)
+class OtherOptions:
+    """A group: these options appear together in the help."""
+
+    panel: ClassVar = "Other letters"
+    json: Json = False
+    quiet: Quiet = False
+
+
+@dataclass(frozen=True)
+class Toy:
+    """Count a letter in words.
+
+    Example: superhosts toy banana --letter a
+    """
+
+    words: Annotated[list[str], typer.Argument(metavar="WORD...", help="Words to look at.")]
+    letter: Annotated[str, typer.Option("--letter", "-l", help="The letter to count.")] = "a"
+    other: OtherOptions = field(default_factory=OtherOptions)
+
+
+def toy(options: Toy) -> None:
+    """Print how often the letter is there."""
+    if len(options.letter) != 1:
+        raise UsageError(f"--letter {options.letter}: one letter")
+    count = sum(word.count(options.letter) for word in options.words)
+    print(f'{{"count": {count}}}' if options.other.json else count)
+
+
+ENTRY = Entry(f"{__name__}:Toy", f"{__name__}:toy", "Count a letter in words.")
+
+
+@pytest.fixture
+def added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMMANDS, "toy", ENTRY)
+    monkeypatch.setitem(COMMANDS, "play toy", ENTRY)
+    monkeypatch.setitem(GROUPS, "play", "Commands to play with.")
+
+
+@pytest.mark.usefixtures("added")
+def test_it_runs(run: Run) -> None:
+    assert run("toy", "banana", "ananas") == (0, "6\n", "")
+    assert run("toy", "banana", "-l", "n", "--json").rows == [{"count": 2}]
+    assert run("play", "toy", "banana").out == "3\n"
+
+
+@pytest.mark.usefixtures("added")
+def test_it_is_in_the_help(run: Run) -> None:
+    assert "Count a letter in words." in run("--help").out
+    shown = run("toy", "--help").out
+    assert "The letter to count." in shown
+    assert "Other letters" in shown
+    assert "Example: superhosts toy banana --letter a" in shown
+    assert "Commands to play with." in run("--help").out
+    assert "Count a letter in words." in run("play", "--help").out
+
+
+@pytest.mark.usefixtures("added")
+def test_its_errors_are_those_of_all_commands(run: Run) -> None:
+    assert run("toy", "banana", "--letter", "an") == (2, "", "superhosts: --letter an: one letter\n")
+    assert run("toy").status == 2
+    assert run("toy", "banana", "--nonsense").status == 2
+    assert "Did you mean 'toy'?" in run("tos").err

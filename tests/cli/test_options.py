@@ -1,0 +1,91 @@
+"""Options as users write them: thresholds, lists, and options that have become commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commands import Run, parsed_commands
+from superhosts.cli._options import parse_threshold, split_commas
+from traffic import talk, write
+
+SMALL = ["--memory", "1MiB", "--device", "cpu"]
+WITH_THRESHOLD = ["scan", "hosts", "plan", "calibrate", "compare", "hub", "batch"]
+ARGUMENTS = {"batch": ["x.pcap", "--save", "x"], "scan": ["x.pcap"], "hosts": ["x.cube"], "calibrate": ["x.pcap"]}
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One host that sends to 1,500 peers."""
+    path = tmp_path_factory.mktemp("captures") / "one.pcap"
+    write(path, talk("10.0.0.1", 1500))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1024", 1024), ("1k", 1000), ("1.5k", 1500), ("1e3", 1000), ("2.5", 2.5), (1024, 1024)]
+)
+def test_thresholds(text: str | float, value: float) -> None:
+    assert parse_threshold(text) == value
+
+
+@pytest.mark.parametrize("command", WITH_THRESHOLD)
+@pytest.mark.parametrize("option", ["-t", "--threshold"])
+def test_a_threshold_reads_the_same_everywhere(command: str, option: str) -> None:
+    context = parsed_commands()[command].make_context(command, [*ARGUMENTS.get(command, []), option, "2k"])
+    assert context.params["threshold"] == 2000
+
+
+def test_every_threshold_is_that_option() -> None:
+    having = [
+        name for name, command in parsed_commands().items() if "threshold" in {each.name for each in command.params}
+    ]
+    assert sorted(having) == sorted(WITH_THRESHOLD)
+
+
+def test_a_threshold_that_is_no_number(run: Run, capture: Path) -> None:
+    ended = run("scan", capture, "-t", "many", *SMALL)
+    assert (ended.status, ended.out) == (2, "")
+    assert "'many' is not a number; write it like 1024 or 1k" in " ".join(ended.err.replace("│", " ").split())
+    assert run("scan", capture, "-t", "nan", *SMALL).err == "superhosts: --threshold nan: at least 1, and finite\n"
+
+
+def test_a_threshold_with_a_unit_finds_the_same(run: Run, capture: Path) -> None:
+    one, other = (run("scan", capture, "--json", "-t", text, *SMALL) for text in ("1000", "1k"))
+    assert (one.status, other.status, len(one.rows)) == (0, 0, 1)
+    assert one.rows == other.rows
+
+
+def test_lists() -> None:
+    assert split_commas(["in,out", "any"]) == ["in", "out", "any"]
+    assert split_commas([" in , out "]) == ["in", "out"]
+    assert split_commas(None) == []
+
+
+@pytest.mark.parametrize("command", ["scan", "edge", "batch"])
+def test_directions_and_sides_with_commas_or_repeated(command: str) -> None:
+    parsed = parsed_commands()[command]
+    one = ["--direction", "in,out", "--watch", "inner,outer"]
+    other = ["--direction", "in", "--direction", "out", "--watch", "inner", "--watch", "outer"]
+    for words in (one, other):
+        parameters = parsed.make_context(command, [*ARGUMENTS.get(command, []), *words]).params
+        assert (parameters["direction"], parameters["watch"]) == (["in", "out"], ["inner", "outer"])
+
+
+def test_two_directions_in_one_word(run: Run, capture: Path) -> None:
+    ended = run("scan", capture, "--json", "-t", "1k", "--inner", "10.0.0.0/8", "--direction", "in,out", *SMALL)
+    assert {row["direction"] for row in ended.rows} == {"out"}  # nobody answers
+    assert run("scan", capture, "--direction", "in,up", *SMALL).err.startswith("superhosts: --direction up: one of any")
+
+
+@pytest.mark.parametrize("word", ["enroll", "revoke"])
+def test_what_has_become_a_command_is_named(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = run("hub", "--state", "hub", f"--{word}", "ams")
+    assert (ended.status, ended.out) == (2, "")
+    assert f"superhosts site {word} ams" in ended.err
+    assert list(tmp_path.iterdir()) == []
+    assert f"--{word}" not in run("hub", "--help").out

@@ -1,0 +1,77 @@
+"""`superhosts site`: sites are enrolled, revoked and listed."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from commands import Run
+from superhosts.fleet.nats.enrolment import HISTORY, SITES, list_sites, read_sites
+
+
+def test_enroll_prints_the_file_with_the_secret(run: Run, tmp_path: Path) -> None:
+    ended = run("site", "enroll", "ams", "--state", tmp_path)
+    assert ended.status == 0
+    path = Path(ended.out.strip())
+    assert path == tmp_path / "broker" / "seeds" / "ams.nk"
+    assert path.read_text().startswith("SU")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "start it with --site ams --nkey ams.nk" in ended.err
+    assert read_sites(tmp_path / "broker").keys() == {"ams"}
+
+
+def test_the_folder_is_that_of_the_hub(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("site", "enroll", "ams").status == 0
+    assert (tmp_path / "superhosts-hub" / "broker" / SITES).exists()
+
+
+def test_a_site_that_is_not_enrolled_cannot_be_revoked(run: Run, tmp_path: Path) -> None:
+    run("site", "enroll", "ams", "--state", tmp_path)
+    ended = run("site", "revoke", "fra", "--state", tmp_path)
+    assert (ended.status, ended.out) == (2, "")
+    assert "'fra' is not enrolled; enrolled are: ams" in ended.err
+    assert run("site", "enroll", "a b", "--state", tmp_path).status == 2
+
+
+def test_the_list_shows_who_is_enrolled_and_who_was_revoked(run: Run, tmp_path: Path) -> None:
+    for site in ("fra", "ams"):
+        run("site", "enroll", site, "--state", tmp_path)
+    run("site", "revoke", "fra", "--state", tmp_path)
+    table = run("site", "list", "--state", tmp_path)
+    assert table.status == 0
+    head, ams, fra = table.out.splitlines()
+    assert head.split() == ["site", "enrolled", "revoked"]
+    assert (ams.split()[0], len(ams.split())) == ("ams", 2)
+    assert (fra.split()[0], len(fra.split())) == ("fra", 3)
+    rows = run("site", "list", "--state", tmp_path, "--json").rows
+    assert [row["site"] for row in rows] == ["ams", "fra"]
+    assert rows[0]["revoked"] is rows[1]["key"] is None
+    assert rows[0]["key"].startswith("U")
+    assert rows[0]["enrolled"].endswith("Z")
+    assert rows[1]["revoked"] >= rows[1]["enrolled"]
+    run("site", "enroll", "fra", "--state", tmp_path)
+    assert [row["revoked"] for row in run("site", "list", "--state", tmp_path, "--json").rows] == [None, None]
+
+
+@pytest.mark.parametrize("history", [None, "{", "[]", '{"ams": 3}', '{"fra": {}}'])
+def test_sites_without_a_history_are_listed_without_times(tmp_path: Path, run: Run, history: str | None) -> None:
+    """As an earlier version left them, or where the file was damaged."""
+    folder = tmp_path / "broker"
+    folder.mkdir()
+    (folder / SITES).write_text(json.dumps({"ams": "UXYZ"}))
+    if history is not None:
+        (folder / HISTORY).write_text(history)
+    assert [tuple(each) for each in list_sites(folder)] == [("ams", None, None, "UXYZ")]
+    assert run("site", "list", "--state", tmp_path).out.splitlines()[1].split() == ["ams", "unknown"]
+
+
+def test_no_site_is_enrolled(run: Run, tmp_path: Path) -> None:
+    ended = run("site", "list", "--state", tmp_path)
+    assert (ended.status, ended.out) == (0, "")
+    assert "no site is enrolled" in ended.err
+    assert run("site", "list", "--state", tmp_path, "--json").out == ""
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,167 @@
+"""How commands are built: small, in groups of options, loaded when they are called, and every option spelled once."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+from typer.models import ArgumentInfo, OptionInfo
+
+from superhosts import cli
+from superhosts.cli import COMMANDS
+from superhosts.cli._groups import list_parameters
+from superhosts.cli._options import DETECTORS as NAMED
+from superhosts.detectors.registry import DETECTORS
+
+FOLDER = Path(cli.__file__).parent
+LINES, PARAMETERS = 60, 15  # that a command may have at most
+
+# Imports of our own modules inside functions, and why each may be there.
+LATE_IMPORTS = {
+    ("_service.py", "superhosts.cli._nats"): "needs optional packages; links by files do without them",
+    ("hub.py", "superhosts.cli._nats"): "the same",
+    ("_checks.py", None): "a package that is missing or broken fails its own check, and no other",
+}
+
+# Options that mean something else in one command, and why they keep their name there.
+OWN_MEANING = {
+    ("merge", "output"): "the result of merge is a sketch, not rows",
+    ("compare", "detector"): "several detectors, as this is what is compared",
+}
+
+
+def load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module, "superhosts.cli"), name)
+
+
+def option_classes() -> dict[str, type]:
+    return {name: load(entry.options) for name, entry in COMMANDS.items()}
+
+
+def groups_of(options: type) -> Iterator[type]:
+    """A class of options and all groups in it."""
+    yield options
+    for kind in get_type_hints(options).values():
+        if is_dataclass(kind):
+            yield from groups_of(kind)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_small(name: str) -> None:
+    body = load(COMMANDS[name].body)
+    assert len(inspect.signature(body).parameters) == 1
+    assert len(inspect.getsourcelines(inspect.unwrap(body))[0]) <= LINES
+    for group in groups_of(load(COMMANDS[name].options)):
+        assert len(fields(group)) <= PARAMETERS, group
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.py")), ids=lambda path: str(path.relative_to(FOLDER)))
+def test_functions_are_short_and_imports_stand_at_the_top(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        assert node.end_lineno is not None
+        assert node.end_lineno - node.lineno < LINES, node.name
+        for inner in ast.walk(node):
+            late = [inner.module or ""] if isinstance(inner, ast.ImportFrom) else []
+            late += [each.name for each in inner.names] if isinstance(inner, ast.Import) else []
+            for module in late:
+                allowed = (path.name, module) in LATE_IMPORTS or (path.name, None) in LATE_IMPORTS
+                assert allowed or not module.startswith("superhosts"), f"{node.name} imports {module}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_line_in_the_table_is_the_first_of_the_help(name: str) -> None:
+    entry = COMMANDS[name]
+    assert (load(entry.options).__doc__ or "").splitlines()[0] == entry.help
+
+
+def test_every_file_is_a_command_or_begins_with_an_underscore() -> None:
+    bodies = {f"{entry.body.partition(':')[0][1:]}.py" for entry in COMMANDS.values()}
+    assert {path.name for path in FOLDER.glob("*.py") if not path.name.startswith("_")} == bodies
+    usage = {f"{entry.options.partition(':')[0].rpartition('.')[2]}.py" for entry in COMMANDS.values()}
+    assert {path.name for path in (FOLDER / "usage").glob("*.py") if not path.name.startswith("_")} == usage
+
+
+def spelling(parameter: inspect.Parameter) -> tuple[Any, ...] | None:
+    """What must be the same wherever an option appears; None for arguments and for options that are not shown."""
+    plain, *notes = get_args(parameter.annotation) if get_origin(parameter.annotation) is Annotated else [None]
+    (note,) = notes
+    if isinstance(note, ArgumentInfo) or note.hidden:
+        return None
+    assert isinstance(note, OptionInfo)
+    if get_origin(plain) in (Union, UnionType):  # a default of None is no other type
+        (plain,) = [kind for kind in get_args(plain) if kind is not type(None)]
+    return (
+        note.default,
+        note.param_decls,
+        plain,
+        note.metavar,
+        note.help,
+        note.parser,
+        note.callback,
+        note.min,
+        note.max,
+    )
+
+
+def test_an_option_is_the_same_in_all_commands() -> None:
+    found: dict[str, dict[Any, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, options in option_classes().items():
+        for parameter in list_parameters(options):
+            if (name, parameter.name) not in OWN_MEANING and (spelled := spelling(parameter)) is not None:
+                found[parameter.name][spelled].append(name)
+    assert len(found) > 50
+    assert {name: list(ways.values()) for name, ways in found.items() if len(ways) > 1} == {}
+
+
+def test_no_two_options_of_a_command_share_a_name() -> None:
+    for name, options in option_classes().items():
+        names: list[str] = []
+        for parameter in list_parameters(options):
+            note = get_args(parameter.annotation)[1]
+            shown = [parameter.name] if isinstance(note, ArgumentInfo) else [note.default, *(note.param_decls or ())]
+            names += [each for each in shown if isinstance(each, str)] or [parameter.name]
+        assert len(names) == len(set(names)), name
+
+
+def test_the_help_names_every_detector() -> None:
+    assert set(NAMED.replace(" or ", ", ").split(", ")) == set(DETECTORS)
+
+
+def test_the_options_of_no_command_need_a_compiler() -> None:
+    code = """
+import sys
+from superhosts.cli import COMMANDS
+from superhosts.cli._loading import LazyCommand
+for words, entry in COMMANDS.items():
+    LazyCommand(words, entry).load()
+print({"numba", "numpy", "pyarrow", "zstandard", "rich", "nats", "dask"} & set(sys.modules))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
+    assert ended.stdout == "set()\n"
+
+
+def test_the_list_of_commands_loads_none_of_them() -> None:
+    code = """
+import sys
+from superhosts.cli import main
+sys.argv[1:] = ["--help"]
+try:
+    main()
+finally:
+    print("LOADED", [name for name in sys.modules if name.startswith("superhosts.cli.") and "._" not in name])
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
+    assert ended.stdout.endswith("LOADED []\n")
