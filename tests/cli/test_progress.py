@@ -2,9 +2,44 @@
 
 from __future__ import annotations
 
-import pytest
+import io
+import os
+import re
+from pathlib import Path
+from typing import Any
 
-from superhosts.cli._progress import packet_progress, with_progress
+import pytest
+from rich.console import Console
+
+from commands import start
+from superhosts.cli._progress import ScanProgress, TaskProgress, packet_progress, with_progress
+from traffic import talk, write
+
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Sized:
+    """A source that knows its size, or does not."""
+
+    def __init__(self, size: int | None) -> None:
+        self._size = size
+
+    def size(self) -> int | None:
+        return self._size
+
+
+def shown(console: Console) -> str:
+    """Everything that was shown on a console since the last call, as plain text."""
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    console.file.seek(0)
+    console.file.truncate()
+    return ESCAPES.sub("", text)
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=100)
 
 
 def test_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,3 +61,83 @@ def test_nothing_into_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     list(with_progress("abcd", clock=lambda: next(times)))
     packet_progress(clock=lambda: next(times))(0, 1000)
     assert capsys.readouterr().err == ""
+
+
+# Bars
+
+
+def test_the_bar_of_a_scan_shows_bytes_and_rate(console: Console) -> None:
+    now = 100.0
+    progress = ScanProgress(show=True, console=console, clock=lambda: now)
+    sources: Any = [Sized(3_000_000), Sized(1_000_000)]
+    with progress.over(sources):
+        now += 2
+        progress.update(1_000_000, 5_000_000)
+        progress.pause()  # which draws the bar a last time, and clears it
+        text = shown(console)
+        assert "1.0/4.0 MB" in text
+        assert "2.5 M packets/s" in text
+        progress.resume()
+        progress.update(4_000_000, 20_000_000)
+    assert "4.0/4.0 MB" in shown(console)
+
+
+def test_the_bar_of_a_pipe_has_no_end(console: Console) -> None:
+    sources: Any = [Sized(3_000_000), Sized(None)]
+    progress = ScanProgress(show=True, console=console, clock=lambda: 0.0)
+    with progress.over(sources):
+        progress.update(1_000_000, 1)
+    assert "1.0/? MB" in shown(console)
+
+
+def test_the_bar_of_tasks_counts_those_known_so_far(console: Console) -> None:
+    progress = TaskProgress(show=True, console=console)
+    with progress.paused():  # before the bar is shown: nothing to clear
+        pass
+    assert shown(console) == ""
+    with progress:
+        progress.update(1, 3)
+        with progress.paused():
+            assert "1/3 tasks" in shown(console)
+        progress.update(3, 5)
+    assert "3/5 tasks" in shown(console)
+
+
+def test_no_bar_where_none_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    scan, tasks = ScanProgress(show=False), TaskProgress(show=False)
+    with scan.over([]), tasks, tasks.paused():
+        scan.update(1, 1)
+        scan.pause()
+        scan.resume()
+        tasks.update(1, 1)
+    assert capsys.readouterr() == ("", "")
+
+
+def drain(terminal: int) -> bytes:
+    """Everything that has been written to the other end of a terminal."""
+    os.set_blocking(terminal, False)
+    found = b""
+    while True:
+        try:
+            found += os.read(terminal, 1 << 16)
+        except BlockingIOError:
+            return found
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_scan_shows_its_bar_on_a_terminal_alone(tmp_path: Path, quiet: bool) -> None:
+    write(tmp_path / "one.pcap", talk("10.0.0.1", 1500))
+    terminal, end = os.openpty()
+    try:
+        options = ["--json", "--memory", "1MiB", "--device", "cpu", *(["-q"] if quiet else [])]
+        with start("scan", tmp_path / "one.pcap", *options, stderr=end) as child:
+            out, _ = child.communicate(timeout=600)
+        text = drain(terminal)
+    finally:
+        os.close(terminal)
+        os.close(end)
+    assert child.returncode == 0
+    assert out.count(b"\n") == 1  # one host, and no trace of the bar
+    assert b"\x1b" not in out
+    assert (b"M packets/s" in text) is not quiet
+    assert text == b"" or not quiet

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ def show_fleet(folder: Path, traffic: str) -> None:
     say("first one process over all packets, to compare with …")
     alone = _one_process(list(inputs.values()))
     with _processes() as start:
-        link, sending = _link(folder)
+        link, sending = choose_link(folder)
         found, archive = folder / "found.jsonl", folder / "archive"
         sites = ["--sites", ",".join(SITES), "--grace", "60s", "--threshold", str(defaults.THRESHOLD)]
         keep = ["--output", str(found), "--archive", str(archive)]
@@ -70,10 +70,10 @@ def _one_process(inputs: list[str]) -> dict[Window, Any]:
     return {result.window: result.sketch for result in Scan(open_inputs(inputs, follow=True), settings)}
 
 
-def _link(folder: Path) -> tuple[list[str], list[str]]:
+def choose_link(folder: Path, find: Callable[[], object] = find_server) -> tuple[list[str], list[str]]:
     """Return the options of hub and edges: the embedded broker, or plain files where its packages are missing."""
     try:
-        find_server()
+        find()
     except MissingExtraError as error:
         say(f"{error}; going by files")
         return ["--from", str(folder / "link")], ["--to", str(folder / "link")]

@@ -6,10 +6,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from superhosts.cli._console import say
-from superhosts.pipeline.scan import Scan
+from superhosts.sources.base import Source
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Item = TypeVar("Item")
 SECONDS = 2.0  # between two lines
@@ -48,28 +51,31 @@ def packet_progress(
 
 
 class ScanProgress:
-    """A bar with rate and time left on standard error, where that is a terminal."""
+    """A bar with the rate and the time left, if `show`; otherwise nothing."""
 
-    def __init__(self, *, show: bool) -> None:
+    def __init__(
+        self, *, show: bool, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._bar = None
+        self._clock = clock
         if show:
             from rich.console import Console
             from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
             columns = (BarColumn(), DownloadColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar = Progress(*columns, console=console or Console(stderr=True), transient=True)
 
-    def over(self, run: Scan) -> ScanProgress:
+    def over(self, sources: Sequence[Source]) -> ScanProgress:
         """Take the size of all inputs as the whole."""
         if self._bar is not None:
-            sizes = [source.size() for source in run.sources]
+            sizes = [source.size() for source in sources]
             total = None if None in sizes else sum(size or 0 for size in sizes)
             self._task = self._bar.add_task("scan", total=total, rate="")
         return self
 
     def __enter__(self) -> None:
         if self._bar is not None:
-            self._started = time.monotonic()
+            self._started = self._clock()
             self._bar.start()
 
     def __exit__(self, *_: object) -> None:
@@ -79,7 +85,7 @@ class ScanProgress:
     def update(self, position: int, packets: int) -> None:
         """Show how far the scan is."""
         if self._bar is not None:
-            rate = packets / max(1e-9, time.monotonic() - self._started)
+            rate = packets / max(1e-9, self._clock() - self._started)
             self._bar.update(self._task, completed=position, rate=f"{rate / 1e6:.1f} M packets/s")
 
     def pause(self) -> None:
@@ -94,16 +100,16 @@ class ScanProgress:
 
 
 class TaskProgress:
-    """A bar of the tasks done, of those known so far, on standard error where that is a terminal."""
+    """A bar of the tasks that are done, out of those known so far, if `show`; otherwise nothing."""
 
-    def __init__(self, *, show: bool) -> None:
+    def __init__(self, *, show: bool, console: Console | None = None) -> None:
         self._bar = None
-        if show and sys.stderr.isatty():
+        if show:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
             columns = (BarColumn(), MofNCompleteColumn(), TextColumn("tasks"), TimeElapsedColumn())
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar = Progress(*columns, console=console or Console(stderr=True), transient=True)
             self._task = self._bar.add_task("tasks", total=None)
 
     def update(self, done: int, total: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from pathlib import Path
 from typing import NamedTuple
@@ -66,7 +67,7 @@ def _run(
 ) -> list[SuperhostsError]:
     """Run and hand out the results; return the inputs' errors, all said already."""
     errors: list[SuperhostsError] = []
-    progress = TaskProgress(show=not quiet)
+    progress = TaskProgress(show=not quiet and sys.stderr.isatty())
 
     def on_error(error: SuperhostsError) -> None:
         errors.append(error)

@@ -77,7 +77,7 @@ def run_scan(
             warnings.simplefilter("ignore")
         else:
             _announce(settings)
-        with Interruption(run.stop) as interruption, progress.over(run):
+        with Interruption(run.stop) as interruption, progress.over(run.sources):
             for result in run:
                 progress.pause()
                 rows = make_rows(result.window, result.found, partial=result.partial, revision=result.revision)
