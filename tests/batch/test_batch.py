@@ -29,7 +29,7 @@ from superhosts.cubefile import container as sketchfile
 from superhosts.errors import SketchFileError
 from superhosts.pairs import Window
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.capture import BLOCK_PACKETS
+from superhosts.sources.capture_reader import BLOCK_PACKETS
 from superhosts.sources.finding import FoundFile
 from traffic import MINUTES, NOON, Frames, content, talk, three_windows, write
 

@@ -14,8 +14,9 @@ from superhosts.pairs import PacketBatch
 from superhosts.pipeline.scan import scan
 from superhosts.sketches.bundle import Sketch
 from superhosts.units import SECOND
+from superhosts.windows.events import Closed, Event, Piece, PutOff
 from superhosts.windows.jumps import Jump
-from superhosts.windows.tumbling import Closed, Event, Piece, PutOff, TumblingWindows
+from superhosts.windows.tumbling import TumblingWindows
 
 YEAR = 365 * 86400 * SECOND
 NOON = 1_700_000_100 * SECOND

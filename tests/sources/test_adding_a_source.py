@@ -17,9 +17,9 @@ from commands import Run
 from superhosts.errors import UsageError
 from superhosts.pairs import PacketBatch, PacketBlock
 from superhosts.sources.base import Source, SourceCounters
+from superhosts.sources.inputs import Input
 from superhosts.sources.kinds import FileFormat, Scheme
 from superhosts.sources.opening import FORMATS, SCHEMES
-from superhosts.sources.streams import Input
 from traffic import NOON, talk, write
 
 # A source by a scheme: toy:7 is one host that talks to seven peers.

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from superhosts.pairs import PacketBatch
 from superhosts.units import SECOND
 from superhosts.windows import jumps
+from superhosts.windows.events import Closed, Event, Piece, PutOff
 from superhosts.windows.jumps import Jump
-from superhosts.windows.tumbling import Closed, Event, Piece, PutOff, TumblingWindows
+from superhosts.windows.tumbling import TumblingWindows
 
 LENGTH = 300 * SECOND
 NOON = 1_700_000_100 * SECOND

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from superhosts.pairs import PacketBatch, Window
 from superhosts.units import SECOND
-from superhosts.windows.tumbling import SETTLE, Closed, Piece, PutOff, TumblingWindows
+from superhosts.windows.events import Closed, Piece, PutOff
+from superhosts.windows.tumbling import SETTLE, TumblingWindows
 
 LENGTH = 300 * SECOND
 NOON = 1_700_000_100 * SECOND  # the start of a window of five minutes

@@ -28,7 +28,7 @@ from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import open_destinations
 from superhosts.reports.rows import make_rows
 from superhosts.reports.titles import PARTIAL, window_title
-from superhosts.sources.capture import MOST_MEMORY
+from superhosts.sources.capture_reader import MOST_MEMORY
 from superhosts.sources.opening import open_inputs
 from superhosts.units import format_size
 

@@ -38,7 +38,7 @@ class Trial:
     expected: dict[float, Prediction | None] = field(default_factory=dict)  # by threshold, for the fullest window
 
     def holds(self, threshold: float, error: float) -> bool:
-        """Say whether wrong answers are no more than `error` of the super hosts, but for chance.
+        """Return True if wrong answers are no more than `error` of the super hosts, but for chance.
 
         Where so few super hosts were seen that hardly any error was to be expected, the prediction must agree.
         """

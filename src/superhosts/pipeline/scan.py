@@ -30,8 +30,9 @@ from superhosts.sources.live import Clock, Following
 from superhosts.sources.opening import open_inputs
 from superhosts.sources.streams import Stopped
 from superhosts.units import parse_duration
+from superhosts.windows.events import Event, Piece, PutOff
 from superhosts.windows.jumps import Jump
-from superhosts.windows.tumbling import Event, Piece, PutOff, TumblingWindows
+from superhosts.windows.tumbling import TumblingWindows
 
 GAPS = 12  # empty windows yielded for a gap: a hub forgets a site that was silent for as many, and gaps may be years
 

@@ -18,8 +18,9 @@ import numpy as np
 from superhosts.errors import InputError, OutputError
 from superhosts.pairs import PacketBatch
 from superhosts.sources.base import Source
+from superhosts.windows.events import split_by_window
 from superhosts.windows.held import MAX_PIECES
-from superhosts.windows.tumbling import MAX_HELD, cut
+from superhosts.windows.tumbling import MAX_HELD
 
 COLUMNS = ("src", "dst", "time")
 
@@ -92,7 +93,7 @@ class SecondReading:
                     return
                 keep = np.isin(batch.time // self._length, self._wanted)
                 kept = PacketBatch(batch.family, *(getattr(batch, name)[keep] for name in COLUMNS))
-                for index, piece in cut(kept, self._length):
+                for index, piece in split_by_window(kept, self._length):
                     self._waiting.add(index, piece)
 
     def windows(self) -> Iterator[tuple[int, Iterator[PacketBatch]]]:

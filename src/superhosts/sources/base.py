@@ -72,7 +72,7 @@ class Source(Protocol):
         raise InputError("cannot be read a second time", file=self.name)
 
     def waits(self) -> bool:
-        """Say whether all there is has been read, and the reader waits for more. Only live inputs do."""
+        """Return True if all there is has been read, and the reader waits for more. Only live inputs do."""
         return False
 
     def stop(self) -> None:

@@ -26,15 +26,8 @@ from pathlib import Path
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.pairs import PacketBlock
 from superhosts.sources.base import Source, SourceCounters
-from superhosts.sources.capture import (
-    BLOCK_BYTES,
-    BLOCK_PACKETS,
-    Reader,
-    Span,
-    first_packet,
-    identity_of,
-    without_compression,
-)
+from superhosts.sources.capture import Span, first_packet, identity_of, without_compression
+from superhosts.sources.capture_reader import BLOCK_BYTES, BLOCK_PACKETS, CaptureReader
 from superhosts.sources.finding import is_finished
 from superhosts.sources.streams import PlainStream, Stopped, Stream, Waiting, decompressed
 from superhosts.units import SECOND
@@ -130,7 +123,7 @@ class FolderSource(Source):
         return None
 
     def waits(self) -> bool:
-        """Say whether all that lies in the folder was read."""
+        """Return True if all that lies in the folder was read."""
         return self._waiting.waits
 
     def stop(self) -> None:
@@ -148,7 +141,7 @@ class FolderSource(Source):
         assert identity is not None
         tail = _Tail(self, file)
         try:
-            reader = Reader(tail, self.counters, self._block_bytes, BLOCK_PACKETS)
+            reader = CaptureReader(tail, self.counters, self._block_bytes, BLOCK_PACKETS)
         except InputError as error:
             if os.path.lexists(file.path):
                 self._taken.add(identity)
@@ -177,7 +170,7 @@ class FolderSource(Source):
             reader.close()
 
     def is_over(self, tail: _Tail) -> bool:
-        """Say whether a file that was read to its end for now has ended for good; else wait a moment."""
+        """Return True if a file that was read to its end for now has ended for good; else wait a moment."""
         self._look()
         listed, now = self._files.get(tail.file.name), time.monotonic()
         tail.replaced = True
@@ -367,7 +360,7 @@ class _Tail(_Still):
         self._source = source
 
     def is_still(self, file: _File) -> bool:
-        """Say whether what was opened is what was found at the last look."""
+        """Return True if what was opened is what was found at the last look."""
         return self.inode == file.inode and self.size() >= file.size
 
     def readinto(self, view: memoryview) -> int:

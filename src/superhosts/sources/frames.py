@@ -39,7 +39,7 @@ POSITION = 0  # where in the block the next record starts
 LIMIT = 1  # stop after so many packets (the columns hold no more)
 TIME = 2  # of the latest packet, kept from walk to walk
 SIMPLE = 3  # pcapng packets that carry no time of their own
-PACKETS, IPV4, IPV6, NOT_IP, CUT, UNSUPPORTED_LINK = 4, 5, 6, 7, 8, 9
+PACKETS, IPV4, IPV6, NOT_IP, TRUNCATED, UNSUPPORTED_LINK = 4, 5, 6, 7, 8, 9
 TALLY_SLOTS = 10
 
 # How a frame starts. Zero is a link type that cannot be read.
@@ -153,7 +153,7 @@ def half(block: Bytes, at: int) -> int:
 
 @compiled
 def is_tag(kind: int) -> bool:
-    """Say whether an EtherType announces a VLAN tag."""
+    """Return True if an EtherType announces a VLAN tag."""
     return kind == 0x8100 or kind == 0x88A8 or kind == 0x9100 or kind == 0x9200
 
 
@@ -164,14 +164,14 @@ def _behind_labels(block: Bytes, at: int, end: int) -> int:
         at += 4
         if byte(block, at - 2) & 1:
             return at
-    return -CUT
+    return -TRUNCATED
 
 
 @compiled
 def _behind_ppp(block: Bytes, at: int, end: int) -> int:
     """Where the IP header behind a PPP protocol field starts."""
     if end - at < 2:
-        return -CUT
+        return -TRUNCATED
     protocol = half(block, at)
     at += 2
     if protocol & 0x100:  # an odd first byte is the whole field, compressed
@@ -192,7 +192,7 @@ def _behind_type(block: Bytes, at: int, end: int, kind: int) -> int:
             return at
         if is_tag(kind):
             if end - at < 4:
-                return -CUT
+                return -TRUNCATED
             kind = half(block, at + 2)
             at += 4
         elif kind == 0x8847 or kind == 0x8848:
@@ -201,14 +201,14 @@ def _behind_type(block: Bytes, at: int, end: int, kind: int) -> int:
             return _behind_ppp(block, at + 6, end)
         elif kind < 0x0600:  # a length: LLC follows
             if end - at < 3:
-                return -CUT
+                return -TRUNCATED
             service = half(block, at) << 8 | byte(block, at + 2)
             if service == 0x060603:
                 return at + 3
             if service != 0xAAAA03:
                 return -NOT_IP
             if end - at < 8:
-                return -CUT
+                return -TRUNCATED
             organisation = half(block, at + 3) << 8 | byte(block, at + 5)
             if organisation != 0 and organisation != 0xF8:  # 0000f8: bridged, 802.1H
                 return -NOT_IP
@@ -222,18 +222,18 @@ def _behind_type(block: Bytes, at: int, end: int, kind: int) -> int:
 
 @compiled
 def _behind_link(block: Bytes, start: int, end: int, link: int) -> int:
-    """Where the outermost IP header of a frame should start; -NOT_IP, -CUT or -UNSUPPORTED_LINK if there is none."""
+    """Return where the outermost IP header of a frame should start, or minus the counter of a frame without one."""
     if link == UNSUPPORTED:
         return -UNSUPPORTED_LINK
     if link == RAW:
         return start
     if link == ETHERNET:
         if end - start < 14:
-            return -CUT
+            return -TRUNCATED
         return _behind_type(block, start + 14, end, half(block, start + 12))
     if link == NULL:
         if end - start < 4:
-            return -CUT
+            return -TRUNCATED
         family = little(block, start)
         if family > 0xFFFF:
             family = big(block, start)
@@ -243,7 +243,7 @@ def _behind_link(block: Bytes, start: int, end: int, link: int) -> int:
         return -NOT_IP
     behind = start + (16 if link == SLL else 20)
     if behind > end:
-        return -CUT
+        return -TRUNCATED
     kind = half(block, start + 14) if link == SLL else half(block, start)
     if kind < 0x0600 and kind != 4:  # Linux's own numbers; 4 says that LLC follows
         return -NOT_IP
@@ -257,12 +257,12 @@ def ip_header(block: Bytes, start: int, end: int, link: int) -> int:
     if at < 0:
         return at
     if at >= end:
-        return -CUT
+        return -TRUNCATED
     version = byte(block, at) >> 4
     if version != 4 and version != 6:
         return -NOT_IP
     if end - at < (20 if version == 4 else 40):
-        return -CUT
+        return -TRUNCATED
     return at
 
 
@@ -274,7 +274,7 @@ def type_end(kind: int) -> int:
 
 @compiled
 def is_whole(kind: int, version: int, length: int) -> bool:
-    """Say whether `length` bytes behind an EtherType are an IP header of that type with both addresses."""
+    """Return True if `length` bytes behind an EtherType are an IP header of that type with both addresses."""
     return (kind == 0x0800 and version == 4 and length >= 20) or (kind == 0x86DD and version == 6 and length >= 40)
 
 

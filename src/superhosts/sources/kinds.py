@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from superhosts.sources.base import Source
-from superhosts.sources.streams import Input
+from superhosts.sources.inputs import Input
 
 
 @dataclass(frozen=True)

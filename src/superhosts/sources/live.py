@@ -35,9 +35,9 @@ WAKE = 0.25  # seconds after which a wait ends to look at the clock, and whether
 CAUGHT_UP = 1.0  # seconds for which everything has been read before the clock counts
 HELD_UP = 1.0  # seconds after which a look at the inputs is out of date
 DRAIN = 5.0  # seconds after which a stop leaves behind a reader that should have ended
-RECENT = 1000  # packets by which the event clock is set
-STALE = 3600.0  # seconds after which a packet says nothing of the clock any more: clocks drift, and are set
-FEW = 10  # packets that are kept, stale or not
+MOST_KEPT = 1000  # packets by which the event clock is set
+STALE_AFTER = 3600.0  # seconds after which a packet says nothing of the clock any more: clocks drift, and are set
+LEAST_KEPT = 10  # packets that are kept, stale or not
 YOUNG = 1000  # packets of an input that tell where in time it begins
 _NOT_YET = -(1 << 63)  # before all times: nothing has come of it
 
@@ -97,7 +97,7 @@ class Ahead:
         self.source.stop()
 
     def ready(self, *, wait: bool = False) -> bool:
-        """Say whether there is a block to take. Errors of the reading thread appear here."""
+        """Return True if there is a block to take. Errors of the reading thread appear here."""
         while self._next is None and not self.ended:
             try:
                 item = self._queue.get(timeout=WAKE) if wait else self._queue.get_nowait()
@@ -126,7 +126,7 @@ class Ahead:
         return block
 
     def is_working(self) -> bool:
-        """Say whether nothing is ready, but something is on its way."""
+        """Return True if nothing is ready, but something is on its way."""
         return not self.source.waits() and self._next is None and not self.ended
 
 
@@ -155,11 +155,11 @@ class EventClock:
 
     def note(self, arrival: float, block: PacketBlock) -> None:
         """Set it by packets that arrived at this time of the machine's clock."""
-        times = np.concatenate([batch.time[-RECENT:] for batch in block])[-RECENT:]
+        times = np.concatenate([batch.time[-MOST_KEPT:] for batch in block])[-MOST_KEPT:]
         behind = np.concatenate([self._behind, arrival * SECOND - times])
         arrivals = np.concatenate([self._arrival, np.full(len(times), arrival)])
-        fresh = int((arrivals > arrival - STALE).sum())
-        keep = min(RECENT, max(fresh, FEW))
+        fresh = int((arrivals > arrival - STALE_AFTER).sum())
+        keep = min(MOST_KEPT, max(fresh, LEAST_KEPT))
         self._behind, self._arrival = behind[-keep:], arrivals[-keep:]
 
     def now(self, horizon: int | None = None) -> int | None:
@@ -180,7 +180,7 @@ class EventClock:
 
     def forget(self) -> None:
         """Keep the last few packets only: the traffic's clock was set."""
-        self._behind, self._arrival = self._behind[-FEW:], self._arrival[-FEW:]
+        self._behind, self._arrival = self._behind[-LEAST_KEPT:], self._arrival[-LEAST_KEPT:]
 
 
 class Step(NamedTuple):

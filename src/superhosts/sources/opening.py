@@ -19,9 +19,9 @@ from superhosts.sources.base import Source
 from superhosts.sources.capture import CAPTURES
 from superhosts.sources.finding import FoundFile, OnError, describe_file, find_files, natural_order
 from superhosts.sources.folder import FolderSource
+from superhosts.sources.inputs import STANDARD_INPUT, Input
 from superhosts.sources.kinds import FileFormat, Scheme
 from superhosts.sources.pipe import PipeSource
-from superhosts.sources.streams import STANDARD_INPUT, Input
 from superhosts.sources.synthetic import SYNTHETIC
 from superhosts.sources.urls import is_url
 

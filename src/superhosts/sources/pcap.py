@@ -110,7 +110,7 @@ class Pcap:
 
     @staticmethod
     def recognises(head: bytes) -> bool:
-        """Say whether a stream that starts with these four bytes is one."""
+        """Return True if a stream that starts with these four bytes is one."""
         return int.from_bytes(head[:4], "big") in _MAGIC or int.from_bytes(head[:4], "little") in _MAGIC
 
     def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:

@@ -277,7 +277,7 @@ class Pcapng:
 
     @staticmethod
     def recognises(head: bytes) -> bool:
-        """Say whether a stream that starts with these four bytes is one."""
+        """Return True if a stream that starts with these four bytes is one."""
         return head[:4] == _SECTION_BYTES
 
     def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 from superhosts.pairs import PacketBlock
 from superhosts.sources.base import Source, SourceCounters
-from superhosts.sources.streams import Input, Stopped
+from superhosts.sources.inputs import Input
+from superhosts.sources.streams import Stopped
 
 
 class PipeSource(Source):

@@ -10,13 +10,10 @@ Nor is a wrong checksum, which is only a note. Damage is an error, which comes a
 
 from __future__ import annotations
 
-import os
 import select
-import stat
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 
 from superhosts.errors import InputError
@@ -31,15 +28,10 @@ from superhosts.sources.unpacking import (
     Zstd,
     is_zstd,
 )
-from superhosts.sources.urls import UrlFile, is_url, url_size
 from superhosts.units import format_size
 
-STANDARD_INPUT = "-"  # as a name
 _MOST_IDLE = 1000  # steps without output
 _HEAD = 6  # bytes that tell every compression apart
-_LEAST_HEAD = 8  # bytes that tell the formats of inputs apart; a magic number is no longer
-_MOST_HEAD = 4096  # bytes that a format may look at where they are there
-_LEAST_MAGIC = 4  # bytes: compressed data that ends before them tells nothing
 _BRIEFLY = 0.02  # seconds without bytes that are no wait yet: a busy pipe, too, is empty for moments
 _WAKE = 0.2  # seconds after which a waiting reader looks whether it was stopped
 _LINGER = 0.2  # seconds that a stopped reader takes what still comes: the same Ctrl-C makes a capture program write it
@@ -147,7 +139,7 @@ class PlainStream:
 
     def close(self) -> None:
         """Close the file, unless it is stdin."""
-        if self._file not in _standard_input():
+        if self._file not in standard_input():
             self._file.close()
 
 
@@ -162,7 +154,7 @@ def _poll_for(file: Any) -> Any:
     return poll
 
 
-def _standard_input() -> list[Any]:
+def standard_input() -> list[Any]:
     """Return stdin without its buffer, if it has one to be without, and stdin itself.
 
     Bytes in a buffer would not be seen by a poll, and a thread that waits in a buffered read at the end of the process
@@ -286,130 +278,3 @@ def decompressed(plain: PlainStream) -> Stream:
     if head == b"\xfd7zXZ\0":
         return CompressedStream(plain, "xz", Xz())
     return plain
-
-
-class PeekedStream:
-    """A stream whose first bytes somebody has looked at."""
-
-    def __init__(self, head: bytes, stream: Stream) -> None:
-        self._head = memoryview(head)
-        self._stream = stream
-
-    @property
-    def compression(self) -> str:
-        """The stream's own."""
-        return self._stream.compression
-
-    @property
-    def ended_early(self) -> str:
-        """The stream's own."""
-        return self._stream.ended_early
-
-    @property
-    def notes(self) -> list[tuple[int, str]]:
-        """The stream's own."""
-        return self._stream.notes
-
-    def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`, with the first bytes first."""
-        if not self._head:
-            return self._stream.readinto(view)
-        got = min(len(self._head), len(view))
-        view[:got], self._head = self._head[:got], self._head[got:]
-        return got
-
-    def position(self) -> int:
-        """Bytes of the input read so far."""
-        return self._stream.position()
-
-    def close(self) -> None:
-        """Close the stream."""
-        self._stream.close()
-
-
-class Input:
-    """A file, URL, pipe or stdin ("-") by name: what kind it is, how large, and its bytes."""
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = path
-        self._standard = str(path) == STANDARD_INPUT
-        self.name = "stdin" if self._standard else str(path)
-        self.waiting = Waiting()
-        self._head: bytes | None = None
-        self._peeked: Stream | None = None  # of a pipe, whose first bytes come only once
-        if self._standard and sys.stdin is None:
-            raise InputError("is closed", file=self.name)
-        self._url = is_url(path)
-        if self._url:
-            self.size, self.live, self.reopens = url_size(self.name), False, True
-            return
-        try:
-            found = self._status()
-        except (OSError, ValueError) as error:
-            raise self._unopened(error) from error
-        if found is not None and stat.S_ISDIR(found.st_mode):
-            raise InputError("is a directory; name the captures in it", file=self.name)
-        regular = found is not None and stat.S_ISREG(found.st_mode)
-        self.size = found.st_size if found is not None and regular else None
-        self.live = not regular
-        self.reopens = regular and not self._standard  # the bytes can be read a second time
-
-    def _status(self) -> os.stat_result | None:
-        if not self._standard:
-            return Path(self.path).stat()
-        try:
-            return os.fstat(sys.stdin.buffer.fileno())
-        except OSError:  # not a real file, as under a test runner
-            return None
-
-    def _unopened(self, error: OSError | ValueError) -> InputError:
-        reason = error.strerror if isinstance(error, OSError) else None
-        return InputError(f"cannot be opened: {reason or error}", file=self.name)
-
-    def head(self) -> bytes:
-        """Return the first bytes, decompressed, by which formats are recognised.
-
-        There are at least eight, unless the input is shorter; none where compressed data ends before them. Of a pipe
-        this waits for them, and `open` gives them again.
-        """
-        if self._head is not None:
-            return self._head
-        stream, head, got = self.open(), bytearray(_MOST_HEAD), 0
-        try:
-            while got < _LEAST_HEAD and (more := stream.readinto(memoryview(head)[got:])):
-                got += more
-        except BaseException:
-            stream.close()
-            raise
-        self._head = b"" if stream.ended_early and got < _LEAST_MAGIC else bytes(head[:got])
-        if self.reopens:
-            stream.close()
-        else:
-            self._peeked = PeekedStream(bytes(head[:got]), stream)
-        return self._head
-
-    def open(self) -> Stream:
-        """Return its bytes, decompressed."""
-        if self._peeked is not None:
-            peeked, self._peeked = self._peeked, None
-            return peeked
-        return self._open()
-
-    def _open(self) -> Stream:
-        if self._standard:
-            file = _standard_input()[0]
-        elif self._url:
-            file = UrlFile(self.name)
-        else:
-            # Without O_NONBLOCK opening a pipe takes until somebody writes to it, and nothing can stop that.
-            flags = os.O_RDONLY | (os.O_NONBLOCK if self.live else 0)
-            try:
-                file = os.fdopen(os.open(self.path, flags), "rb", buffering=0)
-            except OSError as error:
-                raise self._unopened(error) from error
-        plain = PlainStream(self.name, file, self.live, self.waiting if self.live else None)
-        try:
-            return decompressed(plain)
-        except (InputError, Stopped):
-            plain.close()
-            raise

@@ -17,7 +17,7 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://.")
 
 
 def is_url(name: str | Path) -> bool:
-    """Say whether a name is a URL and not a path."""
+    """Return True if a name is a URL and not a path."""
     return isinstance(name, str) and _URL.match(name) is not None
 
 

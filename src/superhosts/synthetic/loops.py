@@ -34,7 +34,7 @@ def mix(x: np.uint64) -> np.uint64:
 
 @compiled
 def allowed(address: np.uint64, outside: NDArray[np.uint64]) -> bool:
-    """Say whether an IPv4 address may be an outer host: unicast, not loopback, not of the monitored network."""
+    """Return True if an IPv4 address may be an outer host: unicast, not loopback, not of the monitored network."""
     octet = address >> _S24
     return bool(
         octet >= np.uint64(1)

@@ -17,12 +17,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import pairwise
-from typing import NamedTuple
-
-import numpy as np
 
 from superhosts.pairs import PacketBatch, PacketBlock, Window
+from superhosts.windows.events import Closed, Event, Piece, PutOff, split_by_window
 from superhosts.windows.held import MAX_PIECES, Held, is_far_behind
 from superhosts.windows.jumps import AHEAD, BEHIND, Jump, OffTime
 
@@ -31,44 +28,6 @@ MAX_HELD = 1 << 23  # packets held for other windows; beyond that, or MAX_PIECES
 MAX_PUT_OFF = 1 << 20  # windows noted to be read a second time; what is late for further ones stays late
 STRAY_SHARE = 100  # strays are fewer than one in a hundred packets
 _CLOCK = -1  # stands for the clock among the inputs that say what to expect
-
-
-class Piece(NamedTuple):
-    """Packets of one window."""
-
-    window: Window
-    batch: PacketBatch
-
-
-class Closed(NamedTuple):
-    """A window that will not change any more."""
-
-    window: Window
-
-
-class PutOff(NamedTuple):
-    """Packets of a window that is closed; it is to be read again."""
-
-    batch: PacketBatch
-
-
-Event = Piece | Closed | PutOff | Jump
-
-
-def cut(batch: PacketBatch, length: int) -> Iterator[tuple[int, PacketBatch]]:
-    """Split a batch by window, the earliest first; nearly always all of it is of one."""
-    if not len(batch):
-        return
-    first, last = int(batch.time.min()) // length, int(batch.time.max()) // length
-    if first == last:
-        yield first, batch
-        return
-    indexes = batch.time // length
-    order = np.argsort(indexes, kind="stable")
-    indexes, src, dst, time = indexes[order], batch.src[order], batch.dst[order], batch.time[order]
-    edges = [0, *(np.flatnonzero(np.diff(indexes)) + 1).tolist(), len(order)]
-    for start, end in pairwise(edges):
-        yield int(indexes[start]), PacketBatch(batch.family, src[start:end], dst[start:end], time[start:end])
 
 
 class TumblingWindows:
@@ -153,7 +112,7 @@ class TumblingWindows:
             if self.length is None:
                 yield self._take_all(batch)
                 continue
-            for index, piece in cut(batch, self.length):
+            for index, piece in split_by_window(batch, self.length):
                 if index == self._current:
                     yield Piece(self._window(index), piece)
                 else:

@@ -1,0 +1,233 @@
+"""One pass over a capture: moves bytes from a stream to a format, which walks the records (pcap.py, pcapng.py).
+
+Memory is bounded for each input, by `MOST_MEMORY`: blocks that are read ahead, the largest record that is accepted
+(64 MiB) and the longest window of a decompressor (128 MiB). Usual captures take a tenth of it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from superhosts.errors import InputError
+from superhosts.pairs import PacketBatch, PacketBlock
+from superhosts.sources.base import SourceCounters
+from superhosts.sources.frames import (
+    IPV4,
+    IPV6,
+    LIMIT,
+    NOT_IP,
+    PACKETS,
+    POSITION,
+    SIMPLE,
+    TALLY_SLOTS,
+    TIME,
+    TRUNCATED,
+    UNSUPPORTED_LINK,
+    Bytes,
+    Columns,
+    Tally,
+    new_columns,
+)
+from superhosts.sources.pcap import LARGEST, Pcap
+from superhosts.sources.pcapng import LARGEST_BLOCK, Pcapng
+from superhosts.sources.streams import Stream
+from superhosts.sources.unpacking import LONGEST_WINDOW, MOST_INPUT, MOST_OUTPUT
+
+BLOCK_BYTES = 4 * 1024 * 1024
+BLOCK_PACKETS = 65_536
+_MAGIC_BYTES = 4
+_LARGEST_RECORD = max(LARGEST, LARGEST_BLOCK) + 64  # with its header
+_PACKET_BYTES = 40  # of an IPv6 packet in a block
+_BLOCKS_HELD = 8  # of one input: four that are read ahead, those at both ends of that queue, and room for copies
+MOST_MEMORY = (
+    _LARGEST_RECORD
+    + BLOCK_BYTES
+    + LONGEST_WINDOW
+    + 2 * (MOST_INPUT + MOST_OUTPUT)
+    + (_BLOCKS_HELD + 2) * BLOCK_PACKETS * _PACKET_BYTES  # two: the columns of the walk, of both families
+)
+
+
+class Format(Protocol):
+    """A way to write packets one after the other."""
+
+    notes: list[str]  # what the user should know of the packets so far
+
+    def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
+        """Read the whole records from tally[POSITION] on, and move it; what is wrong there, if something is."""
+
+
+def format_of(head: bytes) -> Format | None:
+    """Return the format of a stream that starts with these bytes."""
+    return next((kind() for kind in (Pcap, Pcapng) if kind.recognises(head)), None)
+
+
+def not_a_capture(head: bytes, name: str) -> InputError:
+    """Return the error for an input of no format that is known."""
+    return InputError(f"not a capture: it starts with {head[:8].hex(' ')}", file=name)
+
+
+class Opens(Protocol):
+    """What a reader needs of an input: its name and its bytes."""
+
+    name: str
+
+    def open(self) -> Stream:
+        """Its bytes, decompressed."""
+
+
+class CaptureReader:
+    """One pass over an input: a buffer of bytes, and where in it the next record starts."""
+
+    def __init__(self, source: Opens, counters: SourceCounters, block_bytes: int, packets: int) -> None:
+        self._name = source.name
+        self._counters = counters
+        self._packets = packets
+        self._columns = new_columns(packets)
+        self._tally = np.zeros(TALLY_SLOTS, np.int64)
+        self._block_bytes = max(block_bytes, _MAGIC_BYTES)
+        self._buffer = np.empty(self._block_bytes, np.uint8)
+        self._filled = 0
+        self._offset = 0  # of the buffer's first byte in the stream
+        self._simple = False
+        self._counted = self._unsupported = 0  # packets, and those of unsupported link types
+        self._format: Format | None = None
+        self._finished = False
+        self._stream = source.open()
+
+    def _start(self) -> None:
+        """Find out the format; an empty input has none."""
+        if self._format is not None or self._finished:
+            return
+        while self._filled < _MAGIC_BYTES and self._fill():
+            pass
+        if not self._filled or (self._filled < _MAGIC_BYTES and self._stream.ended_early):
+            self._warn(self._stream.ended_early or "it is empty")
+            self._finished = True
+            return
+        head = self._buffer[: min(self._filled, 8)].tobytes()
+        self._format = format_of(head)
+        if self._format is None:
+            raise not_a_capture(head, self._name)
+
+    def read(self, limit: int | None = None) -> PacketBlock | None:
+        """The next packets, at most `limit`; () if none of them has addresses, None at the end."""
+        self._start()
+        if self._format is None or self._finished:
+            return None
+        tally = self._tally
+        while True:
+            tally[LIMIT] = min(limit or self._packets, self._packets)
+            tally[PACKETS:] = 0
+            problem = self._format.walk(self._buffer[: self._filled], tally, self._columns)
+            while self._format.notes:
+                self._warn(self._format.notes.pop(0))
+            if tally[PACKETS]:
+                return self._take()
+            if problem:
+                raise self._damaged(problem)
+            if not self._fill():
+                self._finish()
+                return None
+
+    def last_time(self) -> int:
+        """Time of the packet that was read last; after one packet, of the first."""
+        return int(self._tally[TIME])
+
+    def position(self) -> int:
+        """Bytes of the input read so far."""
+        return self._stream.position()
+
+    def close(self) -> None:
+        """Close the input."""
+        self._stream.close()
+
+    def _fill(self) -> bool:
+        """Move what is not read yet to the front and read more behind it; False at the end."""
+        start = int(self._tally[POSITION])
+        left = self._filled - start
+        if left == len(self._buffer):  # one record fills it
+            self._move_to(np.empty(self._larger(), np.uint8), left)
+        elif len(self._buffer) > self._block_bytes >= 2 * left:  # that was a large record
+            self._move_to(np.empty(self._block_bytes, np.uint8), left)
+        elif start:
+            self._buffer[:left] = self._buffer[start : self._filled]
+        self._offset += start
+        self._tally[POSITION] = 0
+        self._filled = left  # also if reading fails
+        self._pass_on_notes(self._offset)
+        try:
+            got = self._stream.readinto(self._buffer[left:].data)
+        except InputError:
+            self._pass_on_notes()
+            raise
+        self._filled += got
+        return got > 0
+
+    def _move_to(self, buffer: Bytes, left: int) -> None:
+        buffer[:left] = self._buffer[self._filled - left : self._filled]
+        self._buffer = buffer
+
+    def _larger(self) -> int:
+        """Size of a larger buffer: doubled while it is small, then for the largest record.
+
+        Memory that is not written to is not used, while many sizes one after the other leave gaps that are.
+        """
+        doubled = 2 * len(self._buffer)
+        return doubled if doubled <= BLOCK_BYTES else self._block_bytes + _LARGEST_RECORD
+
+    def _damaged(self, problem: str) -> InputError:
+        """Return the error for a problem at the next record. Its place is a byte of the decompressed stream."""
+        compression = self._stream.compression
+        text = f"{problem} (a byte of the decompressed {compression} data)" if compression else problem
+        place = self._offset + int(self._tally[POSITION])
+        self._pass_on_notes(place)
+        return InputError(text, file=self._name, offset=place)
+
+    def _take(self) -> PacketBlock:
+        """What the walk has found, counted and copied: the columns are used again."""
+        tally, columns, counters = self._tally, self._columns, self._counters
+        counters.packets += int(tally[PACKETS])
+        counters.ipv4 += int(tally[IPV4])
+        counters.ipv6 += int(tally[IPV6])
+        counters.not_ip += int(tally[NOT_IP])
+        counters.cut += int(tally[TRUNCATED])
+        counters.unsupported_link += int(tally[UNSUPPORTED_LINK])
+        self._counted += int(tally[PACKETS])
+        self._unsupported += int(tally[UNSUPPORTED_LINK])
+        if tally[SIMPLE] and not self._simple:
+            self._simple = True
+            self._warn("packets without a time (simple packet blocks) get the time of the packet before them")
+        narrow, wide = int(tally[IPV4]), int(tally[IPV6])
+        block: PacketBlock = ()
+        if narrow:
+            src, dst, time = columns.src4[:narrow], columns.dst4[:narrow], columns.time4[:narrow]
+            block += (PacketBatch(4, src.copy(), dst.copy(), time.copy()),)
+        if wide:
+            src6, dst6, time = columns.src6[:wide], columns.dst6[:wide], columns.time6[:wide]
+            block += (PacketBatch(6, src6.copy(), dst6.copy(), time.copy()),)
+        return block
+
+    def _finish(self) -> None:
+        """Say it if the input ended too early, or held nothing that can be read."""
+        self._finished = True
+        self._pass_on_notes()
+        place = f"byte {self._offset}" + (" decompressed" if self._stream.compression else "")
+        if self._stream.ended_early:
+            self._warn(f"{place}: {self._stream.ended_early}; what came before counts")
+        elif self._filled:
+            self._warn(f"{place}: the file ends inside a record; what came before counts")
+        if self._counted and self._counted == self._unsupported:
+            text = f"none of its {self._counted:,} packets can be read: their link types are not supported"
+            raise InputError(text, file=self._name)
+
+    def _pass_on_notes(self, most: int | None = None) -> None:
+        """Warn of what the stream has noted of its first `most` bytes: what a user sees depends on no block size."""
+        notes = self._stream.notes
+        while notes and (most is None or notes[0][0] <= most):
+            self._warn(notes.pop(0)[1])
+
+    def _warn(self, text: str) -> None:
+        self._counters.warn(f"{self._name}: {text}")

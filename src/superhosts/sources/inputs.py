@@ -1,0 +1,148 @@
+"""Inputs by name: files, URLs, pipes and standard input, and their bytes.
+
+Opening one twice gives its bytes twice where that is possible. The first bytes, by which formats are recognised, can be
+looked at without taking them away.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+from superhosts.errors import InputError
+from superhosts.sources.streams import PlainStream, Stopped, Stream, Waiting, decompressed, standard_input
+from superhosts.sources.urls import UrlFile, is_url, url_size
+
+STANDARD_INPUT = "-"  # as a name
+LEAST_HEAD = 8  # bytes by which formats are told apart; longer magic numbers cannot be relied on
+MOST_HEAD = 4096  # bytes that a format may look at if they are there
+LEAST_MAGIC = 4  # bytes; compressed data that ends before them tells nothing
+
+
+class PeekedStream:
+    """A stream whose first bytes somebody has looked at."""
+
+    def __init__(self, head: bytes, stream: Stream) -> None:
+        self._head = memoryview(head)
+        self._stream = stream
+
+    @property
+    def compression(self) -> str:
+        """The stream's own."""
+        return self._stream.compression
+
+    @property
+    def ended_early(self) -> str:
+        """The stream's own."""
+        return self._stream.ended_early
+
+    @property
+    def notes(self) -> list[tuple[int, str]]:
+        """The stream's own."""
+        return self._stream.notes
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of `view`, with the first bytes first."""
+        if not self._head:
+            return self._stream.readinto(view)
+        got = min(len(self._head), len(view))
+        view[:got], self._head = self._head[:got], self._head[got:]
+        return got
+
+    def position(self) -> int:
+        """Bytes of the input read so far."""
+        return self._stream.position()
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
+
+
+class Input:
+    """A file, URL, pipe or stdin ("-") by name: what kind it is, how large, and its bytes."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = path
+        self._standard = str(path) == STANDARD_INPUT
+        self.name = "stdin" if self._standard else str(path)
+        self.waiting = Waiting()
+        self._head: bytes | None = None
+        self._peeked: Stream | None = None  # of a pipe, whose first bytes come only once
+        if self._standard and sys.stdin is None:
+            raise InputError("is closed", file=self.name)
+        self._url = is_url(path)
+        if self._url:
+            self.size, self.live, self.reopens = url_size(self.name), False, True
+            return
+        try:
+            found = self._status()
+        except (OSError, ValueError) as error:
+            raise self._unopened(error) from error
+        if found is not None and stat.S_ISDIR(found.st_mode):
+            raise InputError("is a directory; name the captures in it", file=self.name)
+        regular = found is not None and stat.S_ISREG(found.st_mode)
+        self.size = found.st_size if found is not None and regular else None
+        self.live = not regular
+        self.reopens = regular and not self._standard  # the bytes can be read a second time
+
+    def _status(self) -> os.stat_result | None:
+        if not self._standard:
+            return Path(self.path).stat()
+        try:
+            return os.fstat(sys.stdin.buffer.fileno())
+        except OSError:  # not a real file, as under a test runner
+            return None
+
+    def _unopened(self, error: OSError | ValueError) -> InputError:
+        reason = error.strerror if isinstance(error, OSError) else None
+        return InputError(f"cannot be opened: {reason or error}", file=self.name)
+
+    def head(self) -> bytes:
+        """Return the first bytes, decompressed, by which formats are recognised.
+
+        There are at least eight, unless the input is shorter; none where compressed data ends before them. Of a pipe
+        this waits for them, and `open` gives them again.
+        """
+        if self._head is not None:
+            return self._head
+        stream, head, got = self.open(), bytearray(MOST_HEAD), 0
+        try:
+            while got < LEAST_HEAD and (more := stream.readinto(memoryview(head)[got:])):
+                got += more
+        except BaseException:
+            stream.close()
+            raise
+        self._head = b"" if stream.ended_early and got < LEAST_MAGIC else bytes(head[:got])
+        if self.reopens:
+            stream.close()
+        else:
+            self._peeked = PeekedStream(bytes(head[:got]), stream)
+        return self._head
+
+    def open(self) -> Stream:
+        """Return its bytes, decompressed."""
+        if self._peeked is not None:
+            peeked, self._peeked = self._peeked, None
+            return peeked
+        return self._open()
+
+    def _open(self) -> Stream:
+        if self._standard:
+            file = standard_input()[0]
+        elif self._url:
+            file = UrlFile(self.name)
+        else:
+            # Without O_NONBLOCK opening a pipe takes until somebody writes to it, and nothing can stop that.
+            flags = os.O_RDONLY | (os.O_NONBLOCK if self.live else 0)
+            try:
+                file = os.fdopen(os.open(self.path, flags), "rb", buffering=0)
+            except OSError as error:
+                raise self._unopened(error) from error
+        plain = PlainStream(self.name, file, self.live, self.waiting if self.live else None)
+        try:
+            return decompressed(plain)
+        except (InputError, Stopped):
+            plain.close()
+            raise

@@ -1,0 +1,50 @@
+"""What happens to windows, and how packets are split by window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from superhosts.pairs import PacketBatch, Window
+from superhosts.windows.jumps import Jump
+
+
+class Piece(NamedTuple):
+    """Packets of one window."""
+
+    window: Window
+    batch: PacketBatch
+
+
+class Closed(NamedTuple):
+    """A window that will not change any more."""
+
+    window: Window
+
+
+class PutOff(NamedTuple):
+    """Packets of a window that is closed; it is to be read again."""
+
+    batch: PacketBatch
+
+
+Event = Piece | Closed | PutOff | Jump
+
+
+def split_by_window(batch: PacketBatch, length: int) -> Iterator[tuple[int, PacketBatch]]:
+    """Split a batch by window, the earliest first; nearly always all of it is of one."""
+    if not len(batch):
+        return
+    first, last = int(batch.time.min()) // length, int(batch.time.max()) // length
+    if first == last:
+        yield first, batch
+        return
+    indexes = batch.time // length
+    order = np.argsort(indexes, kind="stable")
+    indexes, src, dst, time = indexes[order], batch.src[order], batch.dst[order], batch.time[order]
+    edges = [0, *(np.flatnonzero(np.diff(indexes)) + 1).tolist(), len(order)]
+    for start, end in pairwise(edges):
+        yield int(indexes[start]), PacketBatch(batch.family, src[start:end], dst[start:end], time[start:end])
