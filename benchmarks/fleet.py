@@ -38,7 +38,7 @@ from fleet_edges import Fleet, Sent, send
 from harness import HERE, Report, superhosts_command, timed
 from superhosts.durable import read_json, write_json
 from superhosts.fleet.hub import ROWS
-from superhosts.fleet.store import LEDGER, UNION, Store
+from superhosts.fleet.store import LEDGER, UNION, WindowStore
 from superhosts.pairs import Part, Window
 from superhosts.reports.rows import make_rows
 from superhosts.sketches.bundle import Sketch, load
@@ -310,7 +310,7 @@ def split(report: Report, fleet: Fleet) -> None:
 
 
 def _steps(files: list[Path], folder: Path) -> Iterator[tuple[str, float]]:
-    store = Store(folder)
+    store = WindowStore(folder)
     for path in files:
         os.link(path, store.incoming / path.name)
     yield "verify (read_header)", timed(lambda: [read_header(path) for path in files])[0]

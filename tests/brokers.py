@@ -21,11 +21,11 @@ from processes import DEADLINE, free_port
 from superhosts.cubefile import container as sketchfile
 from superhosts.cubefile.container import CubeReader
 from superhosts.errors import SketchFileError
-from superhosts.fleet.link import MERGED, RESEND, Receipt
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.connect import NatsOptions
 from superhosts.fleet.nats.wire import Chunk
 from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.receipts import MERGED, RESEND, Receipt
 from superhosts.fleet.spool import Spool
 
 MIB = 1 << 20
@@ -129,7 +129,7 @@ def pieces(path: Path, step: int) -> list[tuple[Chunk, bytes]]:
     return [(Chunk(path.name, i, step, len(data)), data[at : at + step]) for i, at in enumerate(starts)]
 
 
-class KeepingDesk:
+class KeepingIntake:
     """Keeps what is whole, and says so."""
 
     def __init__(self, folder: Path) -> None:

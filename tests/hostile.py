@@ -18,7 +18,7 @@ from chaos import Fleet, put
 from processes import DEADLINE
 from superhosts.cubefile import container as sketchfile
 from superhosts.fleet.nats.wire import CHUNK, STREAM, Chunk
-from superhosts.fleet.parcels import Parcel, parse_key
+from superhosts.fleet.parcels import Parcel, parse_window_name
 from superhosts.pairs import Window
 
 EVIL = "evil"
@@ -193,8 +193,8 @@ def put_evil(fleet: Fleet, chance: random.Random) -> Iterator[None]:
     for name, data in forgeries(fleet, chance):
         (folder / ".forged.tmp").write_bytes(data)
         (folder / ".forged.tmp").replace(folder / name)
-    key = Parcel.parse(fleet.parcels["ams"][0].name).key
-    assert parse_key(key)
+    key = Parcel.parse(fleet.parcels["ams"][0].name).window_name
+    assert parse_window_name(key)
     names = iter([f"{key}-{EVIL}-{chance.getrandbits(64):016x}.cube" for _ in range(4)])
     os.mkfifo(folder / next(names))
     (folder / next(names) / "inside").mkdir(parents=True)

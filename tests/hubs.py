@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import superhosts as sh
 from fleets import SETTINGS, make_sketch, write_parcel
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.hub import Hub, HubReport, HubSettings
-from superhosts.fleet.intake import Desk, expected_kinds
-from superhosts.fleet.link import Receipt
+from superhosts.fleet.hub import Hub, HubSettings
+from superhosts.fleet.intake import Intake, expected_kinds
+from superhosts.fleet.receipts import Receipt
+from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
-from superhosts.fleet.store import UNION, Store
+from superhosts.fleet.store import UNION, WindowStore
 from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Sketch
 
@@ -36,11 +38,19 @@ class Node:
         self.folder = folder
         self.said: list[str] = []
         self.reports: list[HubReport] = []
-        self.store = Store(folder / "state", self.said.append)
-        self.desk = Desk(self.store, expected_kinds(kind), self.said.append, archive=archive)
-        settings = HubSettings(**{"sites": SITES, "threshold": 1024.0, "late_pause": 0.0, **options})
+        self.report: Callable[[HubReport], None] = self.reports.append  # a test may put something else in its place
+        self.archive = archive
+        self.store = WindowStore(folder / "state", self.said.append)
+        self.intake = Intake(self.store, expected_kinds(kind), self.said.append, archive=archive)
+        settings = HubSettings(**{"sites": SITES, "threshold": 1024.0, "late_pause": 0.0, "tidy_every": 0.0, **options})
         self.hub = Hub(
-            self.store, self.desk, settings, self.reports.append, self.said.append, archive=archive, upstream=upstream
+            self.store,
+            self.intake,
+            settings,
+            lambda made: self.report(made),
+            self.said.append,
+            archive=archive,
+            upstream=upstream,
         )
         self._arrivals = itertools.count()
 
@@ -50,9 +60,9 @@ class Node:
         return self.arrive(path, site or min(sketch.sites))
 
     def arrive(self, path: Path, site: str) -> Receipt:
-        arrived = self.desk.folder / f"{next(self._arrivals)}.part"
+        arrived = self.intake.folder / f"{next(self._arrivals)}.part"
         shutil.copyfile(path, arrived)
-        return self.desk.accept(arrived, path.name, site)
+        return self.intake.accept(arrived, path.name, site)
 
     def union(self, number: int) -> Sketch:
         key = sorted(self.store.windows())[number]

@@ -22,7 +22,7 @@ from commands import parsed_commands
 from superhosts.fleet.edge import EdgeCounters
 from superhosts.fleet.files import FileCounters
 from superhosts.fleet.hub import HubCounters
-from superhosts.fleet.intake import DeskCounters
+from superhosts.fleet.intake import IntakeCounters
 from superhosts.fleet.nats.broker import BrokerCounters
 from superhosts.fleet.nats.receive import ReceiveCounters
 from superhosts.fleet.nats.send import SendCounters
@@ -299,7 +299,7 @@ def table(title: str) -> list[str]:
         ("Edge / `spool`", SpoolCounters),
         ("Edge / `link`", SendCounters),
         ("Hub / `hub`", HubCounters),
-        ("Hub / `desk`", DeskCounters),
+        ("Hub / `desk`", IntakeCounters),
         ("Hub / `link`", ReceiveCounters),
         ("Hub / `broker`", BrokerCounters),
         ("`link` over files", FileCounters),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import packets as p
-from brokers import KeepingDesk, eventually, make_broker, running
+from brokers import KeepingIntake, eventually, make_broker, running
 from commands import Run
 from superhosts.cli import _signals
 from superhosts.cli._console import tell
@@ -23,10 +23,10 @@ from superhosts.cli.edge import watch
 from superhosts.cli.hub import largest_sketch
 from superhosts.cubefile import container as sketchfile
 from superhosts.errors import OutputError
-from superhosts.fleet.link import MERGED, Receipt
 from superhosts.fleet.nats.identity import Identity
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import SendCounters
+from superhosts.fleet.receipts import MERGED, Receipt
 from superhosts.fleet.spool import Spool
 from superhosts.pairs import Window
 from superhosts.pipeline.settings import DIRECTIONS, SIDES, Settings
@@ -89,7 +89,7 @@ def test_addresses_that_cannot_be(
 def test_a_second_hub_at_a_server_ends(run: Run, tmp_path: Path) -> None:
     with make_broker(tmp_path / "broker", []) as broker:
         first = NatsReceiver(broker.options, print, owner=Identity("1", "one"), cap=broker.cap)
-        with running(first.run, KeepingDesk(tmp_path / "first")):
+        with running(first.run, KeepingIntake(tmp_path / "first")):
             eventually(lambda: first.counters.connects)
             ended = run("hub", "--nats", broker.options.url, "--state", tmp_path / "second", "--memory", "1MiB")
         assert ended.status == 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from brokers import Heard, KeepingDesk, message, noise, pieces
+from brokers import Heard, KeepingIntake, message, noise, pieces
 from superhosts.fleet.nats import receive
 from superhosts.fleet.nats.connect import NatsOptions
 from superhosts.fleet.nats.receive import NatsReceiver
@@ -23,7 +23,7 @@ class Arrival:
     """A receiver without a server. Work that it has done in a thread can be held up by its name."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.desk = KeepingDesk(folder)
+        self.intake = KeepingIntake(folder)
         self.admitted = ALL
         self.receiver = NatsReceiver(NatsOptions("nats://127.0.0.1:1"), lambda text: None, admitted=self.who)
         self.link: Any = Heard()
@@ -52,7 +52,7 @@ class Arrival:
         return self.gates[name]
 
     def begin(self) -> None:
-        self.receiver.begin(self.desk)
+        self.receiver.begin(self.intake)
         self.receiver._link = self.link
 
     async def take(self, piece: tuple[Chunk, bytes]) -> None:
@@ -67,8 +67,8 @@ class Arrival:
     def check_empty(self) -> None:
         """Nothing is arriving, and nothing is counted or lies about."""
         assert self.receiver._assemblies == {}
-        assert (self.receiver._room._held, self.receiver._room._held_of.total()) == (0, 0)
-        assert list(self.desk.folder.iterdir()) == []
+        assert (self.receiver._arrivals._held, self.receiver._arrivals._held_of.total()) == (0, 0)
+        assert list(self.intake.folder.iterdir()) == []
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_sketch_may_begin_again_while_its_first_beginning_is_removed(tmp_path:
 
     asyncio.run(main())
     assert arrival.receiver.counters.corrupt == 0
-    assert (arrival.desk.kept / path.name).read_bytes() == path.read_bytes()
+    assert (arrival.intake.kept / path.name).read_bytes() == path.read_bytes()
     arrival.check_empty()
 
 
@@ -116,7 +116,7 @@ def test_who_gives_up_an_old_beginning_twice_does_not_harm_the_new_one(tmp_path:
 
     asyncio.run(main())
     assert arrival.receiver.counters.abandoned == 1
-    assert (arrival.desk.kept / path.name).read_bytes() == path.read_bytes()
+    assert (arrival.intake.kept / path.name).read_bytes() == path.read_bytes()
     arrival.check_empty()
 
 
@@ -139,5 +139,5 @@ def test_a_site_that_is_revoked_while_a_piece_is_written_leaves_nothing(
         await arrival.finish()
 
     asyncio.run(main())
-    assert arrival.desk.calls == []
+    assert arrival.intake.calls == []
     arrival.check_empty()

@@ -24,7 +24,6 @@ from superhosts.errors import UsageError
 from superhosts.fleet import files, limits
 from superhosts.fleet.files import FileReceiver, FileSender
 from superhosts.fleet.limits import LimitedSay
-from superhosts.fleet.link import MERGED, REASON, REFUSED, RESEND, Receipt
 from superhosts.fleet.nats import wire
 from superhosts.fleet.nats.wire import (
     Chunk,
@@ -35,7 +34,8 @@ from superhosts.fleet.nats.wire import (
     encode_receipts,
     site_of,
 )
-from superhosts.fleet.parcels import Parcel, parse_key
+from superhosts.fleet.parcels import Parcel, parse_window_name
+from superhosts.fleet.receipts import MERGED, MOST_REASON, REFUSED, RESEND, Receipt
 from superhosts.fleet.spool import Spool
 
 NAME = "20261114T120000Z-5m-ams-0123456789abcdef.cube"
@@ -110,15 +110,15 @@ def test_reasons_are_cut_and_escaped(tmp_path: Path) -> None:
         receipt = node.arrive(rewritten(path, **changes), "ams")
         assert receipt.verdict == REFUSED
         assert printable_line(receipt.reason)
-        assert len(receipt.reason) < 20 * REASON
+        assert len(receipt.reason) < 20 * MOST_REASON
         assert len(encode_receipt(receipt)) < 64 << 10
-    assert node.desk.counters.refused == len(node.said) == 3
+    assert node.intake.counters.refused == len(node.said) == 3
     assert all(printable_line(line) for line in node.said)
 
 
 def test_a_name_that_is_none_is_escaped(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    receipt = node.desk.accept(tmp_path / "none", ESCAPES * 10_000, "ams")
+    receipt = node.intake.accept(tmp_path / "none", ESCAPES * 10_000, "ams")
     assert receipt.verdict == REFUSED
     assert printable_line(receipt.name + receipt.reason)
     assert len(receipt.name + receipt.reason) < 10_000
@@ -128,11 +128,11 @@ def test_an_edge_does_not_trust_the_text_of_a_receipt() -> None:
     receipt = decode_receipt(json.dumps({"name": NAME, "verdict": REFUSED, "reason": ESCAPES * 100_000}).encode())
     assert receipt is not None
     assert printable_line(receipt.reason)
-    assert len(receipt.reason) < 20 * REASON
+    assert len(receipt.reason) < 20 * MOST_REASON
 
 
 def test_an_answer_fits_into_a_message() -> None:
-    receipts = [Receipt(NAME, REFUSED, "\U0001f600" * REASON)] * wire.QUESTION
+    receipts = [Receipt(NAME, REFUSED, "\U0001f600" * MOST_REASON)] * wire.QUESTION
     answer = encode_receipts(receipts)
     assert len(answer) <= wire.ANSWER
     assert 0 < len(decode_receipts(answer)) < wire.QUESTION  # the edge asks for the others again
@@ -142,7 +142,7 @@ def test_an_answer_fits_into_a_message() -> None:
 
 def test_the_sites_of_a_sketch_are_the_senders(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    node.desk.senders = lambda: {"ams", "fra", "eu"}
+    node.intake.senders = lambda: {"ams", "fra", "eu"}
     theirs = rewritten(honest(tmp_path / "wire", "fra"), "ams")  # the whole sketch says fra
     receipt = node.arrive(theirs, "ams")
     assert (receipt.verdict, receipt.reason) == (REFUSED, "names the site fra, which sends to this hub itself")
@@ -324,8 +324,8 @@ def test_names_are_a_parcel_or_refused(name: str) -> None:
 
 def test_windows_that_no_time_can_have() -> None:
     for key in ("00010101T000000Z-5m", "99991231T235959Z-1d", "20261114T120000Z-9999999999d", "22620411T234716Z-1d"):
-        assert parse_key(key) is None
-    assert parse_key("22620411T000000Z-1h") is not None
+        assert parse_window_name(key) is None
+    assert parse_window_name("22620411T000000Z-1h") is not None
 
 
 JSON = st.recursive(
@@ -400,9 +400,9 @@ def test_whatever_a_part_says_gets_a_receipt(door: tuple[Node, Path], data: Any)
 @given(data=st.binary(max_size=200))
 def test_whatever_bytes_come_get_a_receipt(door: tuple[Node, Path], data: bytes) -> None:
     node, path = door
-    arrived = node.desk.folder / "any.part"
+    arrived = node.intake.folder / "any.part"
     arrived.write_bytes(data)
-    assert node.desk.accept(arrived, NAME, "ams").verdict == RESEND
+    assert node.intake.accept(arrived, NAME, "ams").verdict == RESEND
     header = sealed(path.parent / "any", data)
     assert node.arrive(header, "ams").verdict == REFUSED
 
@@ -417,7 +417,7 @@ def link_of(tmp_path: Path, node: Node, **options: Any) -> tuple[Path, FileRecei
 
 
 def step(receiver: FileReceiver, node: Node) -> None:
-    receiver.step(node.desk, threading.Event())
+    receiver.step(node.intake, threading.Event())
 
 
 def test_a_file_larger_than_any_sketch_is_refused_without_reading_it(
@@ -438,7 +438,7 @@ def test_a_file_larger_than_any_sketch_is_refused_without_reading_it(
     receipt = json.loads(Path(f"{huge}.receipt").read_text())
     assert receipt["verdict"] == REFUSED
     assert "50 GiB is more than any sketch of this hub's" in receipt["reason"]
-    assert list(node.desk.folder.iterdir()) == []
+    assert list(node.intake.folder.iterdir()) == []
     step(receiver, node)
     assert len(node.said) == 1
 
@@ -451,14 +451,14 @@ def test_a_file_with_holes_takes_no_disk_and_is_read_once(tmp_path: Path, monkey
         file.write(MAGIC)
         file.truncate(64 << 20)
     taken: list[int] = []
-    accept = node.desk.accept
+    accept = node.intake.accept
 
     def look(path: Path, name: str, site: str) -> Receipt:
         taken.append(512 * path.stat().st_blocks)
         assert path.stat().st_size == 64 << 20
         return accept(path, name, site)
 
-    monkeypatch.setattr(node.desk, "accept", look)
+    monkeypatch.setattr(node.intake, "accept", look)
     for _ in range(5):
         step(receiver, node)
     assert len(taken) == 1
@@ -479,11 +479,11 @@ def test_a_file_that_is_being_written_is_not_read_over_and_over(tmp_path: Path) 
     for size in range(100, 1000, 100):
         target.write_bytes(data[:size])
         step(receiver, node)
-    assert node.desk.counters.corrupt == 1
+    assert node.intake.counters.corrupt == 1
     target.write_bytes(data)
     step(receiver, node)  # it has changed once more
     step(receiver, node)  # it has not
-    assert node.desk.counters.accepted == 1
+    assert node.intake.counters.accepted == 1
     assert not target.exists()
 
 
@@ -503,7 +503,7 @@ def test_odd_things_in_a_sites_folder_are_named_and_got_out_of_the_way(tmp_path:
     good = honest(link)
     for _ in range(3):
         step(receiver, node)
-    assert node.desk.counters.accepted == 1
+    assert node.intake.counters.accepted == 1
     assert not good.exists()
     assert receiver.counters.ignored == 4
     assert len(node.said) == 4
@@ -522,7 +522,7 @@ def test_a_file_that_cannot_be_read_keeps_nobody(tmp_path: Path) -> None:
     write_parcel(make_sketch("ams", 1), link)
     with pytest.raises(PermissionError):
         step(receiver, node)
-    assert node.desk.counters.accepted == 1
+    assert node.intake.counters.accepted == 1
 
 
 def test_a_file_that_cannot_be_taken_is_tried_ever_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -538,7 +538,7 @@ def test_a_file_that_cannot_be_taken_is_tried_ever_less_often(tmp_path: Path, mo
     now = 0.0
     monkeypatch.setattr("superhosts.fleet.files.time.monotonic", lambda: now)
     with monkeypatch.context() as patch:
-        patch.setattr(node.desk, "accept", full)
+        patch.setattr(node.intake, "accept", full)
         for second in range(1000):
             now = float(second)
             with pytest.raises(OSError, match="No space left"):
@@ -546,7 +546,7 @@ def test_a_file_that_cannot_be_taken_is_tried_ever_less_often(tmp_path: Path, mo
     assert 10 < len(asked) < 30
     now += 60.0
     step(receiver, node)
-    assert node.desk.counters.accepted == 1
+    assert node.intake.counters.accepted == 1
 
 
 def test_failures_are_attempts_and_all_files_in_trouble_are_counted(
@@ -563,9 +563,9 @@ def test_failures_are_attempts_and_all_files_in_trouble_are_counted(
 
     now, asked = 0.0, list[str]()
     monkeypatch.setattr("superhosts.fleet.files.time.monotonic", lambda: now)
-    monkeypatch.setattr(node.desk, "accept", full)
+    monkeypatch.setattr(node.intake, "accept", full)
     for _ in range(20):
-        receiver.look(node.desk, threading.Event())
+        receiver.look(node.intake, threading.Event())
         now += 0.5
     assert receiver.counters.failures == len(asked) < 20
     assert receiver.counters.down == "No space left on device; 2 more files cannot be taken"
@@ -578,7 +578,7 @@ def test_a_folder_in_place_of_a_receipt_is_set_aside(tmp_path: Path) -> None:
     sketch = honest(link)
     answer = link / f"{sketch.name}.receipt"
     (answer / "inner").mkdir(parents=True)
-    receiver.look(node.desk, threading.Event())
+    receiver.look(node.intake, threading.Event())
     assert answer.is_file()
     assert not sketch.exists()
     assert (link / f".{answer.name}.aside" / "inner").is_dir()
@@ -594,8 +594,10 @@ def test_sites_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         (link / Parcel("ams", window(-1000 + number), "0" * 16).name).write_bytes(MAGIC)
     other = write_parcel(make_sketch("fra"), link.parent / "fra")
     seen: list[str] = []
-    accept = node.desk.accept
-    monkeypatch.setattr(node.desk, "accept", lambda path, name, site: (seen.append(site), accept(path, name, site))[1])
+    accept = node.intake.accept
+    monkeypatch.setattr(
+        node.intake, "accept", lambda path, name, site: (seen.append(site), accept(path, name, site))[1]
+    )
     step(receiver, node)
     assert "fra" in seen[:2]
     assert seen.count("ams") == files.TURN
@@ -617,7 +619,7 @@ def test_an_edge_does_not_trust_receipts_in_a_folder(tmp_path: Path) -> None:
     assert [path.name for path in spool.waiting()] == [second.name]
     (line,) = said
     assert printable_line(line)
-    assert len(line) < 20 * REASON
+    assert len(line) < 20 * MOST_REASON
     (link / f"{second.name}.receipt").write_text(" " * (65 << 10) + json.dumps({"verdict": MERGED}))
     sender.step(spool)
     assert [path.name for path in spool.waiting()] == [second.name]
@@ -625,7 +627,7 @@ def test_an_edge_does_not_trust_receipts_in_a_folder(tmp_path: Path) -> None:
 
 def test_a_hub_starts_with_odd_things_where_files_arrive(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    incoming = node.desk.folder
+    incoming = node.intake.folder
     path = honest(tmp_path / "wire")
     (incoming / "folder").mkdir()
     (incoming / f"{path.name}.part").mkdir()
@@ -640,4 +642,4 @@ def test_a_hub_starts_with_odd_things_where_files_arrive(tmp_path: Path) -> None
     link, receiver = link_of(tmp_path, again)
     honest(link)
     step(receiver, again)
-    assert again.desk.counters.accepted == 1
+    assert again.intake.counters.accepted == 1

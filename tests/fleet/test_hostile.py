@@ -33,7 +33,7 @@ from nats.js import JetStreamContext
 from brokers import (
     MIB,
     Heard,
-    KeepingDesk,
+    KeepingIntake,
     accepts,
     as_client,
     eventually,
@@ -48,9 +48,8 @@ from brokers import (
 from places import ROOT
 from processes import DEADLINE, ending, free_port, make_edge, make_hub, wait_for
 from superhosts.errors import UsageError
-from superhosts.fleet.link import MERGED, Receipt
+from superhosts.fleet.nats import arrivals, receive, stream
 from superhosts.fleet.nats import connect as nats_connect
-from superhosts.fleet.nats import receive, room, stream
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.connect import NatsOptions, UnfitServerError, check_version
 from superhosts.fleet.nats.enrolment import enroll, public_key, unenroll
@@ -58,6 +57,7 @@ from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NO_ROOM, NatsSender
 from superhosts.fleet.nats.setup import Tls, find_server, parse_listen
 from superhosts.fleet.nats.wire import Chunk
+from superhosts.fleet.receipts import MERGED, Receipt
 
 NEVER = 3600.0
 CHUNK, ASK = "superhosts.from.ams.chunk", "superhosts.from.ams.ask"
@@ -81,8 +81,8 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> KeepingDesk:
-    return KeepingDesk(tmp_path / "hub")
+def intake(tmp_path: Path) -> KeepingIntake:
+    return KeepingIntake(tmp_path / "hub")
 
 
 def key_of(broker: Broker, site: str) -> NatsOptions:
@@ -180,10 +180,10 @@ class Raw:
 # What a site's key is good for
 
 
-def test_the_servers_word_cannot_be_sent_to_others(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_the_servers_word_cannot_be_sent_to_others(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     """A message names the subject to which the server says "stored"; no right restricts that name."""
     receiver = make_receiver(broker)
-    desk.gate.clear()
+    intake.gate.clear()
     heard: list[tuple[str, bytes]] = []
     targets = [
         "superhosts.to.fra",
@@ -216,17 +216,17 @@ def test_the_servers_word_cannot_be_sent_to_others(tmp_path: Path, broker: Broke
         await asyncio.to_thread(eventually, lambda: receiver.counters.chunks == len(targets))
         await settle(client)
 
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         as_client(key_of(broker, "fra"), watch, "_INBOX.fra")
         assert heard == []
         assert queued(broker) == {CHUNK: len(targets)}  # nothing purged, nothing deleted, nothing in fra's name
-        desk.gate.set()
+        intake.gate.set()
         eventually(lambda: queued(broker) == {})
     assert receiver.counters.malformed == 0
 
 
-def test_the_interface_of_the_queue_is_not_a_sites(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_the_interface_of_the_queue_is_not_a_sites(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     receiver = make_receiver(broker)
     publishing = [
         "$JS.API.STREAM.PURGE.superhosts",
@@ -271,13 +271,13 @@ def test_the_interface_of_the_queue_is_not_a_sites(tmp_path: Path, broker: Broke
             assert "permissions violation for subscription" in errors[0], subject
 
     path = noise(tmp_path, "fra", 0, 1000)
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
     deliver(broker, "fra", path)
     as_client(key_of(broker, "ams"), attack, "_INBOX.ams")
     assert queued(broker) == {"superhosts.from.fra.chunk": 1}
-    with running(receiver.run, desk):
-        eventually(lambda: desk.names() == {path.name})
+    with running(receiver.run, intake):
+        eventually(lambda: intake.names() == {path.name})
 
 
 def test_a_site_has_few_connections(broker: Broker) -> None:
@@ -306,11 +306,11 @@ def test_a_site_has_few_connections(broker: Broker) -> None:
     ],
 )
 def test_headers_that_no_library_expects_do_not_make_the_hub_deaf(
-    tmp_path: Path, broker: Broker, desk: KeepingDesk, headers: bytes
+    tmp_path: Path, broker: Broker, intake: KeepingIntake, headers: bytes
 ) -> None:
     receiver = make_receiver(broker)
     path = noise(tmp_path, "fra", 0, 1000)
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         raw = Raw(broker, "ams")
         raw.publish(CHUNK.encode(), headers, b"x")
@@ -318,13 +318,13 @@ def test_headers_that_no_library_expects_do_not_make_the_hub_deaf(
         raw.settle()
         raw.close()
         deliver(broker, "fra", path)
-        eventually(lambda: desk.names() == {path.name})
+        eventually(lambda: intake.names() == {path.name})
         eventually(lambda: queued(broker) == {})
     assert receiver.counters.connects == 1
     assert receiver.counters.malformed == 1
 
 
-# Shares of the queue, of the desk, of the answers
+# Shares of the queue, of the intake, of the answers
 
 
 def flood(broker: Broker, site: str, count: int) -> None:
@@ -335,10 +335,12 @@ def flood(broker: Broker, site: str, count: int) -> None:
     raw.close()
 
 
-def test_a_flood_of_tiny_messages_keeps_to_its_sites_share(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_a_flood_of_tiny_messages_keeps_to_its_sites_share(
+    tmp_path: Path, broker: Broker, intake: KeepingIntake
+) -> None:
     said: list[str] = []
     receiver = make_receiver(broker, said)
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
     share = receiver._queue.site_pieces
     assert share == stream.LEAST_PIECES == 64
@@ -347,8 +349,8 @@ def test_a_flood_of_tiny_messages_keeps_to_its_sites_share(tmp_path: Path, broke
     path = noise(tmp_path, "fra", 0, 100_000)
     deliver(broker, "fra", path)
     assert queued(broker) == {CHUNK: share, "superhosts.from.fra.chunk": 1}
-    with running(receiver.run, desk):
-        eventually(lambda: desk.names() == {path.name})
+    with running(receiver.run, intake):
+        eventually(lambda: intake.names() == {path.name})
         eventually(lambda: queued(broker) == {})
     assert receiver.counters.malformed == share  # so many went before the other site's
     assert len(said) == 1  # the same line again is not said again
@@ -360,81 +362,85 @@ def test_the_share_grows_with_the_queue() -> None:
 
 
 def test_beginnings_that_never_end_leave_the_queue_and_keep_nobody(
-    tmp_path: Path, broker: Broker, desk: KeepingDesk, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, broker: Broker, intake: KeepingIntake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receive, "PAUSE", 0.01)
     said: list[str] = []
     receiver = make_receiver(broker, said)
     begun = [pieces(noise(tmp_path, "ams", number, 20_000), 8000)[0] for number in range(60)]
     path = noise(tmp_path, "fra", 0, 100_000)
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         publish(broker, "ams", begun)
-        eventually(lambda: receiver.counters.dropped == 60 - room.ARRIVING)
-        eventually(lambda: queued(broker) == {CHUNK: room.ARRIVING})
-        assert len(receiver._assemblies) == len(list(desk.folder.iterdir())) == room.ARRIVING
-        assert any(f"ams has begun {room.ARRIVING} sketches and does not finish them" in line for line in said)
+        eventually(lambda: receiver.counters.dropped == 60 - arrivals.ARRIVING)
+        eventually(lambda: queued(broker) == {CHUNK: arrivals.ARRIVING})
+        assert len(receiver._assemblies) == len(list(intake.folder.iterdir())) == arrivals.ARRIVING
+        assert any(f"ams has begun {arrivals.ARRIVING} sketches and does not finish them" in line for line in said)
         assert len(said) < receiver.counters.put_off
         deliver(broker, "fra", path)
-        eventually(lambda: desk.names() == {path.name})
+        eventually(lambda: intake.names() == {path.name})
         receiver._stale = 0.0  # the old ones give way to new ones
         more = [pieces(noise(tmp_path, "ams", 100 + number, 20_000), 8000) for number in range(2)]
         publish(broker, "ams", [piece for each in more for piece in each])
-        eventually(lambda: len(desk.names()) == 3)
+        eventually(lambda: len(intake.names()) == 3)
         assert receiver.counters.abandoned >= 1
 
 
-def test_a_site_does_not_hold_more_than_half_of_its_share(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_a_site_does_not_hold_more_than_half_of_its_share(
+    tmp_path: Path, broker: Broker, intake: KeepingIntake
+) -> None:
     receiver = make_receiver(broker)
     path = noise(tmp_path, "ams", 0, 100 * 4096)
     cut = pieces(path, 4096)
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         publish(broker, "ams", cut[:-1])  # more pieces than the server takes of one site at once
         eventually(lambda: queued(broker) == {CHUNK: receiver._queue.site_pieces // 2})
         publish(broker, "ams", cut[-1:])
-        eventually(lambda: desk.names() == {path.name})
+        eventually(lambda: intake.names() == {path.name})
         eventually(lambda: queued(broker) == {})
-    assert path.read_bytes() == (desk.kept / path.name).read_bytes()
+    assert path.read_bytes() == (intake.kept / path.name).read_bytes()
 
 
-def test_what_a_revoked_site_has_sent_leaves_the_queue(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_what_a_revoked_site_has_sent_leaves_the_queue(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     said: list[str] = []
     receiver = make_receiver(broker, said)
     begun = [pieces(noise(tmp_path, "ams", number, 20_000), 8000)[0] for number in range(40)]
     path = noise(tmp_path, "fra", 0, 20_000)
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         publish(broker, "ams", begun)
         publish(broker, "fra", pieces(path, 8000)[:1])
         eventually(lambda: receiver.counters.chunks >= 41)
         unenroll(broker.folder, "ams")
         eventually(lambda: queued(broker) == {"superhosts.from.fra.chunk": 1})
-        eventually(lambda: [each.name for each in desk.folder.iterdir()] == [f"{path.name}.part"])
+        eventually(lambda: [each.name for each in intake.folder.iterdir()] == [f"{path.name}.part"])
         publish(broker, "fra", pieces(path, 8000)[1:])
-        eventually(lambda: desk.names() == {path.name})
+        eventually(lambda: intake.names() == {path.name})
     assert any("ams is not enrolled" in line for line in said)
     assert not [line for line in said if "waiting until it is sent again" in line]
 
 
-def test_a_hub_that_was_away_finds_nothing_of_a_revoked_site(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_a_hub_that_was_away_finds_nothing_of_a_revoked_site(
+    tmp_path: Path, broker: Broker, intake: KeepingIntake
+) -> None:
     receiver = make_receiver(broker)
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
     deliver(broker, "ams", noise(tmp_path, "ams", 0, 1000))
     unenroll(broker.folder, "ams")
     eventually(lambda: broker.admitted() == {"fra"})
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: queued(broker) == {})
-    assert desk.calls == []
+    assert intake.calls == []
 
 
 def test_questions_of_one_site_do_not_keep_the_others(
-    tmp_path: Path, broker: Broker, desk: KeepingDesk, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, broker: Broker, intake: KeepingIntake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receiver = make_receiver(broker)
     gate, waiting = threading.Event(), threading.Event()
-    known = desk.known
+    known = intake.known
     theirs, mine = noise(tmp_path, "fra").name, noise(tmp_path, "ams").name
 
     def slow(name: str) -> Receipt | None:
@@ -443,7 +449,7 @@ def test_questions_of_one_site_do_not_keep_the_others(
             assert gate.wait(DEADLINE)
         return known(name)
 
-    monkeypatch.setattr(desk, "known", slow)
+    monkeypatch.setattr(intake, "known", slow)
 
     async def attack(client: Client, errors: list[str]) -> None:
         for _ in range(500):
@@ -454,7 +460,7 @@ def test_questions_of_one_site_do_not_keep_the_others(
         question = json.dumps([theirs]).encode()
         return (await client.request("superhosts.from.fra.ask", question, timeout=DEADLINE)).data
 
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         as_client(key_of(broker, "ams"), attack, "_INBOX.ams")
         assert waiting.wait(DEADLINE)
@@ -464,45 +470,45 @@ def test_questions_of_one_site_do_not_keep_the_others(
     assert receiver.counters.unanswered > 400
 
 
-def test_sites_take_turns_at_the_desk(
-    tmp_path: Path, broker: Broker, desk: KeepingDesk, monkeypatch: pytest.MonkeyPatch
+def test_sites_take_turns_at_the_intake(
+    tmp_path: Path, broker: Broker, intake: KeepingIntake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receiver = make_receiver(broker)
     mine = [noise(tmp_path, "ams", number, 1000) for number in range(20)]
     theirs = noise(tmp_path, "fra", 0, 1000)
     entered: list[str] = []
-    accept = desk.accept
+    accept = intake.accept
 
     def enter(path: Path, name: str, site: str) -> Receipt:
         entered.append(site)
         return accept(path, name, site)
 
-    monkeypatch.setattr(desk, "accept", enter)
-    desk.gate.clear()
-    with running(receiver.run, desk):
+    monkeypatch.setattr(intake, "accept", enter)
+    intake.gate.clear()
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         for path in mine:
             deliver(broker, "ams", path)
         deliver(broker, "fra", theirs)
         eventually(lambda: len(entered) == receive.AT_ONCE)
         assert entered == ["ams", "fra"]
-        desk.gate.set()
-        eventually(lambda: len(desk.names()) == 21)
+        intake.gate.set()
+        eventually(lambda: len(intake.names()) == 21)
 
 
 def test_replays_and_shuffles_of_an_honest_site_end_in_one_sketch(
-    tmp_path: Path, broker: Broker, desk: KeepingDesk
+    tmp_path: Path, broker: Broker, intake: KeepingIntake
 ) -> None:
     receiver = make_receiver(broker)
     path = noise(tmp_path, "fra", 0, 100_000)
     cut = pieces(path, 10_000)
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         flood(broker, "ams", 500)
         publish(broker, "fra", [*cut[::-2], *cut[::3], *cut[::2], *cut, *cut])
         eventually(lambda: queued(broker) == {})
-        eventually(lambda: desk.names() == {path.name})
-    assert [name for name, _ in desk.calls] == [path.name]
+        eventually(lambda: intake.names() == {path.name})
+    assert [name for name, _ in intake.calls] == [path.name]
 
 
 # Which servers do
@@ -516,7 +522,7 @@ def test_versions() -> None:
             check_version(bad, "/usr/bin/nats-server")
 
 
-def test_a_server_that_is_not_strict_is_refused(tmp_path: Path, desk: KeepingDesk) -> None:
+def test_a_server_that_is_not_strict_is_refused(tmp_path: Path, intake: KeepingIntake) -> None:
     said: list[str] = []
     with make_broker(tmp_path / "broker", []) as broker:
         config = json.loads((broker.folder / "nats.conf").read_text())
@@ -528,7 +534,7 @@ def test_a_server_that_is_not_strict_is_refused(tmp_path: Path, desk: KeepingDes
         receiver = make_receiver(broker, said)
         with pytest.raises(UsageError, match=r"^--nats nats://\S+: the server takes requests .*strict: true"):
             receiver.check_alone()
-        with running(receiver.run, desk):
+        with running(receiver.run, intake):
             eventually(lambda: said)
         assert "a site could empty the queue" in said[0]
         assert "a site could empty the queue" in receiver.counters.down
@@ -572,7 +578,7 @@ def documented(tmp_path: Path, port: int) -> Path:
     return path
 
 
-def test_the_server_that_the_guide_describes(tmp_path: Path, desk: KeepingDesk) -> None:
+def test_the_server_that_the_guide_describes(tmp_path: Path, intake: KeepingIntake) -> None:
     port = free_port()
     url = f"nats://127.0.0.1:{port}"
     spool = make_spool(tmp_path / "spool", "ams")
@@ -583,9 +589,9 @@ def test_the_server_that_the_guide_describes(tmp_path: Path, desk: KeepingDesk) 
         try:
             receiver = NatsReceiver(hub, said.append, cap=64 * MIB, ack_wait=NEVER)
             sender = NatsSender(ams, "ams", print, ask_every=0.5)
-            with running(receiver.run, desk), running(sender.run, spool):
+            with running(receiver.run, intake), running(sender.run, spool):
                 eventually(lambda: not spool.waiting())
-            assert desk.names() == sent
+            assert intake.names() == sent
             receiver.check_alone()
             assert [line for line in said if "lets anybody in" in line] == []
             assert "Violation" not in (tmp_path / "nats.log").read_text()
@@ -596,18 +602,18 @@ def test_the_server_that_the_guide_describes(tmp_path: Path, desk: KeepingDesk) 
 # Keys, certificates, rights
 
 
-def test_a_new_site_can_send_at_once(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_a_new_site_can_send_at_once(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     receiver = make_receiver(broker)
     spool = make_spool(tmp_path / "spool", "lon")
     path = noise(spool.folder, "lon", 0, 1000)
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         seed = enroll(broker.folder, "lon")
         broker.reload()
         assert broker.admitted() == {"ams", "fra", "lon"}
         with running(NatsSender(NatsOptions(broker.options.url, nkey=seed), "lon", print).run, spool):
             eventually(lambda: not spool.waiting())
-    assert desk.names() == {path.name}
+    assert intake.names() == {path.name}
     assert receiver.counters.connects == 1  # the others' connections live on
 
 
@@ -661,7 +667,7 @@ def test_a_configuration_that_the_server_refuses_is_taken_back(
     assert accepts(broker, broker.folder / "seeds" / "ams.nk")
 
 
-def test_an_expired_certificate_is_said_with_its_file(tmp_path: Path, desk: KeepingDesk) -> None:
+def test_an_expired_certificate_is_said_with_its_file(tmp_path: Path, intake: KeepingIntake) -> None:
     authority = trustme.CA()
     past = datetime.now(UTC) - timedelta(days=1)
     cert = certificate(tmp_path, authority, "server", not_after=past)
@@ -670,7 +676,7 @@ def test_an_expired_certificate_is_said_with_its_file(tmp_path: Path, desk: Keep
         expected = f"the broker's certificate {cert} does not do: certificate has expired"
         assert broker.unreachable() == expected
         receiver = make_receiver(broker, said)
-        with running(receiver.run, desk):
+        with running(receiver.run, intake):
             eventually(lambda: said)
             assert receiver.counters.down == expected
             assert expected in said[0]
@@ -681,17 +687,17 @@ def test_an_expired_certificate_is_said_with_its_file(tmp_path: Path, desk: Keep
         assert broker.unreachable() == ""
 
 
-def test_files_of_the_broker_are_its_owners_whatever_the_umask(tmp_path: Path, desk: KeepingDesk) -> None:
+def test_files_of_the_broker_are_its_owners_whatever_the_umask(tmp_path: Path, intake: KeepingIntake) -> None:
     folder = tmp_path / "broker"
     before = os.umask(0)
     try:
         enroll(folder, "ams")
         with make_broker(folder, []) as broker:
             receiver = make_receiver(broker)
-            with running(receiver.run, desk):
+            with running(receiver.run, intake):
                 eventually(lambda: receiver.counters.connects)
                 deliver(broker, "ams", noise(tmp_path, "ams"))
-                eventually(lambda: len(desk.names()) == 1)
+                eventually(lambda: len(intake.names()) == 1)
     finally:
         os.umask(before)
     found = [folder, *folder.rglob("*")]
@@ -742,12 +748,12 @@ def test_whatever_comes_the_next_piece_is_taken(
     again = data.draw(st.lists(st.sampled_from(honest), max_size=10))
     odd = data.draw(st.lists(st.tuples(SUBJECTS, st.none() | ODD, st.binary(max_size=50), REPLIES), max_size=15))
     order = data.draw(st.permutations([*honest, *again, *(("odd", each) for each in odd)]))
-    desk = KeepingDesk(tmp_path_factory.mktemp("desk"))
+    intake = KeepingIntake(tmp_path_factory.mktemp("intake"))
     receiver = NatsReceiver(NatsOptions("nats://127.0.0.1:1"), lambda text: None, cap=64 * MIB)
 
     async def main() -> Heard:
         link: Any = Heard()
-        receiver.begin(desk)
+        receiver.begin(intake)
         receiver._link = link
         for number, (kind, what) in enumerate(order, 1):
             if kind == "honest":
@@ -759,13 +765,13 @@ def test_whatever_comes_the_next_piece_is_taken(
                 await receiver._question(message(number, subject, headers, piece, reply or "_R_.x"))
         while receiver._tasks:
             await asyncio.gather(*receiver._tasks)
-        assert len(receiver._assemblies) <= 2 * room.ARRIVING
+        assert len(receiver._assemblies) <= 2 * arrivals.ARRIVING
         return link
 
     link = asyncio.run(main())
     names = {parcel[0][0].name for parcel in parcels}
-    assert names <= desk.names()
-    assert sorted(name for name, _ in desk.calls if name in names) == sorted(names)
+    assert names <= intake.names()
+    assert sorted(name for name, _ in intake.calls if name in names) == sorted(names)
     verdicts = [json.loads(said)["verdict"] for subject, said in link.said if subject == "superhosts.to.ams"]
     assert verdicts.count(MERGED) >= len(names)
 

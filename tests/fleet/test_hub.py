@@ -22,11 +22,12 @@ from superhosts.errors import HalfMergedError
 from superhosts.fleet import hub as hub_module
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.files import FileReceiver, FileSender
-from superhosts.fleet.hub import Hub, HubReport
-from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
+from superhosts.fleet.merging import Merger
 from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.receipts import MERGED, REFUSED, RESEND, Receipt
+from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
-from superhosts.fleet.store import Store
+from superhosts.fleet.store import WindowStore
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.growing import AppendedFile
@@ -112,7 +113,7 @@ def test_what_comes_while_a_window_is_reported_again_waits_its_pause(tmp_path: P
         now += 25  # it takes so long
         node.send(make_sketch("fra", base=5000 * len(times)))
 
-    node.hub._report = report
+    node.report = report
     node.send(make_sketch("ams"))
     for _ in range(40):
         node.hub.step()
@@ -151,7 +152,7 @@ def test_duplicates_and_any_order_change_nothing(tmp_path: Path):
             node.hub.step()
         assert [content(node.union(number)) for number in range(3)] == truth
         assert [report.revision for report in node.reports] == [1, 1, 1]
-        assert node.desk.counters.repeated == len(parcels) - 9
+        assert node.intake.counters.repeated == len(parcels) - 9
         rows.append(sorted(json.dumps(row) for report in node.reports for row in report.rows))
     assert rows[0] == rows[1] == rows[2]
 
@@ -187,8 +188,8 @@ def test_what_does_not_fit_is_refused_named_and_never_merged(tmp_path: Path, set
     assert "fra" in node.reports[0].missing
     assert any("REFUSED" in line and "fra" in line for line in node.said)
     assert content(node.union(0)) == content(three()[0])
-    assert node.desk.counters.refused == 1
-    assert node.desk.known(write_parcel(wrong, tmp_path / "wire").name) == receipt
+    assert node.intake.counters.refused == 1
+    assert node.intake.known(write_parcel(wrong, tmp_path / "wire").name) == receipt
 
 
 def test_a_sketch_of_another_version_is_refused(node: Node, monkeypatch: pytest.MonkeyPatch):
@@ -220,7 +221,7 @@ def test_a_damaged_or_cut_file_is_asked_for_again(node: Node):
     assert node.arrive(path, "ams").verdict == RESEND
     path.write_bytes(whole)
     assert node.arrive(path, "ams").verdict == MERGED
-    assert node.desk.counters.corrupt == 3
+    assert node.intake.counters.corrupt == 3
 
 
 def test_a_name_that_lies_about_the_window_is_refused(node: Node):
@@ -238,7 +239,7 @@ def test_a_clock_an_hour_ahead_is_said_and_the_rest_goes_on(tmp_path: Path, monk
     node.send(make_sketch("ams", 0))
     node.send(make_sketch("fra", 12))
     node.hub.step()
-    assert node.desk.counters.ahead == 1
+    assert node.intake.counters.ahead == 1
     assert any("fra" in line and "1.0 hours from now" in line for line in node.said)
     assert {report.attendance for report in node.reports} == {
         "1 of 2 sites: missing fra",
@@ -287,24 +288,24 @@ def test_a_hub_that_dies_at_any_step_loses_nothing_and_repeats_identical_rows(
 
     with monkeypatch.context() as patch:
         if step == "issuing":
-            patch.setattr(Hub, "_unite", die)
+            patch.setattr(Merger, "complete", die)
         elif step == "union":
             patch.setattr(Sketch, "save", die)
         elif step == "ledger":
             writes = itertools.count()
-            write = Store.write
-            patch.setattr(Store, "write", lambda self, key: die() if next(writes) else write(self, key))
+            write = WindowStore.write
+            patch.setattr(WindowStore, "write", lambda self, key: die() if next(writes) else write(self, key))
         elif step == "rows":
             patch.setattr(hub_module, "write_lines", die)
         elif step == "report":
-            node.hub._report = die
+            node.report = die
         else:
 
             def report(made: HubReport) -> None:
                 reported.append(made)
-                patch.setattr(Store, "write", die)
+                patch.setattr(WindowStore, "write", die)
 
-            node.hub._report = report
+            node.report = report
         with pytest.raises(Dead):
             node.hub.step()
     assert len(reported) == (step == "issued")
@@ -328,7 +329,7 @@ def test_a_sketch_in_the_folder_counts_though_the_hub_died_before_the_ledger(tmp
     path = write_parcel(sketches[2], tmp_path / "wire")
     shutil.copy(path, node.store.folder("20261114T120000Z-5m") / path.name)
     again = Node(tmp_path)
-    assert again.desk.known(path.name) == Receipt(path.name, MERGED)
+    assert again.intake.known(path.name) == Receipt(path.name, MERGED)
     again.hub.step()
     assert again.reports[0].attendance == "3 of 3 sites"
 
@@ -348,11 +349,10 @@ def test_a_sketch_that_rots_on_the_hubs_disk_is_left_out_and_said(tmp_path: Path
 
 def test_memory_is_that_of_one_cube_and_old_sketches_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     node = Node(tmp_path, sites=("ams",))
-    monkeypatch.setattr(hub_module, "TIDY", 0.0)
     for number in range(15):
         node.send(make_sketch("ams", number))
         node.hub.step()
-    node.hub._tidy()
+    node.hub.tidy()
     kept = [len(node.store.sketches(key)) for key in node.store.windows()]
     assert kept == [0] * 3 + [1] * 12
     late = make_sketch("fra", 0, peers=900, base=9000)
@@ -367,7 +367,6 @@ def test_memory_is_that_of_one_cube_and_old_sketches_go(tmp_path: Path, monkeypa
 def test_past_windows_refuse_late_sketches_unless_an_archive_holds_the_union(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(hub_module, "TIDY", 0.0)
     for name, archived in (("plain", False), ("kept", True)):
         said: list[str] = []
         archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=False, key=None, say=said.append)
@@ -375,7 +374,7 @@ def test_past_windows_refuse_late_sketches_unless_an_archive_holds_the_union(
         first = make_sketch("ams")
         node.send(first)
         node.hub.step()
-        node.hub._tidy()
+        node.hub.tidy()
         assert node.store.windows() == []
         assert node.send(first).verdict == MERGED  # known all the same
         late = make_sketch("fra", peers=900, base=9000)
@@ -420,7 +419,7 @@ def test_a_hub_is_an_edge_of_a_higher_hub(tmp_path: Path):
     low.hub.step()
     for _ in range(2):
         sender.step(spool)
-        receiver.step(high.desk, stop)
+        receiver.step(high.intake, stop)
     assert spool.waiting() == []
     high.send(make_sketch("us", peers=900, base=1000))
     high.hub.step()
@@ -431,7 +430,7 @@ def test_a_hub_is_an_edge_of_a_higher_hub(tmp_path: Path):
     low.hub.step()
     for _ in range(2):
         sender.step(spool)
-        receiver.step(high.desk, stop)
+        receiver.step(high.intake, stop)
     high.hub.step()
     assert content(high.union(0)) == content(union_of(*three(), make_sketch("us", peers=900, base=1000), late))
 
@@ -448,8 +447,8 @@ def test_files_link_survives_every_crash_and_refuses_in_writing(tmp_path: Path, 
     (link / "ams" / ".half.cube.tmp").write_bytes(b"x")
     (link / "ams" / "readme.cube").write_text("not a sketch")
     receiver = FileReceiver(link, said.append, settle=3600)
-    receiver.step(node.desk, stop)
-    FileReceiver(link, said.append).step(node.desk, stop)  # the hub was restarted
+    receiver.step(node.intake, stop)
+    FileReceiver(link, said.append).step(node.intake, stop)  # the hub was restarted
     FileSender(link, "ams", said.append).step(spool)  # so was the edge
     assert spool.waiting() == []
     assert spool.counters.delivered == 1
@@ -459,16 +458,16 @@ def test_files_link_survives_every_crash_and_refuses_in_writing(tmp_path: Path, 
     # A file that is on its way is waited for; one that stays cut is asked for again.
     third = spool.put(make_sketch("ams", 2))
     (link / "ams" / third.name).write_bytes(third.read_bytes()[:500])
-    receiver.step(node.desk, stop)
-    receiver.step(node.desk, stop)
+    receiver.step(node.intake, stop)
+    receiver.step(node.intake, stop)
     assert receiver.counters.resends == 0
-    assert node.desk.counters.corrupt == 1  # it was not hashed twice
+    assert node.intake.counters.corrupt == 1  # it was not hashed twice
     receiver._settle = 0.0
-    receiver.step(node.desk, stop)
+    receiver.step(node.intake, stop)
     assert receiver.counters.resends == 1
     sender = FileSender(link, "ams", said.append)
     sender.step(spool)
-    receiver.step(node.desk, stop)
+    receiver.step(node.intake, stop)
     sender.step(spool)
     assert spool.waiting() == []
     assert good.name != third.name
@@ -476,24 +475,23 @@ def test_files_link_survives_every_crash_and_refuses_in_writing(tmp_path: Path, 
 
 
 def test_late_sites_that_come_back_together_are_both_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(hub_module, "TIDY", 0.0)
     said: list[str] = []
     archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=False, key=None, say=said.append)
     node = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive)
     sketches = three()
     node.send(sketches[0])
     node.hub.step()
-    node.hub._tidy()
+    node.hub.tidy()
     together = threading.Barrier(2)
     verdicts = []
-    reopen = Store.reopen
+    reopen = WindowStore.reopen
 
-    def at_once(store: Store, key: str, union: Path) -> None:
+    def at_once(store: WindowStore, key: str, union: Path) -> None:
         with contextlib.suppress(threading.BrokenBarrierError):
             together.wait(0.5)
         reopen(store, key, union)
 
-    monkeypatch.setattr(Store, "reopen", at_once)
+    monkeypatch.setattr(WindowStore, "reopen", at_once)
 
     def send(path: Path, site: str) -> None:
         verdicts.append(node.arrive(path, site).verdict)
@@ -563,8 +561,8 @@ def test_one_unreadable_file_does_not_keep_the_others(tmp_path: Path, monkeypatc
     said: list[str] = []
     receiver = FileReceiver(tmp_path / "link", said.append)
     for _ in range(2):
-        receiver.step(node.desk, threading.Event())
-    assert node.desk.counters.accepted == 1
+        receiver.step(node.intake, threading.Event())
+    assert node.intake.counters.accepted == 1
     assert not good.exists()
     assert sorted(said) == sorted(
         f"{path}: is no plain file; set aside as .{path.name}.aside" for path in (first, linked)
@@ -576,7 +574,7 @@ def test_one_unreadable_file_does_not_keep_the_others(tmp_path: Path, monkeypatc
 def test_a_full_disk_makes_reports_wait_and_rows_come_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     output = AppendedFile(tmp_path / "rows.jsonl")
     node = Node(tmp_path, sites=("ams",))
-    node.hub._report = output.write
+    node.report = output.write
     node.send(make_sketch("ams"))
     fsync = os.fsync
 
@@ -612,23 +610,22 @@ def test_a_file_of_rows_that_a_crash_has_cut_is_mended(tmp_path: Path):
 
 
 def test_a_window_taken_back_is_not_retired_before_its_sketch_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(hub_module, "TIDY", 0.0)
     said: list[str] = []
     archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=False, key=None, say=said.append)
     node = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive)
     first, second, _ = three()
     node.send(first)
     node.hub.step()
-    node.hub._tidy()
-    reopen, others = Store.reopen, []
+    node.hub.tidy()
+    reopen, others = WindowStore.reopen, []
 
-    def with_tidying(store: Store, key: str, union: Path) -> None:
+    def with_tidying(store: WindowStore, key: str, union: Path) -> None:
         reopen(store, key, union)
-        others.append(threading.Thread(target=node.hub._tidy))
+        others.append(threading.Thread(target=node.hub.tidy))
         others[-1].start()
         others[-1].join(0.3)
 
-    monkeypatch.setattr(Store, "reopen", with_tidying)
+    monkeypatch.setattr(WindowStore, "reopen", with_tidying)
     assert node.send(second).verdict == MERGED
     others[0].join()
     node.hub.step()

@@ -15,21 +15,15 @@ import pytest
 import superhosts as sh
 from fleets import damage, make_sketch, write_parcel
 from hubs import Node, three, union_of
-from superhosts.fleet import hub as hub_module
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.link import MERGED, REFUSED
-from superhosts.fleet.store import LEDGER, ROWS, UNION, Store
+from superhosts.fleet.receipts import MERGED, REFUSED
+from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
 from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Sketch
 from traffic import content
 
 KEY = "20261114T120000Z-5m"
 LARGER = Settings(memory="128KiB", device="cpu", threads=1)
-
-
-@pytest.fixture(autouse=True)
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_module, "TIDY", 0.0)
 
 
 def make_archive(tmp_path: Path, *, with_sites: bool = False) -> Archive:
@@ -87,7 +81,7 @@ def test_what_the_archive_holds_is_in_the_next_union_whatever_the_state_has_lost
     assert node.send(sketches[2]).verdict == MERGED
     node.hub.step()
     whole = content(union_of(*sketches))
-    assert content(sh.load(node.hub._archive.union(KEY))) == whole
+    assert content(sh.load(node.archive.union(KEY))) == whole
     assert content(node.union(0)) == whole
     (report,) = node.reports
     assert report.revision == 3
@@ -98,7 +92,7 @@ def test_what_the_archive_holds_is_in_the_next_union_whatever_the_state_has_lost
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"known": -0.5}', '{"issued": {"revision": "x"}}'])
 def test_a_past_ledger_that_cannot_be_read_loses_nothing_and_no_revision_comes_again(tmp_path: Path, text: str):
     node = report_two(tmp_path, late=-1.0)
-    node.hub._tidy()
+    node.hub.tidy()
     assert node.store.windows() == []
     (tmp_path / "state" / "past" / f"{KEY}.json").write_text(text)
     again = make_node(tmp_path)
@@ -106,7 +100,7 @@ def test_a_past_ledger_that_cannot_be_read_loses_nothing_and_no_revision_comes_a
     assert again.send(sketches[2]).verdict == MERGED
     again.hub.step()
     assert [report.revision for report in again.reports] == [3]
-    assert content(sh.load(again.hub._archive.union(KEY))) == content(union_of(*sketches))
+    assert content(sh.load(again.archive.union(KEY))) == content(union_of(*sketches))
     assert again.hub.status()["aside"]["count"] == 1
     assert any("SET ASIDE" in line and f"past/{KEY}.json" in line for line in again.said)
 
@@ -115,7 +109,7 @@ def test_a_past_ledger_that_cannot_be_read_keeps_its_window_past(tmp_path: Path)
     node = Node(tmp_path, grace=0.0, late=-1.0)
     node.send(three()[0])
     node.hub.step()
-    node.hub._tidy()
+    node.hub.tidy()
     (tmp_path / "state" / "past" / f"{KEY}.json").write_text("")
     again = Node(tmp_path, grace=0.0)
     for _ in range(2):
@@ -171,7 +165,7 @@ def test_an_older_state_that_was_restored_does_not_shrink_the_archive(tmp_path: 
     again.send(three()[2])
     again.hub.step()
     assert [(report.revision, report.attendance) for report in again.reports] == [(3, "3 of 3 sites")]
-    assert content(sh.load(again.hub._archive.union(KEY))) == content(union_of(*three()))
+    assert content(sh.load(again.archive.union(KEY))) == content(union_of(*three()))
 
 
 def test_a_union_that_the_state_knows_is_not_read_again_from_the_archive(
@@ -308,12 +302,12 @@ def test_a_sketch_that_the_archive_knows_makes_no_new_report(tmp_path: Path, gra
     node.hub.step()
     assert node.reports == []
     assert not node.store.ledger(KEY).is_due
-    assert not Store(tmp_path / "state").ledger(KEY).is_due  # nor for a hub that starts again
+    assert not WindowStore(tmp_path / "state").ledger(KEY).is_due  # nor for a hub that starts again
 
 
 def test_the_sweep_takes_a_unions_note_with_it(tmp_path: Path):
     node = report_two(tmp_path)
-    archive = node.hub._archive
+    archive = node.archive
     assert sorted(path.suffix for path in archive.folder.glob("*/*")) == [".cube", ".json"]
     assert archive.sweep(now=time.time() + 2e9) == 1
     assert list(archive.folder.iterdir()) == []

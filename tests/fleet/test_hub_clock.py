@@ -15,8 +15,8 @@ from hubs import SITES, Node, three
 from superhosts.fleet import hub as hub_module
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.clock import Clock
-from superhosts.fleet.link import MERGED
 from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.receipts import MERGED
 from superhosts.pairs import Part, Window
 from superhosts.sketches.bundle import Sketch
 from superhosts.units import SECOND
@@ -36,7 +36,6 @@ class Time:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
-    monkeypatch.setattr(hub_module, "TIDY", 0.0)
     monkeypatch.setattr("superhosts.fleet.archive.SWEEP", -1.0)
     return Time(monkeypatch)
 
@@ -47,7 +46,7 @@ def make_node(tmp_path: Path, **options: Any) -> Node:
 
 
 def kept(node: Node) -> int:
-    return len(list(node.hub._archive.folder.glob("*/*.cube")))
+    return len(list(node.archive.folder.glob("*/*.cube")))
 
 
 def sketch_of_now(site: str, lag: float = 0.0) -> Sketch:
@@ -73,14 +72,14 @@ def reported(tmp_path: Path) -> Node:
 def test_a_clock_far_ahead_at_the_start_removes_nothing(tmp_path: Path, clock: Time, recorded: bool):
     before = reported(tmp_path)
     if recorded:
-        before.hub._tidy()
+        before.hub.tidy()
     clock.ahead = 100 * DAY
     for _ in range(2):  # also after a second start: what was written meanwhile proves nothing
         node = make_node(tmp_path)
         node.send(make_sketch("fra", 7))
         node.hub.step()
         for _ in range(3):
-            node.hub._tidy()
+            node.hub.tidy()
         assert len(node.store.windows()) == kept(node) == 4
         assert sum("CLOCK IN DOUBT" in line for line in node.said) == 1
         assert node.hub.status()["clock"]
@@ -91,12 +90,12 @@ def test_a_clock_that_sites_agree_with_is_believed_again(tmp_path: Path, clock: 
     reported(tmp_path)
     clock.ahead = 100 * DAY
     node = make_node(tmp_path)
-    node.hub._tidy()
+    node.hub.tidy()
     assert kept(node) == 3
     for site in ("ams", "fra"):
         assert node.send(sketch_of_now(site)).verdict == MERGED  # the hub was switched off for so long
     node.hub.step()
-    node.hub._tidy()
+    node.hub.tidy()
     assert node.hub.status()["clock"] is None
     assert kept(node) == 1
     assert len(node.store.windows()) == 1
@@ -115,7 +114,7 @@ def test_one_site_with_the_same_wrong_clock_removes_nothing(tmp_path: Path, cloc
     for sketch in three():
         before.send(sketch)
     before.hub.step()
-    before.hub._tidy()
+    before.hub.tidy()
     if lost:
         lose_state(tmp_path)
     clock.ahead = 100 * DAY
@@ -124,14 +123,14 @@ def test_one_site_with_the_same_wrong_clock_removes_nothing(tmp_path: Path, cloc
         for lag in lags:
             node.send(sketch_of_now("ams", lag=300.0 * lag))
         node.hub.step()
-        node.hub._tidy()
+        node.hub.tidy()
         assert node.hub.status()["clock"]
-        assert node.hub._archive.union(KEY).exists()
+        assert node.archive.union(KEY).exists()
         for path in tmp_path.glob("archive/*/*.cube"):  # the system stamps files with the wrong time
             if KEY not in path.name:
                 os.utime(path, (time.time(), time.time()))
     node.send(sketch_of_now("fra"))
-    node.hub._tidy()
+    node.hub.tidy()
     assert node.hub.status()["clock"] is None
 
 
@@ -140,15 +139,15 @@ def test_the_only_site_of_a_fleet_decides(tmp_path: Path, clock: Time, lost: boo
     before = make_node(tmp_path, sites=())
     before.send(make_sketch("ams"))
     before.hub.step()
-    before.hub._tidy()
+    before.hub.tidy()
     if lost:
         lose_state(tmp_path)
     clock.ahead = 100 * DAY
     node = make_node(tmp_path, sites=())
-    node.hub._tidy()
+    node.hub.tidy()
     assert node.hub.status()["clock"]
     node.send(sketch_of_now("ams"))
-    node.hub._tidy()
+    node.hub.tidy()
     assert node.hub.status()["clock"] is None
 
 
@@ -160,10 +159,10 @@ def test_one_site_of_a_fleet_that_nobody_knows_does_not_decide(tmp_path: Path, c
     clock.ahead = 100 * DAY
     node = make_node(tmp_path, sites=())
     node.send(sketch_of_now("ams"))
-    node.hub._tidy()
+    node.hub.tidy()
     assert node.hub.status()["clock"]
     node.send(sketch_of_now("fra"))
-    node.hub._tidy()
+    node.hub.tidy()
     assert node.hub.status()["clock"] is None
 
 
@@ -174,34 +173,34 @@ def test_one_site_among_many_does_not_decide(tmp_path: Path, clock: Time):
     node.send(sketch_of_now("ams"))
     for site in ("fra", "nyc"):
         node.send(sketch_of_now(site, lag=100 * DAY))
-    node.hub._tidy()
+    node.hub.tidy()
     assert node.hub.status()["clock"]
     assert kept(node) == 3
 
 
 def test_an_operator_says_that_the_clock_is_right(tmp_path: Path, clock: Time):
-    reported(tmp_path).hub._tidy()
+    reported(tmp_path).hub.tidy()
     clock.ahead = 100 * DAY
     node = make_node(tmp_path)
-    node.hub._tidy()
+    node.hub.tidy()
     assert kept(node) == 3
     (line,) = [line for line in node.said if "CLOCK IN DOUBT" in line]
     record = Path(line.rpartition("touch ")[2])
     os.utime(record, (time.time(), time.time()))
-    node.hub._tidy()
+    node.hub.tidy()
     assert kept(node) == 0
 
 
 def test_a_clock_that_jumps_while_the_hub_runs_removes_nothing(tmp_path: Path, clock: Time):
     node = reported(tmp_path)
-    node.hub._tidy()
+    node.hub.tidy()
     for ahead in (100 * DAY, -100 * DAY):
         clock.ahead = ahead
-        node.hub._tidy()
+        node.hub.tidy()
         assert (kept(node), len(node.store.windows())) == (3, 3)
         assert node.hub.status()["clock"]
     clock.ahead = 0.0
-    node.hub._tidy()
+    node.hub.tidy()
     assert node.hub.status()["clock"] is None
 
 
@@ -213,12 +212,12 @@ def test_what_a_clock_that_was_behind_has_written_is_not_old(tmp_path: Path, clo
     clock.ahead = -100 * DAY
     node.send(now)
     node.hub.step()
-    for path in node.hub._archive.folder.glob("*/*.cube"):
+    for path in node.archive.folder.glob("*/*.cube"):
         os.utime(path, (time.time(), time.time()))
     clock.ahead = 0.0
     assert node.send(sketch_of_now("fra", lag=600)).verdict == MERGED
     node.hub.step()
-    node.hub._tidy()
+    node.hub.tidy()
     assert node.hub.status()["clock"] is None
     assert len(node.store.windows()) == kept(node) == 2
 
@@ -227,7 +226,7 @@ def test_a_short_rest_is_no_doubt_and_old_windows_go(tmp_path: Path, clock: Time
     reported(tmp_path)
     clock.ahead = 1800.0
     node = make_node(tmp_path, late=600.0)
-    node.hub._tidy()
+    node.hub.tidy()
     assert node.hub.status()["clock"] is None
     assert node.store.windows() == []
 
@@ -238,7 +237,7 @@ def test_one_sweep_removes_one_day_at_most_and_says_so(tmp_path: Path):
     for day in range(3):
         sketch = make_sketch("ams", 288 * day)
         path = write_parcel(sketch, tmp_path / "wire")
-        archive.add_union(path, Parcel.parse(path.name).key)
+        archive.add_union(path, Parcel.parse(path.name).window_name)
     later = time.time() + 1000 * DAY
     assert [archive.sweep(now=later) for _ in range(4)] == [1, 1, 1, 0]
     assert [line.split()[4] for line in said] == ["20261114", "20261115", "20261116"]
@@ -251,10 +250,10 @@ def test_windows_are_retired_a_bounded_number_at_a_time(tmp_path: Path, clock: T
     for number in range(3):
         node.send(make_sketch("ams", number))
     node.hub.step()
-    node.hub._tidy()
+    node.hub.tidy()
     assert len(node.store.windows()) == 1
     assert any("past --late" in line for line in node.said)
-    node.hub._tidy()
+    node.hub.tidy()
     assert node.store.windows() == []
 
 

@@ -25,16 +25,15 @@ from processes import wait_for
 from superhosts.cubefile import container as sketchfile
 from superhosts.durable import write_json, write_lines
 from superhosts.errors import OutputError, UnreadableError, UsageError
-from superhosts.fleet import hub as hub_module
-from superhosts.fleet import intake as desk_module
+from superhosts.fleet import intake as intake_module
 from superhosts.fleet import store as store_module
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.files import FileReceiver, FileSender
 from superhosts.fleet.hub import ROWS
-from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.receipts import MERGED, REFUSED
 from superhosts.fleet.spool import Spool
-from superhosts.fleet.store import LEDGER, UNION, Store
+from superhosts.fleet.store import LEDGER, UNION, WindowStore
 from superhosts.fleet.trouble import Troubles
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import Destination, Report, RunKind
@@ -67,26 +66,19 @@ def raise_full(name: str) -> None:
     raise OutputError(f"{name}: cannot be written: No space left on device") from OSError(errno.ENOSPC, "No space left")
 
 
-@pytest.fixture
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_module, "TIDY", 0.0)
-
-
 # Kills between two steps.
 
 
-@pytest.mark.usefixtures("no_pause")
 def test_a_window_whose_folder_was_only_made_takes_sketches(tmp_path: Path):
     folder = tmp_path / "state" / "windows" / KEY
     folder.mkdir(parents=True)
     node = Node(tmp_path)
     assert node.store.windows() == []
     assert not folder.exists()
-    node.hub._tidy()
+    node.hub.tidy()
     assert [node.send(sketch).verdict for sketch in three()] == [MERGED] * 3
 
 
-@pytest.mark.usefixtures("no_pause")
 def test_a_sketch_that_could_not_be_placed_leaves_its_window_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -97,11 +89,10 @@ def test_a_sketch_that_could_not_be_placed_leaves_its_window_open(tmp_path: Path
         with pytest.raises(OSError, match="No space"):
             node.send(three()[0])
     assert node.store.windows() == []
-    node.hub._tidy()
+    node.hub.tidy()
     assert [node.send(sketch).verdict for sketch in three()] == [MERGED] * 3
 
 
-@pytest.mark.usefixtures("no_pause")
 def test_a_window_whose_sketches_were_all_left_out_is_not_past(tmp_path: Path):
     node = Node(tmp_path, grace=0.0, late=-1.0)
     node.send(three()[0])
@@ -109,12 +100,11 @@ def test_a_window_whose_sketches_were_all_left_out_is_not_past(tmp_path: Path):
     node.store.fresh.clear()
     node.hub.step()
     assert node.reports == []
-    node.hub._tidy()
+    node.hub.tidy()
     assert node.store.windows() == []
     assert node.send(three()[0]).verdict == MERGED
 
 
-@pytest.mark.usefixtures("no_pause")
 def test_a_window_that_was_being_retired_is_not_reported_as_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def half(folder: Path, **_: Any) -> None:
         if folder.exists():
@@ -129,7 +119,7 @@ def test_a_window_that_was_being_retired_is_not_reported_as_new(tmp_path: Path, 
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", half)
         with pytest.raises(DeadError):
-            node.hub._tidy()
+            node.hub.tidy()
     again = Node(tmp_path, grace=0.0)
     again.hub.step()
     assert again.reports == []
@@ -138,16 +128,15 @@ def test_a_window_that_was_being_retired_is_not_reported_as_new(tmp_path: Path, 
     assert [again.send(sketch).verdict for sketch in three()] == [MERGED] * 3  # it knows them
 
 
-@pytest.mark.usefixtures("no_pause")
 def test_a_window_that_was_being_taken_back_is_taken_back_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     archive = make_archive(tmp_path / "archive", [])
     node = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive)
     first, second, _ = three()
     node.send(first)
     node.hub.step()
-    node.hub._tidy()
+    node.hub.tidy()
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "write", die)
+        patch.setattr(WindowStore, "write", die)
         with pytest.raises(DeadError):
             node.send(second)
     again = Node(tmp_path, sites=("ams", "fra"), archive=archive)
@@ -185,12 +174,12 @@ def test_no_receipt_is_given_when_the_disk_has_not_taken_it(
 
     monkeypatch.setattr(os, "fsync", partial(sync, broken=True))
     with pytest.raises(OSError, match="Input/output"):
-        receiver.step(node.desk, threading.Event())
+        receiver.step(node.intake, threading.Event())
     assert path.exists()
     assert list(path.parent.glob("*.receipt")) == []
     synced.clear()
     monkeypatch.setattr(os, "fsync", partial(sync, broken=False))
-    receiver.step(node.desk, threading.Event())
+    receiver.step(node.intake, threading.Event())
     assert not path.exists()
     folder = node.store.folder(KEY)
     assert {folder.stat().st_ino, folder.parent.stat().st_ino} <= set(synced)
@@ -201,7 +190,7 @@ def test_a_file_system_that_cannot_sync_is_taken_as_it_is(tmp_path: Path, monkey
     node = Node(tmp_path, sites=("ams",))
     path = write_parcel(make_sketch("ams"), tmp_path / "link" / "ams")
     failing_sync(monkeypatch, code)
-    FileReceiver(tmp_path / "link", node.said.append).step(node.desk, threading.Event())
+    FileReceiver(tmp_path / "link", node.said.append).step(node.intake, threading.Event())
     assert not path.exists()
 
 
@@ -301,13 +290,13 @@ def test_a_sketch_that_is_gone_from_the_hubs_disk_is_left_out(tmp_path: Path):
     assert node.hub.counters.damaged == 1
 
 
-def test_what_the_desk_cannot_read_now_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_the_intake_cannot_read_now_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     node = Node(tmp_path)
     with monkeypatch.context() as patch:
         unreadable(patch, "read", ".part")
         with pytest.raises(OSError, match="Input/output"):
             node.send(three()[0])
-    assert node.desk.counters.refused == 0
+    assert node.intake.counters.refused == 0
     assert node.send(three()[0]).verdict == MERGED
 
 
@@ -323,7 +312,6 @@ def test_an_archived_sketch_that_cannot_be_read_now_is_not_replaced(tmp_path: Pa
 
 
 def test_trouble_with_one_work_says_nothing_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(hub_module, "TIDY", 0.0)
     node = Node(tmp_path, sites=("ams",))
     node.send(make_sketch("ams"))
     stop, turns = threading.Event(), [0]
@@ -333,15 +321,15 @@ def test_trouble_with_one_work_says_nothing_of_another(tmp_path: Path, monkeypat
 
     def on_turn() -> None:
         turns[0] += 1
-        node.desk.arrived.set()
+        node.intake.arrived.set()
         if turns[0] == 4:
             stop.set()
 
-    node.hub._report = full
+    node.report = full
     node.hub.run(stop, on_turn=on_turn)
     assert len([line for line in node.said if "NOT REPORTED" in line]) == 1
     assert not any("again" in line and "NOT REPORTED" not in line for line in node.said)
-    node.hub._report = node.reports.append
+    node.report = node.reports.append
     node.hub.step()
     assert node.hub.counters.reports == 1
     assert "works again" in node.said[-1]
@@ -351,14 +339,14 @@ def test_a_report_that_went_out_is_counted_and_not_handed_out_twice(tmp_path: Pa
     node = Node(tmp_path, sites=("ams",))
     node.send(make_sketch("ams"))
     with monkeypatch.context() as patch:
-        write = Store.write
+        write = WindowStore.write
 
-        def full(store: Store, key: str) -> None:
+        def full(store: WindowStore, key: str) -> None:
             if store.ledger(key).issued is not None:
                 raise OSError(errno.ENOSPC, "No space left on device")
             write(store, key)
 
-        patch.setattr(Store, "write", full)
+        patch.setattr(WindowStore, "write", full)
         node.hub.step()
         assert node.hub.counters.reports == len(node.reports) == 1
         node.hub.step()
@@ -397,7 +385,7 @@ def test_each_destination_gets_a_report_once_however_often_another_fails(tmp_pat
     node = Node(tmp_path, sites=("ams",), upstream=spool)
     stream = Fake(full=True)
     outputs = Destinations([AppendedFile(tmp_path / "out.jsonl"), stream])
-    node.hub._report = outputs.write
+    node.report = outputs.write
     node.send(make_sketch("ams"))
     for _ in range(3):
         node.hub.step()
@@ -422,7 +410,7 @@ def test_a_destination_that_is_full_does_not_keep_rows_from_another(tmp_path: Pa
     node = Node(tmp_path, sites=("ams",))
     full, other = Fake(full=True), Fake()
     outputs = Destinations([full, other])
-    node.hub._report = outputs.write
+    node.report = outputs.write
     node.send(make_sketch("ams"))
     node.hub.step()
     node.hub.step()
@@ -438,7 +426,7 @@ def test_an_output_that_one_window_cannot_use_does_not_stop_the_others(tmp_path:
     node = Node(tmp_path, sites=("ams",))
     stream = Fake()
     outputs = Destinations([ParquetFolder(tmp_path / "rows", RunKind(HUB_COLUMNS, endless=True)), stream])
-    node.hub._report = outputs.write
+    node.report = outputs.write
     taken = [tmp_path / "rows" / f"{window_name(window(number))}.parquet" for number in range(2)]
     (taken[0] / "inside").mkdir(parents=True)
     for number in range(2):
@@ -536,7 +524,7 @@ def test_a_header_with_impossible_shapes_is_refused(tmp_path: Path, side: Any):
     header = {"window": list(window(0)), "sites": ["ams"], "counters": [], "parts": [], "arrays": arrays}
     receipt = node.arrive(craft(tmp_path, header), "ams")
     assert receipt.verdict == REFUSED
-    assert node.desk.counters.refused == 1
+    assert node.intake.counters.refused == 1
 
 
 def test_a_sketch_that_breaks_the_reader_is_refused_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -549,14 +537,14 @@ def test_a_sketch_that_breaks_the_reader_is_refused_and_said(tmp_path: Path, mon
         return read
 
     with monkeypatch.context() as patch:
-        patch.setattr(desk_module, "read_header", fail(MemoryError("no room")))
+        patch.setattr(intake_module, "read_header", fail(MemoryError("no room")))
         with pytest.raises(MemoryError):
             node.send(three()[0])
-        patch.setattr(desk_module, "read_header", fail(IndexError("list index out of range")))
+        patch.setattr(intake_module, "read_header", fail(IndexError("list index out of range")))
         receipt = node.send(three()[0])
     assert receipt.verdict == REFUSED
     assert "list index out of range" in receipt.reason
-    assert node.desk.counters.refused == 1
+    assert node.intake.counters.refused == 1
     assert "IndexError" in node.said[-1]
 
 
@@ -579,13 +567,12 @@ def test_after_a_change_of_geometry_the_old_sketches_go_aside(tmp_path: Path):
     assert [name.split("-")[-2] for name in aside] == ["ams"]
 
 
-@pytest.mark.usefixtures("no_pause")
 def test_a_union_of_another_geometry_in_the_archive_is_not_replaced(tmp_path: Path):
     archive = make_archive(tmp_path / "archive", [])
     old = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive)
     old.send(make_sketch("ams"))
     old.hub.step()
-    old.hub._tidy()
+    old.hub.tidy()
     node = Node(tmp_path, sites=("ams", "fra"), kind=LARGER, archive=archive)
     receipt = node.send(make_sketch("fra", settings=LARGER))
     assert receipt.verdict == REFUSED
@@ -602,7 +589,7 @@ def test_a_second_sketch_of_a_site_is_said_once(tmp_path: Path):
     words = [line for line in node.said if "a second sketch of ams" in line]
     assert len(words) == 1
     assert KEY in words[0]
-    assert node.desk.counters.doubled == 1
+    assert node.intake.counters.doubled == 1
 
 
 def test_a_site_with_the_hubs_own_name_keeps_its_sketch_beside_the_union(tmp_path: Path):
@@ -664,14 +651,14 @@ def test_a_folder_that_is_not_there_is_said_and_waited_for(tmp_path: Path):
     node = Node(tmp_path, sites=("ams",))
     folder, stop = tmp_path / "mount", threading.Event()
     receiver = FileReceiver(folder, node.said.append)
-    thread = threading.Thread(target=receiver.run, args=(node.desk, stop))
+    thread = threading.Thread(target=receiver.run, args=(node.intake, stop))
     thread.start()
     try:
         wait_for(lambda: receiver.counters.failures > 1, "it has looked twice")
         assert [line for line in node.said if "No such file" in line and str(folder) in line] == node.said[:1]
         assert len(node.said) == 1
         write_parcel(make_sketch("ams"), folder / "ams")
-        wait_for(lambda: node.desk.counters.accepted == 1, "the sketch is taken")
+        wait_for(lambda: node.intake.counters.accepted == 1, "the sketch is taken")
         wait_for(lambda: any("works again" in line for line in node.said), "that is said")
     finally:
         stop.set()
@@ -717,7 +704,7 @@ def test_names_of_new_folders_and_merged_sketches_are_synced(tmp_path: Path, mon
         real(handle)
 
     monkeypatch.setattr(os, "fsync", watch)
-    Store(tmp_path / "new" / "state")
+    WindowStore(tmp_path / "new" / "state")
     assert {path.stat().st_ino for path in (tmp_path, tmp_path / "new", tmp_path / "new" / "state")} <= set(synced)
     archive = make_archive(tmp_path / "archive", [], with_sites=True)
     synced.clear()

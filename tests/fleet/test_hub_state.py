@@ -1,4 +1,4 @@
-"""What a hub finds in its state, and what the desk lets in, is used, or set aside and named: no hub ends of it."""
+"""What a hub finds in its state, and what the intake lets in, is used, or set aside and named: no hub ends of it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from places import REPRO
 from superhosts.cubefile import container as sketchfile
 from superhosts.fleet import trouble as trouble_module
 from superhosts.fleet.aside import Asides
-from superhosts.fleet.intake import Desk
-from superhosts.fleet.link import MERGED
+from superhosts.fleet.intake import Intake
 from superhosts.fleet.parcels import Parcel
-from superhosts.fleet.store import LEDGER, ROWS, UNION, Store
+from superhosts.fleet.receipts import MERGED
+from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
 from superhosts.pairs import Window
 from superhosts.sketches.bundle import Sketch
 from traffic import content
@@ -50,7 +50,7 @@ def take_apart(path: Path) -> tuple[dict[str, Any], bytes]:
     return json.loads(data[sketchfile._START.size : end]), data[end : -sketchfile.DIGEST]
 
 
-# What the desk accepts is merged or set aside.
+# What the intake accepts is merged or set aside.
 
 
 def settle(node: Node, accepted: list[str]) -> None:
@@ -131,8 +131,8 @@ def test_accepted_implies_merged_or_set_aside(tmp_path: Path, data: st.DataObjec
 
 @pytest.fixture
 def open_door(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A desk that looks at nothing but the checksum, as one with a gap in its checks."""
-    monkeypatch.setattr(Desk, "_check", lambda *_: None)
+    """A intake that looks at nothing but the checksum, as one with a gap in its checks."""
+    monkeypatch.setattr(Intake, "_check", lambda *_: None)
 
 
 @pytest.mark.usefixtures("open_door")
@@ -175,7 +175,7 @@ def test_the_sketch_that_ended_hubs_is_set_aside_where_it_lies(tmp_path: Path):
     header, _ = take_apart(path)
     start, end = header["window"]
     name = Parcel.of(path, "ams", Window(start, end))
-    folder = tmp_path / "state" / "windows" / name.key
+    folder = tmp_path / "state" / "windows" / name.window_name
     folder.mkdir(parents=True)
     shutil.copyfile(path, folder / name.name)
     node = Node(tmp_path, grace=0.0)
@@ -237,7 +237,7 @@ def test_ledgers_that_ended_hubs_are_set_aside(tmp_path: Path, name: str):
     shutil.copyfile(REPRO / f"{name}.json", folder / LEDGER)
     node = Node(tmp_path, grace=0.0)
     node.hub.step()
-    node.hub._tidy()
+    node.hub.tidy()
     assert node.hub.status()["aside"]["last"] == [str(folder / LEDGER)]
 
 
@@ -355,7 +355,7 @@ def test_a_folder_where_sketches_arrive_is_set_aside(tmp_path: Path):
 
 @pytest.mark.parametrize("kind", ["folder", "fifo"])
 def test_something_else_in_place_of_a_past_ledger_is_set_aside(tmp_path: Path, kind: str):
-    Store(tmp_path / "state")
+    WindowStore(tmp_path / "state")
     make_odd(tmp_path / "state" / "past" / f"{KEY}.json", kind)
     node = Node(tmp_path)
     receipt = node.send(three()[0])
@@ -431,20 +431,19 @@ def test_whatever_goes_wrong_with_one_window_the_hub_goes_on(
 
 
 def test_one_window_that_cannot_be_tidied_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("superhosts.fleet.hub.TIDY", 0.0)
     node = Node(tmp_path, grace=0.0, late=-1.0)
     for number in range(2):
         node.send(make_sketch("ams", number))
     node.hub.step()
-    retire = Store.retire
+    retire = WindowStore.retire
 
-    def fail(store: Store, key: str) -> None:
+    def fail(store: WindowStore, key: str) -> None:
         if key == KEY:
             raise OSError(errno.EACCES, "Permission denied")
         retire(store, key)
 
-    monkeypatch.setattr(Store, "retire", fail)
-    node.hub._tidy()
+    monkeypatch.setattr(WindowStore, "retire", fail)
+    node.hub.tidy()
     assert node.store.windows() == [KEY]
     assert list(node.hub.status()["stuck"]) == [f"NOT TIDIED: {KEY}"]
 

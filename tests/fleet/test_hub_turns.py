@@ -15,9 +15,10 @@ from hubs import Node
 from superhosts.errors import OutputError, UnreadableError
 from superhosts.fleet import hub as hub_module
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.hub import Hub, HubReport
+from superhosts.fleet.hub import Hub
 from superhosts.fleet.ledger import Ledger
-from superhosts.fleet.store import Store
+from superhosts.fleet.report import HubReport
+from superhosts.fleet.store import WindowStore
 from superhosts.times import window_name
 
 FRESH = 100  # the number of a window that lies after all others
@@ -56,7 +57,7 @@ def test_a_window_that_comes_while_others_are_reported_is_next_but_one_at_most(t
             for site in ("ams", "fra"):
                 send(node, site, FRESH)
 
-    node.hub._report = report
+    node.report = report
     node.hub.step()
     assert numbers(node).index(FRESH) in (3, 4)
     assert sorted(numbers(node)) == [*range(12), FRESH]
@@ -66,14 +67,13 @@ def test_sketches_for_many_windows_of_the_archive_do_not_keep_a_fresh_one_waitin
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Windows that are reported again have many sites, too; what counts is whose sketches are new."""
-    monkeypatch.setattr(hub_module, "TIDY", 0.0)
     archive = Archive(tmp_path / "archive", keep=1e9, site="hub", with_sites=False, key=None, say=print)
     node = Node(tmp_path, sites=("ams", "fra"), grace=0.0, late=-1.0, archive=archive)
     for number in range(6):
         for site in ("ams", "fra"):
             send(node, site, number)
     node.hub.step()
-    node.hub._tidy()
+    node.hub.tidy()
     assert node.store.windows() == []
     node.reports.clear()
     for number in range(6):
@@ -97,7 +97,7 @@ def test_a_site_that_always_has_one_more_window_takes_every_other_turn(tmp_path:
         if "fra" in made.sites and (number := next(following, None)) is not None:
             send(node, "fra", number)
 
-    node.hub._report = report
+    node.report = report
     node.hub.step()
     assert [number for number in numbers(node)[:12] if number < FRESH] == list(range(6))
     assert len(node.reports) == 6 + 9
@@ -117,7 +117,7 @@ def test_a_window_that_cannot_be_read_now_is_tried_once_in_a_step(tmp_path: Path
         issue(hub, key, ledger)
 
     monkeypatch.setattr(Hub, "_issue", fail)
-    node.hub.step(on_turn=node.desk.arrived.set)  # something arrives all the time
+    node.hub.step(on_turn=node.intake.arrived.set)  # something arrives all the time
     assert tried == [window_name(window(number)) for number in range(3)]
 
 
@@ -137,11 +137,11 @@ def test_a_report_that_waits_for_a_full_disk_is_made_once(tmp_path: Path, monkey
         raise OutputError("rows.jsonl: cannot be written") from OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Hub, "_make", watch)
-    node.hub._report = full
+    node.report = full
     for _ in range(3):
         node.hub.step()
     assert made == [window_name(window(0))]
-    node.hub._report = node.reports.append
+    node.report = node.reports.append
     node.hub.step()
     assert numbers(node) == [0, 1]
 
@@ -158,13 +158,13 @@ def test_the_work_of_a_step_grows_with_the_windows_not_with_their_square(
 ):
     """Without `--sites` the sites of the last windows are expected, and are looked up once for all."""
     looked = [0]
-    ledger = Store.ledger
+    ledger = WindowStore.ledger
 
-    def count(store: Store, key: str) -> Ledger:
+    def count(store: WindowStore, key: str) -> Ledger:
         looked[0] += 1
         return ledger(store, key)
 
-    monkeypatch.setattr(Store, "ledger", count)
+    monkeypatch.setattr(WindowStore, "ledger", count)
     monkeypatch.setattr(Hub, "_merge_ahead", lambda *_: None)
     costs = []
     for size in (100, 200):

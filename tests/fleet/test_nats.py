@@ -23,7 +23,7 @@ from nats.js.errors import NotFoundError
 
 from brokers import (
     MIB,
-    KeepingDesk,
+    KeepingIntake,
     accepts,
     as_client,
     eventually,
@@ -37,17 +37,17 @@ from brokers import (
 )
 from processes import DEADLINE
 from superhosts.errors import UsageError
-from superhosts.fleet.link import RESEND, Receipt
+from superhosts.fleet.nats import arrivals, receive, send, stream
 from superhosts.fleet.nats import connect as nats_connect
-from superhosts.fleet.nats import receive, room, send, stream
 from superhosts.fleet.nats.broker import Broker
-from superhosts.fleet.nats.connect import NatsOptions, Tidings
+from superhosts.fleet.nats.connect import LinkStatus, NatsOptions
 from superhosts.fleet.nats.enrolment import enroll, make_key
 from superhosts.fleet.nats.identity import Identity, own_identity
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.nats.setup import Tls
 from superhosts.fleet.nats.wire import Chunk, decode_names, decode_receipt, decode_receipts, encode_receipts
+from superhosts.fleet.receipts import RESEND, Receipt
 from superhosts.fleet.spool import Spool
 
 CHUNK = 512 << 10
@@ -70,8 +70,8 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> KeepingDesk:
-    return KeepingDesk(tmp_path / "hub")
+def intake(tmp_path: Path) -> KeepingIntake:
+    return KeepingIntake(tmp_path / "hub")
 
 
 def make_receiver(broker: Broker, said: list[str] | None = None, **options: Any) -> NatsReceiver:
@@ -89,8 +89,8 @@ def fill(spool: Spool, site: str, count: int, size: int) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in paths}
 
 
-def contents(desk: KeepingDesk) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in desk.kept.iterdir()}
+def contents(intake: KeepingIntake) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in intake.kept.iterdir()}
 
 
 def send_by_hand(broker: Broker, site: str, chunks: list[tuple[Chunk, bytes]], attempt: str = "0") -> None:
@@ -152,14 +152,14 @@ class WaitsForever:
 
 
 def test_sketches_of_several_sites_arrive_as_they_were(
-    tmp_path: Path, broker: Broker, desk: KeepingDesk, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, broker: Broker, intake: KeepingIntake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spools = {site: make_spool(tmp_path / site, site) for site in ("ams", "fra")}
     sent = fill(spools["ams"], "ams", 3, 2_500_000) | fill(spools["fra"], "fra", 12, 1000)
     receiver = make_receiver(broker)
     senders = {site: make_sender(broker, site) for site in spools}
     with (
-        running(receiver.run, desk),
+        running(receiver.run, intake),
         running(senders["ams"].run, spools["ams"]),
         running(senders["fra"].run, spools["fra"]),
     ):
@@ -172,9 +172,9 @@ def test_sketches_of_several_sites_arrive_as_they_were(
         with spools["ams"].changed:
             spools["ams"].changed.notify_all()
         eventually(lambda: not spools["ams"].waiting())  # woken, not found by looking
-    assert contents(desk) == sent
-    assert sorted(desk.calls) == sorted((name, name.split("-")[2]) for name in sent)
-    assert list(desk.folder.iterdir()) == []
+    assert contents(intake) == sent
+    assert sorted(intake.calls) == sorted((name, name.split("-")[2]) for name in sent)
+    assert list(intake.folder.iterdir()) == []
     eventually(lambda: queued(broker) == 0)
     assert [senders[site].counters.sketches for site in spools] == [4, 12]
     assert [senders[site].counters.receipts for site in spools] == [4, 12]
@@ -184,22 +184,22 @@ def test_sketches_of_several_sites_arrive_as_they_were(
 
 
 def test_the_oldest_sketches_go_first(
-    tmp_path: Path, broker: Broker, desk: KeepingDesk, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, broker: Broker, intake: KeepingIntake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(send, "TOGETHER", 1)
     monkeypatch.setattr(receive, "AT_ONCE", 1)
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 11, 1000)
-    with running(make_receiver(broker).run, desk), running(make_sender(broker, "ams").run, spool):
+    with running(make_receiver(broker).run, intake), running(make_sender(broker, "ams").run, spool):
         eventually(lambda: not spool.waiting())
-    assert [name for name, _ in desk.calls] == sorted(sent)
+    assert [name for name, _ in intake.calls] == sorted(sent)
 
 
-def test_pieces_twice_and_in_any_order(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_pieces_twice_and_in_any_order(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     first, second = noise(tmp_path, "ams", 0, 300_000), noise(tmp_path, "ams", 1, 200_000)
     chunks = pieces(first, 70_000)
     receiver = make_receiver(broker)
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         receipts = listen(
             broker,
@@ -211,20 +211,20 @@ def test_pieces_twice_and_in_any_order(tmp_path: Path, broker: Broker, desk: Kee
         eventually(lambda: queued(broker) == 0)
     assert sorted(receipts) == sorted(Receipt(path.name, "merged") for path in (first, second))
     assert again == [Receipt(first.name, "merged")]
-    assert contents(desk) == {path.name: path.read_bytes() for path in (first, second)}
-    assert len(desk.calls) == 2
+    assert contents(intake) == {path.name: path.read_bytes() for path in (first, second)}
+    assert len(intake.calls) == 2
     assert receiver.counters.duplicates == 2 + 5
 
 
-def test_a_corrupt_piece_is_asked_for_again(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_a_corrupt_piece_is_asked_for_again(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     (name, data), *_ = fill(spool, "ams", 1, 1_300_000).items()
     chunks = pieces(spool.folder / name, CHUNK)
     bad = bytearray(chunks[1][1])
     bad[1000] ^= 1
     receiver, sender = make_receiver(broker), make_sender(broker, "ams")
-    desk.gate.clear()
-    with running(receiver.run, desk):
+    intake.gate.clear()
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
 
         # As if the edge's first copy had been damaged on the way: the server drops the right one as a duplicate.
@@ -237,30 +237,30 @@ def test_a_corrupt_piece_is_asked_for_again(tmp_path: Path, broker: Broker, desk
         eventually(lambda: receiver.counters.chunks == 3)
         with running(sender.run, spool):
             eventually(lambda: sender.counters.sketches == 1)
-            desk.gate.set()
+            intake.gate.set()
             eventually(lambda: not spool.waiting())
-    assert contents(desk) == {name: data}
+    assert contents(intake) == {name: data}
     assert (receiver.counters.corrupt, receiver.counters.sketches) == (1, 1)
     assert (sender.counters.resends, sender.counters.sketches) == (1, 2)
     assert spool.counters.damaged == 0
 
 
 def test_a_broker_killed_while_sending_loses_nothing(
-    tmp_path: Path, broker: Broker, desk: KeepingDesk, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, broker: Broker, intake: KeepingIntake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 12, 2_000_000)
     heard: list[str] = []
     receiver = make_receiver(broker)
     sender = make_sender(broker, "ams", heard, ask_every=0.5)  # receipts die with the broker: the edge has to ask
-    accept, killed = desk.accept, threading.Event()
+    accept, killed = intake.accept, threading.Event()
 
     def half(path: Path, name: str, site: str) -> Receipt:
-        assert len(desk.calls) < 6 or killed.wait(DEADLINE)
+        assert len(intake.calls) < 6 or killed.wait(DEADLINE)
         return accept(path, name, site)
 
-    monkeypatch.setattr(desk, "accept", half)
-    with running(receiver.run, desk), running(sender.run, spool):
+    monkeypatch.setattr(intake, "accept", half)
+    with running(receiver.run, intake), running(sender.run, spool):
         for round_ in (1, 2):
             eventually(lambda target=round_ * 12: receiver.counters.chunks >= target)
             pid = server_pid(broker)
@@ -271,19 +271,19 @@ def test_a_broker_killed_while_sending_loses_nothing(
         killed.set()
         eventually(lambda: not spool.waiting())
         eventually(lambda: heard[-1].endswith("works again"))
-    assert contents(desk) == sent
+    assert contents(intake) == sent
     assert sender.counters.connects >= 2
     assert any("does not work" in line and "wait" in line for line in heard)
 
 
-def test_a_broker_away_is_said_once(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_a_broker_away_is_said_once(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 2, 1000)
     broker.stop()
     heard: list[str] = []
     hub_heard: list[str] = []
     sender, receiver = make_sender(broker, "ams", heard), make_receiver(broker, hub_heard)
-    with running(sender.run, spool), running(receiver.run, desk):
+    with running(sender.run, spool), running(receiver.run, intake):
         eventually(lambda: heard and hub_heard)
         time.sleep(0.8)  # several attempts
         assert [len(heard), len(hub_heard)] == [1, 1]
@@ -292,48 +292,48 @@ def test_a_broker_away_is_said_once(tmp_path: Path, broker: Broker, desk: Keepin
         assert "; 2 windows wait; trying again" in heard[0]
         broker.start()
         eventually(lambda: not spool.waiting())
-    assert contents(desk) == sent
+    assert contents(intake) == sent
     assert hub_heard[1:] == [f"the link to {broker.options.url} works again"]
 
 
-def test_a_hub_stopped_in_the_middle_goes_on(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_a_hub_stopped_in_the_middle_goes_on(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     path = noise(tmp_path, "ams", 0, 3 * CHUNK)
     chunks = pieces(path, CHUNK)
     receiver = make_receiver(broker)
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         send_by_hand(broker, "ams", chunks[:2])
         eventually(lambda: receiver.counters.chunks == 2)
-    assert [left.name for left in desk.folder.iterdir()] == [f"{path.name}.part"]
+    assert [left.name for left in intake.folder.iterdir()] == [f"{path.name}.part"]
     assert queued(broker) == 2  # not acknowledged before the sketch is handed in
     again = make_receiver(broker)
-    with running(again.run, desk):
+    with running(again.run, intake):
         eventually(lambda: again.counters.chunks == 2)  # at once, not after ack_wait
         assert listen(broker, "ams", lambda: send_by_hand(broker, "ams", chunks[2:], "1"), 1) == [
             Receipt(path.name, "merged")
         ]
         eventually(lambda: queued(broker) == 0)
-    assert contents(desk) == {path.name: path.read_bytes()}
+    assert contents(intake) == {path.name: path.read_bytes()}
 
 
 def test_a_hub_killed_between_storing_and_receipt_tells_the_edge(
-    tmp_path: Path, broker: Broker, desk: KeepingDesk
+    tmp_path: Path, broker: Broker, intake: KeepingIntake
 ) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     (name, data), *_ = fill(spool, "ams", 1, 1000).items()
-    (desk.kept / name).write_bytes(data)  # merged; the receipt was never sent
+    (intake.kept / name).write_bytes(data)  # merged; the receipt was never sent
     receiver, sender = make_receiver(broker), make_sender(broker, "ams")
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         wait_for_answers(broker, receiver)
         with running(sender.run, spool):
             eventually(lambda: not spool.waiting())
     assert sender.counters.chunks == 0  # it asked first
     assert receiver.counters.questions >= 1
-    assert desk.calls == []
+    assert intake.calls == []
 
 
 def test_sketches_that_the_broker_has_lost_are_sent_again(
-    tmp_path: Path, broker: Broker, desk: KeepingDesk, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, broker: Broker, intake: KeepingIntake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 2, 1000)
@@ -346,7 +346,7 @@ def test_sketches_that_the_broker_has_lost_are_sent_again(
             await ask(session, link, names)
 
     monkeypatch.setattr(send._Session, "_ask", until_known)
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
     with running(sender.run, spool):
         eventually(lambda: sender.counters.sketches == 2)
@@ -356,32 +356,32 @@ def test_sketches_that_the_broker_has_lost_are_sent_again(
             await client.jetstream(timeout=DEADLINE).purge_stream("superhosts")
 
         as_client(broker.options, lose)
-        with running(receiver.run, desk):
+        with running(receiver.run, intake):
             eventually(lambda: not spool.waiting())
-    assert contents(desk) == sent
+    assert contents(intake) == sent
     assert sender.counters.resends == receiver.counters.lost == 2
 
 
-def test_a_full_disk_at_the_hub_is_waited_for(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_a_full_disk_at_the_hub_is_waited_for(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 1, 1000)
     heard: list[str] = []
-    desk.failures = 1
+    intake.failures = 1
     receiver, sender = make_receiver(broker, heard), make_sender(broker, "ams")
-    with running(receiver.run, desk), running(sender.run, spool):
+    with running(receiver.run, intake), running(sender.run, spool):
         eventually(lambda: receiver.counters.failures == 1)
         assert len(spool.waiting()) == 1
-        desk.gate.set()
+        intake.gate.set()
         eventually(lambda: not spool.waiting())
-    assert contents(desk) == sent
+    assert contents(intake) == sent
     assert len(heard) == 1
     assert "cannot be stored now: No space left on device" in heard[0]
 
 
-def test_a_desk_that_takes_its_time_is_not_asked_twice(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_a_intake_that_takes_its_time_is_not_asked_twice(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     path = noise(tmp_path, "ams", 0, 20_000)
     receiver = make_receiver(broker, ack_wait=1.0)
-    desk.gate.clear()
+    intake.gate.clear()
 
     async def until_told(client: Client, errors: list[str]) -> None:
         """Hear that the server is told to be patient, for every piece and twice: before it would lose its patience."""
@@ -395,39 +395,39 @@ def test_a_desk_that_takes_its_time_is_not_asked_twice(tmp_path: Path, broker: B
             assert message.data == b"+WPI"
             told[place] = told.get(place, 0) + 1
 
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         as_client(broker.options, until_told)
         time.sleep(2.5)  # longer than the server waits without a word
-        desk.gate.set()
+        intake.gate.set()
         eventually(lambda: queued(broker) == 0)
-    assert len(desk.calls) == 1
+    assert len(intake.calls) == 1
 
 
-def test_a_full_queue_makes_the_edge_wait(tmp_path: Path, desk: KeepingDesk) -> None:
+def test_a_full_queue_makes_the_edge_wait(tmp_path: Path, intake: KeepingIntake) -> None:
     said: list[str] = []
     with make_broker(tmp_path / "broker", said, cap=4 * MIB) as broker:
         spool = make_spool(tmp_path / "spool", "ams")
         sent = fill(spool, "ams", 8, 1_500_000)
         receiver, sender = make_receiver(broker), make_sender(broker, "ams", said)
-        with running(receiver.run, desk):
+        with running(receiver.run, intake):
             eventually(lambda: receiver.counters.connects)
         with running(sender.run, spool):
             eventually(lambda: any("the hub's queue is full; 8 windows wait" in line for line in said))
             assert sender.counters.full
             assert len(spool.waiting()) == 8
-            with running(receiver.run, desk):
+            with running(receiver.run, intake):
                 eventually(lambda: not spool.waiting())
                 eventually(lambda: said[-1].endswith("works again"))
-        assert contents(desk) == sent
+        assert contents(intake) == sent
 
 
 @pytest.mark.parametrize("cap", [4 * MIB, 64 * MIB], ids=["smaller", "larger"])
-def test_another_cap_changes_the_queue_and_keeps_what_is_in_it(tmp_path: Path, desk: KeepingDesk, cap: int) -> None:
+def test_another_cap_changes_the_queue_and_keeps_what_is_in_it(tmp_path: Path, intake: KeepingIntake, cap: int) -> None:
     path, said = noise(tmp_path, "ams", 0, 12 * MIB), list[str]()
     with make_broker(tmp_path / "broker", [], cap=32 * MIB) as broker:
         receiver = make_receiver(broker)
-        with running(receiver.run, desk):
+        with running(receiver.run, intake):
             eventually(lambda: receiver.counters.connects)
         send_by_hand(broker, "ams", pieces(path, CHUNK)[:14])
     with make_broker(tmp_path / "broker", [], cap=cap) as broker:
@@ -436,34 +436,34 @@ def test_another_cap_changes_the_queue_and_keeps_what_is_in_it(tmp_path: Path, d
         async def size(client: Client, _errors: list[str]) -> int:
             return int((await client.jetstream().stream_info("superhosts")).config.max_bytes)
 
-        with running(lambda desk, stop: receiver.run(desk, stop, lambda: ready.append(1)), desk):
+        with running(lambda intake, stop: receiver.run(intake, stop, lambda: ready.append(1)), intake):
             eventually(lambda: receiver.counters.chunks >= 14 or said)
             send_by_hand(broker, "ams", pieces(path, CHUNK)[14:])
-            eventually(lambda: desk.names() == {path.name})
+            eventually(lambda: intake.names() == {path.name})
         assert as_client(broker.options, size) == cap
     assert ready == [1]
     assert said == []
 
 
 def test_a_server_without_room_for_the_queue_is_said_with_the_option_and_the_hub_is_not_ready(
-    tmp_path: Path, desk: KeepingDesk, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, intake: KeepingIntake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("superhosts.fleet.nats.broker.UNLIMITED", 8 * MIB)
     said: list[str] = []
     with make_broker(tmp_path / "broker", []) as broker:
         receiver = make_receiver(broker, said)
-        with running(lambda desk, stop: receiver.run(desk, stop, lambda: said.append("ready")), desk):
+        with running(lambda intake, stop: receiver.run(intake, stop, lambda: said.append("ready")), intake):
             eventually(lambda: said)
     assert len(said) == 1
     assert "the server has no room for --broker-cap 64 MiB: " in said[0]
 
 
-def test_half_sketches_do_not_block_each_other_for_ever(tmp_path: Path, desk: KeepingDesk) -> None:
+def test_half_sketches_do_not_block_each_other_for_ever(tmp_path: Path, intake: KeepingIntake) -> None:
     with make_broker(tmp_path / "broker", [], cap=4 * MIB) as broker:
         paths = [noise(tmp_path, "ams", number, 2 * CHUNK) for number in range(10)]
         cut = [pieces(path, CHUNK) for path in paths]
         receiver = make_receiver(broker)
-        with running(receiver.run, desk):
+        with running(receiver.run, intake):
             eventually(lambda: receiver.counters.connects)
             for half in cut:  # the first halves of all are more than the server has room for
                 send_by_hand(broker, "ams", half[:1])
@@ -471,24 +471,24 @@ def test_half_sketches_do_not_block_each_other_for_ever(tmp_path: Path, desk: Ke
             for half in cut:
                 send_by_hand(broker, "ams", half[1:])
                 eventually(lambda: queued(broker) <= 4)
-            eventually(lambda: len(desk.names()) == 10)
-        assert contents(desk) == {path.name: path.read_bytes() for path in paths}
+            eventually(lambda: len(intake.names()) == 10)
+        assert contents(intake) == {path.name: path.read_bytes() for path in paths}
 
 
-def test_a_sketch_that_is_never_finished_is_given_up(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_a_sketch_that_is_never_finished_is_given_up(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     path = noise(tmp_path, "ams", 0, 20_000)
     receiver = make_receiver(broker)
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         send_by_hand(broker, "ams", pieces(path, 8000)[:2])
         eventually(lambda: [each.missing for each in list(receiver._assemblies.values())] == [1])
         receiver._abandon = 0.3
         eventually(lambda: receiver.counters.abandoned == 1)
         eventually(lambda: queued(broker) == 0)
-    assert list(desk.folder.iterdir()) == []
+    assert list(intake.folder.iterdir()) == []
 
 
-def test_what_is_no_piece_of_a_sketch_is_thrown_away(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_what_is_no_piece_of_a_sketch_is_thrown_away(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     path = noise(tmp_path, "ams", 0, 1000)
     ((chunk, data),) = pieces(path, 5000)
     chunk = chunk._replace(step=len(data))
@@ -510,7 +510,7 @@ def test_what_is_no_piece_of_a_sketch_is_thrown_away(tmp_path: Path, broker: Bro
         for headers in wrong:
             await client.jetstream(timeout=DEADLINE).publish("superhosts.from.ams.chunk", data, headers=headers)
 
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         as_client(broker.options, work)
         eventually(lambda: receiver.counters.malformed == len(wrong))
@@ -520,42 +520,42 @@ def test_what_is_no_piece_of_a_sketch_is_thrown_away(tmp_path: Path, broker: Bro
     assert receipts == [Receipt(path.name, "refused", "fra may not send for ams")]
     assert receiver.counters.refused == 1
     assert heard[-1] == f"REFUSED: {path.name}: fra sends a sketch of ams"
-    assert desk.calls == []
-    assert list(desk.folder.iterdir()) == []
+    assert intake.calls == []
+    assert list(intake.folder.iterdir()) == []
 
 
 def test_a_sketch_larger_than_any_of_this_hub_is_refused_before_it_takes_room(
-    tmp_path: Path, broker: Broker, desk: KeepingDesk
+    tmp_path: Path, broker: Broker, intake: KeepingIntake
 ) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     small, large = noise(spool.folder, "ams", 0, 1000), noise(spool.folder, "ams", 1, 30_000)
     heard: list[str] = []
     receiver = make_receiver(broker, heard, largest=20_000)
-    with running(receiver.run, desk), running(make_sender(broker, "ams").run, spool):
+    with running(receiver.run, intake), running(make_sender(broker, "ams").run, spool):
         eventually(lambda: not spool.waiting())
         eventually(lambda: queued(broker) == 0)
-    assert desk.calls == [(small.name, "ams")]
+    assert intake.calls == [(small.name, "ams")]
     assert [path.name for path in (spool.folder / "refused").glob("*.cube")] == [large.name]
     assert receiver.counters.refused == 1
     assert heard[0].startswith(f"REFUSED: {large.name}: ")
     assert "is more than any sketch of this hub's --memory or --geometry can have" in heard[0]
-    assert list(desk.folder.iterdir()) == []
+    assert list(intake.folder.iterdir()) == []
 
 
-def test_a_site_does_not_fill_the_disk_with_beginnings(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_a_site_does_not_fill_the_disk_with_beginnings(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     mine = [pieces(noise(tmp_path, "ams", number, 20_000), 8000) for number in range(6)]
     other = noise(tmp_path, "fra", 0, 20_000)
     receiver = make_receiver(broker, largest=mine[0][0][0].size)
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         for begun in mine:
             send_by_hand(broker, "ams", begun[:1])
         eventually(lambda: receiver.counters.chunks >= 6)
-        assert len(receiver._assemblies) == len(list(desk.folder.iterdir())) == room.LARGE == 4
+        assert len(receiver._assemblies) == len(list(intake.folder.iterdir())) == arrivals.LARGE == 4
         send_by_hand(broker, "fra", pieces(other, 8000))  # of no concern to another site
-        eventually(lambda: desk.names() == {other.name})
+        eventually(lambda: intake.names() == {other.name})
         send_by_hand(broker, "ams", mine[0][1:])  # makes room for one more, which the server offers again
-        eventually(lambda: mine[0][0][0].name in desk.names())
+        eventually(lambda: mine[0][0][0].name in intake.names())
         eventually(lambda: len(receiver._assemblies) == 4)
 
 
@@ -569,15 +569,15 @@ def waits(broker: Broker) -> bool:
 
 
 def test_a_second_hub_is_refused_and_waits_until_the_first_is_gone(
-    tmp_path: Path, broker: Broker, desk: KeepingDesk
+    tmp_path: Path, broker: Broker, intake: KeepingIntake
 ) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
-    theirs = KeepingDesk(tmp_path / "second")
+    theirs = KeepingIntake(tmp_path / "second")
     heard: list[str] = []
     first = make_receiver(broker, owner=Identity("1", "one"))
     second = make_receiver(broker, heard, owner=Identity("2", "two"))
     with contextlib.ExitStack() as rest:
-        with running(first.run, desk):
+        with running(first.run, intake):
             eventually(lambda: first.counters.connects and waits(broker))
             with pytest.raises(UsageError, match=r"^--nats nats://\S+: another hub on one reads the queue there"):
                 second.check_alone()
@@ -588,7 +588,7 @@ def test_a_second_hub_is_refused_and_waits_until_the_first_is_gone(
             sent = fill(spool, "ams", 3, 1000)
             with running(make_sender(broker, "ams").run, spool):
                 eventually(lambda: not spool.waiting())
-            assert contents(desk) == sent
+            assert contents(intake) == sent
             assert (first.counters.connects, second.counters.connects) == (1, 0)
         eventually(lambda: second.counters.connects)
         assert heard[1] == "took over the queue of a hub on one that is gone"
@@ -648,14 +648,14 @@ def test_a_hub_is_known_by_its_state_folder(tmp_path: Path) -> None:
 
 def test_a_link_that_fails_in_two_ways_in_turn_is_said_twice() -> None:
     said: list[str] = []
-    tidings = Tidings(NatsOptions("nats://hub:4222"), said.append)
+    status = LinkStatus(NatsOptions("nats://hub:4222"), said.append)
     for reason in ("one", "two", "one", "two", "one"):
-        tidings.down(reason)
+        status.down(reason)
     assert [line.split(": ")[1].split(";")[0] for line in said] == ["one", "two"]
-    tidings.up()
-    tidings.up()
+    status.up()
+    status.up()
     assert said[2:] == ["the link to nats://hub:4222 works again"]
-    tidings.down("one")
+    status.down("one")
     assert len(said) == 4
 
 
@@ -672,17 +672,19 @@ def as_site(broker: Broker, site: str) -> NatsOptions:
     return NatsOptions(broker.options.url, nkey=broker.folder / "seeds" / f"{site}.nk")
 
 
-def test_a_site_sends_with_its_own_key(tmp_path: Path, guarded: Broker, desk: KeepingDesk) -> None:
+def test_a_site_sends_with_its_own_key(tmp_path: Path, guarded: Broker, intake: KeepingIntake) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 2, 700_000)
     receiver = make_receiver(guarded)
     sender = NatsSender(as_site(guarded, "ams"), "ams", print)
-    with running(receiver.run, desk), running(sender.run, spool):
+    with running(receiver.run, intake), running(sender.run, spool):
         eventually(lambda: not spool.waiting())
-    assert contents(desk) == sent
+    assert contents(intake) == sent
 
 
-def test_a_site_cannot_speak_for_another_nor_listen_to_it(tmp_path: Path, guarded: Broker, desk: KeepingDesk) -> None:
+def test_a_site_cannot_speak_for_another_nor_listen_to_it(
+    tmp_path: Path, guarded: Broker, intake: KeepingIntake
+) -> None:
     theirs = noise(tmp_path, "fra", 0, 1000)
     ((chunk, data),) = pieces(theirs, 5000)
     chunk = chunk._replace(step=len(data))
@@ -725,13 +727,13 @@ def test_a_site_cannot_speak_for_another_nor_listen_to_it(tmp_path: Path, guarde
         assert errors == []
 
     receiver = make_receiver(guarded)
-    with running(receiver.run, desk):
+    with running(receiver.run, intake):
         wait_for_answers(guarded, receiver)
         as_client(as_site(guarded, "ams"), work, "_INBOX.ams")
     assert receiver.counters.chunks == 0
 
 
-def test_a_site_cannot_make_others_speak_for_it(tmp_path: Path, guarded: Broker, desk: KeepingDesk) -> None:
+def test_a_site_cannot_make_others_speak_for_it(tmp_path: Path, guarded: Broker, intake: KeepingIntake) -> None:
     """Answers go to the address in a message: neither hub nor server may be led to one that is not the site's."""
     mine = noise(tmp_path, "ams", 0, 1000)
     ((chunk, data),) = pieces(mine, 5000)
@@ -758,30 +760,30 @@ def test_a_site_cannot_make_others_speak_for_it(tmp_path: Path, guarded: Broker,
         await asyncio.to_thread(as_client, as_site(guarded, "ams"), attack, "_INBOX.ams")
         await settle(client)
 
-    desk.gate.clear()
-    with running(receiver.run, desk):
+    intake.gate.clear()
+    with running(receiver.run, intake):
         wait_for_answers(guarded, receiver)
         as_client(as_site(guarded, "fra"), watch, "_INBOX.fra")
         eventually(lambda: queued(guarded) == 2)  # neither deleted nor emptied
-        desk.gate.set()
-        eventually(lambda: desk.names() == {mine.name})
+        intake.gate.set()
+        eventually(lambda: intake.names() == {mine.name})
     assert asked == []
     assert receiver.counters.questions == 5  # all answers have gone to the site's own account
 
 
-def test_a_key_of_another_site_is_said(tmp_path: Path, guarded: Broker, desk: KeepingDesk) -> None:
+def test_a_key_of_another_site_is_said(tmp_path: Path, guarded: Broker, intake: KeepingIntake) -> None:
     spool = make_spool(tmp_path / "spool", "fra")
     fill(spool, "fra", 1, 1000)
     heard: list[str] = []
     receiver = make_receiver(guarded)
     sender = NatsSender(as_site(guarded, "ams"), "fra", heard.append)
-    with running(receiver.run, desk), running(sender.run, spool):
+    with running(receiver.run, intake), running(sender.run, spool):
         eventually(lambda: heard)
     assert "the server does not let this key speak for site fra" in heard[0]
     assert len(spool.waiting()) == 1
 
 
-def test_a_wrong_key_is_said_until_the_server_knows_it(tmp_path: Path, guarded: Broker, desk: KeepingDesk) -> None:
+def test_a_wrong_key_is_said_until_the_server_knows_it(tmp_path: Path, guarded: Broker, intake: KeepingIntake) -> None:
     spool = make_spool(tmp_path / "spool", "lon")
     fill(spool, "lon", 1, 1000)
     seed = tmp_path / "lon.nk"
@@ -789,7 +791,7 @@ def test_a_wrong_key_is_said_until_the_server_knows_it(tmp_path: Path, guarded: 
     heard: list[str] = []
     receiver = make_receiver(guarded)
     sender = NatsSender(NatsOptions(guarded.options.url, nkey=seed), "lon", heard.append)
-    with running(receiver.run, desk), running(sender.run, spool):
+    with running(receiver.run, intake), running(sender.run, spool):
         eventually(lambda: heard)
         time.sleep(0.5)
         assert len(heard) == 1
@@ -802,7 +804,7 @@ def test_a_wrong_key_is_said_until_the_server_knows_it(tmp_path: Path, guarded: 
 
 
 def test_user_and_password_in_the_address_are_used_and_never_shown(
-    tmp_path: Path, broker: Broker, desk: KeepingDesk
+    tmp_path: Path, broker: Broker, intake: KeepingIntake
 ) -> None:
     config = json.loads((broker.folder / "nats.conf").read_text())
     config["accounts"]["hub"]["users"] = [{"user": "hub", "password": "geheim"}]
@@ -822,7 +824,7 @@ def test_user_and_password_in_the_address_are_used_and_never_shown(
     assert "credentials" in heard[0]
     assert "geraten" not in heard[0]
     receiver, sender = NatsReceiver(NatsOptions(url), print, cap=broker.cap), NatsSender(NatsOptions(url), "ams", print)
-    with running(receiver.run, desk), running(sender.run, spool):
+    with running(receiver.run, intake), running(sender.run, spool):
         eventually(lambda: not spool.waiting())
 
 
@@ -839,7 +841,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("mutual", [False, True])
-def test_over_tls(tmp_path: Path, desk: KeepingDesk, certificates: Path, mutual: bool) -> None:
+def test_over_tls(tmp_path: Path, intake: KeepingIntake, certificates: Path, mutual: bool) -> None:
     server, edge, ca = (certificates / f"ours-{name}.pem" for name in ("server", "edge", "ca"))
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 1, 1_000_000)
@@ -856,7 +858,7 @@ def test_over_tls(tmp_path: Path, desk: KeepingDesk, certificates: Path, mutual:
             wrong.append((NatsOptions(url, nkey=seed, tls_ca=ca), "certificate"))
             wrong.append((NatsOptions(url, nkey=seed, tls_ca=ca, tls_cert=other, tls_key=other), "certificate"))
         receiver = make_receiver(broker)
-        with running(receiver.run, desk):
+        with running(receiver.run, intake):
             for options, reason in wrong:
                 heard: list[str] = []
                 with running(NatsSender(options, "ams", heard.append).run, spool):
@@ -865,7 +867,7 @@ def test_over_tls(tmp_path: Path, desk: KeepingDesk, certificates: Path, mutual:
             assert len(spool.waiting()) == 1
             with running(NatsSender(right, "ams", print).run, spool):
                 eventually(lambda: not spool.waiting())
-    assert contents(desk) == sent
+    assert contents(intake) == sent
 
 
 def test_nothing_is_said_in_the_clear_when_tls_was_asked_for(tmp_path: Path, broker: Broker) -> None:
@@ -938,10 +940,10 @@ def test_messages_that_are_not_ours_are_no_receipts(tmp_path: Path) -> None:
     assert decode_names(json.dumps([mine, theirs, 7, "../x"]).encode(), "ams") == [mine]
 
 
-def test_both_ends_stop_when_told(tmp_path: Path, broker: Broker, desk: KeepingDesk) -> None:
+def test_both_ends_stop_when_told(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     stop = threading.Event()
     stop.set()
     sender, receiver = make_sender(broker, "ams"), make_receiver(broker)
     sender.run(make_spool(tmp_path / "spool", "ams"), stop)
-    receiver.run(desk, stop)
+    receiver.run(intake, stop)
     assert (sender.counters.connects, receiver.counters.connects) == (0, 0)

@@ -12,9 +12,9 @@ import pytest
 import superhosts as sh
 from fleets import damage, make_sketch, window
 from superhosts.errors import OutputError, UsageError
-from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
 from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.position import Position
+from superhosts.fleet.receipts import MERGED, REFUSED, RESEND, Receipt
 from superhosts.fleet.spool import Spool
 from superhosts.sketches.bundle import Sketch
 from traffic import content
@@ -33,7 +33,7 @@ def spool(tmp_path: Path, said: list[str]) -> Spool:
 def test_names_say_what_a_sketch_is_and_equal_content_has_one_name(spool: Spool):
     first = spool.put(make_sketch("ams"))
     parcel = Parcel.parse(first.name)
-    assert (parcel.site, parcel.window, parcel.key) == ("ams", window(0), "20261114T120000Z-5m")
+    assert (parcel.site, parcel.window, parcel.window_name) == ("ams", window(0), "20261114T120000Z-5m")
     assert spool.put(make_sketch("ams")) == first
     assert spool.put(make_sketch("ams", peers=2001)) != first
     assert len(spool.waiting()) == 2

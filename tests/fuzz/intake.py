@@ -18,11 +18,11 @@ from fuzz.sketches import WINDOW, sketches_like
 from fuzz.targets import fresh_folder, target
 from hubs import Node
 from superhosts.fleet.files import FileReceiver
-from superhosts.fleet.link import MERGED, REFUSED, RESEND
 from superhosts.fleet.nats.connect import NatsOptions
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.wire import LEAST, Chunk, decode_receipt
 from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.receipts import MERGED, REFUSED, RESEND
 
 assert window(0) == WINDOW
 _arriving = sketches_like(0, 0, -1)  # this hub's detector, with one and with two address families
@@ -33,7 +33,7 @@ def settle(node: Node, name: str) -> None:
     node.hub.step()
     parcel = Parcel.parse(name)
     members = {each for report in node.reports for each in report.sites}
-    aside = [path.name for path in node.store.folder(parcel.key).glob(".*aside*")]
+    aside = [path.name for path in node.store.folder(parcel.window_name).glob(".*aside*")]
     if parcel.site not in members:
         assert any(name in each for each in aside), (name, aside)
         assert any(name in text for text in node.said), node.said
@@ -46,7 +46,7 @@ def still_works(node: Node) -> None:
 
 
 @target(_arriving, examples=25)
-def desk(data: bytes) -> None:
+def intake(data: bytes) -> None:
     with fresh_folder() as folder:
         node = Node(folder, sites=(), grace=0.0)
         arrived = folder / "arrived"
@@ -111,7 +111,7 @@ def folders(case: tuple[list[tuple[str, str, str]], bytes]) -> None:
         receiver = FileReceiver(folder / "link", node.said.append, settle=0.0)
         for _ in range(2):
             try:
-                receiver.step(node.desk, threading.Event())
+                receiver.step(node.intake, threading.Event())
             except OSError:  # one that cannot be read must not keep the others
                 continue
         node.hub.step()
@@ -179,7 +179,7 @@ def pieces_of(name: str, data: bytes) -> list[tuple[dict[str, str], bytes]]:
 
 async def deliver(receiver: NatsReceiver, node: Node, data: bytes, messages: list[Any], name: str) -> Wire:
     wire = Wire()
-    receiver.begin(node.desk)
+    receiver.begin(node.intake)
     receiver._link = wire
     whole = pieces_of(name, data)
     everything = [(_SUBJECTS[0], number, None, []) for number in range(len(whole))]

@@ -17,7 +17,7 @@ from superhosts.cli._sketches import parse_time
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.device import choose_device
 from superhosts.errors import UsageError
-from superhosts.fleet.parcels import Parcel, check_site, parse_key
+from superhosts.fleet.parcels import Parcel, check_site, parse_window_name
 from superhosts.network import Network
 from superhosts.pairs import HostFormat, Window
 from superhosts.sources.synthetic import open_synthetic
@@ -94,7 +94,7 @@ def texts(case: tuple[str, str]) -> None:
     name, text = case
     with contextlib.suppress(UsageError):
         READERS[name][0](text)
-    assert parse_key(text) is None or name in ("parcel", "time")
+    assert parse_window_name(text) is None or name in ("parcel", "time")
 
 
 _numbers = st.integers(0, 2**49)

@@ -15,9 +15,9 @@ from fuzz.sketches import change
 from fuzz.targets import fresh_folder, target
 from hubs import Node, three, union_of
 from superhosts.fleet.files import FileSender
-from superhosts.fleet.link import MERGED
 from superhosts.fleet.nats.wire import decode_receipt, decode_receipts
 from superhosts.fleet.position import POSITION, Position
+from superhosts.fleet.receipts import MERGED
 from superhosts.fleet.spool import Spool
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.opening import open_destination

@@ -19,7 +19,7 @@ MODULES = {  # module → its targets: a process imports only the one that it ne
     "sketches": ("sketches", "commands"),
     "options": ("texts", "written", "command_lines"),
     "states": ("hub_states", "positions", "receipts", "answers", "outputs"),
-    "intake": ("desk", "folders", "pieces"),
+    "intake": ("intake", "folders", "pieces"),
 }
 NAMES = [name for names in MODULES.values() for name in names]
 TARGETS: dict[str, Target] = {}

@@ -29,12 +29,13 @@ from superhosts.errors import UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.edge import check_settings
 from superhosts.fleet.files import FileReceiver
-from superhosts.fleet.hub import Hub, HubReport, HubSettings
-from superhosts.fleet.intake import Desk, expected_kinds
+from superhosts.fleet.hub import Hub, HubSettings
+from superhosts.fleet.intake import Intake, expected_kinds
 from superhosts.fleet.link import Receiver
 from superhosts.fleet.parcels import check_site
+from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
-from superhosts.fleet.store import Store
+from superhosts.fleet.store import WindowStore
 from superhosts.pipeline.settings import DIRECTIONS, SIDES, Settings
 from superhosts.reports.base import RunKind
 from superhosts.reports.fanout import Destinations
@@ -64,26 +65,26 @@ def hub(options: HubOptions) -> None:
     stop, reloads = threading.Event(), Reloads()
     with contextlib.ExitStack() as parts:
         parts.enter_context(hold_folder(options.state))
-        store = Store(options.state, tell)
-        desk = Desk(store, expected_kinds(plan.traffic), tell, archive=plan.archive)
+        store = WindowStore(options.state, tell)
+        intake = Intake(store, expected_kinds(plan.traffic), tell, archive=plan.archive)
         upstream = _upstream_spool(options, plan)
         outputs = open_destinations(plan.outputs, RunKind(HUB_COLUMNS, endless=True), say=tell)
         parts.enter_context(outputs)
         parts.enter_context(ended_by_signals(lambda: set_safely(stop), reloads.ask))
         reloads.add("--output", outputs.reopen)
         receiver, extra = _open_receiver(parts, options, plan.traffic, reloads)
-        desk.senders = lambda: {*plan.settings.sites, *receiver.senders()}
+        intake.senders = lambda: {*plan.settings.sites, *receiver.senders()}
         if upstream is not None:
             parts.enter_context(sending(make_sender(options.upstream.to, plan.upward, options.site), upstream))
             extra["upstream"] = upstream.counters
         if (address := plan.outputs.address) is not None:
             extra["output"] = lambda: outputs.status(address)
         report = _reporter(plan, outputs)
-        merging = Hub(store, desk, plan.settings, report, tell, archive=plan.archive, upstream=upstream)
+        merging = Hub(store, intake, plan.settings, report, tell, archive=plan.archive, upstream=upstream)
         status = Status(
             options.state / "status.json",
             hub=merging.counters,
-            desk=desk.counters,
+            desk=intake.counters,
             link=receiver.counters,
             windows=lambda: len(store.windows()),
             trouble=lambda: {**merging.status(), "not_reloaded": reloads.failed},
@@ -91,7 +92,7 @@ def hub(options: HubOptions) -> None:
             standard_error=log_status,
             **extra,
         )
-        parts.enter_context(_receiving(receiver, desk, stop, _waits(options, plan)))
+        parts.enter_context(_receiving(receiver, intake, stop, _waits(options, plan)))
 
         def on_turn() -> None:
             reloads.look()
@@ -100,7 +101,7 @@ def hub(options: HubOptions) -> None:
         merging.run(stop, on_turn=on_turn)
         status.write(now=True)
     counters = merging.counters
-    tell(f"{desk.counters.accepted} sketches, {counters.reports} reports ({counters.revisions} of them revisions)")
+    tell(f"{intake.counters.accepted} sketches, {counters.reports} reports ({counters.revisions} of them revisions)")
 
 
 def make_plan(options: HubOptions) -> Plan:
@@ -188,13 +189,13 @@ def _open_receiver(
 
 
 @contextlib.contextmanager
-def _receiving(receiver: Receiver, desk: Desk, stop: threading.Event, waits: str) -> Iterator[None]:
+def _receiving(receiver: Receiver, intake: Intake, stop: threading.Event, waits: str) -> Iterator[None]:
     """Receive in the background, and say when the hub is ready."""
     if receiver.counters.down:
         tell(f"hub started; the link does not work yet; {waits}")
 
     def receive() -> None:
-        receiver.run(desk, stop, lambda: tell(f"hub ready; {waits}"))
+        receiver.run(intake, stop, lambda: tell(f"hub ready; {waits}"))
 
     with in_background("receive", receive, stop):
         yield

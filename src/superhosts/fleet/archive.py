@@ -31,8 +31,8 @@ from superhosts.errors import MergeError, OutputError, SketchFileError, Unreadab
 from superhosts.fleet.aside import Asides
 from superhosts.fleet.clock import age_of
 from superhosts.fleet.ledger import UNKNOWN, Issue
-from superhosts.fleet.link import Say
-from superhosts.fleet.parcels import Parcel, is_archived, parse_key
+from superhosts.fleet.parcels import Parcel, is_archived, parse_window_name
+from superhosts.fleet.receipts import Say
 from superhosts.replacing import place, sync_folder
 from superhosts.sketches.header import Stored, read_header
 from superhosts.text import printable
@@ -63,61 +63,61 @@ class Archive:
         except OSError as error:
             raise OutputError(f"--archive {folder}: cannot be made: {error.strerror}") from None
 
-    def union(self, key: str) -> Path:
+    def union(self, window: str) -> Path:
         """Return where the union of a window lies, or would lie."""
-        return self._place(key, self._site)
+        return self._place(window, self._site)
 
-    def holds(self, key: str) -> bool:
+    def holds(self, window: str) -> bool:
         """Return True if there is something where the union of a window would lie."""
-        return os.path.lexists(self.union(key))
+        return os.path.lexists(self.union(window))
 
-    def read_union(self, key: str) -> Stored | None:
+    def read_union(self, window: str) -> Stored | None:
         """Return the header of a window's union; None where there is none. One that is damaged is set aside."""
-        path = self.union(key)
-        if not self.holds(key):
+        path = self.union(window)
+        if not self.holds(window):
             return None
         try:
             if not path.is_file():
                 raise SketchFileError("not a file", file=str(path))
             stored = read_header(path)
-            if stored.window != parse_key(key):
+            if stored.window != parse_window_name(window):
                 raise SketchFileError("holds another window than its name says", file=str(path))
         except (UnreadableError, OSError, MemoryError):
             raise
         except Exception as error:  # whatever this disk or somebody has made of it
-            self.leave_out_union(key, error)
+            self.leave_out_union(window, error)
             return None
         return stored
 
-    def leave_out_union(self, key: str, reason: object) -> None:
+    def leave_out_union(self, window: str, reason: object) -> None:
         """Set a union aside that cannot be used; that its window was reported is still known then."""
-        if not os.path.lexists(self._note(key)):
-            write_json(self._note(key), asdict(Issue(UNKNOWN)))
-        self.asides.put(self.union(key), f"{reason}; the union of {key} is made without it", "LEFT OUT")
+        if not os.path.lexists(self._note(window)):
+            write_json(self._note(window), asdict(Issue(UNKNOWN)))
+        self.asides.put(self.union(window), f"{reason}; the union of {window} is made without it", "LEFT OUT")
 
-    def last_issue(self, key: str) -> Issue | None:
+    def last_issue(self, window: str) -> Issue | None:
         """Return the last report of a window whose union was put here; its revision may be UNKNOWN."""
-        note = self._note(key)
+        note = self._note(window)
         try:
-            issue = Issue.parse(parse_json(note), key)
+            issue = Issue.parse(parse_json(note), window)
         except FileNotFoundError:
             issue = None
         except ValueError as error:
             self.asides.put(note, error)
             issue = None
-        return issue if issue is not None or not self.holds(key) else Issue(UNKNOWN)
+        return issue if issue is not None or not self.holds(window) else Issue(UNKNOWN)
 
-    def add_union(self, path: Path, key: str, issue: Issue | None = None) -> None:
+    def add_union(self, path: Path, window: str, issue: Issue | None = None) -> None:
         """Keep the union of a window, which contains all that is here of it, and the report that it was made for."""
-        self._keep(path, self.union(key))
+        self._keep(path, self.union(window))
         if issue is not None:
-            write_json(self._note(key), asdict(issue))
+            write_json(self._note(window), asdict(issue))
 
     def add_site(self, path: Path) -> None:
         """Keep a site's own sketch. A second sketch of the same site and window is merged into the first."""
         parcel = Parcel.parse(path.name)
         own = f"{parcel.site}_site" if parcel.site == self._site else parcel.site  # the union has the hub's name
-        target = self._place(parcel.key, own)
+        target = self._place(parcel.window_name, own)
         if target.exists():
             from superhosts.sketches.bundle import load
 
@@ -144,10 +144,10 @@ class Archive:
     def senders(self, count: int, until: float) -> set[str]:
         """Return who sent the sketches of the last windows that ended by a time, as far as that is known."""
         ending = f"-{self._site}.json"
-        keys = (path.name.removesuffix(ending) for path in self.folder.glob(f"*/*{ending}"))
-        past = (key for key in keys if (window := parse_key(key)) is not None and window.end <= until * SECOND)
+        names = (path.name.removesuffix(ending) for path in self.folder.glob(f"*/*{ending}"))
+        past = (name for name in names if (window := parse_window_name(name)) and window.end <= until * SECOND)
         last = sorted(past)[-count:]
-        issues = [issue for key in last if (issue := self.last_issue(key)) is not None]
+        issues = [issue for name in last if (issue := self.last_issue(name)) is not None]
         return {Parcel.parse(name).site for issue in issues for name in issue.members}
 
     def newest(self) -> float:
@@ -221,11 +221,11 @@ class Archive:
                 if is_archived(left.parent.name, _target_of(left)) and left.stat().st_mtime < time.time() - SWEEP:
                     left.unlink()
 
-    def _place(self, key: str, site: str) -> Path:
-        return self.folder / key[:8] / f"{key}-{site}.cube"
+    def _place(self, window: str, site: str) -> Path:
+        return self.folder / window[:8] / f"{window}-{site}.cube"
 
-    def _note(self, key: str) -> Path:
-        return self.union(key).with_suffix(".json")
+    def _note(self, window: str) -> Path:
+        return self.union(window).with_suffix(".json")
 
     def _keep(self, path: Path, target: Path) -> None:
         """Put a copy into the archive. A second name of the same file would share its damage, too."""
@@ -243,7 +243,7 @@ def _written(path: Path) -> float:
 
 
 def _age(path: Path, now: float) -> float:
-    window = parse_key("-".join(path.name.removeprefix(".").split("-")[:2]))
+    window = parse_window_name("-".join(path.name.removeprefix(".").split("-")[:2]))
     return age_of(_written(path), window.end if window else 0, now)
 
 

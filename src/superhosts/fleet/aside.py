@@ -10,7 +10,7 @@ from collections import deque
 from pathlib import Path
 
 from superhosts.durable import set_aside
-from superhosts.fleet.link import MOST_SAID, Say
+from superhosts.fleet.receipts import MOST_SAID, Say
 from superhosts.text import printable
 
 NAMED = 20  # files set aside that the status names

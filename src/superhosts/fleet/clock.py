@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 
-from superhosts.fleet.link import Say
+from superhosts.fleet.receipts import Say
 from superhosts.replacing import open_fresh
 from superhosts.times import iso_time
 from superhosts.units import SECOND

@@ -20,8 +20,8 @@ from typing import Any
 from superhosts.detectors.registry import DETECTORS
 from superhosts.durable import read_state, write_json
 from superhosts.errors import OutputError, UsageError
-from superhosts.fleet.link import Say
 from superhosts.fleet.position import Position, is_time
+from superhosts.fleet.receipts import Say
 from superhosts.fleet.spool import Spool
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import Scan

@@ -24,8 +24,9 @@ from superhosts.cubefile.container import MAGIC
 from superhosts.durable import copy_synced, make_way, set_aside, write_json
 from superhosts.errors import UsageError
 from superhosts.fleet.limits import LimitedSay
-from superhosts.fleet.link import MERGED, REASON, REFUSED, RESEND, Desk, Receipt, Say
+from superhosts.fleet.link import Acceptor
 from superhosts.fleet.parcels import Parcel, check_site
+from superhosts.fleet.receipts import MERGED, MOST_REASON, REFUSED, RESEND, Receipt, Say
 from superhosts.fleet.spool import Spool
 from superhosts.replacing import open_fresh, place, sync
 from superhosts.text import printable
@@ -81,7 +82,7 @@ class _Trouble:
     def tell(self, error: OSError, *, times: int = 1, others: int = 0) -> None:
         """Say why it fails, count the attempts that did, and note how many other files there is trouble with."""
         self._counters.failures += times
-        text = printable(f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""), REASON)
+        text = printable(f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""), MOST_REASON)
         self._counters.down = text + (f"; {others} more files cannot be taken" if others else "")
         if text != self._last:
             self._last = text
@@ -153,7 +154,7 @@ class FileSender:
             return
         sketch = path.with_name(path.name.removesuffix(ENDING))
         if isinstance(content, dict) and content.get("verdict") in (MERGED, REFUSED, RESEND):
-            receipt = Receipt(sketch.name, content["verdict"], printable(content.get("reason", ""), REASON))
+            receipt = Receipt(sketch.name, content["verdict"], printable(content.get("reason", ""), MOST_REASON))
             if receipt.verdict == RESEND:
                 self.counters.resends += 1
             spool.settle(receipt)
@@ -185,22 +186,22 @@ class FileReceiver:
         except OSError:
             return ()
 
-    def run(self, desk: Desk, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
+    def run(self, intake: Acceptor, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
         """Receive until told to stop. A folder that is not there yet may be a mount that comes."""
         ready()
         while not stop.is_set():
-            self.look(desk, stop)
+            self.look(intake, stop)
             stop.wait(POLL)
 
-    def look(self, desk: Desk, stop: threading.Event) -> None:
+    def look(self, intake: Acceptor, stop: threading.Event) -> None:
         """Take what is there now, and say what cannot be taken."""
         try:
-            self.step(desk, stop)
+            self.step(intake, stop)
             self._trouble.over()
         except OSError as error:
             self._trouble.tell(error, times=self._attempts, others=max(0, len(self._failed) - 1))
 
-    def step(self, desk: Desk, stop: threading.Event) -> None:
+    def step(self, intake: Acceptor, stop: threading.Event) -> None:
         """Take what is there now: of every site the oldest windows first, the sites in turns."""
         self._attempts = 1
         found, trouble = self._find()
@@ -213,7 +214,7 @@ class FileReceiver:
             if stop.is_set():
                 return
             try:
-                self._take(path, desk)
+                self._take(path, intake)
                 self._failed.pop(path, None)
             except FileNotFoundError:
                 continue  # the site has taken it back
@@ -242,7 +243,7 @@ class FileReceiver:
                 trouble = error
         return found, trouble
 
-    def _take(self, path: Path, desk: Desk) -> None:
+    def _take(self, path: Path, intake: Acceptor) -> None:
         try:
             site = check_site(path.parent.name)
             Parcel.parse(path.name)
@@ -253,7 +254,7 @@ class FileReceiver:
         if not stat.S_ISREG(status.st_mode):
             self._set_aside(path)
             return
-        receipt = desk.known(path.name) or self._look(path, status, site, desk)
+        receipt = intake.known(path.name) or self._look(path, status, site, intake)
         if receipt is None:
             return  # it may still be on its way
         self.counters.resends += receipt.verdict == RESEND
@@ -266,7 +267,7 @@ class FileReceiver:
         self.counters.sketches += 1
         self.counters.receipts += 1
 
-    def _look(self, path: Path, status: os.stat_result, site: str, desk: Desk) -> Receipt | None:
+    def _look(self, path: Path, status: os.stat_result, site: str, intake: Acceptor) -> Receipt | None:
         """Return what becomes of a file, None where that is not known yet. The same content is read once only."""
         size = max(status.st_size, 512 * status.st_blocks)  # as it reads, and on its disk
         if size > self._largest:
@@ -282,20 +283,20 @@ class FileReceiver:
             if state == bad.read:
                 settled = now - bad.since >= self._settle
                 return Receipt(path.name, RESEND, "its checksum is not right") if settled else None
-        receipt = self._read(path, site, desk)
+        receipt = self._read(path, site, intake)
         if receipt.verdict != RESEND:
             return receipt
         self._bad[path] = _Bad(state, state, now)
         return receipt if self._settle <= 0 else None
 
-    def _read(self, path: Path, site: str, desk: Desk) -> Receipt:
-        """Have the desk look at a copy of the file: the site cannot change that."""
-        arrived = desk.folder / path.name
+    def _read(self, path: Path, site: str, intake: Acceptor) -> Receipt:
+        """Have the intake look at a copy of the file: the site cannot change that."""
+        arrived = intake.folder / path.name
         make_way(arrived)
         try:
             if not _copy_bounded(path, arrived, self._largest):
                 return Receipt(path.name, RESEND, "it is no sketch, or was changed while it was read")
-            return desk.accept(arrived, path.name, site)
+            return intake.accept(arrived, path.name, site)
         finally:
             arrived.unlink(missing_ok=True)
 

@@ -20,9 +20,9 @@ from superhosts.durable import is_plain
 from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.limits import AHEAD, LimitedSay, Shares, seconds_ahead
-from superhosts.fleet.link import MERGED, REASON, REFUSED, RESEND, Receipt, Say
 from superhosts.fleet.parcels import Parcel, check_site
-from superhosts.fleet.store import UNION, Store
+from superhosts.fleet.receipts import MERGED, MOST_REASON, REFUSED, RESEND, Receipt, Say
+from superhosts.fleet.store import UNION, WindowStore
 from superhosts.pipeline.settings import DIRECTIONS, SIDES, Settings
 from superhosts.sketches.header import Stored, read_header
 from superhosts.text import printable
@@ -37,7 +37,7 @@ def expected_kinds(settings: Settings) -> dict[int, Kind]:
 
 
 @dataclass
-class DeskCounters:
+class IntakeCounters:
     """What arrived, and what became of it."""
 
     accepted: int = 0
@@ -49,19 +49,19 @@ class DeskCounters:
     doubled: int = 0  # a site's second sketch of a window
 
 
-class Desk:
+class Intake:
     """Takes sketches for a store. Safe to use from several threads."""
 
     def __init__(
         self,
-        store: Store,
+        store: WindowStore,
         expected: dict[int, Kind],
         say: Say,
         *,
         archive: Archive | None = None,
     ) -> None:
         self.folder = store.incoming
-        self.counters = DeskCounters()
+        self.counters = IntakeCounters()
         self.arrived = threading.Event()  # something has changed that the hub may want to report
         self._store = store
         self._expected = expected
@@ -150,31 +150,31 @@ class Desk:
 
     def _open_window(self, parcel: Parcel) -> None:
         """Take a window that this store does not hold, or no longer, back from the archive."""
-        if self._store.has(parcel.key):
-            self._check_union(parcel.key)
+        if self._store.has(parcel.window_name):
+            self._check_union(parcel.window_name)
             return
-        archived = self._archive.read_union(parcel.key) if self._archive is not None else None
+        archived = self._archive.read_union(parcel.window_name) if self._archive is not None else None
         if self._archive is None or archived is None:
-            if self._store.is_past(parcel.key):
+            if self._store.is_past(parcel.window_name):
                 raise UsageError("its window is past --late, and no archive holds the others' sketches")
             return
         try:
             self.check_kinds(archived)
         except MergeError as error:
             raise UsageError(f"what the archive holds of its window is of another kind: {error}") from None
-        self._store.reopen(parcel.key, self._archive.union(parcel.key))
+        self._store.reopen(parcel.window_name, self._archive.union(parcel.window_name))
         self.counters.reopened += 1
-        text = f"{parcel.key}: taken back from the archive for a sketch of {parcel.site}"
+        text = f"{parcel.window_name}: taken back from the archive for a sketch of {parcel.site}"
         self._say(parcel.site, "windows taken back from the archive", text)
 
-    def _check_union(self, key: str) -> None:
+    def _check_union(self, window: str) -> None:
         """Refuse a sketch of a window that was reported by a hub of another kind: its union would be replaced by less.
 
         Once is enough: this hub makes unions of its own kind only.
         """
-        if key in self._alike:
+        if window in self._alike:
             return
-        stored = self._read_union(key)
+        stored = self._read_union(window)
         try:
             if stored is not None:
                 self.check_kinds(stored)
@@ -182,11 +182,11 @@ class Desk:
             raise UsageError(f"what the hub holds of its window is of another kind: {error}") from None
         if len(self._alike) >= MOST_ALIKE:
             self._alike.clear()
-        self._alike.add(key)
+        self._alike.add(window)
 
-    def _read_union(self, key: str) -> Stored | None:
+    def _read_union(self, window: str) -> Stored | None:
         """Return the header of the union that the next one begins with; None where there is none, or only damage."""
-        path = self._store.folder(key) / UNION
+        path = self._store.folder(window) / UNION
         try:
             if is_plain(path):
                 return read_header(path)
@@ -194,20 +194,20 @@ class Desk:
             raise
         except Exception:  # whatever this disk or somebody has made of it: the hub sets it aside
             return None
-        return self._archive.read_union(key) if self._archive is not None else None
+        return self._archive.read_union(window) if self._archive is not None else None
 
     def _look_for_another(self, parcel: Parcel) -> None:
         """Say it when a site has sent two sketches of one window; nothing is wrong if it was started anew meanwhile."""
         if self._store.count_of(parcel) == 2:
             self.counters.doubled += 1
             why = "restarted, a lower hub's revision, or two edges of one name"
-            text = f"{parcel.key}: a second sketch of {parcel.site} for this window ({why})"
+            text = f"{parcel.window_name}: a second sketch of {parcel.site} for this window ({why})"
             self._say(parcel.site, "second sketches of a window", text)
 
     def _refuse(self, name: str, site: str, why: str) -> Receipt:
         """Refuse a sketch. What it says about itself may be in the reason, which goes to the log and to the edge."""
         self.counters.refused += 1
-        name, reason = printable(name), printable(why, REASON)
+        name, reason = printable(name), printable(why, MOST_REASON)
         self._say(site, "refused sketches", f"REFUSED: {name} from {site}: {reason}")
         with contextlib.suppress(UsageError):
             if Parcel.parse(name).site == site:  # else the site that it names could not send it any more

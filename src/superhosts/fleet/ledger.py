@@ -24,7 +24,7 @@ class Issue:
     missing: list[str] = field(default_factory=list)
 
     @classmethod
-    def parse(cls, content: Any, key: str) -> Issue | None:
+    def parse(cls, content: Any, window: str) -> Issue | None:
         """Read what was written of a report; None where there was none. ValueError: it makes no sense."""
         if content is None:
             return None
@@ -32,7 +32,7 @@ class Issue:
         revision = found.get("revision", 1)
         if type(revision) is not int or not UNKNOWN <= revision < MOST_REVISIONS:
             raise ValueError("revision is not a number of reports")
-        return cls(revision, _members(found, "members", key), _sites(found, "missing"))
+        return cls(revision, _members(found, "members", window), _sites(found, "missing"))
 
 
 @dataclass
@@ -49,16 +49,16 @@ class Ledger:
     held: list[str] = field(default_factory=list)  # sites in the union whose sketches' names are lost
 
     @classmethod
-    def parse(cls, content: Any, key: str) -> Ledger:
+    def parse(cls, content: Any, window: str) -> Ledger:
         """Read the ledger of a window, written by this release or a newer one. ValueError: it makes no sense."""
         found = _fields(content, "a ledger")
         return cls(
             _time(found, "first"),
             _time(found, "unreported"),
-            _members(found, "known", key),
-            _members(found, "merged", key),
-            Issue.parse(found.get("issued"), key),
-            Issue.parse(found.get("issuing"), key),
+            _members(found, "known", window),
+            _members(found, "merged", window),
+            Issue.parse(found.get("issued"), window),
+            Issue.parse(found.get("issuing"), window),
             _sites(found, "held"),
         )
 
@@ -129,11 +129,11 @@ def _texts(found: dict[str, Any], name: str) -> list[str]:
     return texts
 
 
-def _members(found: dict[str, Any], name: str, key: str) -> list[str]:
+def _members(found: dict[str, Any], name: str, window: str) -> list[str]:
     """Return names of sketches, each of this window."""
     names = _texts(found, name)
     try:
-        strangers = [each for each in names if Parcel.parse(each).key != key]
+        strangers = [each for each in names if Parcel.parse(each).window_name != window]
     except UsageError as error:
         raise ValueError(f"{name}: {error}") from None
     if strangers:

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from superhosts.errors import UsageError
-from superhosts.fleet.link import Say
-from superhosts.fleet.parcels import Parcel, parse_key
-from superhosts.fleet.store import Store
+from superhosts.fleet.parcels import Parcel, parse_window_name, site_of
+from superhosts.fleet.receipts import Say
+from superhosts.fleet.store import WindowStore
 from superhosts.pairs import Window
 from superhosts.units import SECOND, format_size
 
@@ -55,10 +55,10 @@ class LimitedSay:
         """Say a line about a site, or count it."""
         self.flush()
         with self._lock:
-            key = (site, kind)
-            if key not in self._accounts and len(self._accounts) >= SPEAKERS:
-                key = ("other sites", kind)
-            account = self._accounts.setdefault(key, _Account(self._clock()))
+            subject = (site, kind)
+            if subject not in self._accounts and len(self._accounts) >= SPEAKERS:
+                subject = ("other sites", kind)
+            account = self._accounts.setdefault(subject, _Account(self._clock()))
             if account.said >= LINES:
                 account.left_out += 1
                 self._wake()
@@ -69,8 +69,8 @@ class LimitedSay:
     def flush(self) -> None:
         """Say what was left out in the minutes that are over."""
         with self._lock:
-            over = [key for key, each in self._accounts.items() if self._clock() - each.since >= MINUTE]
-            left_out = {key: self._accounts.pop(key).left_out for key in over}
+            over = [subject for subject, each in self._accounts.items() if self._clock() - each.since >= MINUTE]
+            left_out = {subject: self._accounts.pop(subject).left_out for subject in over}
             self._wake()
         for (site, kind), count in left_out.items():
             if count:
@@ -94,12 +94,12 @@ class LimitedSay:
 class Shares:
     """What each site takes of a store. The caller holds the store's lock."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: WindowStore) -> None:
         self._store = store
         self._windows: dict[str, set[str]] = defaultdict(set)  # of each site; windows that are gone are dropped late
-        for key in store.windows():
-            for site in map(_site_of, store.ledger(key).known):
-                self._windows[site].add(key)
+        for window in store.windows():
+            for site in map(site_of, store.ledger(window).known):
+                self._windows[site].add(window)
         self._count()
 
     def check(self, parcel: Parcel, size: int, now: float) -> None:
@@ -116,18 +116,18 @@ class Shares:
 
     def add(self, parcel: Parcel, size: int) -> None:
         """Count a sketch that was taken."""
-        self._windows[parcel.site].add(parcel.key)
+        self._windows[parcel.site].add(parcel.window_name)
         self._bytes[parcel.site] += size
 
     def _check_windows(self, parcel: Parcel, now: float) -> None:
         mine = self._windows[parcel.site]
-        if parcel.key in mine or len(mine) < min(WINDOWS, WINDOWS_AHEAD):
+        if parcel.window_name in mine or len(mine) < min(WINDOWS, WINDOWS_AHEAD):
             return
         mine &= set(self._store.windows())
         if len(mine) >= WINDOWS:
             raise UsageError(f"{parcel.site} has {WINDOWS:,} windows here, the limit for one site")
         if seconds_ahead(parcel.window, now) > AHEAD:
-            windows = [window for key in mine if (window := parse_key(key)) is not None]
+            windows = [window for name in mine if (window := parse_window_name(name)) is not None]
             if sum(seconds_ahead(window, now) > AHEAD for window in windows) >= WINDOWS_AHEAD:
                 raise UsageError(f"{parcel.site} has {WINDOWS_AHEAD:,} windows in the future: is its clock wrong?")
 
@@ -135,19 +135,12 @@ class Shares:
         """Look how much of the disk each site takes; between two counts only what comes is added."""
         self._bytes: dict[str, int] = defaultdict(int)
         self._counted = time.monotonic()
-        for key in self._store.windows():
-            for path in self._store.sketches(key):
+        for window in self._store.windows():
+            for path in self._store.sketches(window):
                 with contextlib.suppress(FileNotFoundError):  # merged and removed meanwhile
-                    self._bytes[_site_of(path.name)] += path.lstat().st_size
+                    self._bytes[site_of(path.name)] += path.lstat().st_size
 
 
 def seconds_ahead(window: Window, now: float) -> float:
     """Return how many seconds after `now` a window ends."""
     return window.end / SECOND - now
-
-
-def _site_of(name: str) -> str:
-    try:
-        return Parcel.parse(name).site
-    except (TypeError, UsageError):  # a foreign file, or a ledger that somebody has changed
-        return ""

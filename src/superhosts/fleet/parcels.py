@@ -22,10 +22,10 @@ from superhosts.units import SECOND, parse_duration
 
 DIGITS = 16  # hexadecimal digits of the checksum that stand in a name
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # a word in a broker's subject, and part of file names
-_KEY = re.compile(r"([0-9]{8}T[0-9]{6}Z)-([0-9]{1,10}[a-z])")
+_WINDOW = re.compile(r"([0-9]{8}T[0-9]{6}Z)-([0-9]{1,10}[a-z])")
 _TIMES = range(-(1 << 63), 1 << 63)  # nanoseconds since 1970 that a window can have
-_ARCHIVED = re.compile(rf"{_KEY.pattern}-{_SITE.pattern}\.cube")
-_NAME = re.compile(rf"{_KEY.pattern}-({_SITE.pattern})-([0-9a-f]{{{DIGITS}}})\.cube")
+_ARCHIVED = re.compile(rf"{_WINDOW.pattern}-{_SITE.pattern}\.cube")
+_NAME = re.compile(rf"{_WINDOW.pattern}-({_SITE.pattern})-([0-9a-f]{{{DIGITS}}})\.cube")
 
 
 def check_site(name: str, option: str = "--site") -> str:
@@ -49,10 +49,10 @@ class Parcel(NamedTuple):
     @property
     def name(self) -> str:
         """The file's name."""
-        return f"{self.key}-{self.site}-{self.digest}.cube"
+        return f"{self.window_name}-{self.site}-{self.digest}.cube"
 
     @property
-    def key(self) -> str:
+    def window_name(self) -> str:
         """START-LENGTH: the same for all sites' sketches of a window."""
         return window_name(self.window)
 
@@ -60,7 +60,7 @@ class Parcel(NamedTuple):
     def parse(cls, name: str) -> Parcel:
         """Read a name; one that is not a sketch's is refused."""
         match = _NAME.fullmatch(name)
-        window = parse_key(f"{match[1]}-{match[2]}") if match else None
+        window = parse_window_name(f"{match[1]}-{match[2]}") if match else None
         if match is None or window is None:
             raise UsageError(f"'{printable(name)}' is not the name of a sketch (START-LENGTH-SITE-DIGEST.cube)")
         parcel = cls(match[3], window, match[4])
@@ -76,9 +76,14 @@ class Parcel(NamedTuple):
             return cls(site, window, file.read(DIGEST).hex()[:DIGITS])
 
 
-def parse_key(key: str) -> Window | None:
+def site_of(name: str) -> str:
+    """Return the site in the name of a sketch."""
+    return Parcel.parse(name).site
+
+
+def parse_window_name(name: str) -> Window | None:
     """Read START-LENGTH; None where it is something else."""
-    match = _KEY.fullmatch(key)
+    match = _WINDOW.fullmatch(name)
     if match is None:
         return None
     try:
@@ -92,4 +97,4 @@ def parse_key(key: str) -> Window | None:
 def is_archived(day: str, name: str) -> bool:
     """Say whether a file's name is one that an archive gives: START-LENGTH-SITE.cube, in the folder of its day."""
     match = _ARCHIVED.fullmatch(name)
-    return match is not None and match[1][:8] == day and parse_key(f"{match[1]}-{match[2]}") is not None
+    return match is not None and match[1][:8] == day and parse_window_name(f"{match[1]}-{match[2]}") is not None

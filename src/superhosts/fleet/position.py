@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.durable import read_state, write_json
-from superhosts.fleet.link import Say
+from superhosts.fleet.receipts import Say
 from superhosts.sources.capture import COMPRESSED
 from superhosts.times import iso_time
 from superhosts.units import parse_duration

@@ -19,8 +19,8 @@ from pathlib import Path
 from superhosts.cubefile.container import CubeReader
 from superhosts.durable import is_plain, make_folder, put_aside, set_aside
 from superhosts.errors import OutputError, SketchFileError, UnreadableError, UsageError
-from superhosts.fleet.link import MERGED, REFUSED, Receipt, Say
 from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.receipts import MERGED, REFUSED, Receipt, Say
 from superhosts.replacing import place
 from superhosts.sketches.bundle import Sketch
 from superhosts.text import printable

@@ -38,8 +38,8 @@ from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.aside import Asides
 from superhosts.fleet.clock import age_of
 from superhosts.fleet.ledger import UNKNOWN, Issue, Ledger
-from superhosts.fleet.link import MERGED, REFUSED, Receipt, Say
-from superhosts.fleet.parcels import Parcel, parse_key
+from superhosts.fleet.parcels import Parcel, parse_window_name
+from superhosts.fleet.receipts import MERGED, REFUSED, Receipt, Say
 from superhosts.replacing import place, sync_folder
 
 UNION = "merged.cube"
@@ -53,7 +53,7 @@ def _nobody(_text: str) -> None:
     """Say nothing."""
 
 
-class Store:
+class WindowStore:
     """The windows of a hub. Safe to use from several threads."""
 
     def __init__(self, state: Path, say: Say = _nobody) -> None:
@@ -71,7 +71,7 @@ class Store:
             raise OutputError(f"{state}: cannot be made: {error.strerror}") from None
         try:
             self._empty_incoming()
-            self._ledgers = {key: self._recover(key) for key in self._keys_on_disk()}
+            self._ledgers = {window: self._recover(window) for window in self._windows_on_disk()}
         except OSError as error:
             raise OutputError(f"{error.filename or state}: cannot be used: {error.strerror or error}") from None
 
@@ -85,64 +85,64 @@ class Store:
             else:
                 left.unlink(missing_ok=True)
 
-    def _keys_on_disk(self) -> list[str]:
+    def _windows_on_disk(self) -> list[str]:
         """Return the windows that have a folder; what a kill has left of others is removed."""
         for folder in list(self._windows.iterdir()):
-            if folder.name.startswith(".") and parse_key(folder.name[1:]):  # being retired
+            if folder.name.startswith(".") and parse_window_name(folder.name[1:]):  # being retired
                 shutil.rmtree(folder, ignore_errors=True)
-            elif not parse_key(folder.name):
+            elif not parse_window_name(folder.name):
                 continue  # not ours
             elif not is_plain_folder(folder):
                 self.asides.put(folder, "named like a window, and not a folder")
             elif self._is_bare(folder):
                 shutil.rmtree(folder, ignore_errors=True)  # no sketch was renamed into it, nor a union
-        return sorted(path.name for path in self._windows.iterdir() if parse_key(path.name))
+        return sorted(path.name for path in self._windows.iterdir() if parse_window_name(path.name))
 
     def _is_bare(self, folder: Path) -> bool:
         """Return True if a folder holds nothing of its window: the hub died before anything was in it."""
         return all(path.name.startswith(".") and path.suffix == ".tmp" for path in folder.iterdir())
 
-    def _recover(self, key: str) -> Ledger:
+    def _recover(self, window: str) -> Ledger:
         """Read a ledger, and add sketches that lie in the folder but not yet in it: the hub died in between."""
-        ledger, mended = self._read_ledger(key)
-        for path in self.folder(key).glob("*.cube"):
-            if path.name != UNION and not path.name.startswith(".") and not _is_member(path, key):
+        ledger, mended = self._read_ledger(window)
+        for path in self.folder(window).glob("*.cube"):
+            if path.name != UNION and not path.name.startswith(".") and not _is_member(path, window):
                 self.asides.put(path, "not a sketch of this window")
-        for path in self.sketches(key):
+        for path in self.sketches(window):
             if path.name not in ledger.known:
                 self._enter(ledger, path.name)
         ledger.unreported = ledger.unreported or time.time()  # with no time it would stay for good
         if mended:
-            write_json(self.folder(key) / LEDGER, asdict(ledger))
-            (self._past / f"{key}.json").unlink(missing_ok=True)  # what it knew is in there
+            write_json(self.folder(window) / LEDGER, asdict(ledger))
+            (self._past / f"{window}.json").unlink(missing_ok=True)  # what it knew is in there
         return ledger
 
-    def _read_ledger(self, key: str) -> tuple[Ledger, bool]:
+    def _read_ledger(self, window: str) -> tuple[Ledger, bool]:
         """Return a window's ledger, and whether it had to be made again."""
-        path, damaged = self.folder(key) / LEDGER, False
+        path, damaged = self.folder(window) / LEDGER, False
         try:
-            return Ledger.parse(parse_json(path), key), False
+            return Ledger.parse(parse_json(path), window), False
         except FileNotFoundError:
             pass
         except ValueError as error:
-            self.asides.put(path, f"{error}; made again from what lies in {self.folder(key)}")
+            self.asides.put(path, f"{error}; made again from what lies in {self.folder(window)}")
             damaged = True
-        before = self._past_ledger(key)  # there is one where the window was being taken back from the archive
+        before = self._past_ledger(window)  # there is one where the window was being taken back from the archive
         ledger = before or Ledger()
-        if (found := self._last_issue(key)) is not None:
+        if (found := self._last_issue(window)) is not None:
             ledger.adopt(found)
         return ledger, damaged or before is not None or found is not None
 
-    def _last_issue(self, key: str) -> Issue | None:
+    def _last_issue(self, window: str) -> Issue | None:
         """Return what the folder tells of a window's last report; None where nothing tells that there was one."""
-        if not os.path.lexists(self.folder(key) / UNION):
+        if not os.path.lexists(self.folder(window) / UNION):
             return None
-        revisions = [row["revision"] for row in self.rows(key) if _is_revision(row)]
+        revisions = [row["revision"] for row in self.rows(window) if _is_revision(row)]
         return Issue(max(revisions, default=UNKNOWN))
 
-    def rows(self, key: str) -> list[Any]:
+    def rows(self, window: str) -> list[Any]:
         """Return what the last report of a window said, up to where somebody has damaged it."""
-        path, rows = self.folder(key) / ROWS, list[Any]()
+        path, rows = self.folder(window) / ROWS, list[Any]()
         try:
             rows.extend(read_lines(path))
         except ValueError as error:
@@ -154,64 +154,64 @@ class Store:
         with self.lock:
             return sorted(self._ledgers)
 
-    def ledger(self, key: str) -> Ledger:
+    def ledger(self, window: str) -> Ledger:
         """Return a window's ledger."""
         with self.lock:
-            return self._ledgers[key]
+            return self._ledgers[window]
 
-    def folder(self, key: str) -> Path:
+    def folder(self, window: str) -> Path:
         """Return where a window's sketches lie."""
-        return self._windows / key
+        return self._windows / window
 
-    def sketches(self, key: str) -> list[Path]:
+    def sketches(self, window: str) -> list[Path]:
         """Return the sites' sketches of a window."""
-        return sorted(path for path in self.folder(key).glob("*-*-*.cube") if _is_member(path, key))
+        return sorted(path for path in self.folder(window).glob("*-*-*.cube") if _is_member(path, window))
 
     def receipt(self, name: str) -> Receipt | None:
         """Return what was said of a sketch before."""
-        key = Parcel.parse(name).key
+        window = Parcel.parse(name).window_name
         with self.lock:
             if name in self._refused:
                 return Receipt(name, REFUSED, self._refused[name])
-            ledger = self._ledgers.get(key) or self._past_ledger(key)
+            ledger = self._ledgers.get(window) or self._past_ledger(window)
         return Receipt(name, MERGED) if ledger is not None and name in ledger.known else None
 
-    def refusals(self, key: str) -> dict[str, str]:
+    def refusals(self, window: str) -> dict[str, str]:
         """Return the sites whose sketches of a window were refused, and why."""
         with self.lock:
             parcels = [(Parcel.parse(name), reason) for name, reason in self._refused.items()]
-        return {parcel.site: reason for parcel, reason in parcels if parcel.key == key}
+        return {parcel.site: reason for parcel, reason in parcels if parcel.window_name == window}
 
     def count_of(self, parcel: Parcel) -> int:
         """Return how many sketches of this site a window has had."""
         with self.lock:
-            known = list(self._ledgers[parcel.key].known) if parcel.key in self._ledgers else []
+            known = list(self._ledgers[parcel.window_name].known) if parcel.window_name in self._ledgers else []
         return sum(Parcel.parse(name).site == parcel.site for name in known)
 
-    def has(self, key: str) -> bool:
+    def has(self, window: str) -> bool:
         """Say whether a window is kept."""
         with self.lock:
-            return key in self._ledgers
+            return window in self._ledgers
 
-    def is_past(self, key: str) -> bool:
+    def is_past(self, window: str) -> bool:
         """Say whether a window was kept once and is not any more."""
-        return key not in self._ledgers and os.path.lexists(self._past / f"{key}.json")
+        return window not in self._ledgers and os.path.lexists(self._past / f"{window}.json")
 
     def add(self, path: Path, name: str) -> None:
         """Take in a sketch that was found good: once this returns, it is in its window."""
         parcel = Parcel.parse(name)
-        key = parcel.key
+        window = parcel.window_name
         with self.lock:
-            if key not in self._ledgers:
-                make_folder(self.folder(key))
+            if window not in self._ledgers:
+                make_folder(self.folder(window))
             make_private(path)
-            place(path, self.folder(key) / name)
-            ledger = self._ledgers.setdefault(key, Ledger())  # not before: a window without a sketch is none
+            place(path, self.folder(window) / name)
+            ledger = self._ledgers.setdefault(window, Ledger())  # not before: a window without a sketch is none
             self.fresh.add(name)
             if name not in ledger.known:
                 self._enter(ledger, name)
             self.heard[parcel.site] = parcel.window.end
-            self.write(key)
+            self.write(window)
 
     def _enter(self, ledger: Ledger, name: str) -> None:
         now = time.time()
@@ -228,46 +228,46 @@ class Store:
             while len(self._refused) > MOST_REFUSED:
                 del self._refused[next(iter(self._refused))]
 
-    def reopen(self, key: str, union: Path) -> None:
+    def reopen(self, window: str, union: Path) -> None:
         """Take a window back, with its union as it was archived.
 
         Of a window that this store has lost, the hub learns from the archive what was reported (`Ledger.adopt`).
         """
         with self.lock:
-            if key in self._ledgers:
+            if window in self._ledgers:
                 return  # it is back already
-            ledger = self._past_ledger(key) or Ledger(first=time.time(), issued=Issue(UNKNOWN))
-            folder = self.folder(key)
+            ledger = self._past_ledger(window) or Ledger(first=time.time(), issued=Issue(UNKNOWN))
+            folder = self.folder(window)
             make_folder(folder)
             temporary = folder / f".{UNION}.tmp"
             copy_synced(union.resolve(), temporary)
             place(temporary, folder / UNION)
             ledger.unreported = time.time()
-            self._ledgers[key] = ledger
-            self.write(key)
-            (self._past / f"{key}.json").unlink(missing_ok=True)
+            self._ledgers[window] = ledger
+            self.write(window)
+            (self._past / f"{window}.json").unlink(missing_ok=True)
 
-    def drop_sketches(self, key: str) -> None:
+    def drop_sketches(self, window: str) -> None:
         """Remove the sites' sketches that the union holds."""
         with self.lock:
-            merged = set(self.ledger(key).merged)
-            for path in self.sketches(key) if is_plain(self.folder(key) / UNION) else ():
+            merged = set(self.ledger(window).merged)
+            for path in self.sketches(window) if is_plain(self.folder(window) / UNION) else ():
                 if path.name in merged:
                     path.unlink(missing_ok=True)
 
-    def retire(self, key: str) -> None:
+    def retire(self, window: str) -> None:
         """Keep only the ledger of a window; nothing of one that had no sketch, whose sketches may still come.
 
         The folder goes under another name first, at once: half of a window must never be taken for the whole.
         """
         with self.lock:
-            ledger = self._ledgers[key]
+            ledger = self._ledgers[window]
             if ledger.known or ledger.issued:
-                write_json(self._past / f"{key}.json", asdict(ledger))
-            going = self.folder(f".{key}")
+                write_json(self._past / f"{window}.json", asdict(ledger))
+            going = self.folder(f".{window}")
             shutil.rmtree(going, ignore_errors=True)
-            self.folder(key).rename(going)
-            del self._ledgers[key]
+            self.folder(window).rename(going)
+            del self._ledgers[window]
             sync_folder(self._windows)
             shutil.rmtree(going, ignore_errors=True)
 
@@ -275,7 +275,7 @@ class Store:
         """Remove ledgers of past windows that are older than `age` seconds, a bounded number at a time."""
         gone = 0
         for path in self._past.glob("*.json"):
-            window = parse_key(path.stem)
+            window = parse_window_name(path.stem)
             with contextlib.suppress(OSError):  # taken back meanwhile, or no file
                 if window is not None and age_of(path.lstat().st_mtime, window.end, time.time()) > age:
                     path.unlink()
@@ -283,10 +283,10 @@ class Store:
             if gone == MOST_FORGOTTEN:
                 return
 
-    def write(self, key: str) -> None:
+    def write(self, window: str) -> None:
         """Write a window's ledger down."""
         with self.lock:
-            write_json(self.folder(key) / LEDGER, asdict(self._ledgers[key]))
+            write_json(self.folder(window) / LEDGER, asdict(self._ledgers[window]))
 
     def newest(self) -> float:
         """Return when a ledger was last written, in seconds since 1970; 0 where none was."""
@@ -296,11 +296,11 @@ class Store:
                 times.append(path.lstat().st_mtime)
         return max(times)
 
-    def _past_ledger(self, key: str) -> Ledger | None:
+    def _past_ledger(self, window: str) -> Ledger | None:
         """Return the ledger of a past window. One that is damaged is made again: the window stays past."""
-        path = self._past / f"{key}.json"
+        path = self._past / f"{window}.json"
         try:
-            return Ledger.parse(parse_json(path), key)
+            return Ledger.parse(parse_json(path), window)
         except FileNotFoundError:
             return None
         except ValueError as error:
@@ -310,10 +310,10 @@ class Store:
         return ledger
 
 
-def _is_member(path: Path, key: str) -> bool:
+def _is_member(path: Path, window: str) -> bool:
     """Return True if a file is what its name says: a site's sketch of this window."""
     try:
-        return Parcel.parse(path.name).key == key and is_plain(path)
+        return Parcel.parse(path.name).window_name == window and is_plain(path)
     except UsageError:
         return False
 

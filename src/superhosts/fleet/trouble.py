@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from superhosts.errors import OutputError, SuperhostsError, UnreadableError
-from superhosts.fleet.link import MOST_SAID, Say
+from superhosts.fleet.receipts import MOST_SAID, Say
 from superhosts.text import printable
 
 LONGEST_REST = 300.0  # seconds between two attempts at a window that cannot be reported for what is in it

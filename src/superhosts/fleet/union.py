@@ -12,7 +12,7 @@ from pathlib import Path
 
 from superhosts.cubefile.container import DIGEST
 from superhosts.errors import HalfReadError, SketchFileError, SuperhostsError, UnreadableError
-from superhosts.fleet.parcels import parse_key
+from superhosts.fleet.parcels import parse_window_name
 from superhosts.sketches.bundle import Sketch
 from superhosts.sketches.header import Stored, read_header
 
@@ -34,7 +34,7 @@ class _Warm:
     digests: set[str] = field(default_factory=set)  # of all files that are in it
 
 
-class Uniter:
+class UnionBuilder:
     """Makes unions of files in a folder. `check` refuses (MergeError) what does not fit the hub as it is now.
 
     A file that cannot be read now (UnreadableError) is nobody's fault: the caller tries again.
@@ -124,7 +124,7 @@ class Uniter:
         if not path.is_file():
             raise SketchFileError("cannot be read: not there, or not a file", file=str(path))
         stored = read_header(path, trusted=trusted)
-        if stored.window != parse_key(window):
+        if stored.window != parse_window_name(window):
             raise SketchFileError("holds another window", file=str(path))
         self._check(stored)
         return stored

@@ -1,7 +1,7 @@
-"""The link over NATS JetStream: the embedded broker, and both ends of the line.
+"""The link over NATS JetStream: the embedded broker, and both ends of the link.
 
-Durable, encrypted, with rights for each site; edges need no open port. The parts: `connect` (addresses, credentials,
-plain words for errors), `wire` (subjects and messages), `send` and `pace` (an edge's side), `receive`, `assembly`,
-`room`, `answers` and `stream` (the hub's side), `broker`, `setup`, `process` and `enrolment` (the embedded server and
-its users).
+Durable, encrypted, with permissions per site; edges need no open port. `wire` defines subjects and messages, `connect`
+opens connections and explains their errors. An edge's end is `send`, with `pace`; the hub's is `receive`, with
+`assembly`, `arrivals`, `answers`, `stream` and `identity`. `broker`, `setup`, `process` and `enrolment` run the
+embedded server and its users.
 """

@@ -6,7 +6,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from superhosts.fleet.link import RESEND, Desk, Receipt
+from superhosts.fleet.link import Acceptor
+from superhosts.fleet.receipts import RESEND, Receipt
 
 NOTES = 2_000  # names of one site that were asked for and are not here; more are made up
 
@@ -15,16 +16,16 @@ class Answers:
     """Knows what was asked for and is not here. That may still be in the queue, so it is not asked for at once."""
 
     def __init__(
-        self, desk: Desk, arriving: Callable[[str], bool], queued: Callable[[], Awaitable[bool]], patience: float
+        self, intake: Acceptor, arriving: Callable[[str], bool], queued: Callable[[], Awaitable[bool]], patience: float
     ) -> None:
         """Prepare; what is neither arriving nor `queued`, or has not come for `patience` seconds, is sent again."""
-        self._desk, self._arriving, self._queued, self._patience = desk, arriving, queued, patience
+        self._intake, self._arriving, self._queued, self._patience = intake, arriving, queued, patience
         self._missing: dict[str, dict[str, float]] = {}  # by site: names, and when they were first asked for
 
     async def receipts(self, site: str, names: list[str]) -> list[Receipt]:
         """Return what became of sketches; those that are neither here nor on their way are asked for again."""
         arriving = set(filter(self._arriving, names))
-        known = await asyncio.to_thread(lambda: {name: self._desk.known(name) for name in names})
+        known = await asyncio.to_thread(lambda: {name: self._intake.known(name) for name in names})
         answer = [receipt for receipt in known.values() if receipt is not None]
         unknown = [name for name in names if known[name] is None and name not in arriving]
         if unknown:

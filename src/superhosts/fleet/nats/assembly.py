@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from superhosts.durable import make_way
-from superhosts.fleet.link import Desk, Receipt
+from superhosts.fleet.link import Acceptor
 from superhosts.fleet.nats.wire import Chunk
+from superhosts.fleet.receipts import Receipt
 
 ENDING = ".part"
 GONE = f".gone{ENDING}"
@@ -33,8 +34,8 @@ class Assembly:
     missing: int
     touched: float  # when the last new piece came
     held: dict[int, tuple[str, int]] = field(default_factory=dict)  # place in the stream → (address, bytes)
-    handed_in: bool = False  # whole, and with the desk
-    retry: float | None = None  # when a desk that could not take it is tried again
+    handed_in: bool = False  # whole, and with the intake
+    retry: float | None = None  # when a intake that could not take it is tried again
     failures: int = 0
 
     @classmethod
@@ -86,13 +87,13 @@ class Assembly:
             self.path.replace(gone)
         return gone
 
-    def hand_in(self, desk: Desk) -> Receipt:
-        """Sync the whole file and give it to the hub's desk; what the desk does not keep is removed."""
+    def hand_in(self, intake: Acceptor) -> Receipt:
+        """Sync the whole file and give it to the hub's intake; what the intake does not keep is removed."""
         handle = os.open(self.path, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
-        receipt = desk.accept(self.path, self.name, self.site)
+        receipt = intake.accept(self.path, self.name, self.site)
         self.path.unlink(missing_ok=True)
         return receipt

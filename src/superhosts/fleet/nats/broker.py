@@ -26,7 +26,6 @@ from typing import IO, Any
 
 from superhosts.durable import exposure, write_private
 from superhosts.errors import OutputError, SuperhostsError, UsageError
-from superhosts.fleet.link import Say
 from superhosts.fleet.nats.connect import LinkDownError, NatsOptions, UnfitServerError, check_version, connect
 from superhosts.fleet.nats.enrolment import (
     ANYONE,
@@ -48,6 +47,7 @@ from superhosts.fleet.nats.setup import (
     place_name,
     tls_config,
 )
+from superhosts.fleet.receipts import Say
 
 MIB = 1 << 20
 CAP = 4096 * MIB  # bytes of sketches that may be on their way at once

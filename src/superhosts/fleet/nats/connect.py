@@ -21,8 +21,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from superhosts.errors import MissingExtraError, SuperhostsError, UsageError
-from superhosts.fleet.link import Say
 from superhosts.fleet.nats.enrolment import public_key
+from superhosts.fleet.receipts import Say
 from superhosts.text import printable
 
 try:
@@ -250,7 +250,7 @@ async def connect(options: NatsOptions, inbox: str, on_error: Callable[[str], No
         await client.end()
 
 
-class Tidings:
+class LinkStatus:
     """Says what changes about a link: down, each reason once, and back."""
 
     def __init__(self, options: NatsOptions, say: Say, counters: Any = None) -> None:
@@ -284,7 +284,7 @@ class Tidings:
 async def keep_connected(
     session: Callable[[], Coroutine[Any, Any, None]],
     stop: threading.Event,
-    tidings: Tidings,
+    status: LinkStatus,
     waiting: Callable[[], str] = lambda: "",
 ) -> None:
     """Run one session after the other until told to stop, with growing pauses while the link does not work."""
@@ -295,7 +295,7 @@ async def keep_connected(
         try:
             await session()
         except (LinkDownError, SuperhostsError, OSError, nats.errors.Error) as error:
-            tidings.down(_words(error), waiting())
+            status.down(_words(error), waiting())
         if loop.time() - began > LAST_PAUSE:
             pause = FIRST_PAUSE
         until = loop.time() + pause

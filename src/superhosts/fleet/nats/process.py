@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from superhosts.fleet.link import Say
+from superhosts.fleet.receipts import Say
 
 GRACE = 10.0  # seconds to end in peace
 

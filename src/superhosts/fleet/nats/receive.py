@@ -6,7 +6,7 @@ edge asks and sends again. So when sketches that are not yet whole fill half of 
 acknowledged at once; otherwise a hundred half sketches could fill the queue and wait for each other for ever.
 
 A site that sends nonsense harms itself only. It has its own share of the queue, of the sketches that may be arriving,
-of the turns at the desk and of the answers. What is refused or put off too often leaves the queue, and so does all of
+of the turns at the intake and of the answers. What is refused or put off too often leaves the queue, and so does all of
 a site that is not admitted any more.
 """
 
@@ -27,21 +27,21 @@ from nats.aio.msg import Msg
 from superhosts.durable import make_way
 from superhosts.errors import UsageError
 from superhosts.fleet.limits import LimitedSay
-from superhosts.fleet.link import MERGED, REASON, REFUSED, RESEND, Desk, Receipt, Say
+from superhosts.fleet.link import Acceptor
 from superhosts.fleet.nats.answers import Answers
+from superhosts.fleet.nats.arrivals import Arrivals
 from superhosts.fleet.nats.assembly import ENDING, Assembly
 from superhosts.fleet.nats.connect import (
     Link,
     LinkDownError,
+    LinkStatus,
     NatsOptions,
-    Tidings,
     UnfitServerError,
     connect,
     keep_connected,
     race,
 )
 from superhosts.fleet.nats.identity import NOBODY, Identity
-from superhosts.fleet.nats.room import Room
 from superhosts.fleet.nats.stream import Queue, TakenError, check_alone, expel, prepare, pull
 from superhosts.fleet.nats.wire import (
     CONSUMER,
@@ -55,6 +55,7 @@ from superhosts.fleet.nats.wire import (
     site_of,
 )
 from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.receipts import MERGED, MOST_REASON, REFUSED, RESEND, Receipt, Say
 from superhosts.text import printable
 from superhosts.units import format_size
 
@@ -123,9 +124,9 @@ class NatsReceiver:
         self._queue = Queue(cap, max_age, ack_wait, owner)
         self._largest, self._abandon, self._stale = largest, abandon, STALE
         self._admitted = admitted
-        self._tidings = Tidings(options, say, self.counters)
-        self._room = Room(self._queue, largest)
-        self._assemblies = self._room.assemblies
+        self._status = LinkStatus(options, say, self.counters)
+        self._arrivals = Arrivals(self._queue, largest)
+        self._assemblies = self._arrivals.assemblies
         self._link: Link | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._reminded: dict[tuple[str, str], float] = {}
@@ -140,7 +141,7 @@ class NatsReceiver:
                 await link.check_strict()
                 await check_alone(link.jetstream, self._queue.owner)
                 if link.is_open:
-                    self._tidings.say("the server lets anybody in: whoever reaches it may speak for any site")
+                    self._status.say("the server lets anybody in: whoever reaches it may speak for any site")
 
         try:
             asyncio.run(look())
@@ -158,27 +159,27 @@ class NatsReceiver:
         """Return the sites that may send; none where everybody may."""
         return self._admitted() or ()
 
-    def run(self, desk: Desk, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
+    def run(self, intake: Acceptor, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
         """Receive until told to stop. Reports a broken link and retries; calls `ready` once the queue is there."""
         self._ready = ready
         with contextlib.suppress(OSError):  # a folder that cannot be read is said when a sketch arrives
-            for left in list(desk.folder.glob(f"*{ENDING}")):  # its pieces come again
+            for left in list(intake.folder.glob(f"*{ENDING}")):  # its pieces come again
                 make_way(left)
-        asyncio.run(self._run(desk, stop))
+        asyncio.run(self._run(intake, stop))
 
-    def begin(self, desk: Desk) -> None:
-        """Forget all that was arriving, and take what comes for this desk from now on."""
-        self._desk = desk
+    def begin(self, intake: Acceptor) -> None:
+        """Forget all that was arriving, and take what comes for this intake from now on."""
+        self._intake = intake
         self._accepting = asyncio.Semaphore(AT_ONCE)
         self._answering = asyncio.Semaphore(ANSWERS_AT_ONCE)
         self._turns: dict[tuple[str, str], asyncio.Lock] = {}  # of each site: one after the other, so all have turns
-        self._answers = Answers(desk, self._is_arriving, self._queued, self._queue.ack_wait + 30)
+        self._answers = Answers(intake, self._is_arriving, self._queued, self._queue.ack_wait + 30)
         self._asking: Counter[str] = Counter()  # questions of each site that are being answered
-        self._room.clear()
+        self._arrivals.clear()
 
-    async def _run(self, desk: Desk, stop: threading.Event) -> None:
-        self.begin(desk)
-        await keep_connected(lambda: self._session(stop), stop, self._tidings)
+    async def _run(self, intake: Acceptor, stop: threading.Event) -> None:
+        self.begin(intake)
+        await keep_connected(lambda: self._session(stop), stop, self._status)
         await asyncio.gather(*self._tasks)
 
     async def _session(self, stop: threading.Event) -> None:
@@ -191,7 +192,7 @@ class NatsReceiver:
             self._expelled_for = None
             await link.client.subscribe(QUESTIONS, cb=self._question)
             self.counters.connects += 1
-            self._tidings.up()
+            self._status.up()
             if self.counters.connects == 1:
                 self._ready()
             self._link = link
@@ -211,7 +212,7 @@ class NatsReceiver:
         except Exception as error:
             self.counters.failures += 1
             subject = printable(message.subject)
-            said = printable(f"{type(error).__name__}: {error}", REASON)
+            said = printable(f"{type(error).__name__}: {error}", MOST_REASON)
             self._trouble(subject, "pieces that could not be taken", f"{subject}: {said}; offered again")
             await self._put_off(message)
 
@@ -240,7 +241,7 @@ class NatsReceiver:
             return
         assembly = self._assemblies.get(chunk.name)
         if assembly is None:
-            if (receipt := await asyncio.to_thread(self._desk.known, chunk.name)) is not None:
+            if (receipt := await asyncio.to_thread(self._intake.known, chunk.name)) is not None:
                 self.counters.duplicates += 1
                 await self._remind(site, receipt)
                 await self._publish(message.reply, ACK)
@@ -248,7 +249,7 @@ class NatsReceiver:
             if not await self._make_room(site, chunk.size):
                 await self._wait_for_room(site, message)
                 return
-            assembly = self._assemblies[chunk.name] = Assembly.begin(self._desk.folder, chunk, site)
+            assembly = self._assemblies[chunk.name] = Assembly.begin(self._intake.folder, chunk, site)
         await self._add(assembly, chunk, message)
 
     async def _refuse(self, message: Msg, site: str, receipt: Receipt) -> None:
@@ -262,17 +263,17 @@ class NatsReceiver:
 
     async def _make_room(self, site: str, size: int) -> bool:
         """Let one more sketch of a site begin, in the place of those that it does not go on with."""
-        mine = [each for each in self._room.of(site) if not each.whole]
+        mine = [each for each in self._arrivals.of(site) if not each.whole]
         for assembly in sorted(mine, key=lambda each: each.touched):
-            if self._room.has(site, size) or time.monotonic() - assembly.touched < self._stale:
+            if self._arrivals.has(site, size) or time.monotonic() - assembly.touched < self._stale:
                 break
             await self._give_up(assembly)
-        return self._room.has(site, size)
+        return self._arrivals.has(site, size)
 
     async def _wait_for_room(self, site: str, message: Msg) -> None:
         """Put a piece off until its site has finished others; one that has waited in vain leaves the queue."""
         self.counters.put_off += 1
-        mine = self._room.of(site)
+        mine = self._arrivals.of(site)
         text = f"{site} has begun {len(mine)} sketches and does not finish them; further ones wait"
         self._say(site, "sketches that wait for others of their site", text)
         ours = any(each.whole for each in mine)  # these wait for our disk: the site is not to blame
@@ -303,7 +304,7 @@ class NatsReceiver:
                 self._trouble(assembly.site, "pieces that could not be stored", text)
                 await self._publish(message.reply, b'-NAK {"delay": 5000000000}')
                 return
-            if not self._room.is_current(assembly):  # its site was thrown out while this was written
+            if not self._arrivals.is_current(assembly):  # its site was thrown out while this was written
                 await self._remove(assembly)
                 await self._put_off(message)
                 return
@@ -315,7 +316,7 @@ class NatsReceiver:
 
     async def _hold(self, assembly: Assembly, message: Msg) -> None:
         """Keep the address for the acknowledgement, as long as that leaves the server room."""
-        if not self._room.hold(assembly, message.metadata.sequence.stream, message.reply, len(message.data)):
+        if not self._arrivals.hold(assembly, message.metadata.sequence.stream, message.reply, len(message.data)):
             await self._publish(message.reply, ACK)
 
     def _hand_in(self, assembly: Assembly) -> None:
@@ -326,20 +327,20 @@ class NatsReceiver:
         """Hand a whole sketch in, give the receipt, then let the server forget the pieces."""
         async with self._turn("hand in", assembly.site), self._accepting:
             try:
-                receipt = await asyncio.to_thread(assembly.hand_in, self._desk)
+                receipt = await asyncio.to_thread(assembly.hand_in, self._intake)
             except Exception as error:  # a hub goes on, whatever is wrong with one sketch
                 self.counters.failures += 1
-                said = printable(getattr(error, "strerror", None) or f"{type(error).__name__}: {error}", REASON)
+                said = printable(getattr(error, "strerror", None) or f"{type(error).__name__}: {error}", MOST_REASON)
                 text = f"{assembly.name} cannot be stored now: {said}; trying again"
                 self._trouble(assembly.site, "sketches that could not be stored", text)
                 if assembly.path.exists():
                     assembly.failures += 1
                     assembly.retry = time.monotonic() + min(2.0**assembly.failures, 60.0)
                     assembly.handed_in = False
-                else:  # the desk has it, or nobody: the pieces tell when they come again
-                    self._room.forget(assembly)
+                else:  # the intake has it, or nobody: the pieces tell when they come again
+                    self._arrivals.forget(assembly)
                 return
-        self._room.forget(assembly)
+        self._arrivals.forget(assembly)
         if receipt.verdict == MERGED:
             self.counters.sketches += 1
             self._last_trouble = ""
@@ -369,20 +370,20 @@ class NatsReceiver:
                     for reply, _ in list(assembly.held.values()):
                         await self._publish(reply, PROGRESS)
                 old = now - 10 * self._queue.ack_wait - 60
-                self._reminded = {key: at for key, at in self._reminded.items() if at > old}
+                self._reminded = {receipt: at for receipt, at in self._reminded.items() if at > old}
                 self._answers.forget(old)
-                self._turns = {key: turn for key, turn in self._turns.items() if turn.locked()}
+                self._turns = {whose: turn for whose, turn in self._turns.items() if turn.locked()}
                 if len(self._reminded) > NOTES:  # somebody makes names up
                     self._reminded = {}
 
     async def _give_up(self, assembly: Assembly, why: str = UNFINISHED) -> None:
         """Forget a sketch that is arriving, and remove what there is of it."""
-        if not self._room.is_current(assembly):
+        if not self._arrivals.is_current(assembly):
             return
         self.counters.abandoned += 1
         text = f"{assembly.name}: {assembly.site} {why}"
         self._say(assembly.site, "sketches that are not sent to the end", text)
-        self._room.forget(assembly)
+        self._arrivals.forget(assembly)
         await self._remove(assembly)
         for reply, _ in assembly.held.values():
             await self._publish(reply, ACK)
@@ -443,7 +444,7 @@ class NatsReceiver:
                 await self._publish(message.reply, encode_receipts(receipts))
         except Exception as error:  # the edge asks again
             self.counters.failures += 1
-            said = printable(f"{type(error).__name__}: {error}", REASON)
+            said = printable(f"{type(error).__name__}: {error}", MOST_REASON)
             self._trouble(site, "questions that could not be answered", f"a question of {site}: {said}")
         finally:
             self._asking[site] -= 1
@@ -464,9 +465,9 @@ class NatsReceiver:
 
     async def _remind(self, site: str, receipt: Receipt) -> None:
         """Give a receipt again: once a second, not for every piece."""
-        now, key = time.monotonic(), (site, receipt.name)
-        if now - self._reminded.get(key, -1.0) >= 1.0:
-            self._reminded[key] = now
+        now, reminder = time.monotonic(), (site, receipt.name)
+        if now - self._reminded.get(reminder, -1.0) >= 1.0:
+            self._reminded[reminder] = now
             await self._publish(f"superhosts.to.{site}", encode_receipt(receipt))
 
     async def _publish(self, subject: str, data: bytes) -> None:

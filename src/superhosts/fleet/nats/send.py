@@ -20,11 +20,11 @@ import nats.errors
 import nats.js.errors
 from nats.aio.msg import Msg
 
-from superhosts.fleet.link import RESEND, Receipt, Say
-from superhosts.fleet.nats.connect import Link, LinkDownError, NatsOptions, Tidings, connect, keep_connected, race
+from superhosts.fleet.nats.connect import Link, LinkDownError, LinkStatus, NatsOptions, connect, keep_connected, race
 from superhosts.fleet.nats.pace import Pace
 from superhosts.fleet.nats.wire import CHUNK, HEADERS, QUESTION, Chunk, decode_receipt, decode_receipts
 from superhosts.fleet.parcels import check_site
+from superhosts.fleet.receipts import RESEND, Receipt, Say
 from superhosts.fleet.spool import Spool
 
 TOGETHER = 4  # sketches that are sent at once
@@ -75,7 +75,7 @@ class NatsSender:
         self._options = options
         self._say = say
         self._ask_every = ask_every
-        self._tidings = Tidings(options, say, self.counters)
+        self._status = LinkStatus(options, say, self.counters)
         self._progress: dict[str, _Progress] = {}
 
     def run(self, spool: Spool, stop: threading.Event) -> None:
@@ -95,7 +95,7 @@ class NatsSender:
         listener.start()
         try:
             await keep_connected(
-                lambda: _Session(self, spool, wake).run(stop), stop, self._tidings, lambda: _windows(spool)
+                lambda: _Session(self, spool, wake).run(stop), stop, self._status, lambda: _windows(spool)
             )
         finally:
             over.set()
@@ -107,7 +107,7 @@ class _Session:
 
     def __init__(self, sender: NatsSender, spool: Spool, wake: asyncio.Event) -> None:
         self._site, self._options, self._counters = sender.site, sender._options, sender.counters
-        self._say, self._tidings, self._ask_every = sender._say, sender._tidings, sender._ask_every
+        self._say, self._status, self._ask_every = sender._say, sender._status, sender._ask_every
         self._progress = sender._progress
         for each in self._progress.values():  # the last connection's tasks are gone
             each.sending = False
@@ -128,7 +128,7 @@ class _Session:
         await link.client.flush()  # a right that is missing is told by then
         if self._denied.done():
             raise LinkDownError(self._denied.result())
-        self._tidings.up()
+        self._status.up()
         async with asyncio.TaskGroup() as group:
             sending: dict[str, asyncio.Task[None]] = {}
             while True:
@@ -197,7 +197,7 @@ class _Session:
                 try:
                     await self._store(link, data, chunk.headers(attempt))
                 except nats.js.errors.NoStreamResponseError:
-                    self._tidings.down("the hub has not made its queue there: is it running?", _windows(self._spool))
+                    self._status.down("the hub has not made its queue there: is it running?", _windows(self._spool))
                 except nats.js.errors.APIError as error:
                     if error.err_code == BUSY:  # many edges at once: a moment later it takes more
                         self._counters.full += 1
@@ -207,7 +207,7 @@ class _Session:
                     if error.err_code not in NO_ROOM:
                         raise LinkDownError(f"the server does not take sketches: {error.description}") from None
                     self._counters.full += 1
-                    self._tidings.down("the hub's queue is full", _windows(self._spool))
+                    self._status.down("the hub's queue is full", _windows(self._spool))
                 except nats.errors.TimeoutError:
                     misses += 1
                     if misses == ATTEMPTS:
@@ -215,7 +215,7 @@ class _Session:
                 else:
                     took = loop.time() - began
                     self._counters.chunks += 1
-                    self._tidings.up()
+                    self._status.up()
                     return
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 5.0)

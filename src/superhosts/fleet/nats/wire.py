@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from superhosts.errors import UsageError
-from superhosts.fleet.link import MERGED, REASON, REFUSED, RESEND, Receipt
 from superhosts.fleet.parcels import Parcel, check_site
+from superhosts.fleet.receipts import MERGED, MOST_REASON, REFUSED, RESEND, Receipt
 from superhosts.text import printable
 
 STREAM = "superhosts"
@@ -123,7 +123,7 @@ def _receipt(found: Any) -> Receipt | None:
         name = Parcel.parse(str(found.get("name"))).name
     except UsageError:
         return None  # names become paths: nothing but a sketch's name may pass
-    return Receipt(name, found["verdict"], printable(found.get("reason", ""), REASON))  # it is shown at the edge
+    return Receipt(name, found["verdict"], printable(found.get("reason", ""), MOST_REASON))  # it is shown at the edge
 
 
 def decode_names(data: bytes, site: str) -> list[str]:

@@ -11,7 +11,7 @@ ARRIVING = 32  # sketches of one site that may be arriving at once
 LARGE = 4  # and how many of the largest size: all that an edge sends at once
 
 
-class Room:
+class Arrivals:
     """The sketches that are arriving, by name, and what is counted for them."""
 
     def __init__(self, queue: Queue, largest: int) -> None:

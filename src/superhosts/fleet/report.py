@@ -1,0 +1,46 @@
+"""The report of a hub about one window: rows that name the sites, and which sites took part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from superhosts.fleet.ledger import Issue
+from superhosts.fleet.sightings import Sightings
+from superhosts.reports.base import Report
+from superhosts.reports.rows import Row
+
+
+class HubRows(Sequence[Row]):
+    """A hub's rows of one window, each made when it is asked for."""
+
+    def __init__(self, plain: list[Row], sightings: Sightings, issue: Issue) -> None:
+        self._plain, self._sightings, self._issue = plain, sightings, issue
+
+    def __len__(self) -> int:
+        return len(self._plain)
+
+    def __getitem__(self, number: Any) -> Any:
+        """Return a row, or a list of rows for a slice."""
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        plain = self._plain[number]
+        sites = self._sightings.of(range(len(self))[number])
+        return {**plain, "sites": sites, "missing": self._issue.missing, "revision": self._issue.revision}
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubReport(Report):
+    """What a hub reports about one window."""
+
+    sites: list[str]
+    missing: list[str]
+    refused: dict[str, str]  # site → reason
+
+    @property
+    def attendance(self) -> str:
+        """Who is in: "5 of 5 sites", "4 of 5 sites: missing fra"."""
+        total = len(self.sites) + len(self.missing)
+        text = f"{len(self.sites)} of {total} sites" + (f": missing {', '.join(self.missing)}" if self.missing else "")
+        return text + "".join(f"; refused {site} ({reason})" for site, reason in self.refused.items())
