@@ -96,9 +96,16 @@ def contents(intake: KeepingIntake) -> dict[str, bytes]:
 def send_by_hand(broker: Broker, site: str, chunks: list[tuple[Chunk, bytes]], attempt: str = "0") -> None:
     async def work(client: Client, errors: list[str]) -> None:
         for place, (chunk, data) in enumerate(chunks):
-            await client.jetstream(timeout=DEADLINE).publish(
-                f"superhosts.from.{site}.chunk", data, headers=chunk.headers(f"{attempt}-{place}")
-            )
+            headers = chunk.headers(f"{attempt}-{place}")
+            while True:
+                try:
+                    await client.jetstream(timeout=DEADLINE).publish(
+                        f"superhosts.from.{site}.chunk", data, headers=headers
+                    )
+                    break
+                except nats.js.errors.ServiceUnavailableError as error:
+                    assert error.err_code in send.NO_ROOM  # until the hub has acknowledged others, as an edge does
+                    await asyncio.sleep(0.01)
 
     as_client(broker.options, work)
 
