@@ -15,6 +15,7 @@ from superhosts.replacing import Replacement, output_errors, replaceable
 from superhosts.reports.base import RUN_THAT_ENDS, Destination, Report, RunKind
 from superhosts.reports.formats import Csv, JsonLines
 from superhosts.reports.rows import Row
+from superhosts.results import to_arrow
 
 ENDINGS = (".jsonl", ".csv", ".parquet")
 
@@ -70,8 +71,6 @@ class ReplacedFile(Destination):
         self._replacement.abandon()
 
     def _write_parquet(self) -> None:
-        from superhosts.results import to_arrow
-
         columns = {name: [row[name] for row in self._rows] for name in self.run.columns}
         _import_parquet().write_table(to_arrow(columns), self._stream)
 
