@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import naive
 from superhosts import hashing
+from superhosts.compiled import compiled
 from superhosts.errors import UsageError
 from superhosts.hashing import DEFAULT_KEY, fingerprint, make_key, mangle_column, secret_of
 
@@ -24,6 +25,21 @@ def draw_of(array: int, key: hashing.Key) -> tuple[np.uint64, np.uint64]:
     """The draw of an array, unsigned as kernels have it (called from Python, compiled code returns plain numbers)."""
     first, second = hashing.column_draw(array, key)
     return u64(first), u64(second)
+
+
+@compiled
+def fold_all(pairs: np.ndarray, key: hashing.Key) -> np.ndarray:
+    return np.array([hashing.fold(pairs[i, 0], pairs[i, 1], key) for i in range(len(pairs))], np.uint64)
+
+
+@compiled
+def columns_of(folded: np.ndarray, draw: tuple[int, int], columns: int) -> np.ndarray:
+    return np.array([hashing.column_hash(x, draw, columns) for x in folded], np.int64)
+
+
+@compiled
+def pair_hashes(host: int, peers: np.ndarray, key: hashing.Key) -> np.ndarray:
+    return np.array([hashing.pair_hash(host, peer, key) for peer in peers], np.uint64)
 
 
 def words(numbers: list[int]) -> np.ndarray:
@@ -113,22 +129,20 @@ def test_slices_columns_and_rows_are_uniform_on_structured_addresses(bits, secre
         mangled = mangle_column(words(numbers), bits, False, key)
         low = mangled[:, 1]
         assert chi_square_ok(np.bincount((low & u64(15)).astype(int), minlength=16), len(low)), name
-        folded = [int(hashing.fold(high, low, key)) for high, low in mangled]
+        folded = fold_all(mangled, key)
         for array in range(3):
-            draw = draw_of(array, key)
-            columns = [int(hashing.column_hash(u64(x), draw, 64)) for x in folded]
+            columns = columns_of(folded, draw_of(array, key), 64)
             assert chi_square_ok(np.bincount(columns, minlength=64), len(low)), (name, array)
-        peers = [u64(naive.fold(n, naive.Key(secret))) for n in numbers]
-        rows = [int(hashing.pair_hash(u64(folded[0]), peer, key)) for peer in peers]
-        assert chi_square_ok(np.bincount([r & 63 for r in rows], minlength=64), len(rows)), name
-        assert chi_square_ok(np.bincount([r >> 58 for r in rows], minlength=64), len(rows)), name
+        rows = pair_hashes(folded[0], fold_all(words(numbers), key), key)
+        assert chi_square_ok(np.bincount((rows & u64(63)).astype(int), minlength=64), len(rows)), name
+        assert chi_square_ok(np.bincount((rows >> u64(58)).astype(int), minlength=64), len(rows)), name
 
 
 def test_two_hosts_that_meet_in_one_array_are_independent_in_the_next():
     rng = np.random.default_rng(1)
     folded = rng.integers(0, 1 << 32, 60_000, dtype=np.uint64)
-    first, second = ([int(hashing.column_hash(x, draw_of(a, KEY), 64)) for x in folded] for a in (0, 1))
-    joint = np.bincount(np.array(first) * 64 + np.array(second), minlength=64 * 64)
+    first, second = (columns_of(folded, draw_of(a, KEY), 64) for a in (0, 1))
+    joint = np.bincount(first * 64 + second, minlength=64 * 64)
     assert chi_square_ok(joint, len(folded))
 
 
