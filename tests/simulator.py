@@ -1,0 +1,101 @@
+"""numba's simulator of a GPU, mended where it is wrong or slow.
+
+Every simulated thread is a thread of Python. The manager of a block finds out by polling all of them whether they have
+arrived at a barrier, which takes most of the time of a simulated kernel. Here the last thread that arrives wakes the
+others, and the manager sleeps.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.cuda.np import numpy_support
+from numba.cuda.simulator import kernel
+from numba.cuda.simulator.kernelapi import FakeCUDAShared
+
+
+class Thread(kernel.BlockThread):  # type: ignore[misc]
+    """A simulated thread, which meets the others of its block at barriers."""
+
+    def run(self) -> None:
+        super().run()
+        self._manager.leave(failed=self.exception is not None)
+
+    def syncthreads(self) -> None:
+        self._manager.meet()
+
+
+class Manager(kernel.BlockManager):  # type: ignore[misc]
+    """The threads of one block."""
+
+    def run(self, grid_point: tuple[int, ...], *args: Any) -> None:
+        self._arrivals = threading.Condition()
+        self._waiting, self._meetings, self._failed = 0, 0, False
+        threads = [
+            Thread(lambda: self._f(*args), self, grid_point, point, self._debug)
+            for point in np.ndindex(*self._block_dim)
+        ]
+        self._running = len(threads)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        failures = [thread.exception for thread in threads if thread.exception is not None]
+        for error, trace in failures:
+            if not isinstance(error, _Abandoned):
+                raise error.with_traceback(trace)
+
+    def meet(self) -> None:
+        """Wait until all threads that still run are here."""
+        with self._arrivals:
+            number = self._meetings
+            self._waiting += 1
+            self._open_if_all_are_here()
+            while self._meetings == number and not self._failed:
+                self._arrivals.wait()
+            if self._failed:
+                raise _Abandoned("another thread of this block has failed")
+
+    def leave(self, *, failed: bool) -> None:
+        """Take a thread that has ended out of the block: nobody waits for it any more."""
+        with self._arrivals:
+            self._running -= 1
+            self._failed = self._failed or failed
+            self._open_if_all_are_here()
+            if self._failed:
+                self._arrivals.notify_all()
+
+    def _open_if_all_are_here(self) -> None:
+        if self._waiting == self._running and self._waiting:
+            self._meetings += 1
+            self._waiting = 0
+            self._arrivals.notify_all()
+
+
+class _Abandoned(Exception):
+    pass
+
+
+_lock = threading.Lock()
+
+
+def _shared_array(self: Any, shape: Any, dtype: Any) -> Any:
+    """Make a shared array, one for all threads of the block.
+
+    numba makes it when a thread first asks for it, without a lock: two threads that ask at once get one each, and what
+    one of them adds is lost.
+    """
+    kind = numpy_support.as_dtype(dtype) if isinstance(dtype, types.Type) else dtype
+    caller = sys._getframe(1)
+    with _lock:
+        return self._allocations.setdefault((caller.f_code.co_filename, caller.f_lineno), np.empty(shape, kind))
+
+
+def mend() -> None:
+    """Put the mended parts in place of numba's own."""
+    FakeCUDAShared.array = _shared_array
+    kernel.BlockManager = Manager
