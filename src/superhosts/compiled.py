@@ -18,6 +18,7 @@ import dis
 import enum
 import functools
 import hashlib
+import inspect
 import pickle
 import sys
 import uuid
@@ -38,6 +39,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 LIBRARIES = {"builtins", "math", "numba", "numpy"}  # what is defined here changes with its version alone
 DIGEST = 32  # bytes
+KINDS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 
 
@@ -222,7 +224,8 @@ def _describe_code(code: CodeType, variables: dict[str, Any], seen: dict[Functio
         _describe_code(each, variables, seen) if isinstance(each, CodeType) else _describe(each, seen)
         for each in constants
     ]
-    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+    flags = code.co_flags & KINDS  # numba clears other flags while a profiler runs
+    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, flags
     names = code.co_varnames, code.co_names, code.co_cellvars, code.co_freevars
     table = getattr(code, "co_exceptiontable", b"")
     return code.co_code, table, counts, names, described, [_describe_global(each, variables, seen) for each in paths]
