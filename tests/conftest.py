@@ -32,6 +32,19 @@ settings.register_profile("superhosts", deadline=None, derandomize=True)
 settings.load_profile("superhosts")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Return the workers of a parallel run: more than there are cores, as many tests mostly wait for processes."""
+    return len(os.sched_getaffinity(0)) + 2
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile before the workers of a parallel run start, and only in the process that starts them."""
+    if session.config.getoption("numprocesses", None) and not hasattr(session.config, "workerinput"):
+        from warming import warm_up
+
+        warm_up()
+
+
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run the command line in this process, as `superhosts ARGUMENTS` would."""

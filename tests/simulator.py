@@ -46,7 +46,7 @@ class Manager(kernel.BlockManager):  # type: ignore[misc]
             thread.join()
         failures = [thread.exception for thread in threads if thread.exception is not None]
         for error, trace in failures:
-            if not isinstance(error, _Abandoned):
+            if not isinstance(error, _AbandonedError):
                 raise error.with_traceback(trace)
 
     def meet(self) -> None:
@@ -58,7 +58,7 @@ class Manager(kernel.BlockManager):  # type: ignore[misc]
             while self._meetings == number and not self._failed:
                 self._arrivals.wait()
             if self._failed:
-                raise _Abandoned("another thread of this block has failed")
+                raise _AbandonedError("another thread of this block has failed")
 
     def leave(self, *, failed: bool) -> None:
         """Take a thread that has ended out of the block: nobody waits for it any more."""
@@ -76,7 +76,7 @@ class Manager(kernel.BlockManager):  # type: ignore[misc]
             self._arrivals.notify_all()
 
 
-class _Abandoned(Exception):
+class _AbandonedError(Exception):
     pass
 
 

@@ -1,0 +1,46 @@
+"""Compile what most tests use before a parallel run: else every worker would compile it at the same time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+SHARES = (["cube"], ["cbaa", "vbfa", "dcds", "exact", "gse", "filter", "spreadsketch"])  # of about the same work
+
+
+def warm_up() -> None:
+    """Compile in as many processes as there are shares, unless an earlier run has."""
+    from superhosts.compiled import is_cold
+    from superhosts.detectors.cube.cpu import fill
+
+    if is_cold(fill):
+        paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+        environment = {**os.environ, "PYTHONPATH": paths}
+        started = [subprocess.Popen([sys.executable, __file__, *share], env=environment) for share in SHARES]
+        assert [process.wait() for process in started] == [0] * len(started)
+
+
+def use(name: str, folder: Path) -> None:
+    """Scan a small capture with a detector, then save, load, merge and query its sketches."""
+    import superhosts as sh
+    from traffic import three_windows, write
+
+    union = sh.Sketch()
+    for result in sh.scan(write(folder / "a.pcap", three_windows()), detector=name, inner="10.0.0.0/8", device="cpu"):
+        result.sketch.save(folder / "a.cube")
+        sh.load(folder / "a.cube").estimate("10.0.0.7")
+        with contextlib.suppress(sh.MergeError):  # some kinds cannot be merged
+            union.merge_file(folder / "a.cube")
+    union.super_hosts(1024)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as made:
+        for each in sys.argv[1:]:
+            use(each, Path(made))
