@@ -1,12 +1,12 @@
-"""Sketches kept for later questions: other thresholds, longer windows, one site less; never who talked to whom.
+"""Sketches kept for later queries: other thresholds, longer windows, fewer sites; never who talked to whom.
 
     ARCHIVE/20261114/20261114T120000Z-5m-hub.cube     the union of all sites
-    ARCHIVE/20261114/20261114T120000Z-5m-hub.json     which sketches are in it, and which report of the window it is
-    ARCHIVE/20261114/20261114T120000Z-5m-ams.cube     a site's own, where that is asked for
+    ARCHIVE/20261114/20261114T120000Z-5m-hub.json     the sketches in it, and the report that it was made for
+    ARCHIVE/20261114/20261114T120000Z-5m-ams.cube     a site's own sketch, with --archive-sites
 
 The names are those of `superhosts scan --save`; `superhosts hosts` and `explain` take the folder as it is. The archive
-may outlive the hub's state: a window that the state has lost is taken back from here. So nothing here is replaced by
-less: a hub merges what the archive holds into what it puts there, and what cannot be merged is set aside.
+may outlive the hub's state: a window that the state has lost is restored from here. So nothing here is replaced by
+less: a hub merges the archived union into the one that replaces it, and sets aside what cannot be merged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from superhosts.sketches.header import Stored, read_header
 from superhosts.text import printable
 from superhosts.units import SECOND
 
-SWEEP = 600.0  # seconds between two looks for sketches that are too old
+SWEEP = 600.0  # seconds between two searches for sketches that are too old
 
 
 class Archive:
@@ -55,7 +55,7 @@ class Archive:
         self._key = key
         self._say = say
         self._swept = 0.0
-        self._stuck_days: set[str] = set()  # days with files that could not be removed, which was said
+        self._stuck_days: set[str] = set()  # days with files that could not be removed; these were logged
         try:
             make_folder(folder)
             if is_open_to_others(folder):
@@ -68,11 +68,11 @@ class Archive:
         return self._place(window, self._site)
 
     def holds(self, window: str) -> bool:
-        """Return True if there is something where the union of a window would lie."""
+        """Return True if anything exists at the path of a window's union."""
         return os.path.lexists(self.union(window))
 
     def read_union(self, window: str) -> Stored | None:
-        """Return the header of a window's union; None where there is none. One that is damaged is set aside."""
+        """Return the header of a window's union; None if there is none. A damaged union is set aside."""
         path = self.union(window)
         if not self.holds(window):
             return None
@@ -84,19 +84,19 @@ class Archive:
                 raise SketchFileError("holds another window than its name says", file=str(path))
         except (UnreadableError, OSError, MemoryError):
             raise
-        except Exception as error:  # whatever this disk or somebody has made of it
+        except Exception as error:  # any damage, accidental or deliberate
             self.leave_out_union(window, error)
             return None
         return stored
 
     def leave_out_union(self, window: str, reason: object) -> None:
-        """Set a union aside that cannot be used; that its window was reported is still known then."""
+        """Set an unusable union aside, and keep a note that its window was reported."""
         if not os.path.lexists(self._note(window)):
             write_json(self._note(window), asdict(Issue(UNKNOWN)))
         self.asides.put(self.union(window), f"{reason}; the union of {window} is made without it", "LEFT OUT")
 
     def last_issue(self, window: str) -> Issue | None:
-        """Return the last report of a window whose union was put here; its revision may be UNKNOWN."""
+        """Return the last report of an archived window; its revision may be UNKNOWN."""
         note = self._note(window)
         try:
             issue = Issue.parse(parse_json(note), window)
@@ -108,15 +108,15 @@ class Archive:
         return issue if issue is not None or not self.holds(window) else Issue(UNKNOWN)
 
     def add_union(self, path: Path, window: str, issue: Issue | None = None) -> None:
-        """Keep the union of a window, which contains all that is here of it, and the report that it was made for."""
+        """Store the union of a window, which contains the archived one, and the report that it was made for."""
         self._keep(path, self.union(window))
         if issue is not None:
             write_json(self._note(window), asdict(issue))
 
     def add_site(self, path: Path) -> None:
-        """Keep a site's own sketch. A second sketch of the same site and window is merged into the first."""
+        """Store a site's own sketch. A second sketch of the same site and window is merged into the first."""
         parcel = Parcel.parse(path.name)
-        own = f"{parcel.site}_site" if parcel.site == self._site else parcel.site  # the union has the hub's name
+        own = f"{parcel.site}_site" if parcel.site == self._site else parcel.site  # the union is named after the hub
         target = self._place(parcel.window_name, own)
         if target.exists():
             from superhosts.sketches.bundle import load
@@ -125,7 +125,7 @@ class Archive:
                 whole = load(target, key=self._key)
             except (UnreadableError, OSError, MemoryError):
                 raise
-            except Exception as error:  # whatever this disk or somebody has made of it
+            except Exception as error:  # any damage, accidental or deliberate
                 self.asides.put(target, error)
             else:
                 try:
@@ -142,7 +142,7 @@ class Archive:
         self._keep(path, target)
 
     def senders(self, count: int, until: float) -> set[str]:
-        """Return who sent the sketches of the last windows that ended by a time, as far as that is known."""
+        """Return the sites of the last windows that ended by a given time, as far as known."""
         ending = f"-{self._site}.json"
         names = (path.name.removesuffix(ending) for path in self.folder.glob(f"*/*{ending}"))
         past = (name for name in names if (window := parse_window_name(name)) and window.end <= until * SECOND)
@@ -151,14 +151,14 @@ class Archive:
         return {Parcel.parse(name).site for issue in issues for name in issue.members}
 
     def newest(self) -> float:
-        """Return when something was last written here, in seconds since 1970; 0 where nothing was."""
+        """Return when a sketch was last written here, in seconds since 1970; 0 if there is none."""
         return max((_written(path) for path in self.folder.glob("*/*.cube")), default=0.0)
 
     def sweep(self, *, now: float | None = None) -> int:
-        """Remove what is older than `keep`, now and then; return how many went. Others' files are not touched.
+        """Remove sketches older than `keep`, from time to time; return how many. Files of others are not touched.
 
-        One call removes the sketches of one day at most: if the clock is wrong after all, somebody can still stop it.
-        A day of which nothing can be removed is passed over.
+        One call removes the sketches of at most one day: if the clock is wrong after all, an operator can still stop
+        it. A day of which nothing can be removed is skipped.
         """
         if now is None and time.monotonic() - self._swept < SWEEP:
             return 0
@@ -182,9 +182,9 @@ class Archive:
         return 0
 
     def _remove(self, day: Path, files: list[Path]) -> list[Path]:
-        """Remove files of one day, and the day if nothing is left; return what went, and say once what did not.
+        """Remove files of one day, and its folder if that is empty; return what was removed, and log once what was not.
 
-        A folder in place of a file goes only if it is empty: nobody knows whose files are in it.
+        A folder in place of a file is removed only if it is empty: its files may belong to somebody else.
         """
         removed: list[Path] = []
         stuck: list[str] = []
@@ -204,7 +204,7 @@ class Archive:
         return removed
 
     def _own_files(self) -> Iterator[Path]:
-        """Return the files that this archive has made, those that were set aside included."""
+        """Return the files that this archive has made, including those set aside."""
         for path in self.folder.glob("*/*"):
             name = path.name
             if name.startswith(".") and ".aside" in name:
@@ -215,7 +215,7 @@ class Archive:
                 yield path
 
     def _remove_temporaries(self) -> None:
-        """Remove what a hub that was killed has left."""
+        """Remove what a killed hub has left."""
         for left in self.folder.glob("*/.*.tmp"):
             with contextlib.suppress(OSError):
                 if is_archived(left.parent.name, _target_of(left)) and left.stat().st_mtime < time.time() - SWEEP:
@@ -228,7 +228,7 @@ class Archive:
         return self.union(window).with_suffix(".json")
 
     def _keep(self, path: Path, target: Path) -> None:
-        """Put a copy into the archive. A second name of the same file would share its damage, too."""
+        """Copy a file into the archive. A hard link would share any damage to the file."""
         make_folder(target.parent)
         temporary = target.with_name(f".{target.name}.tmp")
         copy_synced(path, temporary)
@@ -238,7 +238,7 @@ class Archive:
 def _written(path: Path) -> float:
     try:
         return path.lstat().st_mtime
-    except OSError:  # gone meanwhile
+    except OSError:  # removed meanwhile
         return 0.0
 
 
@@ -248,7 +248,7 @@ def _age(path: Path, now: float) -> float:
 
 
 def _target_of(temporary: Path) -> str:
-    """Return the sketch that a temporary file belongs to: .NAME.tmp, .NAME.PID.tmp, or its note's."""
+    """Return the sketch that a temporary file belongs to: .NAME.tmp, .NAME.PID.tmp, or that of its note."""
     name = temporary.name.removeprefix(".").removesuffix(".tmp")
     if name.endswith(".json"):
         return f"{name.removesuffix('.json')}.cube"

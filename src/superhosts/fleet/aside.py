@@ -1,6 +1,6 @@
-"""Files that cannot be used are set aside: renamed beside where they lay, named in the log, counted for the status.
+"""Unusable files are set aside: renamed in their folder, named in the log and counted in the status.
 
-Nothing is deleted, so that a person can look at them; nothing that a disk, a person or a site has spoilt ends the hub.
+Nothing is deleted, so that an operator can inspect it, and no damaged or hostile file stops the hub.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from superhosts.durable import set_aside
 from superhosts.fleet.receipts import MOST_SAID, Say
 from superhosts.text import printable
 
-NAMED = 20  # files set aside that the status names
+NAMED = 20  # how many of these files the status names
 
 
 class Asides:
-    """What was set aside since the start. Safe to use from several threads."""
+    """The files set aside since the start. Safe to use from several threads."""
 
     def __init__(self, say: Say) -> None:
         self.count = 0
@@ -27,12 +27,12 @@ class Asides:
 
     @property
     def last(self) -> list[str]:
-        """The paths of the last ones."""
+        """The paths of the most recent ones."""
         with self._lock:
             return list(self._last)
 
     def put(self, path: Path, reason: object, word: str = "SET ASIDE") -> None:
-        """Set a file or folder aside, and say why. OSError where the disk does not let it."""
+        """Set a file or folder aside and log the reason. Raises OSError if it cannot be renamed."""
         try:
             where = f"kept as {set_aside(path).name}"
         except FileNotFoundError:
@@ -40,5 +40,5 @@ class Asides:
         with self._lock:
             self.count += 1
             self._last.append(str(path))
-        why = str(reason).removeprefix(f"{path}: ")  # errors of files name theirs
+        why = str(reason).removeprefix(f"{path}: ")  # an error about a file repeats its path
         self._say(f"{word}: {path}: {printable(why, MOST_SAID)} ({where})")

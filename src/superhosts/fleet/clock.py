@@ -1,10 +1,11 @@
-"""This machine's clock, and whether it is believed where it decides what is removed.
+"""Whether this machine's clock is plausible enough to remove files by age.
 
-A clock that is months ahead at a start makes everything look old. So nothing is removed by age before the clock agrees
-with what is known: it goes on from the last time that a hub worked here (a file's time, kept in the state folder; else
-the newest file), or at least half of all sites send windows of this time, and more than one where more are known: a
-site may have its time from where the hub has it. A clock that was set while the hub runs is told by the
-machine's steady one. Where nothing can agree (captures of last year, after a long rest) an operator says so by `touch`.
+A clock that is months ahead at start makes every file look old. So nothing is removed by age until the clock agrees
+with other evidence. Either it continues from the last time that a hub worked here (the modification time of a file in
+the state folder, otherwise of the newest file), or at least half of all sites send windows of the current time; if more
+than one site is known, it takes more than one, since a single site may share the hub's time source. The monotonic clock
+shows if the clock was set while the hub runs. If no evidence is available (captures of last year, after a long pause),
+an operator confirms the clock with `touch`.
 """
 
 from __future__ import annotations
@@ -20,32 +21,33 @@ from superhosts.replacing import open_fresh
 from superhosts.times import iso_time
 from superhosts.units import SECOND
 
-RECORD = "clock"  # the file in the state folder whose time is the last that was believed
-NEAR = 3600.0  # seconds that two clocks may differ, and that a hub may rest, without a doubt
+RECORD = "clock"  # the file in the state folder whose modification time is the last plausible time
+NEAR = 3600.0  # seconds that two clocks may differ, or that a hub may be down, without raising doubt
 
 
 class Clock:
-    """Tells whether the time of this machine can be true. `newest` gives the time of the newest file, 0 for none."""
+    """Judges this machine's clock. `newest` returns the modification time of the newest file, 0 if there is none."""
 
     def __init__(self, record: Path, newest: Callable[[], float], say: Say) -> None:
-        self.doubt: str | None = None  # why it is not believed
+        self.doubt: str | None = None  # why the clock is not trusted
         self._record = record
         self._say = say
         recorded = self._recorded()
         self._believed = recorded or newest() or time.time()
         self._steady = time.monotonic()
-        if recorded is None:  # files that are written while the clock is in doubt must prove nothing at the next start
+        if recorded is None:  # Files written while the clock is in doubt must not count as evidence at the next start.
             self._record_time(self._believed)
 
     @property
     def believed(self) -> float:
-        """The last time that was believed, in seconds since 1970."""
+        """The last plausible time, in seconds since 1970."""
         return self._believed
 
     def is_believed(self, heard: Mapping[str, int], known: Set[str] = frozenset()) -> bool:
-        """Look again. `heard` has the end (ns) of the window that each site's last sketch since the start was of.
+        """Judge the clock again; return True if files may be removed by age.
 
-        `known` has the sites that belong to the fleet, heard or not.
+        `heard` maps each site to the end (ns) of the window of its latest sketch since the start. `known` has all sites
+        that belong to the fleet, heard or not.
         """
         now = time.time()
         expected = self._believed + time.monotonic() - self._steady
@@ -74,7 +76,7 @@ class Clock:
         self._record_time(now)
 
     def _record_time(self, moment: float) -> None:
-        with contextlib.suppress(OSError):  # a full disk is said elsewhere
+        with contextlib.suppress(OSError):  # a full disk is reported elsewhere
             if not self._record.exists():
                 open_fresh(self._record).close()
             os.utime(self._record, (moment, moment))
@@ -87,9 +89,9 @@ class Clock:
 
 
 def age_of(written: float, end: int, now: float) -> float:
-    """Return the seconds since something of a window was written; since the window's end (ns) where that is later.
+    """Return the seconds since a file of a window was written, or since the window's end (ns) if that is later.
 
-    The end is later where this machine's clock was behind at the time of writing.
+    The end is later if this machine's clock was slow when the file was written.
     """
     return now - max(written, end / SECOND if end / SECOND <= now else 0.0)
 

@@ -1,10 +1,10 @@
-"""A sensor: traffic in, one sketch per window into the spool, and from there to the hub.
+"""A sensor: reads traffic and writes one sketch per window to the spool, from which it is sent to the hub.
 
 Inputs that can be read again (files, folders, synthetic traffic) lose nothing when the edge is killed: a position is
 kept with the spool. A live pipe cannot be read again: its open window is lost with the process, and the next start
-says so. When the clock that stamps packets is set, windows may be spooled a second time, with other packets: a hub
-merges both. When the disk is full, sketches wait in memory: reading stops for inputs that can wait; a live one goes on,
-and loses whole windows, counted, rather than unknown packets.
+reports that. When the clock that stamps packets is set, a window may be spooled a second time, with other packets; the
+hub merges both. When the disk is full, sketches wait in memory. Then inputs that can wait are not read; a live input is
+read on, and loses whole windows, which are counted, instead of an unknown number of packets.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from superhosts.times import iso_time, window_name
 from superhosts.units import SECOND, format_duration, parse_duration
 from superhosts.windows.jumps import Jump
 
-RETRY = 1.0  # seconds until a full disk is tried again
-FINAL = 60.0  # seconds at most that a stopping edge takes to write what it holds
-JUMPS_SAID = 10  # jumps in time that are all said; of later ones at most one in a minute
-HOLD_UP = 10.0  # seconds that live input waits for a disk that is slow but not full: windows may close back to back
+RETRY = 1.0  # seconds before a failed write is retried
+FINAL = 60.0  # longest time in seconds for a stopping edge to write its last sketch
+JUMPS_SAID = 10  # jumps in time that are all logged; later ones at most once per minute
+HOLD_UP = 10.0  # seconds that live input waits for a slow disk: several windows may close at once
 
 
 @dataclass
 class EdgeCounters:
-    """What an edge has done, beside the counters of its scan, its spool and its link."""
+    """What an edge has done, in addition to the counters of its scan, its spool and its link."""
 
     windows: int = 0
-    waits: int = 0  # times that the spool could not be written
+    waits: int = 0  # failed attempts to write the spool
     lost: int = 0  # windows of live input that never reached the spool
-    interrupted: int = 0  # windows that were open when the last run was killed
+    interrupted: int = 0  # windows that were open when the previous run was killed
     jumps: int = 0  # times that the clock of the packets was set
 
 
 def check_settings(settings: Settings) -> Settings:
-    """Refuse what cannot be merged by a hub."""
+    """Refuse settings whose sketches a hub cannot merge."""
     if not DETECTORS[settings.detector].takes_blocks or DETECTORS[settings.detector].broken_laws:
         able = [n for n, kind in DETECTORS.items() if kind.takes_blocks and not kind.broken_laws]
         raise UsageError(f"--detector {settings.detector}: a hub merges {', '.join(able)}")
@@ -72,7 +72,7 @@ class Edge:
         self._note = _OpenNote(spool, say)
         self._jump_said = 0.0
         scan.on_jump = self._jumped
-        self.is_stuck = False  # whether the disk did not work at the last attempt
+        self.is_stuck = False  # the last attempt to write failed
 
     def run(self) -> None:
         """Spool every window until the input ends or the edge is stopped."""
@@ -92,18 +92,18 @@ class Edge:
             self._note.clear()
 
     def stop(self) -> None:
-        """End soon. May be called by a signal handler."""
+        """End soon. Safe to call from a signal handler."""
         self.stopping.set()
         self._scan.stop()
 
     def on_progress(self) -> None:
-        """Note which window a crash would lose, where input cannot be read again."""
+        """Record which window a crash would lose, if the input cannot be read again."""
         if not self._replays:
             unwritten = self._writer.unwritten() if self._writer is not None else None
             self._note.set(unwritten or self._scan.open_window())
 
     def write(self, sketch: Sketch) -> bool:
-        """Put a sketch into the spool, as often as it takes; False if the edge was stopped before it worked."""
+        """Write a sketch to the spool, with retries; return False if the edge was stopped before that succeeded."""
         return self._insist(lambda: self._spool.put(sketch))
 
     def _advance(self, window: Window) -> None:
@@ -113,7 +113,7 @@ class Edge:
         self._insist(lambda: self._position.advance(window.end, finished))
 
     def _jumped(self, jump: Jump) -> None:
-        """Say that the clock of the packets was set; windows that open again are no longer behind the position."""
+        """Log that the packets' clock was set, and move the position back to windows that are open again."""
         self.counters.jumps += 1
         if self._replays:
             self._go_back(jump.window)
@@ -125,14 +125,14 @@ class Edge:
         self._say(f"TIMES JUMPED {way} by {by}, to {iso_time(jump.window.start)}: {then}")
 
     def _go_back(self, window: Window | None) -> None:
-        """Begin with a window at the next start, if it lies before the position."""
+        """Make the next start begin with a window, if that is before the position."""
         frontier = self._position.frontier
         if window is not None and frontier is not None and window.start < frontier:
             start = window.start
             self._insist(lambda: self._position.go_back(start))
 
     def _insist(self, work: Callable[[], object]) -> bool:
-        """Do what needs the disk, as often as it takes; False if the edge was stopped before it worked."""
+        """Write to disk, with retries; return False if the edge was stopped before that succeeded."""
         while True:
             try:
                 work()
@@ -151,17 +151,17 @@ class Edge:
 
 
 class _Writer:
-    """Writes the sketches of live input in a thread of its own, so that reading goes on while the disk does not."""
+    """Writes the sketches of live input in a thread of its own, so that a failing disk does not stop the reading."""
 
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
         self._queue: queue.Queue[Sketch | None] = queue.Queue(1)
-        self._unwritten: list[Window] = []  # closed, not in the spool yet
+        self._unwritten: list[Window] = []  # closed, but not in the spool yet
         self._thread = threading.Thread(target=self._run, name="spool", daemon=True)
         self._thread.start()
 
     def offer(self, sketch: Sketch) -> None:
-        """Take a sketch. One that still waits is lost to it where the disk does not work, and only there."""
+        """Queue a sketch. If the disk fails or is too slow, the sketch that waits in the queue is dropped for it."""
         assert sketch.window is not None
         self._unwritten.append(sketch.window)
         limit = time.monotonic() + HOLD_UP
@@ -187,7 +187,7 @@ class _Writer:
         self._edge._say(f"LOST: {window_name(sketch.window)}: {why}")
 
     def unwritten(self) -> Window | None:
-        """Return the earliest window that is closed and not in the spool yet."""
+        """Return the earliest window that is closed but not in the spool yet."""
         return min(self._unwritten, default=None)
 
     def _run(self) -> None:
@@ -199,7 +199,7 @@ class _Writer:
                 self._tell_lost(sketch, "the spool could not be written before the stop")
 
     def finish(self) -> bool:
-        """Write what is left; False if that took too long."""
+        """Write what is left; return False if that took too long."""
         with contextlib.suppress(queue.Full):
             self._queue.put(None, timeout=FINAL)
             self._thread.join(FINAL)
@@ -210,7 +210,7 @@ class _Writer:
 
 
 class _OpenNote:
-    """A file that names the window that is open, so that the next start can say what a crash has lost."""
+    """A file that names the open window, so that the next start can report what a crash has lost."""
 
     def __init__(self, spool: Spool, say: Say) -> None:
         self._path = spool.folder / "open.json"
@@ -218,7 +218,7 @@ class _OpenNote:
         self._window: Window | None = None
 
     def tell_lost(self) -> int:
-        """Say which window was open when the last run ended without a stop; return how many were."""
+        """Report the window that was open if the previous run was killed; return how many there were (0 or 1)."""
         note = read_state(self._path, _is_note, self._say)
         self.clear()
         if note is None:
@@ -228,7 +228,7 @@ class _OpenNote:
         return 1
 
     def set(self, window: Window | None) -> None:
-        """Note the window that is open now."""
+        """Record the window that is open now."""
         if window == self._window:
             return
         self._window = window
@@ -237,17 +237,17 @@ class _OpenNote:
                 self._path.unlink(missing_ok=True)
             else:
                 write_json(self._path, {"start": window.start, "end": window.end})
-        except OSError:  # the disk is full: the spool says so
+        except OSError:  # a full disk is reported by the spool
             self._window = None
 
     def clear(self) -> None:
-        """Nothing is open."""
-        with contextlib.suppress(OSError):  # the next start tells of a window that was not lost
+        """Record that no window is open."""
+        with contextlib.suppress(OSError):  # then the next start reports a window that was not lost
             self._path.unlink(missing_ok=True)
         self._window = None
 
 
 def _is_note(content: Any) -> bool:
-    """Say whether the content of a file names a window."""
+    """Return True if the content of a file is a note of a window."""
     times: list[Any] = [content.get("start"), content.get("end")] if isinstance(content, dict) else [None]
     return all(map(is_time, times)) and bool(times[0] < times[1])

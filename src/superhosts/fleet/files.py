@@ -1,9 +1,9 @@
-"""A folder as the link: a shared disk, an S3 mount, or two folders that rsync keeps alike.
+"""A folder as the link: a shared disk, an S3 mount, or two folders that rsync synchronises.
 
-    DIR/SITE/NAME.cube            put there by the edge, whole (synced, renamed)
-    DIR/SITE/NAME.cube.receipt    put there by the hub, which then removes the sketch; the edge removes the receipt
+    DIR/SITE/NAME.cube            written by the edge (flushed, renamed)
+    DIR/SITE/NAME.cube.receipt    written by the hub, which then removes the sketch; the edge removes the receipt
 
-Both sides may be killed between any two steps: whatever is found is done again, and doing it twice changes nothing.
+Both sides may be killed between any two steps: the step is repeated, and repeating it changes nothing.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from superhosts.replacing import open_fresh, place, sync
 from superhosts.text import printable
 from superhosts.units import format_size
 
-POLL = 0.5  # seconds between two looks at a folder; network mounts tell nobody of changes
-SETTLE = 60.0  # seconds that a file without a right checksum may still be on its way
+POLL = 0.5  # seconds between two scans of a folder; network mounts do not announce changes
+SETTLE = 60.0  # seconds that a file with a wrong checksum may still be in transit
 ENDING = ".receipt"
-LARGEST = 8 << 30  # bytes of a sketch, where the hub does not say less
-RECEIPT = 64 << 10  # bytes of a receipt that are read
-TURN = 100  # sketches of one site that are taken before the folder is looked at again
-LONGEST = 60.0  # seconds at most between two attempts to take a file
+LARGEST = 8 << 30  # bytes of a sketch, unless the hub sets a lower limit
+RECEIPT = 64 << 10  # longest receipt, in bytes
+TURN = 100  # sketches of one site to take before the folder is scanned again
+LONGEST = 60.0  # longest time in seconds between two attempts to take a file
 _ZEROS = bytes(1 << 20)
 
 
 @dataclass
 class FileCounters:
-    """What a side of the link has moved."""
+    """What one end of the link has done."""
 
     sketches: int = 0
     receipts: int = 0
-    resends: int = 0  # sketches that did not arrive whole
-    ignored: int = 0  # files that are no sketches
-    failures: int = 0  # times that the folder could not be read or written
-    down: str = ""  # why the link does not work; nothing while it does
+    resends: int = 0  # sketches that did not arrive intact
+    ignored: int = 0  # files that are not sketches
+    failures: int = 0  # failed attempts to read or write the folder
+    down: str = ""  # why the link does not work; empty while it does
 
 
 @dataclass
 class _Bad:
-    """A file that was not whole."""
+    """A file whose checksum was wrong."""
 
     read: tuple[int, ...]  # its state when it was read
-    seen: tuple[int, ...]  # its state when it was last looked at
-    since: float  # when it was first seen like that
+    seen: tuple[int, ...]  # its state at the last scan
+    since: float  # when it was first seen in that state
 
 
 @dataclass
@@ -73,14 +73,14 @@ class _Failed:
 
 
 class _Trouble:
-    """Says it when a folder fails and when it is back, once each."""
+    """Logs when a folder fails and when it works again, once each."""
 
     def __init__(self, folder: Path, say: Say, counters: FileCounters) -> None:
         self._folder, self._say, self._counters = folder, say, counters
         self._last = ""
 
     def tell(self, error: OSError, *, times: int = 1, others: int = 0) -> None:
-        """Say why it fails, count the attempts that did, and note how many other files there is trouble with."""
+        """Log the reason, count the failed attempts, and record how many other files cannot be taken."""
         self._counters.failures += times
         text = printable(f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""), MOST_REASON)
         self._counters.down = text + (f"; {others} more files cannot be taken" if others else "")
@@ -96,7 +96,7 @@ class _Trouble:
 
 
 class FileSender:
-    """Puts sketches into a folder and waits for the hub's receipts there."""
+    """Writes sketches to a folder and waits for the hub's receipts there."""
 
     def __init__(self, folder: Path, site: str, say: Say) -> None:
         _refuse_file("--to", folder)
@@ -116,7 +116,7 @@ class FileSender:
                 spool.changed.wait(POLL)
 
     def step(self, spool: Spool) -> None:
-        """Take the receipts that are there, and send what is not on its way."""
+        """Process the receipts in the folder, and send the sketches that are not in it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in self.folder.glob(f"*.cube{ENDING}"):
             self._take_receipt(path, spool)
@@ -129,7 +129,7 @@ class FileSender:
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT):
                     raise
-                trouble = error  # one that cannot be read must not keep the others
+                trouble = error  # an unreadable file must not block the others
         if trouble is not None:
             raise trouble
 
@@ -150,7 +150,7 @@ class FileSender:
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.ELOOP):
                 raise
-            set_aside(path)  # a folder, a link, a pipe: nobody's word
+            set_aside(path)  # a folder, a link or a FIFO is not a receipt
             return
         sketch = path.with_name(path.name.removesuffix(ENDING))
         if isinstance(content, dict) and content.get("verdict") in (MERGED, REFUSED, RESEND):
@@ -159,15 +159,15 @@ class FileSender:
                 self.counters.resends += 1
             spool.settle(receipt)
             self.counters.receipts += 1
-        make_way(sketch)  # where rsync or a crash has left it; a wanted one is put there again
+        make_way(sketch)  # left by rsync or a crash; if it must be sent again, it is copied again
         path.unlink(missing_ok=True)
 
 
 class FileReceiver:
-    """Takes sketches from a folder and leaves receipts there. Whoever writes into the folder is not trusted."""
+    """Takes sketches from a folder and writes receipts there. Nothing in the folder is trusted."""
 
     def __init__(self, folder: Path, say: Say, *, settle: float = SETTLE, largest: int = LARGEST) -> None:
-        """Prepare to receive sketches of at most `largest` bytes."""
+        """Receive sketches of at most `largest` bytes."""
         _refuse_file("--from", folder)
         self.folder = folder
         self.counters = FileCounters()
@@ -175,9 +175,9 @@ class FileReceiver:
         self._settle, self._largest = settle, largest
         self._trouble = _Trouble(folder, say, self.counters)
         self._ignored: set[Path] = set()
-        self._bad: dict[Path, _Bad] = {}  # files that were not whole
+        self._bad: dict[Path, _Bad] = {}  # files with wrong checksums
         self._failed: dict[Path, _Failed] = {}  # files that could not be taken
-        self._attempts = 0  # that failed at the last look
+        self._attempts = 0  # failed attempts at the last scan
 
     def senders(self) -> Collection[str]:
         """Return the sites that have a folder."""
@@ -187,14 +187,14 @@ class FileReceiver:
             return ()
 
     def run(self, intake: Acceptor, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
-        """Receive until told to stop. A folder that is not there yet may be a mount that comes."""
+        """Receive until told to stop. A missing folder may be a mount that appears later."""
         ready()
         while not stop.is_set():
             self.look(intake, stop)
             stop.wait(POLL)
 
     def look(self, intake: Acceptor, stop: threading.Event) -> None:
-        """Take what is there now, and say what cannot be taken."""
+        """Take what is in the folder now, and log what cannot be taken."""
         try:
             self.step(intake, stop)
             self._trouble.over()
@@ -202,7 +202,7 @@ class FileReceiver:
             self._trouble.tell(error, times=self._attempts, others=max(0, len(self._failed) - 1))
 
     def step(self, intake: Acceptor, stop: threading.Event) -> None:
-        """Take what is there now: of every site the oldest windows first, the sites in turns."""
+        """Take what is in the folder now: sites in turns, of each site the oldest windows first."""
         self._attempts = 1
         found, trouble = self._find()
         self._attempts = 1 if trouble is not None else 0
@@ -217,8 +217,8 @@ class FileReceiver:
                 self._take(path, intake)
                 self._failed.pop(path, None)
             except FileNotFoundError:
-                continue  # the site has taken it back
-            except OSError as error:  # one that cannot be read must not keep the others
+                continue  # the site has removed it
+            except OSError as error:  # an unreadable file must not block the others
                 failed = self._failed.setdefault(path, _Failed())
                 failed.times += 1
                 self._attempts += 1
@@ -232,7 +232,10 @@ class FileReceiver:
         return path not in self._failed or self._failed[path].until <= now
 
     def _find(self) -> tuple[set[Path], OSError | None]:
-        """Return the sketches of all sites, and why a site's folder could not be read. OSError: there is no folder."""
+        """Return the sketches of all sites, and the error of a site's folder that could not be read.
+
+        Raises OSError if the folder itself cannot be read.
+        """
         found: set[Path] = set()
         trouble: OSError | None = None
         for site in self.folder.iterdir():
@@ -256,7 +259,7 @@ class FileReceiver:
             return
         receipt = intake.known(path.name) or self._look(path, status, site, intake)
         if receipt is None:
-            return  # it may still be on its way
+            return  # it may still be in transit
         self.counters.resends += receipt.verdict == RESEND
         self._bad.pop(path, None)
         answer = _receipt_path(path)
@@ -268,8 +271,8 @@ class FileReceiver:
         self.counters.receipts += 1
 
     def _look(self, path: Path, status: os.stat_result, site: str, intake: Acceptor) -> Receipt | None:
-        """Return what becomes of a file, None where that is not known yet. The same content is read once only."""
-        size = max(status.st_size, 512 * status.st_blocks)  # as it reads, and on its disk
+        """Return the receipt for a file; None if it is not known yet. The same content is read only once."""
+        size = max(status.st_size, 512 * status.st_blocks)  # the apparent size, or the size on disk if that is larger
         if size > self._largest:
             reason = f"{format_size(size)} is more than any sketch of this hub's --memory or --geometry can have"
             self._say(site, "files that are too large", f"REFUSED: {path}: {reason}")
@@ -279,7 +282,7 @@ class FileReceiver:
         if bad is not None:
             if state != bad.seen:
                 bad.seen, bad.since = state, now
-                return None  # it is being written: looked at again when it has stopped changing
+                return None  # it is being written: read it when it has stopped changing
             if state == bad.read:
                 settled = now - bad.since >= self._settle
                 return Receipt(path.name, RESEND, "its checksum is not right") if settled else None
@@ -290,7 +293,7 @@ class FileReceiver:
         return receipt if self._settle <= 0 else None
 
     def _read(self, path: Path, site: str, intake: Acceptor) -> Receipt:
-        """Have the intake look at a copy of the file: the site cannot change that."""
+        """Let the intake check a copy of the file, which the site cannot change."""
         arrived = intake.folder / path.name
         make_way(arrived)
         try:
@@ -301,7 +304,7 @@ class FileReceiver:
             arrived.unlink(missing_ok=True)
 
     def _set_aside(self, path: Path) -> None:
-        """Get something out of the way that is no file: nothing could ever be read from it."""
+        """Rename an entry that is not a file: nothing can be read from it."""
         try:
             self._ignore(path, f"is no plain file; set aside as {set_aside(path).name}")
         except OSError as error:
@@ -314,7 +317,7 @@ class FileReceiver:
 
 
 def _in_turns(paths: Iterable[Path]) -> list[Path]:
-    """Return the oldest windows of every site, one site after the other; a site with very many has to wait."""
+    """Return the oldest windows of every site, with the sites in turns; a site with very many has to wait."""
     sites: dict[Path, list[Path]] = defaultdict(list)
     for path in paths:
         sites[path.parent].append(path)
@@ -323,7 +326,7 @@ def _in_turns(paths: Iterable[Path]) -> list[Path]:
 
 
 def _open_plain(path: Path) -> BinaryIO:
-    """Open a file that lies where others write: no link is followed, no pipe waited for."""
+    """Open a file in a folder to which others write, without following links or blocking on a FIFO."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -332,9 +335,9 @@ def _open_plain(path: Path) -> BinaryIO:
 
 
 def _copy_bounded(source: Path, target: Path, most: int) -> bool:
-    """Copy what begins like a sketch, with its holes; False where it does not, or goes on for more than `most` bytes.
+    """Copy a file that begins like a sketch and has at most `most` bytes; return False for any other.
 
-    A file may have more holes than there is disk, so the copy takes no more room than the file itself.
+    The copy is as sparse as the file: a sparse file may be larger than the disk.
     """
     with _open_plain(source) as read, open_fresh(target) as write:
         size = 0
@@ -355,7 +358,7 @@ def _copy_bounded(source: Path, target: Path, most: int) -> bool:
 
 
 def _read_receipt(path: Path) -> Any:
-    """Read a small JSON file that somebody else has written; None where it is none."""
+    """Read a small JSON file written by somebody else; None if it is invalid."""
     with _open_plain(path) as file:
         text = file.read(RECEIPT + 1)
     try:
@@ -369,6 +372,6 @@ def _receipt_path(sketch: Path) -> Path:
 
 
 def _refuse_file(option: str, folder: Path) -> None:
-    """Refuse a path that can never become the folder; one that is not there yet may be a mount that comes."""
+    """Refuse a path that is a file; a missing folder may be a mount that appears later."""
     if folder.is_file():
         raise UsageError(f"{option} {folder}: is a file, not a folder")

@@ -1,10 +1,10 @@
-"""The node that merges: one answer per window for all sites.
+"""The node that merges the sketches of all sites and reports every window.
 
-A window is reported when every site that is expected has sent its sketch, or when the grace has passed since the first
-one came. A sketch that comes later re-opens its window: the union grows by exactly that sketch, and the window is
-reported again with a higher revision. All that a report needs lies on disk (store.py), so a hub that is killed at
-any point goes on where it was; a report that was being made is made again from the same sketches, with the same rows.
-Memory is that of one cube, whatever the number of sites and open windows.
+A window is reported when every expected site has sent its sketch, or when the grace period since the first sketch has
+passed. A later sketch re-opens its window: the union grows by exactly that sketch, and the window is reported again
+with a higher revision. Everything that a report needs is on disk (store.py), so a hub that is killed at any point
+continues where it was; a report in progress is made again from the same sketches, with the same rows. Memory is that of
+one cube, whatever the number of sites and open windows.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from superhosts.reports.rows import make_rows
 from superhosts.results import Selection
 from superhosts.sketches.bundle import Sketch
 
-REMEMBERED = 12  # windows whose sites are expected again, and whose sites' own sketches are kept
-LATE_PAUSE = 10.0  # seconds that further late sketches are waited for before a window is reported again
-LOOK = 1.0  # seconds of reporting after which all windows are looked at again: a grace may have passed
-PAST = 90 * 86400.0  # seconds that the ledger of a past window is kept, so that nothing is reported as new again
-MOST_RETIRED = 100  # windows that are retired at one look
+REMEMBERED = 12  # recent windows: their sites are expected again, and their sites' own sketches are kept
+LATE_PAUSE = 10.0  # seconds to wait for further late sketches before a window is reported again
+LOOK = 1.0  # seconds of reporting after which all windows are examined again: a grace period may have passed
+PAST = 90 * 86400.0  # seconds to keep the ledger of a past window, so that it is not reported as new again
+MOST_RETIRED = 100  # windows to retire at a time
 
 
 @dataclass(frozen=True)
 class HubSettings:
-    """What a hub looks for and how long it waits, in seconds."""
+    """What a hub reports and how long it waits, in seconds."""
 
     threshold: float | None = float(THRESHOLD)
     top: int | None = None
@@ -56,7 +56,7 @@ class HubSettings:
     grace: float = 60.0
     late: float = 86400.0
     late_pause: float = LATE_PAUSE
-    tidy_every: float = 30.0  # between two looks for files that can be removed
+    tidy_every: float = 30.0  # between two searches for files that can be removed
     key: bytes | str | None = None
 
 
@@ -65,20 +65,20 @@ class HubCounters:
     """What a hub has done."""
 
     reports: int = 0
-    revisions: int = 0  # reports of a window that was reported before
+    revisions: int = 0  # reports of windows that were reported before
     incomplete: int = 0  # first reports with sites missing
-    waits: int = 0  # times that the disk could not be read or written, and was tried again
-    damaged: int = 0  # sketches left out: this disk has damaged them, or the hub has another key or geometry now
+    waits: int = 0  # failed attempts to read or write the disk
+    damaged: int = 0  # sketches left out: damaged on this disk, or the hub has another key or geometry now
     retired: int = 0  # windows past --late
 
 
 class UnreportableError(SuperhostsError):
-    """A window that cannot be reported for what is in it: trying at once again would not help."""
+    """A window that cannot be reported because of its content; an immediate retry would not help."""
 
 
 @dataclass
 class _Made:
-    """A report that is made, and stays until all of its destinations have it."""
+    """A finished report, kept until all destinations have it."""
 
     issue: Issue
     report: HubReport
@@ -86,7 +86,7 @@ class _Made:
 
 
 class _LastSites:
-    """The sites of the last windows to arrive."""
+    """The sites of the most recent windows."""
 
     def __init__(self, windows: dict[str, set[str]]) -> None:
         self._windows = windows
@@ -100,7 +100,7 @@ class _LastSites:
 
 
 class Hub:
-    """Reports the windows of a store. Receivers fill the store through the intake, in threads of their own."""
+    """Reports the windows of a store, which receivers fill through the intake, in other threads."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Hub:
         self._fleet = self._known_sites()
 
     def status(self) -> dict[str, Any]:
-        """Return what an operator should look at: files set aside, work that does not succeed, doubts of the clock."""
+        """Return what needs an operator's attention: files set aside, work that fails, doubts about the clock."""
         places = [self._store.asides, *([self._archive.asides] if self._archive else [])]
         names = [name for place in places for name in place.last]
         return {
@@ -147,7 +147,7 @@ class Hub:
         return max(self._store.newest(), self._archive.newest() if self._archive else 0.0)
 
     def _known_sites(self) -> set[str]:
-        """Return the sites of this fleet as far as this start knows them: those named, else those of all windows."""
+        """Return the sites of this fleet as known at the start: those named, otherwise those of all windows."""
         if self.settings.sites:
             return set(self.settings.sites)
         ledgers = (self._store.ledger(window) for window in self._store.windows())
@@ -163,12 +163,12 @@ class Hub:
             on_turn()
 
     def step(self, stop: threading.Event | None = None, *, on_turn: Callable[[], None] = lambda: None) -> None:
-        """Report every window that is ready; of the oldest that is not, merge what has come.
+        """Report every window that is ready, and merge what has arrived for the oldest one that is not.
 
-        Sites take turns, and what arrives meanwhile takes part: no site's windows wait for all that another has sent.
+        Sites take turns, and windows that arrive meanwhile take part: no site waits for all windows of another site.
         """
         stop = stop or threading.Event()
-        failed: set[str] = set()  # tried again at the next step
+        failed: set[str] = set()  # retried at the next step
         while True:
             self._intake.arrived.clear()
             again = time.monotonic() + LOOK
@@ -200,11 +200,11 @@ class Hub:
         return self._turns.order(ready), waiting
 
     def _take_turn(self, window: str, failed: set[str]) -> bool:
-        """Report a window, or note that it failed. Return False where none could be reported now."""
+        """Report a window, or note that it failed. Return False if no window can be reported now."""
         ledger, what = self._store.ledger(window), f"NOT REPORTED: {window}"
         sites = ledger.sites_to_report
         if not self._troubles.attempt(what, partial(self._issue, window, ledger), window):
-            return False  # nobody had a turn: the report that is made waits, and is the first again
+            return False  # no site had its turn: the finished report waits, and comes first next time
         self._turns.take(sites)
         if what in self._troubles.open:
             failed.add(window)
@@ -213,11 +213,11 @@ class Hub:
     def _merge_ahead(self, window: str) -> None:
         ledger = self._store.ledger(window)
         self._merger.complete(window, ledger, list(ledger.known), stop=lambda: self._is_ready(window, ledger))
-        if not ledger.is_due:  # the archive knows the last report, and it was this one
+        if not ledger.is_due:  # according to the archive, this was reported already
             self._store.write(window)
 
     def _expected_sites(self, window: str) -> set[str]:
-        """Return the sites that should be in a window: those named, else those of the last windows to arrive."""
+        """Return the sites that should be in a window: those named, otherwise those of the most recent windows."""
         return set(self.settings.sites) or self._last.of_others(window)
 
     def _last_sites(self) -> _LastSites:
@@ -232,8 +232,8 @@ class Hub:
         return sorted(windows, key=lambda window: self._store.ledger(window).first)[-REMEMBERED:]
 
     def _is_ready(self, window: str, ledger: Ledger) -> bool:
-        """Say whether to report a window now. One that was reported waits a little for further late sketches."""
-        if ledger.issuing is not None:  # it was being made when the hub stopped
+        """Return True if a window is to be reported now. After a first report it waits for further late sketches."""
+        if ledger.issuing is not None:  # the report was in progress when the hub stopped
             return True
         pause = min(self.settings.grace, self.settings.late_pause)
         if ledger.issued is None:
@@ -241,10 +241,10 @@ class Hub:
             if expected and expected <= ledger.sites:
                 return True
             pause = self.settings.grace
-        return not 0 <= time.time() - ledger.unreported < pause  # below zero: this machine's clock was set back
+        return not 0 <= time.time() - ledger.unreported < pause  # negative: this machine's clock was set back
 
     def _issue(self, window: str, ledger: Ledger) -> None:
-        """Report a window: what is needed to do it again stands on disk before, what was done after."""
+        """Report a window. What is needed to repeat the report is on disk before, the fact that it is done after."""
         made = self._made
         if made is None or made.issue is not ledger.issuing:
             made = self._made = self._make(window, ledger)
@@ -259,20 +259,20 @@ class Hub:
         with self._store.lock:
             before = ledger.issued
             ledger.issued, ledger.issuing = made.issue, None
-            if ledger.is_due:  # more came while it was made: that waits as long as what comes now
+            if ledger.is_due:  # sketches that arrived meanwhile wait as long as one that arrives now
                 ledger.unreported = time.time()
             try:
                 self._store.write(window)
-            except OSError:  # only what the disk says counts
+            except OSError:  # only what is on disk counts
                 ledger.issued, ledger.issuing = before, made.issue
                 raise
         self._made = None
 
     def _make(self, window: str, ledger: Ledger) -> _Made | None:
-        """Make a report, and have all on disk that follows from it; None where no sketch of it can be merged."""
+        """Make a report and write all that follows from it to disk; None if none of its sketches can be merged."""
         self._merger.begin(window, ledger)
         with self._store.lock:
-            if not ledger.is_due:  # the archive knows the last report, and it was this one
+            if not ledger.is_due:  # according to the archive, this was reported already
                 self._store.write(window)
                 return None
             if ledger.issuing is None:
@@ -306,7 +306,7 @@ class Hub:
         except OutputError as error:
             if isinstance(error.__cause__, OSError):
                 raise error.__cause__ from None
-            raise UnreportableError(str(error)) from None  # not the disk: it has too many sites and counters
+            raise UnreportableError(str(error)) from None  # not a disk error: the union has too many sites and counters
         make_private(path)
 
     def _make_report(self, window: str, sketch: Sketch, ledger: Ledger, issue: Issue) -> HubReport:
@@ -315,7 +315,7 @@ class Hub:
         sightings = Sightings(found, sketch, self.settings.key)
         if not sightings.remember(self._store.rows(window)):
             self._store.asides.put(self._store.folder(window) / ROWS, "not the rows of a report")
-        # In a first report all files were merged, and checked, a moment ago.
+        # The files of a first report were verified a moment ago, when they were merged.
         for error in sightings.ask(self._files_by_site(window, issue), trusted=issue.revision == 1):
             self.counters.damaged += 1
             self._say(f"LEFT OUT of the sites that saw a host: {error}")
@@ -346,7 +346,7 @@ class Hub:
                     archive.add_site(path)
 
     def tidy(self) -> None:
-        """Let go of what no report needs any more, now and then; by age only where the clock can be believed."""
+        """Remove what no report needs any more, from time to time; by age only if the clock is plausible."""
         if time.monotonic() - self._tidied < self.settings.tidy_every:
             return
         self._tidied = time.monotonic()
@@ -365,9 +365,9 @@ class Hub:
             self._store.forget_past(max(self._archive.keep if self._archive else 0.0, PAST))
 
     def _tidy_window(self, window: str, is_recent: bool, retire: bool) -> None:
-        with self._store.lock:  # a sketch that arrives now must find the window whole, or gone
+        with self._store.lock:  # an arriving sketch must find the window either complete or gone
             ledger = self._store.ledger(window)
-            if ledger.is_due or not ledger.unreported:  # with no time, nothing is known of it
+            if ledger.is_due or not ledger.unreported:  # without a time nothing is known about it
                 return
             if not is_recent:
                 self._store.drop_sketches(window)

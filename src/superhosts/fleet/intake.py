@@ -1,8 +1,8 @@
-"""Where a hub looks at every sketch that arrives, before it becomes part of a window.
+"""Checks every sketch that arrives at a hub, before it becomes part of a window.
 
-Nothing that arrives is believed: the name, the site as the link knows it, the checksum, the window, the key's
-fingerprint and the geometry must all agree with each other and with what this hub merges. What does not is refused,
-counted and named; it is never merged in part.
+Nothing that arrives is trusted: the name, the site that the link has identified, the checksum, the window, the key's
+fingerprint and the geometry must agree with each other and with the hub's settings. Any other sketch is refused,
+counted and logged; it is never merged in part.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from superhosts.pipeline.settings import DIRECTIONS, SIDES, Settings
 from superhosts.sketches.header import Stored, read_header
 from superhosts.text import printable
 
-MOST_ALIKE = 10_000  # windows that are remembered as looked at
-Senders = Callable[[], Collection[str]]  # the sites that send to this hub themselves, as far as that is known
+MOST_CHECKED = 10_000  # windows to remember as checked
+Senders = Callable[[], Collection[str]]  # the sites that send to this hub directly, as far as known
 
 
 def expected_kinds(settings: Settings) -> dict[int, Kind]:
-    """Return what the parts of a sketch must be, for each address family."""
+    """Return the detector, geometry and key that a part must have, by address family."""
     return {part.family: settings.make_detector(part).kind for part in settings.parts}
 
 
 @dataclass
 class IntakeCounters:
-    """What arrived, and what became of it."""
+    """What happened to the sketches that arrived."""
 
     accepted: int = 0
-    repeated: int = 0  # a sketch that was here before
+    repeated: int = 0  # sketches received before
     refused: int = 0
-    corrupt: int = 0  # not whole: asked for again
-    ahead: int = 0  # of a window in the future: a site's clock is wrong
-    reopened: int = 0  # windows taken back from the archive
-    doubled: int = 0  # a site's second sketch of a window
+    corrupt: int = 0  # incomplete or damaged: requested again
+    ahead: int = 0  # of windows in the future: a site's clock is wrong
+    reopened: int = 0  # windows restored from the archive
+    doubled: int = 0  # second sketches of a site for a window
 
 
 class Intake:
-    """Takes sketches for a store. Safe to use from several threads."""
+    """Accepts sketches for a store. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -62,18 +62,18 @@ class Intake:
     ) -> None:
         self.folder = store.incoming
         self.counters = IntakeCounters()
-        self.arrived = threading.Event()  # something has changed that the hub may want to report
+        self.arrived = threading.Event()  # set when there may be something to report
         self._store = store
         self._expected = expected
         self._archive = archive
         self.senders: Senders = tuple
         self._say = LimitedSay(say)
-        self._alike: set[str] = set()  # windows whose union is of this hub's kind
+        self._checked: set[str] = set()  # windows whose union fits this hub's settings
         with store.lock:
             self._shares = Shares(store)
 
     def known(self, name: str) -> Receipt | None:
-        """Return what was said of a sketch before."""
+        """Return the earlier receipt for a sketch, if there is one."""
         try:
             receipt = self._store.receipt(name)
         except UsageError:
@@ -83,7 +83,7 @@ class Intake:
         return receipt
 
     def accept(self, path: Path, name: str, site: str) -> Receipt:
-        """Take a whole file that has arrived. OSError, MemoryError: not now; all else that goes wrong is the file's."""
+        """Accept or refuse a complete file. OSError and MemoryError mean: try again later."""
         try:
             parcel = Parcel.parse(name)
             if parcel.site != site:
@@ -109,7 +109,7 @@ class Intake:
             raise
         except (MergeError, UsageError, SketchFileError) as error:
             return self._refuse(name, site, str(error).replace(f"{path}: ", ""))
-        except Exception as error:  # a hub goes on, whatever somebody has made up
+        except Exception as error:  # no input may stop the hub
             return self._refuse(name, site, f"it makes no sense ({type(error).__name__}: {error})")
         self.counters.accepted += 1
         self._look_at_clock(parcel)
@@ -118,16 +118,17 @@ class Intake:
         return Receipt(name, MERGED)
 
     def _check(self, stored: Stored, parcel: Parcel) -> None:
-        """Refuse a sketch that is not what it says, or does not fit this hub."""
+        """Refuse a sketch that contradicts its name, or does not fit this hub."""
         if stored.window != parcel.window:
             raise UsageError(f"holds the window {stored.window}, its name says {parcel.window}")
         self._check_sites(stored, parcel.site)
         self.check_kinds(stored)
 
     def _check_sites(self, stored: Stored, sender: str) -> None:
-        """Refuse a sketch in another site's name. A lower hub's union names the sites below it, which send to that one.
+        """Refuse a sketch in the name of another site.
 
-        So the names are the sender's own, or such that nobody else sends to this hub under.
+        A downstream hub's union names the sites that send to that hub. So a sketch may name its sender, and sites that
+        do not send to this hub directly.
         """
         if not stored.sites:
             raise UsageError("names no site")
@@ -142,14 +143,14 @@ class Intake:
                 raise UsageError(f"counts for {entry.get('site')!r}, which is none of its sites")
 
     def check_kinds(self, stored: Stored) -> None:
-        """Refuse a sketch that this hub does not merge: another key, geometry, detector or part."""
+        """Refuse a sketch with another key, geometry, detector or part than this hub merges."""
         for part, kind in stored.kinds.items():
             if part.side not in SIDES or part.direction not in DIRECTIONS or part.family not in self._expected:
                 raise MergeError(f"cannot merge: this hub knows no part {tuple(part)}")
             check_alike(self._expected[part.family], kind)
 
     def _open_window(self, parcel: Parcel) -> None:
-        """Take a window that this store does not hold, or no longer, back from the archive."""
+        """Restore a window from the archive if the store does not have it, or no longer."""
         if self._store.has(parcel.window_name):
             self._check_union(parcel.window_name)
             return
@@ -168,11 +169,11 @@ class Intake:
         self._say(parcel.site, "windows taken back from the archive", text)
 
     def _check_union(self, window: str) -> None:
-        """Refuse a sketch of a window that was reported by a hub of another kind: its union would be replaced by less.
+        """Refuse a sketch of a window whose union was made with other settings: that union would be lost.
 
-        Once is enough: this hub makes unions of its own kind only.
+        One check per window is enough: this hub makes unions with its own settings only.
         """
-        if window in self._alike:
+        if window in self._checked:
             return
         stored = self._read_union(window)
         try:
@@ -180,24 +181,24 @@ class Intake:
                 self.check_kinds(stored)
         except MergeError as error:
             raise UsageError(f"what the hub holds of its window is of another kind: {error}") from None
-        if len(self._alike) >= MOST_ALIKE:
-            self._alike.clear()
-        self._alike.add(window)
+        if len(self._checked) >= MOST_CHECKED:
+            self._checked.clear()
+        self._checked.add(window)
 
     def _read_union(self, window: str) -> Stored | None:
-        """Return the header of the union that the next one begins with; None where there is none, or only damage."""
+        """Return the header of the union that the next one starts from; None if there is none, or it is damaged."""
         path = self._store.folder(window) / UNION
         try:
             if is_plain(path):
                 return read_header(path)
         except (UnreadableError, OSError, MemoryError):
             raise
-        except Exception:  # whatever this disk or somebody has made of it: the hub sets it aside
+        except Exception:  # any damage: the hub sets the file aside
             return None
         return self._archive.read_union(window) if self._archive is not None else None
 
     def _look_for_another(self, parcel: Parcel) -> None:
-        """Say it when a site has sent two sketches of one window; nothing is wrong if it was started anew meanwhile."""
+        """Log when a site has sent two sketches of one window; that is normal if it was restarted."""
         if self._store.count_of(parcel) == 2:
             self.counters.doubled += 1
             why = "restarted, a lower hub's revision, or two edges of one name"
@@ -205,12 +206,12 @@ class Intake:
             self._say(parcel.site, "second sketches of a window", text)
 
     def _refuse(self, name: str, site: str, why: str) -> Receipt:
-        """Refuse a sketch. What it says about itself may be in the reason, which goes to the log and to the edge."""
+        """Refuse a sketch. The reason, which may quote the sketch, goes to the log and to the edge."""
         self.counters.refused += 1
         name, reason = printable(name), printable(why, MOST_REASON)
         self._say(site, "refused sketches", f"REFUSED: {name} from {site}: {reason}")
         with contextlib.suppress(UsageError):
-            if Parcel.parse(name).site == site:  # else the site that it names could not send it any more
+            if Parcel.parse(name).site == site:  # otherwise the site that it names could no longer send it
                 self._store.refuse(name, reason)
         return Receipt(name, REFUSED, reason)
 

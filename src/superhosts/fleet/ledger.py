@@ -1,4 +1,4 @@
-"""What a hub knows of one window: who is in, what was reported. Kept as JSON, and checked when it is read again."""
+"""What a hub knows about one window: the sites in it, and what was reported. Stored as JSON, validated on load."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from superhosts.errors import UsageError
 from superhosts.fleet.parcels import Parcel, check_site
 
-UNKNOWN = 0  # the revision of a window that was reported, when what was written down of it is lost
-LATEST = 1e12  # seconds since 1970: no clock shows more
-MOST_REVISIONS = 1 << 53  # more than a reader of JSON may take for an exact number
+UNKNOWN = 0  # the revision of a report whose number is lost
+LATEST = 1e12  # seconds since 1970, later than any clock shows
+MOST_REVISIONS = 1 << 53  # JSON readers may round larger numbers
 
 
 @dataclass
 class Issue:
-    """One report of a window: which sketches are in it, and who is missing."""
+    """One report of a window: the sketches in it, and the sites that are missing."""
 
     revision: int = 1
     members: list[str] = field(default_factory=list)
@@ -25,7 +25,7 @@ class Issue:
 
     @classmethod
     def parse(cls, content: Any, window: str) -> Issue | None:
-        """Read what was written of a report; None where there was none. ValueError: it makes no sense."""
+        """Validate a stored report; None if there was none. Raises ValueError if it is invalid."""
         if content is None:
             return None
         found = _fields(content, "a report")
@@ -37,20 +37,21 @@ class Issue:
 
 @dataclass
 class Ledger:
-    """What a hub knows of one window."""
+    """What a hub knows about one window. Times are in seconds since 1970, by this machine's clock."""
 
-    first: float = 0.0  # when its first sketch came, by this machine's clock; so is the next
-    unreported: float = 0.0  # when the first sketch came that is in no report yet, the last report was made if it came
-    # before that, or the window was taken back
-    known: list[str] = field(default_factory=list)  # all sketches that were ever accepted
-    merged: list[str] = field(default_factory=list)  # sketches that are in the union on disk
-    issued: Issue | None = None  # the last report that has left the hub
-    issuing: Issue | None = None  # a report that is being made: after a crash it is made again, the same
-    held: list[str] = field(default_factory=list)  # sites in the union whose sketches' names are lost
+    first: float = 0.0  # when the first sketch arrived
+    # When the first sketch arrived that is in no report, or the last report was made if that is later, or the window
+    # was restored from the archive.
+    unreported: float = 0.0
+    known: list[str] = field(default_factory=list)  # all sketches ever accepted
+    merged: list[str] = field(default_factory=list)  # sketches in the union on disk
+    issued: Issue | None = None  # the last report that all destinations have
+    issuing: Issue | None = None  # a report in progress: after a crash the same report is made again
+    held: list[str] = field(default_factory=list)  # sites in the union whose sketch names are lost
 
     @classmethod
     def parse(cls, content: Any, window: str) -> Ledger:
-        """Read the ledger of a window, written by this release or a newer one. ValueError: it makes no sense."""
+        """Validate a stored ledger, written by this release or a newer one. Raises ValueError if it is invalid."""
         found = _fields(content, "a ledger")
         return cls(
             _time(found, "first"),
@@ -64,7 +65,7 @@ class Ledger:
 
     @property
     def is_due(self) -> bool:
-        """Say whether there is something to report that was not reported."""
+        """Return True if the window has something that was not reported."""
         return self.issuing is not None or set(self.known) != set(self.issued.members if self.issued else ())
 
     @property
@@ -75,30 +76,30 @@ class Ledger:
 
     @property
     def names_lost(self) -> bool:
-        """Say whether the window was reported, and nobody knows any more which sketches were in it."""
+        """Return True if the window was reported, and the list of sketches in that report is lost."""
         return self.issued is not None and not self.issued.members
 
     @property
     def next_revision(self) -> int:
-        """The number of the next report: always higher than all before.
+        """The number of the next report, always higher than all before.
 
-        Where the last number is lost, it is the time: no window has had a report every second.
+        If the last number is lost, this is the time in seconds: no window has had a report every second.
         """
         if self.issued is None:
             return 1
         return self.issued.revision + 1 if self.issued.revision != UNKNOWN else max(2, int(time.time()))
 
     def adopt(self, issue: Issue, sites: Iterable[str] = ()) -> None:
-        """Take over what another place knows of the last report, and this ledger does not; `sites` are in the union."""
+        """Add what another source knows about the last report; `sites` are the sites in the union."""
         self.known += [name for name in issue.members if name not in self.known]
         own = self.issued or Issue(UNKNOWN)
         if issue.revision > own.revision or not own.members:
             self.issued = Issue(max(issue.revision, own.revision), list(issue.members), list(issue.missing))
-        self.held = sorted({*self.held, *filter(_is_site, sites)})  # a name that is known again does no harm there
+        self.held = sorted({*self.held, *filter(_is_site, sites)})  # a site that is also in `known` does no harm here
 
     @property
     def sites(self) -> set[str]:
-        """The sites that are in."""
+        """The sites in the window."""
         return {Parcel.parse(name).site for name in list(self.known)} | set(self.held)
 
 
@@ -130,7 +131,7 @@ def _texts(found: dict[str, Any], name: str) -> list[str]:
 
 
 def _members(found: dict[str, Any], name: str, window: str) -> list[str]:
-    """Return names of sketches, each of this window."""
+    """Return the names of sketches, after checking that all belong to this window."""
     names = _texts(found, name)
     try:
         strangers = [each for each in names if Parcel.parse(each).window_name != window]

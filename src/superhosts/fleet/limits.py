@@ -1,7 +1,7 @@
-"""What one site may take of a hub, and how much a hub says about one site.
+"""Limits on what one site can use of a hub, and on how much the hub logs about it.
 
-A site that is enrolled may still be broken or hostile. Whatever it sends, the others go on: each site has its own share
-of the queue, of the windows, of the disk and of the log. `docs/operating.md` lists all of these limits.
+An enrolled site may still be broken or hostile. Whatever it sends, the other sites are served: each site has its own
+share of the queue, of the windows, of the disk and of the log. `docs/operating.md` lists these limits.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from superhosts.pairs import Window
 from superhosts.units import SECOND, format_size
 
 WINDOWS = 20_000  # windows that a hub keeps for one site at a time
-WINDOWS_AHEAD = 1_000  # and how many of them may lie in the future: the site's clock is wrong, or it makes them up
-SKETCHES = 1_000  # sketches of one site in one window: restarts, revisions of a lower hub
-DISK_SHARE = 4  # one site's sketches take at most a quarter of the file system that the state is on
-COUNT_AGAIN = 60.0  # seconds before disk space is counted again for a site at its limit
-AHEAD = 600.0  # seconds that a window may end after this machine's clock before a clock must be wrong
+WINDOWS_AHEAD = 1_000  # how many of them may be in the future: the site's clock is wrong, or it invents them
+SKETCHES = 1_000  # sketches of one site in one window: restarts, revisions of a downstream hub
+DISK_SHARE = 4  # one site's sketches take at most a quarter of the state's file system
+COUNT_AGAIN = 60.0  # seconds before the disk usage of a site at its limit is measured again
+AHEAD = 600.0  # seconds that a window may end in the future before some clock must be wrong
 
-LINES = 5  # lines about one site and kind of trouble in a minute
+LINES = 5  # log lines per minute about one site and kind of problem
 MINUTE = 60.0
-SPEAKERS = 1_000  # sites and kinds that are told apart; more are made up
+SPEAKERS = 1_000  # pairs of site and kind that are counted separately; more must be invented names
 
 
 @dataclass
@@ -42,7 +42,7 @@ class _Account:
 
 
 class LimitedSay:
-    """Says the first few lines about a site and a kind of trouble, then how many more there were in a minute."""
+    """Logs the first few lines about a site and a kind of problem, then how many more there were in that minute."""
 
     def __init__(self, say: Say, *, clock: Callable[[], float] = time.monotonic, timer: bool = True) -> None:
         self._say, self._clock = say, clock
@@ -52,7 +52,7 @@ class LimitedSay:
         self._with_timer = timer
 
     def __call__(self, site: str, kind: str, text: str) -> None:
-        """Say a line about a site, or count it."""
+        """Log a line about a site, or count it."""
         self.flush()
         with self._lock:
             subject = (site, kind)
@@ -67,7 +67,7 @@ class LimitedSay:
         self._say(text)
 
     def flush(self) -> None:
-        """Say what was left out in the minutes that are over."""
+        """Log how many lines were left out in the minutes that have ended."""
         with self._lock:
             over = [subject for subject, each in self._accounts.items() if self._clock() - each.since >= MINUTE]
             left_out = {subject: self._accounts.pop(subject).left_out for subject in over}
@@ -77,7 +77,7 @@ class LimitedSay:
                 self._say(f"{site}: {count:,} more in a minute: {kind}")
 
     def _wake(self) -> None:
-        """Have what was left out said at the end of its minute, even when nothing more comes."""
+        """Start a timer that logs at the end of the minute what was left out, even when no more lines come."""
         if not self._with_timer or self._timer is not None:
             return
         if ends := [each.since + MINUTE for each in self._accounts.values() if each.left_out]:
@@ -92,18 +92,18 @@ class LimitedSay:
 
 
 class Shares:
-    """What each site takes of a store. The caller holds the store's lock."""
+    """What each site uses of a store. The caller holds the store's lock."""
 
     def __init__(self, store: WindowStore) -> None:
         self._store = store
-        self._windows: dict[str, set[str]] = defaultdict(set)  # of each site; windows that are gone are dropped late
+        self._windows: dict[str, set[str]] = defaultdict(set)  # by site; may contain windows that are gone
         for window in store.windows():
             for site in map(site_of, store.ledger(window).known):
                 self._windows[site].add(window)
         self._count()
 
     def check(self, parcel: Parcel, size: int, now: float) -> None:
-        """Refuse one more sketch of a site that has its share (UsageError); OSError where it can come later."""
+        """Refuse a sketch of a site that has used up its share (UsageError; OSError if the sketch can come later)."""
         if self._store.count_of(parcel) >= SKETCHES:
             raise UsageError(f"{parcel.site} has sent {SKETCHES:,} sketches of this window already")
         self._check_windows(parcel, now)
@@ -115,7 +115,7 @@ class Shares:
             raise OSError(errno.EDQUOT, text)
 
     def add(self, parcel: Parcel, size: int) -> None:
-        """Count a sketch that was taken."""
+        """Count a sketch that was accepted."""
         self._windows[parcel.site].add(parcel.window_name)
         self._bytes[parcel.site] += size
 
@@ -132,7 +132,7 @@ class Shares:
                 raise UsageError(f"{parcel.site} has {WINDOWS_AHEAD:,} windows in the future: is its clock wrong?")
 
     def _count(self) -> None:
-        """Look how much of the disk each site takes; between two counts only what comes is added."""
+        """Measure the disk usage of each site. Between two measurements new sketches are added to it."""
         self._bytes: dict[str, int] = defaultdict(int)
         self._counted = time.monotonic()
         for window in self._store.windows():

@@ -1,4 +1,4 @@
-"""Merging of a window's sketches into its union, with what the store and the archive have of it already."""
+"""Merges a window's sketches into its union, starting from the unions in the store and the archive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from superhosts.sketches.bundle import Sketch
 
 
 class Merger:
-    """Makes the unions of a store's windows, one at a time. A file that cannot be merged is set aside and left out."""
+    """Builds the unions of a store's windows, one at a time. A file that cannot be merged is set aside."""
 
     def __init__(
         self, store: WindowStore, archive: Archive | None, builder: UnionBuilder, on_left_out: Callable[[], None]
@@ -30,7 +30,7 @@ class Merger:
     def complete(
         self, window: str, ledger: Ledger, members: list[str], stop: Callable[[], bool] = lambda: False
     ) -> None:
-        """Merge what the union of a window lacks, until told to stop. A member that cannot be merged is left out."""
+        """Merge the members that are not yet in the union of a window, until `stop` returns True."""
         folder, members = self._store.folder(window), list(members)
         while True:
             if self._builder.window != window:
@@ -46,15 +46,14 @@ class Merger:
                 members.remove(name)
 
     def begin(self, window: str, ledger: Ledger) -> None:
-        """Start a union with those that lie on disk: what a report or the archive once held stays in the next."""
+        """Start from the unions on disk: what a report or the archive once contained stays in the next union."""
         while True:
             if self._builder.window != window:
                 self._start(window, ledger)
             self._take_archived(window, ledger)
-            if (
-                self._builder.window == window
-            ):  # else an archived union failed half way and is set aside: all begins anew
+            if self._builder.window == window:
                 break
+            # An archived union has failed half way and is set aside: start over without it.
         if ledger.issued is not None and ledger.names_lost:
             with self._store.lock:
                 ledger.adopt(ledger.issued, self._builder.sites)
@@ -72,14 +71,13 @@ class Merger:
         self._builder.begin(window)
 
     def _take_archived(self, window: str, ledger: Ledger) -> None:
-        """Merge what the archive holds of a window and this store does not: it is never replaced by less."""
+        """Merge what the archive has of a window and this store does not: the archive never loses anything."""
         archive = self._archive
         if archive is None:
             return
         if not archive.holds(window):
-            if (
-                ledger.issued is None and (issue := archive.last_issue(window)) is not None
-            ):  # a union that was set aside
+            issue = archive.last_issue(window)
+            if ledger.issued is None and issue is not None:  # its union was set aside
                 ledger.adopt(Issue(issue.revision))
             return
         path = archive.union(window)
@@ -96,18 +94,18 @@ class Merger:
                 is_in = False
         issue = archive.last_issue(window)
         with self._store.lock:
-            if issue is not None:  # of a union that is damaged only the number of reports is worth knowing
+            if issue is not None:  # from a damaged union only the number of reports is used
                 ledger.adopt(issue if is_in else Issue(issue.revision))
             if is_in:
                 self._builder.contains(issue.members if issue else ())
                 self._builder.contains(name for name in ledger.known if self._came_with_union(window, name))
 
     def _came_with_union(self, window: str, name: str) -> bool:
-        """Return True if a sketch that lies here no more is of a site that the unions know."""
+        """Return True if a sketch is no longer in the folder, and its site is in the union."""
         return site_of(name) in self._builder.sites and not is_plain(self._store.folder(window) / name)
 
     def _set_aside(self, window: str, ledger: Ledger, error: RefusedMemberError) -> None:
-        """Leave a sketch out that this disk has damaged, or that an earlier run took with another key or geometry."""
+        """Leave out a sketch that is damaged, or that an earlier run accepted with another key or geometry."""
         self._on_left_out()
         self._store.asides.put(self._store.folder(window) / error.name, error.reason, "LEFT OUT")
         with self._store.lock:

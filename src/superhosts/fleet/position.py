@@ -1,13 +1,13 @@
-"""How far an edge has come with inputs that can be read again, kept beside its spool.
+"""How far an edge has read inputs that can be read again; stored next to its spool.
 
 Two things are written after each window, once its sketch is in the spool: the frontier, before which all windows are
-spooled, and the files that were read to their end. After a restart files that end before the frontier are
-left out, the others are read again, and packets before the frontier are dropped: the sketches come out the same.
-A position belongs to one set of inputs and one way of cutting; another command line starts at the beginning.
+spooled, and the files that were read to their end. After a restart, files that end before the frontier are skipped, the
+others are read again, and packets before the frontier are dropped: the sketches are the same. A position belongs to one
+set of inputs and settings; another command line starts at the beginning.
 
-A frontier that lies ahead of this machine's clock by more than a window is neither kept nor believed: a clock is wrong,
-or was, and what is captured once it is right would be taken for done. The frontier stays where it was until the clock
-has come to the windows ahead of it. Reading something twice is harmless, dropping it is not.
+A frontier that is more than a window ahead of this machine's clock is neither stored nor trusted: some clock is or was
+wrong, and traffic captured with the right time would be skipped. The frontier stays where it was until the clock
+reaches the windows ahead of it. Reading traffic twice is harmless, dropping it is not.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from superhosts.sources.capture import COMPRESSED
 from superhosts.times import iso_time
 from superhosts.units import parse_duration
 
-POSITION = "position.json"  # the file in the spool; without it an edge begins anew
-MOST_AHEAD = 1 << 16  # windows ahead of the clock that are remembered
-KEPT = 16  # positions of other command lines that are remembered
+POSITION = "position.json"  # the file in the spool folder; without it an edge starts at the beginning
+MOST_AHEAD = 1 << 16  # windows ahead of the clock to remember
+KEPT = 16  # positions of other command lines to keep
 Spans = Mapping[str, tuple[int, int]]  # identity of a file → times of its first and last packet
 
 
 class Position:
-    """The position of one command line in a spool's folder."""
+    """The position of one command line, in a spool's folder."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Position:
         self._path = folder / POSITION
         self._wall = wall
         self._window = parse_duration(cut["window"]) if "window" in cut else 0
-        self._ahead: deque[int] = deque(maxlen=MOST_AHEAD)  # ends of windows that lie ahead of the clock, in order
+        self._ahead: deque[int] = deque(maxlen=MOST_AHEAD)  # ends of windows ahead of the clock, in order
         text = json.dumps([sorted(map(_full_name, inputs)), dict(cut)], sort_keys=True, default=str)
         self._name = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         self._others = self._read(say)
@@ -62,11 +62,11 @@ class Position:
             self.frontier = None
 
     def _latest(self) -> int:
-        """Return the latest frontier that is believed."""
+        """Return the latest plausible frontier."""
         return self._wall() + self._window
 
     def _read(self, say: Say) -> dict[str, Any]:
-        """Read all positions. A file with one that cannot be used is set aside: reading its input again is harmless."""
+        """Read all positions. A file with an invalid one is set aside: reading its input again is harmless."""
         right: dict[str, Any] = {}
 
         def fits(content: Any) -> bool:
@@ -75,19 +75,19 @@ class Position:
             return isinstance(content, dict) and len(right) == len(content)
 
         if read_state(self._path, fits, say) is None and right:
-            with contextlib.suppress(OSError):  # a full disk is said elsewhere
+            with contextlib.suppress(OSError):  # a full disk is reported elsewhere
                 write_json(self._path, right)
         return right
 
     def done(self) -> frozenset[str]:
-        """Return the files that need not be read again."""
+        """Return the files to skip."""
         if self.frontier is None:
             return frozenset()
         return frozenset(name for name, (_, last) in self._files.items() if last < self.frontier)
 
     def advance(self, frontier: int, finished: Spans) -> None:
-        """Write down that all windows up to `frontier` are in the spool. OSError where the disk takes no more."""
-        while self._ahead and self._ahead[-1] >= frontier:  # the traffic has gone back
+        """Store that all windows up to `frontier` are in the spool. Raises OSError if the disk is full."""
+        while self._ahead and self._ahead[-1] >= frontier:  # the packets' clock was set back
             self._ahead.pop()
         self._ahead.append(frontier)
         while self._ahead and self._ahead[0] <= self._latest():
@@ -95,7 +95,7 @@ class Position:
         self._write(finished)
 
     def go_back(self, frontier: int) -> None:
-        """Write down that windows from `frontier` on may get more packets. OSError where the disk takes no more."""
+        """Store that windows from `frontier` on may get more packets. Raises OSError if the disk is full."""
         self._ahead.clear()
         self.frontier = frontier
         self._write({})
@@ -110,7 +110,7 @@ class Position:
 
 
 def _is_position(entry: Any) -> bool:
-    """Say whether an entry has the types that `advance` writes."""
+    """Return True if an entry has the types that `advance` writes."""
     files = entry.get("files") if isinstance(entry, dict) else None
     return (
         isinstance(files, dict)
@@ -120,16 +120,16 @@ def _is_position(entry: Any) -> bool:
 
 
 def is_time(value: Any) -> bool:
-    """Say whether a value from a file is a time in nanoseconds, as packets have them."""
+    """Return True if a value from a file is a valid packet time in nanoseconds."""
     return type(value) is int and -(1 << 63) <= value < 1 << 63
 
 
 def _full_name(name: str) -> str:
-    """Return a name that means the same in every folder; what is no file stays as it is."""
+    """Return the absolute path of an input that is a file; other inputs unchanged."""
     return str(Path(name).absolute()) if os.path.lexists(name) else name
 
 
 def _is_there(identity: str) -> bool:
-    """Say whether a file still exists, compressed or not: only then could it be read again."""
+    """Return True if a file still exists, compressed or not."""
     name = identity.rpartition("@")[0]
     return any(os.path.lexists(name + ending) for ending in ("", *COMPRESSED))

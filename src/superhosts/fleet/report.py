@@ -1,4 +1,4 @@
-"""The report of a hub about one window: rows that name the sites, and which sites took part."""
+"""The report of a hub about one window: rows with the sites that saw each host, and the sites that took part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from superhosts.reports.rows import Row
 
 
 class HubRows(Sequence[Row]):
-    """A hub's rows of one window, each made when it is asked for."""
+    """A hub's rows of one window, each built when it is read."""
 
     def __init__(self, plain: list[Row], sightings: Sightings, issue: Issue) -> None:
         self._plain, self._sightings, self._issue = plain, sightings, issue
@@ -40,7 +40,7 @@ class HubReport(Report):
 
     @property
     def attendance(self) -> str:
-        """Who is in: "5 of 5 sites", "4 of 5 sites: missing fra"."""
+        """Which sites took part: "5 of 5 sites", "4 of 5 sites: missing fra"."""
         total = len(self.sites) + len(self.missing)
         text = f"{len(self.sites)} of {total} sites" + (f": missing {', '.join(self.missing)}" if self.missing else "")
         return text + "".join(f"; refused {site} ({reason})" for site, reason in self.refused.items())

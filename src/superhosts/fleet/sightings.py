@@ -1,7 +1,7 @@
-"""Who saw a host: a second pass over the sites' own sketches, which keeps only the columns of the hosts found.
+"""Which sites saw a host: a second pass over the sites' own sketches, for the hosts that were found.
 
-Answers are kept as columns, and a host's list of sites is made when its row is written: a thousand hosts at a hundred
-sites are a hundred thousand small records, which would take more memory than the cube.
+Answers are stored as arrays, and a host's list of sites is built when its row is written: a thousand hosts at a hundred
+sites would be a hundred thousand small records, which take more memory than the cube.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from superhosts.sketches.queries import estimate_in_file
 
 
 class Sightings:
-    """For every host found, what single sites make of it."""
+    """For every host found, the estimates of the single sites."""
 
     def __init__(self, found: list[Found], sketch: Sketch, key: bytes | str | None) -> None:
         self._key = key
-        self._places: list[tuple[Part, int]] = []  # of each host: its part, and where it stands among those asked there
-        self._before: dict[int, list[Row]] = {}  # what an earlier report said
+        self._places: list[
+            tuple[Part, int]
+        ] = []  # of each host: its part, and its position among the hosts of that part
+        self._before: dict[int, list[Row]] = {}  # from the previous report, by host
         self._answers: dict[str, dict[Part, SuperHosts]] = {}  # by site
         self._names = {(str(item.host), *item.part): number for number, item in enumerate(found)}
         hosts: dict[Part, list[int]] = defaultdict(list)
@@ -37,9 +39,9 @@ class Sightings:
         }
 
     def remember(self, rows: Iterable[Any]) -> bool:
-        """Take what an earlier report said: some of the sites' sketches may be gone since.
+        """Take the sites from the rows of the previous report, since some sites' sketches may be gone by now.
 
-        Return False where some of it is not what a report says.
+        Return False if some of the rows are invalid.
         """
         whole = True
         for row in rows:
@@ -52,16 +54,16 @@ class Sightings:
         return whole
 
     def ask(self, files: Mapping[str, list[Path]], *, trusted: bool) -> list[SuperhostsError]:
-        """Ask the sketches of all sites (`trusted`: checked a moment ago); return what failed for good."""
+        """Query the sketches of all sites (`trusted`: their checksums are verified); return the permanent errors."""
         failed: list[SuperhostsError] = []
         for site, paths in files.items() if self._asked else ():
             try:
                 self._answers[site] = self._ask_site(paths, trusted)
             except (UnreadableError, OSError, MemoryError):
-                raise  # it may say more at the next attempt
+                raise  # the next attempt may succeed
             except SuperhostsError as error:
                 failed.append(error)
-            except Exception as error:  # whatever this disk or somebody has made of it
+            except Exception as error:  # any damage, accidental or deliberate
                 names = ", ".join(path.name for path in paths)
                 failed.append(SketchFileError(f"it makes no sense ({type(error).__name__}: {error})", file=names))
         return failed
@@ -69,7 +71,7 @@ class Sightings:
     def _ask_site(self, paths: list[Path], trusted: bool) -> dict[Part, SuperHosts]:
         if len(paths) == 1:
             return estimate_in_file(paths[0], self._asked, key=self._key, trusted=trusted)
-        whole = Sketch()  # the site was restarted within the window: its sketches count together
+        whole = Sketch()  # the site was restarted within the window: merge its sketches
         for path in paths:
             whole.merge_file(path, key=self._key)
         return {
@@ -77,11 +79,11 @@ class Sightings:
         }
 
     def of(self, number: int) -> list[Row]:
-        """Return the sites that saw a host, most peers first."""
+        """Return the sites that saw a host, in descending order of peers."""
         part, place = self._places[number]
         seen = {site["site"]: site for site in self._before.get(number, ()) if site["site"] not in self._answers}
         for site, answers in self._answers.items():
-            if part in answers and answers[part].peers_low[place] >= 1:  # beyond the noise of a host that was not there
+            if part in answers and answers[part].peers_low[place] >= 1:  # more than the noise of an absent host
                 rows = answers[part]
                 high = int(rows.peers_high[place])
                 seen[site] = {
@@ -94,7 +96,7 @@ class Sightings:
 
 
 def _is_row(row: Any) -> bool:
-    """Return True if something read from a file is a row with the sites that saw its host."""
+    """Return True if a value read from a file is a row with the sites that saw its host."""
     names, numbers = ("host", "side", "direction"), ("peers", "peers_low")
     return (
         isinstance(row, dict)

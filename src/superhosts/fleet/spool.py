@@ -1,10 +1,10 @@
 """An edge's folder of sketches that wait for the hub's receipt.
 
-Every sketch is written whole (synced, renamed) before anything is sent, and goes when the hub has said what became of
-it. When the hub is away the folder grows to its cap; then the oldest window is dropped, loudly, so that the newest are
-never the ones that are missing. Sketches that the hub refuses, or that this disk has damaged, are set aside for a
-person to look at; they count for the cap and go first. What others have put among the sketches (folders, links, FIFOs)
-is renamed and otherwise left alone: opening it might wait for ever.
+Every sketch is on disk (flushed, renamed) before anything is sent, and is removed when the hub has given its receipt.
+While the hub is away the folder grows up to its cap; then the oldest window is dropped, with a log line, so that the
+newest windows are never the missing ones. Sketches that the hub refuses, or that are damaged on this disk, are set
+aside for an operator; they count towards the cap and are dropped first. Other things among the sketches (folders,
+links, FIFOs) are renamed and never opened: opening a FIFO could block.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from superhosts.sketches.bundle import Sketch
 from superhosts.text import printable
 from superhosts.units import format_size
 
-STATES = ("position.json", "open.json", "status.json")  # small files that an edge keeps beside its sketches
-SHOWN = 20  # names of things set aside that a status holds
+STATES = ("position.json", "open.json", "status.json")  # small files of an edge in the same folder
+SHOWN = 20  # how many names of files set aside the status shows
 _NOT_PLAIN = "something that this program has not made there (no plain file)"
 
 
 @dataclass
 class SpoolCounters:
-    """What became of the sketches of this edge."""
+    """What happened to the sketches of this edge."""
 
     spooled: int = 0
     delivered: int = 0
@@ -53,7 +53,7 @@ class Spool:
         self.changed = threading.Condition()
         self._say = say
         self._aside = (folder / "refused", folder / "damaged")
-        self._passed_over: set[str] = set()  # names that stand for no file, and cannot be set aside
+        self._passed_over: set[str] = set()  # entries that are not files and could not be set aside
         try:
             make_folder(folder)
             self._make_way()
@@ -66,7 +66,7 @@ class Spool:
             self.verify(path)
 
     def _make_way(self) -> None:
-        """Free the names that this program uses, and remove what a run that was killed has left half written."""
+        """Free the names that this program uses, and remove temporary files of a killed run."""
         for path in (*self._aside, *(self.folder / name for name in STATES)):
             fits = path.is_dir() if path in self._aside else is_plain(path)
             if os.path.lexists(path) and not fits:
@@ -78,7 +78,7 @@ class Spool:
                 left.unlink(missing_ok=True)
 
     def _check_sites(self) -> None:
-        """Refuse a folder in which another site's sketches wait: this site's link could never deliver them."""
+        """Refuse a folder with sketches of another site: this site's link could never deliver them."""
         for path in _sketches(self.folder):
             other = _site_of(path.name)
             if other not in (None, self.site):
@@ -86,9 +86,9 @@ class Spool:
                 raise UsageError(f"{self.folder}: sketches of site {other} wait here, this is {self.site}; {way}")
 
     def waiting(self) -> list[Path]:
-        """Return the sketches that the hub has not acknowledged, oldest window first.
+        """Return the sketches that wait for a receipt, oldest window first.
 
-        Whatever else has such a name is set aside.
+        Anything else with the name of a sketch is set aside.
         """
         found = []
         for path in _named_like_sketches(self.folder):
@@ -101,18 +101,18 @@ class Spool:
         return sorted(found)
 
     def aside(self) -> list[str]:
-        """Return the names of what was set aside, now or in earlier runs, and waits for a person: some of them."""
+        """Return some names of what was set aside, in this run or earlier, and waits for an operator."""
         names = [path.name for path in self.folder.glob(".*.aside*")]
         names += [f"{folder.name}/{path.name}" for folder in self._aside for path in _sketches(folder)]
         return [printable(name) for name in sorted(names)[:SHOWN]]
 
     def put(self, sketch: Sketch) -> Path:
-        """Write a window's sketch. OutputError where the disk takes no more: nothing is left behind then."""
+        """Write a window's sketch. Raises OutputError if the disk is full, and leaves nothing behind."""
         assert sketch.window is not None
         fresh = self.folder / ".fresh.tmp"
         try:
             sketch.save(fresh)
-            fresh.chmod(0o600)  # a scan's sketches are for whom the umask says; these are for nobody else
+            fresh.chmod(0o600)  # the umask decides who may read a scan's sketches; these are private
             target = self.folder / Parcel.of(fresh, self.site, sketch.window).name
             place(fresh, target)
         except OSError as error:
@@ -127,16 +127,16 @@ class Spool:
         return target
 
     def settle(self, receipt: Receipt) -> None:
-        """Do what the hub's word on a sketch asks for."""
+        """Do what a receipt requires: remove the sketch, set it aside, or keep it."""
         try:
             if Parcel.parse(receipt.name).site != self.site:
                 return
         except UsageError:
-            return  # a name becomes a path: nothing but a sketch's name may
+            return  # the name becomes a path, so it must be the name of a sketch
         path = self.folder / receipt.name
         with self.changed:
             if not is_plain(path):
-                return  # a second receipt, or dropped meanwhile
+                return  # a repeated receipt, or dropped meanwhile
             if receipt.verdict == MERGED:
                 path.unlink(missing_ok=True)
                 self.counters.delivered += 1
@@ -149,7 +149,7 @@ class Spool:
             self.changed.notify_all()
 
     def verify(self, path: Path) -> bool:
-        """Say whether a sketch is whole. One that is damaged is set aside; one that cannot be read now stays."""
+        """Return True if a sketch is intact. A damaged one is set aside; one that cannot be read now stays."""
         try:
             parcel = Parcel.parse(path.name)
             with CubeReader(path) as reader:
@@ -168,20 +168,20 @@ class Spool:
         return False
 
     def size(self) -> int:
-        """Return the bytes of all sketches, those set aside included."""
+        """Return the bytes of all sketches, including those set aside."""
         return sum(_size(path) for folder in (self.folder, *self._aside) for path in _sketches(folder))
 
     def _set_damaged(self, path: Path, reason: str) -> None:
         with self.changed:
             if not is_plain(path):
-                return  # another thread was here first
+                return  # another thread was faster
             self._put_aside(path, "damaged")
             self.counters.damaged += 1
         name = printable(path.name)
         self._say(f"DAMAGED in the spool, not sent: {name}: {printable(reason)} (kept in {self._aside[1]})")
 
     def _set_aside(self, path: Path) -> None:
-        """Take what is no file out of the way; where that does not work, it is passed over and said once."""
+        """Rename an entry that is not a file; if that fails, log it once and skip the entry from then on."""
         with self.changed:
             if path.name in self._passed_over:
                 return
@@ -199,7 +199,7 @@ class Spool:
             path.replace(target)
 
     def _hold_cap(self) -> None:
-        """Drop what must go: sketches set aside first, then the oldest windows, never the newest."""
+        """Remove sketches down to the cap: those set aside first, then the oldest windows, never the newest."""
         excess = self.size() - self.cap
         aside = sorted(path for folder in self._aside for path in _sketches(folder))
         waiting = self.waiting()
@@ -219,7 +219,7 @@ def _named_like_sketches(folder: Path) -> Iterator[Path]:
 
 
 def _sketches(folder: Path) -> Iterator[Path]:
-    """Return the plain files among a folder's sketches."""
+    """Return the sketches in a folder that are plain files."""
     return filter(is_plain, _named_like_sketches(folder))
 
 

@@ -1,16 +1,16 @@
-"""What a hub keeps on disk: a folder for each window, with the sites' sketches, their union, and a ledger.
+"""What a hub keeps on disk: one folder per window, with the sites' sketches, their union, and a ledger.
 
-    STATE/incoming/                             files that are arriving
+    STATE/incoming/                             files in transit
     STATE/windows/20261114T120000Z-5m/
-        20261114T120000Z-5m-ams-1a2b….cube      a site's sketch, as it came
+        20261114T120000Z-5m-ams-1a2b….cube      a site's sketch, as received
         merged.cube                             the union of the sketches that the ledger calls merged
-        ledger.json                             who is in, what was reported
-        rows.jsonl                              what the last report said
+        ledger.json                             the sketches received, and what was reported
+        rows.jsonl                              the rows of the last report
     STATE/past/20261114T120000Z-5m.json         ledgers of windows whose sketches are gone
 
-The union is a function of the sketches in the folder, so a sketch counts as merged when it lies there durably. All else
-can be made again after a crash. What cannot be used (a ledger that somebody has damaged, a folder or pipe in place of a
-file) is set aside, and the ledger is made again from what lies in the folder.
+The union is computed from the sketches in the folder, so a sketch counts as merged once it is there, flushed to disk.
+Everything else can be rebuilt after a crash. Unusable files (a damaged ledger, a folder or FIFO in place of a file) are
+set aside, and the ledger is rebuilt from the folder. Methods take a window by its name, START-LENGTH.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ from superhosts.replacing import place, sync_folder
 
 UNION = "merged.cube"
 LEDGER = "ledger.json"
-ROWS = "rows.jsonl"  # what a window's last report said
-MOST_REFUSED = 1000  # refused sketches that are remembered: nobody may fill the memory with them
-MOST_FORGOTTEN = 1000  # past ledgers that one call removes
+ROWS = "rows.jsonl"  # the rows of a window's last report
+MOST_REFUSED = 1000  # refused sketches to remember: no site can fill the memory with them
+MOST_FORGOTTEN = 1000  # past ledgers to remove in one call
 
 
-def _nobody(_text: str) -> None:
-    """Say nothing."""
+def _discard(_text: str) -> None:
+    """Log nothing."""
 
 
 class WindowStore:
     """The windows of a hub. Safe to use from several threads."""
 
-    def __init__(self, state: Path, say: Say = _nobody) -> None:
+    def __init__(self, state: Path, say: Say = _discard) -> None:
         self.state = state
         self.incoming, self._windows, self._past = state / "incoming", state / "windows", state / "past"
         self.lock = threading.RLock()
         self.asides = Asides(say)
-        self.fresh: set[str] = set()  # sketches whose checksums this very process has checked
-        self.heard: dict[str, int] = {}  # site → end of the window that its last sketch since the start was of
-        self._refused: dict[str, str] = {}  # name → reason; not kept: a hub with other options looks again
+        self.fresh: set[str] = set()  # sketches whose checksums this process has verified
+        self.heard: dict[str, int] = {}  # site → end of the window of its latest sketch since the start
+        self._refused: dict[str, str] = {}  # name → reason; not stored, since a hub with other options may accept them
         try:
             for folder in (self.incoming, self._windows, self._past):
                 make_folder(folder)
@@ -76,9 +76,9 @@ class WindowStore:
             raise OutputError(f"{error.filename or state}: cannot be used: {error.strerror or error}") from None
 
     def _empty_incoming(self) -> None:
-        """Remove files that were arriving: no receipt was given for these, and they come again."""
+        """Remove files in transit: they have no receipt, so they will be sent again."""
         for left in list(self.incoming.iterdir()):
-            if left.name.startswith("."):  # one that was set aside
+            if left.name.startswith("."):  # set aside earlier
                 continue
             if left.is_dir() and not left.is_symlink():
                 self.asides.put(left, "a folder where sketches arrive")
@@ -86,7 +86,7 @@ class WindowStore:
                 left.unlink(missing_ok=True)
 
     def _windows_on_disk(self) -> list[str]:
-        """Return the windows that have a folder; what a kill has left of others is removed."""
+        """Return the windows that have a folder; remove what a killed hub has left of others."""
         for folder in list(self._windows.iterdir()):
             if folder.name.startswith(".") and parse_window_name(folder.name[1:]):  # being retired
                 shutil.rmtree(folder, ignore_errors=True)
@@ -95,15 +95,15 @@ class WindowStore:
             elif not is_plain_folder(folder):
                 self.asides.put(folder, "named like a window, and not a folder")
             elif self._is_bare(folder):
-                shutil.rmtree(folder, ignore_errors=True)  # no sketch was renamed into it, nor a union
+                shutil.rmtree(folder, ignore_errors=True)  # neither a sketch nor a union has reached it
         return sorted(path.name for path in self._windows.iterdir() if parse_window_name(path.name))
 
     def _is_bare(self, folder: Path) -> bool:
-        """Return True if a folder holds nothing of its window: the hub died before anything was in it."""
+        """Return True if a folder has nothing but temporary files: the hub was killed before anything was in it."""
         return all(path.name.startswith(".") and path.suffix == ".tmp" for path in folder.iterdir())
 
     def _recover(self, window: str) -> Ledger:
-        """Read a ledger, and add sketches that lie in the folder but not yet in it: the hub died in between."""
+        """Read a ledger, and add sketches that are in the folder only: the hub was killed in between."""
         ledger, mended = self._read_ledger(window)
         for path in self.folder(window).glob("*.cube"):
             if path.name != UNION and not path.name.startswith(".") and not _is_member(path, window):
@@ -111,14 +111,14 @@ class WindowStore:
         for path in self.sketches(window):
             if path.name not in ledger.known:
                 self._enter(ledger, path.name)
-        ledger.unreported = ledger.unreported or time.time()  # with no time it would stay for good
+        ledger.unreported = ledger.unreported or time.time()  # without a time it would never be retired
         if mended:
             write_json(self.folder(window) / LEDGER, asdict(ledger))
-            (self._past / f"{window}.json").unlink(missing_ok=True)  # what it knew is in there
+            (self._past / f"{window}.json").unlink(missing_ok=True)  # its content is in the new ledger
         return ledger
 
     def _read_ledger(self, window: str) -> tuple[Ledger, bool]:
-        """Return a window's ledger, and whether it had to be made again."""
+        """Return a window's ledger, and whether it had to be rebuilt."""
         path, damaged = self.folder(window) / LEDGER, False
         try:
             return Ledger.parse(parse_json(path), window), False
@@ -127,21 +127,21 @@ class WindowStore:
         except ValueError as error:
             self.asides.put(path, f"{error}; made again from what lies in {self.folder(window)}")
             damaged = True
-        before = self._past_ledger(window)  # there is one where the window was being taken back from the archive
+        before = self._past_ledger(window)  # exists if the window was being restored from the archive
         ledger = before or Ledger()
         if (found := self._last_issue(window)) is not None:
             ledger.adopt(found)
         return ledger, damaged or before is not None or found is not None
 
     def _last_issue(self, window: str) -> Issue | None:
-        """Return what the folder tells of a window's last report; None where nothing tells that there was one."""
+        """Return what the folder reveals about a window's last report; None if there are no signs of one."""
         if not os.path.lexists(self.folder(window) / UNION):
             return None
         revisions = [row["revision"] for row in self.rows(window) if _is_revision(row)]
         return Issue(max(revisions, default=UNKNOWN))
 
     def rows(self, window: str) -> list[Any]:
-        """Return what the last report of a window said, up to where somebody has damaged it."""
+        """Return the rows of a window's last report, up to the first damaged line."""
         path, rows = self.folder(window) / ROWS, list[Any]()
         try:
             rows.extend(read_lines(path))
@@ -160,7 +160,7 @@ class WindowStore:
             return self._ledgers[window]
 
     def folder(self, window: str) -> Path:
-        """Return where a window's sketches lie."""
+        """Return the folder of a window."""
         return self._windows / window
 
     def sketches(self, window: str) -> list[Path]:
@@ -168,7 +168,7 @@ class WindowStore:
         return sorted(path for path in self.folder(window).glob("*-*-*.cube") if _is_member(path, window))
 
     def receipt(self, name: str) -> Receipt | None:
-        """Return what was said of a sketch before."""
+        """Return the earlier receipt for a sketch, if there is one."""
         window = Parcel.parse(name).window_name
         with self.lock:
             if name in self._refused:
@@ -183,22 +183,22 @@ class WindowStore:
         return {parcel.site: reason for parcel, reason in parcels if parcel.window_name == window}
 
     def count_of(self, parcel: Parcel) -> int:
-        """Return how many sketches of this site a window has had."""
+        """Return how many sketches of this site the window has received."""
         with self.lock:
             known = list(self._ledgers[parcel.window_name].known) if parcel.window_name in self._ledgers else []
         return sum(Parcel.parse(name).site == parcel.site for name in known)
 
     def has(self, window: str) -> bool:
-        """Say whether a window is kept."""
+        """Return True if a window is in the store."""
         with self.lock:
             return window in self._ledgers
 
     def is_past(self, window: str) -> bool:
-        """Say whether a window was kept once and is not any more."""
+        """Return True if a window was retired."""
         return window not in self._ledgers and os.path.lexists(self._past / f"{window}.json")
 
     def add(self, path: Path, name: str) -> None:
-        """Take in a sketch that was found good: once this returns, it is in its window."""
+        """Move a checked sketch into its window's folder; when this returns, it counts as merged."""
         parcel = Parcel.parse(name)
         window = parcel.window_name
         with self.lock:
@@ -206,7 +206,7 @@ class WindowStore:
                 make_folder(self.folder(window))
             make_private(path)
             place(path, self.folder(window) / name)
-            ledger = self._ledgers.setdefault(window, Ledger())  # not before: a window without a sketch is none
+            ledger = self._ledgers.setdefault(window, Ledger())  # not earlier: a window exists from its first sketch on
             self.fresh.add(name)
             if name not in ledger.known:
                 self._enter(ledger, name)
@@ -229,13 +229,13 @@ class WindowStore:
                 del self._refused[next(iter(self._refused))]
 
     def reopen(self, window: str, union: Path) -> None:
-        """Take a window back, with its union as it was archived.
+        """Restore a window, with its union from the archive.
 
-        Of a window that this store has lost, the hub learns from the archive what was reported (`Ledger.adopt`).
+        If this store has lost the ledger, the hub learns from the archive what was reported (`Ledger.adopt`).
         """
         with self.lock:
             if window in self._ledgers:
-                return  # it is back already
+                return  # restored already
             ledger = self._past_ledger(window) or Ledger(first=time.time(), issued=Issue(UNKNOWN))
             folder = self.folder(window)
             make_folder(folder)
@@ -248,7 +248,7 @@ class WindowStore:
             (self._past / f"{window}.json").unlink(missing_ok=True)
 
     def drop_sketches(self, window: str) -> None:
-        """Remove the sites' sketches that the union holds."""
+        """Remove the sites' sketches that are in the union."""
         with self.lock:
             merged = set(self.ledger(window).merged)
             for path in self.sketches(window) if is_plain(self.folder(window) / UNION) else ():
@@ -256,9 +256,9 @@ class WindowStore:
                     path.unlink(missing_ok=True)
 
     def retire(self, window: str) -> None:
-        """Keep only the ledger of a window; nothing of one that had no sketch, whose sketches may still come.
+        """Keep only the ledger of a window, and nothing if it had no sketch: its sketches may still come.
 
-        The folder goes under another name first, at once: half of a window must never be taken for the whole.
+        The folder is renamed before it is removed: half of a window must never pass for the whole.
         """
         with self.lock:
             ledger = self._ledgers[window]
@@ -276,7 +276,7 @@ class WindowStore:
         gone = 0
         for path in self._past.glob("*.json"):
             window = parse_window_name(path.stem)
-            with contextlib.suppress(OSError):  # taken back meanwhile, or no file
+            with contextlib.suppress(OSError):  # restored meanwhile, or not a file
                 if window is not None and age_of(path.lstat().st_mtime, window.end, time.time()) > age:
                     path.unlink()
                     gone += 1
@@ -284,12 +284,12 @@ class WindowStore:
                 return
 
     def write(self, window: str) -> None:
-        """Write a window's ledger down."""
+        """Write a window's ledger to disk."""
         with self.lock:
             write_json(self.folder(window) / LEDGER, asdict(self._ledgers[window]))
 
     def newest(self) -> float:
-        """Return when a ledger was last written, in seconds since 1970; 0 where none was."""
+        """Return when a ledger was last written, in seconds since 1970; 0 if there is none."""
         times = [0.0]
         for path in (*self._windows.glob(f"*/{LEDGER}"), *self._past.glob("*.json")):
             with contextlib.suppress(OSError):
@@ -297,7 +297,7 @@ class WindowStore:
         return max(times)
 
     def _past_ledger(self, window: str) -> Ledger | None:
-        """Return the ledger of a past window. One that is damaged is made again: the window stays past."""
+        """Return the ledger of a retired window. A damaged one is replaced: the window remains retired."""
         path = self._past / f"{window}.json"
         try:
             return Ledger.parse(parse_json(path), window)
@@ -311,7 +311,7 @@ class WindowStore:
 
 
 def _is_member(path: Path, window: str) -> bool:
-    """Return True if a file is what its name says: a site's sketch of this window."""
+    """Return True if a plain file has the name of a site's sketch of this window."""
     try:
         return Parcel.parse(path.name).window_name == window and is_plain(path)
     except UsageError:

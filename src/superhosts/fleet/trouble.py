@@ -1,8 +1,7 @@
-"""Work that does not succeed at once: said once, done again, and never in the way of other work for long.
+"""Work that fails is logged once and retried, without delaying other work for long.
 
-A full disk is everyone's trouble: nothing else would succeed. What concerns one window alone (a file that makes no
-sense, an output that something else stands in place of, a union that is too large) leaves that window to rest, longer
-each time.
+A full disk affects everything: no other work would succeed either. A problem of one window alone (an invalid file, an
+output path that is taken by something else, a union that is too large) puts that window on hold, longer each time.
 """
 
 from __future__ import annotations
@@ -17,37 +16,44 @@ from superhosts.errors import OutputError, SuperhostsError, UnreadableError
 from superhosts.fleet.receipts import MOST_SAID, Say
 from superhosts.text import printable
 
-LONGEST_REST = 300.0  # seconds between two attempts at a window that cannot be reported for what is in it
-EVERYONES = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}  # not one window's
+LONGEST_REST = 300.0  # seconds between two attempts at a window that cannot be reported because of its content
+EVERYONES = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+}  # these do not concern one window alone
 
 
 @dataclass
 class _Rest:
     attempts: int = 0
-    until: float = 0.0  # by the steady clock
+    until: float = 0.0  # by the monotonic clock
 
 
 class Troubles:
-    """Attempts work, and knows what did not succeed. `on_wait` is called for each attempt that failed."""
+    """Runs work and remembers what failed. `on_wait` is called for each failed attempt."""
 
     def __init__(self, say: Say, on_wait: Callable[[], None]) -> None:
-        self.open: dict[str, str] = {}  # what did not work at the last attempt, and why
+        self.open: dict[str, str] = {}  # what failed at the last attempt, and why
         self._say = say
         self._on_wait = on_wait
         self._rests: defaultdict[str, _Rest] = defaultdict(_Rest)
 
     def is_resting(self, window: str) -> bool:
-        """Return True if a window is left alone for now."""
+        """Return True if a window is on hold."""
         return window in self._rests and time.monotonic() < self._rests[window].until
 
     def attempt(self, what: str, work: Callable[[], None], window: str | None = None) -> bool:
-        """Work on a window, or on something else. Return False where nobody's work can succeed now."""
+        """Run some work, on a window or on something else. Return False if no other work could succeed now."""
         try:
             work()
-        except UnreadableError as error:  # it may be readable the next moment
+        except UnreadableError as error:  # it may be readable a moment later
             self._note(what, error)
             return True
-        except Exception as error:  # a hub goes on, whatever somebody has made up
+        except Exception as error:  # no input may stop the hub
             self._note(what, error if isinstance(error, OSError | SuperhostsError) else repr(error))
             if _system_code(error) in EVERYONES:
                 return False
@@ -71,18 +77,18 @@ class Troubles:
         self.open[what] = printable(error)
 
     def forget(self, window: str) -> None:
-        """Drop what is known of a window that is kept no more."""
+        """Drop everything about a window that is no longer kept."""
         self._rests.pop(window, None)
         for what in self._all_of(window):
             del self.open[what]
 
     def _all_of(self, window: str | None) -> list[str]:
-        """Return all that did not work of a window."""
+        """Return all failed work of a window."""
         return [] if window is None else [what for what in self.open if what.endswith(f": {window}")]
 
 
 def _system_code(error: BaseException | None) -> int | None:
-    """Return the errno of a system's error, or of the one behind an output's error."""
+    """Return the errno of an operating system error, or of the cause of an OutputError."""
     if isinstance(error, OutputError):
         error = error.__cause__
     return error.errno if isinstance(error, OSError) else None

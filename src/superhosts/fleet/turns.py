@@ -1,8 +1,8 @@
-"""Whose window a hub reports next: sites take turns.
+"""Which window a hub reports next: sites take turns.
 
-One site may have thousands of windows to report: it was away for a week, or makes them up. A report serves all sites
-whose sketches are new in it. The next one goes to the site whose last turn is longest ago, oldest window first; so the
-windows of one site wait for at most one window of each other site, and all of them are reported in the end.
+One site may have thousands of windows to report: it was offline for a week, or it makes them up. A report serves every
+site whose sketches are new in it. The next report goes to the site whose last turn is longest ago, oldest window first.
+So a window of one site waits for at most one window of each other site, and every window is reported eventually.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ class Turns:
         self._last.update(dict.fromkeys(sites, self._count))
 
     def order(self, windows: Mapping[str, Collection[str]]) -> list[str]:
-        """Order windows (oldest first, with the sites that each serves): every site's first, then every second one …"""
+        """Return the windows in the order to report them: the first of every site, then the second of every site …
+
+        `windows` maps each window, oldest first, to the sites that it serves.
+        """
         given: defaultdict[str, int] = defaultdict(int)
         places: dict[str, tuple[int, int, str]] = {}
         for window, sites in windows.items():
