@@ -533,7 +533,7 @@ def test_a_server_that_is_not_strict_is_refused(tmp_path: Path, intake: KeepingI
     with broker:
         receiver = make_receiver(broker, said)
         with pytest.raises(UsageError, match=r"^--nats nats://\S+: the server takes requests .*strict: true"):
-            receiver.check_alone()
+            receiver.check_no_other_hub()
         with running(receiver.run, intake):
             eventually(lambda: said)
         assert "a site could empty the queue" in said[0]
@@ -545,7 +545,7 @@ def test_a_server_that_is_not_strict_is_refused(tmp_path: Path, intake: KeepingI
 def test_an_old_server_of_ones_own_is_refused(tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nats_connect, "LEAST_VERSION", (99, 0))
     with pytest.raises(UsageError, match=r"^--nats nats://\S+: the server is nats-server 2\.\S+; 99\.0 or a later"):
-        make_receiver(broker).check_alone()
+        make_receiver(broker).check_no_other_hub()
 
 
 def test_an_old_embedded_server_is_refused_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -557,11 +557,11 @@ def test_an_old_embedded_server_is_refused_and_named(tmp_path: Path, monkeypatch
 def test_a_server_without_keys_is_said(tmp_path: Path, broker: Broker) -> None:
     said: list[str] = []
     with make_broker(tmp_path / "open", []) as free:
-        make_receiver(free, said).check_alone()
+        make_receiver(free, said).check_no_other_hub()
     assert said == [
         f"the link to {free.options.url}: the server lets anybody in: whoever reaches it may speak for any site"
     ]
-    make_receiver(broker, said).check_alone()
+    make_receiver(broker, said).check_no_other_hub()
     assert len(said) == 1
 
 
@@ -592,7 +592,7 @@ def test_the_server_that_the_guide_describes(tmp_path: Path, intake: KeepingInta
             with running(receiver.run, intake), running(sender.run, spool):
                 eventually(lambda: not spool.waiting())
             assert intake.names() == sent
-            receiver.check_alone()
+            receiver.check_no_other_hub()
             assert [line for line in said if "lets anybody in" in line] == []
             assert "Violation" not in (tmp_path / "nats.log").read_text()
         finally:

@@ -588,8 +588,8 @@ def test_a_second_hub_is_refused_and_waits_until_the_first_is_gone(
         with running(first.run, intake):
             eventually(lambda: first.counters.connects and waits(broker))
             with pytest.raises(UsageError, match=r"^--nats nats://\S+: another hub on one reads the queue there"):
-                second.check_alone()
-            first.check_alone()  # the same hub
+                second.check_no_other_hub()
+            first.check_no_other_hub()  # the same hub
             rest.enter_context(running(second.run, theirs))
             eventually(lambda: heard)
             assert "does not work: another hub on one reads the queue there" in heard[0]
@@ -601,8 +601,8 @@ def test_a_second_hub_is_refused_and_waits_until_the_first_is_gone(
         eventually(lambda: second.counters.connects)
         assert heard[1] == "took over the queue of a hub on one that is gone"
         assert heard[2].endswith("works again")
-        second.check_alone()
-    first.check_alone()  # nobody is there any more: whoever lost its state can have the queue
+        second.check_no_other_hub()
+    first.check_no_other_hub()  # nobody is there any more: whoever lost its state can have the queue
 
 
 class ToldQueue:
@@ -628,7 +628,7 @@ def test_when_a_hub_counts_as_being_there(monkeypatch: pytest.MonkeyPatch) -> No
 
     def check(*told: tuple[int, int] | None, metadata: dict[str, str] | None = other.metadata) -> Identity | None:
         server: Any = ToldQueue(*told, metadata=metadata)
-        return asyncio.run(stream.check_alone(server, me))
+        return asyncio.run(stream.check_no_other_hub(server, me))
 
     assert check(None) is None  # no queue
     assert check((1, 5), metadata=me.metadata) is None  # our own, of a connection that is dying

@@ -50,7 +50,7 @@ def open_receiver(
     owner = own_identity(options.state)
     if way_in.nats is not None:
         receiver = NatsReceiver(link_options(way_in.nats, options.link), tell, owner=owner, cap=cap, largest=largest)
-        receiver.check_alone()
+        receiver.check_no_other_hub()
         return receiver, {}
     owner = owner._replace(host="")  # the queue is in the state folder: the same hub, whatever its container's name
     broker = _start_broker(parts, options, cap)

@@ -1,4 +1,4 @@
-"""What a hub answers an edge that asks what became of its sketches."""
+"""A hub's answers to edges that ask for missing receipts."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Awaitable, Callable
 from superhosts.fleet.link import Acceptor
 from superhosts.fleet.receipts import RESEND, Receipt
 
-NOTES = 2_000  # names of one site that were asked for and are not here; more are made up
+NOTES = 2_000  # unknown names of one site to remember; more must be invented
 
 
 class Answers:
-    """Knows what was asked for and is not here. That may still be in the queue, so it is not asked for at once."""
+    """Remembers sketches that edges ask for and the hub does not have: they may still be in the queue."""
 
     def __init__(
         self, intake: Acceptor, arriving: Callable[[str], bool], queued: Callable[[], Awaitable[bool]], patience: float
     ) -> None:
-        """Prepare; what is neither arriving nor `queued`, or has not come for `patience` seconds, is sent again."""
+        """Request a sketch again if it is neither `arriving` nor `queued`, or has not come for `patience` seconds."""
         self._intake, self._arriving, self._queued, self._patience = intake, arriving, queued, patience
-        self._missing: dict[str, dict[str, float]] = {}  # by site: names, and when they were first asked for
+        self._missing: dict[str, dict[str, float]] = {}  # by site: names, and when each was first asked for
 
     async def receipts(self, site: str, names: list[str]) -> list[Receipt]:
         """Return what became of sketches; those that are neither here nor on their way are asked for again."""
@@ -32,7 +32,7 @@ class Answers:
             queued, now = await self._queued(), time.monotonic()
             asked = self._missing.setdefault(site, {})
             for name in unknown:
-                if self._arriving(name):  # since we looked
+                if self._arriving(name):  # it has begun to arrive meanwhile
                     continue
                 since = asked.setdefault(name, now)
                 if not queued or now - since > self._patience:
@@ -43,11 +43,11 @@ class Answers:
         return answer
 
     def found(self, site: str, name: str) -> None:
-        """Learn that a sketch has begun to arrive."""
+        """Note that a sketch has begun to arrive."""
         self._missing.get(site, {}).pop(name, None)
 
     def forget(self, old: float) -> None:
-        """Forget what was asked for before a time."""
+        """Forget names that were first asked for before a given time."""
         for site, names in list(self._missing.items()):
             self._missing[site] = {name: at for name, at in names.items() if at > old}
             if not self._missing[site]:

@@ -1,4 +1,4 @@
-"""What each site may take of a hub while its sketches arrive: disk for beginnings, the queue for held pieces."""
+"""The sketches that are arriving at a hub, and what each site may use for them: disk space, and places in the queue."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections import Counter
 from superhosts.fleet.nats.assembly import Assembly
 from superhosts.fleet.nats.stream import Queue
 
-ARRIVING = 32  # sketches of one site that may be arriving at once
-LARGE = 4  # and how many of the largest size: all that an edge sends at once
+ARRIVING = 32  # sketches of one site that may arrive at once
+LARGE = 4  # how many of them may have the largest size: an edge sends that many at once
 
 
 class Arrivals:
-    """The sketches that are arriving, by name, and what is counted for them."""
+    """The sketches that are arriving, by name, and the resources that they use."""
 
     def __init__(self, queue: Queue, largest: int) -> None:
-        """Share out a queue and the disk; no sketch has more than `largest` bytes."""
+        """Divide a queue and the disk among sites; no sketch has more than `largest` bytes."""
         self.assemblies: dict[str, Assembly] = {}
         self._queue, self._largest = queue, largest
-        self._held = 0  # bytes of pieces that the server keeps until their sketch is handed in
-        self._held_of: Counter[str] = Counter()  # and the number of these pieces, by site
+        self._held = 0  # bytes of pieces that are acknowledged when their sketch is handed in
+        self._held_of: Counter[str] = Counter()  # the number of these pieces, by site
 
     def clear(self) -> None:
-        """Forget all that was arriving."""
+        """Forget all sketches."""
         self.assemblies.clear()
         self._held_of.clear()
         self._held = 0
@@ -32,13 +32,13 @@ class Arrivals:
         return [each for each in self.assemblies.values() if each.site == site]
 
     def has(self, site: str, size: int) -> bool:
-        """Return True if a site may begin one more sketch: it must not fill the disk with beginnings."""
+        """Return True if a site may begin one more sketch: it must not fill the disk with unfinished ones."""
         sizes = [each.size for each in self.of(site)]
         return len(sizes) < ARRIVING and sum(sizes) + size <= LARGE * self._largest
 
     def hold(self, assembly: Assembly, place: int, address: str, size: int) -> bool:
-        """Keep the address for the acknowledgement of a piece; False if that would leave the server too little room."""
-        if place not in assembly.held:  # else it was delivered a second time
+        """Keep the address for a later acknowledgement; return False if the queue would become too full."""
+        if place not in assembly.held:  # otherwise it was delivered a second time
             of_site = self._held_of[assembly.site]
             if self._held + size > self._queue.cap // 2 or of_site >= self._queue.site_pieces // 2:
                 return False
@@ -48,11 +48,11 @@ class Arrivals:
         return True
 
     def is_current(self, assembly: Assembly) -> bool:
-        """Return True unless a sketch was handed in or given up; it may even have begun again meanwhile."""
+        """Return True unless a sketch was handed in or given up; it may have begun again meanwhile."""
         return self.assemblies.get(assembly.name) is assembly
 
     def forget(self, assembly: Assembly) -> None:
-        """Free what a sketch takes: it was handed in or given up."""
+        """Release the resources of a sketch that was handed in or given up."""
         if self.is_current(assembly):
             del self.assemblies[assembly.name]
             self._held -= sum(size for _, size in assembly.held.values())

@@ -1,7 +1,7 @@
-"""A sketch that is arriving in pieces: a file that fills up, and what is owed to the server for its pieces.
+"""A sketch that is arriving in pieces: its file, and the acknowledgements that the server waits for.
 
-The pieces go to disk as they come; in memory remain a byte for each, and the address for its acknowledgement. A file is
-open only while a piece is written, so that any number of sites may send at once.
+Pieces are written to disk as they arrive; memory holds one byte per piece, and the address for its acknowledgement. The
+file is open only while a piece is written, so that any number of sites can send at once.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Assembly:
     size: int
     have: bytearray
     missing: int
-    touched: float  # when the last new piece came
-    held: dict[int, tuple[str, int]] = field(default_factory=dict)  # place in the stream → (address, bytes)
-    handed_in: bool = False  # whole, and with the intake
-    retry: float | None = None  # when a intake that could not take it is tried again
+    touched: float  # when the last new piece arrived
+    held: dict[int, tuple[str, int]] = field(default_factory=dict)  # position in the stream → (address, bytes)
+    handed_in: bool = False  # complete, and with the intake
+    retry: float | None = None  # when to hand it in again, after a failure
     failures: int = 0
 
     @classmethod
     def begin(cls, folder: Path, chunk: Chunk, site: str) -> Assembly:
-        """Begin with whichever piece comes first."""
+        """Begin with whichever piece arrives first."""
         path = folder / (chunk.name + ENDING)
         make_way(path)
         return cls(
@@ -49,21 +49,21 @@ class Assembly:
 
     @property
     def whole(self) -> bool:
-        """Whether all pieces are there."""
+        """Return True if all pieces are there."""
         return self.missing == 0
 
     def fits(self, chunk: Chunk) -> bool:
-        """Whether a piece is cut like the others; it is not if the sketch is sent again with other sizes."""
+        """Return True if a piece has the same sizes as the others; a sketch may be sent again with other sizes."""
         return (chunk.step, chunk.size) == (self.step, self.size)
 
-    def recut(self, chunk: Chunk) -> None:
-        """Begin again with another cut."""
+    def restart(self, chunk: Chunk) -> None:
+        """Begin again with other piece sizes."""
         self.step, self.size = chunk.step, chunk.size
         self.have, self.missing = bytearray(chunk.pieces), chunk.pieces
         self.path.unlink(missing_ok=True)
 
     def write(self, chunk: Chunk, data: bytes) -> None:
-        """Put a piece into its place on disk."""
+        """Write a piece to its place in the file."""
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             offset = chunk.number * chunk.step
@@ -81,14 +81,14 @@ class Assembly:
         self.touched = time.monotonic()
 
     def step_aside(self) -> Path:
-        """Rename the file, so that the same sketch may begin again at once; return the path to remove."""
+        """Rename the file, so that the same sketch can begin again at once; return the path to remove."""
         gone = self.path.with_name(self.name + GONE)
         with contextlib.suppress(FileNotFoundError):
             self.path.replace(gone)
         return gone
 
     def hand_in(self, intake: Acceptor) -> Receipt:
-        """Sync the whole file and give it to the hub's intake; what the intake does not keep is removed."""
+        """Flush the complete file to disk and hand it to the intake; remove what the intake does not keep."""
         handle = os.open(self.path, os.O_RDONLY)
         try:
             os.fsync(handle)

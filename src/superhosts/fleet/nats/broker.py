@@ -1,8 +1,8 @@
-"""The embedded broker: a nats-server of the hub's own, so that a fleet needs nothing installed but this package.
+"""The embedded broker: a nats-server run by the hub, so that a fleet needs no other software than this package.
 
-It lives and dies with the hub: started before it, stopped with it, ended by the kernel when the hub is killed, started
-again when it dies itself. All that it stores is synced before it says "stored". Whatever it loses nevertheless is asked
-for again: an edge keeps its copy until the hub's own receipt.
+It lives as long as the hub: started before it, stopped with it, ended by the kernel when the hub is killed, restarted
+when it crashes. Everything is flushed to disk before it confirms "stored". Even if something is lost, edges send it
+again: they keep their copy until the hub's own receipt.
 """
 
 from __future__ import annotations
@@ -50,15 +50,17 @@ from superhosts.fleet.nats.setup import (
 from superhosts.fleet.receipts import Say
 
 MIB = 1 << 20
-CAP = 4096 * MIB  # bytes of sketches that may be on their way at once
-UNLIMITED = 1 << 50  # bytes: the cap is that of the stream; a server with less room than an old stream ends there
+CAP = 4096 * MIB  # bytes of sketches in transit
+UNLIMITED = (
+    1 << 50
+)  # bytes: the stream has its own limit, and a server with less space than an old stream needs would exit
 PAYLOAD = MIB  # the largest message
-READY = 60.0  # seconds for the start; a store of many GiB is looked through first
-GRACE = 10.0  # seconds to end in peace
+READY = 60.0  # seconds for the start; a store of many GiB is checked first
+GRACE = 10.0  # seconds for an orderly end
 POLL = 0.1
 
-# The server asks the kernel to be ended with its parent. A Python of its own does so and then becomes the server: code
-# that runs between fork and exec in a process with threads (preexec_fn) may hang.
+# The server must end with its parent, which the kernel can arrange. A separate Python process requests that and then
+# becomes the server: code between fork and exec in a process with threads (preexec_fn) may hang.
 _WITH_PARENT = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
@@ -72,12 +74,12 @@ os.execv(sys.argv[2], sys.argv[2:])
 class BrokerCounters:
     """What happened to the broker."""
 
-    restarts: int = 0  # times that it died and was started again
-    reloads: int = 0  # times that it was told of changed sites or certificates
+    restarts: int = 0  # times that it crashed and was restarted
+    reloads: int = 0  # times that it reloaded changed sites or certificates
 
 
 class Broker:
-    """A nats-server in a folder of its own; start and stop, or `with`. Port 0 takes a free one, see `options.url`."""
+    """A nats-server with its folder; use `start` and `stop`, or `with`. Port 0 selects a free port (`options.url`)."""
 
     def __init__(
         self, folder: Path, say: Say, *, listen: str = "127.0.0.1:4222", cap: int = CAP, tls: Tls | None = None
@@ -85,7 +87,7 @@ class Broker:
         self.folder = folder.absolute()
         self.counters = BrokerCounters()
         self.cap = cap
-        self._name = f"superhosts-{secrets.token_hex(6)}"  # another's server on the port has another name
+        self._name = f"superhosts-{secrets.token_hex(6)}"  # to recognise a foreign server on the port
         self._say = say
         self._tls = tls
         self._host, self._port = parse_listen(listen)
@@ -98,18 +100,18 @@ class Broker:
         self._stop = threading.Event()
         self._ready = threading.Event()
         self._failure: SuperhostsError | None = None
-        self._seen: tuple[int, int] | None = None  # the file of sites, when last looked at
+        self._seen: tuple[int, int] | None = None  # the state of the file of sites when last read
         self._reloading = threading.Lock()
         self._admitted: frozenset[str] | None = None
 
     @property
     def exposed(self) -> bool:
-        """Whether other machines can reach it."""
+        """Return True if other machines can reach it."""
         return not is_loopback(self._host)
 
     @property
     def guarded(self) -> bool:
-        """Whether everybody needs a key: from the first enrolment on, also when the last site is revoked."""
+        """Return True if every site needs a key: from the first enrolment on, even when the last site is revoked."""
         return self.exposed or (self.folder / SITES).exists()
 
     @property
@@ -118,24 +120,24 @@ class Broker:
         return read_sites(self.folder)
 
     def admitted(self) -> frozenset[str] | None:
-        """Return the sites that the server lets in; None where it lets in anybody."""
+        """Return the sites that the server admits; None if it admits everybody."""
         return self._admitted
 
     @property
     def options(self) -> NatsOptions:
-        """How the hub itself connects: with a key of its own, over the loopback where it can."""
+        """How the hub itself connects: with its own key, over the loopback interface if possible."""
         scheme = "tls" if self._tls else "nats"
         url = f"{scheme}://{place_name(near(self._host), self._port)}"
         tls = self._tls
         if tls is None:
             return NatsOptions(url, nkey=hub_key(self.folder)[0])
-        # The hub trusts the very certificate that it gave the broker; the name in it may be that of another interface.
+        # The hub trusts exactly the certificate that it gave the broker; its name may be that of another interface.
         return NatsOptions(
             url, nkey=hub_key(self.folder)[0], tls_ca=tls.cert, tls_cert=tls.cert, tls_key=tls.key, pinned=True
         )
 
     def start(self) -> None:
-        """Start it and wait until it is ready; UsageError where it does not come up, with its own last words."""
+        """Start it and wait until it is ready. Raises UsageError, with the server's messages, if it does not start."""
         binary = find_server()
         if self.exposed and not self.sites:
             raise UsageError(
@@ -168,14 +170,14 @@ class Broker:
                 raise self._failure
 
     def _drop_old_queue(self) -> None:
-        """Remove the queue of a release that had no accounts."""
+        """Remove the queue of a release without accounts."""
         queue = self.folder / "store" / "jetstream" / "$G"
         if queue.exists():
             shutil.rmtree(queue, ignore_errors=True)
             self._say(f"{queue}: the queue of an earlier release is dropped; edges send again what was in it")
 
     def stop(self) -> None:
-        """End it: politely, then not."""
+        """End it: with SIGTERM, then with SIGKILL."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -185,19 +187,19 @@ class Broker:
             self._lock = None
 
     def reload(self) -> None:
-        """Have the running server take over changed sites and certificates; connections of sites that are gone end.
+        """Let the running server load changed sites and certificates; it disconnects sites that were removed.
 
-        UsageError where it cannot: then all stays as it was.
+        Raises UsageError if it cannot; then nothing has changed.
         """
         with self._reloading:
             before, config = self._admitted, self._config.read_text()
             self._write_config()
             if self._server is None or self._server.poll() is not None:
-                return  # its next start reads the new configuration
+                return  # it reads the new configuration when it starts
             try:
                 self._hang_up()
                 if not (self._admitted or frozenset()) <= (before or frozenset()):
-                    self._hang_up()  # a new account sees the hub's subjects only from the next reload on
+                    self._hang_up()  # a new account sees the hub's subjects only after another reload
             except UsageError:
                 self._admitted = before
                 write_private(self._config, config)
@@ -215,7 +217,7 @@ class Broker:
             raise UsageError(f"the embedded broker does not take its new configuration: {trouble}")
 
     def unreachable(self) -> str:
-        """Return why this hub itself cannot reach the server; nothing where it can."""
+        """Return why this hub itself cannot reach the server; empty if it can."""
 
         async def attempt() -> None:
             async with connect(self.options, "_HUBBOX", lambda text: None):
@@ -237,7 +239,7 @@ class Broker:
         self.stop()
 
     def _keep(self, binary: Path) -> None:
-        """Start the server, and again when it dies. The kernel ends it with this thread, so all starts are here."""
+        """Start the server, and restart it when it crashes. The kernel ends it when this thread ends."""
         pause = 0.2
         try:
             while not self._stop.is_set():
@@ -266,7 +268,7 @@ class Broker:
             command = [sys.executable, "-I", "-S", "-c", _WITH_PARENT, str(os.getpid()), *command]
         log_end = self._log.stat().st_size if self._log.exists() else 0
         with open_private(self.folder / "nats.err") as errors:
-            # A session of its own: Ctrl-C in a terminal is for the hub, which ends the broker last.
+            # In a session of its own: Ctrl-C in a terminal goes to the hub only, which ends the broker last.
             self._server = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True, umask=0o077
             )
@@ -280,7 +282,7 @@ class Broker:
                 raise UsageError(f"the embedded broker does not start on {place_name(self._host, self._port)}: {said}")
 
     def _watch(self) -> None:
-        """Wait for the end; tell the server of changed sites meanwhile."""
+        """Wait until the server ends; reload it when the sites have changed."""
         assert self._server is not None
         while not self._stop.wait(POLL):
             if (status := self._server.poll()) is not None:
@@ -306,9 +308,9 @@ class Broker:
         self._server = None
 
     def _answers(self, binary: Path) -> bool:
-        """Say whether our server greets a connection, its queue included. Another's server there is not ours.
+        """Return True if our server, with JetStream, answers on the port; a foreign server does not count.
 
-        UsageError where ours is too old.
+        Raises UsageError if ours is too old.
         """
         try:
             with socket.create_connection((near(self._host), self._port), 1.0) as connection:
@@ -346,7 +348,7 @@ class Broker:
         }
         if self._tls is not None:
             config["tls"] = tls_config(self._tls)
-            self.options.context()  # refuses what is no certificate, or not with this key
+            self.options.context()  # refuses an invalid certificate, or one that does not match the key
         seed, hub = hub_key(self.folder)
         config["accounts"] = accounts(hub, sites)
         if sites is None:
@@ -354,7 +356,7 @@ class Broker:
         for secret in (seed, *([self._tls.key] if self._tls else [])):
             if warning := exposure(secret):
                 self._say(warning)
-        write_private(self._config, json.dumps(config, indent=1) + "\n")  # its language takes JSON
+        write_private(self._config, json.dumps(config, indent=1) + "\n")  # its configuration language accepts JSON
         self._admitted = None if sites is None else frozenset(sites)
 
     def _take_folder(self) -> None:

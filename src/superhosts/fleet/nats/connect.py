@@ -1,7 +1,7 @@
-"""The connection to a NATS server: addresses, credentials, certificates, and plain words for what goes wrong.
+"""The connection to a NATS server: addresses, credentials, certificates, and readable errors.
 
-nats-py can reconnect by itself. It is told not to: both sides here open a fresh connection and begin from what they
-know, which is simpler to reason about than a connection that changes under one's feet.
+nats-py can reconnect by itself; that is switched off. Both ends open a new connection and start from their own state,
+which is easier to reason about than a connection that changes behind the scenes.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ try:
 except ImportError:
     raise MissingExtraError("the link over NATS", "fleet") from None
 
-TIMEOUT = 5  # seconds for a connection, and for an answer of the server
+TIMEOUT = 5  # seconds for a connection attempt, and for a reply of the server
 FIRST_PAUSE, LAST_PAUSE = 1.0, 30.0  # seconds between two attempts to connect, growing
 POLL = 0.1
-NOT_NOW = {9, 10}  # what OpenSSL says of a certificate that is not valid yet, or not any more
-LEAST_VERSION = (2, 12)  # of nats-server: from here on JetStream refuses requests with fields that it does not know
+NOT_NOW = {9, 10}  # OpenSSL's codes for a certificate that is not yet valid, or has expired
+LEAST_VERSION = (2, 12)  # of nats-server: JetStream refuses requests with unknown fields from this version on
 
 
 class LinkDownError(Exception):
-    """The link does not work now, for a reason in plain words; it is tried again."""
+    """The link does not work now; the message is for the operator, and the caller retries."""
 
 
 class UnfitServerError(LinkDownError):
-    """A server that does not keep sites from each other's business."""
+    """A server that cannot isolate sites from each other."""
 
 
 @dataclass(frozen=True)
 class NatsOptions:
-    """Where the server is (several of a cluster: with commas) and how to prove who one is."""
+    """The address of the server (several of a cluster, separated by commas) and the credentials."""
 
     url: str
     creds: Path | None = None  # a user's .creds file (JWT)
@@ -57,11 +57,11 @@ class NatsOptions:
     tls_ca: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
-    pinned: bool = False  # tls_ca is the server's own certificate, whatever name it bears
-    up: bool = False  # towards a higher hub: --up and its own options
+    pinned: bool = False  # tls_ca is the server's own certificate; its host name is not checked
+    up: bool = False  # to an upstream hub: --up and its options
 
     def check(self) -> None:
-        """Refuse what can never work, naming the option."""
+        """Refuse options that can never work, by name."""
         for url in self.urls:
             if not _is_address(url):
                 raise UsageError(
@@ -83,7 +83,7 @@ class NatsOptions:
         self.context()
 
     def _option(self, name: str) -> str:
-        """Return an option as the operator knows it."""
+        """Return the name of an option on the command line."""
         if self.up:
             return "--up" if name == "nats" else f"--up-{name.removeprefix('tls_')}"
         return f"--{name.replace('_', '-')}"
@@ -95,22 +95,22 @@ class NatsOptions:
 
     @property
     def urls(self) -> list[str]:
-        """The addresses, one by one."""
+        """The addresses as a list."""
         texts = [text.strip() for text in self.url.split(",") if text.strip()]
         return [text if "://" in text else f"nats://{text}" for text in texts] or [self.url]
 
     @property
     def shown(self) -> str:
-        """The address for the operator's eyes: without a password."""
+        """The address for messages, without the password."""
         return ", ".join(hide_password(url) for url in self.urls)
 
     @property
     def wants_tls(self) -> bool:
-        """Whether nothing may be said without TLS."""
+        """Return True if the connection must use TLS."""
         return any((self.tls_ca, self.tls_cert, *(urlsplit(url).scheme == "tls" for url in self.urls)))
 
     def context(self) -> ssl.SSLContext | None:
-        """Return what TLS needs; None where it was not asked for (the server may still insist on it)."""
+        """Return the TLS context; None if TLS was not requested (the server may still require it)."""
         if not self.wants_tls:
             return None
         try:
@@ -131,7 +131,7 @@ class NatsOptions:
 
 
 class GuardedClient(Client):
-    """A client that sends no credentials in the clear when TLS was asked for, whatever the server offers."""
+    """A client that never sends credentials without TLS if TLS was requested, whatever the server offers."""
 
     tls_only = False
 
@@ -141,21 +141,21 @@ class GuardedClient(Client):
         return super()._connect_command()
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
-        """Read a message's headers. The library stops reading for good over some that a site can make up."""
+        """Parse a message's headers. Some invalid headers, which a site could send, would stop the library."""
         try:
             found: dict[str, str] | None = await super()._process_headers(headers)
         except Exception:
-            return {}  # no piece of a sketch has such headers
+            return {}  # not a piece of a sketch
         return found
 
     def _build_message(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: Any) -> Any:
-        """Make a message; names that are no text must not end the connection."""
+        """Build a message; subjects that are not valid text must not end the connection."""
         subject, reply = (name.decode(errors="replace").encode() for name in (subject, reply))
         return super()._build_message(sid, subject, reply, data, headers)
 
     async def end(self) -> None:
-        """Close, whatever state it is in: the library stops half-way when the connection breaks while it closes."""
-        with contextlib.suppress(Exception):  # after a failed handshake it waits for ever
+        """Close in any state: the library stops half way if the connection breaks while it closes."""
+        with contextlib.suppress(Exception):  # after a failed handshake it would wait forever
             async with asyncio.timeout(1.0):
                 await self.close()
         tasks = [self._reading_task, self._ping_interval_task, self._flusher_task]
@@ -176,13 +176,14 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Whether the server lets anybody in."""
+        """Return True if the server requires no credentials."""
         return not self.client._server_info.get("auth_required")
 
     async def check_strict(self) -> None:
-        """Refuse a server that would take its own "stored" for a command.
+        """Refuse a server that would accept its own confirmations as commands.
 
-        A site names the address for that word. At a server that reads it loosely, a site could have the queue emptied.
+        A site chooses the subject to which the server sends the confirmation of a piece. If that subject is a command
+        and the server is not strict, a site could empty the queue.
         """
         check_version(str(self.client._server_info.get("version")))
         question = json.dumps({"superhosts": "a field that no request has"}).encode()
@@ -202,7 +203,7 @@ class Link:
 
 
 def check_version(text: str, name: str = "the server") -> None:
-    """Refuse a NATS server that is older than those whose JetStream is strict."""
+    """Refuse a NATS server whose version does not support strict JetStream."""
     found = re.match(r"v?([0-9]{1,6})\.([0-9]{1,6})", text)
     if found is None or tuple(map(int, found.groups())) < LEAST_VERSION:
         least = ".".join(map(str, LEAST_VERSION))
@@ -211,7 +212,7 @@ def check_version(text: str, name: str = "the server") -> None:
 
 @asynccontextmanager
 async def connect(options: NatsOptions, inbox: str, on_error: Callable[[str], None]) -> AsyncIterator[Link]:
-    """Open a connection and close it in the end. LinkDownError where there is none, or where it ends on the way."""
+    """Open a connection, and close it at the end. Raises LinkDownError if it cannot be opened, or breaks."""
     client = GuardedClient()
     client.tls_only = options.wants_tls
     seen: list[Exception] = []
@@ -219,11 +220,13 @@ async def connect(options: NatsOptions, inbox: str, on_error: Callable[[str], No
 
     async def error_seen(error: Exception) -> None:
         seen.append(error)
-        if met and not isinstance(error, (OSError, nats.errors.UnexpectedEOF)):  # an end is seen by all at once
+        if met and not isinstance(
+            error, (OSError, nats.errors.UnexpectedEOF)
+        ):  # the end of the connection is noticed elsewhere, too
             on_error(_words(error))
 
     try:
-        options.check()  # files may have changed since the last time
+        options.check()  # files may have changed since the last connection
         await client.connect(
             options.urls,
             error_cb=error_seen,
@@ -237,7 +240,7 @@ async def connect(options: NatsOptions, inbox: str, on_error: Callable[[str], No
             user_credentials=str(options.creds) if options.creds else None,
             nkeys_seed=str(options.nkey) if options.nkey else None,
         )
-        if not client.is_connected:  # the library does not look
+        if not client.is_connected:  # the library does not check
             raise ConnectionResetError
         met = True
         yield Link(client)
@@ -251,21 +254,21 @@ async def connect(options: NatsOptions, inbox: str, on_error: Callable[[str], No
 
 
 class LinkStatus:
-    """Says what changes about a link: down, each reason once, and back."""
+    """Logs changes of a link: each reason why it is down once, and when it works again."""
 
     def __init__(self, options: NatsOptions, say: Say, counters: Any = None) -> None:
-        """Prepare; `counters.down` always holds the last reason, or nothing while the link works."""
+        """Keep the last reason in `counters.down`, empty while the link works."""
         self._shown = options.shown
         self._say = say
         self._counters = counters
-        self._reasons: set[str] = set()  # said since it last worked: one cause may show in several ways in turn
+        self._reasons: set[str] = set()  # logged since it last worked: one cause may lead to several errors in turn
 
     def say(self, text: str) -> None:
-        """Say something else about the link."""
+        """Log another message about the link."""
         self._say(f"the link to {self._shown}: {text}")
 
     def down(self, reason: str, waiting: str = "") -> None:
-        """Say that the link does not work, unless that was said."""
+        """Log that the link does not work, once per reason."""
         if self._counters is not None:
             self._counters.down = reason
         if reason not in self._reasons:
@@ -273,7 +276,7 @@ class LinkStatus:
             self._say(f"the link to {self._shown} does not work: {reason}{waiting}; trying again until it does")
 
     def up(self) -> None:
-        """Say that it works again, if it did not."""
+        """Log that it works again, if it did not."""
         if self._counters is not None:
             self._counters.down = ""
         if self._reasons:
@@ -287,7 +290,7 @@ async def keep_connected(
     status: LinkStatus,
     waiting: Callable[[], str] = lambda: "",
 ) -> None:
-    """Run one session after the other until told to stop, with growing pauses while the link does not work."""
+    """Run one session after the other until told to stop, with growing pauses while the link is down."""
     pause = FIRST_PAUSE
     loop = asyncio.get_running_loop()
     while not stop.is_set():
@@ -305,14 +308,14 @@ async def keep_connected(
 
 
 async def race(stop: threading.Event, link: Link, *work: Coroutine[Any, Any, None]) -> None:
-    """Run tasks together until one fails, the connection ends or it is time to stop; none is left behind."""
+    """Run tasks together until one fails, the connection ends or `stop` is set; then cancel all of them."""
 
     async def until_stopped() -> None:
         while not stop.is_set():
             await asyncio.sleep(POLL)
 
     async def until_closed() -> None:
-        while link.client.is_connected:  # the library's own word for it does not always come
+        while link.client.is_connected:  # the library's callback is not always called
             await asyncio.sleep(POLL)
         raise LinkDownError("the connection has ended")
 
@@ -323,7 +326,9 @@ async def race(stop: threading.Event, link: Link, *work: Coroutine[Any, Any, Non
             if (error := task.exception()) is not None:
                 raise _first(error)
     finally:
-        while left := [task for task in tasks if not task.done()]:  # again: the library swallows some of these
+        while left := [
+            task for task in tasks if not task.done()
+        ]:  # repeatedly: the library swallows some cancellations
             for task in left:
                 task.cancel()
             await asyncio.wait(left, timeout=POLL)
@@ -338,26 +343,26 @@ def _first(error: BaseException) -> BaseException:
 
 
 def hide_password(url: str) -> str:
-    """Return an address without the user's name and password, whatever else is wrong with it."""
+    """Return an address without user name and password, even if it is invalid."""
     scheme, mark, rest = url.rpartition("://")
     return f"{scheme}{mark}{rest.rpartition('@')[2]}"
 
 
 def _is_address(url: str) -> bool:
-    """Say whether a server can have this address."""
+    """Return True if an address is valid."""
     try:
         parts = urlsplit(url)
         (parts.hostname or "").encode("idna")
         return parts.scheme in ("nats", "tls") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # no such port, half an IPv6 address, a name that no server can have
+    except ValueError:  # invalid port, IPv6 address or host name
         return False
 
 
 def _words(error: BaseException, options: NatsOptions | None = None) -> str:
-    """Say an error of the library, of TLS or of the system in words for an operator."""
+    """Return a readable message for an error of the library, of TLS or of the system."""
     text = printable(str(error).removeprefix("nats: ").strip().strip("'"), 500)
     if isinstance(error, ssl.SSLCertVerificationError):
-        if options is not None and options.pinned:  # it is our own
+        if options is not None and options.pinned:  # our own certificate
             return f"the broker's certificate {options.tls_ca} does not do: {error.verify_message}"
         if error.verify_code in NOT_NOW:
             return f"its {error.verify_message}: the server needs another one, unless this machine's clock is wrong"

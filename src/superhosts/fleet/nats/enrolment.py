@@ -1,13 +1,13 @@
 """Who may use the embedded broker, and for what.
 
-Every site has a key pair of its own (an nkey). The broker knows the public half, the edge keeps the secret half, and
-nothing secret ever crosses the wire. A site may send its own sketches and read its own receipts; it cannot speak for
-another site, read what others send, or touch the broker's queue.
+Every site has its own key pair (an nkey). The broker knows the public key, the edge keeps the secret key, and no secret
+is ever transmitted. A site can send its own sketches and read its own receipts; it cannot send for another site, read
+what others send, or change the broker's queue.
 
-Every site is also in an account of its own, a space of subjects that others do not see. A message names the subject to
-which the server sends its "stored", and no right restricts that name. Within an account it cannot name what is another
-site's, nor the queue's interface, which are in the hub's account. Of that, a site's account sees just the three
-subjects that are the site's.
+Every site also has its own account, a namespace of subjects that others do not see. A message names the subject to
+which the server sends its confirmation, and no permission restricts that name. Within an account it can name neither
+subjects of other sites nor the queue's interface, which are in the hub's account. Of these, a site's account sees only
+the three subjects of the site.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from superhosts.units import SECOND
 SITES = "sites.json"  # site → public key
 HISTORY = "sites-history.json"  # site → when it was enrolled and revoked; for people, nothing depends on it
 HUB_SEED = "hub.nk"
-HUB, ANYONE = "hub", "anyone"  # an account of the broker; the user without a key
-CONNECTIONS, SUBSCRIPTIONS = 16, 64  # that a site may have open at once: an edge needs one and two
+HUB, ANYONE = "hub", "anyone"  # the hub's account; the user without a key
+CONNECTIONS, SUBSCRIPTIONS = 16, 64  # limits of a site; an edge needs one connection and two subscriptions
 
 
 def enroll(folder: Path, site: str, seed: Path | None = None) -> Path:
-    """Make a key pair for a site and return the file with its secret half, for the edge. An older key ends here.
+    """Create a key pair for a site and return the file with the secret key, for the edge. It replaces an older key.
 
-    A hub that runs with this folder learns of it within a second or two.
+    A running hub with this folder notices within a second or two.
     """
     check_site(site)
     target = seed or folder / "seeds" / f"{site}.nk"
@@ -46,7 +46,7 @@ def enroll(folder: Path, site: str, seed: Path | None = None) -> Path:
     try:
         private_folder(folder)
         private_folder(target.parent)
-        with _alone(folder):
+        with _locked(folder):
             sites = read_sites(folder)
             write_private(target, secret + "\n")
             write_json(folder / SITES, {**sites, site: public})
@@ -57,10 +57,10 @@ def enroll(folder: Path, site: str, seed: Path | None = None) -> Path:
 
 
 def unenroll(folder: Path, site: str) -> None:
-    """Forget a site's key: its edge is turned away from then on."""
+    """Revoke a site's key: its edge is rejected from then on."""
     try:
         private_folder(folder)
-        with _alone(folder):
+        with _locked(folder):
             sites = read_sites(folder)
             if sites.pop(site, None) is None:
                 raise UsageError(f"{site!r} is not enrolled; enrolled are: {', '.join(sorted(sites)) or 'none'}")
@@ -116,7 +116,7 @@ def _now() -> str:
 
 
 def hub_key(folder: Path) -> tuple[Path, str]:
-    """Return the file with the hub's own secret key and the public half; the pair is made at the first start."""
+    """Return the file with the hub's secret key, and the public key; the pair is created at the first start."""
     path = folder / HUB_SEED
     if not path.exists():
         private_folder(folder)
@@ -125,9 +125,9 @@ def hub_key(folder: Path) -> tuple[Path, str]:
 
 
 def accounts(hub: str, sites: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return the accounts of a broker's configuration: the hub with all rights, each site with its own few.
+    """Return the accounts of a broker's configuration: the hub with all permissions, each site with its own few.
 
-    Without sites, nobody needs a key: whoever connects is in the hub's account, as the user `ANYONE`.
+    Without sites no key is needed: every client is in the hub's account, as the user `ANYONE`.
     """
     users: list[dict[str, Any]] = [{"nkey": hub}]
     if sites is None:
@@ -161,7 +161,7 @@ def make_key() -> tuple[str, str]:
 
 
 def public_key(path: Path) -> str:
-    """Return the public half of a seed in a file; UsageError where the file holds none."""
+    """Return the public key of a seed in a file. Raises UsageError if the file has none."""
     nkeys = _nkeys()
     try:
         seed = bytearray(path.read_bytes().strip())
@@ -181,22 +181,22 @@ def _nkeys() -> Any:
 
 
 def open_private(path: Path) -> IO[bytes]:
-    """Open a file for writing that only its owner may read."""
+    """Open a file for writing that only its owner can read."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.fchmod(handle, 0o600)
     return os.fdopen(handle, "wb")
 
 
 def private_folder(folder: Path) -> None:
-    """Make a folder for its owner alone; one that is there is left as it is."""
+    """Create a folder that only its owner can access; leave an existing one as it is."""
     if not folder.is_dir():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)  # whatever the umask
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep two commands from changing the sites at once."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Prevent two commands from changing the sites at the same time."""
     with open_private(folder / ".sites.lock") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,7 +1,6 @@
-"""Which hub this is: a mark that stays with the state folder, and the machine.
+"""The identity of a hub: a random mark in its state folder, and the name of its machine.
 
-It stands with the queue at a NATS server, so that two hubs which were given the same server do not take each other's
-sketches in turns.
+It is stored with the queue at a NATS server, so that two hubs with the same server do not take each other's sketches.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ FILE = "identity.json"
 
 
 class Identity(NamedTuple):
-    """A hub. Both must agree: a state folder may have been copied to another machine."""
+    """A hub. Both fields must match: a state folder may have been copied to another machine."""
 
     mark: str = ""
     host: str = ""
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What is written down at the server."""
+        """The identity as stored at the server."""
         return {"superhosts-hub": self.mark, "superhosts-host": self.host}
 
     @classmethod
     def parse(cls, metadata: Mapping[str, str] | None) -> Identity:
-        """Read what somebody has written down; older hubs wrote nothing."""
+        """Read an identity stored at the server; older hubs stored none."""
         found = metadata or {}
         return cls(found.get("superhosts-hub", ""), found.get("superhosts-host", ""))
 
@@ -40,7 +39,7 @@ NOBODY = Identity()
 
 
 def own_identity(state: Path) -> Identity:
-    """Return who the hub with this state folder is; the mark is made at its first start."""
+    """Return the identity of the hub with this state folder; the mark is created at the first start."""
     path = state / FILE
     try:
         mark = read_json(path)

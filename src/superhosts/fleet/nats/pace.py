@@ -1,15 +1,15 @@
-"""How many pieces an edge has on their way at once."""
+"""How many pieces an edge sends at once."""
 
 from __future__ import annotations
 
 import asyncio
 
 MOST = 16
-QUICK, SLOW = 1.0, 4.0  # seconds for a piece, below which more and above which fewer go at once
+QUICK, SLOW = 1.0, 4.0  # seconds per piece: below QUICK more are sent at once, above SLOW fewer
 
 
 class Pace:
-    """Many pieces while the server answers quickly, one on a slow line, where others would only wait behind it."""
+    """Limits the pieces in transit: many while the server answers quickly, one on a slow connection."""
 
     def __init__(self) -> None:
         self._limit = 4.0
@@ -17,14 +17,14 @@ class Pace:
         self._free = asyncio.Event()
 
     async def take(self) -> None:
-        """Wait until one more may go."""
+        """Wait until one more piece may be sent."""
         while self._used >= int(self._limit):
             self._free.clear()
             await self._free.wait()
         self._used += 1
 
     def give(self, took: float | None) -> None:
-        """Make room again after a piece that was stored after so many seconds, or was not."""
+        """Release the place of a piece that was stored after `took` seconds, or not at all (None)."""
         self._used -= 1
         if took is not None and took < QUICK:
             self._limit = min(self._limit + 1, MOST)

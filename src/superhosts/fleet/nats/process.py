@@ -1,4 +1,4 @@
-"""What the embedded broker's process leaves behind: a server that outlived its hub, and its last words."""
+"""The embedded broker's process: a server that outlived its hub, and what its log says."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 from superhosts.fleet.receipts import Say
 
-GRACE = 10.0  # seconds to end in peace
+GRACE = 10.0  # seconds for an orderly end
 
 
 def end_leftover(pid_file: Path, config: Path, say: Say) -> None:
-    """End the server of an earlier hub, if one has outlived it. A process that only bears its number is left alone."""
+    """End the server of an earlier hub, if it still runs. Another process with the same number is left alone."""
     with contextlib.suppress(OSError, ValueError):
         pid = int(pid_file.read_text())
         if not _runs(pid, config):
@@ -37,7 +37,7 @@ def _runs(pid: int, config: Path) -> bool:
 
 
 def last_words(errors: Path, log: Path, log_start: int) -> str:
-    """Return why a server did not start, as it says itself."""
+    """Return why a server did not start, from its own messages."""
     said = [line for line in errors.read_text(errors="replace").splitlines() if line.strip()]
     if lines := _lines_since(log, log_start):
         said += [line.partition("[FTL] ")[2] or line.partition("[ERR] ")[2] for line in lines]
@@ -45,7 +45,7 @@ def last_words(errors: Path, log: Path, log_start: int) -> str:
 
 
 def wait_for_reload(log: Path, log_start: int, deadline: float) -> str | None:
-    """Wait until a server has said in its log what came of a reload: nothing is good, else why not. None: no word."""
+    """Wait for the result of a reload in a server's log: "" for success, else the error; None if there is none."""
     while time.monotonic() < deadline:
         for line in _lines_since(log, log_start):
             if "Reloaded server configuration" in line:
@@ -57,7 +57,7 @@ def wait_for_reload(log: Path, log_start: int, deadline: float) -> str | None:
 
 
 def _lines_since(log: Path, start: int) -> list[str]:
-    """Return what a log says since it was `start` bytes long; all of it where a new one was begun since."""
+    """Return the lines of a log after its first `start` bytes; all lines if the log was rotated since."""
     try:
         with log.open("rb") as file:
             file.seek(start if start <= os.fstat(file.fileno()).st_size else 0)

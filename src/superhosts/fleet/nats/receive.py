@@ -1,13 +1,13 @@
-"""The hub's side of the link over NATS: puts sketches together, hands them in, and gives receipts.
+"""The hub's end of the link over NATS: assembles sketches, hands them in, and sends receipts.
 
 A piece is acknowledged to the server when its sketch has been handed in, so that the server delivers it again to a hub
-that was killed on the way. This is a convenience, not the guarantee: the guarantee is the receipt, without which the
-edge asks and sends again. So when sketches that are not yet whole fill half of the server's room, further pieces are
-acknowledged at once; otherwise a hundred half sketches could fill the queue and wait for each other for ever.
+that was killed before. This saves work but guarantees nothing: the guarantee is the receipt, without which the edge
+asks and sends again. So when incomplete sketches fill half of the queue, further pieces are acknowledged at once;
+otherwise a hundred incomplete sketches could fill the queue and wait for each other forever.
 
-A site that sends nonsense harms itself only. It has its own share of the queue, of the sketches that may be arriving,
-of the turns at the intake and of the answers. What is refused or put off too often leaves the queue, and so does all of
-a site that is not admitted any more.
+A site that sends invalid data harms only itself. It has its own share of the queue, of the sketches that may arrive at
+once, of the turns at the intake and of the answers. What is refused or deferred too often leaves the queue, and so does
+everything of a site that is no longer admitted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from superhosts.fleet.nats.connect import (
     race,
 )
 from superhosts.fleet.nats.identity import NOBODY, Identity
-from superhosts.fleet.nats.stream import Queue, TakenError, check_alone, expel, prepare, pull
+from superhosts.fleet.nats.stream import Queue, TakenError, check_no_other_hub, expel, prepare, pull
 from superhosts.fleet.nats.wire import (
     CONSUMER,
     LARGEST,
@@ -59,15 +59,15 @@ from superhosts.fleet.receipts import MERGED, MOST_REASON, REFUSED, RESEND, Rece
 from superhosts.text import printable
 from superhosts.units import format_size
 
-INBOX = "_HUBBOX"  # no site may listen here
-AT_ONCE = 2  # sketches that are handed in at once
-STALE = 60.0  # seconds without a new piece, after which a sketch gives way to another of its site
-TRIES = 6  # times that a piece is offered for which its site has no room; then it leaves the queue
-PAUSE, LONGEST = 5.0, 300.0  # seconds before a piece is offered again, growing
-QUESTIONS_AT_ONCE = 16  # of one site that wait for an answer; an edge asks one after the other
-ANSWERS_AT_ONCE = 2  # to all sites; Python has few threads for all that waits for disks
-NOTES = 10_000  # names that are remembered
-PATIENCE = 5.0  # seconds without a new piece, after which a question is a hint that some are lost
+INBOX = "_HUBBOX"  # no site may subscribe to it
+AT_ONCE = 2  # sketches to hand in at once
+STALE = 60.0  # seconds without a new piece, after which another sketch of the site may replace it
+TRIES = 6  # deliveries of a piece that exceeds its site's share; then it leaves the queue
+PAUSE, LONGEST = 5.0, 300.0  # seconds before a piece is delivered again, growing
+QUESTIONS_AT_ONCE = 16  # questions of one site that may wait; an edge asks one at a time
+ANSWERS_AT_ONCE = 2  # for all sites; Python has few threads for disk access
+NOTES = 10_000  # names to remember
+PATIENCE = 5.0  # seconds without a new piece, after which a question suggests that pieces are lost
 UNFINISHED = "has not sent the rest of it; waiting until it is sent again"
 ACK, PROGRESS, NEVER = b"+ACK", b"+WPI", b"+TERM"
 
@@ -79,22 +79,22 @@ class ReceiveCounters:
     connects: int = 0
     sketches: int = 0  # merged
     chunks: int = 0
-    duplicates: int = 0  # pieces that were here before
-    corrupt: int = 0  # sketches that did not arrive as they were sent
+    duplicates: int = 0  # pieces received before
+    corrupt: int = 0  # sketches that did not arrive intact
     refused: int = 0
-    malformed: int = 0  # messages that are no pieces of sketches
+    malformed: int = 0  # messages that are not pieces of sketches
     questions: int = 0
-    lost: int = 0  # sketches that an edge has sent and that are not here: asked for again
-    failures: int = 0  # times that a piece or a sketch could not be stored
-    abandoned: int = 0  # sketches that were never sent to the end
-    put_off: int = 0  # times that a site had too many sketches arriving, so that a piece had to wait
-    dropped: int = 0  # pieces that left the queue because they were put off too often
+    lost: int = 0  # sketches that an edge has sent and that did not arrive: requested again
+    failures: int = 0  # failed attempts to store a piece or a sketch
+    abandoned: int = 0  # sketches that were never completed
+    put_off: int = 0  # pieces deferred because their site had too many sketches arriving
+    dropped: int = 0  # pieces that left the queue because they were deferred too often
     expelled: int = 0  # pieces that left the queue because their site is not enrolled
-    unanswered: int = 0  # questions of sites that ask faster than they are answered
-    down: str = ""  # why the link does not work; nothing while it does
+    unanswered: int = 0  # questions dropped because their site asks too fast
+    down: str = ""  # why the link does not work; empty while it does
 
 
-Admitted = Callable[[], Collection[str] | None]  # the sites that may send; None: all
+Admitted = Callable[[], Collection[str] | None]  # the sites that may send; None for all
 
 
 class NatsReceiver:
@@ -113,9 +113,9 @@ class NatsReceiver:
         abandon: float = 3600.0,
         admitted: Admitted = lambda: None,
     ) -> None:
-        """Prepare to receive: as this hub, with a queue of `cap` bytes, sketches of at most `largest` bytes.
+        """Receive as hub `owner`, with a queue of `cap` bytes, sketches of at most `largest` bytes.
 
-        Pieces of sites that are not `admitted` are thrown away.
+        Pieces of sites that are not `admitted` are discarded.
         """
         options.check()
         self.counters = ReceiveCounters()
@@ -131,15 +131,15 @@ class NatsReceiver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._reminded: dict[tuple[str, str], float] = {}
         self._last_trouble = ""
-        self._expelled_for: Collection[str] | None = None  # the admitted sites when others were last thrown out
+        self._expelled_for: Collection[str] | None = None  # the admitted sites when others were last removed
 
-    def check_alone(self) -> None:
-        """Refuse a server that does not do, or where another hub reads the queue. One that is away is waited for."""
+    def check_no_other_hub(self) -> None:
+        """Refuse an unsuitable server, or one whose queue another hub reads. A server that is down is accepted."""
 
         async def look() -> None:
             async with connect(self._options, INBOX, lambda text: None) as link:
                 await link.check_strict()
-                await check_alone(link.jetstream, self._queue.owner)
+                await check_no_other_hub(link.jetstream, self._queue.owner)
                 if link.is_open:
                     self._status.say("the server lets anybody in: whoever reaches it may speak for any site")
 
@@ -151,30 +151,30 @@ class NatsReceiver:
             self.counters.down = str(error)
 
     def note_reach(self, trouble: str) -> None:
-        """Note why a new connection does not work, or that one does; an open one may go on meanwhile."""
+        """Record why a new connection fails, or that it works; an open connection may continue meanwhile."""
         if trouble or self._link is not None:
             self.counters.down = trouble
 
     def senders(self) -> Collection[str]:
-        """Return the sites that may send; none where everybody may."""
+        """Return the sites that may send; empty if every site may."""
         return self._admitted() or ()
 
     def run(self, intake: Acceptor, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
         """Receive until told to stop. Reports a broken link and retries; calls `ready` once the queue is there."""
         self._ready = ready
-        with contextlib.suppress(OSError):  # a folder that cannot be read is said when a sketch arrives
-            for left in list(intake.folder.glob(f"*{ENDING}")):  # its pieces come again
+        with contextlib.suppress(OSError):  # an unreadable folder is reported when a sketch arrives
+            for left in list(intake.folder.glob(f"*{ENDING}")):  # its pieces will be delivered again
                 make_way(left)
         asyncio.run(self._run(intake, stop))
 
     def begin(self, intake: Acceptor) -> None:
-        """Forget all that was arriving, and take what comes for this intake from now on."""
+        """Forget all arriving sketches, and hand in to this intake from now on."""
         self._intake = intake
         self._accepting = asyncio.Semaphore(AT_ONCE)
         self._answering = asyncio.Semaphore(ANSWERS_AT_ONCE)
-        self._turns: dict[tuple[str, str], asyncio.Lock] = {}  # of each site: one after the other, so all have turns
+        self._turns: dict[tuple[str, str], asyncio.Lock] = {}  # by purpose and site: one job of a site at a time
         self._answers = Answers(intake, self._is_arriving, self._queued, self._queue.ack_wait + 30)
-        self._asking: Counter[str] = Counter()  # questions of each site that are being answered
+        self._asking: Counter[str] = Counter()  # questions being answered, by site
         self._arrivals.clear()
 
     async def _run(self, intake: Acceptor, stop: threading.Event) -> None:
@@ -198,14 +198,14 @@ class NatsReceiver:
             self._link = link
             try:
                 await race(stop, link, pull(link, self._take), self._tick())
-                if self._tasks:  # receipts for what is being handed in
+                if self._tasks:  # wait for the receipts of sketches being handed in
                     await asyncio.wait(self._tasks, timeout=10)
                 await link.client.flush()
             finally:
                 self._link = None
 
     async def _take(self, message: Msg) -> None:
-        """Put a piece where it belongs. Whatever it is, the next one is taken."""
+        """Process a piece. No error stops the processing of the next one."""
         self.counters.chunks += 1
         try:
             await self._place(message)
@@ -262,7 +262,7 @@ class NatsReceiver:
         return admitted is None or site in admitted
 
     async def _make_room(self, site: str, size: int) -> bool:
-        """Let one more sketch of a site begin, in the place of those that it does not go on with."""
+        """Allow one more sketch of a site, if necessary in place of stale ones; return False if that is impossible."""
         mine = [each for each in self._arrivals.of(site) if not each.whole]
         for assembly in sorted(mine, key=lambda each: each.touched):
             if self._arrivals.has(site, size) or time.monotonic() - assembly.touched < self._stale:
@@ -271,16 +271,16 @@ class NatsReceiver:
         return self._arrivals.has(site, size)
 
     async def _wait_for_room(self, site: str, message: Msg) -> None:
-        """Put a piece off until its site has finished others; one that has waited in vain leaves the queue."""
+        """Defer a piece until its site has finished other sketches; after several attempts it leaves the queue."""
         self.counters.put_off += 1
         mine = self._arrivals.of(site)
         text = f"{site} has begun {len(mine)} sketches and does not finish them; further ones wait"
         self._say(site, "sketches that wait for others of their site", text)
-        ours = any(each.whole for each in mine)  # these wait for our disk: the site is not to blame
+        ours = any(each.whole for each in mine)  # these wait for this hub's disk, which is not the site's fault
         await self._put_off(message, tries=None if ours else TRIES)
 
     async def _put_off(self, message: Msg, tries: int | None = TRIES) -> None:
-        """Have a piece offered again, ever later; after so many times it leaves the queue, and its edge asks for it."""
+        """Let the server deliver a piece again, with growing delays; after `tries` times it leaves the queue."""
         times = _deliveries(message)
         if tries is not None and times >= tries:
             self.counters.dropped += 1
@@ -291,11 +291,11 @@ class NatsReceiver:
 
     async def _add(self, assembly: Assembly, chunk: Chunk, message: Msg) -> None:
         if not assembly.whole and not assembly.fits(chunk):
-            assembly.recut(chunk)
+            assembly.restart(chunk)
         if assembly.whole or assembly.have[chunk.number]:
             self.counters.duplicates += 1
         else:
-            assembly.touched = time.monotonic()  # it must not be given up while this is written
+            assembly.touched = time.monotonic()  # so that it is not given up during the write
             try:
                 await asyncio.to_thread(assembly.write, chunk, message.data)
             except OSError as error:
@@ -304,18 +304,18 @@ class NatsReceiver:
                 self._trouble(assembly.site, "pieces that could not be stored", text)
                 await self._publish(message.reply, b'-NAK {"delay": 5000000000}')
                 return
-            if not self._arrivals.is_current(assembly):  # its site was thrown out while this was written
+            if not self._arrivals.is_current(assembly):  # its site was removed during the write
                 await self._remove(assembly)
                 await self._put_off(message)
                 return
             assembly.mark(chunk)
             self._answers.found(assembly.site, chunk.name)
         if assembly.whole and not assembly.handed_in and assembly.retry is None:
-            self._hand_in(assembly)  # before anything is waited for: from now on it is not given up
+            self._hand_in(assembly)  # before any await: from now on it is not given up
         await self._hold(assembly, message)
 
     async def _hold(self, assembly: Assembly, message: Msg) -> None:
-        """Keep the address for the acknowledgement, as long as that leaves the server room."""
+        """Keep the address for a later acknowledgement, or acknowledge now if the queue is too full."""
         if not self._arrivals.hold(assembly, message.metadata.sequence.stream, message.reply, len(message.data)):
             await self._publish(message.reply, ACK)
 
@@ -324,11 +324,11 @@ class NatsReceiver:
         self._start(self._finish(assembly))
 
     async def _finish(self, assembly: Assembly) -> None:
-        """Hand a whole sketch in, give the receipt, then let the server forget the pieces."""
+        """Hand in a complete sketch, send the receipt, then acknowledge the pieces."""
         async with self._turn("hand in", assembly.site), self._accepting:
             try:
                 receipt = await asyncio.to_thread(assembly.hand_in, self._intake)
-            except Exception as error:  # a hub goes on, whatever is wrong with one sketch
+            except Exception as error:  # no sketch may stop the hub
                 self.counters.failures += 1
                 said = printable(getattr(error, "strerror", None) or f"{type(error).__name__}: {error}", MOST_REASON)
                 text = f"{assembly.name} cannot be stored now: {said}; trying again"
@@ -337,7 +337,7 @@ class NatsReceiver:
                     assembly.failures += 1
                     assembly.retry = time.monotonic() + min(2.0**assembly.failures, 60.0)
                     assembly.handed_in = False
-                else:  # the intake has it, or nobody: the pieces tell when they come again
+                else:  # whether the intake has it will show when its pieces are delivered again
                     self._arrivals.forget(assembly)
                 return
         self._arrivals.forget(assembly)
@@ -353,7 +353,7 @@ class NatsReceiver:
             await self._publish(reply, ACK)
 
     async def _tick(self) -> None:
-        """Keep what takes its time: tell the server, try desks again, give up what nobody sends any more."""
+        """Do periodic work: extend the server's timeouts, retry failed sketches, give up incomplete ones."""
         told = time.monotonic()
         while True:
             await asyncio.sleep(0.5)
@@ -373,11 +373,11 @@ class NatsReceiver:
                 self._reminded = {receipt: at for receipt, at in self._reminded.items() if at > old}
                 self._answers.forget(old)
                 self._turns = {whose: turn for whose, turn in self._turns.items() if turn.locked()}
-                if len(self._reminded) > NOTES:  # somebody makes names up
+                if len(self._reminded) > NOTES:  # some site invents names
                     self._reminded = {}
 
     async def _give_up(self, assembly: Assembly, why: str = UNFINISHED) -> None:
-        """Forget a sketch that is arriving, and remove what there is of it."""
+        """Give up a sketch that is arriving, and remove its file."""
         if not self._arrivals.is_current(assembly):
             return
         self.counters.abandoned += 1
@@ -389,12 +389,12 @@ class NatsReceiver:
             await self._publish(reply, ACK)
 
     async def _remove(self, assembly: Assembly) -> None:
-        """Remove the file of a sketch that may begin again while this waits for the disk."""
+        """Remove the file of a sketch, which may begin again during the disk access."""
         gone = assembly.step_aside()
         await asyncio.to_thread(gone.unlink, missing_ok=True)
 
     async def _expel(self) -> None:
-        """When the admitted sites have changed, throw out what others have sent and what is arriving from them."""
+        """When the admitted sites have changed, remove what other sites have sent or are sending."""
         admitted = self._admitted()
         if admitted is None or admitted == self._expelled_for or self._link is None:
             return
@@ -404,7 +404,7 @@ class NatsReceiver:
         try:
             gone = await expel(self._link.jetstream, admitted)
         except nats.errors.Error:
-            return  # at the next turn
+            return  # try again next time
         self._expelled_for = admitted
         for site, count in gone.items():
             self.counters.expelled += count
@@ -412,13 +412,13 @@ class NatsReceiver:
             self._say(site, "pieces of a site that is not enrolled", text)
 
     async def _question(self, message: Msg) -> None:
-        """Have a question answered, unless its site asks faster than that goes."""
+        """Answer a question in the background, unless its site asks too fast."""
         try:
             site = site_of(message.subject)
         except UsageError:
             return
-        # The hub has all rights: it must not be made to speak where the site may not. A server that keeps sites in
-        # accounts of their own puts an address of its own, which no client may use.
+        # The hub has all permissions, so a site must not be able to choose where it publishes. A server that isolates
+        # sites in accounts replaces the address by one of its own (_R_), which no client can use.
         if not message.reply.startswith((f"_INBOX.{site}.", "_R_.")) or not self._is_admitted(site):
             return
         if self._asking[site] >= QUESTIONS_AT_ONCE:
@@ -442,7 +442,7 @@ class NatsReceiver:
                 receipts = await self._answers.receipts(site, decode_names(message.data, site))
                 self.counters.lost += sum(receipt.verdict == RESEND for receipt in receipts)
                 await self._publish(message.reply, encode_receipts(receipts))
-        except Exception as error:  # the edge asks again
+        except Exception as error:  # the edge will ask again
             self.counters.failures += 1
             said = printable(f"{type(error).__name__}: {error}", MOST_REASON)
             self._trouble(site, "questions that could not be answered", f"a question of {site}: {said}")
@@ -456,7 +456,7 @@ class NatsReceiver:
         return found is not None and (found.whole or time.monotonic() - found.touched < PATIENCE)
 
     async def _queued(self) -> bool:
-        """Say whether the server has pieces that were not put away here."""
+        """Return True if the server has pieces that this hub has not processed."""
         if self._link is None:
             return True
         info = await self._link.jetstream.consumer_info(STREAM, CONSUMER)
@@ -464,20 +464,20 @@ class NatsReceiver:
         return (info.num_pending or 0) + (info.num_ack_pending or 0) > held
 
     async def _remind(self, site: str, receipt: Receipt) -> None:
-        """Give a receipt again: once a second, not for every piece."""
+        """Send a receipt again, at most once per second."""
         now, reminder = time.monotonic(), (site, receipt.name)
         if now - self._reminded.get(reminder, -1.0) >= 1.0:
             self._reminded[reminder] = now
             await self._publish(f"superhosts.to.{site}", encode_receipt(receipt))
 
     async def _publish(self, subject: str, data: bytes) -> None:
-        """Send if there is a connection; whatever is not heard is asked for or delivered again."""
+        """Publish if there is a connection; otherwise the edge will ask, or the server will deliver again."""
         if self._link is not None:
             with contextlib.suppress(nats.errors.Error, OSError):
                 await self._link.client.publish(subject, data)
 
     def _trouble(self, site: str, kind: str, text: str) -> None:
-        """Say what is wrong with something of a site, unless that was the last thing said."""
+        """Log a problem of a site, unless it repeats the last log line."""
         if text != self._last_trouble:
             self._last_trouble = text
             self._say(site, kind, text)
@@ -487,8 +487,8 @@ class NatsReceiver:
 
 
 def _deliveries(message: Msg) -> int:
-    """Return how often the server has offered a piece."""
+    """Return how often the server has delivered a piece."""
     try:
         return max(1, message.metadata.num_delivered)
-    except (nats.errors.Error, ValueError):  # not the server's own address for the answer
+    except (nats.errors.Error, ValueError):  # not a reply address of the server
         return 1

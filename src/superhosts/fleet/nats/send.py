@@ -1,7 +1,7 @@
-"""An edge's side of the link over NATS: sends what waits in the spool, and waits for the hub's receipts.
+"""An edge's end of the link over NATS: sends the sketches in the spool, and waits for the hub's receipts.
 
-That the server has stored all pieces of a sketch is not the end: the copy in the spool goes when the hub says so. For a
-sketch that was sent and of which nothing is heard, the edge asks; the hub answers, or wants it again.
+A sketch stays in the spool when the server has stored all of its pieces, until the hub gives its receipt. If no receipt
+comes, the edge asks; the hub answers, or requests the sketch again.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from superhosts.fleet.parcels import check_site
 from superhosts.fleet.receipts import RESEND, Receipt, Say
 from superhosts.fleet.spool import Spool
 
-TOGETHER = 4  # sketches that are sent at once
-STORED = 60.0  # seconds for the server to say that it has stored a piece
-ATTEMPTS = 3  # times that a piece is sent before the connection is given up
+TOGETHER = 4  # sketches to send at once
+STORED = 60.0  # seconds for the server to confirm that it has stored a piece
+ATTEMPTS = 3  # attempts to send a piece before the connection is given up
 ANSWER = 2.0  # seconds for the hub to answer a question
-LONGEST = 60.0  # seconds at most before a sketch is sent again
-NO_ROOM = (10077, 10023, 10047, 10122)  # the server's numbers for a stream at its cap, and for a full disk
+LONGEST = 60.0  # longest time in seconds before a sketch is sent again
+NO_ROOM = (10077, 10023, 10047, 10122)  # error codes for a stream at its limit, and for a full disk
 
-BUSY = 10167  # the server's number for more pieces at once than it holds in memory for a stream
+BUSY = 10167  # error code for more pieces at once than the server buffers for a stream
 
 
 @dataclass
@@ -42,27 +42,27 @@ class SendCounters:
     """What an edge's link has done."""
 
     connects: int = 0
-    sketches: int = 0  # sent whole, as the server says
+    sketches: int = 0  # sent completely, as confirmed by the server
     chunks: int = 0
     receipts: int = 0
-    resends: int = 0  # sketches that the hub wanted again
-    full: int = 0  # times that the hub's queue had no room
-    down: str = ""  # why the link does not work; nothing while it does
+    resends: int = 0  # sketches that the hub requested again
+    full: int = 0  # times that the hub's queue was full
+    down: str = ""  # why the link does not work; empty while it does
 
 
 @dataclass
 class _Progress:
-    """How far this process has got with a sketch of the spool."""
+    """The state of a sketch that this process is sending."""
 
-    attempt: str = "0"  # another copy within minutes needs another mark, or the server drops it as a duplicate
+    attempt: str = "0"  # a sketch that is sent again needs a new mark, or the server drops it as a duplicate
     resends: int = 0
     due: float = 0.0
     sending: bool = False
-    sent: float | None = None  # when the server had stored all of it
+    sent: float | None = None  # when the server had stored all pieces
 
 
 class _UnreadableError(Exception):
-    """A sketch in the spool that the disk does not give back."""
+    """A sketch in the spool that cannot be read."""
 
 
 class NatsSender:
@@ -79,7 +79,7 @@ class NatsSender:
         self._progress: dict[str, _Progress] = {}
 
     def run(self, spool: Spool, stop: threading.Event) -> None:
-        """Send until told to stop. A link that is down is said, and tried again."""
+        """Send until told to stop. Reports a broken link and retries."""
         asyncio.run(self._run(spool, stop))
 
     async def _run(self, spool: Spool, stop: threading.Event) -> None:
@@ -109,7 +109,7 @@ class _Session:
         self._site, self._options, self._counters = sender.site, sender._options, sender.counters
         self._say, self._status, self._ask_every = sender._say, sender._status, sender._ask_every
         self._progress = sender._progress
-        for each in self._progress.values():  # the last connection's tasks are gone
+        for each in self._progress.values():  # the tasks of the last connection have ended
             each.sending = False
         self._spool = spool
         self._wake = wake
@@ -117,7 +117,7 @@ class _Session:
         self._denied: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self, stop: threading.Event) -> None:
-        """Send and ask until the connection ends or it is time to stop."""
+        """Send and ask until the connection ends or the edge stops."""
         async with connect(self._options, f"_INBOX.{self._site}", self._complain) as link:
             self._counters.connects += 1
             await link.client.subscribe(f"superhosts.to.{self._site}", cb=self._receipt)
@@ -125,7 +125,7 @@ class _Session:
 
     async def _work(self, link: Link) -> None:
         await self._ask(link, [path.name for path in await asyncio.to_thread(self._spool.waiting)])
-        await link.client.flush()  # a right that is missing is told by then
+        await link.client.flush()  # missing permissions are known by then
         if self._denied.done():
             raise LinkDownError(self._denied.result())
         self._status.up()
@@ -161,7 +161,7 @@ class _Session:
             del self._progress[name]
 
     async def _send(self, link: Link, path: Path) -> None:
-        """Send one sketch; the server has all of it in the end. One that is gone from the spool is left out."""
+        """Send one sketch until the server has stored all of it. A sketch that has left the spool is skipped."""
         state = self._progress[path.name]
         loop = asyncio.get_running_loop()
         try:
@@ -186,7 +186,7 @@ class _Session:
             self._wake.set()
 
     async def _send_chunk(self, link: Link, file: BinaryIO, chunk: Chunk) -> None:
-        """Have one piece stored by the server, however often that takes."""
+        """Send one piece until the server has stored it."""
         attempt = self._progress[chunk.name].attempt
         loop = asyncio.get_running_loop()
         misses, pause, took = 0, 0.2, None
@@ -199,7 +199,7 @@ class _Session:
                 except nats.js.errors.NoStreamResponseError:
                     self._status.down("the hub has not made its queue there: is it running?", _windows(self._spool))
                 except nats.js.errors.APIError as error:
-                    if error.err_code == BUSY:  # many edges at once: a moment later it takes more
+                    if error.err_code == BUSY:  # many edges send at once: retry soon
                         self._counters.full += 1
                         await asyncio.sleep(pause * random.random())
                         pause = min(pause * 2, 5.0)
@@ -223,7 +223,7 @@ class _Session:
             self._pace.give(took)
 
     async def _store(self, link: Link, data: bytes, headers: dict[str, str]) -> None:
-        """Publish and wait until the server has it. In a task of its own: the library swallows cancellations."""
+        """Publish and wait for the confirmation, in a task of its own: the library swallows cancellations."""
         subject = f"superhosts.from.{self._site}.chunk"
         task = asyncio.ensure_future(link.jetstream.publish(subject, data, timeout=STORED, headers=headers))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -234,7 +234,7 @@ class _Session:
             task.cancel()
 
     async def _ask_often(self, link: Link) -> None:
-        """Ask for those that were sent a while ago and of which nothing was heard."""
+        """Ask periodically about sketches that were sent a while ago and have no receipt."""
         while True:
             await asyncio.sleep(self._ask_every)
             since = asyncio.get_running_loop().time() - self._ask_every
@@ -248,7 +248,7 @@ class _Session:
             try:
                 answer = await link.client.request(f"superhosts.from.{self._site}.ask", question, timeout=ANSWER)
             except (nats.errors.TimeoutError, nats.errors.NoRespondersError):
-                return  # no hub there at the moment; the sketches can go ahead
+                return  # no hub is connected now; send the sketches nevertheless
             for receipt in decode_receipts(answer.data):
                 await self._settle(receipt)
 
@@ -258,14 +258,14 @@ class _Session:
             await self._settle(receipt)
 
     async def _settle(self, receipt: Receipt) -> None:
-        """Do what the hub's word asks for."""
+        """Do what a receipt requires."""
         state = self._progress.setdefault(receipt.name, _Progress())
         if receipt.verdict == RESEND:
             if state.sending:
-                return  # it is on its way again already
+                return  # it is being sent again already
             state.attempt = secrets.token_hex(4)
             if state.sent is None:
-                return  # it was never sent by this process, and will be
+                return  # this process has not sent it yet, and will
             state.sent = None
             state.due = asyncio.get_running_loop().time() + min(0.5 * 2**state.resends, LONGEST)
             state.resends += 1
@@ -278,7 +278,7 @@ class _Session:
         self._wake.set()
 
     def _complain(self, text: str) -> None:
-        """Take an error that the server reports on the way."""
+        """Handle an error that the server reports."""
         if "permissions violation" in text.lower() and not self._denied.done():
             self._denied.set_result(text)
 

@@ -1,4 +1,4 @@
-"""What the embedded broker's start needs to know: the server's program, the address, the certificates."""
+"""What the embedded broker needs to start: the server's program, its address and its certificates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from superhosts.errors import MissingExtraError, UsageError
 
 @dataclass(frozen=True)
 class Tls:
-    """The broker's certificate and key; with `ca`, edges must show a certificate that it signed (mutual TLS)."""
+    """The broker's certificate and key; with `ca`, edges must present a certificate signed by it (mutual TLS)."""
 
     cert: Path
     key: Path
@@ -37,7 +37,7 @@ def find_server() -> Path:
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """Read HOST:PORT."""
+    """Parse HOST:PORT."""
     host, colon, port = text.rpartition(":")
     matched = host.startswith("[") == host.endswith("]")
     host = host.removeprefix("[").removesuffix("]")
@@ -47,10 +47,10 @@ def parse_listen(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine reaches a server on this address."""
+    """Return True if only this machine can reach a server on this address."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:  # the latter for a name that no machine can have
+    except (OSError, UnicodeError) as error:  # UnicodeError: not a valid host name
         raise UsageError(f"--listen {host}: {getattr(error, 'strerror', None) or error}") from None
     return all(str(address[0]).startswith("127.") or address[0] == "::1" for *_, address in found)
 
@@ -65,7 +65,7 @@ def tls_config(tls: Tls) -> dict[str, Any]:
 
 
 def free_port(host: str) -> int:
-    """Return a port that nobody listens on at the moment."""
+    """Return a port that is free now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.bind((host, 0))
@@ -73,10 +73,10 @@ def free_port(host: str) -> int:
 
 
 def place_name(host: str, port: int) -> str:
-    """Return HOST:PORT as one writes it."""
+    """Format HOST:PORT, with brackets for IPv6."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def near(host: str) -> str:
-    """Return the address under which this machine itself reaches a server."""
+    """Return the address at which this machine itself reaches a server."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

@@ -1,4 +1,4 @@
-"""The queue at the server: the stream that keeps pieces of sketches, and the consumer through which a hub reads it."""
+"""The queue at the server: a stream that stores pieces of sketches, and the consumer through which a hub reads it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from superhosts.fleet.nats.wire import CHUNK, CHUNKS, CONSUMER, HEADERS, STREAM
 from superhosts.text import printable
 from superhosts.units import format_size
 
-BATCH = 32  # pieces on their way from the server at once: 16 MiB of memory
-PULL = 20.0  # seconds that a request for pieces stands
-DUPLICATES = 2.0  # seconds in which the server takes a piece once; it keeps the marks in memory, however long they are
+BATCH = 32  # pieces requested from the server at once: 16 MiB of memory
+PULL = 20.0  # seconds that a request for pieces is valid
+DUPLICATES = 2.0  # seconds in which the server drops duplicates; it keeps their names in memory
 SHARE = 4  # one site's pieces take at most a quarter of the queue
-LEAST_PIECES = 64  # of one site that the smallest queue takes
-NO_ROOM = {10002, 10023, 10047}  # what a server answers that has less room than the stream wants
-LOOKS, LOOK = 6, 1.0  # looks at another hub's queue before it counts as left over, and seconds between them
+LEAST_PIECES = 64  # pieces of one site that even the smallest queue takes
+NO_ROOM = {10002, 10023, 10047}  # error codes of a server that has less space than the stream needs
+LOOKS, LOOK = 6, 1.0  # checks of another hub's queue before it counts as abandoned, and seconds between them
 
 
 class TakenError(LinkDownError):
@@ -35,7 +35,7 @@ class TakenError(LinkDownError):
 
 @dataclass(frozen=True)
 class Queue:
-    """What a hub wants of the queue, and which hub it is."""
+    """The settings of the queue, and the hub that reads it."""
 
     cap: int  # bytes
     max_age: float  # seconds
@@ -44,14 +44,15 @@ class Queue:
 
     @property
     def site_pieces(self) -> int:
-        """The most pieces of one site that may wait there at once, whatever their size."""
+        """How many pieces of one site the queue holds, whatever their size."""
         return max(LEAST_PIECES, self.cap // SHARE // (CHUNK + HEADERS))
 
 
-async def check_alone(js: JetStreamContext, me: Identity) -> Identity | None:
-    """Refuse a queue that another hub reads: each would take the other's sketches. Return whose it was, if left over.
+async def check_no_other_hub(js: JetStreamContext, me: Identity) -> Identity | None:
+    """Refuse a queue that another hub reads: each would take the other's sketches.
 
-    A hub that is there has asked for pieces, or has been given some since the last look.
+    A running hub has requested pieces, or has received some since the last check. Return the previous owner of an
+    abandoned queue, else None.
     """
     seen: int | None = None
     other = None
@@ -75,21 +76,21 @@ async def check_alone(js: JetStreamContext, me: Identity) -> Identity | None:
 
 
 async def prepare(js: JetStreamContext, queue: Queue) -> Identity | None:
-    """Make the stream or change it to what is wanted, and make the consumer anew; return whose it was, if another's.
+    """Create or update the stream, and create a new consumer; return the previous owner if it was another hub.
 
-    A new consumer gets at once all that was not acknowledged: also what the server has sent into a connection that was
-    dying, which an old one would get only when the server has lost its patience.
+    A new consumer gets everything that was not acknowledged at once. An old one would get what the server has sent into
+    a broken connection only after a timeout.
     """
-    before = await check_alone(js, queue.owner)
+    before = await check_no_other_hub(js, queue.owner)
     wanted: dict[str, Any] = {
         "subjects": [CHUNKS],
         "retention": RetentionPolicy.WORK_QUEUE,
         "storage": StorageType.FILE,
-        "discard": DiscardPolicy.NEW,  # nothing is lost in silence: an edge waits
+        "discard": DiscardPolicy.NEW,  # nothing is lost silently: the edge waits
         "max_bytes": queue.cap,
         "max_msgs_per_subject": queue.site_pieces,  # a site has one subject
         "discard_new_per_subject": True,
-        "allow_rollup_hdrs": False,  # a message with such a header would empty the queue
+        "allow_rollup_hdrs": False,  # a message with such a header could empty the queue
         "max_age": queue.max_age,
         "max_msg_size": CHUNK + HEADERS,
         "duplicate_window": min(DUPLICATES, queue.max_age),
@@ -126,7 +127,7 @@ async def _make_stream(js: JetStreamContext, wanted: dict[str, Any]) -> None:
 
 
 async def pull(link: Link, take: Callable[[Msg], Awaitable[None]]) -> None:
-    """Ask for pieces, a few at a time, and have each put away before asking for more."""
+    """Request pieces, a few at a time, and process each before requesting more."""
     inbox = link.client.new_inbox()
     queue: asyncio.Queue[Msg] = asyncio.Queue()
     await link.client.subscribe(inbox, cb=queue.put)
@@ -139,7 +140,7 @@ async def pull(link: Link, take: Callable[[Msg], Awaitable[None]]) -> None:
                     message = await queue.get()
             except TimeoutError:
                 break
-            if message.subject == inbox:  # the server's word on the request, not a piece
+            if message.subject == inbox:  # the server's status for the request, not a piece
                 status = (message.headers or {}).get("Status", "")
                 if status not in ("404", "408"):
                     raise LinkDownError(f"the queue is gone (status {status})")
@@ -148,7 +149,7 @@ async def pull(link: Link, take: Callable[[Msg], Awaitable[None]]) -> None:
 
 
 async def expel(js: JetStreamContext, admitted: Collection[str]) -> dict[str, int]:
-    """Remove the pieces of all other sites from the queue; return how many of which were there."""
+    """Remove the pieces of all other sites from the queue; return their numbers by site."""
     gone: dict[str, int] = {}
     subjects = (await js.stream_info(STREAM, subjects_filter=CHUNKS)).state.subjects or {}
     for subject, count in subjects.items():

@@ -1,12 +1,12 @@
-"""What crosses the wire between edges and the hub over NATS.
+"""The messages between edges and the hub over NATS.
 
     superhosts.from.SITE.chunk    pieces of a site's sketches, on a JetStream stream
-    superhosts.from.SITE.ask      "what of these?": names that the site has sent and heard nothing of (JSON list);
-                                  the answer, receipts as a JSON list, goes to the site's inbox
-    superhosts.to.SITE            the hub's receipts as they are given (JSON)
+    superhosts.from.SITE.ask      names of sketches that the site has sent and has no receipt for (JSON list); the
+                                  answer, receipts as a JSON list, goes to the site's inbox
+    superhosts.to.SITE            the hub's receipts (JSON)
 
-A server's permissions speak of subjects, so the site in a subject is the one that the server has authenticated. What
-a message says about its site is never asked.
+A server's permissions apply to subjects, so the site in a subject is the one that the server has authenticated. The
+content of a message is never used to identify its site.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ STREAM = "superhosts"
 CONSUMER = "hub"
 CHUNKS = "superhosts.from.*.chunk"
 QUESTIONS = "superhosts.from.*.ask"
-CHUNK = 512 << 10  # bytes; larger messages hold up all others on a connection
-HEADERS = 8 << 10  # bytes that subject and headers may take beside a chunk
-LARGEST = 8 << 30  # bytes of a sketch that are believed
-MOST = 1 << 16  # chunks of a sketch that are believed
-LEAST = 4096  # bytes of a piece, unless the sketch is smaller: many tiny ones would fill the memory with notes
+CHUNK = 512 << 10  # bytes; larger messages would delay all others on the connection
+HEADERS = 8 << 10  # bytes for the subject and headers of a chunk
+LARGEST = 8 << 30  # largest plausible sketch, in bytes
+MOST = 1 << 16  # most plausible chunks of a sketch
+LEAST = 4096  # smallest piece in bytes, unless the sketch is smaller: bookkeeping for tiny pieces would fill the memory
 QUESTION = 500  # names in one question
-ASKED = 256 << 10  # bytes of a question that are read; 500 names take less than half of them
-ANSWER = 256 << 10  # bytes of an answer; an edge asks again for the names that are left out
+ASKED = 256 << 10  # longest question in bytes; 500 names take less than half of it
+ANSWER = 256 << 10  # longest answer in bytes; an edge asks again for names that are left out
 _PLACE = re.compile(r"(0|[1-9][0-9]{0,4}) ([1-9][0-9]{0,9}) ([1-9][0-9]{0,9})")  # number, step, size
 
 
 class Chunk(NamedTuple):
-    """A piece of a sketch, as the headers of its message tell it."""
+    """A piece of a sketch, as the headers of its message describe it."""
 
     name: str
     number: int
@@ -55,7 +55,7 @@ class Chunk(NamedTuple):
         return min(self.step, self.size - self.number * self.step)
 
     def headers(self, attempt: str) -> dict[str, str]:
-        """Return the headers; a server takes the same piece of the same attempt once."""
+        """Return the headers; the server drops duplicates of a piece of the same attempt."""
         return {
             "Nats-Msg-Id": f"{self.name}/{attempt}/{self.number}",
             "Nats-Expected-Stream": STREAM,
@@ -65,7 +65,7 @@ class Chunk(NamedTuple):
 
     @classmethod
     def parse(cls, headers: Mapping[str, str] | None, length: int) -> Chunk:
-        """Read the headers of a message with so many bytes; UsageError where they cannot be right."""
+        """Parse the headers of a message of `length` bytes. Raises UsageError if they are invalid."""
         found = headers or {}
         match = _PLACE.fullmatch(found.get("Superhosts-Chunk", ""))
         if match is None:
@@ -81,7 +81,7 @@ class Chunk(NamedTuple):
 
 
 def site_of(subject: str) -> str:
-    """Return the site in a subject; UsageError where it is no site's name."""
+    """Return the site in a subject. Raises UsageError if it is not a valid name."""
     words = subject.split(".", 3)
     return check_site(words[2] if len(words) == 4 else "")
 
@@ -92,7 +92,7 @@ def encode_receipt(receipt: Receipt) -> bytes:
 
 
 def encode_receipts(receipts: Iterable[Receipt]) -> bytes:
-    """Return the answer to a question, cut to what one message can carry."""
+    """Return the answer to a question, limited to what fits in one message."""
     whole: list[str] = []
     room = ANSWER - 2  # brackets
     for receipt in receipts:
@@ -105,12 +105,12 @@ def encode_receipts(receipts: Iterable[Receipt]) -> bytes:
 
 
 def decode_receipt(data: bytes) -> Receipt | None:
-    """Read a receipt; None where it is none."""
+    """Parse a receipt; None if it is invalid."""
     return _receipt(_json(data))
 
 
 def decode_receipts(data: bytes) -> list[Receipt]:
-    """Read the answer to a question."""
+    """Parse the answer to a question."""
     found = _json(data)
     receipts = [_receipt(each) for each in found[:QUESTION]] if isinstance(found, list) else []
     return [receipt for receipt in receipts if receipt is not None]
@@ -122,12 +122,12 @@ def _receipt(found: Any) -> Receipt | None:
     try:
         name = Parcel.parse(str(found.get("name"))).name
     except UsageError:
-        return None  # names become paths: nothing but a sketch's name may pass
-    return Receipt(name, found["verdict"], printable(found.get("reason", ""), MOST_REASON))  # it is shown at the edge
+        return None  # names become paths, so only a sketch's name may pass
+    return Receipt(name, found["verdict"], printable(found.get("reason", ""), MOST_REASON))  # the edge shows it
 
 
 def decode_names(data: bytes, site: str) -> list[str]:
-    """Read the names of a question, as far as they are names of this site's sketches."""
+    """Parse a question; return those names that are names of this site's sketches."""
     found = _json(data) if len(data) <= ASKED else None
     names = []
     for name in found[:QUESTION] if isinstance(found, list) else []:
