@@ -28,7 +28,7 @@ LINES, PARAMETERS = 60, 15  # that a command may have at most
 
 # Imports of our own modules inside functions, and why each may be there.
 LATE_IMPORTS = {
-    ("_service.py", "superhosts.cli._nats"): "needs optional packages; links by files do without them",
+    ("_links.py", "superhosts.cli._nats"): "needs optional packages; links by files do without them",
     ("hub.py", "superhosts.cli._nats"): "the same",
     ("_checks.py", None): "a package that is missing or broken fails its own check, and no other",
 }

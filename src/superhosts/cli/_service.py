@@ -1,4 +1,4 @@
-"""What services (`edge` and `hub`) share: threads in the background, the log, the status file, the way to a hub."""
+"""What services (`edge` and `hub`) share: threads in the background, the log, the status file."""
 
 from __future__ import annotations
 
@@ -11,20 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from superhosts.cli._console import has_log, say, tell, use_log
-from superhosts.cli._options import LinkOptions
 from superhosts.durable import put_aside, write_json
 from superhosts.errors import OutputError, SuperhostsError
-from superhosts.fleet.files import FileSender
-from superhosts.fleet.link import Sender
-from superhosts.fleet.spool import Spool
 from superhosts.reports.background import Log
 from superhosts.reports.streams import raw_stream
-
-if TYPE_CHECKING:
-    from superhosts.cli._nats import NatsOptions
 
 STATUS = 5.0  # seconds between two writings of the status file
 
@@ -43,31 +36,6 @@ def log_in_background() -> Iterator[None]:
     finally:
         if log.close():
             use_log(None)  # otherwise the last lines of the program would wait for standard error, too
-
-
-def connect_to(url: str, link: LinkOptions, *, up: bool = False) -> NatsOptions:
-    """Return checked options of a NATS server; `up` is True for that of an upstream hub."""
-    from superhosts.cli._nats import link_options
-
-    return link_options(url, link, up=up)
-
-
-def make_sender(to: Path | None, connection: NatsOptions | None, site: str) -> Sender:
-    """Return the sending end of a link by files (`to`) or over NATS."""
-    if connection is None:
-        assert to is not None
-        return FileSender(to, site, tell)
-    from superhosts.cli._nats import NatsSender
-
-    return NatsSender(connection, site, tell)
-
-
-@contextmanager
-def sending(sender: Sender, spool: Spool) -> Iterator[None]:
-    """Run a sender in a thread of its own, and stop it in the end."""
-    stop = threading.Event()
-    with in_background("send", lambda: sender.run(spool, stop), stop):
-        yield
 
 
 @contextmanager

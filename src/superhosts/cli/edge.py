@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from superhosts.cli._console import fail_with, log_status, tell
+from superhosts.cli._links import connect_to, make_sender, sending
 from superhosts.cli._options import check_no_conflict, parse_seconds
-from superhosts.cli._service import Status, connect_to, log_in_background, make_sender, sending
+from superhosts.cli._service import Status, log_in_background
 from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import ended_by_signals
 from superhosts.cli._summary import summarise

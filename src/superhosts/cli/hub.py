@@ -9,17 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from superhosts.cli._console import log_status, tell
+from superhosts.cli._links import connect_to, make_sender, sending
 from superhosts.cli._options import LinkOptions, check_no_conflict, parse_seconds
 from superhosts.cli._outputs import output_options
-from superhosts.cli._service import (
-    Reloads,
-    Status,
-    connect_to,
-    in_background,
-    log_in_background,
-    make_sender,
-    sending,
-)
+from superhosts.cli._service import Reloads, Status, in_background, log_in_background
 from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import ended_by_signals, set_safely
 from superhosts.cli.usage.hub import Hub as HubOptions
