@@ -128,7 +128,7 @@ def sketches(data: bytes) -> None:
         path = folder / "sketch.cube"
         path.write_bytes(data)
         with refusing():
-            read_header(path, max_memory=MOST)
+            read_header(path)
         with refusing():
             find_in_file(path, "0.0.0.7")
         merged = loaded = None
