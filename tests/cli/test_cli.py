@@ -356,9 +356,11 @@ def test_a_failed_run_leaves_no_half_output(run: Run, folder: Path, tmp_path: Pa
 
 def test_an_old_output_survives_a_failed_run(run: Run, folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "a.jsonl").write_text("old\n")
-    monkeypatch.setattr(
-        "superhosts.pipeline.building.WindowBuilder.close", lambda *_: (_ for _ in ()).throw(sh.UsageError("no"))
-    )
+
+    def fail(*_: object) -> None:
+        raise sh.UsageError("no")
+
+    monkeypatch.setattr("superhosts.pipeline.building.WindowBuilder.close", fail)
     assert run("scan", folder / "three.pcap", "--output", tmp_path / "a.jsonl", *SMALL).status == 2
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.jsonl", "old\n")]
 

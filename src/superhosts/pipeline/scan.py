@@ -1,10 +1,10 @@
-"""The life of a pair: sources → windows → pairs → detectors → super hosts. The counters live here.
+"""A run over inputs: sources → windows → pairs → detectors → super hosts, with its counters.
 
 Inputs are ordered by their first packet and read side by side where they overlap in time (interleaving.py), so that any
 order and any split of a capture gives the same result.
 
-A sensor that runs for months needs more (`grace`): live inputs do not wait for each other, windows close by a clock
-when traffic stops or is slow, and windows in which nothing came are yielded, too: others see that it is alive.
+A sensor that runs for months sets a `grace`: live inputs do not wait for each other, a clock closes windows when
+traffic stops or is slow, and empty windows are yielded, too, as a sign of life.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from superhosts.windows.events import Event, Piece, PutOff
 from superhosts.windows.jumps import Jump
 from superhosts.windows.tumbling import TumblingWindows
 
-GAPS = 12  # empty windows yielded for a gap: a hub forgets a site that was silent for as many, and gaps may be years
+GAPS = 12  # most empty windows yielded for a gap, which may last years: a hub forgets a site after as many silent ones
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """How a run treats time and its end; what it looks for is in `Settings`.
 
-    With a grace, too, a window may come twice: files open windows again as with `reopens`, and live inputs do after a
-    clock was set back, of which `Scan.on_jump` tells.
+    With a grace a window may also come twice: files open windows again as with `reopens`, and live inputs do after a
+    clock was set back, which `Scan.on_jump` reports.
     """
 
     grace: float | None = None  # seconds after which the clock closes windows of live inputs
@@ -57,7 +57,7 @@ class RunOptions:
 
 @dataclass
 class Counters:
-    """What passed and what did not become a pair, over the whole scan."""
+    """Packets of the whole scan, and those that did not become pairs, by reason."""
 
     packets: int = 0
     ipv4: int = 0
@@ -71,7 +71,7 @@ class Counters:
     stray: int = 0
     repeated: int = 0  # packets of windows that were done before this run
     revised: int = 0  # windows that were read a second time: some of their packets lay far out of order
-    unrevised: int = 0  # windows that are still to be read a second time; in the end: that were not, and lack packets
+    unrevised: int = 0  # windows still to be read a second time; after the run: windows that lack packets
     skipped_family: int = 0  # IPv6 packets for a detector that takes IPv4 only
     warnings: list[str] = field(default_factory=list)
 
@@ -148,13 +148,13 @@ class Scan:
         self._interleaving: Interleaving | None = None
         self._revised = 0
         self._lock = threading.RLock()  # over the windows that are open; never held while an input is read
-        self._running: weakref.ref[Results] | None = None  # weak: whoever leaves a loop ends the readers
+        self._running: weakref.ref[Results] | None = None  # weak: leaving a loop ends the readers
         self._has_begun = False
-        self._is_over = False  # the run has come to its end, and was not left before
+        self._is_over = False  # the run has come to its end
 
     @property
     def counters(self) -> Counters:
-        """Return the counters as they stand."""
+        """Return the present counters."""
         with self._lock:
             total = Counters(late=self._windows.late, stray=self._windows.stray, skipped_family=self._builder.skipped)
             total.repeated, total.revised = self._windows.repeated, self._revised
@@ -179,7 +179,7 @@ class Scan:
             source.stop()
 
     def open_window(self) -> Window | None:
-        """Return the earliest window that is open now: what a crash would lose of input that is not read again."""
+        """Return the earliest open window: what a crash would lose of input that cannot be read again."""
         with self._lock:
             return self._windows.earliest()
 
@@ -209,7 +209,7 @@ class Scan:
             yield from self._results()
             self._is_over = True
         finally:
-            self._running = None  # also where somebody keeps the iterator
+            self._running = None  # even if the iterator is kept
 
     def _results(self) -> Iterator[WindowResult]:
         for events in self._read():
@@ -262,7 +262,7 @@ class Scan:
         return sum(source.position() for source in self.sources), packets
 
     def _each(self, events: Iterator[Event]) -> Iterator[Event]:
-        """Yield events. They arise under the lock, so that other threads never see half a change of the windows."""
+        """Yield events, each produced under the lock, so that other threads never see half a change of the windows."""
         while True:
             with self._lock:
                 event = next(events, None)
@@ -284,10 +284,10 @@ class Scan:
             yield self._builder.close(self._key(event.window), event.window)
 
     def _key(self, window: Window) -> int:
-        return 0 if self._windows.length is None else window.start  # the one window over everything still grows
+        return 0 if self._windows.length is None else window.start  # the one window over everything grows
 
     def _try(self, call: Callable[[], Any]) -> Any:
-        """Call; an input that fails is reported and dropped when somebody takes the errors, else it ends the scan."""
+        """Call for an input. A failure goes to `on_error` and drops the input; without `on_error` it ends the scan."""
         try:
             return call()
         except Stopped:

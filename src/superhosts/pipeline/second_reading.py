@@ -1,8 +1,8 @@
-"""Windows that are read a second time, because some of their packets lay far out of order.
+"""Reads windows a second time if some of their packets were far out of order.
 
-A window that has closed has handed its sketch out, and packets that come for it later cannot be added any more. So when
-files have been read to their end, they are read again for those windows alone. The packets of these windows wait in
-memory and, beyond a bound, in a temporary file, until each window is built whole. The work stays linear: two readings,
+Later packets cannot be added to a window that has closed, because its sketch was yielded. So after all files were read,
+they are read again for those windows alone. The packets of these windows wait in memory and, beyond a limit, in a
+temporary file, until each window is built whole. The work stays linear: two readings,
 and each packet is written at most once.
 """
 
@@ -36,7 +36,7 @@ class Waiting:
         self._file: IO[bytes] | None = None
 
     def add(self, index: int, piece: PacketBatch) -> None:
-        """Take packets of a window in."""
+        """Hold packets of a window."""
         self._held.setdefault(index, []).append(piece)
         self._count += len(piece)
         self._pieces += 1
@@ -72,13 +72,13 @@ class Waiting:
         yield from self._held.pop(index, [])
 
     def close(self) -> None:
-        """Give the space back."""
+        """Free the temporary file."""
         if self._file is not None:
             self._file.close()
 
 
 class SecondReading:
-    """The windows `wanted`, whole, out of inputs in any order."""
+    """Collects whole windows, those in `wanted`, from inputs in any order."""
 
     def __init__(self, length: int, wanted: Iterable[int]) -> None:
         self._length = length
@@ -86,7 +86,7 @@ class SecondReading:
         self._waiting = Waiting()
 
     def read(self, source: Source, stopped: Callable[[], bool]) -> None:
-        """Read an input. Damage ends it, as in the first reading, which has reported it."""
+        """Read an input. Damage ends it silently: the first reading has reported it."""
         with contextlib.suppress(InputError):
             for batch in (batch for block in source.blocks() for batch in block):
                 if stopped():
@@ -102,5 +102,5 @@ class SecondReading:
             yield index, self._waiting.take(index)
 
     def close(self) -> None:
-        """Give the space back."""
+        """Free the temporary file."""
         self._waiting.close()

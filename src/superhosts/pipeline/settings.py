@@ -1,4 +1,4 @@
-"""What to look for, and with what: the options of a scan, checked."""
+"""The options of a scan: which hosts to look for, and with which detector."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from superhosts.results import Selection
 from superhosts.text import NAME_RULE, is_name, printable
 from superhosts.units import format_size, parse_size
 
-# What decides which bits a given packet sets; the key does, too, but is never written down.
+# The settings that decide which bits a packet sets. The key does, too, but is never stored.
 FINGERPRINT = ("inner", "exclude", "watch", "direction", "window", "detector", "memory", "ipv6_prefix", "site")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What to look for, and with what. The same names as the options of `superhosts scan`."""
+    """What to look for, and with which detector. The fields have the names of the options of `superhosts scan`."""
 
     inner: Sequence[str] = ()
     exclude: Sequence[str] = ()
@@ -55,7 +55,7 @@ class Settings:
         if self.site and not is_name(self.site):
             raise UsageError(f"--site {printable(self.site)}: {NAME_RULE}")
         if "outer" in self.watch and not self.inner:
-            raise UsageError("--watch outer needs --inner: without it every address is inner and nobody is outer")
+            raise UsageError("--watch outer needs --inner: without it every address is inner and no host is outer")
         if self.detector not in DETECTORS:
             raise UsageError(f"--detector {self.detector}: one of {', '.join(DETECTORS)}")
         if self.threshold is not None and not 1 <= self.threshold < math.inf:
@@ -67,7 +67,7 @@ class Settings:
         if self.geometry and self.memory != defaults.MEMORY:
             raise UsageError("--geometry and --memory: choose one; a geometry has its own size")
         if self.geometry:
-            Geometry.parse(self.geometry)  # says what is wrong with it
+            Geometry.parse(self.geometry)  # raises if it is invalid
         if not DETECTORS[self.detector].runs_on_gpu:
             on_cpu_only(self.detector, self.device)
         choose_device(self.device)
@@ -88,7 +88,7 @@ class Settings:
 
     @property
     def most_memory(self) -> int:
-        """Bytes that the cubes, the pairs that wait for them and the caches may reach."""
+        """Most bytes of the cubes, the pairs that wait for them, and the caches."""
         caches = 4 * (thread_count() if self.threads is None else self.threads) << 20
         return sum(self._memory(part) * 3 // 2 + caches for part in self.parts)
 
@@ -110,7 +110,7 @@ class Settings:
 
     @property
     def cube_memory(self) -> int:
-        """Bytes of the largest of its cubes."""
+        """Bytes of the largest cube."""
         return max(self._memory(part) for part in self.parts)
 
     def host_format(self, part: Part) -> HostFormat:

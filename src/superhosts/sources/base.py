@@ -1,4 +1,4 @@
-"""What every kind of traffic offers to the pipeline, and the counters that it keeps.
+"""The interface of a source of traffic, and its counters.
 
 A source yields blocks of packets (`pairs.PacketBlock`), in reading order.
 """
@@ -17,15 +17,15 @@ LAST_WARNINGS = 20
 
 @dataclass
 class SourceCounters:
-    """Everything that passed, and everything that did not become a packet with two addresses."""
+    """Packets read from a source, and those of them without two addresses, by reason."""
 
     packets: int = 0
     ipv4: int = 0
     ipv6: int = 0
     not_ip: int = 0  # ARP, LLDP, ... : whole frames that carry no IP header
-    cut: int = 0  # cut so short (snaplen, damage) that the addresses are missing
-    unsupported_link: int = 0  # of an interface whose kind of frames cannot be read
-    warnings: list[str] = field(default_factory=list)  # for the user; those that are passed on: the last few
+    cut: int = 0  # truncated (snaplen, damage) before the end of the addresses
+    unsupported_link: int = 0  # of an interface with an unsupported link type
+    warnings: list[str] = field(default_factory=list)  # for the user; only the last few if `on_warning` takes them
 
     def __post_init__(self) -> None:
         self.on_warning: Callable[[str], None] | None = None  # called by the thread that reads
@@ -40,7 +40,7 @@ class SourceCounters:
                 self.ipv6 += len(batch)
 
     def warn(self, text: str) -> None:
-        """Note a warning; pass it on where somebody takes it, and keep only the last few: some inputs never end."""
+        """Record a warning. If `on_warning` takes it, only the last few are kept: some inputs never end."""
         self.warnings.append(text)
         if self.on_warning is not None:
             self.on_warning(text)
@@ -56,33 +56,33 @@ class Source(Protocol):
     live: bool = False  # it waits for traffic that has not happened yet
 
     def first_time(self) -> int | None:
-        """Time of the first packet in nanoseconds, None for an empty input. Reads nothing that is then lost."""
+        """Return the time of the first packet, None for an empty input. `blocks` still yields that packet."""
 
     def blocks(self) -> Iterator[PacketBlock]:
-        """Yield the traffic, once."""
+        """Yield the packets, once."""
 
     def position(self) -> int:
-        """Bytes of the input consumed so far, for the progress bar."""
+        """Return the bytes of the input read so far, for the progress bar."""
 
     def size(self) -> int | None:
-        """Bytes of the whole input where that is known."""
+        """Return the bytes of the whole input, None if they are not known."""
 
     def again(self) -> Source:
-        """Return the input anew, to be read a second time; only for what `replays` and is not live."""
+        """Return a new source that reads the input from its beginning. Only for inputs that replay and are not live."""
         raise InputError("cannot be read a second time", file=self.name)
 
     def waits(self) -> bool:
-        """Return True if all there is has been read, and the reader waits for more. Only live inputs do."""
+        """Return True if everything available has been read and the reader waits for more. Only live inputs wait."""
         return False
 
     def stop(self) -> None:
-        """End the reading soon. May be called by a signal handler: it only sets a flag."""
+        """Make `blocks` end soon. A signal handler may call this: it only sets a flag."""
         return
 
     def identity(self) -> str | None:
-        """Return what a file is known by in later runs; None for what is not a file or has no packet."""
+        """Return a name by which later runs recognise a file; None for other inputs and for files without packets."""
         return None
 
     def finished(self) -> dict[str, tuple[int, int]]:
-        """Files read to their end so far: identity → first and last time."""
+        """Return the files read to their end so far: identity → first and last time."""
         return {}

@@ -56,10 +56,10 @@ class CaptureSource(Source):
         self._input = source
         self._block_bytes = block_bytes
         self._reader: CaptureReader | None = None
-        self._first: PacketBlock = ()  # read from a pipe to know its time, not yet handed out
+        self._first: PacketBlock = ()  # read from a pipe for its time, not yet yielded
         self._first_time: int | None = None
         self._first_known = False
-        self._opening: int | None = None  # time of the very first packet of a file, whatever it is
+        self._opening: int | None = None  # time of the very first packet of a file, stray or not
         self._position = 0
         self._finished: dict[str, tuple[int, int]] = {}
         # Nothing is held open until it is read: there may be thousands of files.
@@ -67,9 +67,9 @@ class CaptureSource(Source):
             raise not_a_capture(head, self.name)
 
     def first_time(self) -> int | None:
-        """Time at which the input begins; None for an empty input.
+        """Return the time at which the input begins; None for an empty input.
 
-        Of a file the first packets are looked at, and a stray time among them, years from the others, does not count.
+        The first packets of a file decide; a stray time, years from the others, does not count.
         """
         if not self._first_known:
             if self._input.reopens:
@@ -79,7 +79,7 @@ class CaptureSource(Source):
                     if reader.read(limit=1) is not None:
                         self._opening = reader.last_time()
                         self._first_time = _begin(self._opening, _probe(reader))
-                    else:  # nobody reads on in an input that has no packet
+                    else:  # an input without packets is not read again, so its warnings are passed on here
                         for text in probed.warnings:
                             self.counters.warn(text)
                 finally:
@@ -94,7 +94,7 @@ class CaptureSource(Source):
 
     def blocks(self) -> Iterator[PacketBlock]:
         """Yield the packets, once."""
-        identity = self.identity()  # now: while it is read its name may come to stand for another capture
+        identity = self.identity()  # before reading: meanwhile another capture may take its name
         span = Span(self._opening)
         try:
             reader = self._open()
@@ -117,13 +117,13 @@ class CaptureSource(Source):
         return CaptureSource(self._input, self._block_bytes)
 
     def identity(self) -> str | None:
-        """What a file is known by in later runs; None for an empty one and for what cannot be read again."""
+        """Return a name by which later runs recognise a file; None if it is empty or cannot be read again."""
         if self.replays and self._opening is None:
             self._opening = first_packet(self._input)
         return None if self._opening is None else identity_of(self._input.path, self._opening)
 
     def waits(self) -> bool:
-        """Return True if a pipe is empty, and has been for a moment."""
+        """Return True if a pipe has been empty for a moment."""
         return self._input.waiting.waits
 
     def stop(self) -> None:
@@ -136,7 +136,7 @@ class CaptureSource(Source):
 
     def position(self) -> int:
         """Bytes of the input (compressed, if it is) read so far."""
-        reader = self._reader  # bound once: the reading thread may be closing it
+        reader = self._reader  # read once: the reading thread may set it to None
         return reader.position() if reader else self._position
 
     def size(self) -> int | None:
@@ -189,17 +189,17 @@ def without_compression(name: str) -> str:
 
 
 def identity_of(path: str | Path, first: int) -> str:
-    """Return what a capture file is known by, given the time of its first packet.
+    """Return the identity of a capture file, given the time of its first packet.
 
-    A file that was compressed after its rotation is still the same one; another capture under a name that is used
-    again, as in a ring of files, is not.
+    Compressing a file after its rotation does not change its identity; another capture under the same name, as in a
+    ring of files, has another one.
     """
     name = str(path) if is_url(path) else str(Path(path).absolute())
     return f"{without_compression(name)}@{first}"
 
 
 def _probe(reader: CaptureReader) -> PacketBlock:
-    """Return the packets behind the first one; damage there is for the reading that hands out the first."""
+    """Return the packets after the first one. Damage there is reported when the file is read."""
     try:
         return reader.read() or ()
     except InputError:

@@ -51,12 +51,12 @@ MOST_MEMORY = (
 
 
 class Format(Protocol):
-    """A way to write packets one after the other."""
+    """A file format of packet records."""
 
-    notes: list[str]  # what the user should know of the packets so far
+    notes: list[str]  # messages for the user about the packets so far
 
     def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
-        """Read the whole records from tally[POSITION] on, and move it; what is wrong there, if something is."""
+        """Read the whole records from tally[POSITION] on and advance it; return what is wrong there, if anything."""
 
 
 def format_of(head: bytes) -> Format | None:
@@ -70,12 +70,12 @@ def not_a_capture(head: bytes, name: str) -> InputError:
 
 
 class Opens(Protocol):
-    """What a reader needs of an input: its name and its bytes."""
+    """An input as a reader needs it: its name and its bytes."""
 
     name: str
 
     def open(self) -> Stream:
-        """Its bytes, decompressed."""
+        """Return its bytes, decompressed."""
 
 
 class CaptureReader:
@@ -113,7 +113,7 @@ class CaptureReader:
             raise not_a_capture(head, self._name)
 
     def read(self, limit: int | None = None) -> PacketBlock | None:
-        """The next packets, at most `limit`; () if none of them has addresses, None at the end."""
+        """Return the next packets, at most `limit`; () if none of them has addresses, None at the end."""
         self._start()
         if self._format is None or self._finished:
             return None
@@ -173,7 +173,7 @@ class CaptureReader:
     def _larger(self) -> int:
         """Size of a larger buffer: doubled while it is small, then for the largest record.
 
-        Memory that is not written to is not used, while many sizes one after the other leave gaps that are.
+        Memory that is never written costs nothing, while a series of growing buffers leaves used gaps.
         """
         doubled = 2 * len(self._buffer)
         return doubled if doubled <= BLOCK_BYTES else self._block_bytes + _LARGEST_RECORD
@@ -187,7 +187,7 @@ class CaptureReader:
         return InputError(text, file=self._name, offset=place)
 
     def _take(self) -> PacketBlock:
-        """What the walk has found, counted and copied: the columns are used again."""
+        """Return what the walk has found, counted and copied: the columns are reused."""
         tally, columns, counters = self._tally, self._columns, self._counters
         counters.packets += int(tally[PACKETS])
         counters.ipv4 += int(tally[IPV4])
@@ -211,7 +211,7 @@ class CaptureReader:
         return block
 
     def _finish(self) -> None:
-        """Say it if the input ended too early, or held nothing that can be read."""
+        """Warn if the input ended early; raise if none of its packets can be read."""
         self._finished = True
         self._pass_on_notes()
         place = f"byte {self._offset}" + (" decompressed" if self._stream.compression else "")
@@ -224,7 +224,7 @@ class CaptureReader:
             raise InputError(text, file=self._name)
 
     def _pass_on_notes(self, most: int | None = None) -> None:
-        """Warn of what the stream has noted of its first `most` bytes: what a user sees depends on no block size."""
+        """Pass on the stream's notes about its first `most` bytes, so that messages do not depend on the block size."""
         notes = self._stream.notes
         while notes and (most is None or notes[0][0] <= most):
             self._warn(notes.pop(0)[1])

@@ -1,17 +1,17 @@
-"""A folder into which one capture program rotates its files (tcpdump -G or -C, dumpcap -b), followed as they appear.
+"""Follows a folder into which one capture program rotates its files (tcpdump -G or -C, dumpcap -b).
 
 - Files are read in the order of their first packets, or of their last change if those lie hours ahead of the clock.
   The last one is read while it grows, compressed or not.
-- A file is over when it has not grown for a second and one that begins later is there. Where clocks were set back the
-  next one does not begin later, but it grows, and a program writes to one file at a time: ten seconds then. A file that
-  was renamed, removed or used again is over, too.
-- A file is known by its name without the ending of a compression, and the time of its first packet. So a file that is
-  compressed after its rotation is read once, and every round of a ring of names is read.
-- A file that is damaged or no capture is reported once, and the rest goes on.
-- The folder is looked at again and again, which works on network file systems and in containers, too, where the
-  kernel's own notices of changes do not. One file is open at a time, and only what lies in the folder is remembered.
+- A file is finished when it has not grown for a second and a file that begins later exists. After a clock was set back
+  the next file does not begin later, but it grows, and a program writes to one file at a time: the first is finished
+  after ten seconds then. A file that was renamed, removed or overwritten is finished, too.
+- The identity of a file is its name without the suffix of a compression, and the time of its first packet. So a file
+  that is compressed after its rotation is read once, and every round of a ring of names is read.
+- A file that is damaged or not a capture is reported once, and the other files are read.
+- The folder is polled, which also works on network file systems and in containers, where the kernel's change events do
+  not. One file is open at a time, and memory holds only what is in the folder.
 
-It ends when it is told to.
+It ends when `stop` is called.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from superhosts.sources.finding import is_finished
 from superhosts.sources.streams import PlainStream, Stopped, Stream, Waiting, decompressed
 from superhosts.units import SECOND
 
-POLL = 0.2  # seconds between two looks at a file or the folder
-QUIET = 1.0  # seconds without growth after which a file may be over
-SETTLED = 2.0  # seconds after which a file too short to be a capture is looked into
+POLL = 0.2  # seconds between two checks of a file or the folder
+QUIET = 1.0  # seconds without growth after which a file may be finished
+SETTLED = 2.0  # seconds after which a file too short for a capture is opened
 _SHORT = 24  # bytes: less than the header of a capture
-_LOOKING = 10  # the folder rests so many times as long as listing it took: it may hold very many files
-_LONGEST = 1.0  # seconds that it rests at most: what it does not see yet it takes for not there
-_SET_BACK = 10  # a file is quiet for so many times as long before one that begins earlier, but grows, takes over
-_AHEAD = 3600 * SECOND  # nanoseconds by which a first packet is so far ahead of the clock that its time is not believed
+_LOOKING = 10  # pause between two listings, in multiples of the time of one: a folder may hold very many files
+_LONGEST = 1.0  # seconds of that pause at most: files that are not listed yet do not exist for the source
+_SET_BACK = 10  # multiple of QUIET after which a growing file that begins earlier takes over
+_AHEAD = 3600 * SECOND  # nanoseconds ahead of the clock from which the time of a first packet is not accepted
 
 
 @dataclass
 class _File:
-    """A file as it was found at the last look."""
+    """A file as the last listing found it."""
 
     name: str
     path: Path
     inode: int
     size: int
     changed: int
-    since: float  # when it was first seen so
+    since: float  # when it was first seen in this state
     grows: bool = False
     first: int | None = None  # time of its first packet
     identity: str | None = None
 
 
 class FolderSource(Source):
-    """The captures of a folder, those that are there and those to come. `done` are identities to leave out.
+    """The captures of a folder, present and future. `done` holds identities to leave out.
 
     What is wrong with a file goes to `on_error`, called by the reading thread, or else to the warnings.
     """
@@ -95,7 +95,7 @@ class FolderSource(Source):
         self._position = 0
 
     def first_time(self) -> int | None:
-        """Time at which the files begin that are there now; None where nothing is there yet. More may come."""
+        """Return the earliest time of the present files; None if there are none yet."""
         self._look()
         file = self._earliest()
         return None if file is None else file.first
@@ -119,15 +119,15 @@ class FolderSource(Source):
         return self._position
 
     def size(self) -> int | None:
-        """Nobody knows what is to come."""
+        """Return None: more files may come."""
         return None
 
     def waits(self) -> bool:
-        """Return True if all that lies in the folder was read."""
+        """Return True if everything in the folder was read."""
         return self._waiting.waits
 
     def stop(self) -> None:
-        """End the reading within moments."""
+        """Make `blocks` end soon."""
         self._waiting.stopped = True
 
     def finished(self) -> dict[str, tuple[int, int]]:
@@ -146,7 +146,7 @@ class FolderSource(Source):
             if os.path.lexists(file.path):
                 self._taken.add(identity)
                 self._report(file.name, error)
-            else:  # gone between the look and now, and perhaps compressed: looked for again
+            else:  # gone since the listing, and perhaps compressed: the next listing finds it
                 self._files.pop(file.name, None)
             return
         if not tail.is_still(file):
@@ -170,12 +170,12 @@ class FolderSource(Source):
             reader.close()
 
     def is_over(self, tail: _Tail) -> bool:
-        """Return True if a file that was read to its end for now has ended for good; else wait a moment."""
+        """Return True if a file that was read to its present end is finished; else wait a moment."""
         self._look()
         listed, now = self._files.get(tail.file.name), time.monotonic()
         tail.replaced = True
         if tail.size() < tail.position:
-            self.counters.warn(f"{tail.name}: was cut short while it was read")
+            self.counters.warn(f"{tail.name}: was truncated while it was read")
             return True
         gone = listed is None or listed.inode != tail.inode
         if listed is not None and not gone:
@@ -193,7 +193,7 @@ class FolderSource(Source):
         return False
 
     def _quiet_needed(self, tail: _Tail) -> float | None:
-        """Return the seconds without growth after which a file is over, given the others; None: it goes on."""
+        """Return the seconds without growth after which a file is finished; None if it may still grow."""
         unread = [f for f in self._files.values() if f.first is not None and f.identity not in self._taken]
         here = self._place(self._files.get(tail.file.name, tail.file))
         if any(self._place(other) > here for other in unread):
@@ -218,35 +218,35 @@ class FolderSource(Source):
     # Looking
 
     def _earliest(self) -> _File | None:
-        """Return the file to read next: the earliest that was not read, rather plain than compressed."""
+        """Return the file to read next: the earliest that was not read; a plain one before its compressed copy."""
         unread = [f for f in self._files.values() if f.first is not None and f.identity not in self._taken]
         return min(unread, key=self._place, default=None)
 
     def _place(self, file: _File) -> tuple[int, str]:
         """Return a file's place in the order: by its first packet or, if that is hours ahead, by its last change.
 
-        Else a file of a time when the clock was wrong would follow all others, and the one that grows now would be
-        taken for over whenever it rests.
+        Otherwise a file from a time when the clock was wrong would follow all others, and the file that grows now would
+        count as finished in every pause.
         """
         first = file.first or 0
         return (min(first, file.changed) if first > self._wall() + _AHEAD else first), file.name
 
     def _look(self) -> None:
-        """Find new and changed files, and forget those that are gone; not more often than is reasonable."""
+        """Find new and changed files, and forget those that are gone; at most once per pause."""
         began = time.monotonic()
         if began < self._next_look:
             return
         try:
             with os.scandir(self._path) as entries:
                 found = dict(filter(None, map(_status, entries)))
-        except OSError as error:  # away, or a network that is down: it may come back
+        except OSError as error:  # gone, or a network that is down: it may come back
             if not self._unreadable:
                 self.counters.warn(f"{self.name}: cannot be read: {error.strerror or error}; trying again")
             self._unreadable = True
             self._next_look = time.monotonic() + self._poll
             return
         self._unreadable = False
-        # Looking into new files does not count: the first look may compile for seconds, and files come meanwhile.
+        # Opening new files does not count: the first may compile for seconds, and files come meanwhile.
         listing = time.monotonic() - began
         for name, status in found.items():
             self._check()
@@ -256,7 +256,7 @@ class FolderSource(Source):
         self._next_look = time.monotonic() + max(self._poll, min(_LOOKING * listing, _LONGEST))
 
     def _update(self, name: str, status: os.stat_result) -> None:
-        """Look into a file, if it is new or has changed."""
+        """Open a file that is new or has changed, to find its first packet."""
         before, now = self._files.get(name), time.monotonic()
         same = before is not None and (before.inode, before.size, before.changed) == _signature(status)
         if before is not None and same and (before.first is not None or not 0 < before.size < _SHORT):
@@ -280,7 +280,7 @@ class FolderSource(Source):
                 self._ended[name] = file.size
 
     def _forget(self, found: dict[str, os.stat_result]) -> None:
-        """Forget what was read of files that are gone."""
+        """Forget files that are gone."""
         here = {without_compression(str(self._path / name)) for name in found}
         self._taken = {identity for identity in self._taken if identity.rpartition("@")[0] in here}
         self._finished = {name: ends for name, ends in self._finished.items() if name in self._taken}
@@ -288,7 +288,7 @@ class FolderSource(Source):
         self._reported = {name for name in self._reported if name in found}
 
     def _report(self, name: str, error: InputError) -> None:
-        """Say once what is wrong with a file."""
+        """Report once what is wrong with a file."""
         if name in self._reported:
             return
         self._reported.add(name)
@@ -299,7 +299,7 @@ class FolderSource(Source):
 
 
 def _status(entry: os.DirEntry[str]) -> tuple[str, os.stat_result] | None:
-    """Return a file's name and status; None for what is no file of the capture program."""
+    """Return a file's name and status; None for anything that is not a finished or growing capture."""
     if not is_finished(entry.name):
         return None
     try:
@@ -314,7 +314,7 @@ def _signature(status: os.stat_result) -> tuple[int, int, int]:
 
 
 class _Still:
-    """The bytes that a file has now."""
+    """The present bytes of a file."""
 
     def __init__(self, file: _File) -> None:
         self.name = str(file.path)
@@ -336,13 +336,13 @@ class _Still:
             raise
 
     def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`; how much, 0 at the end."""
+        """Fill some of `view` and return how much; 0 at the end."""
         got = self._raw.readinto(view) or 0
         self.position += got
         return got
 
     def size(self) -> int:
-        """Bytes that it has now."""
+        """Return its present size in bytes."""
         return os.fstat(self._raw.fileno()).st_size
 
     def close(self) -> None:
@@ -351,7 +351,7 @@ class _Still:
 
 
 class _Tail(_Still):
-    """The bytes of a file, and those to come until it is over."""
+    """The bytes of a file, present and future, until it is finished."""
 
     def __init__(self, source: FolderSource, file: _File) -> None:
         super().__init__(file)
@@ -360,11 +360,11 @@ class _Tail(_Still):
         self._source = source
 
     def is_still(self, file: _File) -> bool:
-        """Return True if what was opened is what was found at the last look."""
+        """Return True if the file that was opened is the one that the last listing found."""
         return self.inode == file.inode and self.size() >= file.size
 
     def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`, waiting for it; 0 when the file is over."""
+        """Fill some of `view`, waiting for bytes; 0 when the file is finished."""
         while not (got := super().readinto(view)):
             if self._source.is_over(self):
                 if self.replaced or not (got := super().readinto(view)):  # it may have grown since

@@ -1,7 +1,7 @@
 """Inputs by name: files, URLs, pipes and standard input, and their bytes.
 
-Opening one twice gives its bytes twice where that is possible. The first bytes, by which formats are recognised, can be
-looked at without taking them away.
+A file can be opened again and read from its beginning, a pipe only once. The first bytes, by which formats are
+recognised, can be read without consuming them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LEAST_MAGIC = 4  # bytes; compressed data that ends before them tells nothing
 
 
 class PeekedStream:
-    """A stream whose first bytes somebody has looked at."""
+    """A stream whose first bytes were read ahead and are returned first."""
 
     def __init__(self, head: bytes, stream: Stream) -> None:
         self._head = memoryview(head)
@@ -69,7 +69,7 @@ class Input:
         self.name = "stdin" if self._standard else str(path)
         self.waiting = Waiting()
         self._head: bytes | None = None
-        self._peeked: Stream | None = None  # of a pipe, whose first bytes come only once
+        self._peeked: Stream | None = None  # of a pipe, whose bytes come only once
         if self._standard and sys.stdin is None:
             raise InputError("is closed", file=self.name)
         self._url = is_url(path)
@@ -134,7 +134,7 @@ class Input:
         elif self._url:
             file = UrlFile(self.name)
         else:
-            # Without O_NONBLOCK opening a pipe takes until somebody writes to it, and nothing can stop that.
+            # Without O_NONBLOCK, opening a pipe blocks until a writer opens it, and nothing can interrupt that.
             flags = os.O_RDONLY | (os.O_NONBLOCK if self.live else 0)
             try:
                 file = os.fdopen(os.open(self.path, flags), "rb", buffering=0)

@@ -1,16 +1,16 @@
-"""Inputs read ahead in threads of their own, and live ones side by side, without waiting for a quiet one.
+"""Reads inputs ahead, each in its own thread, and follows live inputs without waiting for a quiet one.
 
 `Following` is for traffic that has not happened yet. What it guarantees:
 
-- What a pipe gives is taken at once: a capture program that has to wait loses packets. Files and folders are read in
-  the order of time as far as they have anything to read.
+- Data from a pipe is taken at once: a capture program that has to wait loses packets. Files and folders are read in
+  time order as far as they have anything to read.
 - Every block comes with the time that all inputs have reached. An input with nothing to read holds it back for the
   grace, by the event clock, and no longer.
-- The event clock tells what time it is in the traffic's own terms: this machine's clock, less by what the last packets
-  say. Only differences matter, so the traffic's clock may be wrong by years. It is a steady clock: nothing happens
-  when this machine's time is set.
-- Times far ahead of all clocks do not set it (jumps.py), until the traffic follows them.
-- The clock is given out only while everything there is has been read for a second. A backlog never sees it, so the
+- The event clock gives the time in the traffic's own terms: this machine's clock minus the lag of recent packets. Only
+  differences matter, so the traffic's clock may be wrong by years. It builds on a steady clock: setting this machine's
+  time changes nothing.
+- Packets with times far ahead of all clocks do not set it (jumps.py) until the traffic follows them.
+- The clock closes windows only after everything available has been read for a second. It never acts on a backlog, so
   results over files do not depend on the speed of the machine.
 """
 
@@ -31,22 +31,22 @@ from superhosts.sources.base import Source
 from superhosts.units import SECOND
 
 READ_AHEAD = 4  # blocks of an input that wait to be processed
-WAKE = 0.25  # seconds after which a wait ends to look at the clock, and whether to stop
-CAUGHT_UP = 1.0  # seconds for which everything has been read before the clock counts
-HELD_UP = 1.0  # seconds after which a look at the inputs is out of date
-DRAIN = 5.0  # seconds after which a stop leaves behind a reader that should have ended
+WAKE = 0.25  # seconds after which a waiting thread checks the clock, and whether to stop
+CAUGHT_UP = 1.0  # seconds without a backlog before the clock counts
+HELD_UP = 1.0  # seconds after which the last check of the inputs is out of date
+DRAIN = 5.0  # seconds after which a stop no longer waits for a reader
 MOST_KEPT = 1000  # packets by which the event clock is set
-STALE_AFTER = 3600.0  # seconds after which a packet says nothing of the clock any more: clocks drift, and are set
-LEAST_KEPT = 10  # packets that are kept, stale or not
-YOUNG = 1000  # packets of an input that tell where in time it begins
-_NOT_YET = -(1 << 63)  # before all times: nothing has come of it
+STALE_AFTER = 3600.0  # seconds after which a packet no longer sets the clock: clocks drift, and are set
+LEAST_KEPT = 10  # packets kept even when stale
+YOUNG = 1000  # first packets of an input, which show the time at which it begins
+_NOT_YET = -(1 << 63)  # before all times: nothing was read yet
 
 Clock = Callable[[], float]
 Item = tuple[float, PacketBlock] | BaseException | None
 
 
 class Ahead:
-    """An input, read ahead by a thread of its own."""
+    """An input that a thread reads ahead."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Ahead:
     ) -> None:
         self.source = source
         self.number = number
-        self.reached = reached  # earliest time of the next block; until that is there, of the one before
+        self.reached = reached  # earliest time of the next block, or of the last one until the next has been read
         self.taken = 0  # packets
         self.ended = False
         self.arrival = 0.0  # of the block that was taken last
@@ -92,12 +92,12 @@ class Ahead:
         return False
 
     def leave(self) -> None:
-        """End the thread soon; nobody takes its blocks any more."""
+        """Make the thread end soon; its blocks are no longer taken."""
         self._left = True
         self.source.stop()
 
     def ready(self, *, wait: bool = False) -> bool:
-        """Return True if there is a block to take. Errors of the reading thread appear here."""
+        """Return True if there is a block to take. Raises the errors of the reading thread."""
         while self._next is None and not self.ended:
             try:
                 item = self._queue.get(timeout=WAKE) if wait else self._queue.get_nowait()
@@ -119,24 +119,24 @@ class Ahead:
         return self.reached if self.ready(wait=True) else None
 
     def take(self) -> PacketBlock:
-        """Return the next block, which is ready."""
+        """Return the next block. `ready` has returned True."""
         assert self._next is not None
         (self.arrival, block), self._next = self._next, None
         self.taken += sum(len(batch) for batch in block)
         return block
 
     def is_working(self) -> bool:
-        """Return True if nothing is ready, but something is on its way."""
+        """Return True if no block is ready but one is being read."""
         return not self.source.waits() and self._next is None and not self.ended
 
 
 def is_pipe(source: Source) -> bool:
-    """Return True for live input that nobody gives a second time."""
+    """Return True for live input that cannot be read again."""
     return source.live and not source.replays
 
 
 def drain(inputs: Iterable[Ahead], attempt: Callable[[Callable[[], Any]], Any]) -> Iterator[PacketBlock]:
-    """Yield what pipes have given before a stop. Their readers, told to stop, end soon by themselves."""
+    """Yield what pipes delivered before a stop. Their readers were told to stop and end soon."""
     limit, pipes = time.monotonic() + DRAIN, [ahead for ahead in inputs if is_pipe(ahead.source)]
     while (pipes := [ahead for ahead in pipes if not ahead.ended]) and time.monotonic() < limit:
         for ahead in pipes:
@@ -146,15 +146,15 @@ def drain(inputs: Iterable[Ahead], attempt: Callable[[Callable[[], Any]], Any]) 
 
 
 class EventClock:
-    """What time it is for the traffic."""
+    """The current time by the clock that stamps the packets."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._behind = np.empty(0)  # nanoseconds from the times of the last packets to their arrival
+        self._behind = np.empty(0)  # lag of the last packets: nanoseconds from their times to their arrival
         self._arrival = np.empty(0)
 
     def note(self, arrival: float, block: PacketBlock) -> None:
-        """Set it by packets that arrived at this time of the machine's clock."""
+        """Set it by packets that arrived at `arrival` on this machine's clock."""
         times = np.concatenate([batch.time[-MOST_KEPT:] for batch in block])[-MOST_KEPT:]
         behind = np.concatenate([self._behind, arrival * SECOND - times])
         arrivals = np.concatenate([self._arrival, np.full(len(times), arrival)])
@@ -179,17 +179,17 @@ class EventClock:
         return int(self._clock() * SECOND - np.partition(behind, place)[place])
 
     def forget(self) -> None:
-        """Keep the last few packets only: the traffic's clock was set."""
+        """Keep only the last few packets: the traffic's clock was set."""
         self._behind, self._arrival = self._behind[-LEAST_KEPT:], self._arrival[-LEAST_KEPT:]
 
 
 class Step(NamedTuple):
-    """A block of packets, or a moment without any."""
+    """A block of packets, or a moment without packets."""
 
     block: PacketBlock = ()
-    watermark: int | None = None  # the time that all inputs have reached, None where there is only one
-    begins: tuple[int, int] | None = None  # around this time and in this input: told while the input is young
-    clock: int | None = None  # nothing before this time is still to come: the event clock, less the grace
+    watermark: int | None = None  # the time that all inputs have reached; None if there is only one
+    begins: tuple[int, int] | None = None  # time and number of an input that has just begun
+    clock: int | None = None  # no packet before this time is still to come: the event clock minus the grace
 
 
 def middle_time(block: PacketBlock) -> int:
@@ -198,7 +198,7 @@ def middle_time(block: PacketBlock) -> int:
 
 
 class Following:
-    """The blocks of several inputs of which some are live, and the passing of time."""
+    """Blocks of several inputs, some of them live, and the passage of time."""
 
     def __init__(
         self,
@@ -212,8 +212,8 @@ class Following:
     ) -> None:
         """Prepare to read.
 
-        `attempt` makes a call that may fail for an input, and returns None if it did and the rest goes on. `horizon`
-        tells the time up to which packets are believed to be what they say.
+        `attempt` makes a call that may fail for one input, and returns None if it failed and the run continues.
+        `horizon` returns the time up to which the times of packets are accepted.
         """
         self._sources = sources
         self._horizon = horizon
@@ -223,10 +223,10 @@ class Following:
         self._attempt = attempt
         self._stopped = stopped
         self._wake = threading.Event()
-        self._files: deque[tuple[int, int, Source]] = deque()  # that end by themselves, and were not started
+        self._files: deque[tuple[int, int, Source]] = deque()  # inputs that end by themselves and were not started yet
         self._active: list[Ahead] = []
         self._looked = self._kept_up = time.monotonic()
-        self._since: float | None = None  # since when everything there is has been read
+        self._since: float | None = None  # since when there is no backlog
 
     def __iter__(self) -> Iterator[Step]:
         try:
@@ -264,7 +264,7 @@ class Following:
         self._active.append(ahead)
 
     def _start_files(self) -> None:
-        """Start the files that others have reached; there may be thousands."""
+        """Start the files whose first packet the other inputs have reached; there may be thousands."""
         while self._files:
             begun = [ahead.reached for ahead in self._active if not ahead.source.live]
             if begun and self._files[0][0] > min(begun):
@@ -273,7 +273,7 @@ class Following:
             self._start(source, number, first)
 
     def _choose(self) -> Ahead | None:
-        """Return the input whose block is next: of pipes at once, of others where no earlier one is on its way."""
+        """Return the input whose block is next: a pipe at once, another input unless an earlier block is being read."""
         ready = [ahead for ahead in self._active if self._attempt(ahead.ready)]
         self._active = [ahead for ahead in self._active if not ahead.ended]
         working = [ahead.reached for ahead in self._active if ahead.source.replays and ahead.is_working()]
@@ -289,7 +289,7 @@ class Following:
         return Step(block, self._watermark(), (middle_time(block), ahead.number) if young else None)
 
     def forget_clock(self) -> None:
-        """Set the event clock anew, by the last few packets: the traffic has jumped in time."""
+        """Reset the event clock to the last few packets: the traffic has jumped in time."""
         self._event.forget()
 
     def _watermark(self) -> int | None:
@@ -299,7 +299,7 @@ class Following:
         return min([*reached, *(first for first, _, _ in islice(self._files, 1))], default=None)
 
     def _reached(self, ahead: Ahead) -> int | None:
-        """Return the time that an input has reached; None if it does not hold up the others."""
+        """Return the time that an input has reached; None if the others do not wait for it."""
         if not self._is_caught_up(ahead):
             return ahead.reached
         now = self._event.now(self._horizon())
@@ -308,9 +308,9 @@ class Following:
         return max(ahead.reached, now - self._grace)
 
     def _passed(self) -> int | None:
-        """Return the time before which nothing is still to come; None while there is something to read."""
+        """Return the time before which no packet is still to come; None while there is a backlog."""
         looked, self._looked = self._looked, time.monotonic()
-        if self._looked - looked > HELD_UP:  # nobody has looked for a while: what came meanwhile is not read yet
+        if self._looked - looked > HELD_UP:  # no check for a while: packets that came meanwhile are not read yet
             self._since = None
         if self._files or not all(self._is_caught_up(ahead) for ahead in self._active):
             if self._looked - self._kept_up > HELD_UP:
@@ -325,5 +325,5 @@ class Following:
         return now - self._grace
 
     def _is_caught_up(self, ahead: Ahead) -> bool:
-        waits = ahead.source.waits()  # asked first: what was read before it waits is in the queue
+        waits = ahead.source.waits()  # asked first: what was read before the wait is in the queue
         return waits and not self._attempt(ahead.ready)

@@ -1,11 +1,11 @@
 """Bytes of an input, plain or compressed, from a file or a pipe.
 
-The content decides, not the name: gzip, zstd and xz are known by their first bytes. A stream gives what is there:
-reading from a pipe returns as soon as some bytes have come, so that a live capture is not held back until a block is
-full. Files are read, never mapped: a file that is truncated under a map kills the process.
+The content decides, not the name: gzip, zstd and xz are recognised by their first bytes. A stream returns what is
+there: reading from a pipe returns as soon as some bytes have come, so that a live capture does not wait for a full block.
+Files are read, never mapped: a file that is truncated under a map kills the process.
 
-A compressed stream that ends early is not an error, only `ended_early`: a capture that was interrupted still counts.
-Nor is a wrong checksum, which is only a note. Damage is an error, which comes after everything before it was given.
+A compressed stream that ends early is not an error, only `ended_early`: an interrupted capture still counts. A wrong
+checksum is a note. Damage is an error, raised after everything before it was returned.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from superhosts.sources.unpacking import (
 from superhosts.units import format_size
 
 _MOST_IDLE = 1000  # steps without output
-_HEAD = 6  # bytes that tell every compression apart
-_BRIEFLY = 0.02  # seconds without bytes that are no wait yet: a busy pipe, too, is empty for moments
-_WAKE = 0.2  # seconds after which a waiting reader looks whether it was stopped
-_LINGER = 0.2  # seconds that a stopped reader takes what still comes: the same Ctrl-C makes a capture program write it
+_HEAD = 6  # bytes by which compressions are told apart
+_BRIEFLY = 0.02  # seconds without bytes that do not count as waiting: a busy pipe, too, is empty for moments
+_WAKE = 0.2  # seconds after which a waiting reader checks whether it was stopped
+_LINGER = 0.2  # seconds that a stopped reader still reads: the same Ctrl-C makes a capture program flush its packets
 
 
 class Stopped(Exception):  # noqa: N818  not an error
@@ -42,7 +42,7 @@ class Stopped(Exception):  # noqa: N818  not an error
 
 
 class Waiting:
-    """What others see of a reader that waits for bytes, and how they end it: flags that a signal handler may set."""
+    """Flags of a reader that waits for bytes: whether it waits, and whether to stop. A signal handler may set them."""
 
     def __init__(self) -> None:
         self.waits = False
@@ -54,24 +54,24 @@ class Stream(Protocol):
 
     @property
     def compression(self) -> str:
-        """Its name; "" for plain bytes."""
+        """Name of the compression; "" for plain bytes."""
 
     @property
     def ended_early(self) -> str:
-        """What to say if the compressed data ended before its end; else ""."""
+        """A message if the compressed data ended early; else ""."""
 
     @property
     def notes(self) -> list[tuple[int, str]]:
-        """What else the user should know, each behind how many bytes of the stream."""
+        """Further messages for the user, each with the number of bytes before it."""
 
     def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`; how much, 0 at the end. Waits only when nothing is there."""
+        """Fill some of `view` and return how much; 0 at the end. Waits only when nothing is there."""
 
     def position(self) -> int:
         """Bytes of the input (compressed, if it is) read so far."""
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
 
 
 class PlainStream:
@@ -82,17 +82,17 @@ class PlainStream:
     def __init__(self, name: str, file: Any, live: bool, waiting: Waiting | None = None) -> None:
         self.notes: list[tuple[int, str]] = []
         self.name = name
-        self.live = live  # waiting for more would hold back what is there
+        self.live = live  # return what is there instead of waiting for more
         self._file = file
         self._waiting = waiting
         self._poll = _poll_for(file) if waiting is not None else None
         self._read: Callable[[memoryview], int | None] = getattr(file, "readinto1", file.readinto)
         self._head = b""
         self._position = 0
-        self._until = 0.0  # when a reader that was stopped ends
+        self._until = 0.0  # when a stopped reader ends
 
     def head(self) -> bytes:
-        """The first bytes (fewer only if there are no more), without taking them away."""
+        """Return the first bytes (fewer only if there are no more) without consuming them."""
         while len(self._head) < _HEAD:
             more = bytearray(_HEAD - len(self._head))
             got = self._readinto(memoryview(more))
@@ -105,14 +105,14 @@ class PlainStream:
         """Fill some of `view`."""
         got = min(len(self._head), len(view))
         view[:got], self._head = self._head[:got], self._head[got:]
-        got += self._readinto(view[got:])  # never kept waiting for long: the head alone is not a packet
+        got += self._readinto(view[got:])  # waits for more only briefly: the head alone is not a packet
         self._position += got
         return got
 
     def _readinto(self, view: memoryview) -> int:
         try:
             self._wait()
-            while (got := self._read(view)) is None:  # a pipe that somebody made non-blocking
+            while (got := self._read(view)) is None:  # a non-blocking pipe
                 select.select([self._file], [], [])
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror or error}", file=self.name) from error
@@ -144,7 +144,7 @@ class PlainStream:
 
 
 def _poll_for(file: Any) -> Any:
-    """Return what tells whether a file has bytes to read; None where nothing can."""
+    """Return a poll object for a file; None if the file has no descriptor."""
     try:
         descriptor = file.fileno()
     except OSError:  # not a real file, as under a test runner
@@ -155,17 +155,17 @@ def _poll_for(file: Any) -> Any:
 
 
 def standard_input() -> list[Any]:
-    """Return stdin without its buffer, if it has one to be without, and stdin itself.
+    """Return stdin without its buffer, if it has one, and stdin itself.
 
-    Bytes in a buffer would not be seen by a poll, and a thread that waits in a buffered read at the end of the process
-    holds a lock that ends it with a crash.
+    A poll does not see bytes in a buffer, and a thread that waits in a buffered read at the end of the process holds a
+    lock that makes the process crash.
     """
     buffered = None if sys.stdin is None else sys.stdin.buffer
     return [] if buffered is None else [getattr(buffered, "raw", buffered), buffered]
 
 
 class CompressedStream:
-    """The bytes that a compressed input stands for."""
+    """The decompressed bytes of an input."""
 
     def __init__(self, plain: PlainStream, compression: str, unpacker: Unpacker) -> None:
         self.compression = compression
@@ -190,15 +190,15 @@ class CompressedStream:
             view[filled : filled + step] = self._output[:step]
             self._output = self._output[step:]
             filled += step
-        if self._error and not filled:  # what came before the damage is given out first
+        if self._error and not filled:  # what came before the damage is returned first
             raise self._error
         return filled
 
     def _unpack(self, *, more: bool) -> bool:
         """Decompress until there is output; False at the end and at damage.
 
-        Where there is output already, and this would only be `more`, also False rather than wait for a live input, and
-        after many steps without output: a look at the first packet must not read a million empty members behind it.
+        If there is output already and this would only be `more`, also False instead of waiting for a live input, and
+        after many steps without output: reading the first packet must not read a million empty members behind it.
         """
         idle = 0
         while not self._error and idle <= _MOST_IDLE:
@@ -209,7 +209,7 @@ class CompressedStream:
                 self._error = self._explained(error)
                 return False
             self._start += taken
-            if self._unpacker.wrong_checksums == 1 and not wrong:  # said once
+            if self._unpacker.wrong_checksums == 1 and not wrong:  # reported once
                 self._note_checksum()
             if output:
                 self._unpacked += len(output)
@@ -264,12 +264,12 @@ class CompressedStream:
         return self._plain.position() - (self._end - self._start)
 
     def close(self) -> None:
-        """Close the file below."""
+        """Close the underlying file."""
         self._plain.close()
 
 
 def decompressed(plain: PlainStream) -> Stream:
-    """The stream itself, or what it decompresses to."""
+    """Return the stream itself, or its decompressed bytes."""
     head = plain.head()
     if head[:2] == b"\x1f\x8b":
         return CompressedStream(plain, "gzip", Gzip())

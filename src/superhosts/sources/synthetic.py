@@ -1,7 +1,7 @@
-"""Synthetic traffic named like an input: synth:flows=100k,packets=1M,windows=3,share=0.6,part=2.
+"""Synthetic traffic as an input: synth:flows=100k,packets=1M,windows=3,share=0.6,part=2.
 
-With a share only so much of the packets is seen, chosen at random, differently for each part. So places that are given
-the same seed and different parts see overlapping traffic of the same flows.
+With a share, only that share of the packets is seen, chosen at random for each part. So sites with the same seed and
+different parts see overlapping traffic of the same flows.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any
 
 from superhosts.errors import InputError, MissingExtraError, UsageError
 
-BLOCK_BYTES = 4 << 20  # asked for at once: a capture is read from its beginning to its end
+BLOCK_BYTES = 4 << 20  # of one request: a capture is read from its beginning to its end
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://.")
 
 
@@ -46,7 +46,7 @@ def _package(url: str) -> str:
 
 
 def url_size(url: str) -> int | None:
-    """Return the bytes of a file behind a URL, None where its place does not tell."""
+    """Return the bytes of a file behind a URL, None if the server does not tell."""
     system, path = file_system(url)
     try:
         found = system.info(path)
@@ -68,9 +68,9 @@ class UrlFile:
             raise _unopened(url, error) from error
 
     def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`; how much, 0 at the end."""
+        """Fill some of `view` and return how much; 0 at the end."""
         try:
-            data = self._file.read(min(len(view), BLOCK_BYTES))  # what it returns needs memory of its own
+            data = self._file.read(min(len(view), BLOCK_BYTES))  # it returns a copy
         except OSError:
             raise
         except Exception as error:  # of the network's own library

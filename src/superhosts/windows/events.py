@@ -20,7 +20,7 @@ class Piece(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """A window that will not change any more."""
+    """A window that takes no more packets."""
 
     window: Window
 
@@ -35,7 +35,7 @@ Event = Piece | Closed | PutOff | Jump
 
 
 def split_by_window(batch: PacketBatch, length: int) -> Iterator[tuple[int, PacketBatch]]:
-    """Split a batch by window, the earliest first; nearly always all of it is of one."""
+    """Split a batch by window, the earliest first. Nearly every batch belongs to one window."""
     if not len(batch):
         return
     first, last = int(batch.time.min()) // length, int(batch.time.max()) // length

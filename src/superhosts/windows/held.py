@@ -1,8 +1,8 @@
-"""Packets that wait for their window.
+"""Packets that are held until their window opens.
 
 However many windows they are spread over, and in whatever order they come, taking a piece in and taking the earliest
 window of a year out costs the logarithm of the number of windows. Years are the unit in which stray times are judged
-(windows.py): either all windows of a year are strays or none is, and times of 64 bits span fewer than 600 years.
+(tumbling.py): either all windows of a year are strays or none is, and times of 64 bits span fewer than 600 years.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Held:
         return index * self.length // YEAR
 
     def add(self, index: int, piece: PacketBatch) -> None:
-        """Take packets of a window in."""
+        """Hold packets of a window."""
         year = self.year_of(index)
         if year not in self._packets:
             self._packets[year], self._heaps[year] = 0, []
@@ -53,7 +53,7 @@ class Held:
         self.pieces += 1
 
     def pop(self, index: int) -> list[PacketBatch]:
-        """Take all packets of a window out; it is the first of its year."""
+        """Remove and return all packets of a window, which is the first of its year."""
         year = self.year_of(index)
         first = heapq.heappop(self._heaps[year])
         assert first == index
@@ -72,5 +72,5 @@ class Held:
         return self._packets.get(year, 0)
 
     def first(self, year: int) -> int | None:
-        """Return the earliest window of a year. May be asked from another thread, like `years`."""
+        """Return the earliest window of a year. Any thread may call this, or read `years`."""
         return next(iter(self._heaps.get(year, [])[:1]), None)

@@ -1,4 +1,4 @@
-"""Tumbling windows of event time, aligned to the epoch, so that all sites cut alike.
+"""Tumbling windows of event time, aligned to the epoch, so that all sites have the same windows.
 
 Packets go to their own window while it is open. A window closes once 1,000 packets beyond it have come (and every
 input has passed its end); until then those packets are held. What comes for a window that is closed is late. It is
@@ -27,11 +27,11 @@ SETTLE = 1000  # packets beyond a window that close it
 MAX_HELD = 1 << 23  # packets held for other windows; beyond that, or MAX_PIECES, the current window closes early
 MAX_PUT_OFF = 1 << 20  # windows noted to be read a second time; what is late for further ones stays late
 STRAY_SHARE = 100  # strays are fewer than one in a hundred packets
-_CLOCK = -1  # stands for the clock among the inputs that say what to expect
+_CLOCK = -1  # the number of the clock among the inputs
 
 
 class TumblingWindows:
-    """Cuts a stream of blocks into windows of `length` nanoseconds; None takes everything as one window."""
+    """Splits a stream of blocks into windows of `length` nanoseconds; with None everything is one window."""
 
     def __init__(
         self,
@@ -54,11 +54,13 @@ class TumblingWindows:
         self._late = 0
         self._stray = 0
         self._off = OffTime(length, settle, wall) if wall is not None and length is not None else None
-        self._done = None if resume_from is None or length is None else resume_from // length  # first one not yet done
+        self._done = (
+            None if resume_from is None or length is None else resume_from // length
+        )  # index of the first window not yet done
         self._next: int | None = None  # the window after the last one reported
         self._seen = 0
         self._current: int | None = None
-        self._frontier: int | None = None  # windows below this one are closed
+        self._frontier: int | None = None  # index of the first window not yet closed
         self._held = Held(length or 1)
         self._older = 0  # packets held for windows before the current one, of the same year
         self._aside = 0  # packets held in stray years, or in years before the current window's
@@ -85,7 +87,7 @@ class TumblingWindows:
         return self._held.count
 
     def expect(self, time: int, source: int = 0) -> None:
-        """Say that traffic around `time` is no stray; what was said last of an input holds."""
+        """Accept traffic around `time` as no stray. The last call for an input counts."""
         if self.length is None:
             return
         index = time // self.length
@@ -100,11 +102,11 @@ class TumblingWindows:
         self._expected[year] += 1
 
     def horizon(self) -> int | None:
-        """Return the time beyond which packets are off their time; None where nothing is known or watched."""
+        """Return the time beyond which packets are off their time; None if it is not known or not checked."""
         return self._off.horizon() if self._off is not None else None
 
     def push(self, block: PacketBlock, watermark: int | None = None) -> Iterator[Event]:
-        """Take a block. `watermark`: the time that all inputs have reached, None where there is only one."""
+        """Take a block. `watermark`: the time that all inputs have reached; None if there is only one."""
         for batch in block:
             if not len(batch):
                 continue
@@ -121,16 +123,18 @@ class TumblingWindows:
             self._off.look([batch for batch in block if len(batch)], self._frontier)
             while (direction := self._off.jumped()) is not None:
                 yield from self._jump(direction)
-        if self._held.count >= self.settle or self._held.pieces > MAX_PIECES:  # fewer neither open nor close anything
+        if (
+            self._held.count >= self.settle or self._held.pieces > MAX_PIECES
+        ):  # fewer packets neither open nor close a window
             yield from self._advance(watermark, final=False)
 
     def tick(self, time: int) -> Iterator[Event]:
-        """Close the windows that ended at or before `time`: a clock says that nothing more comes for them."""
+        """Close the windows that ended at or before `time`: by the clock no more packets come for them."""
         if self.length is None:
             return
         if self._off is not None and (direction := self._off.jumped_by(time)) is not None:
             yield from self._jump(direction)
-            return  # the clock, too, is to be set by what came last
+            return  # the last packets set the clock, too
         limit = time // self.length
         self._judge()
         while (index := self._first_open(self._strays)) is not None and index < limit:
@@ -141,7 +145,7 @@ class TumblingWindows:
             yield from self._close(index)
         if self._next is None or self._next >= limit:
             return
-        self._anchor(self._held.year_of(limit), _CLOCK)  # what comes next is no stray, however long this has run
+        self._anchor(self._held.year_of(limit), _CLOCK)  # packets that follow are no strays, however long this has run
         if self.gaps:
             first, self._next, self._frontier = max(self._next, limit - self.gaps), limit, limit
             for index in range(first, limit):
@@ -155,7 +159,7 @@ class TumblingWindows:
         return min((self._window(index) for index in found if index is not None), default=None)
 
     def finish(self) -> Iterator[Event]:
-        """Close all that is open: the input has ended."""
+        """Close all open windows: the input has ended."""
         if self.length is None:
             if self._hull is not None:
                 yield Closed(self._hull)
@@ -179,7 +183,7 @@ class TumblingWindows:
         return Window(index * self.length, (index + 1) * self.length)
 
     def _sort(self, index: int, piece: PacketBatch) -> Iterator[PutOff]:
-        """Find the place of packets that are not of the current window."""
+        """Hold, count or put off packets that are not of the current window."""
         assert self.length is not None
         if self._done is not None and index < self._done:
             self.repeated += len(piece)
@@ -235,7 +239,7 @@ class TumblingWindows:
         self._aside = sum(map(self._held.packets, years))
 
     def _forget_strays_put_off(self) -> None:
-        """Count as strays what was put off years away from all else, as in a first reading."""
+        """Count packets that were put off as strays if they are years away from all others, as in a first reading."""
         packets: Counter[int] = Counter()
         for index, count in self.put_off.items():
             packets[self._held.year_of(index)] += count
@@ -248,7 +252,7 @@ class TumblingWindows:
             self._stray += self.was_read_again(index)
 
     def was_read_again(self, index: int) -> int:
-        """Take a window off the list of those to read again; return how many packets were too late for it."""
+        """Remove a window from those to read again; return how many packets were too late for it."""
         packets = self.put_off.pop(index)
         self._late -= packets
         return packets
@@ -256,7 +260,7 @@ class TumblingWindows:
     # Opening and closing
 
     def _advance(self, watermark: int | None, *, final: bool) -> Iterator[Event]:
-        """Open the next window or close the current one, as long as the held packets warrant it."""
+        """Open the next window or close the current one, as long as the held packets require it."""
         assert self.length is not None
         self._judge()
         while True:
@@ -300,7 +304,7 @@ class TumblingWindows:
         windows = sorted(group.windows)
         real = [index for index in windows if self._held.year_of(index) in years]
         if direction == BEHIND:
-            yield from self._advance(None, final=True)  # nothing more comes for those
+            yield from self._advance(None, final=True)  # no more packets come for those windows
             self._frontier = self._next = real[0]
         self._off.newest = real[-1]
         self._opened.update(years)
@@ -325,7 +329,7 @@ class TumblingWindows:
         yield Closed(self._window(index))
 
     def _take_over(self) -> None:
-        """From the first window on that the earlier run has not done, what comes for older ones is news."""
+        """Once a window opens that the earlier run has not done, packets for older windows are late, not repeated."""
         if self._done is not None and (self.reopens or self._off is not None):
             self._frontier, self._done = self._done, None
 
@@ -346,7 +350,7 @@ class TumblingWindows:
     def _open(self, index: int) -> Iterator[Piece]:
         self._take_over()
         if self._off is not None:
-            self._off.newest = index  # most of the traffic is here, whatever came first
+            self._off.newest = index  # most of the traffic is here, even if strays came first
         year, before = self._held.year_of(index), self._year
         self._current, self._older, self._year = index, 0, year
         yield from self._release(index)
