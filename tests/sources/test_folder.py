@@ -280,7 +280,7 @@ def test_a_file_that_is_used_again_while_it_is_read(tmp_path: Path, follow: Call
     follower.come(*range(30))
     path.write_bytes(p.pcap(frames(50, 3)))
     follower.come(*range(30), 50, 51, 52)
-    assert follower.source.counters.warnings == [f"{path}: was cut short while it was read"]
+    assert follower.source.counters.warnings == [f"{path}: was truncated while it was read"]
 
 
 @pytest.mark.parametrize("rename", [True, False])

@@ -1,4 +1,4 @@
-"""A Dask cluster, ready to work: reached, alike in version, and with a work folder that everybody sees."""
+"""Connects to a Dask cluster, and checks versions and that all workers see the work folder."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PATIENCE = 10  # seconds to wait for a scheduler, and for a first worker
 
 @contextmanager
 def connect(scheduler: str | None, workers: int | None = None) -> Iterator[Any]:
-    """Give a client of the cluster at an address; without one, of a cluster of processes on this machine."""
+    """Yield a client of the cluster at an address; without one, of a cluster of processes on this machine."""
     before = logging.root.manager.disable
-    logging.disable()  # Dask logs tracebacks of all that it recovers from; what matters comes back as an error of ours
+    logging.disable()  # Dask logs tracebacks of everything that it recovers from; real failures are raised
     try:
         with _reached(scheduler) if scheduler is not None else _started(workers) as client:
             yield client
@@ -39,10 +39,10 @@ def _started(workers: int | None) -> Iterator[Any]:
             threads_per_worker=1,
             processes=True,
             dashboard_address="127.0.0.1:0",  # a free port; the usual one may be taken
-            memory_limit=0,  # cubes have a size of their own; a guess at a limit would kill workers
+            memory_limit=0,  # cubes have a fixed size; a guessed limit would kill workers
             silence_logs=logging.CRITICAL,
         )
-    except (RuntimeError, OSError) as error:  # a worker that died, processes or files that the system does not give
+    except (RuntimeError, OSError) as error:  # a worker died, or the system has no more processes or files
         raise UsageError(
             f"--local: {count} worker process{'es' * (count != 1)} cannot be started: {str(error).rstrip('.')}; "
             "out of memory? try fewer --workers"
@@ -70,7 +70,7 @@ def _import_dask() -> Any:
 
 
 def check_workers(client: Any, folder: Path, sample: str | None) -> dict[str, int]:
-    """Refuse a cluster that cannot do the work; return for each worker how many threads its cubes may use.
+    """Raise if a cluster cannot do the work; return for each worker how many threads its cubes may use.
 
     `sample` is a path that every worker should see, too: one of the inputs.
     """
@@ -98,7 +98,7 @@ def check_workers(client: Any, folder: Path, sample: str | None) -> dict[str, in
 
 
 def _question(probe: str, word: str, sample: str | None) -> Callable[[], dict[str, Any]]:
-    """Return what a worker is asked. It travels as code, not by name: a worker may not have this package."""
+    """Return the check that a worker runs. It is sent as code, not by name: a worker may not have this package."""
 
     def answer() -> dict[str, Any]:
         import os

@@ -42,7 +42,7 @@ MOST_FILES = 256  # of one task: files of the same time are read side by side, e
 
 
 class BatchWindow(NamedTuple):
-    """A window of the whole: its super hosts, and the file that holds its sketch."""
+    """A window over all captures: its super hosts, and the file that holds its sketch."""
 
     window: Window
     rows: list[Row]
@@ -50,7 +50,7 @@ class BatchWindow(NamedTuple):
 
 
 class TaskError(SuperhostsError):
-    """What went wrong on a worker, in its words."""
+    """An error on a worker, with its message."""
 
     def __init__(self, message: str, exit_status: int) -> None:
         super().__init__(message)
@@ -63,7 +63,7 @@ def prepare(settings: Settings) -> Settings:
         raise UsageError(
             f"--detector {settings.detector}: its sketches of many captures do not add up to one; take cube"
         )
-    Network(settings.inner, settings.exclude, ipv6_prefix=settings.ipv6_prefix)  # says what is wrong with them
+    Network(settings.inner, settings.exclude, ipv6_prefix=settings.ipv6_prefix)  # raises if they are invalid
     return replace(
         settings,
         inner=[str(network) for network in parse_networks(settings.inner, "--inner")],
@@ -73,7 +73,7 @@ def prepare(settings: Settings) -> Settings:
 
 
 def cut_tasks(captures: Sequence[FoundFile], size: int) -> list[list[FoundFile]]:
-    """Cut captures into runs of at least `size` bytes or of many files; only the last run may have less."""
+    """Split captures into runs of at least `size` bytes or of many files; only the last run may have less."""
     runs: list[list[FoundFile]] = []
     room = 0
     for capture in captures:
@@ -86,7 +86,7 @@ def cut_tasks(captures: Sequence[FoundFile], size: int) -> list[list[FoundFile]]
 
 
 def digest_of(*what: Any) -> str:
-    """Return a name for a result that all this decides."""
+    """Return the name of a result: a digest of everything that decides it."""
     text = json.dumps([__version__, sketchfile.VERSION, *what])
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -106,15 +106,15 @@ class Batch:
         on_progress: Callable[[int, int], None],
     ) -> None:
         self.counters = Counters()
-        self.tasks = self.reused = 0  # all tasks so far, and those whose results were there
+        self.tasks = self.reused = 0  # all tasks so far, and those with results from an earlier run
         self._client = client
         self._captures = captures
-        self._settings = settings  # as `prepare` gives them
+        self._settings = settings  # as `prepare` returns them
         self._folder = folder.absolute()
         self._task_size = task_size
         self._on_error = on_error
         self._on_progress = on_progress
-        self._run = uuid.uuid4().hex[:8]  # another client's tasks are its own
+        self._run = uuid.uuid4().hex[:8]  # keeps the tasks of clients apart
         self._made: set[str] = set()  # digests of this run's results
         self._done = 0
         self._threads: dict[str, int] = {}
@@ -132,7 +132,7 @@ class Batch:
 
     def clear(self) -> None:
         """Remove this run's results from the work folder, and the folder if nothing else is in it."""
-        with contextlib.suppress(OSError):  # somebody else's file, a folder that is in use: nothing is lost
+        with contextlib.suppress(OSError):  # another user's file, or a folder in use: nothing is lost
             for path in list(self._folder.iterdir()):
                 if path.name.lstrip(".")[:32] not in self._made:
                     continue
@@ -158,7 +158,7 @@ class Batch:
             results[order.digest] = result
             for text, status in result["errors"]:
                 self._on_error(TaskError(text, status))
-        for order in orders:  # whatever came first, merges are the same
+        for order in orders:  # in a fixed order, so that merges are the same
             if order.digest in results:
                 self._count(results[order.digest]["counters"])
                 for piece in results[order.digest]["pieces"]:
@@ -166,7 +166,7 @@ class Batch:
         return pieces
 
     def _size(self) -> int:
-        """Return the bytes of a task: as asked, as the last time in this work folder, or by the workers there are."""
+        """Return the bytes of a task: as given, as the last time in this work folder, or by the number of workers."""
         digest = digest_of("size", self._folding)
         self._made.add(digest)
         path = self._folder / f"{digest}.json"
@@ -194,7 +194,7 @@ class Batch:
             merged: dict[int, list[str]] = {}
             for key, names in pieces.items():
                 groups = [names[i : i + FAN_IN] for i in range(0, len(names), FAN_IN)]
-                merged[key] = [group[0] for group in groups]  # a file alone stays as it is
+                merged[key] = [group[0] for group in groups]  # a single file stays as it is
                 for place, group in enumerate(groups):
                     if len(group) > 1:
                         merges.append(self._order("merge", group, group))
@@ -206,7 +206,7 @@ class Batch:
         return {key: name for key, (name,) in pieces.items()}
 
     def _restore(self, unions: dict[int, str]) -> Iterator[BatchWindow]:
-        """Ask the unions, and hand out the answers in the order of time."""
+        """Search the unions, and yield the answers in time order."""
         asked = [self._settings.threshold, self._settings.top]
         keys = sorted(unions)
         orders = [self._order("restore", [unions[key]], unions[key], self._folding, asked) for key in keys]
@@ -226,7 +226,7 @@ class Batch:
         return Order(kind, digest, tuple(names), str(self._folder), self._settings)
 
     def _carry_out(self, orders: Iterable[Order]) -> Iterator[tuple[Order, Result | TaskError]]:
-        """Have tasks done; hand out their results as they come, those that are there already first."""
+        """Run tasks; yield their results as they come, those of earlier runs first."""
         from distributed import as_completed
 
         todo, known = [], []
@@ -255,7 +255,7 @@ class Batch:
 
 
 def _outcome(future: Any) -> Result | TaskError:
-    """Return a task's result, or why its workers could not give one. What concerns all tasks is raised."""
+    """Return a task's result, or its error. Raises errors that concern all tasks."""
     from distributed import KilledWorker
 
     try:

@@ -39,7 +39,7 @@ from superhosts.sketches.bundle import Sketch, load
 from superhosts.sketches.header import Entry
 from superhosts.sources.opening import open_inputs
 
-Result = dict[str, Any]  # what a task has done; as it stands in its record
+Result = dict[str, Any]  # the result of a task, as its record holds it
 NAME_DIGITS = 16  # of a file's checksum in its name
 
 
@@ -56,7 +56,7 @@ class Order:
 
 
 def carry_out(order: Order, threads: Mapping[str, int]) -> Result:
-    """Do a task on a worker, unless its result is there. `threads`: for each worker, how many its cubes may use.
+    """Do a task on a worker, unless its result exists. `threads`: for each worker, how many its cubes may use.
 
     An error that a user can act on comes back as {"failed": its words, "status": its exit status}.
     """
@@ -79,7 +79,7 @@ def carry_out(order: Order, threads: Mapping[str, int]) -> Result:
 
 
 def recorded(folder: Path, digest: str) -> Result | None:
-    """Return a result that is there and whole, each of its files by its checksum: disks rot, and mounts lose blocks.
+    """Return a result if its record and all files are whole, by their checksums: disks rot, and mounts lose blocks.
 
     One with failed inputs does not count: they may be readable now.
     """
@@ -100,22 +100,22 @@ def _checksum(result: Any) -> str:
 
 
 def make_way(path: Path) -> None:
-    """Set aside what is no file and stands where one is to be put."""
+    """Set aside anything that is not a file and has the name of one to be written."""
     if os.path.lexists(path) and not is_plain(path):
         set_aside(path)
 
 
 class _Attempt:
-    """A private folder for what one try of a task writes, and the way out of it."""
+    """A private folder for the files of one attempt at a task, and how they are published."""
 
     def __init__(self, folder: Path, digest: str) -> None:
         self.folder = folder
         self._digest = digest
-        # A process number tells an operator whose it was, but repeats between machines.
+        # The process id tells an operator whose it was, but repeats between machines.
         self.private = folder / f".{digest}.{os.getpid()}.{uuid.uuid4().hex}"
 
     def keep(self, key: int, sketch: Sketch) -> dict[str, Any]:
-        """Put a sketch into the folder, under a name that its content decides."""
+        """Publish a sketch under a name that its content decides."""
         path = self.private / "sketch.cube"
         sketch.save(path)
         with path.open("rb") as file:
@@ -127,7 +127,7 @@ class _Attempt:
         return {"key": key, "file": name}
 
     def record(self, result: Result) -> None:
-        """Say that the result is whole."""
+        """Publish the record, which makes the result complete."""
         path, target = self.private / "record.json", self.folder / f"{self._digest}.json"
         write_json(path, {"result": result, "check": _checksum(result)}, shared=True)
         make_way(target)
@@ -156,7 +156,7 @@ def _fold(order: Order, settings: Settings, attempt: _Attempt) -> Result:
     run = Scan(open_inputs(order.names, on_error), settings, RunOptions(find=False, reopens=True), on_error=on_error)
     pieces: dict[int, dict[str, Any]] = {}
     for result in run:
-        key = 0 if settings.window == "all" else result.window.start  # all parts of that one window are one
+        key = 0 if settings.window == "all" else result.window.start  # all parts belong to that one window
         if key in pieces:
             _add(result.sketch, attempt.folder / pieces[key]["file"], settings)
         pieces[key] = attempt.keep(key, result.sketch)
@@ -165,7 +165,7 @@ def _fold(order: Order, settings: Settings, attempt: _Attempt) -> Result:
 
 
 def _merge(order: Order, settings: Settings, attempt: _Attempt) -> Result:
-    """Unite sketches of one window."""
+    """Merge sketches of one window."""
     first, *rest = (attempt.folder / name for name in order.names)
     whole = load(first, key=settings.key, threads=settings.threads)
     for path in rest:
@@ -198,7 +198,7 @@ def _restore(order: Order, settings: Settings, attempt: _Attempt) -> Result:
     (name,) = order.names
     sketch = load(attempt.folder / name, key=settings.key, threads=settings.threads)
     assert sketch.window is not None
-    rows = make_rows(sketch.window, WindowBuilder(settings).find(sketch))  # the question that a scan asks of a window
+    rows = make_rows(sketch.window, WindowBuilder(settings).find(sketch))  # the same search as in a scan
     return {"pieces": [], "window": list(sketch.window), "rows": rows}
 
 

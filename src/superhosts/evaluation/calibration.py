@@ -1,4 +1,4 @@
-"""The cube against the exact answer on somebody's own traffic, for several memories and thresholds at once."""
+"""Compares the cube with the exact answer on the user's own traffic, for several memories and thresholds at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from superhosts.pipeline.scan import Scan
 from superhosts.planning import Population, Prediction, counted_population, predict
 from superhosts.units import format_size, parse_size
 
-FEW_HOSTS = 20  # true super hosts of a threshold, below which a rate says little
+FEW_HOSTS = 20  # true super hosts below which a rate says little
 EVIDENCE = 3  # errors that must be possible before their absence says much
 LEAST_MEMORY = 64 << 10
 
@@ -38,7 +38,7 @@ class Trial:
     expected: dict[float, Prediction | None] = field(default_factory=dict)  # by threshold, for the fullest window
 
     def holds(self, threshold: float, error: float) -> bool:
-        """Return True if wrong answers are no more than `error` of the super hosts, but for chance.
+        """Return True if wrong answers are at most `error` of the super hosts, allowing for chance.
 
         Where so few super hosts were seen that hardly any error was to be expected, the prediction must agree.
         """
@@ -49,7 +49,7 @@ class Trial:
         return allowed >= EVIDENCE or expected is None or expected.total <= 2 * error
 
     def lowest(self, threshold: float, error: float) -> float:
-        """Return the lowest threshold down to which all that were tried hold, from one that does."""
+        """Return the lowest of the tried thresholds, from one that holds, down to which all hold."""
         for least in sorted((least for least in self.scores if least < threshold), reverse=True):
             if not self.holds(least, error):
                 break
@@ -63,7 +63,7 @@ class Trial:
 
 @dataclass
 class Calibration:
-    """What was found: trials by memory, ascending, one of them of the memory that was asked for."""
+    """The result: trials by memory, ascending, one of them with the memory that was asked for."""
 
     threshold: float
     memory: int
@@ -78,7 +78,7 @@ class Calibration:
         return next(trial for trial in self.trials if trial.memory == self.memory)
 
     def advice(self) -> str:
-        """Return one sentence: what memory would do, or what threshold."""
+        """Return one sentence: which memory is enough, or which threshold."""
         if not self.asked.scores[self.threshold].true:
             return f"No host has {self.threshold:,g} peers: a lower --threshold would say more."
         wanted = self._named(self.threshold)
@@ -97,7 +97,7 @@ class Calibration:
         return text + f": at most {what}."
 
     def _named(self, threshold: float) -> str:
-        """Write a threshold, and how few hosts speak for it."""
+        """Format a threshold, with the number of super hosts if they are few."""
         true = self.asked.scores[threshold].true
         doubt = f" (by {true} super host{'s' if true > 1 else ''} only)" if true < FEW_HOSTS else ""
         return f"{threshold:,g}{doubt}"
@@ -109,7 +109,7 @@ def sizes_around(memory: int) -> list[int]:
 
 
 def cubes_around(memory: int, **options: Any) -> Makers:
-    """Return what makes cubes of these memories, for hosts of so many bits."""
+    """Return a function that makes the cubes to try, for hosts of this many bits."""
 
     def makers(key_bits: int) -> dict[str, Make]:
         return {str(size): partial(Cube, size, key_bits=key_bits, **options) for size in sizes_around(memory)}
@@ -132,9 +132,9 @@ def calibrate(
     thresholds: Sequence[float],
     on_window: Callable[[Window, int], None] | None = None,
 ) -> Calibration:
-    """Run cubes over inputs, beside the exact answer. The run's panels are made by `cubes_around`.
+    """Run cubes over inputs and compare them with the exact answer. `cubes_around` makes the cubes of the run's panels.
 
-    `on_window` is told of every window and how many hosts it has, before the cubes are asked.
+    `on_window` gets every window and its number of hosts before the cubes are searched.
     """
     threshold, memory = run.settings.least_peers or 1024.0, parse_size(run.settings.memory)
     result = Calibration(threshold, memory, error, [Trial(size) for size in sizes_around(memory)])
@@ -172,7 +172,7 @@ def _cube(detector: Any) -> Cube:
 
 
 def prediction_for(geometry: Geometry, population: Population, threshold: float) -> Prediction | None:
-    """Predict what a cube does with hosts that were counted; None for thresholds that predictions do not reach."""
+    """Predict the errors of a cube for counted hosts; None for thresholds too low for predictions."""
     try:
         return predict(geometry, population, threshold)
     except UsageError:

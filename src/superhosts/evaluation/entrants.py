@@ -1,4 +1,4 @@
-"""Who takes part in a comparison: every detector at its own default, the rivals as their papers set them.
+"""The detectors of a comparison: ours with their defaults, the rivals as their papers set them.
 
 Where a memory is given, all of them get it.
 """
@@ -57,9 +57,9 @@ ENTRANTS: dict[str, Callable[[Terms], Detector]] = {
 def choose(
     names: Iterable[str], terms: Terms, on_left_out: Callable[[str, str], None] | None = None
 ) -> dict[str, Make]:
-    """Return what makes each of the named detectors; no name means all.
+    """Return functions that make the named detectors; no name means all.
 
-    One that cannot be as the terms want it is left out: `on_left_out` is told its name and the reason.
+    A detector that the terms rule out is left out: `on_left_out` gets its name and the reason.
     """
     wanted = list(dict.fromkeys(names)) or list(ENTRANTS)
     for name in wanted:
@@ -78,7 +78,7 @@ def choose(
 
 
 def _reason(name: str, make: Make, terms: Terms, wanted: list[str]) -> str | None:
-    """Say why a detector cannot take part, if it cannot."""
+    """Return why a detector cannot take part; None if it can."""
     try:
         make()
     except UsageError as error:

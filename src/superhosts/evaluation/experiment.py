@@ -21,7 +21,7 @@ BATCH = 1 << 20  # pairs of one update
 
 @dataclass(frozen=True)
 class Row:
-    """One detector in one window, as tables and files show it. Rates are None where no super host was there."""
+    """One detector in one window, as tables and files show it. Rates are None if there was no super host."""
 
     window: str
     detector: str
@@ -87,7 +87,7 @@ def on_synthetic(
 
 
 def panels_of(run: Scan) -> Iterator[tuple[Window, Panel]]:
-    """Run over inputs, cut into windows as `scan` does. The run's detectors are panels (`panel_maker`)."""
+    """Yield the panels of all windows of a run whose detectors are panels (`panel_maker`)."""
     for result in run:
         for panel in result.sketch.parts.values():
             assert isinstance(panel, Panel)
@@ -96,13 +96,13 @@ def panels_of(run: Scan) -> Iterator[tuple[Window, Panel]]:
 
 def on_inputs(run: Scan, makers: Mapping[str, Make], threshold: float) -> Iterator[list[Row]]:
     """Compare detectors over inputs; `makers` are those of the run's panels."""
-    Panel(makers).warm_up(threshold)  # every window has detectors of its own, compiled code serves them all
+    Panel(makers).warm_up(threshold)  # every window has new detectors, which share the compiled code
     for window, panel in panels_of(run):
         yield [make_row(iso_time(window.start), outcome) for outcome in panel.outcomes(threshold)]
 
 
 def why_nothing(counters: Counters) -> str:
-    """Say why a run over captures gave no pairs at all."""
+    """Return why a run over inputs gave no pairs."""
     if not counters.packets:
         return "no packet was read"
     taken = counters.ipv4 + counters.ipv6 - counters.skipped_family

@@ -39,12 +39,12 @@ RATES = {
 }
 MIB = 1 << 20
 LEAST_RATE = 1e-3  # rates are drawn from here on a logarithmic axis, below it on a straight one
-ABREAST = 0.6  # of the way to the next window: over so much the detectors of a window stand side by side
+ABREAST = 0.6  # share of the distance between windows over which the detectors of one stand side by side
 LABEL_HEIGHT = 0.055  # of a name beside the axes, as a share of their height
 
 
 def prepare_folder(folder: Path) -> None:
-    """Refuse what cannot be drawn, or not be written, before hours of work are spent on it; make the folder."""
+    """Raise if figures cannot be drawn or written, before hours of work; make the folder."""
     _pyplot()
     _check(folder, folder.parent)
     try:
@@ -55,7 +55,7 @@ def prepare_folder(folder: Path) -> None:
 
 
 def prepare_file(path: Path) -> None:
-    """Refuse what cannot be drawn, or not be written as this file, before the work."""
+    """Raise if a figure cannot be drawn or written to this file, before the work."""
     _pyplot()
     _check(path, path.parent)
     for file in _files(path):
@@ -64,7 +64,7 @@ def prepare_file(path: Path) -> None:
 
 
 def _check(path: Path, folder: Path) -> None:
-    """Refuse a path whose folder is not there, or takes no files."""
+    """Raise if the folder of a path does not exist or is not writable."""
     if not folder.is_dir():
         raise OutputError(f"{path}: figures cannot be written there: {folder} is not a folder")
     try:
@@ -150,14 +150,14 @@ def _by_window(axes: Any, rows: Sequence[Row], column: str, label: str) -> None:
 
 
 def _scale_rates(axes: Any) -> None:
-    """Let rates begin at 0, which has no place on a logarithmic axis."""
+    """Make rates begin at 0, which a logarithmic axis does not have."""
     axes.set_yscale("symlog", linthresh=LEAST_RATE)
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
 
 
 def _style(name: str, number: int) -> dict[str, Any]:
-    """Return what tells a detector's line from others: colour, mark and dashes."""
+    """Return the style of a detector's line: colour, marker and dashes."""
     return {"color": COLOURS.get(name), "marker": MARKERS.get(name, "o"), "ls": LINES[number % len(LINES)]}
 
 

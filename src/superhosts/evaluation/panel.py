@@ -1,4 +1,4 @@
-"""A panel of detectors that see the same pairs, each timed by itself, with the truth beside them."""
+"""A panel of detectors that see the same pairs, each timed separately, and the exact answer."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from superhosts.results import SuperHosts
 from superhosts.sketches.bundle import Sketch
 
 WARM = 1000  # pairs of a first, untimed update
-RESTORES = 3  # times that a quick answer is asked for
+RESTORES = 3  # repetitions of a quick search
 QUICK = 0.5  # seconds
 Make = Callable[[], Detector]
-Makers = Callable[[int], Mapping[str, Make]]  # for hosts of so many bits
+Makers = Callable[[int], Mapping[str, Make]]  # for hosts of this many bits
 
 
 class Outcome(NamedTuple):
@@ -61,7 +61,7 @@ class Panel(Detector):
 
     @locked
     def warm_up(self, threshold: float) -> None:
-        """Let every detector see a few pairs and answer, so that nothing is compiled while it is timed."""
+        """Run every detector on a few pairs, so that nothing is compiled while it is timed."""
         hosts, peers = np.arange(2 * WARM, dtype=np.uint32).reshape(2, WARM)
         for detector in self.detectors.values():
             detector.update(hosts, peers)
@@ -79,7 +79,7 @@ class Panel(Detector):
             self.seconds[name] += time.perf_counter() - start
 
     def _flush(self) -> None:
-        """Write the pairs that wait; that is part of updating."""
+        """Write the pairs that wait, which counts as updating."""
         for name, detector in self.detectors.items():
             start = time.perf_counter()
             detector.flush()
@@ -95,11 +95,11 @@ class Panel(Detector):
 
     @locked
     def outcomes(self, threshold: float) -> list[Outcome]:
-        """Ask every detector, and hold its answers against the truth."""
+        """Ask every detector, and compare its answers with the truth."""
         self.flush()
         truth = Truth.of(self.truth)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a comparison shows what a threshold does; no need to say it
+            warnings.simplefilter("ignore")  # a comparison shows the effect of a low threshold; a warning adds nothing
             return [self._outcome(name, truth, threshold) for name in self.detectors]
 
     def _outcome(self, name: str, truth: Truth, threshold: float) -> Outcome:
@@ -171,7 +171,7 @@ class Panel(Detector):
 
 
 def panel_maker(makers: Makers, settings: Settings) -> MakeDetector:
-    """Return what makes a panel for a part: a scan that is given it compares detectors over its windows."""
+    """Return the `make_detector` of a scan that compares detectors over its windows."""
 
     def make(part: Part) -> Panel:
         host = settings.host_format(part)

@@ -1,7 +1,7 @@
 """How well a list of super hosts matches the truth: the paper's scores, with its boundary corrected (docs/paper.md).
 
 With H the hosts of at least θ peers: FNR = missed / |H|, FPR = reported with fewer than θ peers / |H|, FTR = FNR + FPR.
-FPR is held against |H|, not against all other hosts, of which there are millions: it may exceed 1.
+FPR is relative to |H|, not to all other hosts, of which there are millions: it may exceed 1.
 Where there is nothing to divide by, a rate is not a number; `known` gives None for it, as files and tables want it.
 """
 
@@ -29,7 +29,7 @@ class Truth:
 
     @classmethod
     def of(cls, exact: Exact) -> Truth:
-        """Return what an exact detector knows."""
+        """Return the truth of an exact detector."""
         return cls(*exact.counts())
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ def _sortable(hosts: Addresses) -> NDArray[np.generic]:
 class Score(NamedTuple):
     """One answer, or several added up, against the truth."""
 
-    true: int  # super hosts there are
+    true: int  # number of true super hosts
     missed: int
     false: int  # reported with fewer peers than the threshold
     phantoms: int  # of these, hosts that were never seen
@@ -81,7 +81,7 @@ class Score(NamedTuple):
 
 
 def score(found: SuperHosts, truth: Truth, threshold: float) -> Score:
-    """Hold the hosts that were reported against the truth."""
+    """Compare the reported hosts with the truth."""
     peers = truth.peers_of(found.hosts)
     true = len(truth.at_least(threshold)[1])
     right = int((peers >= threshold).sum())
@@ -89,7 +89,7 @@ def score(found: SuperHosts, truth: Truth, threshold: float) -> Score:
 
 
 class Estimates(NamedTuple):
-    """What a detector says of every true super host, asked by name: no choice by the estimate itself."""
+    """The estimates of all true super hosts, found or not: no selection by the estimate itself."""
 
     true: NDArray[np.int64]
     peers: NDArray[np.int64]

@@ -34,15 +34,15 @@ from superhosts.compiled import compiled
 Bytes = NDArray[np.uint8]
 Tally = NDArray[np.int64]
 
-# The slots of a tally: what a walk is told, and what it says.
+# The slots of a tally: the arguments and the results of a walk.
 POSITION = 0  # where in the block the next record starts
-LIMIT = 1  # stop after so many packets (the columns hold no more)
+LIMIT = 1  # stop after this many packets (the columns hold no more)
 TIME = 2  # of the latest packet, kept from walk to walk
 SIMPLE = 3  # pcapng packets that carry no time of their own
 PACKETS, IPV4, IPV6, NOT_IP, TRUNCATED, UNSUPPORTED_LINK = 4, 5, 6, 7, 8, 9
 TALLY_SLOTS = 10
 
-# How a frame starts. Zero is a link type that cannot be read.
+# How a frame starts. Zero is an unsupported link type.
 UNSUPPORTED, ETHERNET, RAW, NULL, SLL, SLL2 = 0, 1, 2, 3, 4, 5
 
 # A captured Ethernet frame of this length has its last type and the first byte behind it, with or without a VLAN tag.
@@ -95,7 +95,7 @@ class Columns(NamedTuple):
 
 
 def new_columns(packets: int) -> Columns:
-    """Columns that hold `packets` packets of either family. Memory that is not written to is not used."""
+    """Return columns for `packets` packets of either family. Memory that is never written costs nothing."""
     narrow, wide = (packets,), (packets, 2)
     return Columns(
         np.empty(narrow, np.uint32),
@@ -108,12 +108,12 @@ def new_columns(packets: int) -> Columns:
 
 
 def link_of(link_type: int) -> int:
-    """How frames of a link type of the capture formats start, UNSUPPORTED if it cannot be read."""
+    """Return how frames of a link type of the capture formats start; UNSUPPORTED if it is not supported."""
     return _LINKS.get(link_type, UNSUPPORTED)
 
 
 def unsupported(link_type: int) -> str:
-    """What to say of a link type that cannot be read."""
+    """Return the message for a link type that is not supported."""
     name = f" ({_NAMES[link_type]})" if link_type in _NAMES else ""
     return (
         f"link type {link_type}{name} is not supported; "
@@ -159,7 +159,7 @@ def is_tag(kind: int) -> bool:
 
 @compiled
 def _behind_labels(block: Bytes, at: int, end: int) -> int:
-    """Where an MPLS label stack ends."""
+    """Return where an MPLS label stack ends."""
     while end - at >= 4:
         at += 4
         if byte(block, at - 2) & 1:
@@ -169,7 +169,7 @@ def _behind_labels(block: Bytes, at: int, end: int) -> int:
 
 @compiled
 def _behind_ppp(block: Bytes, at: int, end: int) -> int:
-    """Where the IP header behind a PPP protocol field starts."""
+    """Return where the IP header after a PPP protocol field starts."""
     if end - at < 2:
         return -TRUNCATED
     protocol = half(block, at)
@@ -186,7 +186,7 @@ def _behind_ppp(block: Bytes, at: int, end: int) -> int:
 
 @compiled
 def _behind_type(block: Bytes, at: int, end: int, kind: int) -> int:
-    """Where the IP header starts, given the EtherType `kind` (or the length) in front of `at`."""
+    """Return where the IP header starts, given the EtherType `kind` (or the length) before `at`."""
     while True:
         if kind == 0x0800 or kind == 0x86DD:
             return at
@@ -252,7 +252,7 @@ def _behind_link(block: Bytes, start: int, end: int, link: int) -> int:
 
 @compiled
 def ip_header(block: Bytes, start: int, end: int, link: int) -> int:
-    """Where the outermost IP header of the frame block[start:end] starts; if there is none, minus its counter."""
+    """Return where the outermost IP header of block[start:end] starts, or minus the counter of a frame without one."""
     at = _behind_link(block, start, end, link)
     if at < 0:
         return at
@@ -280,7 +280,7 @@ def is_whole(kind: int, version: int, length: int) -> bool:
 
 @compiled
 def is_ipv4(block: Bytes, at: int) -> bool:
-    """Say which of the two versions the IP header at `at` has."""
+    """Return True if the IP header at `at` is of version 4."""
     return byte(block, at) >> 4 == 4
 
 

@@ -43,14 +43,14 @@ from superhosts.units import SECOND
 
 HEADER_BYTES = 24
 LARGEST_USUAL = 256 * 1024  # the largest frame that libpcap itself captures
-LARGEST = 64 * 1024 * 1024  # whatever the header promises
+LARGEST = 64 * 1024 * 1024  # whatever the header says
 
 # magic number: bytes of a record header, nanoseconds in a unit of its second field
 _MAGIC = {0xA1B2C3D4: (16, 1000), 0xA1B23C4D: (16, 1), 0xA1B2CD34: (24, 1000)}
 
 
 class Records(NamedTuple):
-    """How the records of a file are written."""
+    """Layout of the records of a file."""
 
     header: int  # bytes in front of a frame
     swap: int  # 1: most significant byte first
@@ -114,7 +114,7 @@ class Pcap:
         return int.from_bytes(head[:4], "big") in _MAGIC or int.from_bytes(head[:4], "little") in _MAGIC
 
     def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
-        """Read on from tally[POSITION]; what is wrong there, if something is."""
+        """Read on from tally[POSITION]; return what is wrong there, if anything."""
         if self._records is None:
             if len(block) < HEADER_BYTES:
                 return None

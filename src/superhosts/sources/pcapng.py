@@ -80,7 +80,7 @@ _TIMES, _DIVIDED, _BINARY = range(3)
 _EARLIEST, _LATEST = -(2**63), 2**63 - 1
 _MOST_TICKS = 2**64 - 1
 
-_ORDER = 0x1A2B3C4D  # what the header of a section says in its own byte order
+_ORDER = 0x1A2B3C4D  # the magic number of a section, in its own byte order
 
 # The slots of a section: 1 if its byte order is the other one, and the number of its interfaces so far
 _SWAP, _DECLARED = range(2)
@@ -98,8 +98,8 @@ class Clock(NamedTuple):
     unit: np.uint64  # _TIMES, _DIVIDED or _BINARY
     scale: np.uint64
     offset: np.uint64  # nanoseconds, modulo 2⁶⁴
-    lowest: np.uint64  # fewer ticks than this are before all times
-    highest: np.uint64  # and more are after
+    lowest: np.uint64  # fewer ticks than this are clamped to the earliest time
+    highest: np.uint64  # more ticks than this are clamped to the latest time
 
 
 @compiled
@@ -131,7 +131,7 @@ def _unusual(clock: Clock, ticks: np.uint64) -> int:
 def nanoseconds(clock: Clock, ticks: np.uint64) -> int:
     """Time in nanoseconds since the epoch, clamped to 64 bits."""
     if clock.unit != _TIMES or ticks > clock.highest or ticks < clock.lowest:
-        return _unusual(clock, ticks)  # apart, so that the rest is small enough to become part of the walk
+        return _unusual(clock, ticks)  # a separate function, so that this one is small enough to be inlined
     return np.int64(ticks * clock.scale + clock.offset)  # type: ignore[return-value]
 
 
@@ -152,7 +152,7 @@ def _section_bytes(block: Bytes, at: int, swap: int) -> int:
 
 @compiled
 def _walk(block: Bytes, section: Section, interfaces: Interfaces, tally: Tally, columns: Columns) -> int:
-    """Read the whole blocks of `block`, at most as many packets as the tally allows; why it stopped."""
+    """Read the whole blocks of `block`, at most as many packets as the tally allows; return why it stopped."""
     src4, dst4, time4, src6, dst6, time6 = columns
     swap, declared = section[_SWAP], section[_DECLARED]
     at, size, reason = tally[POSITION], len(block), _MORE
@@ -281,7 +281,7 @@ class Pcapng:
         return head[:4] == _SECTION_BYTES
 
     def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
-        """Read on from tally[POSITION]; what is wrong there, if something is."""
+        """Read on from tally[POSITION]; return what is wrong there, if anything."""
         while True:
             reason = _walk(block, self._section, self._table, tally, columns)
             if reason == _MORE:
@@ -316,13 +316,13 @@ class Pcapng:
         return int.from_bytes(raw, "big" if self._is_big else "little")
 
     def _problem(self, reason: int, start: bytes) -> str:
-        """Words for what stopped the walk at a block that starts so."""
+        """Return the message for what stopped the walk at a block with these first bytes."""
         if reason == _BAD_LENGTH:
             return f"damaged: a block of {self._number(start[4:8])} bytes"
         return _PROBLEMS[reason]
 
     def _name_link(self, start: bytes) -> None:
-        """Note the link type of an interface, given the start of its first packet block; each link type once."""
+        """Record the unsupported link type of an interface, given the start of a packet block; each type once."""
         kind, number = self._number(start[:4]), self._number(start[8:12])
         if kind == _OBSOLETE:
             number = self._number(start[8:10])
@@ -386,7 +386,7 @@ class Pcapng:
         return np.array((link, *clock, snaplen or LARGEST_BLOCK, link_type, link == UNSUPPORTED), np.uint64)
 
     def _options(self, raw: bytes) -> Iterator[tuple[int, bytes | None]]:
-        """Code and value of each option; None for one that does not fit."""
+        """Yield code and value of each option; None for a value that does not fit."""
         at = 0
         while at + 4 <= len(raw):
             code, length = self._number(raw[at : at + 2]), self._number(raw[at + 2 : at + 4])

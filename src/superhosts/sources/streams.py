@@ -1,8 +1,8 @@
 """Bytes of an input, plain or compressed, from a file or a pipe.
 
 The content decides, not the name: gzip, zstd and xz are recognised by their first bytes. A stream returns what is
-there: reading from a pipe returns as soon as some bytes have come, so that a live capture does not wait for a full block.
-Files are read, never mapped: a file that is truncated under a map kills the process.
+there: reading from a pipe returns as soon as some bytes have come, so that a live capture does not wait for a full
+block. Files are read, never mapped: a file that is truncated under a map kills the process.
 
 A compressed stream that ends early is not an error, only `ended_early`: an interrupted capture still counts. A wrong
 checksum is a note. Damage is an error, raised after everything before it was returned.

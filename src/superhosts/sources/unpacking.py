@@ -31,7 +31,7 @@ import zstandard
 from superhosts.units import format_size
 
 MOST_OUTPUT = 256 * 1024
-LONGEST_WINDOW = 128 * 1024 * 1024  # what the zstd command takes without an option; the highest preset of xz needs half
+LONGEST_WINDOW = 128 * 1024 * 1024  # the default limit of the zstd command; the highest preset of xz needs half
 MOST_INPUT = 256 * 1024  # bytes that an unpacker needs at most to make a step
 
 _FIRST_PIECE, _LARGEST_PIECE = 1024, 64 * 1024  # of gzip data: small at first, as a member may be tiny
@@ -39,7 +39,7 @@ _ZSTD_MAGIC, _ZSTD_BLOCK = b"\x28\xb5\x2f\xfd", 128 * 1024
 _ZSTD_LONGEST = 1 << 31  # the longest window that the zstd command can be told to take
 _XZ_CHECK_BYTES = (0, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64)
 _XZ_INDEX_PIECE = 256
-_XZ_STEP = 8192  # bytes of output of one call: half of it would cost 5 % of the speed
+_XZ_STEP = 8192  # bytes of output of one call; half of it would be 5 % slower
 _XZ_OVERHEAD = 1024 * 1024  # memory of its decompressor besides the window
 
 Step = tuple[int, bytes]
@@ -55,7 +55,7 @@ class Damaged(Exception):  # noqa: N818  becomes an InputError where the place i
 
 
 class WindowTooLong(Exception):  # noqa: N818  becomes an InputError where the place is known
-    """The next bytes need more memory than is given to them: how much, and a command that decompresses them."""
+    """The next bytes need more memory than is allowed: how much, and a command that decompresses them."""
 
     def __init__(self, needs: str, command: str) -> None:
         super().__init__(needs)
@@ -96,7 +96,7 @@ class Gzip:
         self.wrong_checksums = 0
         self._member: Any = None  # None between two members
         self._piece = _FIRST_PIECE
-        self._pending = False  # the output of the last step was cut off at its limit
+        self._pending = False  # the last step reached its output limit
         self._skip = 0
 
     def unpack(self, data: memoryview, last: bool) -> Step:
@@ -252,14 +252,14 @@ class Zstd:
 
 
 def is_zstd(start: bytes) -> bool:
-    """Return True if a zstd frame starts so, or a skippable one, which some compressors write first."""
+    """Return True if a zstd frame starts with these bytes, or a skippable one, which some compressors write first."""
     return start[:4] == _ZSTD_MAGIC or (start[1:4] == b"\x2a\x4d\x18" and start[0] >> 4 == 5)
 
 
 class Xz:
     """Streams of blocks of LZMA2 chunks; a chunk has at most 64 KiB, for at most 2 MiB."""
 
-    wrong_checksums = 0  # they are damage
+    wrong_checksums = 0  # wrong checksums of xz are damage
 
     def __init__(self) -> None:
         self._stream: Any = None  # None between two streams

@@ -48,7 +48,7 @@ _PLACES = {4: (16 + 26, 16 + 24, 0x4500 + 28 + 0x4000 + 0x4011), 6: (16 + 22, 16
 
 
 class Written(NamedTuple):
-    """What a capture got."""
+    """What was written to a capture."""
 
     packets: int
     bytes: int
@@ -128,7 +128,7 @@ def _columns(block: PacketBlock, pa: Any) -> dict[str, Any]:
 
 
 def _texts(family: int, addresses: NDArray[Any], pa: Any) -> Any:
-    """Addresses as text; each distinct one is written out once, for a block repeats them ten times over."""
+    """Addresses as text; each distinct one is formatted once, because a block repeats it about ten times."""
     kind, width = (socket.AF_INET, 4) if family == 4 else (socket.AF_INET6, 16)
     distinct, places = np.unique(_octets(family, addresses).view(f"V{width}").ravel(), return_inverse=True)
     return pa.array([socket.inet_ntop(kind, octets.tobytes()) for octets in distinct], pa.string()).take(

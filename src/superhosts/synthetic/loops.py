@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 
-CLIENT, SERVER, SWEEP, PROBE, VICTIM = range(5)  # what an inner host does; see `synth`
+CLIENT, SERVER, SWEEP, PROBE, VICTIM = range(5)  # what an inner host does; see traffic.py
 CLIENT_BLOCKS = 4096  # /16 networks in which ordinary outer hosts live
 PIECE = 64  # packets of a flow that travel as one train; longer flows come back several times in the window
 
@@ -137,7 +137,7 @@ def packet_counts(
                     given = share
         if turn == 0:
             total = reached
-    if total == 0.0:  # nobody but scanners and victims: share evenly
+    if total == 0.0:  # only scanners and victims: share evenly
         for flow in range(flows):
             counts[flow] += extra // flows + (1 if flow < extra % flows else 0)
     return counts
@@ -145,7 +145,7 @@ def packet_counts(
 
 @compiled
 def interleave(pieces: NDArray[np.uint32], left: NDArray[np.int32], active: int, key: np.uint64) -> NDArray[np.uint32]:
-    """Put packets in the order of a link: bursts of the `active` flows under way; a flow that ends makes place.
+    """Put packets in the order of a link: bursts of `active` flows at a time; a flow that ends makes room for the next.
 
     `pieces` says which flow starts next, `left` how many packets each flow still has (used up here).
     """

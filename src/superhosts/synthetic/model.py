@@ -1,4 +1,4 @@
-"""Who is in a synthetic window: how many peers each inner host has, what it does, and which address it wears.
+"""Who is in a synthetic window: how many peers each inner host has, what it does, and its address.
 
 Sizes. The number of hosts with at least x peers follows a bounded Pareto law, S·((x/θ)^−a − q)/(1 − q) with a = 1.05,
 θ = 1024, q = (cap/θ)^−a and cap = 200 000, S being the number of super hosts asked for. Sizes are drawn one per stratum
@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.defaults import THRESHOLD
 from superhosts.errors import UsageError
 from superhosts.synthetic.loops import CLIENT, CLIENT_BLOCKS, PROBE, SERVER, SWEEP, VICTIM
 
 EXPONENT = 1.05  # of the Pareto tail
-THETA = 1024  # a super host has at least so many peers
 CAP = 200_000  # peers of the largest host
 SHOULDER = 256  # the tail goes down to here, flows permitting
 SMALL_CAP = 256  # largest of the small hosts
@@ -68,19 +68,19 @@ def parse_inner(text: str, family: int) -> tuple[int, int]:
 
 def _tail_flows(supers: int, cap: float, low: float) -> float:
     """Flows to be expected of all hosts with `low` to `cap` peers."""
-    scale = supers * THETA * EXPONENT / (EXPONENT - 1) / (1 - (cap / THETA) ** -EXPONENT)
-    return float(scale * ((THETA / low) ** (EXPONENT - 1) - (cap / THETA) ** (1 - EXPONENT)))
+    scale = supers * THRESHOLD * EXPONENT / (EXPONENT - 1) / (1 - (cap / THRESHOLD) ** -EXPONENT)
+    return float(scale * ((THRESHOLD / low) ** (EXPONENT - 1) - (cap / THRESHOLD) ** (1 - EXPONENT)))
 
 
 def tail_bounds(supers: int, flows: int) -> tuple[float, float]:
     """Smallest and largest host of the tail, so that it takes nine tenths of the flows or reaches both its limits."""
     budget = 0.9 * flows
-    if supers * THETA > budget:
-        need = int(np.ceil(supers * THETA / 0.9))
+    if supers * THRESHOLD > budget:
+        need = int(np.ceil(supers * THRESHOLD / 0.9))
         raise UsageError(f"{supers:,} super hosts do not fit into {flows:,} flows: {need:,} flows are the least")
-    low = float(SHOULDER) if _tail_flows(supers, 4 * THETA, SHOULDER) <= budget else float(THETA)
+    low = float(SHOULDER) if _tail_flows(supers, 4 * THRESHOLD, SHOULDER) <= budget else float(THRESHOLD)
     if _tail_flows(supers, CAP, low) > budget:
-        small, large = 1.05 * THETA, float(CAP)
+        small, large = 1.05 * THRESHOLD, float(CAP)
         for _ in range(50):
             middle = (small * large) ** 0.5
             small, large = (middle, large) if _tail_flows(supers, middle, low) <= budget else (small, middle)
@@ -93,27 +93,27 @@ def tail_bounds(supers: int, flows: int) -> tuple[float, float]:
 
 
 def _tail_length(supers: int, low: float, cap: float) -> int:
-    q = (cap / THETA) ** -EXPONENT
-    return int(np.ceil(supers * ((low / THETA) ** -EXPONENT - q) / (1 - q)))
+    q = (cap / THRESHOLD) ** -EXPONENT
+    return int(np.ceil(supers * ((low / THRESHOLD) ** -EXPONENT - q) / (1 - q)))
 
 
 def tail_sizes(random: np.random.Generator, supers: int, flows: int) -> Sizes:
-    """Sizes of the tail, largest strata first: exactly `supers` of them are at least THETA."""
+    """Sizes of the tail, largest strata first: exactly `supers` of them are at least THRESHOLD."""
     if supers == 0:
         return np.zeros(0, np.int64)
     low, cap = tail_bounds(supers, flows)
-    q = (cap / THETA) ** -EXPONENT
+    q = (cap / THRESHOLD) ** -EXPONENT
     hosts = max(supers, _tail_length(supers, low, cap))
     part = (np.arange(hosts) + random.random(hosts)) / supers
-    sizes: Sizes = (THETA * (part * (1 - q) + q) ** (-1 / EXPONENT)).astype(np.int64)
-    sizes[:supers] = np.maximum(sizes[:supers], THETA)
-    sizes[supers:] = np.clip(sizes[supers:], 1, THETA - 1)
+    sizes: Sizes = (THRESHOLD * (part * (1 - q) + q) ** (-1 / EXPONENT)).astype(np.int64)
+    sizes[:supers] = np.maximum(sizes[:supers], THRESHOLD)
+    sizes[supers:] = np.clip(sizes[supers:], 1, THRESHOLD - 1)
     # One draw of the largest host can outweigh the plan: keep a twentieth of the flows for small hosts all the same.
     room = flows - flows // 20
     sizes = sizes[: max(supers, int(np.searchsorted(np.cumsum(sizes), room, side="right")))]
     if sizes.sum() > room:
-        above = sizes - THETA
-        sizes = THETA + (above * ((room - supers * THETA) / above.sum())).astype(np.int64)
+        above = sizes - THRESHOLD
+        sizes = THRESHOLD + (above * ((room - supers * THRESHOLD) / above.sum())).astype(np.int64)
     return sizes
 
 
@@ -133,7 +133,7 @@ def small_sizes(random: np.random.Generator, flows: int, most: int) -> Sizes:
         left -= int(sizes.sum())
     small = np.concatenate([np.zeros(0, np.int64), *drawn])
     if len(small) > most:  # a narrow inner network: fewer hosts, with more peers each
-        if most < 1 or flows > most * (THETA // 2):
+        if most < 1 or flows > most * (THRESHOLD // 2):
             raise UsageError(f"the inner network is too small for {flows:,} flows of small hosts; take a wider one")
         small = np.full(most, flows // most)
         small[: flows % most] += 1
@@ -222,7 +222,7 @@ def outer_blocks(random: np.random.Generator, network: tuple[int, int] | None) -
 
 
 def _mix(numbers: Words) -> Words:
-    """Scramble 64-bit numbers, one to one (the array form of `synth_loops.mix`)."""
+    """Scramble 64-bit numbers, one to one (the array form of `loops.mix`)."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers ^ (numbers >> np.uint64(31))

@@ -3,7 +3,7 @@
 A flow is one distinct (inner host, outer peer) pair of a window. A window has exactly `flows` of them and exactly
 `packets` packets, at least one per flow. What the flows look like:
 
-* Inner hosts have a heavy tail of peers (`synth_model`), and exactly `super_hosts` of them have 1024 or more.
+* Inner hosts have a heavy tail of peers (`model.py`), and exactly `super_hosts` of them have 1024 or more.
 * Ordinary hosts choose most of their peers among popular servers (Zipf), so that some outer hosts have very many inner
   peers too; busy inner servers are called by users from some thousand networks, some of them larger than others.
 * Among the super hosts are scanners that sweep address ranges, scanners that probe at random, and victims of floods
@@ -45,7 +45,7 @@ Family = Literal[4, 6, "both"]
 
 @dataclass(frozen=True)
 class Traffic:
-    """What to make. Flows, packets and super hosts are those of each window, of all families together."""
+    """Parameters of synthetic traffic. Flows, packets and super hosts are counts per window, over all families."""
 
     flows: int = 100_000
     packets: int = 1_000_000
@@ -79,7 +79,7 @@ class Traffic:
         if max(self.flows, self.packets) >= 1 << 31:
             raise UsageError("a window holds at most 2,147,483,647 packets; ask for more windows instead")
         for family in self.families:
-            _bits(self, family)  # refuses early what cannot be
+            _bits(self, family)  # raises early if the network is too small
 
     @property
     def families(self) -> tuple[int, ...]:
@@ -144,7 +144,7 @@ def window_packets(
 
 
 def packet_blocks(traffic: Traffic, order: Order = "trains") -> Iterator[PacketBlock]:
-    """Yield the packets of all windows in time order; no block reaches over the end of a window."""
+    """Yield the packets of all windows in time order. No block spans two windows."""
     for window in range(traffic.windows):
         streams = [_Stream(traffic, window, family, order) for family in traffic.families]
         count = -(-traffic.packets // BLOCK)
@@ -154,7 +154,7 @@ def packet_blocks(traffic: Traffic, order: Order = "trains") -> Iterator[PacketB
 
 
 class _Stream:
-    """Packets of one family in one window, cut into batches of equal time."""
+    """Packets of one family in one window, split into batches of equal time."""
 
     def __init__(self, traffic: Traffic, window: int, family: int, order: Order) -> None:
         plan = _plan(traffic, window, family)
@@ -165,7 +165,7 @@ class _Stream:
         self.peers = _draw_peers(traffic, window, family, plan)
         self.host_of = np.repeat(np.arange(len(plan.sizes), dtype=np.uint32), plan.sizes)
         self.hosts = _host_addresses(traffic, family, plan.slots)
-        # Of 256 packets so many are sent by the inner host. Scanners get a few answers, victims hardly give any.
+        # Of 256 packets, this many are sent by the inner host. Scanners get few answers, victims send few.
         self.outward = np.array([128, 128, 240, 240, 12], np.uint16)[plan.kinds]
 
     def batch(self, number: int, count: int) -> PacketBatch:
@@ -189,7 +189,7 @@ class _Stream:
 
 
 def _one_family(traffic: Traffic, family: int | None) -> int:
-    """Check the family asked for against the traffic's; with only one there is no need to say which."""
+    """Return the family asked for if the traffic has it; by default its only one."""
     if family is None and len(traffic.families) > 1:
         raise UsageError("this traffic has both families: say family=4 or family=6")
     family = traffic.families[0] if family is None else family
@@ -216,7 +216,7 @@ def _plan(traffic: Traffic, window: int, family: int) -> model.Plan:
     sizes = np.concatenate([tail, small])
     kinds = model.kinds_of(sizes, supers)
     ranks = np.arange(len(sizes), dtype=np.uint64)
-    # Scanners and victims come from the far end of the ranks, where nobody else is; others in each window.
+    # Scanners and victims come from the far end of the ranks, away from other hosts, and change with the window.
     planted = np.flatnonzero(kinds >= loops.SWEEP)
     spare = (1 << bits) - len(sizes)
     ranks[planted] = (1 << bits) - 1 - (window * len(planted) + np.arange(len(planted))) % spare

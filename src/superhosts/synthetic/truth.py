@@ -1,6 +1,6 @@
-"""The exact answer to synthetic traffic, counted from the packets that were really emitted.
+"""The exact answer to synthetic traffic, counted from the packets themselves.
 
-Nothing here looks at the model: a `Tally` sees packets, keeps the distinct (host, peer) pairs of the present window in
+Nothing here uses the model: a `Tally` takes packets, keeps the distinct (host, peer) pairs of the present window in
 a hash set that compares whole addresses, and counts each host's peers when the window is over. Memory follows the
 flows of one window.
 
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.defaults import THRESHOLD
 from superhosts.errors import UsageError
 from superhosts.pairs import PacketBatch, PacketBlock
 from superhosts.synthetic.capture_writer import capture_kind
@@ -28,7 +29,6 @@ from superhosts.synthetic.loops import insert_rows
 from superhosts.synthetic.traffic import Traffic
 from superhosts.units import SECOND
 
-SUPER_HOST = 1024  # peers of a super host, for the count in the summary
 Row = dict[str, Any]
 Words = NDArray[np.uint64]
 
@@ -68,7 +68,7 @@ class DistinctRows:
 
 
 class Tally:
-    """Counts the exact answer of a traffic as its packets pass; windows must come one after the other."""
+    """Counts the exact answer as packets pass. Windows must come in order."""
 
     def __init__(self, traffic: Traffic, minimum: int = 100, ipv6_prefix: int = 64) -> None:
         if not 1 <= ipv6_prefix <= 128:
@@ -95,7 +95,7 @@ class Tally:
                 self._add(PacketBatch(batch.family, batch.src[inside], batch.dst[inside], batch.time[inside]))
 
     def rows(self) -> list[Row]:
-        """Close the last window; give all rows so far, sorted by window, then by peers descending."""
+        """Close the last window; return all rows so far, sorted by window, then by peers descending."""
         self._close()
         return self._rows
 
@@ -108,7 +108,7 @@ class Tally:
             pairs.add(np.concatenate([host, peer], axis=1)[chosen & different])
 
     def _is_inner(self, words: Words, family: int) -> NDArray[np.bool_]:
-        """Say which addresses lie in the monitored network (whose prefix ends in the first word)."""
+        """Return which addresses are in the monitored network, whose prefix ends in the first word."""
         address, length = self.networks[family]
         shift = (32 if family == 4 else 64) - length
         top = address if family == 4 else address >> 64
@@ -116,7 +116,7 @@ class Tally:
         return inner
 
     def _close(self) -> None:
-        """Turn the pairs of the present window into rows."""
+        """Turn the pairs of the current window into rows."""
         found: list[tuple[_Key, Row]] = []
         for family, pairs in self._pairs.items():
             half = pairs.rows.shape[1] // 2
@@ -129,7 +129,7 @@ class Tally:
         self._pairs = {}
 
     def _side(self, side: str, family: int, host: Words, peer: Words) -> Iterator[tuple[_Key, Row]]:
-        """Count the peers of each host and give the rows of those that have enough."""
+        """Count the peers of each host and yield the rows of those that have enough."""
         assert self._window is not None
         if family == 6 and self.ipv6_prefix < 128:  # several hosts of a prefix may share a peer: count it once
             mask = ((1 << self.ipv6_prefix) - 1) << (128 - self.ipv6_prefix)
@@ -140,7 +140,7 @@ class Tally:
         hosts = DistinctRows(host.shape[1])
         peers = np.bincount(hosts.add(host), minlength=len(hosts.rows))
         if side == "inner":
-            self.super_hosts += int((peers >= SUPER_HOST).sum())
+            self.super_hosts += int((peers >= THRESHOLD).sum())
         start, end = (_utc(window * self.length) for window in (self._window, self._window + 1))
         for place in np.flatnonzero(peers >= self.minimum).tolist():
             words_of_host, count = tuple(hosts.rows[place].tolist()), int(peers[place])
@@ -167,7 +167,7 @@ class Tally:
 
 
 def truth_path(capture: Path) -> Path:
-    """Where the answer to a capture stands: day.pcap.zst has its truth in day.truth.jsonl."""
+    """Return the file with the answer to a capture: day.truth.jsonl for day.pcap.zst."""
     return capture.with_name(capture.name.removesuffix(capture_kind(capture)) + ".truth.jsonl")
 
 
@@ -178,7 +178,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
 
 
 def _words(addresses: NDArray[Any]) -> Words:
-    """Addresses as rows of 64-bit words: one for IPv4, two for IPv6."""
+    """Return addresses as rows of 64-bit words: one for IPv4, two for IPv6."""
     words: Words = addresses.astype(np.uint64, copy=False)
     return words.reshape(len(words), -1) if len(words) else words.reshape(0, 1 if words.ndim == 1 else 2)
 
