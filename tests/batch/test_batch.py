@@ -273,15 +273,15 @@ def test_a_client_that_is_killed_goes_on_when_started_again(
     after = records(work)
     assert len(after) == 20
     assert after.items() >= before.items()
-    assert f"{len(before)} of them from before" in ended.err
+    assert f"{len(before)} of them from an earlier run" in ended.err
     assert saved(tmp_path / "many") == saved(tmp_path / "one")
 
     other = run(*common, "--keep-work", "--window", "10m")  # other settings: nothing of that is used
-    assert "from before" not in other.err
+    assert "from an earlier run" not in other.err
     question = run(*common, "--keep-work", "--threshold", "100")  # all but the answers, of three windows
-    assert "35 tasks, 32 of them from before" in question.err
+    assert "35 tasks, 32 of them from an earlier run" in question.err
     os.utime(captures / "dump.pcap3", (1, 1))  # its fold, and of each window two merges and the answer
-    assert "35 tasks, 25 of them from before" in run(*common).err
+    assert "35 tasks, 25 of them from an earlier run" in run(*common).err
 
 
 def flip(path: Path) -> None:
@@ -301,7 +301,7 @@ def test_results_that_have_rotted_are_made_again(run: Run, cluster: Any, capture
     flip(next(path for path in work.glob("*.cube") if path.samefile(min((tmp_path / "a").iterdir()))))  # a union
     flip(next(work.glob(f"{fold}-*.cube")))
     again = run(*common, "--json", "--save", tmp_path / "b")
-    assert "35 tasks, 33 of them from before" in again.err
+    assert "35 tasks, 33 of them from an earlier run" in again.err
     assert again.out == first.out
     assert {path.name: path.read_bytes() for path in work.glob("*.cube")} == made
     assert saved(tmp_path / "b") == saved(tmp_path / "a")
@@ -422,7 +422,7 @@ def test_an_input_that_failed_is_tried_again(run: Run, cluster: Any, tmp_path: P
     os.utime(paths[1], (1, 1))
     ended = run("batch", *common, tmp_path / "b", "--work", tmp_path / "w", *address)
     assert ended.status == 0
-    assert "10 tasks, 5 of them from before" in ended.err
+    assert "10 tasks, 5 of them from an earlier run" in ended.err
     assert ended.out == run("scan", *common, tmp_path / "c").out
     assert saved(tmp_path / "b") == saved(tmp_path / "c")
 

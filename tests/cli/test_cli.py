@@ -736,7 +736,7 @@ def test_an_interrupt_before_the_second_reading_leaves_windows_incomplete(
     monkeypatch.setattr(Scan, "_read_again", stop)
     ended = run("scan", far_out_of_order(tmp_path / "a.pcap"), "-q", "--json", "--detector", "exact", "-t", 400)
     assert ended.err == (
-        "superhosts: warning: INCOMPLETE: 1 window was reported and saved without 1,000 packets that lay far out of "
+        "superhosts: warning: INCOMPLETE: 1 window was reported and saved without 1,000 packets that were far out of "
         "order; scan the files again\n"
     )
 

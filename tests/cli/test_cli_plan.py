@@ -52,7 +52,7 @@ def test_a_memory_that_does_not_hold_the_error_is_refused_with_one_that_does(run
     assert ended.status == 2
     assert ended.out == ""
     assert "--memory 256KiB: a total false rate of" in ended.err
-    assert "MiB would hold it" in ended.err
+    assert "MiB would achieve it" in ended.err
     assert run("--flows", "1M", "--error", "1%", "--memory", "32MiB").status == 0
 
 

@@ -15,7 +15,7 @@ from superhosts.errors import MissingExtraError
 def test_the_fleet_of_the_demo_is_exact(run: Run, tmp_path: Path) -> None:
     ended = run("demo", tmp_path, "--fleet", "--flows", "5k", "--packets", "10k", "--super-hosts", 2)
     assert ended.status == 0, ended.err
-    assert "3 windows: every bit and label of the hub's unions is that of one process over all packets" in ended.out
+    assert "3 windows: every bit and label of the hub's unions equals that of one process over all packets" in ended.out
     assert "super hosts of the whole network" in ended.out
     rows = [json.loads(line) for line in (tmp_path / "fleet" / "found.jsonl").read_text().splitlines()]
     assert len({row["window_start"] for row in rows}) == 3

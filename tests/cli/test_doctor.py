@@ -192,7 +192,7 @@ def other_labels(cube: sh.Cube) -> sh.Cube:
 def test_a_gpu_that_gives_other_bits(run: Run, two_gpus: Any, wrong: Any, options: list[str]) -> None:
     two_gpus(wrong)
     ended = run("doctor", *options)
-    assert (ended.status, ended.err) == (2, "superhosts: not in order: GPU check\n")
+    assert (ended.status, ended.err) == (2, "superhosts: problems found: GPU check\n")
     assert "cuda:1 gives other bits than the CPU" in ended.out
     if options:
         assert [row["name"] for row in json.loads(ended.out) if row["state"] == "problem"] == ["GPU check"]
@@ -202,9 +202,9 @@ def test_a_gpu_that_gives_other_bits(run: Run, two_gpus: Any, wrong: Any, option
 
 def test_hosts_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
     left, right = checks._small_cube("cpu"), checks._small_cube("cpu")
-    assert checks.same(left, right)
+    assert checks.same_content(left, right)
     monkeypatch.setattr(right, "super_hosts", lambda threshold: sh.Exact().super_hosts(threshold))
-    assert not checks.same(left, right)
+    assert not checks.same_content(left, right)
 
 
 def test_a_gpu_that_fails(run: Run, two_gpus: Any) -> None:
@@ -213,7 +213,7 @@ def test_a_gpu_that_fails(run: Run, two_gpus: Any) -> None:
 
     two_gpus(fail)
     ended = run("doctor")
-    assert (ended.status, ended.err) == (2, "superhosts: not in order: GPU check\n")
+    assert (ended.status, ended.err) == (2, "superhosts: problems found: GPU check\n")
     assert "a small cube fails there: RuntimeError: no kernel image; " in ended.out
     assert "much more" not in ended.out
     assert "pip install 'superhosts[gpu]'" in ended.out
@@ -226,7 +226,7 @@ def test_a_cpu_that_fails(run: Run, no_gpu: None, monkeypatch: pytest.MonkeyPatc
     assert (ended.status, "\nproblem  CPU check" in ended.out) == (2, True)
     monkeypatch.setenv("SUPERHOSTS_THREADS", "two")
     ended = run("doctor")
-    assert (ended.status, ended.err) == (2, "superhosts: not in order: CPU, CPU check\n")
+    assert (ended.status, ended.err) == (2, "superhosts: problems found: CPU, CPU check\n")
     assert "SUPERHOSTS_THREADS='two' is not a number" in ended.out
     assert [line[9:24].strip() for line in ended.out.splitlines()] == NAMES  # one that breaks does not end the list
 

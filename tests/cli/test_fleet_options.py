@@ -15,7 +15,6 @@ import pytest
 import packets as p
 from brokers import KeepingIntake, eventually, make_broker, running
 from commands import Run
-from superhosts.cli import _signals
 from superhosts.cli._console import tell
 from superhosts.cli._service import Reloads
 from superhosts.cli._signals import Interruption, ended_by_signals, set_safely
@@ -126,12 +125,12 @@ def test_only_what_was_reloaded_is_said_to_be(capsys: pytest.CaptureFixture[str]
     reloads = Reloads()
     reloads.add("--output", fail)
     reloads.ask()
-    reloads.look()
+    reloads.run_if_asked()
     assert capsys.readouterr().err.splitlines() == [broken]
     reloads.add("sites and certificates", lambda: None)
     reloads.ask()
     for _ in range(2):
-        reloads.look()
+        reloads.run_if_asked()
     assert capsys.readouterr().err.splitlines() == [broken, "superhosts: reloaded: sites and certificates"]
 
 
@@ -155,18 +154,17 @@ def test_a_terminal_that_closes_ends_the_work_in_good_order() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_two_signals_at_once_are_one_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_signals_at_once_are_one_request() -> None:
     """`timeout` signals its child and then the process group."""
     ended: list[int] = []
     stopped: list[bool] = []
     now = 100.0
-    monkeypatch.setattr(_signals, "end_at_once", ended.append)
 
     def stop() -> None:
         stopped.append(True)
         signal.raise_signal(signal.SIGTERM)  # a second signal may interrupt the first one's handler
 
-    with ended_by_signals(stop, clock=lambda: now):
+    with ended_by_signals(stop, clock=lambda: now, end=ended.append):
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
         now += 0.4
@@ -184,12 +182,11 @@ def test_a_signal_handler_sets_an_event_whose_lock_is_held() -> None:
     assert event.wait(600)
 
 
-def test_a_scan_takes_two_signals_at_once_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scan_takes_two_signals_at_once_for_one() -> None:
     ended: list[int] = []
     stopped: list[bool] = []
     now = 100.0
-    monkeypatch.setattr("os._exit", ended.append)
-    with Interruption(lambda: stopped.append(True), lambda: now) as interruption:
+    with Interruption(lambda: stopped.append(True), lambda: now, ended.append) as interruption:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
         now += 0.4

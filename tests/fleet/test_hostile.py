@@ -856,7 +856,7 @@ def test_a_hub_says_who_may_speak_and_which_secrets_are_none(tmp_path: Path) -> 
     edge = make_edge(tmp_path, "ams", link, "--key-file", str(key), "--nkey", str(seed))
     with ending(hub, edge):
         hub.start().wait_ready()
-        assert "no site is enrolled: anybody on this machine may speak for any site" in hub.words
+        assert "no site is enrolled: any process on this machine can send as any site" in hub.words
         assert f"{key}: everybody on this machine can read this secret (mode 0644): chmod 600 {key}" in hub.words
         key.chmod(0o600)
         seed.chmod(0o604)

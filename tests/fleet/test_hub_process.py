@@ -130,7 +130,7 @@ def test_a_status_that_cannot_be_written_is_said(
         (tmp_path / "gone").mkdir()
         hidden.write(now=True)
         lines = capsys.readouterr().err.splitlines()
-        assert ["NOT WRITTEN" in lines[0], "is written again" in lines[1], len(lines)] == [True, True, 2]
+        assert ["NOT WRITTEN" in lines[0], "written again" in lines[1], len(lines)] == [True, True, 2]
         path = tmp_path / "gone" / "status.json"
     assert json.loads(path.read_text())["windows"] == 1
 

@@ -156,5 +156,5 @@ def main() -> None:
         say("superhosts: interrupted")
         sys.exit(130)
     except MemoryError:
-        say("superhosts: out of memory; take less --memory")
+        say("superhosts: out of memory; use less --memory")
         sys.exit(2)

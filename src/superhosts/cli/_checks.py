@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 OK, MISSING, PROBLEM = "ok", "missing", "problem"  # missing is optional: only a problem changes the exit status
 MEMORY = "1MiB"  # of the small cube
-COMPUTE_MAJOR, COMPUTE_MINOR = 75, 76  # of the driver's device attributes
+COMPUTE_MAJOR, COMPUTE_MINOR = 75, 76  # device attributes of the driver
 Answer = tuple[str, str]  # state and text
 
 
@@ -67,7 +67,7 @@ def _fleet() -> Answer:
         found, missing = _installed(["nats-py", "nkeys"])
         server = find_server()
     except MissingExtraError as error:
-        return MISSING, f"{error}; edges and hub can go by files without it (--to, --from)"
+        return MISSING, f"{error}; edges and hub can exchange files without it (--to, --from)"
     if missing:
         return MISSING, f"{', '.join(missing)} not installed; for a fleet over NATS: pip install 'superhosts[fleet]'"
     from superhosts.fleet.nats.connect import LinkDownError, check_version
@@ -91,7 +91,7 @@ def _batch() -> Answer:
 
 
 def _installed(packages: list[str]) -> tuple[list[str], list[str]]:
-    """Look packages up without importing them; returns those that are there with their versions, and the others."""
+    """Look up packages without importing them; return the installed ones with their versions, and the others."""
     from importlib.metadata import PackageNotFoundError, version
 
     found, missing = [], []
@@ -104,7 +104,7 @@ def _installed(packages: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _versions(modules: dict[str, str]) -> tuple[list[str], list[str]]:
-    """Import modules; returns those that are there with their versions, and the names of the others."""
+    """Import modules; return the installed ones with their versions, and the names of the others."""
     from importlib import import_module
 
     found, missing = [], []
@@ -124,13 +124,13 @@ def _compiled_code() -> Answer:
 
     if numba.config.DISABLE_JIT:
         return MISSING, "numba is switched off and all is very slow: unset NUMBA_DISABLE_JIT"
-    folder = getattr(getattr(fill, "_cache", None), "cache_path", None)  # numba has tried to write there
+    folder = getattr(getattr(fill, "_cache", None), "cache_path", None)  # None if numba could not write there
     if folder is None:
         return MISSING, "cannot be kept, so every start compiles: set NUMBA_CACHE_DIR to a folder that can be written"
     if is_cold(fill):
         if sys.stderr.isatty():
             say("first run on this machine: compiling, 10 to 20 seconds …")
-        return OK, f"kept in {folder}; not compiled yet, which the first run does in 10 to 20 seconds"
+        return OK, f"kept in {folder}; not compiled yet: the first run compiles for 10 to 20 seconds"
     return OK, f"kept in {folder}; compiled already"
 
 
@@ -155,7 +155,7 @@ def _small_cube(device: str) -> Cube:
 
 
 def _gpu() -> Answer:
-    """Ask the driver itself: that needs no other package."""
+    """Ask the driver directly, which needs no other package."""
     from superhosts.device import cuda_driver
 
     driver = cuda_driver()
@@ -185,7 +185,7 @@ def _describe(driver: Any, number: int) -> str:
 
 
 def _ask(call: Any, *arguments: int) -> int:
-    """Return the number that a function of the driver gives."""
+    """Call a function of the driver that returns one number."""
     import ctypes
 
     answer = ctypes.c_int(0)
@@ -222,7 +222,9 @@ def _gpu_check() -> Answer:
         return MISSING, "not made: it needs a GPU, its driver and the packages"
     try:
         truth = _small_cube("cpu")
-        other = [gpu for gpu in gpus_of(choose_device("cuda:all")) if not same(truth, _small_cube(f"cuda:{gpu}"))]
+        other = [
+            gpu for gpu in gpus_of(choose_device("cuda:all")) if not same_content(truth, _small_cube(f"cuda:{gpu}"))
+        ]
     except Exception as error:
         return PROBLEM, f"a small cube fails there: {in_words(error)}; do packages and driver fit? {INSTALL}"
     if other:
@@ -231,8 +233,8 @@ def _gpu_check() -> Answer:
     return OK, "GPU and CPU give the same bits" + (" (numba's simulator)" if simulated() else "")
 
 
-def same(left: Cube, right: Cube) -> bool:
-    """Say whether two cubes hold the same bits and name the same hosts."""
+def same_content(left: Cube, right: Cube) -> bool:
+    """Return True if two cubes hold the same bits and find the same hosts."""
     import numpy as np
 
     mine, others = left.arrays(), right.arrays()

@@ -33,17 +33,17 @@ SITES = ("ams", "fra", "nyc")
 WINDOWS = 3
 COMMON = ["--memory", "32MiB"]
 INNER = ["--inner", "10.0.0.0/8"]
-PATIENCE = 120.0  # seconds for all of it; a machine without compiled code takes half of that
+PATIENCE = 120.0  # seconds for the whole demo; it takes up to a minute if nothing is compiled yet
 
 
 def show_fleet(folder: Path, traffic: str) -> None:
     """Run the fleet and one process over the same packets, and show both answers."""
-    shutil.rmtree(folder, ignore_errors=True)  # of an earlier demo: its edges would find their work done
+    shutil.rmtree(folder, ignore_errors=True)  # edges that find the state of an earlier demo would have nothing to do
     folder.mkdir()
     inputs = {site: f"synth:{traffic},windows={WINDOWS},share=0.6,part={part}" for part, site in enumerate(SITES, 1)}
     say(f"three places see overlapping traffic: each a random 60 % of the packets of {WINDOWS} windows")
     say("first one process over all packets, to compare with …")
-    alone = _one_process(list(inputs.values()))
+    expected = _one_process(list(inputs.values()))
     with _processes() as start:
         link, sending = choose_link(folder)
         found, archive = folder / "found.jsonl", folder / "archive"
@@ -62,7 +62,7 @@ def show_fleet(folder: Path, traffic: str) -> None:
         hub.wait(20)
     rows = [json.loads(line) for line in found.read_text().splitlines()]
     _show(rows)
-    _compare(alone, archive)
+    _compare(expected, archive)
 
 
 def _one_process(inputs: list[str]) -> dict[Window, Any]:
@@ -71,11 +71,11 @@ def _one_process(inputs: list[str]) -> dict[Window, Any]:
 
 
 def choose_link(folder: Path, find: Callable[[], object] = find_server) -> tuple[list[str], list[str]]:
-    """Return the options of hub and edges: the embedded broker, or plain files where its packages are missing."""
+    """Return the options of hub and edges: the embedded broker, or plain files if its packages are missing."""
     try:
         find()
     except MissingExtraError as error:
-        say(f"{error}; going by files")
+        say(f"{error}; using files instead")
         return ["--from", str(folder / "link")], ["--to", str(folder / "link")]
     place = f"127.0.0.1:{free_port('127.0.0.1')}"
     return ["--listen", place], ["--nats", f"nats://{place}"]
@@ -83,7 +83,7 @@ def choose_link(folder: Path, find: Callable[[], object] = find_server) -> tuple
 
 @contextmanager
 def _processes() -> Iterator[Any]:
-    """Start processes that all end with this one."""
+    """Start processes that end together with this one."""
     running: list[subprocess.Popen[bytes]] = []
 
     def start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
@@ -115,15 +115,15 @@ def _wait(hub: Any, edges: list[Any], archive: Path, folder: Path) -> None:
     while any(edge.poll() is None for edge in edges) or len(list(archive.glob("*/*.cube"))) < WINDOWS:
         failed = [edge for edge in edges if edge.poll()]
         if hub.poll() is not None or failed or time.monotonic() > until:
-            raise SuperhostsError(f"the fleet did not come through; its words are in {folder}/*.log")
+            raise SuperhostsError(f"the fleet failed; its logs are in {folder}/*.log")
         time.sleep(0.1)
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    """Print the hosts of the last window with what each site alone would have said."""
+    """Print the hosts of the last window, with the number of peers that each site alone sees."""
 
     last = max((row["window_start"] for row in rows), default="")
-    title = f"super hosts of the whole network, {last}, and what each site alone makes of them"
+    title = f"super hosts of the whole network, {last}, and what each site alone sees of them"
     table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
     table.add_column("host", no_wrap=True)
     for name in (*SITES, "union", "95 % interval"):
@@ -136,18 +136,20 @@ def _show(rows: list[dict[str, Any]]) -> None:
     print(f"{len(rows)} super hosts in {WINDOWS} windows; {only} of them no single site would have found")
 
 
-def _compare(alone: dict[Window, Any], archive: Path) -> None:
-    """Hold the hub's unions against one process, bit by bit."""
+def _compare(expected: dict[Window, Any], archive: Path) -> None:
+    """Compare the hub's unions with one process, bit by bit."""
     unions = {sketch.window: sketch for sketch in map(load, sorted(archive.glob("*/*.cube")))}
-    for window, sketch in alone.items():
+    for window, sketch in expected.items():
         union = unions.get(window)
         if union is None or union.parts.keys() != sketch.parts.keys():
-            raise SuperhostsError(f"the hub has another set of windows or parts than one process: {window}")
-        if not all(_same(sketch.parts[part], union.parts[part]) for part in sketch.parts):
-            raise SuperhostsError("the union is not what one process sees: please report this")
-    print(f"{len(alone)} windows: every bit and label of the hub's unions is that of one process over all packets")
+            raise SuperhostsError(f"the hub's windows or parts differ from those of one process: {window}")
+        if not all(_same_content(sketch.parts[part], union.parts[part]) for part in sketch.parts):
+            raise SuperhostsError("the union differs from the result of one process: please report this")
+    print(
+        f"{len(expected)} windows: every bit and label of the hub's unions equals that of one process over all packets"
+    )
 
 
-def _same(left: Detector, right: Detector) -> bool:
+def _same_content(left: Detector, right: Detector) -> bool:
     mine, others = left.arrays(), right.arrays()
     return mine.keys() == others.keys() and all(np.array_equal(mine[name], others[name]) for name in mine)

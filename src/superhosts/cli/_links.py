@@ -41,7 +41,7 @@ def make_sender(to: Path | None, connection: NatsOptions | None, site: str) -> S
 
 @contextmanager
 def sending(sender: Sender, spool: Spool) -> Iterator[None]:
-    """Run a sender in a thread of its own, and stop it in the end."""
+    """Run a sender in a background thread, and stop it at the end."""
     stop = threading.Event()
     with in_background("send", lambda: sender.run(spool, stop), stop):
         yield

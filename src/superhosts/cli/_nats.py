@@ -81,5 +81,5 @@ def _start_broker(parts: contextlib.ExitStack, options: Hub, cap: int) -> Broker
     broker = parts.enter_context(Broker(folder, tell, listen=place, cap=cap, tls=tls))
     tell(f"broker ready at {broker.options.url}")
     if not broker.guarded:
-        tell("no site is enrolled: anybody on this machine may speak for any site (superhosts site enroll SITE)")
+        tell("no site is enrolled: any process on this machine can send as any site (superhosts site enroll SITE)")
     return broker

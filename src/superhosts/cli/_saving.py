@@ -17,26 +17,26 @@ from superhosts.units import SECOND
 
 
 def prepare_folder(folder: Path, site: str) -> None:
-    """Make the folder for sketches whose names hold the site's."""
+    """Create the folder for sketches; check the site's name, which becomes part of their file names."""
     if not site or set(site) & set("/\\\0"):
         shown = printable(site) if site else "is empty"
         raise UsageError(f"--site {shown}: a name without slashes is needed, since it becomes part of file names")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"--save {folder}: cannot be made: {error.strerror}") from None
+        raise OutputError(f"--save {folder}: cannot be created: {error.strerror}") from None
 
 
 class SketchSaver:
-    """Saves the windows' sketches; what an earlier run saved of the same window and site is kept, too."""
+    """Saves the sketches of windows, merged with what an earlier run saved of the same window and site."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self._folder, self._settings = folder, settings
-        self._older: set[Path] = set()  # files that hold what an earlier run saved
-        self.unsaved: dict[Path, OutputError] = {}  # why, each said already
+        self._older: set[Path] = set()  # files from an earlier run
+        self.unsaved: dict[Path, OutputError] = {}  # the reason of each, already reported
 
     def save(self, result: WindowResult) -> None:
-        """Save a sketch; where that fails say so. A later revision of a window holds all that this run saved of it."""
+        """Save a sketch, or report why that failed. A later revision contains everything that this run saved before."""
         path = self._folder / file_name(result.window, self._settings)
         try:
             if result.revision == 1 and path.exists():
@@ -53,7 +53,7 @@ class SketchSaver:
 
 
 def merge_saved(sketch: Sketch, path: Path, key: bytes | str | None) -> None:
-    """Merge what an earlier run saved; OutputError says why that cannot be."""
+    """Merge what an earlier run saved; raises OutputError if that is impossible."""
     try:
         merge_named(sketch, path, key)
     except (InputError, MergeError) as error:
@@ -61,7 +61,7 @@ def merge_saved(sketch: Sketch, path: Path, key: bytes | str | None) -> None:
 
 
 def file_name(window: Window, settings: Settings) -> str:
-    """Name a window's sketch: START-LENGTH-SITE.cube, START as 20261114T120000Z."""
-    second = window.start - window.start % SECOND  # the window over all begins with its first packet, at any fraction
+    """Return the file name of a window's sketch: START-LENGTH-SITE.cube, START as 20261114T120000Z."""
+    second = window.start - window.start % SECOND  # a window over the whole input may begin within a second
     name = f"{compact_time(second)}-all" if settings.window == "all" else window_name(window)
     return f"{name}-{settings.site}.cube"

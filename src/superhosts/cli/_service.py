@@ -1,4 +1,4 @@
-"""What services (`edge` and `hub`) share: threads in the background, the log, the status file."""
+"""What services (`edge` and `hub`) share: background threads, the log, reloading, the status file."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from superhosts.errors import OutputError, SuperhostsError
 from superhosts.reports.background import Log
 from superhosts.reports.streams import raw_stream
 
-STATUS = 5.0  # seconds between two writings of the status file
+STATUS_SECONDS = 5.0  # between two writes of the status file
 
 
 @contextmanager
 def log_in_background() -> Iterator[None]:
-    """Write lines for people in a thread of its own: a standard error that nobody reads must not stop a service."""
+    """Write messages in a thread of its own: a standard error that nobody reads must not block a service."""
     stream = raw_stream(sys.stderr)
     if stream is None or has_log():
         yield
@@ -40,7 +40,7 @@ def log_in_background() -> Iterator[None]:
 
 @contextmanager
 def in_background(name: str, work: Callable[[], None], stop: threading.Event) -> Iterator[None]:
-    """Do work in a thread that `stop` ends. An error there that nobody foresaw ends the whole program, and is shown."""
+    """Run `work` in a thread that `stop` ends. An unexpected error there is shown and ends the whole program."""
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -64,23 +64,23 @@ def in_background(name: str, work: Callable[[], None], stop: threading.Event) ->
 
 
 class Reloads:
-    """What SIGHUP asks for: done in the loop of the service, since little is safe in a signal's handler."""
+    """What SIGHUP reloads. The loop of the service does it, because little is safe inside a signal handler."""
 
     def __init__(self) -> None:
-        self.failed: dict[str, str] = {}  # what the last reload did not change, and why
+        self.failed: dict[str, str] = {}  # what the last reload could not reload, and why
         self._asked = False
         self._parts: dict[str, Callable[[], None]] = {}
 
     def add(self, name: str, work: Callable[[], None]) -> None:
-        """Have something done at each reload."""
+        """Call `work` at each reload."""
         self._parts[name] = work
 
     def ask(self) -> None:
-        """Note that a reload is wanted."""
+        """Request a reload. Safe in a signal handler."""
         self._asked = True
 
-    def look(self) -> None:
-        """Reload if that was asked for; what fails stays as it was."""
+    def run_if_asked(self) -> None:
+        """Reload if that was requested; a part that fails stays as it was."""
         if not self._asked:
             return
         self._asked = False
@@ -104,11 +104,11 @@ class Status:
         self._path = path
         self._parts = parts
         self._last = 0.0
-        self._failed = ""  # why it could not be written
+        self._failed = ""  # why the last write failed
 
     def write(self, *, now: bool = False) -> None:
-        """Write the counters if it is time."""
-        if not now and time.monotonic() - self._last < STATUS:
+        """Write the counters, at most every few seconds unless `now`."""
+        if not now and time.monotonic() - self._last < STATUS_SECONDS:
             return
         self._last = time.monotonic()
         content = {name: asdict(part) if not callable(part) else part() for name, part in self._parts.items()}
@@ -122,5 +122,5 @@ class Status:
         if failed and not self._failed:
             tell(f"{self._path}: NOT WRITTEN: {failed}; trying again until it works")
         elif self._failed and not failed:
-            tell(f"{self._path}: is written again")
+            tell(f"{self._path}: written again")
         self._failed = failed

@@ -1,7 +1,8 @@
-"""When a signal asks a second time to end.
+"""Signals that end a program, and those that reload a service.
 
-`timeout` and some supervisors signal a process and then its whole process group: one wish arrives as two signals within
-a moment. Only a signal some time after the first is a second wish, by somebody who does not want to wait.
+`timeout` and some supervisors signal a process and then its whole process group, so one request to stop arrives as two
+signals within a moment. Only a signal that comes some time after the first one is a second request, from somebody who
+does not want to wait.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-APART = 0.5  # seconds between two wishes
-_held: list[int] = []  # a SIGHUP that came before anybody could act on it
+ECHO_SECONDS = 0.5  # signals closer together are one request
+_held: list[int] = []  # a SIGHUP that came while the service was starting
 
 
-class Wishes:
-    """Tells the first wish to end, its echoes and a second wish apart.
+class StopRequests:
+    """Tells the first request to stop from its echoes and from a second request.
 
-    A signal may interrupt the handler of the one before it at any place.
+    A signal may interrupt the handler of an earlier one anywhere.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,38 +33,43 @@ class Wishes:
         self._first: float | None = None
 
     def note(self) -> int:
-        """Note that a signal has come; return 1 for the first wish, 2 for a second one, 0 for an echo of the first."""
+        """Note a signal; return 1 for the first request, 2 for a second one, 0 for an echo of the first."""
         now = self._clock()
         if next(self._signals) == 0:
             self._first = now
             return 1
-        return 2 if self._first is not None and now - self._first >= APART else 0
+        return 2 if self._first is not None and now - self._first >= ECHO_SECONDS else 0
 
 
 def set_safely(event: threading.Event) -> None:
-    """Set an event from a signal handler: in a thread, as the code that was interrupted may hold the event's lock."""
+    """Set an event from a signal handler: in a thread, because the interrupted code may hold the event's lock."""
     _thread.start_new_thread(event.set, ())
 
 
 def end_at_once(number: int) -> None:
-    """End this process as the signal would have without a handler."""
+    """End this process as the signal would without a handler."""
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
 
 
 class Interruption:
-    """The first SIGINT or SIGTERM stops the work in good order, a second one ends the process at once."""
+    """The first SIGINT or SIGTERM stops the work in an orderly way, a second one ends the process at once."""
 
-    def __init__(self, stop: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self.number: int | None = None  # of the signal that came
-        self._stop = stop
-        self._wishes = Wishes(clock)
+    def __init__(
+        self,
+        stop: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+        end: Callable[[int], object] = os._exit,
+    ) -> None:
+        self.number: int | None = None  # of the first signal
+        self._stop, self._end = stop, end
+        self._requests = StopRequests(clock)
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                if signal.getsignal(number) is not signal.SIG_IGN:  # as a shell sets it for what runs in the background
+                if signal.getsignal(number) is not signal.SIG_IGN:  # ignored: a shell's background job
                     self._before[number] = signal.signal(number, self._handle)
         return self
 
@@ -72,17 +78,17 @@ class Interruption:
             signal.signal(number, handler)
 
     def _handle(self, number: int, _frame: object) -> None:
-        wish = self._wishes.note()
-        if wish == 2:
-            os._exit(128 + number)
-        if wish == 1:
+        request = self._requests.note()
+        if request == 2:
+            self._end(128 + number)
+        if request == 1:
             self.number = number
             self._stop()
 
 
 @contextmanager
 def sighup_held() -> Iterator[None]:
-    """Keep a SIGHUP that comes while a service starts for `ended_by_signals`; by default it would end the service."""
+    """Hold a SIGHUP that comes while a service starts, for `ended_by_signals`; by default it would end the service."""
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL or _has_terminal():
         yield
         return
@@ -99,26 +105,27 @@ def ended_by_signals(
     stop: Callable[[], None],
     reload: Callable[[], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
+    end: Callable[[int], None] = end_at_once,
 ) -> Iterator[None]:
-    """Let the first SIGTERM, SIGINT or SIGHUP end the work in good order; the second ends it at once.
+    """Let the first SIGTERM, SIGINT or SIGHUP stop the work in an orderly way, and a second one end it at once.
 
-    With `reload`, SIGHUP calls that instead, unless the terminal has closed, which sends SIGHUP, too. Where SIGHUP is
-    ignored (nohup) it stays so.
+    With `reload`, SIGHUP calls that instead, unless the terminal has closed, which sends SIGHUP, too. If SIGHUP is
+    ignored (nohup), it stays ignored.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     if before[signal.SIGHUP] is signal.SIG_IGN:
         del before[signal.SIGHUP]
     had_terminal = _has_terminal()
-    wishes = Wishes(clock)
+    requests = StopRequests(clock)
 
     def handle(number: int, _frame: Any) -> None:
         if number == signal.SIGHUP and reload is not None and not (had_terminal and not _has_terminal()):
             reload()
             return
-        wish = wishes.note()
-        if wish == 2:
-            end_at_once(number)
-        if wish == 1:
+        request = requests.note()
+        if request == 2:
+            end(number)
+        if request == 1:
             stop()
 
     for number in before:
@@ -134,7 +141,7 @@ def ended_by_signals(
 
 
 def _has_terminal() -> bool:
-    """Return True if this process has a controlling terminal that is still there."""
+    """Return True if this process has a controlling terminal that is still open."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK))
     except OSError:

@@ -20,7 +20,7 @@ from superhosts.units import SECOND
 
 
 def find_sketches(names: Iterable[str], errors: list[Any], span: TimeOptions | None = None) -> list[Path]:
-    """Return the files that are meant. A folder or glob without any is an error, said and added to `errors`.
+    """Return the files that the names stand for. A folder or pattern without files is reported and added to `errors`.
 
     A name that is a file is taken as it is, whatever it looks like; a file that is not there is for its reader to say.
     """
@@ -54,7 +54,7 @@ def _expand(name: str) -> list[Path]:
 
 
 def _overlaps(path: Path, start: int | None, end: int | None) -> bool:
-    """Return True if a file's window lies in a span of time, or if only its reader can say what is wrong with it."""
+    """Return True if the window of a file overlaps a span of time, or if the header cannot be read."""
     header = _peek(path)
     if header is None:
         return True
@@ -75,7 +75,7 @@ def sites_of(path: Path) -> str:
 
 
 def _peek(path: Path) -> tuple[Window | None, list[str]] | None:
-    """Return the window and sites that a file's header names, to choose by; None where it cannot be read."""
+    """Return the window and sites that a file's header names, unverified; None if it cannot be read."""
     header = peek(path) or {}
     try:
         return window_field(header["window"], "window"), sites_field(header["sites"], "sites")
@@ -84,7 +84,7 @@ def _peek(path: Path) -> tuple[Window | None, list[str]] | None:
 
 
 def parse_time(option: str, text: str | None) -> int | None:
-    """Read a time like 2026-11-14T12:00:00Z or 20261114T120000Z, UTC unless it says otherwise, as nanoseconds."""
+    """Read a time like 2026-11-14T12:00:00Z or 20261114T120000Z, as nanoseconds; UTC unless it has an offset."""
     if text is None:
         return None
     try:
@@ -95,7 +95,7 @@ def parse_time(option: str, text: str | None) -> int | None:
 
 
 def merge_named(whole: Sketch, path: Path, key: bytes | str | None, memory: str | None = None) -> None:
-    """Merge a file; a refusal names it."""
+    """Merge a file; the error of a refused merge names the file."""
     try:
         whole.merge_file(path, key=key, max_memory=memory)
     except MergeError as error:

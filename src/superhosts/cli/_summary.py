@@ -1,4 +1,4 @@
-"""What a run says at its end: how many packets passed, and which of them did not count."""
+"""The summary of a run: how many packets were read, and which of them did not count."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from superhosts.pipeline.scan import Counters
 
 
 def summarise(counters: Counters) -> None:
-    """Say what passed, and everything that did not become a pair."""
+    """Write how many packets were read, and how many did not become pairs, by reason."""
     parts = [f"{counters.packets:,} packet" + "s" * (counters.packets != 1)]
     notes = {
         "not_ip": "not IP",
-        "cut": "cut short of their addresses",
+        "cut": "truncated before their addresses",
         "unsupported_link": "of an unsupported link type",
         "no_inner_end": "without an inner end",
         "same_ends": "from an address to itself",
         "late": "too late for their window",
         "stray": "with a stray time",
-        "repeated": "of windows that were done before",
+        "repeated": "of windows that were finished before",
         "skipped_family": "IPv6, which this detector does not take",
     }
     parts += [f"{getattr(counters, name):,} {words}" for name, words in notes.items() if getattr(counters, name)]
@@ -27,14 +27,14 @@ def summarise(counters: Counters) -> None:
 
 
 def warn_of_late(counters: Counters) -> None:
-    """Say what makes results other than they look, also to those who asked for quiet."""
+    """Write what makes results incomplete or repeated, even with --quiet."""
     if counters.revised:
         windows = "1 window was" if counters.revised == 1 else f"{counters.revised:,} windows were"
         again = f"{windows} reported a second time, as revision 2: keep the later rows"
         say(f"superhosts: warning: packets far out of order: {again}")
     if counters.unrevised:
         windows = "1 window was" if counters.unrevised == 1 else f"{counters.unrevised:,} windows were"
-        lacking = f"without {counters.late:,} packets that lay far out of order; scan the files again"
+        lacking = f"without {counters.late:,} packets that were far out of order; scan the files again"
         say(f"superhosts: warning: INCOMPLETE: {windows} reported and saved {lacking}")
     elif counters.late * 100 > counters.packets:
         share = f"{counters.late:,} of {counters.packets:,} packets ({counters.late / counters.packets:.1%})"

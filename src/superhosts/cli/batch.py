@@ -65,7 +65,7 @@ def _check_place(options: BatchOptions) -> Place:
 def _run(
     inputs: list[str], settings: Settings, outputs: Destinations, save: Path, place: Place, *, quiet: bool
 ) -> list[SuperhostsError]:
-    """Run and hand out the results; return the inputs' errors, all said already."""
+    """Run and write the results; return the errors of the inputs, already reported."""
     errors: list[SuperhostsError] = []
     progress = TaskProgress(show=not quiet and sys.stderr.isatty())
 
@@ -103,19 +103,19 @@ def _run(
                 if not run.tasks:
                     run.clear()
                 elif not quiet:
-                    say(f"what was done is kept in {place.work}: the same command goes on from there")
+                    say(f"finished work is kept in {place.work}: the same command resumes from there")
                 raise
         if not place.keep:
             run.clear()
     if not quiet:
-        again = f", {run.reused:,} of them from before" if run.reused else ""
+        again = f", {run.reused:,} of them from an earlier run" if run.reused else ""
         say(f"{len(captures):,} captures, {run.tasks:,} tasks{again}")
         summarise(run.counters)
     return errors
 
 
 def save_window(result: BatchWindow, path: Path, settings: Settings) -> None:
-    """Put a window's sketch into place; what an earlier run saved of the same window and site is kept, too."""
+    """Save the sketch of a window, merged with what an earlier run saved of the same window and site."""
 
     if path.exists():
         whole = Sketch()
@@ -132,10 +132,10 @@ def save_window(result: BatchWindow, path: Path, settings: Settings) -> None:
                 "damaged since it was written; the same command makes it again", file=str(result.path)
             )
         try:
-            os.link(result.path, temporary)  # the work folder's name for it goes away later
-        except OSError:  # another file system, or one without links
+            os.link(result.path, temporary)  # the name in the work folder is removed later
+        except OSError:  # another file system, or one without hard links
             copy_synced(result.path, temporary, shared=True)
-        put_in_place(temporary, path)  # before the work folder goes
+        put_in_place(temporary, path)  # before the work folder is removed
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:

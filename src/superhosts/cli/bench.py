@@ -38,13 +38,13 @@ def bench(options: Bench) -> None:
         picks = window_packets(traffic, 0, order=order)
         batch = hosts[picks], peers[picks]
         figures[f"update, {order} (M pairs/s)"] = _update_rate(cube, *batch)
-    if len(gpus_of(cube.device)) == 1 and not simulated():  # a batch lies in the memory of one
+    if len(gpus_of(cube.device)) == 1 and not simulated():  # a batch is in the memory of one GPU
         figures["update from GPU memory, shuffled (M pairs/s)"] = _update_rate(cube, *_on_gpu(cube.device, *batch))
     cube.super_hosts(defaults.THRESHOLD)
     start = time.perf_counter()
     found = cube.super_hosts(defaults.THRESHOLD)
     figures["restore (ms)"] = round(1e3 * (time.perf_counter() - start), 2)
-    cube.merge(cube)  # warm
+    cube.merge(cube)  # warm up
     start = time.perf_counter()
     cube.merge(cube)
     figures["merge (ms)"] = round(1e3 * (time.perf_counter() - start), 1)
@@ -69,7 +69,7 @@ def bench(options: Bench) -> None:
 
 
 def _machine(device: str) -> str:
-    """Name the GPUs where there are any, and the CPU."""
+    """Return the names of the GPUs, if any, and of the CPU."""
 
     names = [getattr(import_cuda().gpus[gpu], "name", "simulated GPU") for gpu in gpus_of(device)]
     gpus = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
@@ -77,11 +77,11 @@ def _machine(device: str) -> str:
 
 
 def _update_rate(cube: Cube, hosts: Addresses, peers: Addresses) -> float:
-    """Return how many million pairs a second an empty cube takes, from the first to the last bit written."""
-    cube.update(hosts, peers)  # warm: kernels loaded, pages touched
-    cube.flush()  # or clear would drop the pairs that wait, and nothing would be warm
+    """Return million pairs per second into an empty cube, until the last bit is written."""
+    cube.update(hosts, peers)  # warm up: load kernels, touch pages
+    cube.flush()  # otherwise clear would drop the pairs that wait, and nothing would be warm
     cube.clear()
-    cube.flush()  # a GPU clears later than it is told to
+    cube.flush()  # a GPU clears asynchronously
     start = time.perf_counter()
     cube.update(hosts, peers)
     cube.flush()

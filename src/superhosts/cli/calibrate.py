@@ -61,7 +61,7 @@ def calibrate(options: Calibrate) -> None:
         on_error=on_error,
         on_progress=packet_progress(),
     )
-    result = judge(run, error=share, thresholds=others, on_window=_tell)
+    result = judge(run, error=share, thresholds=others, on_window=_show_window)
     summarise(run.counters)
     if not result.windows:
         say(f"superhosts: nothing to judge: {why_nothing(run.counters)}")
@@ -76,8 +76,8 @@ def calibrate(options: Calibrate) -> None:
     fail_with(errors)
 
 
-def _tell(window: Window, hosts: int) -> None:
-    """Tell a person what is going on: the cubes are asked for many hosts, which may take a while."""
+def _show_window(window: Window, hosts: int) -> None:
+    """Show progress on a terminal: estimating many hosts may take a while."""
     if sys.stderr.isatty():
         say(f"window {iso_time(window.start)}: {hosts:,} hosts …")
 
@@ -85,7 +85,9 @@ def _tell(window: Window, hosts: int) -> None:
 def _draw(result: Calibration, figure: Path) -> None:
     estimates = result.asked.all_estimates()
     if not len(estimates.true):
-        say(f"superhosts: no host has {result.threshold:,g} peers, so there is nothing to draw: {figure} is not made")
+        say(
+            f"superhosts: no host has {result.threshold:,g} peers, so there is nothing to draw: {figure} is not written"
+        )
         return
     for path in draw_estimates(estimates, figure, command_line(sys.argv), result.threshold):
         say(str(path))

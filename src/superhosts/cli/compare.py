@@ -59,7 +59,7 @@ def compare(options: Compare) -> None:
         run = _scan(options, makers, errors)
         found = on_inputs(run, makers, threshold)
     else:
-        found = on_synthetic(traffic, makers, threshold, _teller(traffic, len(makers)))
+        found = on_synthetic(traffic, makers, threshold, _window_progress(traffic, len(makers)))
     rows: list[Row] = []
     with open_destinations(outputs, RunKind(COLUMNS), table=False) as destinations:
         for some in found:
@@ -79,7 +79,7 @@ def compare(options: Compare) -> None:
 
 
 def make_traffic(options: SyntheticOptions) -> Traffic:
-    """Return the synthetic traffic; an option that is given counts more than --quick."""
+    """Return the synthetic traffic; options that are given override --quick."""
     quick = options.quick
     flows = parse_count(options.flows or (QUICK_FLOWS if quick else FLOWS))
     return Traffic(
@@ -103,13 +103,13 @@ def _choose_detectors(options: Compare, flows: int) -> dict[str, Make]:
     return choose(options.detector, terms, lambda name, why: say(f"superhosts: {name} is left out: {why}"))
 
 
-def _teller(traffic: Traffic, detectors: int) -> Callable[[int], None]:
-    """Return what tells which window is next."""
+def _window_progress(traffic: Traffic, detectors: int) -> Callable[[int], None]:
+    """Return a function that shows which window is next."""
 
-    def tell(number: int) -> None:
+    def show(number: int) -> None:
         say(f"window {number + 1} of {traffic.windows}: {traffic.flows:,} flows, {detectors} detectors …")
 
-    return tell
+    return show
 
 
 def _scan(options: Compare, makers: dict[str, Make], errors: list[SuperhostsError]) -> Scan:
@@ -121,7 +121,7 @@ def _scan(options: Compare, makers: dict[str, Make], errors: list[SuperhostsErro
         threshold=options.threshold,
         inner=options.captures.inner,
         window=options.captures.window,
-        families=(4,),  # the other detectors know no IPv6 hosts
+        families=(4,),  # most detectors take IPv4 hosts only
     )
     return Scan(
         open_inputs(options.inputs, on_error),
@@ -173,7 +173,7 @@ def _print_table(means: list[Any], threshold: float) -> None:
     )
     if first.rated < first.windows:
         empty = f"{first.windows - first.rated} of {first.windows} windows have" if first.rated else "There are"
-        note = f"{empty} no super hosts: nothing to take rates of"
+        note = f"{empty} no super hosts, so no rates can be computed"
         false = [f"{mean.detector} {mean.unrated_false:,}" for mean in means if mean.unrated_false]
         note += f"; hosts reported there: {', '.join(false)}" if false else ""
         console.print(note, style="dim", highlight=False)

@@ -26,7 +26,7 @@ def demo(options: Demo) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"{folder}: cannot be made: {error.strerror}") from None
+        raise OutputError(f"{folder}: cannot be created: {error.strerror}") from None
     if options.fleet:
         size = f"flows={options.flows or '200k'},packets={options.packets or '1M'},super_hosts={super_hosts}"
         show_fleet(folder / "fleet", size)
@@ -44,7 +44,7 @@ def demo(options: Demo) -> None:
 
 
 def _compare(rows: list[dict[str, Any]], truth: dict[str, int]) -> None:
-    """Print what was found beside what is true, and the score."""
+    """Print what was found beside the truth, and the score."""
 
     table = Table(title="found beside the truth", title_justify="left", box=None, header_style="bold", pad_edge=False)
     for title in ("host", "peers", "95 % interval", "truth", "error"):

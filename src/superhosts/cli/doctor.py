@@ -12,7 +12,7 @@ from superhosts.errors import SuperhostsError
 
 
 class Check(NamedTuple):
-    """What one check says."""
+    """The result of one check."""
 
     name: str
     state: str
@@ -30,11 +30,11 @@ def doctor(options: Doctor) -> None:
         print(json.dumps([check._asdict() for check in checks]))
     broken = [check.name for check in checks if check.state == PROBLEM]
     if broken:
-        raise SuperhostsError(f"not in order: {', '.join(broken)}")
+        raise SuperhostsError(f"problems found: {', '.join(broken)}")
 
 
 def _examine() -> Iterator[Check]:
-    """Make all checks, one after the other; one that breaks is a problem, and the next is made."""
+    """Run all checks in order; one that raises an error is a problem, and the next one runs."""
     for name, check in CHECKS.items():
         try:
             state, text = check()

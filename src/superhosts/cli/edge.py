@@ -31,7 +31,7 @@ from superhosts.units import parse_size
 if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions
 
-MOMENT = 10.0  # seconds that an edge waits for the hub when a live input has ended
+LIVE_WAIT = 10.0  # seconds that an edge waits for the hub after a live input has ended
 
 
 @log_in_background()
@@ -69,11 +69,11 @@ def _connection(options: EdgeOptions) -> NatsOptions | None:
 
 
 def watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, grace: float) -> list[SuperhostsError]:
-    """Read the inputs into the spool and send from there; return the inputs' errors, all said already."""
+    """Read the inputs into the spool and send from there; return the errors of the inputs, already reported."""
     errors: list[SuperhostsError] = []
 
     def on_error(error: SuperhostsError) -> None:
-        if len(errors) < 100:  # one is enough for the exit status; a folder is followed for months
+        if len(errors) < 100:  # one is enough for the exit status, and a folder may be followed for months
             errors.append(error)
         tell(str(error))
 
@@ -109,22 +109,22 @@ def watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, g
     with sending(sender, spool), ended_by_signals(run.stop):
         tell(f"site {settings.site} ready; windows of earlier runs that wait in {spool.folder}: {len(spool.waiting())}")
         if position.frontier is not None:
-            before = f"what was before is in the spool or sent ({spool.folder / POSITION})"
-            tell(f"goes on at {iso_time(position.frontier)}: {before}")
+            before = f"everything before is in the spool or sent ({spool.folder / POSITION})"
+            tell(f"resumes at {iso_time(position.frontier)}: {before}")
         run.run()
-        summarise(replace(scan.counters, warnings=[]))  # which were said as they came
+        summarise(replace(scan.counters, warnings=[]))  # warnings were written as they came
         _deliver(run, spool, status, patient=all(source.replays for source in scan.sources))
     status.write(now=True)
     return errors
 
 
 def _deliver(run: Edge, spool: Spool, status: Status, *, patient: bool) -> None:
-    """Wait until the hub has everything, or until told to stop; behind a live input only for a moment.
+    """Wait until the hub has everything, or until told to stop; after a live input only for a moment.
 
-    Whoever started an edge on a pipe wants it started again when that ends; the next run sends what waits.
+    A supervisor restarts an edge whose pipe has ended; the next run sends what waits.
     """
     left = len(spool.waiting())
-    until = time.monotonic() + (float("inf") if patient else MOMENT)
+    until = time.monotonic() + (float("inf") if patient else LIVE_WAIT)
     if left and not run.stopping.is_set():
         tell(f"the input has ended; windows that wait for the hub: {left} (Ctrl-C leaves them in the spool)")
     while not run.stopping.is_set() and spool.waiting() and time.monotonic() < until:
@@ -137,5 +137,5 @@ def _deliver(run: Edge, spool: Spool, status: Status, *, patient: bool) -> None:
 
 
 def _last_warnings(counters: Counters) -> dict[str, Any]:
-    """Return the counters with the last few warnings: a folder of odd files has very many."""
+    """Return the counters with the last few warnings: a folder of damaged files has very many."""
     return {**vars(counters), "warnings": counters.warnings[-20:]}

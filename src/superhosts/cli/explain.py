@@ -1,4 +1,4 @@
-"""`superhosts explain`: what sketches know of one host."""
+"""`superhosts explain`: what sketches say about one host."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from superhosts.sketches.queries import find_in_file
 from superhosts.text import printable
 
 
-class Asking(NamedTuple):
-    """What is asked of every file, and with what."""
+class Question(NamedTuple):
+    """What is asked of every file."""
 
     host: str
     key: bytes | None
@@ -45,22 +45,22 @@ def explain(options: Explain) -> None:
     wanted = output_options(options.results)
     # JSON Lines on standard output say more than rows do (columns, sites, the union), so they are printed here.
     rows_only = OutputOptions(csv=options.results.csv, output=wanted.address)
-    asking = Asking(options.host, read_key(options.sketches.key_file), options.sketches.memory_total)
+    question = Question(options.host, read_key(options.sketches.key_file), options.sketches.memory_total)
     errors: list[InputError] = []
     paths = find_sketches(options.sketches.files, errors, options.span)
     if len(paths) == 1:
         with open_destinations(rows_only, table=wanted.format == "table", with_part=True) as outputs:
-            _explain_one(paths[0], asking, outputs, wanted.format)
+            _explain_one(paths[0], question, outputs, wanted.format)
     elif paths:
         with open_destinations(rows_only, table=False) as outputs:
-            _explain_many(paths, asking, outputs, errors, wanted.format)
+            _explain_many(paths, question, outputs, errors, wanted.format)
     fail_with(errors)
 
 
-def _explain_one(path: Path, asking: Asking, outputs: Destinations, format: Format) -> None:
-    """Show a host in one sketch, its columns too."""
-    host = asking.host
-    sketch = load(path, key=asking.key, max_memory=asking.memory)
+def _explain_one(path: Path, question: Question, outputs: Destinations, format: Format) -> None:
+    """Show a host in one sketch, with its columns."""
+    host = question.host
+    sketch = load(path, key=question.key, max_memory=question.memory)
     found = sketch.estimate(host)
     if not found:
         raise _not_there(host, str(path), {part.family for part in sketch.parts})
@@ -76,7 +76,7 @@ def _explain_one(path: Path, asking: Asking, outputs: Destinations, format: Form
 
 def _explain_many(
     paths: list[Path],
-    asking: Asking,
+    question: Question,
     outputs: Destinations,
     errors: list[InputError],
     format: Format,
@@ -85,18 +85,18 @@ def _explain_many(
     groups: dict[tuple[Window | None, str], list[Path]] = defaultdict(list)
     for path in paths:
         groups[window_of(path), sites_of(path)].append(path)
-    good: list[Path] = []  # files that are whole
+    good: list[Path] = []  # files that could be read
     rows: list[Row] = []
     for window, site in with_progress(sorted(groups, key=lambda group: (group[0] or (0, 0), group[1]))):
-        found = _ask(groups[window, site], asking, good, errors)
+        found = _ask(groups[window, site], question, good, errors)
         rows += [{**row, "site": site} for row in make_rows(window, sorted(found))]
     if good and not rows:
-        raise _not_there(asking.host, f"none of {len(good):,} sketches", set())
+        raise _not_there(question.host, f"none of {len(good):,} sketches", set())
     plain = [{name: row[name] for name in COLUMNS} for row in rows]
     outputs.write(Report(rows=plain))
     if format == "csv":
         return
-    unions = _ask_union(good, asking) if good else []
+    unions = _ask_union(good, question) if good else []
     if format == "json":
         for row in [*rows, *({**row, "union": True} for row in unions)]:
             print(json_module.dumps(row))
@@ -104,16 +104,16 @@ def _explain_many(
         print_timeline(OutputConsole(), rows, unions)
 
 
-def _ask(paths: list[Path], asking: Asking, good: list[Path], errors: list[InputError]) -> list[Found]:
-    """Return what the files of one window and site say of a host together; those that are whole are added to `good`."""
+def _ask(paths: list[Path], question: Question, good: list[Path], errors: list[InputError]) -> list[Found]:
+    """Return the estimates of a host from the files of one window and site; readable files are added to `good`."""
     found: list[Found] = []
     whole = Sketch()
     for path in paths:
         try:
             if len(paths) == 1:
-                found = find_in_file(path, asking.host, key=asking.key, max_memory=asking.memory)
+                found = find_in_file(path, question.host, key=question.key, max_memory=question.memory)
             else:  # a site that was restarted within the window
-                merge_named(whole, path, asking.key, asking.memory)
+                merge_named(whole, path, question.key, question.memory)
         except HalfMergedError:
             raise
         except InputError as error:
@@ -121,20 +121,20 @@ def _ask(paths: list[Path], asking: Asking, good: list[Path], errors: list[Input
             say(f"superhosts: {error}")
         else:
             good.append(path)
-    return found if len(paths) == 1 else whole.estimate(asking.host)
+    return found if len(paths) == 1 else whole.estimate(question.host)
 
 
-def _ask_union(paths: list[Path], asking: Asking) -> list[Row]:
-    """Return the rows of the union of all files; none, with a word why, where they cannot be merged."""
+def _ask_union(paths: list[Path], question: Question) -> list[Row]:
+    """Return the rows of the union of all files; none, with a message, if they cannot be merged."""
     whole = Sketch()
     try:
         for path in with_progress(paths):
-            merge_named(whole, path, asking.key, asking.memory)
+            merge_named(whole, path, question.key, question.memory)
     except MergeError as error:
         say(f"superhosts: no union of these files: {error}")
         return []
     sites = ",".join(sorted(whole.sites))
-    return [{**row, "site": sites} for row in make_rows(whole.window, sorted(whole.estimate(asking.host)))]
+    return [{**row, "site": sites} for row in make_rows(whole.window, sorted(whole.estimate(question.host)))]
 
 
 def _not_there(host: str, where: str, families: set[int]) -> UsageError:

@@ -43,7 +43,7 @@ def hosts(options: Hosts) -> None:
                 else:
                     report(load(path, key=key, max_memory=memory))
             except HalfMergedError:
-                raise  # the union is spoilt
+                raise  # the union holds part of this file
             except InputError as error:
                 errors.append(error)
                 say(f"superhosts: {error}")

@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 
 class Plan(NamedTuple):
-    """What a hub is to do: its options, checked."""
+    """The checked options of a hub, and what was made from them."""
 
     outputs: OutputOptions
-    traffic: Settings  # what the sketches of the edges must be
+    traffic: Settings  # that the sketches of the edges must have
     settings: HubSettings
     archive: Archive | None
-    upward: NatsOptions | None  # the server of the upstream hub
+    upward: NatsOptions | None  # connection to the upstream hub
 
 
 @log_in_background()
@@ -88,7 +88,7 @@ def hub(options: HubOptions) -> None:
         parts.enter_context(_receiving(receiver, intake, stop, _waits(options, plan)))
 
         def on_turn() -> None:
-            reloads.look()
+            reloads.run_if_asked()
             status.write()
 
         merging.run(stop, on_turn=on_turn)
@@ -163,7 +163,7 @@ def _connect_upward(options: HubOptions) -> NatsOptions | None:
 
 
 def _upstream_spool(options: HubOptions, plan: Plan) -> Spool | None:
-    """Return the folder where unions wait for the upstream hub, if there is one."""
+    """Return the spool of unions for the upstream hub; None without one."""
     if options.upstream.to is None and plan.upward is None:
         return None
     return Spool(options.state / "up", options.site, cap=parse_size(options.upstream.spool_cap), say=tell)
@@ -172,7 +172,7 @@ def _upstream_spool(options: HubOptions, plan: Plan) -> Spool | None:
 def _open_receiver(
     parts: contextlib.ExitStack, options: HubOptions, traffic: Settings, reloads: Reloads
 ) -> tuple[Receiver, dict[str, Any]]:
-    """Return the receiving end of the link, and the counters that it has in addition to its own."""
+    """Return the receiving end of the link, and counters besides its own."""
     largest = largest_sketch(traffic)
     if options.way_in.from_folder is not None:
         return FileReceiver(options.way_in.from_folder, tell, largest=largest), {}
@@ -183,7 +183,7 @@ def _open_receiver(
 
 @contextlib.contextmanager
 def _receiving(receiver: Receiver, intake: Intake, stop: threading.Event, waits: str) -> Iterator[None]:
-    """Receive in the background, and say when the hub is ready."""
+    """Receive in the background, and report when the hub is ready."""
     if receiver.counters.down:
         tell(f"hub started; the link does not work yet; {waits}")
 
@@ -200,22 +200,22 @@ def _waits(options: HubOptions, plan: Plan) -> str:
 
 
 def _reporter(plan: Plan, outputs: Destinations) -> Callable[[HubReport], None]:
-    """Return what writes the report of a window to all destinations."""
+    """Return the function that writes the report of a window to all destinations."""
 
     def report(result: HubReport) -> None:
         title = _title(result, plan.settings.threshold, plan.settings.top)
         outputs.write(replace(result, title=title))
-        if plan.outputs.format != "table":  # rows do not show windows without hosts, nor missing sites
+        if plan.outputs.format != "table":  # rows alone show neither windows without hosts nor missing sites
             tell(title)
 
     return report
 
 
 def largest_sketch(traffic: Settings) -> int:
-    """Return the bytes that a sketch can have in a file: all sides and directions, in cubes that do not compress."""
+    """Return the largest size of a sketch file: all sides and directions, in cubes that do not compress."""
     families = len({part.family for part in traffic.parts})
     raw = families * len(SIDES) * len(DIRECTIONS) * traffic.cube_memory
-    return raw + raw // 64 + SITE_HEADER  # what cannot be compressed grows by less than a 64th
+    return raw + raw // 64 + SITE_HEADER  # incompressible data grows by less than a 64th
 
 
 def _title(result: HubReport, least: float | None, top: int | None) -> str:

@@ -15,7 +15,7 @@ from superhosts.sketches.bundle import Sketch
 def merge(options: Merge) -> None:
     """Write the union of sketches; nothing if one of them cannot be merged."""
     output = options.output
-    replaceable(output)  # before the work: an error comes at once
+    replaceable(output)  # checked before the work
     key = read_key(options.sketches.key_file)
     errors: list[SuperhostsError] = []
     paths = find_sketches(options.sketches.files, errors)
@@ -26,8 +26,8 @@ def merge(options: Merge) -> None:
         except (InputError, MergeError) as error:
             errors.append(error)
             say(f"superhosts: {error}")
-    if errors:  # a union that lacks something is not written
-        say(f"superhosts: {output}: nothing written: what is named above cannot be merged")
+    if errors:  # an incomplete union is not written
+        say(f"superhosts: {output}: nothing written: the files named above cannot be merged")
         fail_with(errors)
     whole.save(output)
     say(f"{output}: {len(paths)} sketches, sites {', '.join(sorted(whole.sites)) or 'unnamed'}")

@@ -1,4 +1,4 @@
-"""`superhosts plan`: the best geometry for the traffic that is expected, and how often it will be wrong."""
+"""`superhosts plan`: the best geometry for expected traffic, and its predicted error."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def plan(options: Plan) -> None:
     chosen = _planned(size, pairs, least, key_bits)
     if wanted is not None and chosen[1].total > wanted:
         raise UsageError(
-            f"--memory {options.memory}: a total false rate of {chosen[1].total:.2%} is to be expected, "
-            f"not {options.error}; {format_size(enough)} would hold it"
+            f"--memory {options.memory}: a total false rate of {chosen[1].total:.2%} is expected, "
+            f"not {options.error}; {format_size(enough)} would achieve it"
         )
     others = []
     for other in (size // 2, size * 2):
@@ -67,7 +67,7 @@ def _unplanned(memory: int, chosen: Planned) -> float | None:
 
 
 def _facts(planned: Planned) -> dict[str, Any]:
-    """Return a plan by names: plain numbers, rates as shares of the true super hosts."""
+    """Return a plan as plain numbers by name; rates are shares of the true super hosts."""
     sizes, expected = planned
     return {
         "flows": expected.flows,
@@ -124,7 +124,7 @@ def _print(memory: int, chosen: Planned, others: list[Planned]) -> None:
 
 
 def _cells(planned: Planned) -> dict[str, str]:
-    """Return the cells of one plan's column, by the names of the rows."""
+    """Return the cells of a plan's column in the table, by the names of the rows."""
     sizes, expected = planned
     return {
         "slices": f"{1 << sizes.slice_bits:,}",
@@ -132,7 +132,7 @@ def _cells(planned: Planned) -> dict[str, str]:
         "columns of an array": f"{sizes.columns:,}",
         "rows of a column": f"{1 << sizes.column_bits:,}",
         "labels of a column": str(1 << sizes.label_bits),
-        "pairs that seek a label": f"1 in {1 << sizes.share_bits}",
+        "pairs that compete for a label": f"1 in {1 << sizes.share_bits}",
         "standard error at threshold": _rate(expected.standard_error),
         "missed (FNR)": _rate(expected.fnr),
         "  of these unnamed": _rate(expected.missed_unnamed),
@@ -142,12 +142,12 @@ def _cells(planned: Planned) -> dict[str, str]:
         "saturated beyond": f"{expected.saturation:,} peers",
         "mean fill": f"{expected.fill:.1%}",
         "hot columns": f"{expected.hot_columns:,.0f}",
-        "candidates to look at": f"{expected.candidates:,.0f}",
+        "candidates to check": f"{expected.candidates:,.0f}",
         "restore, one core, roughly": f"{float(f'{1e3 * expected.restore_seconds:.1g}'):,g} ms",
         "file, about": format_size(expected.wire_bytes),
     }
 
 
 def _rate(share: float) -> str:
-    """Write a rate in per cent; beyond all use the number says nothing."""
+    """Format a rate in per cent; a number over 1000 % would mean nothing."""
     return f"{share:.2%}" if share < 10 else "over 1000%"

@@ -53,7 +53,7 @@ def scan(options: ScanOptions) -> None:
 def run_scan(
     inputs: list[str], settings: Settings, outputs: Destinations, *, save: Path | None = None, quiet: bool = False
 ) -> tuple[list[SuperhostsError], bool]:
-    """Scan and hand out the results; return all errors, said already, and whether any host was found.
+    """Scan and write the results; return all errors, already reported, and whether any host was found.
 
     A scan that is interrupted reports what it has and then raises typer.Exit.
     """
@@ -86,7 +86,7 @@ def run_scan(
                 found_any, is_partial = found_any or bool(rows), result.partial
                 if keeper is not None:
                     keeper.save(result)
-                del result  # its cubes: the next window's are made while this loop waits
+                del result  # frees its cubes: those of the next window are allocated while this loop waits
                 progress.resume()
     if not quiet:
         summarise(run.counters)
@@ -112,7 +112,7 @@ def _announce(settings: Settings) -> None:
         cubes = f"{len(settings.parts)} cubes of {format_size(settings.cube_memory)}"
         besides = f"{format_size(MOST_MEMORY)} for each open input and 250 MiB for Python"
         if gpus:
-            say(f"memory: {cubes} on each GPU, and a tenth of a gigabyte here, {besides}")
+            say(f"memory: {cubes} on each GPU, and 0.1 GB of main memory, {besides}")
         else:
             say(f"memory: at most {format_size(settings.most_memory)} ({cubes} with buffers), {besides}")
     say(_device(settings))
@@ -123,7 +123,7 @@ def _announce(settings: Settings) -> None:
 
 
 def _device(settings: Settings) -> str:
-    """Say where the work is done, and who chose that."""
+    """Return the line that names the device, and whether it was chosen automatically."""
     chosen = choose_device(settings.device)
     if settings.device != "auto":
         return f"device: {chosen}"

@@ -36,7 +36,7 @@ def synth(options: Synth) -> None:
     )
     tally = Tally(traffic, parse_count(options.truth_min), options.ipv6_prefix)
     truth = truth_path(out)
-    # The truth's file is opened first: where it cannot be written, no capture is left without it.
+    # The truth's file is opened first: if that fails, no capture without its truth is left behind.
     with output_errors(truth), replacing(replaceable(truth), durable=False) as part:
         written = write_capture(out, _watched(traffic, tally))
         rows = tally.rows()
@@ -48,7 +48,7 @@ def synth(options: Synth) -> None:
 
 
 def _watched(traffic: Traffic, tally: Tally) -> Iterator[PacketBlock]:
-    """Pass the blocks on, counting the truth and, on a terminal, showing how far the work has come."""
+    """Yield the blocks, count the truth, and show progress on a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
