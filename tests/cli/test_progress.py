@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from commands import start
 from superhosts.cli._progress import ScanProgress, TaskProgress, packet_progress, with_progress
-from traffic import talk, write
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -111,33 +107,3 @@ def test_no_bar_where_none_is_wanted(capsys: pytest.CaptureFixture[str]) -> None
         scan.resume()
         tasks.update(1, 1)
     assert capsys.readouterr() == ("", "")
-
-
-def drain(terminal: int) -> bytes:
-    """Everything that has been written to the other end of a terminal."""
-    os.set_blocking(terminal, False)
-    found = b""
-    while True:
-        try:
-            found += os.read(terminal, 1 << 16)
-        except BlockingIOError:
-            return found
-
-
-@pytest.mark.parametrize("quiet", [True, False])
-def test_a_scan_shows_its_bar_on_a_terminal_alone(tmp_path: Path, quiet: bool) -> None:
-    write(tmp_path / "one.pcap", talk("10.0.0.1", 1500))
-    terminal, end = os.openpty()
-    try:
-        options = ["--json", "--memory", "1MiB", "--device", "cpu", *(["-q"] if quiet else [])]
-        with start("scan", tmp_path / "one.pcap", *options, stderr=end) as child:
-            out, _ = child.communicate(timeout=600)
-        text = drain(terminal)
-    finally:
-        os.close(terminal)
-        os.close(end)
-    assert child.returncode == 0
-    assert out.count(b"\n") == 1  # one host, and no trace of the bar
-    assert b"\x1b" not in out
-    assert (b"M packets/s" in text) is not quiet
-    assert text == b"" or not quiet
