@@ -47,7 +47,7 @@ def test_a_fifo_is_refused_and_stays(tmp_path: Path, write: Write, name: str, li
         fifo = tmp_path / "pipe"
     os.mkfifo(fifo)
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(OutputError, match=f"{name}: cannot be written: it is a FIFO, and only a plain file"):
+    with pytest.raises(OutputError, match=f"{name}: cannot be written: it is a FIFO, and only plain files"):
         write(path)
     assert fifo.is_fifo()
     assert sorted(tmp_path.iterdir()) == before

@@ -1,4 +1,4 @@
-"""superhosts: finds hosts that talk to very many distinct peers, in one pass and constant memory.
+"""superhosts finds hosts that talk to very many distinct peers, in one pass and in constant memory.
 
     import superhosts as sh
 
@@ -7,7 +7,8 @@
     for row in cube.super_hosts(threshold=1024):
         print(row.host, row.peers, row.peers_low, row.peers_high)
 
-Names are loaded when they are first used: `import superhosts` is fast, and the command line's help needs no compiler.
+Public names are imported on first use, so `import superhosts` is fast and the command line shows its help without
+loading numba.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from superhosts.results import SuperHost, SuperHosts
     from superhosts.sketches.bundle import Sketch, load
 
-_HOMES = {
+_MODULES = {  # the module that defines each public name
     "Cbaa": "detectors.cbaa",
     "Cube": "detectors.cube",
     "Exact": "detectors.exact",
@@ -80,9 +81,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'superhosts' has no attribute {name!r}")
-    value = getattr(import_module(f"superhosts.{_HOMES[name]}"), name)
+    value = getattr(import_module(f"superhosts.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -1,6 +1,7 @@
-"""Files that survive a power cut: written whole under another name, synced, renamed, and the folder synced.
+"""Files that survive a power failure: written under a temporary name, synced, renamed, and the folder synced.
 
-Folders and files are their owner's alone, whatever the umask; where others are to read them (`shared`), it decides.
+By default only the owner can access the folders and files, regardless of the umask. Where other users should read a
+file (`shared`), the umask decides.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from superhosts.text import printable
 
 
 def hold_folder(folder: Path) -> IO[str]:
-    """Keep a second process out of a folder, made if needed, for as long as the file that is returned is open.
+    """Lock a folder, created if missing, against other processes. The lock lasts until the returned file is closed.
 
-    A folder that an earlier run has used is closed to other users.
+    If an earlier run has used the folder, access is removed from other users.
     """
     try:
         make_folder(folder)
@@ -39,13 +40,13 @@ def hold_folder(folder: Path) -> IO[str]:
     except OSError as error:
         file.close()
         if error.errno in (errno.EAGAIN, errno.EACCES):
-            raise UsageError(f"{folder}: another process works here; give each a folder of its own") from None
-        return _open_lock(folder / ".lock")  # network mounts that know no locks
+            raise UsageError(f"{folder}: another process is using this folder; give each process its own") from None
+        return _open_lock(folder / ".lock")  # Some network mounts do not support locks.
     return file
 
 
 def _open_lock(path: Path) -> IO[str]:
-    """Open a lock's file; a FIFO under its name is not waited for."""
+    """Open a lock file. If a FIFO has its name, fail instead of blocking."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     file = os.fdopen(handle, "w")
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -55,30 +56,30 @@ def _open_lock(path: Path) -> IO[str]:
 
 
 def _close_to_others(folder: Path) -> None:
-    """Take the rights of other users from a folder of our own."""
+    """Remove the permissions of other users from a folder, if this user owns it."""
     found = folder.stat()
     if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
         folder.chmod(0o700)
 
 
 def make_private(path: Path) -> None:
-    """Let only its user read a file. Mounts that know no rights are left as they are."""
+    """Let only its owner read a file. Does nothing on mounts without permissions."""
     with contextlib.suppress(PermissionError, NotImplementedError):
         path.chmod(0o600)
 
 
 def is_open_to_others(folder: Path) -> bool:
-    """Return True if every user of this machine may look into a folder."""
+    """Return True if other users of this machine have any access to a folder."""
     return bool(folder.stat().st_mode & 0o007)
 
 
 def is_plain_folder(path: Path) -> bool:
-    """Return True if a path is a folder itself, not a link to one."""
+    """Return True if a path is a folder, and not a link to one."""
     return stat.S_ISDIR(path.lstat().st_mode)
 
 
 def is_plain(path: Path) -> bool:
-    """Say whether a plain file has this name: no folder, no link, nothing that opening would wait for."""
+    """Return True if a path is a plain file: no folder, no link, and nothing on which open() could block."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except (OSError, ValueError):
@@ -86,7 +87,7 @@ def is_plain(path: Path) -> bool:
 
 
 def copy_synced(source: Path, target: Path, *, shared: bool = False) -> None:
-    """Copy a plain file, and have the copy on disk; the source may lie where others write."""
+    """Copy a plain file and sync the copy. The source may be in a folder where other users can write."""
     handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(handle, "rb") as read:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -98,7 +99,7 @@ def copy_synced(source: Path, target: Path, *, shared: bool = False) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, durably."""
+    """Create a folder and its missing parents, and sync their names to disk."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -107,13 +108,16 @@ def make_folder(folder: Path) -> None:
         sync_folder(folder.parent)
     except OSError:
         with contextlib.suppress(OSError):
-            folder.rmdir()  # else the next attempt would find it, and not sync
+            folder.rmdir()  # Otherwise the next attempt would find the folder and skip the sync.
         raise
 
 
 def set_aside(path: Path) -> Path:
-    """Rename what cannot be used to .NAME.aside (numbered where that is taken) beside it; return the new path."""
-    name = os.fsdecode(os.fsencode(path.name)[:200])  # file systems take 255 bytes
+    """Rename an unusable file or folder to .NAME.aside in the same folder, and return the new path.
+
+    If that name is taken, a number is appended.
+    """
+    name = os.fsdecode(os.fsencode(path.name)[:200])  # File systems limit names to 255 bytes.
     for number in itertools.count():
         target = path.with_name(f".{name}.aside" + (f".{number}" if number else ""))
         if not os.path.lexists(target):
@@ -124,40 +128,40 @@ def set_aside(path: Path) -> Path:
 
 
 def make_way(path: Path) -> Path | None:
-    """Remove the file that has this name; set aside what is no file, and return where it lies now."""
+    """Remove the file at a path. If it is a folder, set it aside and return its new path."""
     try:
         path.unlink(missing_ok=True)
-    except (IsADirectoryError, PermissionError):  # what unlinking a folder gives, depending on the system
+    except (IsADirectoryError, PermissionError):  # Which of these unlinking a folder raises depends on the system.
         return set_aside(path)
     return None
 
 
 def exposure(path: Path) -> str:
-    """Return a warning about a file with a secret that everybody can read or change, nothing about others.
+    """Return a warning if all users can read or change a file with a secret, else an empty string.
 
-    A group that can read it is the operator's choice.
+    Access for the file's group is the operator's choice, and gives no warning.
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError:
-        return ""  # it is said elsewhere that it cannot be read
+        return ""  # The code that reads the secret reports this error.
     if not mode & (stat.S_IROTH | stat.S_IWOTH):
         return ""
-    return f"{path}: everybody on this machine can read this secret (mode {mode:04o}): chmod 600 {path}"
+    return f"{path}: all users of this machine have access to this secret (mode {mode:04o}); run: chmod 600 {path}"
 
 
 def write_json(path: Path, content: Any, *, durable: bool = True, shared: bool = False) -> None:
-    """Replace a small file at once. Without `durable` only readers are safe from half of it, not the power cut."""
+    """Replace a small file atomically. Without `durable` it may be lost in a power failure."""
     _write_lines(path, [json.dumps(content, indent=1)], durable=durable, shared=shared)
 
 
 def write_lines(path: Path, rows: Iterable[Any]) -> None:
-    """Replace a file of JSON Lines at once, durably."""
+    """Replace a file of JSON Lines atomically and durably."""
     _write_lines(path, map(json.dumps, rows), durable=True)
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file that only its owner can read, whatever the umask, durably."""
+    """Replace a file atomically and durably. Only its owner can read it, regardless of the umask."""
     _write_lines(path, text.splitlines(), durable=True)
 
 
@@ -170,7 +174,7 @@ def _write_lines(path: Path, lines: Iterable[str], *, durable: bool, shared: boo
 
 
 def read_json(path: Path) -> Any:
-    """Read such a file; None where there is none or somebody has damaged it."""
+    """Read a JSON file. Return None if it is missing or damaged."""
     try:
         return parse_json(path)
     except (FileNotFoundError, ValueError):
@@ -178,7 +182,7 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(path: Path) -> Any:
-    """Read such a file. ValueError says what is wrong with one that somebody has damaged."""
+    """Read a JSON file. Raise ValueError, with the reason, if it is damaged."""
     try:
         return json.loads(_read_plain(path))
     except RecursionError:
@@ -186,7 +190,7 @@ def parse_json(path: Path) -> Any:
 
 
 def _read_plain(path: Path) -> bytes:
-    """Read a plain file; ValueError for what is something else, which opening or reading might wait for."""
+    """Read a plain file. Raise ValueError for anything else, on which opening or reading could block."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -196,9 +200,9 @@ def _read_plain(path: Path) -> bytes:
 
 
 def read_state(path: Path, fits: Callable[[Any], bool], say: Callable[[str], None]) -> Any:
-    """Read a file that a program keeps for its next start; None where there is none.
+    """Read a state file that a program wrote for its next start. Return None if there is none.
 
-    One whose content does not fit, by damage or by somebody's hand, is set aside, and that is said.
+    A file that is damaged, unreadable, or does not pass `fits` is set aside, and `say` reports it.
     """
     try:
         content = parse_json(path)
@@ -210,13 +214,13 @@ def read_state(path: Path, fits: Callable[[Any], bool], say: Callable[[str], Non
     except ValueError:
         why = "damaged"
     except OSError as error:
-        why = f"it cannot be read: {error.strerror or error}"
+        why = f"cannot be read: {error.strerror or error}"
     put_aside(path, why, say)
     return None
 
 
 def put_aside(path: Path, why: str, say: Callable[[str], None]) -> None:
-    """Set aside what cannot be used, and say so. OutputError where it cannot be moved."""
+    """Set aside an unusable file and report it through `say`. Raise OutputError if it cannot be renamed."""
     try:
         target = set_aside(path)
     except FileNotFoundError:
@@ -227,7 +231,7 @@ def put_aside(path: Path, why: str, say: Callable[[str], None]) -> None:
 
 
 def read_lines(path: Path) -> Iterator[Any]:
-    """Read a file of JSON Lines; nothing where there is none. ValueError where somebody has damaged it."""
+    """Yield the items of a JSON Lines file, none if it is missing. Raise ValueError if it is damaged."""
     try:
         text = _read_plain(path)
     except FileNotFoundError:

@@ -1,34 +1,34 @@
-"""Errors that a user can act on. Each knows the exit status that the command line gives for it.
+"""Errors that a user can act on. Each class defines the exit status with which the command line exits.
 
-A message names the thing (file, byte offset, option, key), what is wrong with it and the way out, so that
-the command line prints it as it is, without a traceback.
+A message names the object (file, byte offset, option, key), says what is wrong with it and how to fix it. The command
+line prints the message unchanged, without a traceback.
 """
 
 
 class SuperhostsError(Exception):
-    """Any error of this package that is meant for the user's eyes."""
+    """Base class of all errors that this package reports to users."""
 
     exit_status = 2
 
 
 class UsageError(SuperhostsError, ValueError):
-    """An option or argument that cannot be."""
+    """An invalid option or argument."""
 
 
 class GeometryError(UsageError):
-    """A cube that cannot be built; the message names the rule that it breaks."""
+    """Invalid sizes of a sketch. The message names the rule that they break."""
 
 
 class GpuMemoryError(UsageError):
-    """A sketch for which a GPU has no room."""
+    """A sketch that does not fit into the memory of a GPU."""
 
 
 class MergeError(SuperhostsError, ValueError):
-    """Two sketches that must not be merged: another key, geometry or detector."""
+    """Two sketches that cannot be merged because they differ in key, geometry or detector."""
 
 
 class InputError(SuperhostsError):
-    """Traffic that cannot be read. The message names the file and, inside a file, the byte offset."""
+    """Input that cannot be read. The message names the file and, where known, the byte offset."""
 
     exit_status = 3
 
@@ -41,39 +41,39 @@ class InputError(SuperhostsError):
 
 
 class SketchFileError(InputError):
-    """A .cube file that is damaged, cut, of another version, or not a .cube file at all."""
+    """A .cube file that is damaged, truncated, of another version, or not a .cube file at all."""
 
 
 class UnreadableError(SketchFileError):
-    """A .cube file that the disk does not give now (EIO, EMFILE …): nothing is known of its content."""
+    """A .cube file that cannot be read at the moment (EIO, EMFILE …). Its content may be intact."""
 
 
 class VersionError(SketchFileError):
-    """A .cube file that is whole, of a version that this program does not read."""
+    """An intact .cube file of a format version that this program does not read."""
 
 
 class HalfMergedError(SketchFileError):
-    """A .cube file that failed while it was being merged: the sketch that took it in holds part of it."""
+    """A .cube file that failed during a merge. The sketch that it was merged into contains part of it."""
 
 
 class HalfReadError(HalfMergedError, UnreadableError):
-    """A .cube file that the disk did not give to its end while it was being merged."""
+    """A .cube file that became unreadable during a merge. The sketch contains part of it."""
 
 
 class OutputError(SuperhostsError):
-    """A result that cannot be written. Its cause is the system's error, where there is one."""
+    """A result that cannot be written. `__cause__` is the operating system's error, if there was one."""
 
     exit_status = 4
 
 
 class RefusedError(SuperhostsError):
-    """Windows of an edge that the hub did not take."""
+    """Windows of an edge that the hub did not accept."""
 
     exit_status = 5
 
 
 class MissingExtraError(SuperhostsError, ImportError):
-    """A feature whose optional packages are not installed; the message gives the pip command."""
+    """A feature whose optional packages are not installed. The message contains the pip command."""
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs packages that are not installed: pip install 'superhosts[{extra}]'")

@@ -1,7 +1,8 @@
-"""Checks of JSON that comes from outside: each field by type, range and form, before anything is believed.
+"""Validate untrusted JSON: the type, range and form of every field, before any of it is used.
 
-A check takes a value and its place (`parts[0].side`) and returns the value, converted where that helps, or raises
-FieldError, which names the place. Large checks are made of small ones, so a table of them is the grammar of a file.
+A check is a function that takes a value and its place (`parts[0].side`). It returns the value, converted if that is
+useful, or raises FieldError, which names the place. Checks are composed of smaller ones, so that a table of checks is
+the grammar of a file.
 """
 
 from __future__ import annotations
@@ -13,23 +14,23 @@ from typing import Any
 from superhosts.text import NAME_RULE, is_name, printable
 
 Check = Callable[[Any, str], Any]
-MOST_QUOTED = 60  # characters of a wrong value that a message quotes
+MOST_QUOTED = 60  # characters of an invalid value that a message quotes
 
 
 class FieldError(ValueError):
-    """A field that is not what it must be; the message names its place."""
+    """An invalid field. The message names its place."""
 
     def __init__(self, place: str, problem: str) -> None:
         super().__init__(f"field {place}: {problem}")
 
 
 def refuse(value: Any, place: str, rule: str) -> FieldError:
-    """Return the error for a value that breaks a rule."""
+    """Return the error for a value that breaks `rule`."""
     return FieldError(place, f"{_quoted(value)}, must be {rule}")
 
 
 def _quoted(value: Any) -> str:
-    """Return a value in a few words, however large it is."""
+    """Describe a value briefly, however large it is."""
     if isinstance(value, list):
         return f"a list of {len(value):,}"
     if isinstance(value, dict):
@@ -41,7 +42,7 @@ def _quoted(value: Any) -> str:
 
 
 def whole(low: int, high: int, rule: str = "") -> Check:
-    """Return a check for a whole number from `low` to `high`; true and 1.0 are none. `rule` says it in other words."""
+    """Return a check for an integer from `low` to `high`. It rejects true and 1.0. `rule` rewords the error."""
     rule = rule or f"a whole number from {low} to {high}"
 
     def check(value: Any, place: str) -> Any:
@@ -53,7 +54,7 @@ def whole(low: int, high: int, rule: str = "") -> Check:
 
 
 def one_of(*known: Any) -> Check:
-    """Return a check for one of a few values, of the same type too: true is not 1."""
+    """Return a check for one of the `known` values. The type must match too: true is not 1."""
     rule = ("one of " if len(known) > 1 else "") + ", ".join(
         each if isinstance(each, str) else _quoted(each) for each in known
     )
@@ -67,7 +68,7 @@ def one_of(*known: Any) -> Check:
 
 
 def text(pattern: str, rule: str) -> Check:
-    """Return a check for text of a fixed form."""
+    """Return a check for text that matches a regular expression."""
     form = re.compile(pattern, re.ASCII)
 
     def check(value: Any, place: str) -> Any:
@@ -79,19 +80,19 @@ def text(pattern: str, rule: str) -> Check:
 
 
 def name(value: Any, place: str) -> Any:
-    """Check a name: short printable text."""
+    """Check the name of a site (`NAME_RULE`)."""
     if not isinstance(value, str) or not is_name(value):
         raise refuse(value, place, f"a name: {NAME_RULE}")
     return value
 
 
 def optional(check: Check) -> Check:
-    """Return a check that lets null pass, too."""
+    """Return a check that accepts null and whatever `check` accepts."""
     return lambda value, place: None if value is None else check(value, place)
 
 
 def sequence(check: Check, least: int = 0, most: int | None = None) -> Check:
-    """Return a check for a list of so many items."""
+    """Return a check for a list of `least` to `most` items, each of which passes `check`."""
     rule = f"a list of {least} to {most} items" if most is not None else "a list"
 
     def check_all(value: Any, place: str) -> Any:
@@ -102,9 +103,9 @@ def sequence(check: Check, least: int = 0, most: int | None = None) -> Check:
     return check_all
 
 
-def record(required: Mapping[str, Check], may: Mapping[str, Check] | None = None) -> Check:
-    """Return a check for an object that has the required fields, may have some others, and has no more."""
-    known = {**required, **(may or {})}
+def record(required: Mapping[str, Check], extra: Mapping[str, Check] | None = None) -> Check:
+    """Return a check for an object with all `required` fields, any of the `extra` ones, and no others."""
+    known = {**required, **(extra or {})}
 
     def check_fields(value: Any, place: str) -> Any:
         if not isinstance(value, dict):
@@ -115,7 +116,7 @@ def record(required: Mapping[str, Check], may: Mapping[str, Check] | None = None
                 raise FieldError(before + field, "missing")
         for field in value:
             if field not in known:
-                raise FieldError(before + printable(field, MOST_QUOTED), "not known")
+                raise FieldError(before + printable(field, MOST_QUOTED), "unknown field")
         return {field: known[field](item, before + field) for field, item in value.items()}
 
     return check_fields

@@ -1,7 +1,7 @@
-"""How much memory this process may take: the machine's, or less where a container or a limit says so.
+"""Determine how much memory this process may use: that of the machine, or less if a container or ulimit restricts it.
 
-A container's limit stands in the file system of control groups: at the process's own group or at any above it, in
-version 2 (`memory.max`) or 1 (`memory.limit_in_bytes`). The least of all counts.
+The limits of a container are files of its control groups (cgroups): the process's own group and all of its ancestors,
+in version 2 (`memory.max`) or version 1 (`memory.limit_in_bytes`). The smallest limit applies.
 """
 
 from __future__ import annotations
@@ -17,50 +17,51 @@ _FILES = {"cgroup2": "memory.max", "cgroup": "memory.limit_in_bytes"}
 
 
 def memory_of_machine(proc: Path = PROC) -> int:
-    """Return the most bytes that this process can ever have: of machine, control groups and its own limit."""
+    """Return the bytes that this process can use at most: the minimum over machine, control groups and RLIMIT_AS."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     own, _ = resource.getrlimit(resource.RLIMIT_AS)
     return min([physical, *([] if own == resource.RLIM_INFINITY else [own]), *_group_limits(proc)])
 
 
 def memory_left(proc: Path = PROC) -> int:
-    """Return the bytes that this process can have beyond those that it has."""
+    """Return the bytes that this process can use in addition to its resident memory."""
     return max(0, memory_of_machine(proc) - _resident(proc))
 
 
 def _resident(proc: Path) -> int:
     try:
         return int((proc / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):  # other systems than Linux
+    except (OSError, ValueError, IndexError):  # not Linux
         return 0
 
 
 def _group_limits(proc: Path) -> Iterator[int]:
-    """Give the limits of the process's control groups."""
+    """Yield the memory limits of the process's control groups."""
     for file in _limit_files(proc):
         for line in _lines(file):
-            if line.isdecimal():  # else "max"
+            if line.isdecimal():  # "max" means no limit.
                 yield int(line)
 
 
 @cache
 def _limit_files(proc: Path) -> list[Path]:
-    """Return the files with limits of the process's control groups, up to the root of what is mounted.
+    """Return the limit files of the process's control groups, up to the root of each mounted hierarchy.
 
-    Limits may change while a process runs; its groups stay.
+    Only the paths are cached: limits may change while a process runs, its groups do not.
     """
     groups = _groups(proc)
     found = []
     for kind, root, mount in _mounts(proc):
         if kind in groups:
             group = PurePosixPath(groups[kind])
-            inside = group.relative_to(root) if group.is_relative_to(root) else PurePosixPath()  # a container's own
+            # In a container the mount may show only the container's own group.
+            inside = group.relative_to(root) if group.is_relative_to(root) else PurePosixPath()
             found += [mount / folder / _FILES[kind] for folder in (inside, *inside.parents)]
     return found
 
 
 def _groups(proc: Path) -> dict[str, str]:
-    """Return the process's group in each kind of hierarchy that limits memory."""
+    """Return the process's group in each kind of cgroup hierarchy that limits memory."""
     groups = {}
     for line in _lines(proc / "cgroup"):
         number, controllers, path = (*line.split(":", 2), "", "")[:3]
@@ -72,7 +73,7 @@ def _groups(proc: Path) -> dict[str, str]:
 
 
 def _mounts(proc: Path) -> Iterator[tuple[str, str, Path]]:
-    """Give the kind, root and place of the mounted hierarchies of control groups."""
+    """Yield the kind, root and mount point of each mounted cgroup hierarchy that limits memory."""
     for line in _lines(proc / "mountinfo"):
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
@@ -83,7 +84,7 @@ def _mounts(proc: Path) -> Iterator[tuple[str, str, Path]]:
 
 
 def _unescaped(path: str) -> str:
-    """Return a path of mountinfo, which writes spaces and such as octal numbers, as it is."""
+    """Decode a path from mountinfo, which writes whitespace and backslashes as octal escapes."""
     return path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
 
 

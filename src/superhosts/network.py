@@ -1,9 +1,10 @@
-"""Who is a host, who is a peer: the monitored network, and how packets become pairs.
+"""The monitored network: it decides which end of a packet is a host and which is its peer.
 
-A host is an inner end of a packet (side "inner"), or the outer end of a packet that has an inner end (side "outer").
-Both ends inner: both are hosts. No inner end: ignored, and counted. Source equal to destination: dropped, and counted.
-Without inner prefixes every address is inner. Excluded addresses are never hosts; they remain peers of others.
-Peers are always full addresses, also when hosts are prefixes.
+On side "inner", every inner end of a packet is a host; if both ends are inner, both are hosts. On side "outer", the
+outer end of a packet with an inner end is a host. Packets without an inner end are ignored and counted. Packets whose
+source equals their destination are dropped and counted. Without inner prefixes every address is inner. Excluded
+addresses are never hosts, but they remain peers of other hosts. Peers are always full addresses, even when hosts are
+prefixes.
 """
 
 from __future__ import annotations
@@ -29,37 +30,37 @@ NO_FLAGS = np.zeros(0, np.uint8)
 
 
 class PrefixTable(NamedTuple):
-    """Disjoint address ranges in order, and for every first 16 bits the ranges that may hold such an address."""
+    """Sorted, disjoint address ranges, indexed by the first 16 bits of an address."""
 
-    known: Flags  # for every first 16 bits: 0 outside, 1 inside, 2 look at the ranges
-    first: NDArray[np.int32]
-    last: NDArray[np.int32]
-    low: Words  # (ranges, 2): first address; IPv4 stands in the highest 32 bits
-    high: Words  # (ranges, 2): last address
+    known: Flags  # for each value of the first 16 bits: 0 all outside, 1 all inside, 2 search the ranges
+    first: NDArray[np.int32]  # for each such value: index of the first range that may contain the address
+    last: NDArray[np.int32]  # for each such value: one past the index of the last such range
+    low: Words  # (ranges, 2): first address of each range; IPv4 addresses occupy the highest 32 bits
+    high: Words  # (ranges, 2): last address of each range
 
 
 class Rule(NamedTuple):
-    """Which end of a packet becomes a host."""
+    """Which end of a packet becomes a host. Flags are integers for the compiler."""
 
-    outer: int  # 1: the outer end
-    sent: int  # 1: hosts that sent the packet
-    received: int  # 1: hosts that received it
-    all_inner: int  # 1: no prefixes given
+    outer: int  # 1: the outer end is the host
+    sent: int  # 1: include hosts that sent the packet
+    received: int  # 1: include hosts that received the packet
+    all_inner: int  # 1: there are no inner prefixes
     exclusions: int  # 1: some hosts are excluded
-    mask_high: int
-    mask_low: int
+    mask_high: int  # mask of an IPv6 host, high word
+    mask_low: int  # mask of an IPv6 host, low word
 
 
 @dataclass
 class NetworkCounters:
-    """Packets that gave no pair, and why."""
+    """Packets that yielded no pair, by reason."""
 
     no_inner_end: int = 0
     same_ends: int = 0
 
 
 def make_table(networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network], family: int) -> PrefixTable:
-    """Build the table of one address family."""
+    """Build the prefix table of one address family."""
     ranges: list[tuple[int, int]] = []
     for network in ipaddress.collapse_addresses(n for n in networks if n.version == family):  # type: ignore[type-var]
         shift = 96 if family == 4 else 0
@@ -86,9 +87,9 @@ def make_table(networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]
 
 
 def _host_tables(networks: Networks, ipv6_prefix: int) -> tuple[dict[int, PrefixTable], dict[int, PrefixTable]]:
-    """Return tables of the hosts that hold an inner address, and of those that hold no other.
+    """Return tables of hosts that contain some inner address, and of hosts that contain only inner addresses.
 
-    They differ where hosts are prefixes and an inner prefix is longer than a host's.
+    They differ if hosts are prefixes and an inner prefix is longer than a host's.
     """
     wide: Networks = [
         n.supernet(new_prefix=ipv6_prefix) if n.version == 6 and n.prefixlen > ipv6_prefix else n for n in networks
@@ -108,7 +109,7 @@ def _halves(numbers: list[int]) -> Words:
 
 @compiled
 def inside(addresses: Addresses, table: PrefixTable) -> Flags:
-    """Say for every address whether the table holds it."""
+    """Return for every address 1 if the table contains it, else 0."""
     out = np.zeros(len(addresses), np.uint8)
     known, first, last, lows, highs = table
     for i in range(len(addresses)):
@@ -117,11 +118,11 @@ def inside(addresses: Addresses, table: PrefixTable) -> Flags:
         else:
             high, low = addresses[i, 0], addresses[i, 1]
         top = high >> np.uint64(48)
-        if known[top] < 2:  # most prefixes decide most addresses here, by one look at a small table
+        if known[top] < 2:  # With most prefixes, one lookup in this small table decides most addresses.
             out[i] = known[top]
             continue
         a, b = first[top], last[top]
-        while a < b:  # the first range that does not end before the address
+        while a < b:  # Binary search for the first range that does not end before the address.
             middle = (a + b) >> 1
             if highs[middle, 0] < high or (highs[middle, 0] == high and highs[middle, 1] < low):
                 a = middle + 1
@@ -136,9 +137,9 @@ def inside(addresses: Addresses, table: PrefixTable) -> Flags:
 def make_pairs(
     src: Addresses, dst: Addresses, inner: tuple[Flags, Flags], excluded: tuple[Flags, Flags], rule: Rule
 ) -> tuple[Addresses, Addresses, int, int]:
-    """Return hosts, peers, and how many packets had no inner end or equal ends."""
+    """Return hosts, peers, the number of packets without an inner end, and the number with equal ends."""
     n = len(src)
-    # 2n for both ends of every packet; only what is written is ever touched
+    # Both ends of a packet may be hosts, hence 2n. The operating system backs only the pages that are written.
     if src.ndim == 1:
         hosts, peers = np.empty(2 * n, src.dtype), np.empty(2 * n, src.dtype)
     else:
@@ -179,7 +180,7 @@ def make_pairs(
 
 
 def parse_networks(values: Sequence[str], option: str) -> Networks:
-    """Read prefixes: each value is a prefix, several separated by commas, or @FILE with one to a line (# comments)."""
+    """Parse prefixes. Each value is a comma-separated list, or @FILE with one prefix per line and # comments."""
     networks: Networks = []
     for value in values:
         if value.startswith("@"):
@@ -190,7 +191,7 @@ def parse_networks(values: Sequence[str], option: str) -> Networks:
             except UnicodeDecodeError:
                 raise UsageError(f"{option} {value}: cannot be read: not a text file (UTF-8)") from None
             except ValueError:
-                raise UsageError(f"{option} {printable(value)}: cannot be read: no file has such a name") from None
+                raise UsageError(f"{option} {printable(value)}: cannot be read: invalid file name") from None
             places = [(f"{value[1:]}, line {i}", line.split("#")[0].strip()) for i, line in enumerate(lines, 1)]
         else:
             places = [(option, text.strip()) for text in value.split(",")]
@@ -205,17 +206,17 @@ def parse_networks(values: Sequence[str], option: str) -> Networks:
 
 
 class Network:
-    """The monitored network: turns packets into pairs, and counts those that give none."""
+    """The monitored network. Converts packets to pairs and counts the packets that yield none."""
 
     def __init__(self, inner: Sequence[str] = (), exclude: Sequence[str] = (), *, ipv6_prefix: int = 64) -> None:
         if not 1 <= ipv6_prefix <= 128:
-            raise UsageError(f"--ipv6-prefix {ipv6_prefix}: from 1 to 128")
+            raise UsageError(f"--ipv6-prefix {ipv6_prefix}: must be from 1 to 128")
         inner_networks, excluded = parse_networks(inner, "--inner"), parse_networks(exclude, "--exclude")
-        if inner and not inner_networks:  # an empty file must not turn everybody into a host
-            raise UsageError(f"--inner {' '.join(inner)}: holds no prefix")
+        if inner and not inner_networks:  # An empty file must not make every address inner.
+            raise UsageError(f"--inner {' '.join(inner)}: contains no prefix")
         self.all_inner = not inner_networks
         self.inner = {family: make_table(inner_networks, family) for family in (4, 6)}
-        self._touched, self._covered = _host_tables(inner_networks, ipv6_prefix)
+        self._hosts_with_inner, self._hosts_all_inner = _host_tables(inner_networks, ipv6_prefix)
         self.excluded = {family: make_table(excluded, family) for family in (4, 6)}
         self.ipv6_prefix = ipv6_prefix
         self.counters = NetworkCounters()
@@ -239,15 +240,15 @@ class Network:
                 mask_low=np.uint64(mask & (1 << 64) - 1),  # type: ignore[arg-type]
             )
             hosts, peers, ignored, same = make_pairs(batch.src, batch.dst, inner, excluded, rule)
-            if number == 0:  # a packet counts once, however many parts look at it
+            if number == 0:  # Count a packet once, however many parts it belongs to.
                 self.counters.no_inner_end += ignored
                 self.counters.same_ends += same
-            narrow = batch.family == 6 and self.ipv6_prefix <= 64  # the low word of such hosts is empty
-            result.append((part, PairBatch(hosts[:, 0].copy() if narrow else hosts, peers)))
+            one_word = batch.family == 6 and self.ipv6_prefix <= 64  # The low word of such hosts is zero.
+            result.append((part, PairBatch(hosts[:, 0].copy() if one_word else hosts, peers)))
         return result
 
     def monitors(self, hosts: Addresses, part: Part) -> NDArray[np.bool_]:
-        """Say which hosts of a result lie on the part's side; what does not was never seen (a phantom)."""
+        """Return True for each host on the part's side. A reported host that is not was never seen (a phantom)."""
         if self.all_inner:
             return np.ones(len(hosts), bool)
         if part.family == 6 and hosts.ndim == 1:
@@ -255,8 +256,8 @@ class Network:
             hosts = np.zeros((len(prefixes), 2), np.uint64)
             hosts[:, 0] = prefixes
         if part.side == "inner":
-            return np.asarray(inside(hosts, self._touched[part.family]).astype(bool))
-        return np.asarray(inside(hosts, self._covered[part.family]) == 0)
+            return np.asarray(inside(hosts, self._hosts_with_inner[part.family]).astype(bool))
+        return np.asarray(inside(hosts, self._hosts_all_inner[part.family]) == 0)
 
     def _flags(self, batch: PacketBatch, table: PrefixTable) -> tuple[Flags, Flags]:
         return inside(batch.src, table), inside(batch.dst, table)

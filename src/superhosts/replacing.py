@@ -1,10 +1,11 @@
 """Files that appear whole or not at all: written under a temporary name, flushed to disk, then renamed.
 
-A rename replaces whatever has the name: a device, a FIFO, the link instead of the file that it points to. So a path
-that a user gives passes `replaceable` first: only plain files are replaced, and a symbolic link leads to the file that
-is written. State files do without: in a folder where others can write, a link must not lead anywhere else.
+A rename replaces whatever has the target's name: a device, a FIFO, or a symbolic link instead of the file that it
+points to. So a path from a user passes `replaceable` first: only plain files are replaced, and a symbolic link is
+followed to the file that it points to. State files skip this step: in a folder where other users can write, a link
+must not redirect a write.
 
-Temporary names begin with a dot and end in .tmp, so that no program takes an unfinished file for a finished one.
+Temporary names begin with a dot and end in .tmp, so that no program mistakes an unfinished file for a finished one.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from typing import BinaryIO
 
 from superhosts.errors import OutputError
 
-CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}  # errors of file systems (network mounts) without fsync
+CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}  # errors of file systems without fsync (network mounts)
 
 
 class Replacement:
-    """A file that takes the place of `target` when it is complete. Until `commit` the target stays as it is.
+    """A file that replaces `target` once it is complete. The target does not change before `commit`.
 
-    `private`: only the owner can read it; otherwise the umask decides. `sole`: nobody else writes this file, so its
-    temporary name is always the same, and a program that is killed again and again leaves one such file, not many.
+    `private`: only the owner can read the file; otherwise the umask decides. `sole`: no other process or thread writes
+    this file, so its temporary name is constant, and a program that is killed repeatedly leaves only one such file.
     """
 
     def __init__(self, target: Path, *, private: bool = False, sole: bool = False) -> None:
@@ -42,7 +43,7 @@ class Replacement:
         return open_fresh(self.temporary, shared=not self._private)
 
     def commit(self, *, durable: bool = True) -> None:
-        """Rename the temporary file, which must be closed. A durable one is flushed to disk first."""
+        """Rename the temporary file, which must be closed. With `durable`, flush it to disk first."""
         if durable:
             handle = os.open(self.temporary, os.O_RDONLY)
             try:
@@ -59,7 +60,7 @@ class Replacement:
 
 @contextmanager
 def replacing(target: Path, *, private: bool = False, sole: bool = False, durable: bool = True) -> Iterator[Path]:
-    """Yield the temporary path of an empty file; what the block writes there replaces `target`, unless it fails."""
+    """Yield the path of an empty temporary file, which replaces `target` unless the with block fails."""
     replacement = Replacement(target, private=private, sole=sole)
     try:
         replacement.open().close()
@@ -71,7 +72,7 @@ def replacing(target: Path, *, private: bool = False, sole: bool = False, durabl
 
 @contextmanager
 def output_errors(path: str | Path) -> Iterator[None]:
-    """Turn an operating system's error into an OutputError that names the file."""
+    """Convert an OSError into an OutputError that names the file."""
     try:
         yield
     except OSError as error:
@@ -79,18 +80,18 @@ def output_errors(path: str | Path) -> Iterator[None]:
 
 
 def replaceable(path: str | Path) -> Path:
-    """Return the file to write for `path`: the target of a symbolic link, else the path itself.
+    """Return the file to write for `path`: the target of a symbolic link, or else the path itself.
 
-    Raises OutputError for anything that exists and is not a plain file.
+    Raise OutputError if the path exists and is not a plain file.
     """
     try:
         mode = Path(path).stat().st_mode
-    except FileNotFoundError:  # Also a link to a missing file: then its target is created.
+    except FileNotFoundError:  # This includes a link to a missing file, which will then be created.
         mode = stat.S_IFREG
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
     if not stat.S_ISREG(mode):
-        text = f"it is {_kind(mode)}, and only a plain file is replaced"
+        text = f"it is {_kind(mode)}, and only plain files are replaced"
         raise OutputError(f"{path}: cannot be written: {text}") from OSError(errno.EINVAL, text, str(path))
     return Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
 
@@ -101,13 +102,13 @@ def _kind(mode: int) -> str:
 
 
 def open_fresh(path: Path, *, shared: bool = False) -> BinaryIO:
-    """Create a file for writing. Whatever had its name (also somebody else's link) is removed first."""
+    """Create a file for writing, after removing any file or link of that name."""
     path.unlink(missing_ok=True)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if shared else 0o600), "wb")
 
 
 def sync(handle: int) -> None:
-    """Flush an open file to disk (fsync). File systems without fsync are accepted; any other failure is an error."""
+    """Flush an open file to disk (fsync). Ignores file systems without fsync; raises any other error."""
     try:
         os.fsync(handle)
     except OSError as error:
@@ -116,7 +117,7 @@ def sync(handle: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to disk."""
+    """Flush the directory entries of a folder to disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         sync(handle)
@@ -125,6 +126,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def place(source: Path, target: Path) -> None:
-    """Rename a file that is on disk already, and flush the new name to disk."""
+    """Rename a file that has already been synced, and sync the new name."""
     source.replace(target)
     sync_folder(target.parent)

@@ -1,4 +1,4 @@
-"""Times and windows as text: ISO 8601 for people and rows, a compact form for file names."""
+"""Format times and windows: ISO 8601 for messages and rows, a compact form for file names."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from superhosts.units import SECOND, format_duration
 
 
 def iso_time(nanoseconds: int) -> str:
-    """Format a time as ISO 8601 in UTC, with a fraction of a second only if there is one."""
+    """Format a time as ISO 8601 in UTC, with fractional seconds only if they are not zero."""
     seconds, fraction = divmod(nanoseconds, SECOND)
     try:
         text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    except (OverflowError, ValueError, OSError):  # a stray time that `datetime` cannot represent
+    except (OverflowError, ValueError, OSError):  # `datetime` cannot represent this (stray) time.
         return f"{nanoseconds / SECOND:.3f}"
     return f"{text}.{fraction:09d}".rstrip("0") + "Z" if fraction else text + "Z"
 

@@ -1,4 +1,4 @@
-"""Sizes, counts and durations as people write them: 128MiB, 5M, 90s, 5m, 1h, 30d."""
+"""Parse and format sizes, counts and durations: 128MiB, 5M, 90s, 5m, 1h, 30d."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 from superhosts.errors import UsageError
 
-_NUMBER = re.compile(r"\s*([0-9]{1,40}(?:\.[0-9]{1,40})?)\s*([A-Za-zµ]*)\s*")  # Python refuses 4,300 digits and more
+# The number of digits is limited because int() raises ValueError above 4,300 digits.
+_NUMBER = re.compile(r"\s*([0-9]{1,40}(?:\.[0-9]{1,40})?)\s*([A-Za-zµ]*)\s*")
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _BYTES |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _BYTES |= {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -28,7 +29,7 @@ def _parse(text: str, units: dict[str, int], what: str, example: str) -> int:
 
 
 def whole_number(number: Any) -> int | None:
-    """Return a whole number of any kind (Python's, NumPy's, 5e6) as Python's int; None for anything else."""
+    """Convert a whole number of any type (Python, NumPy, 5e6) to int. Return None for anything else."""
     if isinstance(number, bool):
         return None
     try:
@@ -39,17 +40,17 @@ def whole_number(number: Any) -> int | None:
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes: 134217728, "128MiB", "128M" (binary), "1.5GB" (decimal)."""
-    return _written(text, _BYTES, "size", "128MiB")
+    """Return a size in bytes. Accepts 134217728, "128MiB", "128M" (binary) and "1.5GB" (decimal)."""
+    return _parse_or_int(text, _BYTES, "size", "128MiB")
 
 
 def parse_count(text: str | int) -> int:
-    """Return a plain number for "5M", "100k", "1.5G" or "12"."""
-    return _written(text, _COUNTS, "count", "100k or 5M")
+    """Return the number that "5M", "100k", "1.5G" or "12" stands for."""
+    return _parse_or_int(text, _COUNTS, "count", "100k or 5M")
 
 
-def _written(text: Any, units: dict[str, int], what: str, example: str) -> int:
-    """Read text, or take a whole number as it is."""
+def _parse_or_int(text: Any, units: dict[str, int], what: str, example: str) -> int:
+    """Parse text; return a whole number unchanged."""
     if isinstance(text, str):
         return _parse(text, units, what, example)
     number = whole_number(text)
@@ -59,28 +60,28 @@ def _written(text: Any, units: dict[str, int], what: str, example: str) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of "90s", "5m", "1h" or "30d"."""
+    """Return the nanoseconds of "90s", "5m", "1h" or "30d"."""
     nanoseconds = _parse(text, {unit: s * SECOND for unit, s in _SECONDS.items()}, "duration", "90s, 5m, 1h or 30d")
     if nanoseconds <= 0:
-        raise UsageError(f"{text!r} is not a duration above zero; write it like 90s, 5m, 1h or 30d")
+        raise UsageError(f"{text!r}: a duration must be greater than zero; write it like 90s, 5m, 1h or 30d")
     if nanoseconds >= 1 << 63:
-        raise UsageError(f"{text!r} is longer than the 292 years that times reach; write it like 30d, or take all")
+        raise UsageError(f"{text!r} exceeds the longest duration, 292 years; use a shorter one such as 30d, or all")
     return nanoseconds
 
 
 def format_size(size: float) -> str:
-    """Write bytes with a binary unit, to three digits: 128 MiB, 1.5 GiB."""
-    if size > 1e300:  # as a damaged header may ask for; Python's whole numbers go beyond what divides
+    """Format a size with a binary unit and three significant digits: 128 MiB, 1.5 GiB."""
+    if size > 1e300:  # A damaged header may name an int that is too large to convert to float.
         return "more than 9e+287 TiB"
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 999.5:  # 999.5 would round to 1e+03
+        if size < 999.5:  # "%.3g" would format 999.5 as 1e+03.
             return f"{size:.3g} {unit}"
         size /= 1024
     return f"{size:.3g} TiB"
 
 
 def format_duration(nanoseconds: int) -> str:
-    """Write a duration in the largest unit that divides it: 5m, 90s, 1h."""
+    """Format a duration in the largest unit that divides it: 5m, 90s, 1h."""
     for unit, seconds in sorted(_SECONDS.items(), key=lambda item: -item[1]):
         if unit != "w" and nanoseconds % (seconds * SECOND) == 0:
             return f"{nanoseconds // (seconds * SECOND)}{unit}"

@@ -332,7 +332,7 @@ def test_two_processes_do_not_share_a_folder(tmp_path: Path, command: list[str])
         arguments = [sys.executable, "-m", "superhosts", *command, *folder]
         ended = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE)
     assert ended.returncode == 2
-    assert "another process works here" in ended.stderr
+    assert "another process is using this folder" in ended.stderr
 
 
 def test_help_has_an_example(tmp_path: Path):

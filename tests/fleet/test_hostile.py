@@ -857,10 +857,13 @@ def test_a_hub_says_who_may_speak_and_which_secrets_are_none(tmp_path: Path) -> 
     with ending(hub, edge):
         hub.start().wait_ready()
         assert "no site is enrolled: any process on this machine can send as any site" in hub.words
-        assert f"{key}: everybody on this machine can read this secret (mode 0644): chmod 600 {key}" in hub.words
+        assert (
+            f"{key}: all users of this machine have access to this secret (mode 0644); run: chmod 600 {key}"
+            in hub.words
+        )
         key.chmod(0o600)
         seed.chmod(0o604)
         edge.start().wait_ready()
-        assert f"{seed}: everybody on this machine can read this secret (mode 0604)" in edge.words
+        assert f"{seed}: all users of this machine have access to this secret (mode 0604)" in edge.words
         assert f"{key}: everybody" not in edge.words
         assert hub.end() == 0
