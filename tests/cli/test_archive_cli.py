@@ -108,7 +108,7 @@ def test_the_rest_is_shown_when_a_name_matches_nothing_or_a_file_is_bad(run: Run
     for union in ([], ["--union"]):
         ended = run("hosts", archive, archive / "none*", "--json", "-t", 200, *union)
         assert (ended.status, len(ended.rows)) == (3, 1 if union else 4)
-        assert "ams.cube: cut off or damaged" in ended.err
+        assert "ams.cube: truncated or damaged" in ended.err
         assert "none*: matches no file" in ended.err
         assert "Traceback" not in ended.err
 

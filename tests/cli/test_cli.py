@@ -405,7 +405,7 @@ def test_key_file_and_environment_give_the_same_sketch(
     for arguments in (["hosts", names[0]], ["explain", names[0], "10.0.0.1"], ["merge", names[0], "-o", "x.cube"]):
         ended = run(*arguments)
         assert ended.status == 2
-        assert len(set(re.findall(r"key (?:at hand is )?([0-9a-f]{16})", ended.err))) == 2
+        assert len(set(re.findall(r"key (?:in use is )?([0-9a-f]{16})", ended.err))) == 2
         assert "--key-file" in ended.err
     assert run("hosts", names[0], "--key-file", tmp_path / "key").status == 0
 
@@ -445,7 +445,7 @@ def test_hosts_goes_on_after_a_bad_file(run: Run, sketches: list[Path], tmp_path
         ended = run("hosts", tmp_path / "bad.cube", tmp_path / "none.cube", *sketches, "--json", "-t", 1000, *union)
         assert ended.status == 3
         assert len(ended.rows) == (3 if union else 5)
-        assert f"{tmp_path}/bad.cube: cut off or damaged" in ended.err
+        assert f"{tmp_path}/bad.cube: truncated or damaged" in ended.err
         assert f"{tmp_path}/none.cube: cannot be read" in ended.err
 
 

@@ -316,7 +316,7 @@ def test_a_list_of_hosts_counts_against_the_limit_on_memory(tmp_path):
     detector.update(hosts, hosts)
     detector.save(tmp_path / "a.cube")
     most = SMALL.memory + 16 * 1000
-    with pytest.raises(SketchFileError, match=r"asks for .* of memory, the limit is"):
+    with pytest.raises(SketchFileError, match=r"needs .* of memory, the limit is"):
         load(tmp_path / "a.cube", max_memory=most - 1)
     (again,) = load(tmp_path / "a.cube", max_memory=most).parts.values()
     assert again.memory <= most + 16

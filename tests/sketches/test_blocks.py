@@ -357,7 +357,7 @@ def test_a_header_says_what_the_sketch_is(tmp_path: Path) -> None:
     assert (header.window, header.sites, header.entries) == (sketch.window, frozenset(["fra"]), sketch.entries)
     assert header.kinds == sketch.kinds
     assert bytes.fromhex(header.digest) == (tmp_path / "b.cube").read_bytes()[-32:]
-    with pytest.raises(SketchFileError, match=r"more memory|asks for"):
+    with pytest.raises(SketchFileError, match=r"needs .* of memory"):
         sh.load(tmp_path / "b.cube", max_memory="1MiB")
 
 
@@ -417,5 +417,5 @@ def test_what_cannot_be_asked(tmp_path: Path) -> None:
         estimate_in_file(path, {FOUR: ["2001:db8::1"]})
     with pytest.raises(UsageError, match="/64"):
         estimate_in_file(path, {FOUR: sketch_of("cube-64", 1).parts[SIX].top(3)})
-    with pytest.raises(MergeError, match="the key at hand"):
+    with pytest.raises(MergeError, match="but the key in use is"):
         estimate_in_file(path, {FOUR: [1]}, key="another secret")

@@ -103,7 +103,7 @@ def check_refusal(error: Exception, path: Path) -> None:
     """A refusal names the file and what is wrong in it, in one printable line of bounded length."""
     text = str(error).replace(str(path), "FILE")
     assert text.startswith("FILE: "), text
-    reasons = r"header field [\w.\[\]()]+: |byte 16: damaged: the header |asks for |was made with key "
+    reasons = r"header field [\w.\[\]()]+: |byte 16: damaged: the header |needs .* of memory|was made with key "
     assert re.match(f"FILE: ({reasons})", text)
     assert text.isprintable()
     assert len(text) < 500
@@ -156,7 +156,7 @@ def test_every_field_left_out_or_doubled(wide: tuple[dict[str, Any], bytes, Any]
         text = json.dumps(header)
         twice = text.replace(f'"{place[-1]}":', f'"{place[-1]}": 0, "{place[-1]}":', 1)
         forge(path, twice.encode(), blocks)
-        with pytest.raises(SketchFileError, match=f"header field {place[-1]}: stands twice"):
+        with pytest.raises(SketchFileError, match=f"header field {place[-1]}: appears twice"):
             sh.load(path)
 
 
@@ -263,7 +263,7 @@ def test_a_header_of_very_many_values_costs_next_to_nothing(tmp_path: Path, unit
     path = forge(tmp_path / "a.cube", text, b"")
     tracemalloc.start()
     try:
-        with pytest.raises(SketchFileError, match=r"a\.cube: byte 16: damaged: the header has [0-9,]+ values or more"):
+        with pytest.raises(SketchFileError, match=r"a\.cube: byte 16: damaged: the header has [0-9,]+ or more values"):
             read_header(path)
         assert tracemalloc.get_traced_memory()[1] < 4 * sketchfile.MAX_HEADER
     finally:
@@ -450,7 +450,7 @@ def test_hosts_beyond_the_prefix_of_their_header(tmp_path: Path, name: str, pref
     header, blocks = take_apart(path)
     header["parts"][0]["format"][1] = prefix
     forge(path, header, blocks)
-    said = rf"header field parts\[0\]\.format\[1\]: {prefix}, but .* hosts have bits beyond it"
+    said = rf"header field parts\[0\]\.format\[1\]: {prefix}, but .* hosts have bits set beyond it"
     for read in (sh.load, Sketch().merge_file):
         with pytest.raises(SketchFileError, match=said):
             read(path)

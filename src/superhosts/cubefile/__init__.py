@@ -1,1 +1,1 @@
-"""The .cube file: a header and named arrays, compressed and checked. It knows nothing of detectors."""
+"""The .cube file format: a header and named arrays, compressed and checksummed. It does not depend on detectors."""

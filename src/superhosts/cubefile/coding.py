@@ -1,8 +1,9 @@
-"""How the numbers of a block are written: as gaps where few bits are set, else byte plane by byte plane.
+"""The two codings of a block of numbers: gaps if few bits are set, otherwise byte planes.
 
-Gaps are the zeros between one set bit and the next, a byte each (255: go on). Planes put the bytes that are alike (high
-bits of labels) together. Either is compressed afterwards. A block can be merged into an array from what was written,
-without being decoded first.
+A gap is the number of zeros between two set bits, stored in one byte; 255 means that the gap continues in the next
+byte. Byte planes store the first bytes of all numbers, then the second bytes, and so on, which puts similar bytes (the
+high bits of labels) next to each other. Both are then compressed. A coded block can be merged into an array directly,
+without decoding it first.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ GAPS, PLANES = 0, 1
 
 @compiled
 def _encode_gaps(words: NDArray[np.uint64], out: NDArray[np.uint8]) -> int:
-    """Write the gaps between set bits; return the bytes used, −1 when `out` is too small."""
+    """Write the gaps between set bits to `out`. Return the bytes used, or −1 if `out` is too small."""
     used = 0
     gap = 0
     for word in words:
@@ -31,7 +32,7 @@ def _encode_gaps(words: NDArray[np.uint64], out: NDArray[np.uint8]) -> int:
         while rest != 0:
             bit = 0
             lowest = rest & (~rest + np.uint64(1))
-            for step in (32, 16, 8, 4, 2, 1):  # position of the lowest set bit by halving
+            for step in (32, 16, 8, 4, 2, 1):  # Find the position of the lowest set bit by bisection.
                 if lowest >> np.uint64(bit + step - 1) > 1:
                     bit += step
             gap += bit - last
@@ -52,9 +53,9 @@ def _encode_gaps(words: NDArray[np.uint64], out: NDArray[np.uint8]) -> int:
 
 @compiled
 def _check_gaps(data: NDArray[np.uint8], bits: int) -> int:
-    """Return how many bytes name bits, or −1 when some name bits past the end."""
+    """Return the number of bytes up to the last set bit, or −1 if a bit is past the end."""
     total, last = np.int64(0), len(data)
-    while last > 0 and data[last - 1] == 255:  # a gap that no bit follows names none
+    while last > 0 and data[last - 1] == 255:  # No set bit follows trailing bytes of 255.
         last -= 1
     for i in range(last):
         total += np.int64(data[i]) + np.int64(data[i] != 255)
@@ -63,7 +64,10 @@ def _check_gaps(data: NDArray[np.uint8], bits: int) -> int:
 
 @compiled
 def _or_gaps(data: NDArray[np.uint8], words: NDArray[np.uint64]) -> None:
-    """Set the bits that the gaps name; they must have been checked. (Without branches: gaps are hard to foretell.)"""
+    """Set the bits that the gaps encode. `_check_gaps` must have accepted them.
+
+    The loop has no branches, because gaps are unpredictable.
+    """
     position = np.int64(0)
     for byte in data:
         position += np.int64(byte)
@@ -74,7 +78,7 @@ def _or_gaps(data: NDArray[np.uint8], words: NDArray[np.uint64]) -> None:
 
 @compiled
 def _or_planes(data: NDArray[np.uint8], words: NDArray[np.uint64]) -> None:
-    """OR words that stand byte plane by byte plane into others."""
+    """OR words stored as byte planes into `words`."""
     count = len(words)
     for plane in range(8):
         shift = np.uint64(8 * plane)
@@ -89,18 +93,18 @@ def _max_words(other: NDArray[np.uint64], words: NDArray[np.uint64]) -> None:
 
 
 class CodedBlock(NamedTuple):
-    """A block as written: it is known to decode to its place in the array."""
+    """A valid coded block: it decodes to exactly the items of its part of the array."""
 
     coding: int
     data: NDArray[np.uint8]
 
     @property
     def is_empty(self) -> bool:
-        """Whether no bit is set; an empty block of planes does not say so."""
+        """Return True if no bit is set. Always False for byte planes, which are not inspected."""
         return self.coding == GAPS and not len(self.data)
 
     def put(self, into: NDArray[Any]) -> None:
-        """Write it over what is there."""
+        """Overwrite `into` with the block."""
         if self.coding == PLANES:
             into.view(np.uint8)[:] = self.data.reshape(into.dtype.itemsize, -1).T.reshape(-1)
         else:
@@ -108,18 +112,18 @@ class CodedBlock(NamedTuple):
             _or_gaps(self.data, into)
 
     def merge_or(self, into: NDArray[np.uint64]) -> None:
-        """OR it into what is there; gaps touch only the words that have bits."""
+        """OR the block into `into`. Gaps access only the words with set bits."""
         (_or_planes if self.coding == PLANES else _or_gaps)(self.data, into)
 
     def merge_max(self, into: NDArray[np.uint64]) -> None:
-        """Leave the larger of each word and what is there."""
+        """Replace each word of `into` by the maximum of itself and the block's word."""
         words = np.zeros(len(into), np.uint64)
         self.merge_or(words)
         _max_words(words, into)
 
 
 def encode(items: NDArray[Any]) -> CodedBlock:
-    """Write a block of an array in the way that suits it."""
+    """Encode a block of an array as gaps if that takes at most half its size, else as byte planes."""
     if items.dtype == np.uint64:
         out = np.empty(items.nbytes // 2, np.uint8)
         used = _encode_gaps(items, out)
@@ -129,7 +133,7 @@ def encode(items: NDArray[Any]) -> CodedBlock:
 
 
 def read_block(coding: int, data: NDArray[np.uint8], dtype: np.dtype[Any], count: int) -> CodedBlock | None:
-    """Return what was read as a block for so many items; None if it is not one."""
+    """Return the data as a coded block of `count` items, or None if it is invalid."""
     if coding == GAPS and dtype == np.uint64:
         used = _check_gaps(data, 64 * count)
     else:

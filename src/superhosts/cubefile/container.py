@@ -1,13 +1,13 @@
-"""The .cube file: a header and named arrays, compressed, checked, written whole or not at all.
+"""The .cube file: a header and named arrays, compressed, checksummed, and written atomically.
 
-    magic · version · length of the header · header (JSON) · blocks of the arrays · BLAKE2b of all that
+    magic · version · length of the header · header (JSON) · blocks of the arrays · BLAKE2b of everything before
 
-A reader checks the digest before it believes anything, refuses headers that ask for more memory than it may take, and
-executes nothing: arrays are plain little-endian numbers whose type and shape stand in the header. This module
-knows a header and arrays; what they mean is for the detectors to say.
+A reader verifies the digest before it uses anything else, rejects headers that require more memory than allowed, and
+executes nothing from the file: arrays are plain little-endian numbers whose types and shapes are in the header. This
+module handles only the header and the arrays; the detectors interpret them.
 
-Arrays are cut into blocks, each written as suits it (`coding.py`) and compressed by zstandard. At 5 M flows a 128 MiB
-cube takes about a tenth of its memory.
+Arrays are split into blocks. Each block is encoded with the better of two codings (`coding.py`) and compressed with
+zstandard. At 5 M flows the file of a 128 MiB cube is about a tenth of that size.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from superhosts.text import printable
 from superhosts.units import format_size
 
 MAGIC = b"\x89CUBE\r\n\x1a"
-VERSION = 2  # 1: rows of a cube were not turned
+VERSION = 2  # In version 1 the rows of a cube were not rotated.
 BLOCK = 1 << 20  # bytes of an array that are compressed together
-MAX_PACKED = 2 * BLOCK  # bytes of a block as compressed: what cannot be compressed grows by less than a 64th
-SITE_HEADER = 1 << 20  # bytes of a header: what this program writes takes no more, and a hub takes no more from a site
-MAX_HEADER = 16 << 20  # the most that is read: 0.1.0 wrote the counters of years of windows
-MAX_VALUES = 1 << 20  # JSON values of a header: as Python objects they take up to 250 bytes each
-DIGEST = 32
+MAX_PACKED = 2 * BLOCK  # bytes of a compressed block; incompressible data grows by less than 1/64
+SITE_HEADER = 1 << 20  # bytes of a header that this program writes, and that a hub accepts from a site
+MAX_HEADER = 16 << 20  # bytes of a header that are read: version 0.1.0 wrote the counters of years of windows
+MAX_VALUES = 1 << 20  # JSON values of a header; as Python objects they take up to 250 bytes each
+DIGEST = 32  # bytes of the digest
 _START = struct.Struct("<8sII")  # magic, version, bytes of the header
-_FRAME = struct.Struct("<BI")  # coding, bytes of the block as compressed
+_FRAME = struct.Struct("<BI")  # coding, bytes of the compressed block
 Arrays = dict[str, NDArray[Any]]
 _ARRAYS = sequence(
     record(
         {
-            "name": text("[0-9a-z/]{1,40}", "digits, small letters and / (40 at most)"),
-            "dtype": text("<[ui][248]|[|][ui]1", "a type of whole numbers, like <u8"),
+            "name": text("[0-9a-z/]{1,40}", "1 to 40 digits, lowercase letters and /"),
+            "dtype": text("<[ui][248]|[|][ui]1", "an integer type like <u8"),
             "shape": sequence(whole(0, 1 << 48), 1, 4),
         }
     )
@@ -56,15 +56,15 @@ _ARRAYS = sequence(
 
 
 class Place(NamedTuple):
-    """Where a block lies in the file and in its array."""
+    """The position of a block in the file and in its array."""
 
-    offset: int
+    offset: int  # in the file
     start: int  # first item
-    stop: int
+    stop: int  # one past the last item
     dtype: np.dtype[Any]
 
 
-Take = Callable[[int, int, CodedBlock], None]  # a function that takes a block for the items start..stop of an array
+Take = Callable[[int, int, CodedBlock], None]  # a function that receives the block of items start..stop of an array
 
 
 def _pack(items: NDArray[Any], compress: Any) -> bytes:
@@ -81,14 +81,15 @@ def _blocks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def write(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
-    """Write a file under a temporary name, sync it, and rename it into place."""
+    """Write a file atomically: under a temporary name, synced, then renamed."""
     import zstandard
 
     compress = zstandard.ZstdCompressor(level=1).compress
     shapes = [{"name": name, "dtype": array.dtype.str, "shape": list(array.shape)} for name, array in arrays.items()]
     text = json.dumps({**header, "arrays": shapes}, separators=(",", ":"), ensure_ascii=False).encode()
     if len(text) > MAX_HEADER:
-        raise OutputError(f"{path}: cannot be written: its header takes {format_size(len(text))}")
+        limit = format_size(MAX_HEADER)
+        raise OutputError(f"{path}: cannot be written: the header takes {format_size(len(text))}, the limit is {limit}")
     digest = hashlib.blake2b(digest_size=DIGEST)
     with output_errors(path), replacing(replaceable(path)) as temporary, temporary.open("wb") as file:
 
@@ -105,15 +106,15 @@ def write(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
 
 
 def parse_header(text: bytes) -> dict[str, Any]:
-    """Read the JSON of a header in bounded memory. ValueError says what is wrong with it.
+    """Parse the JSON of a header in bounded memory. Raise ValueError, with the reason, if it is invalid.
 
-    Before every value stands a comma or an opening bracket, so that counting these bounds the values before any is
-    made: 60 MiB of `{},` would take two gigabytes. A field that stands twice in an object is refused, since
-    readers do not agree on which one counts.
+    A comma or an opening bracket precedes every value, so that counting these characters bounds the number of values
+    before any is created: 60 MiB of `{},` would need two gigabytes. Duplicate fields in an object are rejected, because
+    JSON readers disagree on which one counts.
     """
     values = sum(map(text.count, (b",", b"[", b"{")))
     if values > MAX_VALUES:
-        raise ValueError(f"has {values:,} values or more, at most {MAX_VALUES:,} are read")
+        raise ValueError(f"has {values:,} or more values, the limit is {MAX_VALUES:,}")
     try:
         header = json.loads(text.decode(), object_pairs_hook=_as_object, parse_constant=_refuse_constant)
     except RecursionError:
@@ -121,17 +122,17 @@ def parse_header(text: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise error if isinstance(error, FieldError) else ValueError("is not JSON") from None
     if not isinstance(header, dict) or not isinstance(header.get("arrays"), list):
-        raise ValueError("lists no arrays")
+        raise ValueError("has no list of arrays")
     return header
 
 
 def _as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in pairs:
-        if name in made:
-            raise FieldError(printable(name, MOST_QUOTED), "stands twice in one object")
-        made[name] = value
-    return made
+        if name in fields:
+            raise FieldError(printable(name, MOST_QUOTED), "appears twice in one object")
+        fields[name] = value
+    return fields
 
 
 def _refuse_constant(word: str) -> Any:
@@ -139,26 +140,26 @@ def _refuse_constant(word: str) -> Any:
 
 
 def peek(path: str | Path) -> dict[str, Any] | None:
-    """Return a header as it stands, unverified, to choose files by; None where there is none to be read."""
+    """Return the unverified header of a file, for selecting files. Return None if it cannot be read."""
     try:
         if _is_special(path):
             return None
         with Path(path).open("rb") as file:
             magic, version, length = _START.unpack(file.read(_START.size))
-            fits = magic == MAGIC and version == VERSION and length <= MAX_HEADER
-            return parse_header(file.read(length)) if fits else None
+            supported = magic == MAGIC and version == VERSION and length <= MAX_HEADER
+            return parse_header(file.read(length)) if supported else None
     except (OSError, ValueError, struct.error):
         return None
 
 
 def _is_special(path: str | Path) -> bool:
-    """Return True for pipes, sockets and devices, which would be waited for instead of read."""
+    """Return True for pipes, sockets and devices, on which opening or reading could block."""
     mode = Path(path).stat().st_mode
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def is_whole(path: Path) -> bool:
-    """Say whether a file ends with the digest of all that comes before it."""
+    """Return True if a file ends with the digest of everything before it."""
     left = path.stat().st_size - DIGEST
     digest = hashlib.blake2b(digest_size=DIGEST)
     with path.open("rb") as file:
@@ -168,19 +169,20 @@ def is_whole(path: Path) -> bool:
         return left == 0 and file.read(DIGEST) == digest.digest()
 
 
-def _putter(array: NDArray[Any]) -> Take:
-    """Return what writes blocks over an array."""
+def _block_writer(array: NDArray[Any]) -> Take:
+    """Return a function that writes blocks into an array."""
     items = array.reshape(-1)
     return lambda start, stop, block: block.put(items[start:stop])
 
 
 class CubeReader:
-    """An open, verified file: its header and digest, and its arrays, whole or block by block."""
+    """An open, verified .cube file. Provides its header and digest, and its arrays, whole or block by block."""
 
     def __init__(self, path: str | Path, *, trusted: bool = False, max_header: int = MAX_HEADER) -> None:
-        """Open a file and check it; of a `trusted` one, checked a moment ago, the checksum is not computed again.
+        """Open and verify a file.
 
-        A header of more than `max_header` bytes is refused before it is read.
+        `trusted`: the caller has just verified the digest, and it is not computed again. Raise SketchFileError, without
+        reading the header, if it is longer than `max_header` bytes.
         """
         self.name = str(path)
         self._trusted = trusted
@@ -211,9 +213,9 @@ class CubeReader:
         return SketchFileError(message, file=self.name, offset=offset)
 
     def _unreadable(self, error: OSError, offset: int | None = None) -> SketchFileError:
-        """Tell a file that is not there from one that cannot be read now."""
-        gone = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError)
-        kind = SketchFileError if gone else UnreadableError
+        """Return SketchFileError if there is no such file, UnreadableError if it cannot be read at the moment."""
+        missing = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError)
+        kind = SketchFileError if missing else UnreadableError
         return kind(f"cannot be read: {error.strerror or error}", file=self.name, offset=offset)
 
     def _verify(self) -> dict[str, Any]:
@@ -226,19 +228,19 @@ class CubeReader:
         if start[: len(MAGIC)] != MAGIC[: len(start)] or not start:
             raise self._bad("not a .cube file")
         if len(start) < _START.size:
-            raise self._bad(f"cut off after {len(start)} bytes", len(start))
+            raise self._bad(f"truncated after {len(start)} bytes", len(start))
         _, version, length = _START.unpack(start)
         self._end = size - DIGEST
         if version != VERSION:
             self._first = 0
-            self._verify_digest()  # a damaged file may show any version
+            self._verify_digest()  # In a damaged file the version itself may be wrong.
             message = f"format version {version}; this program reads version {VERSION}"
             raise VersionError(message, file=self.name, offset=len(MAGIC))
         if length > self._max_header:
             limit = f"the header takes {format_size(length)}, the limit is {format_size(self._max_header)}"
             raise self._bad(f"too large or damaged: {limit}", _START.size)
         if _START.size + length > self._end:
-            raise self._bad("cut off or damaged: the header runs past the end of the file", _START.size)
+            raise self._bad("truncated or damaged: the header extends past the end of the file", _START.size)
         self._first = _START.size + length
         text = self._verify_digest()
         try:
@@ -251,7 +253,7 @@ class CubeReader:
         return header
 
     def _verify_digest(self) -> bytes:
-        """Check the digest of the whole file, in one reading; return the header's text."""
+        """Verify the digest of the whole file in one pass, and return the text of the header."""
         digest = hashlib.blake2b(digest_size=DIGEST)
         text = bytearray()
         offset = 0
@@ -266,38 +268,38 @@ class CubeReader:
             offset += len(piece)
         self.digest = self._read_at(self._end, DIGEST)
         if not self._trusted and digest.digest() != self.digest:
-            raise self._bad("cut off or damaged: the checksum does not match")
+            raise self._bad("truncated or damaged: the checksum does not match")
         return bytes(text[_START.size :])
 
     def check_memory(self, limit: int) -> None:
-        """Refuse a file whose arrays would take more than `limit` bytes, before anything is allocated."""
+        """Raise SketchFileError if the arrays need more than `limit` bytes. Allocates nothing."""
         total = sum(dtype.itemsize * count for dtype, count in self._shapes().values())
         if total > limit:
-            raise self._bad(f"asks for {format_size(total)} of memory, the limit is {format_size(limit)}")
+            raise self._bad(f"needs {format_size(total)} of memory, the limit is {format_size(limit)}")
 
     def _shapes(self) -> dict[str, tuple[np.dtype[Any], int]]:
         shapes = {}
         for number, entry in enumerate(self.header["arrays"]):
             name = entry["name"]
             if name in shapes:
-                raise self._bad(f"header {FieldError(f'arrays[{number}].name', f'a second array is called {name}')}")
+                raise self._bad(f"header {FieldError(f'arrays[{number}].name', f'duplicate array {name}')}")
             shapes[name] = (np.dtype(entry["dtype"]), math.prod(entry["shape"]))
         return shapes
 
     def check_arrays(self, expected: Mapping[str, NDArray[Any]]) -> None:
-        """Refuse a file that has not these arrays, of these types and shapes."""
+        """Raise SketchFileError unless the file has all of these arrays, with these types and shapes."""
         stored = {entry["name"]: tuple(entry["shape"]) for entry in self.header["arrays"]}
         types = self._shapes()
         missing = expected.keys() - stored.keys()
         if missing:
-            raise self._bad(f"damaged: no array {', '.join(sorted(missing))}")
+            raise self._bad(f"damaged: missing array {', '.join(sorted(missing))}")
         for name, array in expected.items():
             if array.shape != stored[name] or array.dtype != types[name][0]:
-                here = f"{types[name][0]} {stored[name]}"
-                raise self._bad(f"damaged: array {name} is {here}, expected {array.dtype} {array.shape}")
+                found = f"{types[name][0]} {stored[name]}"
+                raise self._bad(f"damaged: array {name} is {found}, expected {array.dtype} {array.shape}")
 
     def places(self) -> dict[str, list[Place]]:
-        """Return where the blocks of every array lie. A file whose blocks do not fill it is refused."""
+        """Return the positions of each array's blocks. Raise SketchFileError unless the blocks fill the file."""
         offset = self._first
         places: dict[str, list[Place]] = {}
         for name, (dtype, count) in self._shapes().items():
@@ -309,24 +311,24 @@ class CubeReader:
                     raise self._bad("damaged: a block is missing", offset)
                 length = _FRAME.unpack(frame)[1]
                 if length > self._end - offset - _FRAME.size:
-                    raise self._bad("damaged: a block runs past the end", offset)
+                    raise self._bad("damaged: a block extends past the end", offset)
                 if length > MAX_PACKED:
-                    raise self._bad("damaged: a block is larger than blocks are", offset)
+                    raise self._bad("damaged: a block exceeds the size limit", offset)
                 own.append(Place(offset, start, min(start + step, count), dtype))
                 offset += _FRAME.size + length
         if offset != self._end:
-            raise self._bad("damaged: more follows the last array", offset)
+            raise self._bad("damaged: there is data after the last array", offset)
         return places
 
     def arrays(self, prepared: Arrays | None = None, threads: int = 1) -> Arrays:
-        """Read the arrays; into `prepared` ones where those are given, which must have the stored shapes."""
+        """Read all arrays. Those in `prepared` are read in place and must have the stored types and shapes."""
         self.check_arrays(prepared or {})
-        places = self.places()  # nothing is allocated for blocks that are not there
+        places = self.places()  # Find missing blocks before allocating arrays for them.
         arrays = {}
         for entry in self.header["arrays"]:
             ready = (prepared or {}).get(entry["name"])
             arrays[entry["name"]] = np.zeros(entry["shape"], entry["dtype"]) if ready is None else ready
-        self.each_block({name: _putter(array) for name, array in arrays.items()}, threads, places)
+        self.each_block({name: _block_writer(array) for name, array in arrays.items()}, threads, places)
         return arrays
 
     def read_array(self, name: str, threads: int = 1) -> NDArray[Any]:
@@ -334,13 +336,13 @@ class CubeReader:
         (entry,) = (entry for entry in self.header["arrays"] if entry["name"] == name)
         places = self.places()
         array = np.zeros(entry["shape"], entry["dtype"])
-        self.each_block({name: _putter(array)}, threads, places)
+        self.each_block({name: _block_writer(array)}, threads, places)
         return array
 
     def each_block(
         self, takers: Mapping[str, Take], threads: int, places: Mapping[str, list[Place]] | None = None
     ) -> None:
-        """Hand every block of the arrays that somebody takes to its taker, on up to `threads` threads, in any order."""
+        """Pass every block of the arrays named in `takers` to its taker, on up to `threads` threads, in any order."""
         import zstandard
 
         places = self.places() if places is None else places
@@ -348,8 +350,8 @@ class CubeReader:
         work = iter(blocks)
 
         def run() -> None:
-            decompress = zstandard.ZstdDecompressor(max_window_size=2 * BLOCK).decompress  # one to a thread
-            for take, place in work:  # a list's iterator gives each item once, whoever asks
+            decompress = zstandard.ZstdDecompressor(max_window_size=2 * BLOCK).decompress  # not thread-safe
+            for take, place in work:  # All threads share this iterator, which yields each item once.
                 take(place.start, place.stop, self._read_block(place, decompress))
 
         run_parallel(run, [()] * min(threads, len(blocks)), threads)
@@ -366,8 +368,9 @@ class CubeReader:
         coding, length = _FRAME.unpack(self._read_at(place.offset, _FRAME.size))
         packed = self._read_at(place.offset + _FRAME.size, length)
         try:
-            if zstandard.frame_content_size(packed) > 2 * BLOCK:  # zstandard believes this size, whatever the limit
-                raise self._bad("damaged: a block is larger than blocks are", place.offset)
+            # zstandard trusts the size that a frame claims, regardless of max_output_size.
+            if zstandard.frame_content_size(packed) > 2 * BLOCK:
+                raise self._bad("damaged: a block exceeds the size limit", place.offset)
             data = np.frombuffer(decompress(packed, max_output_size=2 * BLOCK), np.uint8)
         except zstandard.ZstdError as error:
             raise self._bad(f"damaged: {error}", place.offset) from None

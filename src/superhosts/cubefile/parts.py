@@ -1,4 +1,4 @@
-"""How the detectors of a bundle lie in a file: numbered parts, whose arrays are named by number and name."""
+"""The layout of a sketch's detectors in a file: numbered parts, whose arrays are called NUMBER/NAME."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ NO_NOTES: Mapping[str, Any] = {"window": None, "sites": [], "counters": []}
 
 
 class StoredPart(NamedTuple):
-    """One detector as a file holds it."""
+    """One detector as stored in a file."""
 
     part: Part
-    header: Mapping[str, Any]  # what is needed to build an empty detector like it
+    header: Mapping[str, Any]  # the fields from which an empty detector of the same kind can be built
     arrays: Arrays
 
 
 def array_name(number: int, name: str) -> str:
-    """Return the name that an array of the number-th part has in a file."""
+    """Return the name in a file of an array of part `number`."""
     return f"{number}/{name}"
 
 
 def compose_header(parts: Iterable[StoredPart], notes: Mapping[str, Any] = NO_NOTES) -> dict[str, Any]:
-    """Return the header of a bundle. The notes are the header's other fields: window, sites, counters, and marks."""
+    """Return the header of a sketch. The notes are its other fields: window, sites, counters and flags."""
     return {"parts": [{**stored.part._asdict(), **stored.header} for stored in parts], **notes}
 
 
 def write_parts(path: str | Path, header: dict[str, Any], parts: Iterable[StoredPart]) -> None:
-    """Write a .cube file."""
+    """Write a .cube file with this header and the arrays of the parts."""
     arrays = {
         array_name(number, name): array for number, stored in enumerate(parts) for name, array in stored.arrays.items()
     }

@@ -1,1 +1,1 @@
-"""The sketch of one window: the bundle of its detectors, the header of its file, and questions to files."""
+"""The sketch of a window: the bundle of its detectors, the header of its file, and queries that read files."""

@@ -1,10 +1,11 @@
-"""A sketch: the detectors of one window, one for each address family, watched side and direction that was asked for.
+"""A sketch: the detectors of one window, one for each requested address family, watched side and direction.
 
-It has the verbs of its detectors and is what a .cube file holds. Merging is exact and may be repeated: windows grow to
-their hull, sites unite, and the counters of (site, window, part) are kept as entries of which equal ones count once.
+A sketch has the methods of its detectors and is the content of a .cube file. Merging is exact and idempotent: the
+window becomes the hull of both, the sets of sites are united, and the counters of (site, window, part) are kept as
+entries, of which equal ones count once.
 
-Any thread may call any verb. A verb of a sketch holds the sketch and all of its detectors, so that an answer or a file
-is the state of one moment.
+Any thread may call any method. A method locks the sketch and all of its detectors, so that a result or a file reflects
+one moment.
 """
 
 from __future__ import annotations
@@ -35,47 +36,48 @@ from superhosts.sketches.header import (
     check_hosts,
     check_memory,
     describe,
+    entry_text,
     header_errors,
     memory_limit,
-    sides_of,
-    text_of,
+    stored_shapes,
 )
 
 
 class Sketch(Guarded):
-    """The detectors of one window. `sh.load` gives one; `scan` makes one for every window."""
+    """The detectors of one window. `sh.load` returns one; `scan` creates one for every window."""
 
     def __init__(
         self, make: Callable[[Part], Detector] | None = None, *, window: Window | None = None, site: str = ""
     ) -> None:
         self._make = make
-        self.parts: dict[Part, Detector] = {}  # replaced by a larger one, never added to: others may be reading it
+        self.parts: dict[Part, Detector] = {}  # replaced, never changed in place: other threads may be iterating it
         self.window = window
         self.sites: set[str] = {site} if site else set()
         self.entries: list[Entry] = []
-        self.unlisted = False  # whether there were more sites or entries than are kept
-        self.partial = False  # whether a scan was interrupted while its window, or that of a member, was open
-        self._seen: tuple[list[Entry], int, set[str]] = (self.entries, 0, set())  # looked at, how many, what they say
+        self.unlisted = False  # True if some sites or entries were dropped to bound the header
+        self.partial = False  # True if a scan was interrupted before the end of this window or of a merged one
+        # Cache of `_known`: the list of entries, how many of them it covers, and their texts.
+        self._seen: tuple[list[Entry], int, set[str]] = (self.entries, 0, set())
 
     @classmethod
     def of(cls, detector: Detector) -> Sketch:
-        """Return a bundle of one detector alone."""
+        """Return a sketch with this detector as its only part."""
         sketch = cls()
         sketch.parts[Part(family=detector.format.family)] = detector
         return sketch
 
     @contextmanager
     def _held(self, *others: Sketch) -> Iterator[None]:
-        """Hold all other threads off this sketch and its detectors, and off other sketches and theirs.
+        """Lock this sketch, the other sketches, and all of their detectors.
 
-        Locks of sketches come before locks of detectors, everywhere.
+        All code takes the locks of sketches before those of detectors, which prevents deadlocks.
         """
         sketches = (self, *others)
         with holding(*sketches), holding(*(each for sketch in sketches for each in sketch.parts.values())):
             yield
 
     def part(self, part: Part) -> Detector:
-        """Return the detector of a part, made when it is first needed."""
+        """Return the detector of a part. It is created on first use."""
         with self._lock:
             if part not in self.parts:
                 if self._make is None:
@@ -85,39 +87,39 @@ class Sketch(Guarded):
 
     @property
     def memory(self) -> int:
-        """Bytes of all its detectors."""
+        """Bytes of all detectors."""
         with self._held():
             return sum(detector.memory for detector in self.parts.values())
 
     def super_hosts(self, threshold: float) -> list[Found]:
-        """Return the hosts of at least `threshold` peers in all parts, most peers first."""
+        """Return the hosts with at least `threshold` peers in any part, sorted by peers in descending order."""
         return self.collect(lambda _, detector: detector.super_hosts(threshold))
 
     def top(self, count: int) -> list[Found]:
-        """Return the `count` hosts with most peers, over all parts."""
+        """Return the `count` hosts with the most peers over all parts."""
         most = check_count(count)
         return self.collect(lambda _, detector: detector.top(most))[:most]
 
     def collect(self, ask: Callable[[Part, Detector], SuperHosts]) -> list[Found]:
-        """Ask every part, and put the answers in one order: most peers first.
+        """Call `ask` for every part and return all rows, sorted by peers in descending order.
 
-        The sketch is held meanwhile: `ask` must not wait for another thread that calls it.
+        The sketch is locked during the calls, so `ask` must not wait for a thread that uses the sketch.
         """
         with self._held():
             found = [
                 Found(part, row, detector.name) for part, detector in self.parts.items() for row in ask(part, detector)
             ]
-        return sorted(found, key=lambda item: (-item.row.peers, item.part, int_of(item.row.host)))
+        return sorted(found, key=lambda item: (-item.row.peers, item.part, _host_number(item.row.host)))
 
     def estimate(self, host: str | Host) -> list[Found]:
-        """Return one host's number of peers in every part of its address family."""
+        """Estimate one host's number of peers in every part of its address family."""
         family = 6 if ":" in str(host) else 4
         with self._held():
             chosen = [(part, detector) for part, detector in self.parts.items() if part.family == family]
             return [Found(part, detector.estimate(host), detector.name) for part, detector in chosen]
 
     def merge(self, other: Sketch) -> None:
-        """Take in another sketch, whole or, when any part does not fit, not at all."""
+        """Merge another sketch into this one. Raise MergeError, and change nothing, if any part does not match."""
         _check_sketch(other)
         with self._held(other):
             check_mergeable(self.kinds, other.kinds)
@@ -126,7 +128,7 @@ class Sketch(Guarded):
                 if part in self.parts:
                     self.parts[part].merge(detector)
                 else:
-                    new[part] = detector.copy()  # what is merged in later must not reach the other sketch
+                    new[part] = detector.copy()  # A later merge into this sketch must not change the other one.
             self.parts = {**self.parts, **new}
             self._unite(other.window, other.sites, other.entries, other.unlisted)
             self.partial |= other.partial
@@ -139,12 +141,12 @@ class Sketch(Guarded):
         trusted: bool = False,
         max_memory: str | int | None = None,
     ) -> None:
-        """Take in a .cube file as `merge(load(path, key=key))` would, block by block: no second sketch is made.
+        """Merge a .cube file as `merge(load(path, key=key))` does, but block by block, without a second sketch.
 
-        The digest of the whole file and all that it says of itself are checked before anything changes. Only where a
-        block does not decode although the digest is right is this sketch left half merged (HalfMergedError); drop it.
-        `trusted`: the digest was checked a moment ago, and is not computed again. A file for which this sketch would
-        take more than `max_memory` (what this process can have, by default) is refused.
+        The file's digest and header are verified before anything changes. If a block cannot be read or decoded later,
+        this sketch contains only part of the file: HalfMergedError is raised, and the sketch must be discarded.
+        `trusted`: the caller has just verified the digest, and it is not computed again. Raise SketchFileError if this
+        sketch would need more than `max_memory` (default: what this process can use).
         """
         secret = secret_of(key)
         with CubeReader(path, trusted=trusted) as reader, self._held():
@@ -182,11 +184,11 @@ class Sketch(Guarded):
 
     @property
     def kinds(self) -> dict[Part, Kind]:
-        """What another sketch's parts must have in common with these to be merged."""
+        """The kind of each part. The parts of another sketch must have the same kinds to be merged."""
         return {part: detector.kind for part, detector in self.parts.items()}
 
     def _takes_blocks(self, header: Stored) -> bool:
-        """Return True if the blocks of a file can be merged one by one, into detectors at hand and new ones."""
+        """Return True if a file can be merged block by block into the existing detectors and new ones."""
         return all(DETECTORS[kind.detector].takes_blocks for kind in header.kinds.values()) and all(
             detector.block_takers() is not None for detector in self.parts.values()
         )
@@ -197,14 +199,14 @@ class Sketch(Guarded):
     def _unite(
         self, window: Window | None, sites: Iterable[str], entries: Iterable[Entry], unlisted: bool = False
     ) -> None:
-        """Grow the window to the hull, add sites, and those entries that are not here yet."""
+        """Extend the window to the hull of both, and add the sites and the entries that are new."""
         if window is not None:
             mine = self.window or window
             self.window = Window(min(mine.start, window.start), max(mine.end, window.end))
         self.sites = self.sites | set(sites)
         known = self._known()
         for entry in entries:
-            text = text_of(entry)
+            text = entry_text(entry)
             if text not in known:
                 known.add(text)
                 self.entries.append(entry)
@@ -213,21 +215,21 @@ class Sketch(Guarded):
         self._bound_notes()
 
     def _bound_notes(self) -> None:
-        """Keep as many sites and entries as a header holds."""
+        """Drop the sites and entries that exceed what a header may contain."""
         sites, entries = bound_notes(self.sites, self.entries)
         if len(sites) < len(self.sites) or len(entries) < len(self.entries):
             self.sites, self.entries, self.unlisted = sites, entries, True
 
     def _known(self) -> set[str]:
-        """Return what its entries say. All are looked at once only: a year of files brings very many."""
+        """Return the entries as a set of texts. Each entry is converted only once: a year of files has very many."""
         entries, count, known = self._seen
-        if entries is not self.entries or len(entries) < count:  # somebody has put others in their place
+        if entries is not self.entries or len(entries) < count:  # A caller has replaced the entries.
             count, known = 0, set()
-        known.update(map(text_of, self.entries[count:]))
+        known.update(map(entry_text, self.entries[count:]))
         return known
 
     def clear(self) -> None:
-        """Forget all pairs."""
+        """Remove all pairs."""
         with self._held():
             for detector in self.parts.values():
                 detector.clear()
@@ -237,7 +239,7 @@ class Sketch(Guarded):
         return iter(self.parts.items())
 
     def save(self, path: str | Path) -> None:
-        """Write a .cube file. Other threads wait until it is written: no copy is made of what may be gigabytes."""
+        """Write a .cube file. Other threads wait until it is written, because a copy could take gigabytes."""
         with self._held():
             parts = [
                 StoredPart(part, detector.header(), detector._arrays())
@@ -254,7 +256,7 @@ class Sketch(Guarded):
             header = compose_header(parts, notes)
             try:
                 read_fields(json.loads(json.dumps(header)))
-            except ValueError as error:  # what could not be read again is not written
+            except ValueError as error:  # Never write a file that could not be read back.
                 raise UsageError(f"{path}: cannot be saved: {error}") from None
             write_parts(path, header, parts)
 
@@ -267,9 +269,9 @@ def load(
     threads: int | None = None,
     max_memory: str | int | None = None,
 ) -> Sketch:
-    """Read a .cube file onto a device. A sketch made with another key is refused."""
+    """Load a .cube file onto a device. Raise MergeError if it was made with another key."""
     limit = memory_limit(max_memory)
-    choose_device(device)  # a device that is not there is said before the file is read
+    choose_device(device)  # Report a missing device before reading the file.
     place = Place(device, thread_count() if threads is None else threads)
     with CubeReader(path) as reader:
         header = describe(reader, limit)
@@ -286,7 +288,7 @@ def _build(reader: CubeReader, header: Stored, secret: bytes, place: Place) -> S
     with header_errors(reader.name):
         for number, (part, kind) in enumerate(header.kinds.items()):
             sketch.parts[part] = detector = DETECTORS[kind.detector].make_empty(kind, secret, place)
-            buffers[part] = detector.buffers(sides_of(number, kind, reader.header["arrays"]))
+            buffers[part] = detector.buffers(stored_shapes(number, kind, reader.header["arrays"]))
         named = {
             array_name(number, name): array
             for number, arrays in enumerate(buffers.values())
@@ -299,12 +301,12 @@ def _build(reader: CubeReader, header: Stored, secret: bytes, place: Place) -> S
 
 
 def _check_sketch(other: Any) -> None:
-    """Refuse to merge something that is no sketch into one."""
+    """Raise MergeError if `other` is not a sketch."""
     if not isinstance(other, Sketch):
-        way = "give sh.Sketch.of(detector), or merge a detector into one part: sketch.part(sh.Part(4)).merge(detector)"
-        raise MergeError(f"cannot merge {type(other).__name__} into a sketch: not a sketch; {way}")
+        hint = "use sh.Sketch.of(detector), or merge a detector into one part: sketch.part(sh.Part(4)).merge(detector)"
+        raise MergeError(f"cannot merge {type(other).__name__} into a sketch: not a sketch; {hint}")
 
 
-def int_of(host: Host) -> int:
-    """Return a number by which hosts sort."""
+def _host_number(host: Host) -> int:
+    """Return the numeric value by which hosts are sorted."""
     return int(host) if not hasattr(host, "network_address") else int(host.network_address)

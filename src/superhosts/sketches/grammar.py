@@ -1,6 +1,7 @@
-"""The grammar of a header: which fields a .cube file has, what each may hold, and how they must agree.
+"""The grammar of a .cube file's header: its fields, their valid values, and how they must agree with each other.
 
-Sketches come from other machines. Whatever is not said here is refused, and the error names the field.
+Sketches come from other machines and are not trusted. Anything that this grammar does not allow is rejected with an
+error that names the field.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MOST_PARTS = 2 * len(SIDES) * len(DIRECTIONS)
 
 
 class Fields(NamedTuple):
-    """All that a header says, but for its arrays."""
+    """The content of a header, except for its arrays."""
 
     window: Window | None
     sites: frozenset[str]
@@ -33,60 +34,60 @@ class Fields(NamedTuple):
 
 
 def read_fields(header: Mapping[str, Any]) -> Fields:
-    """Check a header, but for its arrays (FieldError), and return what it says."""
+    """Check a header, except for its arrays, and return its content. Raise FieldError if it is invalid."""
     fields = _HEADER(dict(header), "")
     kinds: dict[Part, Kind] = {}
     for number, stored in enumerate(fields["parts"]):
         part, kind = build_kind(stored, f"parts[{number}]")
         if part in kinds:
-            raise FieldError(f"parts[{number}]", f"a second part {tuple(part)}")
+            raise FieldError(f"parts[{number}]", f"duplicate part {tuple(part)}")
         kinds[part] = kind
     sites = frozenset(fields["sites"])
     if len(sites) < len(fields["sites"]):
-        raise FieldError("sites", "names a site twice")
+        raise FieldError("sites", "lists a site twice")
     return Fields(
         fields["window"], sites, fields["counters"], kinds, fields.get("unlisted", False), fields.get("partial", False)
     )
 
 
 def build_kind(fields: Mapping[str, Any], place: str = "parts") -> tuple[Part, Kind]:
-    """Return the part and kind that checked fields describe, if they agree with each other."""
+    """Return the part and kind that valid fields describe. Raise FieldError if the fields contradict each other."""
     geometry, host = fields.get("geometry"), fields["format"]
     part = Part(fields["family"], fields["side"], fields["direction"])
     if host.family != part.family:
-        raise FieldError(f"{place}.format", f"hosts of IPv{host.family} in a part of IPv{part.family}")
+        raise FieldError(f"{place}.format", f"IPv{host.family} hosts in an IPv{part.family} part")
     where, key_bits = ("key_bits", fields.get("key_bits")) if geometry is None else ("geometry", geometry.key_bits)
     if host.key_bits != key_bits:
-        raise FieldError(f"{place}.{where}", f"keys of {key_bits} bits, but hosts /{host.prefix} take {host.key_bits}")
+        raise FieldError(f"{place}.{where}", f"{key_bits}-bit keys, but /{host.prefix} hosts need {host.key_bits} bits")
     detector = fields["detector"]
     return part, Kind(detector, fields["key"], geometry, host, "merge" not in DETECTORS[detector].broken_laws)
 
 
 def check_arrays(kinds: Mapping[Part, Kind], arrays: list[dict[str, Any]]) -> None:
-    """Check that there are the arrays that the parts need, of their types and shapes, and no others."""
+    """Check that the arrays are exactly those that the parts need, with the right types and shapes."""
     expected = {
         array_name(number, name): shape
         for number, kind in enumerate(kinds.values())
         for name, shape in shapes_of(kind).items()
     }
     for number, array in enumerate(arrays):
-        place, own = f"arrays[{number}]", array["name"]
-        if own not in expected:
-            raise FieldError(f"{place}.name", f"{own}: no part has such an array, or it stands here twice")
-        shape = expected.pop(own)
+        place, array_of_part = f"arrays[{number}]", array["name"]
+        if array_of_part not in expected:
+            raise FieldError(f"{place}.name", f"{array_of_part}: no part has this array, or it is listed twice")
+        shape = expected.pop(array_of_part)
         one_of(shape.dtype)(array["dtype"], f"{place}.dtype")
         if not shape.fits(array["shape"]):
             raise FieldError(f"{place}.shape", f"{array['shape']}, must be {shape}")
     if expected:
-        raise FieldError("arrays", f"no array {', '.join(sorted(expected))}")
+        raise FieldError("arrays", f"missing {', '.join(sorted(expected))}")
 
 
 def shapes_of(kind: Kind) -> dict[str, ArrayShape]:
-    """Return the arrays of a detector of this kind."""
+    """Return the names and shapes of the arrays of a detector of this kind."""
     return DETECTORS[kind.detector].array_shapes(kind)
 
 
-# Each field by itself
+# Checks of single fields
 
 
 def _window(value: Any, place: str) -> Window:
@@ -97,7 +98,7 @@ def _window(value: Any, place: str) -> Window:
 
 
 def _format(value: Any, place: str) -> HostFormat:
-    """Check how numbers read as hosts: IPv4 addresses, or IPv6 prefixes of any length."""
+    """Check the format of hosts: IPv4 addresses, or IPv6 prefixes of any length."""
     family, prefix = sequence(whole(0, 128), 2, 2)(value, place)
     one_of(4, 6)(family, f"{place}[0]")
     (one_of(32) if family == 4 else whole(1, 128))(prefix, f"{place}[1]")
@@ -105,7 +106,7 @@ def _format(value: Any, place: str) -> HostFormat:
 
 
 def _geometry(kind: Any) -> Check:
-    """Return a check for the geometry of a detector: whole numbers, or lists of them, that keep its rules."""
+    """Return a check for the geometry of a detector: integers, or lists of them, that pass the geometry's own check."""
     types = get_type_hints(kind)
     size = whole(0, 1 << 40)
     checks = {field: size if types[field] is int else sequence(size, 0, 64) for field in kind._fields}
@@ -122,7 +123,7 @@ def _geometry(kind: Any) -> Check:
 
 
 def check_part(value: Any, place: str) -> Any:
-    """Check a part; its detector decides which fields it has."""
+    """Check a part. Its detector determines its fields."""
     if not isinstance(value, dict):
         raise refuse(value, place, "an object")
     if "detector" not in value:
@@ -133,7 +134,7 @@ def check_part(value: Any, place: str) -> Any:
 
 @cache
 def _part_fields(detector: type[Detector]) -> Check:
-    """Return the check of a part of this detector."""
+    """Return the check for a part with this detector."""
     fields = {**_PLACE, "detector": one_of(detector.name), "format": _format}
     if detector.geometry_type is None:
         return record({**fields, **_EXACT})
@@ -141,7 +142,7 @@ def _part_fields(detector: type[Detector]) -> Check:
 
 
 def _site_or_none(value: Any, place: str) -> Any:
-    """Check the site of a counter; a scan that was given no name has none."""
+    """Check the site of a counter. It is empty for a scan without a site name."""
     return value if value == "" else name(value, place)
 
 
@@ -152,7 +153,7 @@ def _entry(value: Any, place: str) -> Any:
     return entry
 
 
-# All windows of 64-bit times lie in these years.
+# All windows of 64-bit times are within these years.
 TIME = whole(-(1 << 64), 1 << 64, "a whole number: nanoseconds since 1970, in the years 1385 to 2554")
 _COUNT = whole(0, (1 << 63) - 1)
 _PLACE: dict[str, Check] = {"family": one_of(4, 6), "side": one_of(*SIDES), "direction": one_of(*DIRECTIONS)}

@@ -1,4 +1,4 @@
-"""The header of a .cube file, read and checked: what the sketch is, without its bits."""
+"""Read and validate the header of a .cube file: the description of a sketch, without its arrays."""
 
 from __future__ import annotations
 
@@ -28,40 +28,44 @@ from superhosts.text import printable
 from superhosts.units import format_size, parse_size
 
 Entry = dict[str, Any]  # counters of one site, window and part
-MOST_NOTES = 2500  # counters, and sites beside theirs, that a sketch keeps: with the longest names less than 1 MiB
+# Counters, and sites besides those of the counters, that a sketch keeps: less than 1 MiB with the longest names.
+MOST_NOTES = 2500
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What a file says of its sketch."""
+    """The validated header of a sketch file."""
 
     file: str
-    digest: str  # of the whole file, as hexadecimal digits: equal content, equal digest
+    digest: str  # of the whole file, in hexadecimal; files of equal content have equal digests
     window: Window | None
     sites: frozenset[str]
     entries: list[Entry]  # counters of sites, windows and parts
     kinds: dict[Part, Kind]  # in the order of the file
-    unlisted: bool  # whether there were more sites or counters than are kept
-    partial: bool  # whether a scan was interrupted while its window, or that of one of its members, was open
-    memory: int  # bytes that its detectors take once they are loaded
+    unlisted: bool  # True if some sites or counters were dropped to bound the header
+    partial: bool  # True if a scan was interrupted before the end of the window, of this sketch or one merged into it
+    memory: int  # bytes of its detectors once they are loaded
 
     @property
     def named_sites(self) -> frozenset[str]:
-        """All sites that the header names, those of its counters too."""
+        """All sites that the header names, including those of its counters."""
         return self.sites | {entry["site"] for entry in self.entries if entry["site"]}
 
     def check_key(self, secret: bytes) -> None:
-        """Refuse a file that was made with another key than this one."""
+        """Raise MergeError if the file was made with another key."""
         mine = fingerprint(secret)
         for kind in self.kinds.values():
             if kind.key is not None and kind.key != mine:
-                raise MergeError(f"{self.file}: was made with key {kind.key}, the key at hand is {mine} (--key-file)")
+                raise MergeError(
+                    f"{self.file}: was made with key {kind.key}, but the key in use is {mine} (--key-file)"
+                )
 
 
 def read_header(path: str | Path, *, trusted: bool = False, max_header: int = MAX_HEADER) -> Stored:
-    """Check a whole file against its digest (unless that was done: `trusted`) and read its header, not its arrays.
+    """Verify the digest of a file and read its header, but not its arrays.
 
-    A header of more than `max_header` bytes is refused (SketchFileError) before it is read.
+    `trusted`: the caller has just verified the digest, and it is not computed again. Raise SketchFileError, without
+    reading the header, if it is longer than `max_header` bytes.
     """
     with CubeReader(path, trusted=trusted, max_header=max_header) as reader:
         header = describe(reader, memory_limit(None))
@@ -70,26 +74,26 @@ def read_header(path: str | Path, *, trusted: bool = False, max_header: int = MA
 
 
 def memory_limit(max_memory: str | int | None, taken: int = 0) -> int:
-    """Return the most bytes that sketches may take together, of which `taken` are taken already.
+    """Return the bytes that all sketches together may use, including the `taken` ones that are already in use.
 
-    By default that is what the machine, or the container that this process runs in, has left for it.
+    The default is what the machine, or the container of this process, has left.
     """
     return parse_size(max_memory) if max_memory is not None else memory_left() + taken
 
 
 @contextmanager
 def header_errors(file: str) -> Iterator[None]:
-    """Turn errors over what a file's arrays hold into one that names the file."""
+    """Convert errors from invalid array contents into a SketchFileError that names the file."""
     try:
         yield
     except (DeviceError, GpuMemoryError, MergeError, SketchFileError):
         raise
     except (ArithmeticError, KeyError, TypeError, ValueError) as error:
-        raise SketchFileError(f"damaged: its content makes no sense ({printable(repr(error))})", file=file) from None
+        raise SketchFileError(f"damaged: invalid content ({printable(repr(error))})", file=file) from None
 
 
 def describe(reader: CubeReader, limit: int) -> Stored:
-    """Check all that a header says, and that its detectors would take no more than `limit` bytes."""
+    """Validate the whole header, and check that the file's detectors need at most `limit` bytes."""
     reader.check_memory(limit)
     try:
         fields = read_fields({name: value for name, value in reader.header.items() if name != "arrays"})
@@ -102,31 +106,32 @@ def describe(reader: CubeReader, limit: int) -> Stored:
 
 
 def check_memory(needed: int, limit: int, file: str) -> None:
-    """Refuse a file for which there is no room."""
+    """Raise SketchFileError if a file needs more than `limit` bytes."""
     if needed > limit:
-        asks = f"asks for {format_size(needed)} of memory, the limit is {format_size(limit)}"
-        raise SketchFileError(asks, file=file)
+        reason = f"needs {format_size(needed)} of memory, the limit is {format_size(limit)}"
+        raise SketchFileError(reason, file=file)
 
 
-def sides_of(number: int, kind: Kind, arrays: list[dict[str, Any]]) -> dict[str, list[int]]:
-    """Return the sides of the stored arrays of the number-th part."""
-    sides = {array["name"]: array["shape"] for array in arrays}
-    return {name: sides[array_name(number, name)] for name in shapes_of(kind)}
+def stored_shapes(number: int, kind: Kind, arrays: list[dict[str, Any]]) -> dict[str, list[int]]:
+    """Return the shapes of the stored arrays of part `number`."""
+    shapes = {array["name"]: array["shape"] for array in arrays}
+    return {name: shapes[array_name(number, name)] for name in shapes_of(kind)}
 
 
 def _memory_of(kinds: Mapping[Part, Kind], arrays: list[dict[str, Any]]) -> int:
-    """Return the bytes that the detectors of a file take once they are loaded."""
+    """Return the bytes that the detectors of a file use once they are loaded."""
     return sum(
-        DETECTORS[kind.detector].loaded_memory(kind, sides_of(number, kind, arrays))
+        DETECTORS[kind.detector].loaded_memory(kind, stored_shapes(number, kind, arrays))
         for number, kind in enumerate(kinds.values())
     )
 
 
 def check_hosts(reader: CubeReader, stored: Stored, secret: bytes) -> None:
-    """Refuse a file whose hosts have bits beyond the prefix that its header names.
+    """Raise SketchFileError if most hosts of a part have bits set beyond the prefix that the header names.
 
-    Only labels and pairs show hosts. A label that two sites' pairs of equal priority have mixed names a host that was
-    never there, so a few of them prove nothing. Where a prefix fills its number (IPv4, /64, /128) nothing is read.
+    Only labels and stored pairs reveal hosts. If two sites have pairs of equal priority, merging mixes their labels
+    into a host that never existed, so a few such hosts prove nothing. If a prefix fills its word (IPv4, /64, /128),
+    nothing is read.
     """
     for number, kind in enumerate(stored.kinds.values()):
         spare = -kind.format.prefix % (32 if kind.format.family == 4 else 64)
@@ -137,7 +142,7 @@ def check_hosts(reader: CubeReader, stored: Stored, secret: bytes) -> None:
         wrong = np.count_nonzero(last & np.uint64((1 << spare) - 1))
         if 2 * wrong > len(last):
             place = f"parts[{number}].format[1]"
-            beyond = f"{kind.format.prefix}, but {wrong:,} of {len(last):,} hosts have bits beyond it"
+            beyond = f"{kind.format.prefix}, but {wrong:,} of {len(last):,} hosts have bits set beyond it"
             raise SketchFileError(f"header {FieldError(place, beyond)}", file=reader.name)
 
 
@@ -146,10 +151,10 @@ def _read_part(reader: CubeReader, number: int, name: str) -> Any:
 
 
 def bound_notes(sites: set[str], entries: list[Entry]) -> tuple[set[str], list[Entry]]:
-    """Return the sites and counters that a sketch keeps: the newest counters, their sites, and the first by name.
+    """Return the sites and counters that a sketch keeps: the newest counters, their sites, and the first sites by name.
 
-    A union of years has very many, and its header must stay small enough to be sent. What is kept of a union follows
-    from what is kept of its members, whatever the order: merging stays exact and may be repeated.
+    A union of years has very many, and its header must stay small enough to be sent. What a union keeps depends only
+    on what its members keep, in any order, so merging remains exact and idempotent.
     """
     if len(entries) > MOST_NOTES:
         entries = heapq.nsmallest(MOST_NOTES, entries, key=_newest_first)
@@ -159,9 +164,9 @@ def bound_notes(sites: set[str], entries: list[Entry]) -> tuple[set[str], list[E
 
 
 def _newest_first(entry: Entry) -> tuple[int, int, str]:
-    return -entry.get("end", 0), -entry.get("start", 0), text_of(entry)
+    return -entry.get("end", 0), -entry.get("start", 0), entry_text(entry)
 
 
-def text_of(entry: Entry) -> str:
-    """Return an entry as text: equal entries, equal text."""
+def entry_text(entry: Entry) -> str:
+    """Return an entry as text. Equal entries have equal text."""
     return json.dumps(entry, sort_keys=True)
