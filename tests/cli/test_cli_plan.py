@@ -59,7 +59,7 @@ def test_a_memory_that_does_not_hold_the_error_is_refused_with_one_that_does(run
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--error", "0.01%"], "cannot be held"),
+        (["--error", "0.01%"], "cannot be reached"),
         (["--error", "none"], "write a share of the super hosts, like 1%"),
         (["--error", "5"], "write a share"),
         (["--memory", "100"], "too small"),
@@ -68,8 +68,8 @@ def test_a_memory_that_does_not_hold_the_error_is_refused_with_one_that_does(run
         (["--flows", "0"], "at least 1"),
         (["--flows", "many"], "not a count"),
         (["--threshold", "0"], "--threshold 0: at least 1"),
-        (["--threshold", "200k"], "predictions reach from 1 to below 200,000 peers"),
-        (["--threshold", "1M"], "predictions reach from 1"),
+        (["--threshold", "200k"], "predictions need a threshold from 1 to below 200,000 peers"),
+        (["--threshold", "1M"], "predictions need a threshold from 1"),
         (["--key-bits", "33"], "32, 64 or 128"),
     ],
 )

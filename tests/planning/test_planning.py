@@ -216,9 +216,9 @@ def test_the_least_memory_holds_the_error_and_a_step_less_does_not():
 
 
 def test_impossible_wishes_are_refused():
-    with pytest.raises(UsageError, match=r"false rate of 0\.1 % cannot be held: with 16 GiB"):
+    with pytest.raises(UsageError, match=r"false rate of 0\.1 % cannot be reached: with 16 GiB"):
         least_memory(0.001, 1_000_000, 1024)
-    with pytest.raises(GeometryError, match="memory 100 B is too small for a threshold of 1024: take more memory"):
+    with pytest.raises(GeometryError, match="memory 100 B is too small for a threshold of 1024; use more memory"):
         best_sizes(100, 1_000_000, 1024)
     with pytest.raises(GeometryError, match="memory 900 TiB is too large: a cube has at most 780 TiB"):
         best_sizes(900 << 40, 1_000_000, 1024)
@@ -234,7 +234,7 @@ def test_impossible_wishes_are_refused():
     with pytest.raises(UsageError, match="flows 0"):
         predict(Geometry.for_memory("1MiB"), 0, 1024)
     for threshold in (0, 200_000, math.nan):
-        with pytest.raises(UsageError, match="predictions reach from 1 to below 200,000 peers"):
+        with pytest.raises(UsageError, match="predictions need a threshold from 1 to below 200,000 peers"):
             predict(Geometry.for_memory("1MiB"), 1000, threshold)
 
 

@@ -1,7 +1,7 @@
-"""What a geometry can do, from formulas alone, and the geometry that does best: no detector is known here.
+"""Predict the accuracy of a geometry from formulas, and choose the best geometry. Does not depend on any detector.
 
-`formulas` are exact statements on one column or label. `population` says which hosts a window is expected to have.
-`prediction` puts both together into rates of missed and false super hosts. `choice` searches the best geometry.
+`formulas` contains exact results for one column or label. `population` models the hosts of a window. `prediction`
+combines both into rates of missed and false super hosts. `choice` searches for the best geometry.
 """
 
 from superhosts.planning.choice import Sizes, best_sizes, least_memory

@@ -1,4 +1,4 @@
-"""The best sizes of a cube for the traffic that is expected, and the least memory for a wanted error."""
+"""Choose the best sizes of a cube for the expected traffic, and the smallest memory for a given error."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import NamedTuple
 
 from superhosts.errors import GeometryError, UsageError
 from superhosts.planning.formulas import column_bytes, shape_for
-from superhosts.planning.prediction import FEW_DRAWS, Prediction, predict
+from superhosts.planning.prediction import SEARCH_DRAWS, Prediction, predict
 from superhosts.units import format_size
 
 ARRAYS = range(2, 7)
-COLUMN_BITS = range(10, 17)  # longer ones measure little better and restore slower
+COLUMN_BITS = range(10, 17)  # longer columns are hardly more accurate and slower to restore
 LABEL_BITS = range(6)
 MOST_SHARE_BITS = 3
 MOST_COLUMNS = 1 << 24
-ROOM = 4  # a column measures hosts of at least so many thresholds
-ALIKE = 1.1  # predictions closer than this are taken for equal: then less work decides
-FIRST_LABELS = (1, 4)  # label bits of the first round
-SECOND_ROUND = 4  # forms that get to the second
-SMALLEST, LARGEST = 1 << 16, 16 << 30  # memories to choose from
+MIN_SATURATION = 4  # a column must be able to measure hosts of at least this many times the threshold
+TIE_RATIO = 1.1  # predictions within this ratio count as equal; the smaller amount of work then decides
+FIRST_ROUND_LABELS = (1, 4)  # label bits that the first round tries
+SECOND_ROUND_FORMS = 4  # forms (arrays, column bits) that reach the second round
+SMALLEST, LARGEST = 1 << 16, 16 << 30  # range of memory sizes to choose from, in bytes
 
 
 class Sizes(NamedTuple):
@@ -37,39 +37,42 @@ class Sizes(NamedTuple):
 
 @lru_cache(maxsize=256)
 def best_sizes(memory: int, flows: int, threshold: float, key_bits: int = 32) -> Sizes:
-    """Return the sizes with the least predicted total false rate; among equals, those that are least work.
+    """Return the sizes with the lowest predicted total false rate; among equals, those that need the least work.
 
-    The number of slices follows from the memory alone: it decides how fast a cube is filled. Labels are varied only for
-    the numbers of arrays and rows that do best in a first round.
+    The number of slices depends only on the memory, because it determines how fast a cube is filled. The second round
+    varies the label bits, only for the numbers of arrays and rows that did best in the first round.
     """
     if key_bits not in (32, 64, 128):
         raise GeometryError(f"key_bits={key_bits}: keys have 32, 64 or 128 bits")
     tried: dict[Sizes, Prediction] = {}
     forms: list[tuple[int, int]] = [(arrays, column_bits) for arrays in ARRAYS for column_bits in COLUMN_BITS]
-    for labels in (FIRST_LABELS, LABEL_BITS):
+    for labels in (FIRST_ROUND_LABELS, LABEL_BITS):
         for arrays, column_bits in forms:
             for label_bits in labels:
                 sizes = _sizes(memory, threshold, key_bits, (arrays, column_bits, label_bits))
                 if sizes is not None and sizes not in tried:
-                    tried[sizes] = predict(sizes, flows, threshold, draws=FEW_DRAWS)
+                    tried[sizes] = predict(sizes, flows, threshold, draws=SEARCH_DRAWS)
         best = sorted(tried, key=lambda sizes: tried[sizes].total)
-        forms = list(dict.fromkeys((sizes.arrays, sizes.column_bits) for sizes in best))[:SECOND_ROUND]
+        forms = list(dict.fromkeys((sizes.arrays, sizes.column_bits) for sizes in best))[:SECOND_ROUND_FORMS]
     if not tried:
         raise GeometryError(_why_none(memory, threshold, key_bits))
-    alike = [sizes for sizes in best if tried[sizes].total <= ALIKE * tried[best[0]].total]
-    return min(alike, key=lambda sizes: (sizes.arrays, tried[sizes].restore_seconds))
+    tied = [sizes for sizes in best if tried[sizes].total <= TIE_RATIO * tried[best[0]].total]
+    return min(tied, key=lambda sizes: (sizes.arrays, tried[sizes].restore_seconds))
 
 
 def least_memory(error: float, flows: int, threshold: float, key_bits: int = 32) -> int:
-    """Return the least memory with a predicted total false rate of at most `error`: a power of two or 1.5 times one."""
+    """Return the smallest memory with a predicted total false rate of at most `error`.
+
+    The candidates are powers of two and 1.5 times powers of two.
+    """
     steps = [(1 << exponent) + half for exponent in range(16, 35) for half in (0, 1 << (exponent - 1))]
     memories = [memory for memory in steps if SMALLEST <= memory <= LARGEST]
     low, high = 0, len(memories) - 1
-    remains = _total(memories[high], flows, threshold, key_bits)
-    if remains > error:
+    lowest = _total(memories[high], flows, threshold, key_bits)
+    if lowest > error:
         raise UsageError(
-            f"a total false rate of {100 * error:g} % cannot be held: with {format_size(LARGEST)}, the most that is "
-            f"tried, {100 * remains:.2f} % remain (columns of 2^{COLUMN_BITS[-1]} rows measure no better)"
+            f"a total false rate of {100 * error:g} % cannot be reached: with {format_size(LARGEST)}, the largest "
+            f"memory tried, it is {100 * lowest:.2f} % (columns of 2^{COLUMN_BITS[-1]} rows are no more accurate)"
         )
     while low < high:
         middle = (low + high) // 2
@@ -81,7 +84,7 @@ def least_memory(error: float, flows: int, threshold: float, key_bits: int = 32)
 
 
 def _total(memory: int, flows: int, threshold: float, key_bits: int) -> float:
-    """Total false rate of the best sizes; a memory that is too small for any has none better than 1."""
+    """Return the total false rate of the best sizes, or infinity if the memory is too small for any sizes."""
     try:
         return predict(best_sizes(memory, flows, threshold, key_bits), flows, threshold).total
     except GeometryError:
@@ -89,27 +92,30 @@ def _total(memory: int, flows: int, threshold: float, key_bits: int) -> float:
 
 
 def _sizes(memory: int, threshold: float, key_bits: int, form: tuple[int, int, int]) -> Sizes | None:
-    """Return the sizes of this form (arrays, column bits, label bits) that fill the memory, if they are any good."""
+    """Return the sizes of this form (arrays, column bits, label bits) that fill the memory, or None if not useful."""
     arrays, column_bits, label_bits = form
     slice_bits, rows = shape_for(memory).slice_bits, 1 << column_bits
     columns = memory // (column_bytes(column_bits, label_bits, key_bits) * arrays << slice_bits)
-    measures = rows * math.log(rows) >= ROOM * threshold or column_bits == COLUMN_BITS[-1]
-    if not (measures and 2 <= columns <= MOST_COLUMNS):
+    long_enough = rows * math.log(rows) >= MIN_SATURATION * threshold or column_bits == COLUMN_BITS[-1]
+    if not (long_enough and 2 <= columns <= MOST_COLUMNS):
         return None
     return Sizes(key_bits, slice_bits, arrays, column_bits, columns, label_bits, _share_bits(threshold, arrays))
 
 
 def _why_none(memory: int, threshold: float, key_bits: int) -> str:
-    """Say why no form fits the memory: even the largest would leave some of it, or it is too small for all."""
-    column = column_bytes(COLUMN_BITS[-1], FIRST_LABELS[-1], key_bits)
+    """Return the reason why no form fits the memory: it exceeds the largest cube, or is too small for any."""
+    column = column_bytes(COLUMN_BITS[-1], FIRST_ROUND_LABELS[-1], key_bits)
     most = MOST_COLUMNS * column * ARRAYS[-1] << shape_for(memory).slice_bits
     if memory > most:
-        return f"memory {format_size(memory)} is too large: a cube has at most {format_size(most)}; take less memory"
-    return f"memory {format_size(memory)} is too small for a threshold of {threshold:g}: take more memory"
+        return f"memory {format_size(memory)} is too large: a cube has at most {format_size(most)}; use less memory"
+    return f"memory {format_size(memory)} is too small for a threshold of {threshold:g}; use more memory"
 
 
 def _share_bits(threshold: float, arrays: int) -> int:
-    """Choose how few pairs compete for labels: a host at the threshold has none in any array once in 10^7."""
+    """Return the share bits: the share of pairs that compete for labels is 2^−bits.
+
+    A host at the threshold has no competing pair in any array with a probability of at most 10^−7.
+    """
     for bits in range(MOST_SHARE_BITS, 0, -1):
         if arrays * threshold * math.log1p(-(2.0**-bits)) <= math.log(1e-7):
             return bits

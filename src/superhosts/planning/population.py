@@ -1,10 +1,11 @@
-"""The hosts that a window of so many flows is expected to have, and how their pairs crowd a column.
+"""Model the hosts of a window with a given number of flows, and the load that their pairs put on a column.
 
-Numbers of peers have a heavy tail. The number of hosts with at least x peers follows a bounded Pareto law,
-S·((x/θ0)^−a − q)/(1 − q), with a = 1.05, θ0 = 1024, q = (cap/θ0)^−a, cap = 200,000, and S one host in 10,000 flows.
-The law goes down until nine tenths of the flows are spent; the rest belongs to small hosts of 1 to 256 peers.
+Numbers of peers have a heavy tail. The number of hosts with at least x peers follows a bounded Pareto distribution,
+S·((x/θ0)^−a − q)/(1 − q), with a = 1.05, θ0 = 1024, q = (cap/θ0)^−a, cap = 200,000, and S one host per 10,000 flows.
+The distribution extends down to the size at which nine tenths of the flows are used up. The rest of the flows belongs
+to small hosts with 1 to 256 peers.
 
-Where the hosts of a window have been counted, they take the place of the law (`counted_population`).
+If the hosts of a window have been counted, they replace the model (`counted_population`).
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from numpy.typing import NDArray
 from superhosts.errors import UsageError
 
 EXPONENT = 1.05  # a
-CORNER = 1024.0  # θ0: the peers from which one host in FLOWS_PER_HOST flows is counted
+CORNER = 1024.0  # θ0: there is one host with at least this many peers per FLOWS_PER_HOST flows
 FLOWS_PER_HOST = 10_000
-CAP = 200_000.0  # peers of the largest host
-TAIL_SHARE = 0.9  # of the flows
-SMALL_CAP = 256
-CLASSES = 256  # of hosts in the tail, evenly spaced by logarithm
-TRUST = 10  # counted hosts that weigh as much as the law
+CAP = 200_000.0  # cap: peers of the largest host
+TAIL_SHARE = 0.9  # share of the flows that belongs to the tail
+SMALL_CAP = 256  # peers of the largest small host
+CLASSES = 256  # classes of hosts in the tail, evenly spaced by logarithm
+PRIOR_HOSTS = 10  # counted hosts that weigh as much as the model
 FLOOR = (CAP / CORNER) ** -EXPONENT  # q
 
 Floats = NDArray[np.float64]
@@ -33,22 +34,22 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Population(ABC):
-    """Classes of hosts: peers of a host of each class, in ascending order within each part, and how many there are."""
+    """The hosts of a window, as classes of hosts with the same number of peers."""
 
     flows: int
-    peers: Floats
-    hosts: Floats
+    peers: Floats  # of a host of each class; ascending within the small hosts and within the tail
+    hosts: Floats  # number of hosts of each class
 
     @abstractmethod
     def at_least(self, peers: float) -> float:
-        """Hosts with at least so many peers."""
+        """Return the number of hosts with at least this many peers."""
 
     @abstractmethod
     def density(self, peers: Floats) -> Floats:
-        """Hosts per unit of peers."""
+        """Return the number of hosts per unit of peers."""
 
     def merged(self, edges: Floats) -> tuple[Floats, Floats]:
-        """Return mean peers and number of the hosts between the edges, empty classes left out."""
+        """Return the mean peers and the number of hosts between each two edges, without empty classes."""
         hosts = np.histogram(self.peers, edges, weights=self.hosts)[0]
         pairs = np.histogram(self.peers, edges, weights=self.hosts * self.peers)[0]
         full = hosts > 0
@@ -57,17 +58,17 @@ class Population(ABC):
 
 @dataclass(frozen=True)
 class _Expected(Population):
-    """The hosts of the law."""
+    """The hosts of the model."""
 
     small: float  # number of small hosts
 
     def at_least(self, peers: float) -> float:
-        """Hosts with at least so many peers."""
+        """Return the number of hosts with at least this many peers."""
         tail = self.flows / FLOWS_PER_HOST * float(_tail(np.array(min(max(peers, _lowest()), CAP))))
         return tail + (self.small * peers**-EXPONENT if peers <= SMALL_CAP else 0.0)
 
     def density(self, peers: Floats) -> Floats:
-        """Hosts per unit of peers."""
+        """Return the number of hosts per unit of peers."""
         tail = self.flows / FLOWS_PER_HOST * EXPONENT / CORNER / (1 - FLOOR) * (peers / CORNER) ** (-EXPONENT - 1)
         small = self.small * EXPONENT * peers ** (-EXPONENT - 1)
         density: Floats = tail * ((peers >= _lowest()) & (peers < CAP)) + small * (peers <= SMALL_CAP)
@@ -78,40 +79,42 @@ class _Counted(Population):
     """Hosts that were counted, one class for each number of peers."""
 
     def at_least(self, peers: float) -> float:
-        """Hosts with at least so many peers."""
+        """Return the number of hosts with at least this many peers."""
         return float(self.hosts[np.searchsorted(self.peers, peers) :].sum())
 
     def density(self, peers: Floats) -> Floats:
-        """Hosts per unit of peers, from all hosts of half to twice as many.
+        """Return the number of hosts per unit of peers, from all hosts with half to twice as many peers.
 
-        A few hosts do not tell how dense others of their kind are. So the hosts around are held against those that a
-        tail of exponent a puts there, given the hosts of at least half the peers, with `TRUST` added to both
-        numbers: many hosts speak for themselves, few follow the law.
+        A few hosts are too small a sample for a density. So the density is that of a tail of exponent a, given the
+        number of hosts with at least half the peers, times the ratio of the hosts counted in the range to those that
+        this tail predicts there. `PRIOR_HOSTS` is added to both numbers: many counted hosts outweigh the model, few
+        follow it.
         """
         larger = self.hosts.sum() - self._below(peers / 2)
         around = self._below(2 * peers) - self._below(peers / 2)
         expected = larger * (1 - 4**-EXPONENT)
-        density: Floats = (around + TRUST) / (expected + TRUST) * larger * EXPONENT * 2**-EXPONENT / peers
+        ratio = (around + PRIOR_HOSTS) / (expected + PRIOR_HOSTS)
+        density: Floats = ratio * larger * EXPONENT * 2**-EXPONENT / peers
         return density
 
     @cached_property
     def _steps(self) -> tuple[Floats, Floats]:
-        """Numbers of peers at which the number of smaller hosts changes its slope, and this number."""
+        """Return the numbers of peers at which the slope of the cumulative count changes, and the count there."""
         ends = np.unique(np.concatenate([self.peers, self.peers + 1]))
         smaller = np.append(0.0, np.cumsum(self.hosts))
         return ends, smaller[np.searchsorted(self.peers, ends)]
 
     def _below(self, peers: Floats) -> Floats:
-        """Hosts of fewer peers, where those of n peers are spread evenly over [n, n + 1)."""
+        """Return the number of hosts with fewer peers, with hosts of n peers spread evenly over [n, n + 1)."""
         below: Floats = np.interp(peers, *self._steps)
         return below
 
 
 @lru_cache(maxsize=8)
 def population_of(flows: int) -> Population:
-    """Return the hosts expected in a window of so many distinct pairs."""
+    """Return the hosts expected in a window with this many distinct pairs."""
     if flows < 1:
-        raise UsageError(f"flows {flows:,}: at least 1 is needed")
+        raise UsageError(f"flows {flows:,}: must be at least 1")
     supers = flows / FLOWS_PER_HOST
     low = _lowest()
     edges = np.geomspace(low, CAP, CLASSES + 1)
@@ -125,31 +128,31 @@ def population_of(flows: int) -> Population:
 
 
 def counted_population(peers: NDArray[np.int64]) -> Population:
-    """Return the hosts of a window whose numbers of peers are known.
+    """Return the population of a window from the counted number of peers of each host.
 
-    Hosts of more than CAP peers count as such: they fill what they share either way.
+    Hosts with more than CAP peers count as hosts with CAP peers: either number fills the columns that they share.
     """
     if not len(peers):
-        raise UsageError("a population has at least one host")
+        raise UsageError("a population needs at least one host")
     sizes, hosts = np.unique(np.minimum(peers, CAP), return_counts=True)
     return _Counted(int(peers.sum()), sizes.astype(np.float64), hosts.astype(np.float64))
 
 
 def _tail(peers: Floats) -> Floats:
-    """Hosts with at least so many peers for each host of CORNER."""
+    """Return the number of hosts with at least this many peers, per host with at least CORNER peers."""
     hosts: Floats = ((peers / CORNER) ** -EXPONENT - FLOOR) / (1 - FLOOR)
     return hosts
 
 
 def _tail_pairs(peers: Floats) -> Floats:
-    """Pairs of hosts below so many peers, up to a constant, for each host of CORNER."""
+    """Return the pairs of hosts with fewer peers, up to a constant, per host with at least CORNER peers."""
     pairs: Floats = -EXPONENT / (EXPONENT - 1) * CORNER / (1 - FLOOR) * (peers / CORNER) ** (1 - EXPONENT)
     return pairs
 
 
 @cache
 def _lowest() -> float:
-    """Peers at which the tail has TAIL_SHARE of the flows."""
+    """Return the number of peers from which the tail contains TAIL_SHARE of the flows."""
     top = float(_tail_pairs(np.array([CAP]))[0])
     wanted = TAIL_SHARE * FLOWS_PER_HOST - top
     scale = EXPONENT / (EXPONENT - 1) * CORNER / (1 - FLOOR)
@@ -157,19 +160,20 @@ def _lowest() -> float:
 
 
 def load_distribution(population: Population, places: float, step: float, points: int) -> Floats:
-    """Probabilities that the hosts in one of `places` equal places have 0, 1, 2 … steps of pairs together.
+    """Return the probabilities that the hosts in one of `places` equal places have 0, 1, 2 … steps of pairs in total.
 
-    Hosts fall into places independently, so the sum is compound Poisson and its transform is the exponential of
-    that of the hosts. A host is split between the two steps around it, which keeps the mean. One larger than a third of
-    the range counts as that: what it shares is full either way. So is every place where the mean is a quarter of it.
+    Hosts fall into places independently, so the sum is compound Poisson and its Fourier transform is the exponential
+    of that of the hosts. A host between two steps is split between them, which preserves the mean. A host larger than
+    a third of the range counts as a third: its columns are full in either case. If the mean load exceeds a quarter of
+    the range, every place counts as full.
     """
-    place = np.minimum(population.peers / step, points / 3)
-    below = np.floor(place).astype(np.int64)
-    part = place - below
+    steps = np.minimum(population.peers / step, points / 3)
+    below = np.floor(steps).astype(np.int64)
+    fraction = steps - below
     rates = population.hosts / places
-    if (rates * place).sum() > points / 4:
+    if (rates * steps).sum() > points / 4:
         return np.append(np.zeros(points - 1), 1.0)
-    hits = np.bincount(below, rates * (1 - part), points) + np.bincount(below + 1, rates * part, points)
+    hits = np.bincount(below, rates * (1 - fraction), points) + np.bincount(below + 1, rates * fraction, points)
     chances = np.fft.irfft(np.exp(np.fft.rfft(hits) - rates.sum()), points)
     np.clip(chances, 0.0, None, out=chances)
     distribution: Floats = chances / chances.sum()

@@ -1,20 +1,21 @@
-"""How often a cube will be wrong: rates of missed and false super hosts, predicted without any traffic.
+"""Predict the error rates of a cube, missed and false super hosts, without any traffic.
 
-A host shares each of its k columns with strangers, whose pairs there add up to a random load (`load_distribution`). The
-load fills a share p_i of the rows. From this follow, for hosts of every size:
+A host shares each of its k columns with other hosts, whose pairs there add up to a random load (`load_distribution`).
+The load fills a share p_i of the rows. This causes four kinds of errors, for hosts of every size:
 
-* Measuring. Var(n) = g·(e^t·(1 + P/D) − t − 1), as in `detectors/estimate.py`: a host near the threshold falls on the
-  wrong side of it. With little noise the sum of both rates is 0.80·a·RSE for a tail of exponent a.
-* Naming. In one array the host wins its label with probability n/(n + L), L being the pairs of the others there, if
-  a pair of theirs or of its own has a high priority. It is named unless it loses in all arrays.
-* Meetings. Two hosts that share j ≥ 2 columns see each other's bits in the AND more often than the estimator thinks:
-  (q + (1−q)·s^j)·Πp of the rows instead of (q + (1−q)·s)^j·Πp, with q the fill by the other host, s that by strangers
-  and p the noise of the remaining columns.
-* Saturation. Beyond g·ln g peers hosts cannot be measured, and all are reported.
+* Measuring. Var(n) = g·(e^t·(1 + P/D) − t − 1), as in `detectors/estimate.py`: the estimate of a host near the
+  threshold may be on the wrong side of it. With little noise the sum of both rates is 0.80·a·RSE for a tail of
+  exponent a.
+* Naming. In one array the host wins its label with probability n/(n + L), where L is the number of the others' pairs
+  there, provided that one of all these pairs has a high priority. The host is named unless it loses in all arrays.
+* Meetings. If two hosts share j ≥ 2 columns, the bits of one appear in the AND of the other more often than the
+  estimator assumes: in (q + (1−q)·s^j)·Πp of the rows instead of (q + (1−q)·s)^j·Πp, where q is the fill by the other
+  host, s the fill by further hosts, and p the noise of the remaining columns.
+* Saturation. Hosts with more than g·ln g peers cannot be measured, and all are reported.
 
-Loads are heavy-tailed: a column is mostly quiet and sometimes shared with a big host. Errors come from those that are
-not quiet, so the loads are drawn in strata: with 0, 1, … k columns from the upper end of the distribution, each stratum
-with its own probability. The draws are the same for all geometries, so that predictions compare smoothly.
+Loads are heavy-tailed: most columns are quiet, and few are shared with a big host. Errors come from the latter, so the
+loads are drawn in strata: with 0, 1, … k columns from the upper end of the distribution, each stratum weighted by its
+probability. The draws are the same for all geometries, so that differences between predictions are not due to chance.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from superhosts.errors import UsageError
 from superhosts.planning.formulas import column_bytes, losing_probability, prefix_test, zero_limit
 from superhosts.planning.population import CAP, Floats, Population, load_distribution, population_of
 
-POINTS = 1 << 13  # of a load's distribution
-DRAWS = 256  # in each stratum
-FEW_DRAWS = 32  # while many geometries are compared
-REACH = 6.0  # standard deviations beyond which nobody errs
-STEPS = 24  # of an integral over so many deviations
-HALF = 0.5  # peers are whole numbers: of hosts spread evenly over [n, n + 1), each has n
-FAR = 24  # classes of hosts below half the threshold
-TURNS = 64  # ways in which a host's rows are turned in an array; two hosts look alike only if they agree
-MISS = 24  # labels of priority below 1 − 24/θ are not looked at
+POINTS = 1 << 13  # points of a load distribution
+DRAWS = 256  # draws in each stratum
+SEARCH_DRAWS = 32  # draws in each stratum while many geometries are compared
+MAX_DEVIATIONS = 6.0  # standard deviations around the threshold in which errors are counted
+STEPS = 24  # steps of an integral over these deviations
+HALF_PEER = 0.5  # the density spreads hosts of n peers evenly over [n, n + 1), half a peer above n on average
+SIZE_CLASSES = 24  # classes of hosts away from the threshold
+ROTATIONS = 64  # rotations of a host's rows in an array; meetings matter only if both hosts have the same one
+LABEL_CUTOFF = 24  # a restore skips labels with a priority below 1 − 24/θ
 
 # Time of a restore on one core: an order of magnitude, from windows of 5 M and 50 M flows at thresholds 128 and 1024.
 SECONDS_PER_COLUMN = 1e-9
@@ -46,12 +47,12 @@ SECONDS_PER_LABEL = 1e-8
 SECONDS_PER_CANDIDATE = 2e-7
 SECONDS_PER_BYTE = 5e-10
 
-FINE = 512  # steps of the normal distribution's table in one standard deviation
-_BELOW = np.array([0.5 * math.erfc(-x / FINE / math.sqrt(2)) for x in range(-8 * FINE, 8 * FINE + 1)])
+CDF_STEPS = 512  # entries of the table of the normal distribution for one standard deviation
+_CDF = np.array([0.5 * math.erfc(-x / CDF_STEPS / math.sqrt(2)) for x in range(-8 * CDF_STEPS, 8 * CDF_STEPS + 1)])
 
 
 class _CubeSizes(Protocol):
-    """The sizes of a labelled cube, by the names that its geometry has."""
+    """The sizes of a labelled cube, named as in its geometry."""
 
     @property
     def key_bits(self) -> int: ...
@@ -71,24 +72,24 @@ class _CubeSizes(Protocol):
 
 @dataclass(frozen=True)
 class Prediction:
-    """What to expect of a cube in a window of so many flows. Rates are shares of the true super hosts."""
+    """The predicted performance of a cube in a window. Rates are relative to the number of true super hosts."""
 
     flows: int
     threshold: float
-    super_hosts: float  # expected true ones
+    super_hosts: float  # expected number of true super hosts
     memory: int  # bytes
-    standard_error: float  # relative, of a host at the threshold, with the median noise of its columns
+    standard_error: float  # relative, for a host at the threshold with the median noise in its columns
     missed_measuring: float
     missed_unnamed: float
     false_measuring: float
     false_meeting: float
     false_saturated: float
     fill: float  # mean share of set bits
-    saturation: int  # peers beyond which a host is only known to have more
+    saturation: int  # the most peers that can be measured
     hot_columns: float
     candidates: float
-    restore_seconds: float  # order of magnitude, one core
-    wire_bytes: float  # of the compressed file, about
+    restore_seconds: float  # order of magnitude, on one core
+    wire_bytes: float  # approximate size of the compressed file
 
     @property
     def fnr(self) -> float:
@@ -97,7 +98,7 @@ class Prediction:
 
     @property
     def fpr(self) -> float:
-        """False positive rate: hosts reported below the threshold. Nobody is reported who was never seen."""
+        """False positive rate: reported hosts below the threshold. A cube never reports a host that it has not seen."""
         return self.false_measuring + self.false_meeting + self.false_saturated
 
     @property
@@ -107,33 +108,35 @@ class Prediction:
 
 
 class _Loads(NamedTuple):
-    """What fills the k columns of a host: draws, one row each, and the probability that each draw stands for."""
+    """Random draws of the load in the k columns of a host."""
 
-    fills: Floats
-    weights: Floats
-    noise: Floats  # P/D
+    fills: Floats  # (draws, k): share of the rows that others fill
+    weights: Floats  # probability of each draw
+    noise: Floats  # P/D of each draw
 
 
 def predict(sizes: _CubeSizes, flows: int | Population, threshold: float, *, draws: int = DRAWS) -> Prediction:
-    """Predict what a cube of these sizes does with a window of so many distinct pairs, or such hosts."""
+    """Predict the performance of a cube of these sizes in a window of `flows` distinct pairs, or of a population."""
     if not 1 <= threshold < CAP:
-        raise UsageError(f"threshold {threshold:g}: predictions reach from 1 to below {CAP:,.0f} peers")
+        raise UsageError(f"threshold {threshold:g}: predictions need a threshold from 1 to below {CAP:,.0f} peers")
     population = flows if isinstance(flows, Population) else population_of(flows)
     rows, places = 1 << sizes.column_bits, float(sizes.columns << sizes.slice_bits)
     true, saturation = population.at_least(threshold), math.floor(rows * math.log(rows))
     if not true:
-        raise UsageError(f"threshold {threshold:g}: rates are shares of hosts with so many peers, and there are none")
+        raise UsageError(f"threshold {threshold:g}: no host has this many peers, so error rates are undefined")
     step = rows / (POINTS // 32)
     load = load_distribution(population, places, step, POINTS)
     loads = _draw(load, step, rows, sizes.arrays, draws)
     named = _Naming(sizes, population, threshold)
     test = _Test(rows, threshold)
     missed, false = _around_threshold(loads, test, population, named)
-    peers, hosts = population.merged(np.geomspace(1.0, threshold / 2, FAR + 1)) if threshold > 2 else _nobody()
+    peers, hosts = (
+        population.merged(np.geomspace(1.0, threshold / 2, SIZE_CLASSES + 1)) if threshold > 2 else _no_hosts()
+    )
     far = float((loads.weights @ test.decide(loads, peers[np.newaxis, :]) * hosts * named.chance(peers)).sum())
     beyond = population.at_least(saturation) - true if threshold > saturation else 0.0
-    peers, hosts = population.merged(np.geomspace(threshold, 2 * CAP, FAR + 1))
-    if not len(hosts):  # the mean of the largest class is below the threshold
+    peers, hosts = population.merged(np.geomspace(threshold, 2 * CAP, SIZE_CLASSES + 1))
+    if not len(hosts):  # The mean of the largest class is below the threshold.
         peers, hosts = np.array([float(threshold)]), np.ones(1)
     unnamed = float(((1 - named.chance(peers)) * hosts).sum() / hosts.sum())
     hot, candidates = _work(sizes, threshold, population, load, named)
@@ -150,7 +153,7 @@ def predict(sizes: _CubeSizes, flows: int | Population, threshold: float, *, dra
         false_measuring=(false + far) / true,
         false_meeting=_meetings(loads, sizes, test, population, named) / true,
         false_saturated=beyond / true,
-        fill=float((load * fills).sum()),  # `@` would wake threads for so little
+        fill=float((load * fills).sum()),  # `@` would start BLAS threads for little work.
         saturation=saturation,
         hot_columns=hot,
         candidates=candidates,
@@ -160,27 +163,27 @@ def predict(sizes: _CubeSizes, flows: int | Population, threshold: float, *, dra
 
 
 class _Naming:
-    """The chance of hosts to be named by one of their labels."""
+    """The probability that one of its labels names a host."""
 
     def __init__(self, sizes: _CubeSizes, population: Population, threshold: float) -> None:
         self._arrays = sizes.arrays
-        self._share = min(2.0**-sizes.share_bits, MISS / threshold)
+        self._share = min(2.0**-sizes.share_bits, LABEL_CUTOFF / threshold)
         step = max(threshold / 128, 1 / 8)
         labels = float(sizes.columns << (sizes.slice_bits + sizes.label_bits))
         chances = load_distribution(population, labels, step, POINTS)
         self._loads, self._chances = _bands(np.arange(float(POINTS)) * step, chances, step)
 
     def chance(self, peers: Floats) -> Floats:
-        """Probability that a host of so many peers wins in one array at least, with a pair of high priority."""
+        """Return the probability that hosts with these peers win in at least one array with a pair of high priority."""
         lost = losing_probability(peers[:, np.newaxis], self._loads, self._share)
         chance: Floats = 1 - (lost @ self._chances) ** self._arrays
         return chance
 
 
 def _draw(load: Floats, step: float, rows: int, arrays: int, draws: int) -> _Loads:
-    """Draw the fills of the k columns of a host, in strata of 0 to k crowded columns."""
+    """Draw the fills of a host's k columns, in strata of 0 to k crowded columns."""
     below = np.cumsum(load)
-    crowded = 1 / 16  # the upper end of the distribution
+    crowded = 1 / 16  # share of the columns, at the upper end of the distribution, that count as crowded
     pairs, weights = [], []
     for stratum, orders in enumerate(_orders(arrays, draws)):
         ranks = np.empty((draws, arrays))
@@ -195,7 +198,7 @@ def _draw(load: Floats, step: float, rows: int, arrays: int, draws: int) -> _Loa
 
 @lru_cache(maxsize=32)
 def _orders(arrays: int, draws: int) -> Floats:
-    """Permutations of the draws, one for each stratum and array: the same ones for all geometries."""
+    """Return permutations of the draws, one for each stratum and array. They are the same for all geometries."""
     random = np.random.Generator(np.random.PCG64(1))
     return np.array([[random.permutation(draws) for _ in range(arrays)] for _ in range(arrays + 1)], float).transpose(
         0, 2, 1
@@ -203,7 +206,7 @@ def _orders(arrays: int, draws: int) -> Floats:
 
 
 def _noise(fills: Floats) -> Floats:
-    """P/D of every draw; huge where the equations cannot be solved."""
+    """Return P/D of every draw. It is huge where the estimator's equations have no solution."""
     together = fills.prod(axis=1)
     spread = 1 - together
     for array in range(fills.shape[1]):
@@ -214,36 +217,36 @@ def _noise(fills: Floats) -> Floats:
 
 
 def _median(loads: _Loads) -> Floats:
-    """Return the noise that half of all hosts exceed."""
+    """Return the median noise of all hosts."""
     order = np.argsort(loads.noise)
     middle: Floats = loads.noise[order[np.searchsorted(np.cumsum(loads.weights[order]), 0.5)]]
     return middle
 
 
 def _variance(rows: int, peers: Floats, noise: Floats) -> Floats:
-    """Variance of the estimate for hosts of so many peers."""
+    """Return the variance of the estimate for hosts with these peers."""
     load = np.minimum(peers / rows, 30.0)
     variance: Floats = rows * (np.exp(load) * (1 + noise) - load - 1)
     return np.maximum(variance, 1e-9)
 
 
 def _normal(x: Floats) -> Floats:
-    """Probability that a standard normal variable is below x."""
-    below: Floats = _BELOW[(np.clip(x, -8.0, 8.0) * FINE + (8 * FINE + 0.5)).astype(np.int64)]
+    """Return the probability that a standard normal variable is below x."""
+    below: Floats = _CDF[(np.clip(x, -8.0, 8.0) * CDF_STEPS + (8 * CDF_STEPS + 0.5)).astype(np.int64)]
     return below
 
 
 class _Test(NamedTuple):
-    """The decision of the estimator: whether a host counts as one of the threshold."""
+    """The decision of the estimator whether a host reaches the threshold."""
 
     rows: int
     threshold: float
 
     def passes(self, peers: Floats, fills: list[Floats], common: Floats) -> Floats:
-        """Probability that hosts pass, given the rows that others fill in each of their columns and in all of them.
+        """Return the probability that hosts pass, given the share of rows that others fill in each column and in all.
 
-        The estimate reaches θ where u0·(1 − Π(1 − z_i/u0)) ≥ z with u0 = e^(−θ/g): the noise counts as a host of θ
-        peers would see it, p_i' = 1 − z_i/u0. In crowded columns that is far less than the noise of a small host.
+        The estimate reaches θ where u0·(1 − Π(1 − z_i/u0)) ≥ z with u0 = e^(−θ/g): the estimator computes the noise
+        for a host with θ peers, p_i' = 1 − z_i/u0. In crowded columns that is far less than the noise of a small host.
         """
         ratio = np.exp(np.minimum((self.threshold - peers) / self.rows, 30.0))  # u/u0
         seen = np.array(np.broadcast_arrays(*[1 - ratio * (1 - fill) for fill in fills]))
@@ -252,48 +255,52 @@ class _Test(NamedTuple):
         spread = np.maximum(1 - product - ((1 / shares - 1) * product).sum(axis=0), 1e-9)  # D'
         margin = 1 - product - ratio * (1 - common)
         quiet = math.sqrt(float(_variance(self.rows, np.array(self.threshold), np.array(0.0))))
-        cold = seen.min(axis=0) < -3 * quiet / self.rows  # a column that shows less than the threshold
+        cold = seen.min(axis=0) < -3 * quiet / self.rows  # Some column has clearly fewer ones than θ peers would set.
         deviation = np.sqrt(_variance(self.rows, np.array(self.threshold), product / spread))
         chance: Floats = np.where(cold, 0.0, _normal(self.rows * margin / spread / deviation))
         return chance
 
     def decide(self, loads: _Loads, peers: Floats) -> Floats:
-        """Probability that hosts pass for every draw: a row of peers for each, or one for all."""
+        """Return the probability that hosts pass for every draw. `peers` has a row for each draw, or one for all."""
         fills = [fill[:, np.newaxis] for fill in loads.fills.T]
         return self.passes(peers, fills, loads.fills.prod(axis=1)[:, np.newaxis])
 
 
 def _around_threshold(loads: _Loads, test: _Test, population: Population, named: _Naming) -> tuple[float, float]:
-    """Hosts at or above the threshold that are measured below it; named hosts from θ/2 that are measured above it."""
+    """Return the numbers of missed and of false super hosts near the threshold.
+
+    Missed hosts are at or above the threshold and measured below it. False ones are named hosts with θ/2 to θ peers
+    that are measured at or above it.
+    """
     threshold = test.threshold
     unit = np.sqrt(_variance(test.rows, np.array(threshold), loads.noise[:, np.newaxis]))
-    x = (np.arange(STEPS) + 0.5) * (REACH / STEPS)
-    width = np.minimum(unit, (CAP - threshold) / REACH)  # near the cap, fewer deviations: up to the largest host
+    x = (np.arange(STEPS) + 0.5) * (MAX_DEVIATIONS / STEPS)
+    width = np.minimum(unit, (CAP - threshold) / MAX_DEVIATIONS)  # No host is larger than the cap.
     above = threshold + width * x
-    missed = (1 - test.decide(loads, above - HALF)) * population.density(above) * width
-    width = np.minimum(unit, threshold / 2 / REACH)
+    missed = (1 - test.decide(loads, above - HALF_PEER)) * population.density(above) * width
+    width = np.minimum(unit, threshold / 2 / MAX_DEVIATIONS)
     below = threshold - width * x
     names = np.interp(below, (grid := np.linspace(threshold / 2, threshold, 9)), named.chance(grid))
-    false = test.decide(loads, below - HALF) * population.density(below) * width * names
-    scale = REACH / STEPS
+    false = test.decide(loads, below - HALF_PEER) * population.density(below) * width * names
+    scale = MAX_DEVIATIONS / STEPS
     return float(loads.weights @ missed.sum(axis=1)) * scale, float(loads.weights @ false.sum(axis=1)) * scale
 
 
 def _meetings(loads: _Loads, sizes: _CubeSizes, test: _Test, population: Population, named: _Naming) -> float:
-    """Hosts below the threshold that a bigger host in several of their columns lifts above it."""
+    """Return the number of hosts that pass the threshold only because a bigger host shares several of their columns."""
     if test.threshold <= 4:
         return 0.0
     arrays, half = sizes.arrays, test.threshold / 2
-    edges = np.concatenate([np.geomspace(1.0, half, FAR)[:-1], np.linspace(half, test.threshold, FAR)])
-    low, many = population.merged(edges)
-    big, hosts = population.merged(np.geomspace(max(half / 8, 2.0), 2 * CAP, FAR + 1))
-    own = -np.expm1(-big / test.rows)[:, np.newaxis]  # q
-    others = float((loads.weights * loads.fills[:, -1]).sum())  # s: strangers in the columns that both share
+    below_half, above_half = np.geomspace(1.0, half, SIZE_CLASSES), np.linspace(half, test.threshold, SIZE_CLASSES)
+    low, many = population.merged(np.concatenate([below_half[:-1], above_half]))
+    big, hosts = population.merged(np.geomspace(max(half / 8, 2.0), 2 * CAP, SIZE_CLASSES + 1))
+    own = -np.expm1(-big / test.rows)[:, np.newaxis]  # q: fill by the bigger host
+    others = float((loads.weights * loads.fills[:, -1]).sum())  # s: fill by further hosts in the shared columns
     filled = own + (1 - own) * others
     expected, small = many * named.chance(low), low[:, np.newaxis, np.newaxis]
     lifted = 0.0
     for met in range(2, arrays + 1):
-        rate = math.comb(arrays, met) / (float(sizes.columns) ** met * (TURNS << sizes.slice_bits))
+        rate = math.comb(arrays, met) / (float(sizes.columns) ** met * (ROTATIONS << sizes.slice_bits))
         rest, weights = _bands(loads.fills[:, met:].prod(axis=1), loads.weights, 1e-3, 2.0)
         fills = [filled] * met + [rest ** (1 / (arrays - met))] * (arrays - met) if met < arrays else [filled] * met
         together = (own + (1 - own) * others**met) * rest
@@ -303,7 +310,7 @@ def _meetings(loads: _Loads, sizes: _CubeSizes, test: _Test, population: Populat
 
 
 def _bands(values: Floats, weights: Floats, finest: float, each: float = 1.1) -> tuple[Floats, Floats]:
-    """Replace weighted values by few: their means in bands, each wider than the last by the same factor."""
+    """Reduce weighted values to their means in bands, each wider than the one before by the factor `each`."""
     bands = np.log1p(values / finest) / math.log(each)
     numbers = bands.astype(np.int64)
     sums = np.bincount(numbers, weights).astype(np.float64)
@@ -311,19 +318,19 @@ def _bands(values: Floats, weights: Floats, finest: float, each: float = 1.1) ->
     return np.bincount(numbers, weights * values)[full] / sums[full], sums[full]
 
 
-def _nobody() -> tuple[Floats, Floats]:
+def _no_hosts() -> tuple[Floats, Floats]:
     return np.empty(0), np.empty(0)
 
 
 def _work(
     sizes: _CubeSizes, threshold: float, population: Population, load: Floats, named: _Naming
 ) -> tuple[float, float]:
-    """Hot columns, and hosts that are named and have only hot columns: those that a restore looks at."""
+    """Return the number of hot columns and of candidates: named hosts with only hot columns, which a restore checks."""
     rows = 1 << sizes.column_bits
     step = rows / (POINTS // 32)
     least = rows * math.log(rows / max(zero_limit(sizes.column_bits, threshold), 1))  # pairs that make a column hot
     below = np.concatenate([np.zeros(1), np.cumsum(load)])
-    peers, hosts = population.merged(np.geomspace(1.0, 2 * CAP, 4 * FAR + 1))
+    peers, hosts = population.merged(np.geomspace(1.0, 2 * CAP, 4 * SIZE_CLASSES + 1))
     wanted = np.ceil((least - np.append(0.0, peers)) / step)
     hot = 1 - below[np.clip(wanted, 0, POINTS).astype(np.int64)]
     candidates = float((hot[1:] ** sizes.arrays * hosts * named.chance(peers)).sum())
@@ -331,26 +338,26 @@ def _work(
 
 
 def _entropy(fills: Floats) -> Floats:
-    """Bits that a row carries, at best, when such a share of rows is set."""
+    """Return the entropy of a row in bits, if this share of the rows is set."""
     p = np.clip(fills, 1e-12, 1 - 1e-12)
     bits: Floats = -(p * np.log2(p) + (1 - p) * np.log2(1 - p))
     return bits
 
 
 def _wire_bytes(sizes: _CubeSizes, columns: float, entropy: float) -> float:
-    """Bytes of the compressed columns, a tenth above their entropy, and of labels as they are."""
+    """Return the bytes of the compressed columns, a tenth above their entropy, and of the uncompressed labels."""
     labels = columns * (8 * sizes.key_bits // 32 << sizes.label_bits)
     return columns * (1 << sizes.column_bits) / 8 * min(1.0, 1.1 * entropy) + labels
 
 
 def _restore_seconds(sizes: _CubeSizes, threshold: float, columns: float, work: tuple[float, float, float]) -> float:
-    """Time of a restore: zero counts, labels of hot columns, a first look at candidates, all rows of true hosts."""
+    """Return the time of a restore: zero counts, labels of hot columns, pre-checks, rows of true hosts."""
     hot, candidates, true = work
-    look = 8 * prefix_test(sizes.column_bits, threshold).words * sizes.arrays
+    checked = 8 * prefix_test(sizes.column_bits, threshold).words * sizes.arrays
     whole = true * sizes.arrays * (1 << sizes.column_bits) / 8
     return (
         columns * SECONDS_PER_COLUMN
         + hot * (1 << sizes.label_bits) * SECONDS_PER_LABEL
-        + candidates * (SECONDS_PER_CANDIDATE + look * SECONDS_PER_BYTE)
+        + candidates * (SECONDS_PER_CANDIDATE + checked * SECONDS_PER_BYTE)
         + whole * SECONDS_PER_BYTE
     )
