@@ -23,7 +23,7 @@ from commands import Run, command
 from processes import DEADLINE
 from superhosts.batch import cluster as clusters
 from superhosts.batch import run as batches
-from superhosts.batch.run import MOST_FILES, BatchWindow, cut_tasks
+from superhosts.batch.run import MOST_FILES, BatchWindow, split_into_tasks
 from superhosts.cli.batch import save_window as save
 from superhosts.cubefile import container as sketchfile
 from superhosts.errors import SketchFileError
@@ -40,7 +40,7 @@ EACH = ["--task-size", "1"]  # one capture to a task
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler that answers late is no scheduler that cannot be reached."""
-    monkeypatch.setattr(clusters, "PATIENCE", DEADLINE)
+    monkeypatch.setattr(clusters, "TIMEOUT", DEADLINE)
 
 
 def scatter(folder: Path, frames: Frames, count: int) -> list[Path]:
@@ -180,9 +180,9 @@ def test_a_worker_that_is_killed_at_work(
 ) -> None:
     run("scan", *captures.iterdir(), *SMALL, "--quiet", "--save", tmp_path / "one")
     work, note, deadline = tmp_path / "many.work", tmp_path / "note", DEADLINE
-    real = batches.carry_out
+    real = batches.run_task
 
-    def caught(order: Any, threads: Any) -> Any:
+    def caught(task: Any, threads: Any) -> Any:
         """One worker waits for its end with a sketch half in its place."""
         import os
         import time
@@ -198,9 +198,9 @@ def test_a_worker_that_is_killed_at_work(
             time.sleep(deadline)
 
         part = note.with_name("part")
-        if order.kind == "fold" and order.names[0].endswith("dump.pcap7") and not note.exists():
+        if task.kind == "fold" and task.names[0].endswith("dump.pcap7") and not note.exists():
             Sketch.save = halt  # type: ignore[method-assign]
-        return real(order, threads)
+        return real(task, threads)
 
     left: list[Path] = []
 
@@ -209,7 +209,7 @@ def test_a_worker_that_is_killed_at_work(
         left.extend(work.glob(f".{'?' * 32}.{process}.{'?' * 32}"))
         os.kill(process, signal.SIGKILL)
 
-    monkeypatch.setattr(batches, "carry_out", caught)
+    monkeypatch.setattr(batches, "run_task", caught)
     killer = threading.Thread(target=kill)
     killer.start()
     common = ["batch", captures, *SMALL, "--save", tmp_path / "many", *EACH, "--scheduler", cluster.scheduler_address]
@@ -228,17 +228,17 @@ from superhosts import cli
 from superhosts.batch import run as batches
 
 gate = sys.argv.pop(1)
-real = batches.carry_out
+real = batches.run_task
 
-def gated(order, threads):
+def gated(task, threads):
     import os, time
-    while order.kind != "fold" or not order.names[0].endswith(tuple(f"dump.pcap{number}" for number in range(8))):
+    while task.kind != "fold" or not task.names[0].endswith(tuple(f"dump.pcap{number}" for number in range(8))):
         if os.path.exists(gate):
             break
         time.sleep(0.01)
-    return real(order, threads)
+    return real(task, threads)
 
-batches.carry_out = gated
+batches.run_task = gated
 cli.main()
 """
 
@@ -368,22 +368,22 @@ def test_an_input_that_kills_its_workers(
     run: Run, cluster: Any, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rest is done, and the status tells."""
-    real = batches.carry_out
+    real = batches.run_task
 
-    def deadly(order: Any, threads: Any) -> Any:
-        if any(name.endswith("dump.pcap7") for name in order.names):
+    def deadly(task: Any, threads: Any) -> Any:
+        if any(name.endswith("dump.pcap7") for name in task.names):
             import os
 
             os._exit(1)
-        return real(order, threads)
+        return real(task, threads)
 
-    monkeypatch.setattr(batches, "carry_out", deadly)
+    monkeypatch.setattr(batches, "run_task", deadly)
     monkeypatch.setattr(cluster.scheduler, "allowed_failures", 2)  # what waits on the same worker may be blamed, too
     address = ["--scheduler", cluster.scheduler_address]
     ended = run("batch", captures, *SMALL, "--save", tmp_path / "s", *address, "--task-size", "100k")
     assert ended.status == 3
     (line,) = [line for line in ended.err.splitlines() if line.startswith("superhosts:")]
-    assert re.search(r"dump\.pcap\d+ and \d+ more: its workers died", line)
+    assert re.search(r"dump\.pcap\d+ and \d+ more: every worker that ran this task died", line)
     assert len(list((tmp_path / "s").iterdir())) == 3
     assert wait_for(lambda: len(cluster.scheduler.workers) == 4, "a new worker")
 
@@ -460,7 +460,7 @@ def test_local_workers_and_urls(captures: Path, tmp_path: Path) -> None:
 
 def test_cutting_tasks() -> None:
     def cut(*sizes: int) -> list[list[int]]:
-        runs = cut_tasks([FoundFile(str(i), size, "") for i, size in enumerate(sizes)], 10)
+        runs = split_into_tasks([FoundFile(str(i), size, "") for i, size in enumerate(sizes)], 10)
         return [[capture.size for capture in run] for run in runs]
 
     assert cut() == []
@@ -498,7 +498,7 @@ def test_a_package_for_urls_that_is_missing(run: Run, tmp_path: Path, monkeypatc
 def test_usage(
     run: Run, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, options: list[str]
 ) -> None:
-    monkeypatch.setattr(clusters, "PATIENCE", 1)
+    monkeypatch.setattr(clusters, "TIMEOUT", 1)
     ended = run("batch", captures, "--save", tmp_path / "s", *options)
     assert ended.status == 2
     assert words.replace("--inner 10.0.0.0/33", "'10.0.0.0/33' is not a prefix") in ended.err
@@ -535,7 +535,7 @@ def test_workers_that_cannot_do_it(
 
     def impatient(*arguments: Any) -> Any:
         with monkeypatch.context() as patch:
-            patch.setattr(clusters, "PATIENCE", 1)
+            patch.setattr(clusters, "TIMEOUT", 1)
             return clusters.check_workers(*arguments)
 
     (tmp_path / "none" / "superhosts").mkdir(parents=True)
@@ -549,7 +549,10 @@ def test_workers_that_cannot_do_it(
             patch.setattr(batches, "check_workers", impatient)
             ended = run(*common)
         assert (ended.status, "has no workers" in ended.err) == (2, True)
-        for place, words in (("none", "has no superhosts: pip install superhosts=="), ("old", "has superhosts 0.0.1,")):
+        for place, words in (
+            ("none", "does not have superhosts: run pip install superhosts=="),
+            ("old", "has superhosts 0.0.1,"),
+        ):
             start = [sys.executable, "-m", "distributed.cli.dask_worker", own.scheduler_address, "--no-nanny"]
             options = ["--no-dashboard", "--local-directory", str(tmp_path)]
             env = {**os.environ, "PYTHONPATH": str(tmp_path / place)}
@@ -564,13 +567,13 @@ def test_workers_that_cannot_do_it(
 def test_a_folder_that_workers_do_not_see(
     run: Run, cluster: Any, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = clusters._question
+    ask = clusters._worker_check
     common = ["batch", captures, "--save", tmp_path / "s", "--scheduler", cluster.scheduler_address]
-    monkeypatch.setattr(clusters, "_question", lambda probe, word, sample: ask(f"{probe}/x", word, sample))
+    monkeypatch.setattr(clusters, "_worker_check", lambda probe, word, sample: ask(f"{probe}/x", word, sample))
     ended = run(*common)
     assert (ended.status, f"--work {tmp_path}/s.work: worker tcp://" in ended.err) == (2, True)
     assert "does not see it" in ended.err
-    monkeypatch.setattr(clusters, "_question", lambda probe, word, sample: ask(probe, word, f"{sample}.elsewhere"))
+    monkeypatch.setattr(clusters, "_worker_check", lambda probe, word, sample: ask(probe, word, f"{sample}.elsewhere"))
     ended = run(*common)
     assert (ended.status, f"{captures}/dump.pcap0: worker tcp://" in ended.err) == (2, True)
     assert "cannot read it" in ended.err

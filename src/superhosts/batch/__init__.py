@@ -1,1 +1,1 @@
-"""Many captures on a Dask cluster: the client (`run`), the cluster (`cluster`), what workers do (`tasks`)."""
+"""Process many captures on a Dask cluster: the client (`run`), the cluster (`cluster`), its tasks (`tasks`)."""

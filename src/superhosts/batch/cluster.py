@@ -1,4 +1,4 @@
-"""Connects to a Dask cluster, and checks versions and that all workers see the work folder."""
+"""Connect to a Dask cluster, and check that its workers have the same version and share the work folder."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from superhosts._version import __version__
 from superhosts.device import thread_count
 from superhosts.errors import MissingExtraError, OutputError, UsageError
 
-PATIENCE = 10  # seconds to wait for a scheduler, and for a first worker
+TIMEOUT = 10  # seconds to wait for the scheduler, and for the first worker
 
 
 @contextmanager
 def connect(scheduler: str | None, workers: int | None = None) -> Iterator[Any]:
-    """Yield a client of the cluster at an address; without one, of a cluster of processes on this machine."""
+    """Yield a client of the cluster at `scheduler`, or without one, of local worker processes."""
     before = logging.root.manager.disable
-    logging.disable()  # Dask logs tracebacks of everything that it recovers from; real failures are raised
+    # Dask logs a traceback of every error that it recovers from. Errors that matter are raised as ours.
+    logging.disable()
     try:
-        with _reached(scheduler) if scheduler is not None else _started(workers) as client:
+        with _connect_to(scheduler) if scheduler is not None else _start_local(workers) as client:
             yield client
     finally:
         logging.disable(before)
 
 
 @contextmanager
-def _started(workers: int | None) -> Iterator[Any]:
+def _start_local(workers: int | None) -> Iterator[Any]:
     dask = _import_dask()
     count = thread_count() if workers is None else workers
     try:
@@ -38,11 +39,11 @@ def _started(workers: int | None) -> Iterator[Any]:
             n_workers=count,
             threads_per_worker=1,
             processes=True,
-            dashboard_address="127.0.0.1:0",  # a free port; the usual one may be taken
-            memory_limit=0,  # cubes have a fixed size; a guessed limit would kill workers
+            dashboard_address="127.0.0.1:0",  # any free port, as the default port may be in use
+            memory_limit=0,  # Cubes have a fixed size, and Dask's default limit would kill workers.
             silence_logs=logging.CRITICAL,
         )
-    except (RuntimeError, OSError) as error:  # a worker died, or the system has no more processes or files
+    except (RuntimeError, OSError) as error:  # A worker died, or the system refused a process or a file.
         raise UsageError(
             f"--local: {count} worker process{'es' * (count != 1)} cannot be started: {str(error).rstrip('.')}; "
             "out of memory? try fewer --workers"
@@ -52,10 +53,10 @@ def _started(workers: int | None) -> Iterator[Any]:
 
 
 @contextmanager
-def _reached(scheduler: str) -> Iterator[Any]:
+def _connect_to(scheduler: str) -> Iterator[Any]:
     try:
-        client = _import_dask().Client(scheduler, timeout=PATIENCE, set_as_default=False)
-    except (OSError, ValueError) as error:  # a timeout is an OSError too
+        client = _import_dask().Client(scheduler, timeout=TIMEOUT, set_as_default=False)
+    except (OSError, ValueError) as error:  # A timeout is an OSError, too.
         raise UsageError(f"--scheduler {scheduler}: cannot be reached: {error}") from None
     with client:
         yield client
@@ -70,26 +71,26 @@ def _import_dask() -> Any:
 
 
 def check_workers(client: Any, folder: Path, sample: str | None) -> dict[str, int]:
-    """Raise if a cluster cannot do the work; return for each worker how many threads its cubes may use.
+    """Return for each worker how many threads its cubes may use. Raise an error if a worker is unsuitable.
 
-    `sample` is a path that every worker should see, too: one of the inputs.
+    `sample` is the path of an input, which every worker must be able to read.
     """
     try:
-        client.wait_for_workers(1, timeout=PATIENCE)
+        client.wait_for_workers(1, timeout=TIMEOUT)
     except OSError:
-        raise UsageError(f"the cluster at {client.scheduler.address} has no workers") from None
-    word = uuid.uuid4().hex
-    probe = folder / f".probe.{word}"
+        raise UsageError(f"the cluster at {client.scheduler.address} has no workers; start some") from None
+    token = uuid.uuid4().hex
+    probe = folder / f".probe.{token}"
     try:
-        probe.write_text(word)
+        probe.write_text(token)
     except OSError as error:
         raise OutputError(f"--work {folder}: cannot be written: {error.strerror or error}") from None
     try:
-        answers = client.run(_question(str(probe), word, sample), on_error="return")
+        answers = client.run(_worker_check(str(probe), token, sample), on_error="return")
     finally:
         probe.unlink(missing_ok=True)
     for address, answer in answers.items():
-        _check(address, answer, folder, sample)
+        _check_answer(address, answer, folder, sample)
     slots: Counter[str] = Counter()
     for address, count in client.nthreads().items():
         if address in answers:
@@ -97,8 +98,11 @@ def check_workers(client: Any, folder: Path, sample: str | None) -> dict[str, in
     return {a: max(1, answer["cores"] // max(1, slots[answer["machine"]])) for a, answer in answers.items()}
 
 
-def _question(probe: str, word: str, sample: str | None) -> Callable[[], dict[str, Any]]:
-    """Return the check that a worker runs. It is sent as code, not by name: a worker may not have this package."""
+def _worker_check(probe: str, token: str, sample: str | None) -> Callable[[], dict[str, Any]]:
+    """Return a function to run on every worker.
+
+    Dask sends a nested function as code, not by name, so it runs even on a worker that does not have this package.
+    """
 
     def answer() -> dict[str, Any]:
         import os
@@ -113,33 +117,34 @@ def _question(probe: str, word: str, sample: str | None) -> Callable[[], dict[st
             from superhosts.device import thread_count
 
             cores = thread_count()
-        except ImportError:  # another version, which will be refused
+        except ImportError:  # This is another version, which the client rejects.
             cores = 1
-        place = Path(probe)
+        file = Path(probe)
         return {
             "version": version,
             "machine": socket.gethostname(),
             "cores": cores,
-            "sees": place.exists() and place.read_text() == word,
-            "writes": os.access(place.parent, os.W_OK),
+            "sees": file.exists() and file.read_text() == token,
+            "writes": os.access(file.parent, os.W_OK),
             "reads": sample is None or os.access(sample, os.R_OK),
         }
 
     return answer
 
 
-def _check(address: str, answer: Any, folder: Path, sample: str | None) -> None:
+def _check_answer(address: str, answer: Any, folder: Path, sample: str | None) -> None:
     if isinstance(answer, BaseException):
-        raise UsageError(f"worker {address} cannot work with this client: {type(answer).__name__}: {answer}")
+        raise UsageError(f"worker {address} is incompatible with this client: {type(answer).__name__}: {answer}")
     if answer["version"] is None:
-        raise UsageError(f"worker {address} has no superhosts: pip install superhosts=={__version__} there")
+        raise UsageError(f"worker {address} does not have superhosts: run pip install superhosts=={__version__} there")
     if answer["version"] != __version__:
         raise UsageError(
-            f"worker {address} has superhosts {answer['version']}, this client {__version__}: install the same"
+            f"worker {address} has superhosts {answer['version']}, this client has {__version__}: "
+            "install the same version"
         )
     if not answer["sees"]:
-        raise UsageError(f"--work {folder}: worker {address} does not see it; name a folder that all workers share")
+        raise UsageError(f"--work {folder}: worker {address} does not see it; use a folder that all workers share")
     if not answer["writes"]:
-        raise OutputError(f"--work {folder}: worker {address} may not write there")
+        raise OutputError(f"--work {folder}: worker {address} cannot write to it")
     if not answer["reads"]:
-        raise UsageError(f"{sample}: worker {address} cannot read it; inputs lie in a shared folder or behind URLs")
+        raise UsageError(f"{sample}: worker {address} cannot read it; use inputs in a shared folder, or URLs")

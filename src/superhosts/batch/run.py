@@ -1,8 +1,9 @@
-"""Many captures on a Dask cluster: fold captures into sketches, merge these window by window as a tree, ask the unions.
+"""Process many captures on a Dask cluster: fold captures into sketches, merge these window by window, query the unions.
 
-The client plans, the workers do (tasks.py). A task's name is a digest of its files and of the settings that matter, so
-a client that is started again finds what is done in the work folder and goes on with the rest. Tasks are cut by size,
-and that size is kept in the work folder: a cluster that has more or fewer workers the next time changes no task.
+The client plans the tasks, and workers run them (tasks.py). The merges of a window form a tree. A task is named by a
+digest of its files and of the settings that affect its result, so a restarted client finds finished results in the
+work folder and continues with the rest. Captures are grouped into tasks by size. That size is stored in the work
+folder, so the tasks remain the same if the cluster later has more or fewer workers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 
 from superhosts._version import __version__
 from superhosts.batch.cluster import check_workers
-from superhosts.batch.tasks import Order, Result, carry_out, make_way, recorded
+from superhosts.batch.tasks import Result, Task, find_result, run_task, set_aside_non_file
 from superhosts.cubefile import container as sketchfile
 from superhosts.detectors.registry import DETECTORS
 from superhosts.durable import read_json, write_json
@@ -36,13 +37,13 @@ from superhosts.sources.finding import FoundFile
 from superhosts.sources.urls import is_url
 
 FAN_IN = 8  # sketches that one task merges
-TASKS_PER_WORKER = 4  # so that no worker waits long for the last one
-LEAST_TASK = 64 << 20  # bytes of captures: below that, making and saving the cubes is most of a task
-MOST_FILES = 256  # of one task: files of the same time are read side by side, each by a thread of its own
+TASKS_PER_WORKER = 4  # several, so that no worker idles long while the last tasks run
+LEAST_TASK = 64 << 20  # bytes of captures; in smaller tasks, creating and saving the cubes would dominate
+MOST_FILES = 256  # files of one task: overlapping files are read concurrently, each by its own thread
 
 
 class BatchWindow(NamedTuple):
-    """A window over all captures: its super hosts, and the file that holds its sketch."""
+    """A window over all captures: its super hosts, and the file with its sketch."""
 
     window: Window
     rows: list[Row]
@@ -50,7 +51,7 @@ class BatchWindow(NamedTuple):
 
 
 class TaskError(SuperhostsError):
-    """An error on a worker, with its message."""
+    """An error from a worker, with its message."""
 
     def __init__(self, message: str, exit_status: int) -> None:
         super().__init__(message)
@@ -58,12 +59,10 @@ class TaskError(SuperhostsError):
 
 
 def prepare(settings: Settings) -> Settings:
-    """Return settings that mean the same on every machine: files of prefixes read, the key taken from here."""
+    """Return settings that do not depend on the machine: prefix files are read and the key is resolved here."""
     if "merge" in DETECTORS[settings.detector].broken_laws:
-        raise UsageError(
-            f"--detector {settings.detector}: its sketches of many captures do not add up to one; take cube"
-        )
-    Network(settings.inner, settings.exclude, ipv6_prefix=settings.ipv6_prefix)  # raises if they are invalid
+        raise UsageError(f"--detector {settings.detector}: its sketches cannot be merged exactly; use --detector cube")
+    Network(settings.inner, settings.exclude, ipv6_prefix=settings.ipv6_prefix)  # Raises UsageError if invalid.
     return replace(
         settings,
         inner=[str(network) for network in parse_networks(settings.inner, "--inner")],
@@ -72,27 +71,27 @@ def prepare(settings: Settings) -> Settings:
     )
 
 
-def cut_tasks(captures: Sequence[FoundFile], size: int) -> list[list[FoundFile]]:
-    """Split captures into runs of at least `size` bytes or of many files; only the last run may have less."""
-    runs: list[list[FoundFile]] = []
-    room = 0
+def split_into_tasks(captures: Sequence[FoundFile], size: int) -> list[list[FoundFile]]:
+    """Split captures into groups of at least `size` bytes or MOST_FILES files. Only the last group may be smaller."""
+    groups: list[list[FoundFile]] = []
+    left = 0
     for capture in captures:
-        if room <= 0 or len(runs[-1]) == MOST_FILES:
-            runs.append([])
-            room = size
-        runs[-1].append(capture)
-        room -= capture.size
-    return runs
+        if left <= 0 or len(groups[-1]) == MOST_FILES:
+            groups.append([])
+            left = size
+        groups[-1].append(capture)
+        left -= capture.size
+    return groups
 
 
 def digest_of(*what: Any) -> str:
-    """Return the name of a result: a digest of everything that decides it."""
+    """Return the name of a result: a digest of everything that determines it."""
     text = json.dumps([__version__, sketchfile.VERSION, *what])
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 class Batch:
-    """One run over captures. Iterate over it for the windows, in order; `counters` tells what passed."""
+    """One run over captures. Iterating over it yields the windows in order; `counters` has the totals so far."""
 
     def __init__(
         self,
@@ -106,7 +105,7 @@ class Batch:
         on_progress: Callable[[int, int], None],
     ) -> None:
         self.counters = Counters()
-        self.tasks = self.reused = 0  # all tasks so far, and those with results from an earlier run
+        self.tasks = self.reused = 0  # number of all tasks so far, and of those whose results already existed
         self._client = client
         self._captures = captures
         self._settings = settings  # as `prepare` returns them
@@ -114,7 +113,7 @@ class Batch:
         self._task_size = task_size
         self._on_error = on_error
         self._on_progress = on_progress
-        self._run = uuid.uuid4().hex[:8]  # keeps the tasks of clients apart
+        self._run = uuid.uuid4().hex[:8]  # distinguishes the tasks of this client from those of other clients
         self._made: set[str] = set()  # digests of this run's results
         self._done = 0
         self._threads: dict[str, int] = {}
@@ -125,48 +124,48 @@ class Batch:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OutputError(f"--work {self._folder}: cannot be made: {error.strerror or error}") from None
+            raise OutputError(f"--work {self._folder}: cannot be created: {error.strerror or error}") from None
         sample = next((capture.name for capture in self._captures if not is_url(capture.name)), None)
         self._threads = check_workers(self._client, self._folder, sample)
-        yield from self._restore(self._unite(self._fold()))
+        yield from self._restore(self._merge(self._fold()))
 
     def clear(self) -> None:
-        """Remove this run's results from the work folder, and the folder if nothing else is in it."""
-        with contextlib.suppress(OSError):  # another user's file, or a folder in use: nothing is lost
+        """Remove this run's results from the work folder, and the folder itself if it is then empty."""
+        with contextlib.suppress(OSError):  # Leave files of other users, and a folder that is in use.
             for path in list(self._folder.iterdir()):
                 if path.name.lstrip(".")[:32] not in self._made:
                     continue
-                if path.is_dir():  # left by a worker that was killed
+                if path.is_dir():  # A worker that was killed has left it.
                     shutil.rmtree(path, ignore_errors=True)
                 else:
                     path.unlink(missing_ok=True)
             self._folder.rmdir()
 
     def _fold(self) -> dict[int, list[str]]:
-        """Turn captures into sketches; return their files by window."""
-        orders = []
-        for captures in cut_tasks(self._captures, self._size()):
+        """Convert captures to sketches. Return the sketch files of each window."""
+        tasks = []
+        for captures in split_into_tasks(self._captures, self._size()):
             names = [capture.name for capture in captures]
-            orders.append(self._order("fold", names, self._folding, captures))
+            tasks.append(self._make_task("fold", names, self._folding, captures))
         pieces: dict[int, list[str]] = defaultdict(list)
         results = {}
-        for order, result in self._carry_out(orders):
+        for task, result in self._run_tasks(tasks):
             if isinstance(result, TaskError):
-                more = f" and {len(order.names) - 1} more" if len(order.names) > 1 else ""
-                self._on_error(TaskError(f"{order.names[0]}{more}: {result}", 3))
+                more = f" and {len(task.names) - 1} more" if len(task.names) > 1 else ""
+                self._on_error(TaskError(f"{task.names[0]}{more}: {result}", 3))
                 continue
-            results[order.digest] = result
+            results[task.digest] = result
             for text, status in result["errors"]:
                 self._on_error(TaskError(text, status))
-        for order in orders:  # in a fixed order, so that merges are the same
-            if order.digest in results:
-                self._count(results[order.digest]["counters"])
-                for piece in results[order.digest]["pieces"]:
+        for task in tasks:  # In task order, so that the merges do not depend on which task finishes first.
+            if task.digest in results:
+                self._count(results[task.digest]["counters"])
+                for piece in results[task.digest]["pieces"]:
                     pieces[piece["key"]].append(piece["file"])
         return pieces
 
     def _size(self) -> int:
-        """Return the bytes of a task: as given, as the last time in this work folder, or by the number of workers."""
+        """Return the bytes of a task: as requested, as recorded in the work folder, or by the number of workers."""
         digest = digest_of("size", self._folding)
         self._made.add(digest)
         path = self._folder / f"{digest}.json"
@@ -176,7 +175,7 @@ class Batch:
         total, slots = sum(capture.size for capture in self._captures), sum(self._client.nthreads().values())
         size = self._task_size or max(LEAST_TASK, total // max(1, TASKS_PER_WORKER * slots))
         try:
-            make_way(path)
+            set_aside_non_file(path)
             write_json(path, size, durable=False, shared=True)
         except OSError as error:
             raise OutputError(f"--work {self._folder}: cannot be written: {error.strerror or error}") from None
@@ -186,65 +185,65 @@ class Batch:
         for name, value in counters.items():
             setattr(self.counters, name, getattr(self.counters, name) + value)
 
-    def _unite(self, pieces: dict[int, list[str]]) -> dict[int, str]:
+    def _merge(self, pieces: dict[int, list[str]]) -> dict[int, str]:
         """Merge the files of each window until one is left."""
         while any(len(names) > 1 for names in pieces.values()):
-            orders: dict[str, tuple[int, int]] = {}  # by digest: which window, and where among its files
-            merges = []
+            targets: dict[str, tuple[int, int]] = {}  # by digest: the window, and the position among its files
+            tasks = []
             merged: dict[int, list[str]] = {}
-            for key, names in pieces.items():
+            for window, names in pieces.items():
                 groups = [names[i : i + FAN_IN] for i in range(0, len(names), FAN_IN)]
-                merged[key] = [group[0] for group in groups]  # a single file stays as it is
-                for place, group in enumerate(groups):
+                merged[window] = [group[0] for group in groups]  # A group of one file needs no merge.
+                for position, group in enumerate(groups):
                     if len(group) > 1:
-                        merges.append(self._order("merge", group, group))
-                        orders[merges[-1].digest] = key, place
-            for order, result in self._carry_out(merges):
-                key, place = orders[order.digest]
-                merged[key][place] = _sure(result)["pieces"][0]["file"]
+                        tasks.append(self._make_task("merge", group, group))
+                        targets[tasks[-1].digest] = window, position
+            for task, result in self._run_tasks(tasks):
+                window, position = targets[task.digest]
+                merged[window][position] = _result_or_raise(result)["pieces"][0]["file"]
             pieces = merged
-        return {key: name for key, (name,) in pieces.items()}
+        return {window: name for window, (name,) in pieces.items()}
 
     def _restore(self, unions: dict[int, str]) -> Iterator[BatchWindow]:
-        """Search the unions, and yield the answers in time order."""
-        asked = [self._settings.threshold, self._settings.top]
-        keys = sorted(unions)
-        orders = [self._order("restore", [unions[key]], unions[key], self._folding, asked) for key in keys]
+        """Query the unions, and yield the windows in order of time."""
+        query = [self._settings.threshold, self._settings.top]
+        files = [unions[window] for window in sorted(unions)]
+        tasks = [self._make_task("restore", [file], file, self._folding, query) for file in files]
         answers: dict[str, Result] = {}
-        waiting = iter(orders)
+        waiting = iter(tasks)
         following = next(waiting, None)
-        for order, result in self._carry_out(orders):
-            answers[order.digest] = _sure(result)
+        for task, result in self._run_tasks(tasks):
+            answers[task.digest] = _result_or_raise(result)
             while following is not None and following.digest in answers:
                 answer = answers.pop(following.digest)
                 yield BatchWindow(Window(*answer["window"]), answer["rows"], self._folder / following.names[0])
                 following = next(waiting, None)
 
-    def _order(self, kind: str, names: Sequence[str], *what: Any) -> Order:
+    def _make_task(self, kind: str, names: Sequence[str], *what: Any) -> Task:
         digest = digest_of(kind, *what)
         self._made.add(digest)
-        return Order(kind, digest, tuple(names), str(self._folder), self._settings)
+        return Task(kind, digest, tuple(names), str(self._folder), self._settings)
 
-    def _carry_out(self, orders: Iterable[Order]) -> Iterator[tuple[Order, Result | TaskError]]:
-        """Run tasks; yield their results as they come, those of earlier runs first."""
+    def _run_tasks(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Result | TaskError]]:
+        """Run tasks on the cluster. Yield existing results first, then new ones as they complete."""
         from distributed import as_completed
 
         todo, known = [], []
-        for order in orders:
-            result = recorded(self._folder, order.digest)
+        for task in tasks:
+            result = find_result(self._folder, task.digest)
             if result is None:
-                todo.append(order)
+                todo.append(task)
             else:
-                known.append((order, result))
+                known.append((task, result))
         self.tasks += len(todo) + len(known)
         self.reused += len(known)
         futures = {}
-        for order in todo:
-            key = f"superhosts-{order.kind}-{order.digest}-{self._run}"
-            futures[self._client.submit(carry_out, order, self._threads, key=key)] = order
-        for order, result in known:
+        for task in todo:
+            key = f"superhosts-{task.kind}-{task.digest}-{self._run}"
+            futures[self._client.submit(run_task, task, self._threads, key=key)] = task
+        for task, result in known:
             self._progress()
-            yield order, result
+            yield task, result
         for future in as_completed(list(futures), loop=self._client.loop):
             self._progress()
             yield futures.pop(future), _outcome(future)
@@ -255,16 +254,16 @@ class Batch:
 
 
 def _outcome(future: Any) -> Result | TaskError:
-    """Return a task's result, or its error. Raises errors that concern all tasks."""
+    """Return a task's result, or the error that is specific to this task. Raise an error that concerns all tasks."""
     from distributed import KilledWorker
 
     try:
         error = future.exception()
         result: Result = {} if error is not None else future.result()
-    except (OSError, CancelledError):  # the scheduler does not answer
-        raise TaskError("the cluster went away", 2) from None
+    except (OSError, CancelledError):  # The scheduler does not answer.
+        raise TaskError("lost the connection to the cluster; run the same command again to continue", 2) from None
     if isinstance(error, KilledWorker):
-        return TaskError("its workers died, one after the other (out of memory?)", 2)
+        return TaskError("every worker that ran this task died (out of memory?)", 2)
     if error is not None:
         return TaskError(f"{type(error).__name__}: {error}", 2)
     if "failed" in result:
@@ -272,7 +271,7 @@ def _outcome(future: Any) -> Result | TaskError:
     return result
 
 
-def _sure(result: Result | TaskError) -> Result:
+def _result_or_raise(result: Result | TaskError) -> Result:
     if isinstance(result, TaskError):
         raise result
     return result

@@ -1,15 +1,17 @@
-"""What a worker of a batch does: captures into sketches, sketches into one, one into super hosts.
+"""The tasks that workers run: fold captures into sketches, merge sketches, restore super hosts from a sketch.
 
-Tasks talk through files in the work folder, which all workers see; only names and small numbers travel over the
-cluster. A result is named by a digest of all that decides it, is written apart and renamed, and its record (a small
-.json) comes last. So a task may be killed, repeated, or run twice at once, and whoever finds a record finds a whole
-result. A record carries its own checksum: one that somebody has changed is none, and its task is done again.
+Tasks exchange data through files in the work folder, which all workers share; only names and small numbers pass
+through the cluster. A result is named by a digest of everything that determines it. It is written in a private folder
+and renamed, and its record (a small .json file) comes last. So a task may be killed, repeated, or run twice at the
+same time, and a record always refers to a complete result. A record contains its own checksum: if it does not match,
+the record is ignored and the task runs again.
 
-Folding is exact. A worker sees a part of the captures, and a window's packets lie in many: it keeps what it has of
-each window, and the union of the parts is the sketch of the whole, since merging is. A packet that comes after its
-window has closed opens it again here, so that every packet which one scan over all captures would count is in the
-union; such a scan drops what is too late, so a batch may count more than that, never less. One thing is judged task
-by task: which times are strays, years away from all else. A scan over everything knows more captures by which to judge.
+Folding is exact. A worker reads some of the captures, and the packets of a window are spread over many. The worker
+saves a sketch of its share of each window, and the union of these is the sketch of the whole window, because merging
+is exact. A packet that arrives after its window has closed re-opens the window here, so that the union contains every
+packet that one scan over all captures would count. Such a scan drops late packets, so a batch may count more than a
+scan, never less. One decision is made separately in each task: which times are strays, years away from all others. A
+single scan would compare them with more captures.
 """
 
 from __future__ import annotations
@@ -39,49 +41,52 @@ from superhosts.sketches.bundle import Sketch, load
 from superhosts.sketches.header import Entry
 from superhosts.sources.opening import open_inputs
 
-Result = dict[str, Any]  # the result of a task, as its record holds it
-NAME_DIGITS = 16  # of a file's checksum in its name
+Result = dict[str, Any]  # the outcome of a task, as stored in its record
+NAME_DIGITS = 16  # hexadecimal digits of a file's checksum in its name
 
 
 @dataclass(frozen=True)
-class Order:
+class Task:
     """One task: what to do with which files, and the digest that names the result."""
 
     kind: str  # "fold", "merge" or "restore"
     digest: str
     names: Sequence[str]  # captures, or sketches in the folder
-    folder: str
-    settings: Settings = field(repr=False)  # holds the key, which no log should show
+    folder: str  # the work folder
+    settings: Settings = field(repr=False)  # contains the key, which must not appear in logs
     version: str = __version__
 
 
-def carry_out(order: Order, threads: Mapping[str, int]) -> Result:
-    """Do a task on a worker, unless its result exists. `threads`: for each worker, how many its cubes may use.
+def run_task(task: Task, threads: Mapping[str, int]) -> Result:
+    """Run a task on a worker, unless its result exists. `threads`: how many threads the cubes of each worker may use.
 
-    An error that a user can act on comes back as {"failed": its words, "status": its exit status}.
+    An error that a user can act on is returned as {"failed": message, "status": exit status}.
     """
     from distributed import get_worker
 
-    folder = Path(order.folder)
+    folder = Path(task.folder)
     try:
-        if order.version != __version__:
-            raise UsageError(f"a worker has superhosts {__version__}, the client {order.version}: install the same")
-        known = recorded(folder, order.digest)
+        if task.version != __version__:
+            raise UsageError(
+                f"a worker has superhosts {__version__}, the client has {task.version}: install the same version"
+            )
+        known = find_result(folder, task.digest)
         if known is not None:
             return known
-        settings = replace(order.settings, threads=threads.get(get_worker().address, 1))
-        with _attempt(folder, order.digest) as attempt:
-            result = _WORK[order.kind](order, settings, attempt)
+        settings = replace(task.settings, threads=threads.get(get_worker().address, 1))
+        with _attempt(folder, task.digest) as attempt:
+            result = _FUNCTIONS[task.kind](task, settings, attempt)
             attempt.record(result)
         return result
     except SuperhostsError as error:
         return {"failed": str(error), "status": error.exit_status}
 
 
-def recorded(folder: Path, digest: str) -> Result | None:
-    """Return a result if its record and all files are whole, by their checksums: disks rot, and mounts lose blocks.
+def find_result(folder: Path, digest: str) -> Result | None:
+    """Return an earlier result, or None if it is missing, incomplete or had failed inputs.
 
-    One with failed inputs does not count: they may be readable now.
+    The checksums of its files are verified, because disks decay and mounts lose blocks. Inputs that failed may be
+    readable now.
     """
     try:
         record = read_json(folder / f"{digest}.json")
@@ -99,38 +104,38 @@ def _checksum(result: Any) -> str:
     return hashlib.blake2b(json.dumps(result, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def make_way(path: Path) -> None:
-    """Set aside anything that is not a file and has the name of one to be written."""
+def set_aside_non_file(path: Path) -> None:
+    """Set aside anything other than a plain file at `path`, where a file will be written."""
     if os.path.lexists(path) and not is_plain(path):
         set_aside(path)
 
 
 class _Attempt:
-    """A private folder for the files of one attempt at a task, and how they are published."""
+    """One attempt at a task: writes into a private folder and moves complete files to the work folder."""
 
     def __init__(self, folder: Path, digest: str) -> None:
         self.folder = folder
         self._digest = digest
-        # The process id tells an operator whose it was, but repeats between machines.
+        # The process id helps an operator to find the owner, but it is not unique across machines.
         self.private = folder / f".{digest}.{os.getpid()}.{uuid.uuid4().hex}"
 
     def keep(self, key: int, sketch: Sketch) -> dict[str, Any]:
-        """Publish a sketch under a name that its content decides."""
+        """Save a sketch in the work folder, under a name that contains a digest of its content."""
         path = self.private / "sketch.cube"
         sketch.save(path)
         with path.open("rb") as file:
             file.seek(-DIGEST, 2)
             content = file.read(DIGEST).hex()[:NAME_DIGITS]
         name = f"{self._digest}-{content}.cube"
-        make_way(self.folder / name)
+        set_aside_non_file(self.folder / name)
         place(path, self.folder / name)
         return {"key": key, "file": name}
 
     def record(self, result: Result) -> None:
-        """Publish the record, which makes the result complete."""
+        """Write the record, which marks the result as complete."""
         path, target = self.private / "record.json", self.folder / f"{self._digest}.json"
         write_json(path, {"result": result, "check": _checksum(result)}, shared=True)
-        make_way(target)
+        set_aside_non_file(target)
         place(path, target)
 
 
@@ -146,27 +151,29 @@ def _attempt(folder: Path, digest: str) -> Iterator[_Attempt]:
         shutil.rmtree(attempt.private, ignore_errors=True)
 
 
-def _fold(order: Order, settings: Settings, attempt: _Attempt) -> Result:
+def _fold(task: Task, settings: Settings, attempt: _Attempt) -> Result:
     """Scan captures into one sketch for each window."""
     errors: list[tuple[str, int]] = []
 
     def on_error(error: SuperhostsError) -> None:
         errors.append((str(error), error.exit_status))
 
-    run = Scan(open_inputs(order.names, on_error), settings, RunOptions(find=False, reopens=True), on_error=on_error)
+    run = Scan(open_inputs(task.names, on_error), settings, RunOptions(find=False, reopens=True), on_error=on_error)
     pieces: dict[int, dict[str, Any]] = {}
     for result in run:
-        key = 0 if settings.window == "all" else result.window.start  # all parts belong to that one window
+        key = (
+            0 if settings.window == "all" else result.window.start
+        )  # The window "all" starts differently in each task.
         if key in pieces:
             _add(result.sketch, attempt.folder / pieces[key]["file"], settings)
         pieces[key] = attempt.keep(key, result.sketch)
-        del result  # its cubes: the next window's are made while this loop waits
+        del result  # Free its cubes before the next iteration creates those of the next window.
     return {"pieces": list(pieces.values()), "counters": asdict(run.counters), "errors": errors}
 
 
-def _merge(order: Order, settings: Settings, attempt: _Attempt) -> Result:
+def _merge(task: Task, settings: Settings, attempt: _Attempt) -> Result:
     """Merge sketches of one window."""
-    first, *rest = (attempt.folder / name for name in order.names)
+    first, *rest = (attempt.folder / name for name in task.names)
     whole = load(first, key=settings.key, threads=settings.threads)
     for path in rest:
         _add(whole, path, settings)
@@ -176,7 +183,7 @@ def _merge(order: Order, settings: Settings, attempt: _Attempt) -> Result:
 
 
 def _add(whole: Sketch, path: Path, settings: Settings) -> None:
-    """Merge a file into a sketch of other packets of the same window: counts of pairs add up."""
+    """Merge a file into a sketch of other packets of the same window. Their counts of pairs are added."""
     before, whole.entries = whole.entries, []
     whole.merge_file(path, key=settings.key)
     assert whole.window is not None
@@ -184,7 +191,7 @@ def _add(whole: Sketch, path: Path, settings: Settings) -> None:
 
 
 def _sum_entries(entries: list[Entry], window: Window) -> list[Entry]:
-    """Return one entry for each part, as one scan over all packets would have it."""
+    """Return one entry for each part, as one scan over all packets would produce."""
     sums: dict[tuple[Any, ...], Entry] = {}
     for entry in entries:
         part = tuple(entry[name] for name in ("site", "family", "side", "direction"))
@@ -193,13 +200,13 @@ def _sum_entries(entries: list[Entry], window: Window) -> list[Entry]:
     return list(sums.values())
 
 
-def _restore(order: Order, settings: Settings, attempt: _Attempt) -> Result:
-    """Return the super hosts of a window's sketch."""
-    (name,) = order.names
+def _restore(task: Task, settings: Settings, attempt: _Attempt) -> Result:
+    """Find the super hosts in the sketch of a window."""
+    (name,) = task.names
     sketch = load(attempt.folder / name, key=settings.key, threads=settings.threads)
     assert sketch.window is not None
-    rows = make_rows(sketch.window, WindowBuilder(settings).find(sketch))  # the same search as in a scan
+    rows = make_rows(sketch.window, WindowBuilder(settings).find(sketch))  # the same query as in a scan
     return {"pieces": [], "window": list(sketch.window), "rows": rows}
 
 
-_WORK = {"fold": _fold, "merge": _merge, "restore": _restore}
+_FUNCTIONS = {"fold": _fold, "merge": _merge, "restore": _restore}
