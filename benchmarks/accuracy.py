@@ -1,10 +1,10 @@
-"""What the cube finds and misses, as docs/results.md shows it: `python benchmarks/accuracy.py [--quick] [--only ...]`.
+"""Measure the accuracy figures of docs/results.md: `python benchmarks/accuracy.py [--quick] [--only ...]`.
 
 ftr       total false rate of cube, planned cube, cbaa and the filter at 5 M, 20 M and 50 M flows
-flood     the same with a flood of spoofed sources, every address a host
-memory    the least memory that holds 1 % at 5 M flows
-giants    hosts of up to a million peers
-small     half a megabyte: the largest hosts by name, beside SpreadSketch
+flood     the same with a flood of spoofed sources, where every address is a host
+memory    the smallest memory with a total false rate of at most 1 % at 5 M flows
+giants    hosts with up to a million peers
+small     half a megabyte: the largest hosts by name, compared with SpreadSketch
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ SMALL = 500_000  # bytes
 
 
 def main() -> None:
-    """Run the sections that are asked for."""
+    """Run the selected sections."""
     sections = {"ftr": ftr, "flood": flood, "memory": memory, "giants": giants, "small": small}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="smaller windows, fewer of them; the bars do not apply")
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller windows; the bars do not apply")
     parser.add_argument("--only", nargs="+", choices=sections, default=list(sections))
     parser.add_argument("--results", type=Path, default=HERE / "results")
     options = parser.parse_args()
@@ -65,13 +65,13 @@ def main() -> None:
 
 
 def window(flows: int, supers: int, seed: int) -> tuple[Any, Any, Truth]:
-    """Pairs of a window, each once, and the truth."""
+    """Return the distinct pairs of a window, and the truth."""
     traffic = Traffic(flows=flows, packets=flows, super_hosts=supers, seed=seed)
     return *window_flows(traffic, 0), Truth(*window_hosts(traffic, 0))
 
 
 class Tally:
-    """What one detector did over the windows."""
+    """The scores of one detector over all windows."""
 
     def __init__(self, make: Make) -> None:
         self.detector = make()
@@ -92,7 +92,7 @@ class Tally:
         self.detector.clear()
 
     def report(self, report: Report, section: str, name: str) -> None:
-        """Add the mean rate, with its standard error."""
+        """Add the mean rate and its standard error to the report."""
         error = stdev(self.rates) / math.sqrt(len(self.rates)) if len(self.rates) > 1 else 0.0
         fnr, memory = fmean(self.fnr), self.detector.memory / MIB
         parts = f"FNR {fnr:.2f}, FPR {fmean(self.rates) - fnr:.2f}"
@@ -106,7 +106,7 @@ class Tally:
 
 
 def run(report: Report, section: str, makers: dict[str, Make], windows: Sequence[tuple[Any, Any, Truth]]) -> None:
-    """Feed the same windows to several detectors, one after the other."""
+    """Feed the same windows to several detectors, one window after the other."""
     tallies = {name: Tally(make) for name, make in makers.items()}
     for hosts, peers, truth in windows:
         for tally in tallies.values():
@@ -116,7 +116,7 @@ def run(report: Report, section: str, makers: dict[str, Make], windows: Sequence
 
 
 def ftr(report: Report) -> None:
-    """Total false rates by flows."""
+    """Measure total false rates by number of flows."""
     for full, supers in SIZES.items():
         flows, count = (full // 10, 2) if report.quick else (full, WINDOWS)
         label = f"FTR, {full // 1_000_000} M flows"
@@ -131,7 +131,7 @@ def ftr(report: Report) -> None:
 
 
 class _Windows(Sequence[tuple[Any, Any, Truth]]):
-    """Windows made when they are wanted: a dozen of them would not fit."""
+    """Windows that are generated on access, because a dozen of them would not fit into memory."""
 
     def __init__(self, flows: int, supers: int, count: int) -> None:
         self._traffic, self._count = (flows, supers), count
@@ -146,7 +146,7 @@ class _Windows(Sequence[tuple[Any, Any, Truth]]):
 
 
 def flood(report: Report) -> None:
-    """5 M flows and a flood of spoofed sources on one victim; both ends of every packet are hosts."""
+    """Measure 5 M flows with a flood of spoofed sources on one victim, where both ends of every packet are hosts."""
     flows, spoofed, count = (500_000, 5_000_000, 1) if report.quick else (5_000_000, SPOOFED, FLOOD_WINDOWS)
     makers: dict[str, Make] = {
         "FTR, flood: cube": lambda: Cube(device="cpu"),
@@ -171,7 +171,7 @@ def flood(report: Report) -> None:
 
 
 def memory(report: Report) -> None:
-    """Planned cubes of less and less memory."""
+    """Measure planned cubes of decreasing memory."""
     flows, supers, count = (500_000, 60, 2) if report.quick else (5_000_000, 600, 6)
     held = []
     makers: dict[str, Make] = {
@@ -189,7 +189,7 @@ def memory(report: Report) -> None:
 
 
 def giants(report: Report) -> None:
-    """Hosts of 50,000 to a million peers among 5 M flows of others."""
+    """Measure hosts with 50,000 to a million peers among 5 M flows of other hosts."""
     hosts, peers, _ = window(500_000 if report.quick else 5_000_000, 60 if report.quick else 600, 1)
     sizes = np.geomspace(5e4, 1e6, 12).astype(np.int64)
     random = np.random.default_rng(5)
@@ -212,7 +212,7 @@ def giants(report: Report) -> None:
 
 
 def small(report: Report) -> None:
-    """0.9 M pairs of 60,000 hosts in half a megabyte: F1 of the largest hosts, found by name."""
+    """Measure F1 of the largest hosts, found by name, for 0.9 M pairs of 60,000 hosts in half a megabyte."""
     random = np.random.default_rng(1)
     rates: dict[str, list[list[float]]] = {"cube": [], "spreadsketch": []}
     for _ in range(2 if report.quick else 8):

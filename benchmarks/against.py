@@ -1,13 +1,13 @@
-"""Speed of this tree against another commit, in turns on the same input: did a change cost anything?
+"""Compare the speed of this source tree with another commit, alternating on the same input.
 
     python benchmarks/against.py HEAD~20
     python benchmarks/against.py v0.1.0 --rounds 15 --only update scan
     python benchmarks/against.py HEAD~20 --device cuda
 
-The other commit is checked out into a temporary folder, without installing it. One process for each tree stays alive,
-and both are asked in turns, so that a busy neighbour hits both. The figure of a case is the median over all rounds of
-(seconds there / seconds here): above 1 this tree is faster. Processor time is given beside it: it suffers less from
-neighbours. JSON and a Markdown table go to benchmarks/results.
+The other commit is checked out into a temporary folder, without installing it. Each tree has one process, which runs
+for the whole benchmark. They take turns, so that other load on the machine affects both. The figure of a case is the
+median over all rounds of (seconds there / seconds here): above 1 this tree is faster. Processor time is reported, too,
+because other load affects it less. JSON and a Markdown table go to benchmarks/results.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ class Tree:
         print(case, file=self._process.stdin, flush=True)
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{case}: the process has ended with status {self._process.wait()}")
+            raise RuntimeError(f"{case}: the process has exited with status {self._process.wait()}")
         return Spent(*json.loads(line))
 
     def end(self) -> None:
-        """End the process."""
+        """Close the input of the process and wait for it to exit."""
         self._process.communicate()
 
 
 def check_out(revision: str, folder: Path) -> tuple[Path, str]:
-    """Put a commit's files into a folder; return the folder of its package, and the commit.
+    """Write a commit's sources to a folder. Return the folder that contains its package, and the commit.
 
-    A folder that holds the package is taken as it is: for machines without the repository.
+    `revision` may also be a folder that contains the package, for machines without the repository.
     """
     if Path(revision).is_dir():
         return Path(revision).resolve(), revision
@@ -85,12 +85,12 @@ def check_out(revision: str, folder: Path) -> tuple[Path, str]:
 
 def main() -> None:
     """Measure, print the table, write the files."""
-    parser = argparse.ArgumentParser(description="speed of this tree against another commit")
+    parser = argparse.ArgumentParser(description="compare the speed of this source tree with another commit")
     parser.add_argument("revision", help="the commit to compare with, like HEAD~3, or a folder like its src")
-    parser.add_argument("--rounds", type=int, default=9, help="turns of each case (9)")
+    parser.add_argument("--rounds", type=int, default=9, help="rounds of each case (default 9)")
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME", help=" ".join(CASES))
-    parser.add_argument("--threads", type=int, help="threads of the detectors (as many as cores)")
-    parser.add_argument("--device", default="cpu", help="where the detectors work: cpu (the default) or cuda")
+    parser.add_argument("--threads", type=int, help="threads of the detectors (default: one per core)")
+    parser.add_argument("--device", default="cpu", help="device of the detectors: cpu (default) or cuda")
     parser.add_argument("--quick", action="store_true", help="ten times smaller inputs")
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
     options = parser.parse_args()
@@ -126,7 +126,10 @@ def make_inputs(folder: Path, *, quick: bool) -> None:
 
 
 def measure(report: Report, section: str, case: str, trees: list[Tree], rounds: int) -> None:
-    """Run a case in turns, after one round that compiles and fills caches; the tree that begins changes."""
+    """Run a case alternately in both trees, after one round that compiles and warms caches.
+
+    The trees take turns in going first.
+    """
     here, there = trees
     for tree in trees:
         tree.run(case)

@@ -1,6 +1,6 @@
-"""One side of against.py: runs cases, named on standard input, with the package of one source tree.
+"""The worker process of against.py: runs the cases named on standard input with the package of one source tree.
 
-It uses nothing but the public names of the package, so that it can run older trees.
+It uses only public names of the package, so that it can run older trees.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ import superhosts
 
 BATCH = 4_000_000
 SMALL = 1_000
-SMALL_PAIRS = 5_000_000  # of the case with small batches
+SMALL_PAIRS = 5_000_000  # pairs of the case with small batches
 RESTORES = 20
 THETA = 1024
 
 
 def main() -> None:
-    """Answer every line with the seconds of a case: by the clock, and of the processor."""
+    """Run the case named on each line, and print its wall-clock and processor seconds."""
     source, folder = Path(sys.argv[1]), Path(sys.argv[2])
     found = Path(superhosts.__file__).resolve()
     if not found.is_relative_to(source.resolve()):
         sys.exit(f"superhosts comes from {found}, not from {source}")
-    warnings.simplefilter("ignore", UserWarning)  # of thresholds below what a crowded cube supports
+    warnings.simplefilter("ignore", UserWarning)  # A crowded cube warns about thresholds that are too low for it.
     worker = Worker(folder, int(sys.argv[3]) if sys.argv[3] else None, sys.argv[4])
     for line in sys.stdin:
         print(json.dumps(worker.run(line.strip())), flush=True)
 
 
 class Worker:
-    """The cases, with one cube for all."""
+    """Runs all cases with one cube."""
 
     def __init__(self, folder: Path, threads: int | None, device: str) -> None:
         self.cube = superhosts.Cube("128MiB", device=device, threads=threads)
@@ -74,7 +74,7 @@ class Worker:
         hosts, peers = self._pairs(what)
         return lambda: self._update(hosts, peers, BATCH)
 
-    @cache  # noqa: B019 (one worker lives as long as its process)
+    @cache  # noqa: B019 (the only worker lives as long as its process)
     def _pairs(self, name: str) -> tuple[Any, Any]:
         return np.load(self.folder / name / "hosts.npy"), np.load(self.folder / name / "peers.npy")
 
@@ -85,7 +85,7 @@ class Worker:
 
 
 def _processor() -> float:
-    """Processor seconds of this process and of those that it has started and that have ended."""
+    """Return the processor seconds of this process and of its child processes that have exited."""
     return sum(
         usage.ru_utime + usage.ru_stime
         for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

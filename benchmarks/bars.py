@@ -1,4 +1,4 @@
-"""What the figures must reach (bar) and should reach (goal), in one place. A figure without a line here has no bar."""
+"""The values that figures must reach (bar) and should reach (goal). A figure that is not listed here has no bar."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Bar(NamedTuple):
-    """A bar and a goal; `higher` says which way is better."""
+    """A bar and a goal. `higher` is True if higher values are better."""
 
     bar: float | None
     goal: float | None
@@ -57,7 +57,7 @@ BARS = {
 
 
 def verdict(name: str, value: float) -> str:
-    """Say how a value stands against its bar: "goal", "bar", "goal missed", "MISSED", or nothing without a bar."""
+    """Compare a value with its bar. Return "goal", "bar", "goal missed", "MISSED", or "" if there is no bar."""
     if name not in BARS:
         return ""
     bar, goal, higher = BARS[name]

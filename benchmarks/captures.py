@@ -1,4 +1,4 @@
-"""Captures for the scan benchmark: frames of 60 bytes (64 on the wire, with the check sequence), pcap and pcapng."""
+"""Write the pcap and pcapng captures of the scan benchmark, with frames of 60 bytes (64 on the wire, with the FCS)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from superhosts.synthetic.capture_writer import write_capture
 from superhosts.synthetic.traffic import Traffic, packet_blocks
 
-SHORT = 42  # bytes of a frame as the product's writer makes it: Ethernet, IPv4 and UDP headers
-FRAME = 60  # the least that Ethernet sends, without the check sequence
+SHORT = 42  # bytes of a frame of `write_capture`: Ethernet, IPv4 and UDP headers
+FRAME = 60  # bytes of the shortest Ethernet frame, without the frame check sequence
 PIECE = 1 << 20  # packets converted together
 PCAP_HEADER = 24
 
@@ -27,7 +27,7 @@ _ENHANCED = np.dtype(
     ]
 )
 _SECTION = struct.pack("<IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28)
-# Interface: Ethernet, no limit of length, option 9 (resolution of times) 10^-9 seconds, end of options
+# Interface block: Ethernet, no snapshot length, option 9 (time resolution) 10^-9 seconds, end of options.
 _INTERFACE = struct.pack("<IIHHIHHB3xHHI", 1, 32, 1, 0, 0, 9, 1, 9, 0, 0, 32)
 
 
@@ -63,7 +63,7 @@ def write_captures(traffic: Traffic, folder: Path) -> tuple[Path, Path]:
 
 
 def first_packets(path: Path, packets: int, out: Path) -> Path:
-    """Write the first packets of a capture that `write_captures` made."""
+    """Copy the first packets of a capture that `write_captures` wrote."""
     if path.suffix == ".pcap":
         size = PCAP_HEADER + packets * _RECORD.itemsize
     else:

@@ -1,4 +1,4 @@
-"""The traffic of the benchmarks: made once, kept as .npy in a temporary folder, loaded by whoever needs it."""
+"""The traffic of the benchmarks: generated once and stored as .npy files in a temporary folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Column = NDArray[np.uint32]
 
 
 class Score(NamedTuple):
-    """Missed and false super hosts, and both as shares of the true ones, in per cent."""
+    """Numbers of true, missed and false super hosts. Rates are percentages of the true ones."""
 
     true: int
     missed: int
@@ -43,7 +43,7 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """One input: pairs in memory, as packets in some order or ("flows") each distinct pair once."""
+    """One input: the pairs of packets in some order, or ("flows") each distinct pair once."""
 
     label: str
     traffic: Traffic
@@ -51,17 +51,17 @@ class Case:
 
     @property
     def pairs(self) -> int:
-        """Pairs of the input, repeats included."""
+        """Number of pairs of the input, including repeats."""
         return self.traffic.flows if self.order == "flows" else self.traffic.packets
 
     def quick(self) -> Case:
-        """The same, ten times smaller; the label stays, so that figures keep their names."""
+        """Return the same case, ten times smaller. The label stays the same, so that figures keep their names."""
         traffic = self.traffic
         smaller = {name: max(1, getattr(traffic, name) // 10) for name in ("flows", "packets", "super_hosts")}
         return replace(self, traffic=replace(traffic, **smaller))
 
     def make(self) -> tuple[Column, Column]:
-        """Hosts and peers."""
+        """Generate hosts and peers."""
         hosts, peers = window_flows(self.traffic, 0)
         if self.order == "flows":
             return hosts, peers
@@ -69,7 +69,7 @@ class Case:
         return hosts[picks], peers[picks]
 
     def save(self, folder: Path) -> Path:
-        """Write the pairs to a folder, unless they are there; return the folder of this case."""
+        """Write the pairs to a folder unless they exist, and return the folder of this case."""
         traffic = self.traffic
         place = folder / f"{self.order}-{traffic.flows}-{traffic.packets}-{traffic.super_hosts}"
         if not place.exists():
@@ -82,41 +82,41 @@ class Case:
         return place
 
     def load(self, folder: Path) -> tuple[Column, Column]:
-        """Hosts and peers in memory."""
+        """Return hosts and peers as arrays in memory."""
         place = self.save(folder)
         return load_pairs(place)
 
     def truth(self) -> set[int]:
-        """Hosts of at least THETA peers."""
+        """Return the hosts with at least THETA peers."""
         return truth_of(self.traffic)
 
     def score(self, found: Any) -> Score:
-        """Hold hosts that were found against the truth."""
+        """Compare the hosts that were found with the truth."""
         true, got = self.truth(), {int(host) for host in found}
         return Score(len(true), len(true - got), len(got - true))
 
 
 @cache
 def truth_of(traffic: Traffic, window: int = 0) -> set[int]:
-    """Hosts of at least THETA peers in a window."""
+    """Return the hosts with at least THETA peers in a window."""
     hosts, sizes = window_hosts(traffic, window)
     return set(hosts[sizes >= THETA].tolist())
 
 
 def load_pairs(place: Path) -> tuple[Column, Column]:
-    """Hosts and peers of a saved case, in memory."""
+    """Load the hosts and peers of a saved case into memory."""
     return np.load(place / "hosts.npy"), np.load(place / "peers.npy")
 
 
 def update_in_batches(detector: Any, hosts: Column, peers: Column) -> None:
-    """Update as a user would, batch by batch, and write what waits."""
+    """Update a detector batch by batch, as a user would, and flush its bins."""
     for start in range(0, len(hosts), BATCH):
         detector.update(hosts[start : start + BATCH], peers[start : start + BATCH])
     detector.flush()
 
 
 def warm_up() -> None:
-    """Load or compile every kernel that the benchmarks time, on small detectors."""
+    """Compile, or load from the cache, every function that the benchmarks time, by using small detectors."""
     from superhosts.detectors.cbaa import Cbaa
     from superhosts.detectors.cube import Cube
 

@@ -1,11 +1,11 @@
-"""CPU benchmarks: speed, memory and accuracy of superhosts beside other engines, on the same input, in the same run.
+"""CPU benchmarks: compare superhosts with other engines in speed, memory and accuracy, on the same input in one run.
 
-    python benchmarks/cpu.py                     everything, some 15 minutes on two cores with 24 GiB
-    python benchmarks/cpu.py --quick             ten times smaller inputs, to see that it works
+    python benchmarks/cpu.py                     everything, about 15 minutes on two cores with 24 GiB
+    python benchmarks/cpu.py --quick             ten times smaller inputs, to check that the benchmarks work
     python benchmarks/cpu.py --only restore scan
 
-Needs the extra "bench" (pip install 'superhosts[bench]'). A quiet machine matters: other work shows in the spread
-between smallest and largest run. JSON and a Markdown table with machine, commit and command go to benchmarks/results.
+Requires the extra "bench" (pip install 'superhosts[bench]'). Use an idle machine: other load shows as a spread between
+the smallest and the largest run. JSON and a Markdown table with machine, commit and command go to benchmarks/results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HIGH_LOAD = 0.5
 
 
 def main() -> None:
-    """Run the sections asked for, print the table, write the files."""
+    """Run the selected sections, print the table, write the files."""
     parser = argparse.ArgumentParser(description="CPU benchmarks of superhosts")
     parser.add_argument("--quick", action="store_true", help="ten times smaller inputs; the bars do not apply")
     parser.add_argument(
@@ -38,8 +38,8 @@ def main() -> None:
     machine = report.machine
     print(f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['kernel']}")
     if report.load > HIGH_LOAD:
-        print(f"load average {report.load:.2f}: something else is running here, figures will be too low")
-    warnings.filterwarnings("error", module="superhosts")  # a sketch that is too small for its threshold says so
+        print(f"load average {report.load:.2f}: other processes are running, the figures will be too low")
+    warnings.filterwarnings("error", module="superhosts")  # A sketch warns if it is too small for its threshold.
     warm_up()
     sections = [section for section in SECTIONS if section in options.only]
     with tempfile.TemporaryDirectory(prefix="superhosts-bench-") as folder:

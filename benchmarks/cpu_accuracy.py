@@ -1,4 +1,4 @@
-"""accuracy: twelve windows of distinct flows, each with hosts and peers of its own."""
+"""Section "accuracy": error rates over twelve windows of distinct flows, each with different hosts and peers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WINDOWS = 12
 
 @dataclass
 class Tally:
-    """What a detector did over the windows."""
+    """The results of one detector over all windows."""
 
     scores: list[Score] = field(default_factory=list)
     covered: int = 0
@@ -28,7 +28,10 @@ class Tally:
     errors: list[float] = field(default_factory=list)
 
     def add(self, detector: ColumnSketch, traffic: Traffic, hosts: Column, peers: Column) -> None:
-        """Feed one window; score the list, and ask for every true super host by name (no choice by the estimate)."""
+        """Feed one window, score the result, and estimate every true super host by name.
+
+        Estimates of reported hosts only would be biased, because the estimate decides which hosts are reported.
+        """
         update_in_batches(detector, hosts, peers)
         true, got = truth_of(traffic), set(detector.super_hosts(THETA).hosts.tolist())
         self.scores.append(Score(len(true), len(true - got), len(got - true)))

@@ -1,4 +1,4 @@
-"""memory: what an answer takes beyond imports, warm-up and input, each engine in a process of its own."""
+"""Section "memory": memory of a query beyond imports, warm-up and input, with a separate process for each engine."""
 
 from __future__ import annotations
 

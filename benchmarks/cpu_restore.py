@@ -1,4 +1,4 @@
-"""restore: from a full sketch to the list of super hosts, as a user calls it."""
+"""Section "restore": time from a filled sketch to the list of super hosts, through the public method."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from harness import Report
 from superhosts.detectors.cbaa import Cbaa
 from superhosts.detectors.cube import Cube
 
-BUDGET = 4.0  # seconds of repeats for one figure
-LEAST, MOST = 11, 300  # repeats
+BUDGET = 4.0  # seconds to spend on the repeats of one figure
+LEAST, MOST = 11, 300  # limits of the number of repeats
 
 
 def run(report: Report, _folder: Path) -> None:

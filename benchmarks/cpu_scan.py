@@ -1,4 +1,4 @@
-"""scan: the command line over a capture of small packets, from the start of the process to its end."""
+"""Section "scan": the command line on a capture of small packets, from the start of the process to its exit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from superhosts.synthetic.traffic import Traffic
 
 ROUNDS = 3
 INNER = ("--inner", "10.0.0.0/8")
-TINY = 1000  # packets of the capture whose scan tells what the start of the process takes
+TINY = 1000  # packets of the capture whose scan measures the start-up time of the process
 START = ", start"
-MARGIN = 3  # a difference is trusted if it is so many times the spread of the starts
+MARGIN = 3  # a difference counts only if it is at least this many times the spread of start-up times
 
 
 def run(report: Report, folder: Path) -> None:
@@ -28,10 +28,10 @@ def run(report: Report, folder: Path) -> None:
         tiny = first_packets(path, TINY, folder / f"tiny.{kind}")
         for what, options in (("--inner", INNER), ("every address", ())):
             jobs[f"{kind}, {what}"] = path, options
-            jobs[f"{kind}, {what}{START}"] = tiny, options  # the same code is loaded, so that starts compare
+            jobs[f"{kind}, {what}{START}"] = tiny, options  # The same options load the same code.
     runs: dict[str, list[float]] = {name: [] for name in jobs}
     notes: dict[str, str] = {}
-    for turn in range(ROUNDS + 1):  # the first round warms compiled code and page cache
+    for turn in range(ROUNDS + 1):  # The first round warms the compile cache and the page cache.
         for name, (path, options) in jobs.items():
             seconds, output = run_command("scan", str(path), *options, "--json", "--quiet")
             if turn:
@@ -49,7 +49,7 @@ def run(report: Report, folder: Path) -> None:
         starts = runs[name + START]
         work = min(runs[name]) - min(starts)
         if work < MARGIN * (max(starts) - min(starts)) or work < min(starts) / 4:
-            print(f"  scan, {name}: {work:.3f} s beyond a start of {min(starts):.2f} s are too few to tell a rate")
+            print(f"  scan, {name}: {work:.3f} s beyond a start of {min(starts):.2f} s are too few to compute a rate")
             continue
         net[name] = millions / work
         note = f"start {min(starts):.2f} to {max(starts):.2f} s, the same scan of {TINY:,} packets; best minus best"
@@ -61,7 +61,7 @@ def run(report: Report, folder: Path) -> None:
 
 
 def _check(output: str, traffic: Traffic) -> str:
-    """Count the inner hosts found, for a scan that does less must not win."""
+    """Check that the scan found most inner super hosts, so that an incomplete scan does not count as fast."""
     inner = ipaddress.ip_network(INNER[1])
     hosts = {ipaddress.ip_address(json.loads(line)["host"]) for line in output.splitlines()}
     found, true = {int(host) for host in hosts if host in inner}, truth_of(traffic)

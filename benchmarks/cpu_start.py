@@ -1,4 +1,4 @@
-"""start: how long the command line keeps one waiting before it works."""
+"""Section "start": start-up time of the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from superhosts.synthetic.traffic import Traffic, packet_blocks
 
 
 def run(report: Report, folder: Path) -> None:
-    """Measure help, a tiny scan, and the first scan ever."""
+    """Measure --help, a scan of a tiny capture, and a first scan with an empty compile cache."""
     tiny = folder / "start.pcap"
     write_capture(tiny, packet_blocks(Traffic(flows=1000, packets=5000, super_hosts=0)))
     scan = ("scan", str(tiny), "--inner", "10.0.0.0/8", "--json", "--quiet")

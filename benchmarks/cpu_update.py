@@ -1,4 +1,4 @@
-"""update: pairs in memory into a cube, against engines that answer the same question exactly, in the same run."""
+"""Section "update": updating a cube from pairs in memory, compared with engines that answer the same query."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from peers import WAYS, Ask, Hosts, Way
 from superhosts.detectors.cube import Cube
 
 ROUNDS = 3
-SLOW = 6.0  # seconds: an engine that takes longer is asked once less
-CLOSE = 1.2  # ways of an engine that are within this of its fastest one go on to the rounds
-LEAST_NAMED = 0.9  # share of the true hosts that an approximate engine must name to be taken seriously
+SLOW = 6.0  # seconds; a slower engine runs one round less
+CLOSE = 1.2  # queries of an engine within this factor of its fastest one take part in the rounds
+LEAST_NAMED = 0.9  # share of the true hosts that an approximate engine must find to take part
 
 
 def run(report: Report, folder: Path) -> None:
@@ -53,7 +53,7 @@ def _measure(report: Report, case: Case, hosts: Column, peers: Column) -> None:
 
     rates = {name: [case.pairs / run / 1e6 for run in times] for name, times in runs.items()}
     start = f"update, {case.label}"
-    best: dict[str, Contender] = {}  # the fastest way of each engine
+    best: dict[str, Contender] = {}  # the fastest query of each engine
     for contender in contenders:
         engine = contender.way.engine
         if engine not in best or max(rates[contender.title]) > max(rates[best[engine].title]):
@@ -92,7 +92,7 @@ def _measure(report: Report, case: Case, hosts: Column, peers: Column) -> None:
 
 
 class Contender(NamedTuple):
-    """A way of asking an engine that goes on to the rounds."""
+    """A query of an engine that takes part in the rounds."""
 
     way: Way
     ask: Ask
@@ -101,22 +101,25 @@ class Contender(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Engine and way."""
+        """Engine and query."""
         return f"{self.way.engine}, {self.way.name}"
 
 
 def _choose(case: Case, hosts: Column, peers: Column) -> list[Contender]:
-    """Ask every way once, check its answer, keep those near the fastest of their engine. Warms the engines up, too."""
+    """Run every query once, check its result, and return those near the fastest of their engine.
+
+    This also warms up the engines.
+    """
     tried: list[Contender] = []
     for way in WAYS:
-        way.open(hosts[:100_000], peers[:100_000])()  # libraries loaded, threads started
+        way.open(hosts[:100_000], peers[:100_000])()  # Loads libraries and starts threads.
         ask = way.open(hosts, peers)
         seconds, found = timed(ask)
         score = case.score(found)
         if way.exact and (score.missed or score.false):
-            raise RuntimeError(f"{way.engine}, {way.name}: {score}: not the exact answer")
+            raise RuntimeError(f"{way.engine}, {way.name}: {score}: the result is not exact")
         if not way.exact and score.true - score.missed < LEAST_NAMED * score.true:
-            raise RuntimeError(f"{way.engine}, {way.name}: {score}: not an answer to the same question")
+            raise RuntimeError(f"{way.engine}, {way.name}: {score}: too many hosts are missing")
         remark = "answer checked" if way.exact else f"{score.missed} missed, {score.false} false"
         tried.append(Contender(way, ask, seconds, remark))
         print(f"   {tried[-1].title}: {case.pairs / seconds / 1e6:.1f} M pairs/s, {remark}", flush=True)
@@ -134,7 +137,7 @@ def _choose(case: Case, hosts: Column, peers: Column) -> list[Contender]:
 
 
 def _is_plain(one: Contender) -> bool:
-    """Say whether the question is put as a user would: count distinct, n_unique, uniqExact or uniq, on two columns."""
+    """Return True for the query that a user would write: count distinct, n_unique, uniqExact or uniq on two columns."""
     names = (
         "count distinct",
         "distinct, count",

@@ -1,18 +1,18 @@
-"""One hub and many edges on this machine: `python benchmarks/fleet.py [--quick] [--sites 10 100] [--traffic own]`.
+"""Measure one hub and many edges: `python benchmarks/fleet.py [--quick] [--sites 10 100] [--traffic own]`.
 
-Real processes: `superhosts hub` with its embedded broker, and the senders of all edges in one process beside it, so
-that the processor time of each can be told apart. The sketches are made beforehand. A hub that has to compile takes
-some 200 MiB more and seconds longer, so a first run is thrown away: it fills a compile cache that these hubs have for
-themselves, and a run that compiled all the same says so. Every hub gets a window of nearly empty sketches first. Then
-the clock runs from the moment when the senders are let
-go (they still have to connect) until the window's rows are on disk at the hub, with no site missing.
+The benchmark uses real processes: `superhosts hub` with its embedded broker, and one process with the senders of all
+edges, so that the processor time of each can be measured separately. The sketches are generated beforehand. A hub that
+has to compile needs about 200 MiB more memory and some seconds longer. So a first run, which is discarded, fills a
+compile cache that only these hubs use. If a later run compiles anything, its report says so. Every hub first gets a
+window of nearly empty sketches. The time is measured from the start of the senders, before they connect, until the
+window's rows are on disk at the hub, with no site missing.
 
-Ten contents are made, and every tenth site has the same: each site's sketch is a file of its own all the same.
+Ten different contents are generated, and every tenth site has the same one, in a file of its own.
 
-shared    every content is a random third of one network's flows: most super hosts are seen at all sites
-own       every content has flows of its own: the union is as full as it gets, hosts are seen at every tenth site
+shared    every content is a random third of one network's flows: all sites see most super hosts
+own       every content has different flows: the union is as full as possible, every tenth site sees a host
 
-Everything shares the cores of one machine: processor seconds travel to other machines, seconds on the clock do not.
+All processes share the cores of one machine: processor seconds apply to other machines, wall-clock seconds do not.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from superhosts.sketches.header import read_header
 from superhosts.sketches.queries import estimate_in_file
 from superhosts.times import window_name
 
-CLEARLY_THERE = 256  # peers of a host at a site that must not be left out of its list
+CLEARLY_THERE = 256  # peers at a site from which a host's list of sites should contain the site
 DEADLINE = 900.0
 
 
 def main() -> None:
-    """Make the sketches, send them in every way, and write the figures."""
+    """Generate the sketches, send them over every link, and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="2 and 5 sites of 0.2 M flows; the bars do not apply")
-    parser.add_argument("--sites", type=int, nargs="+", metavar="N", help="numbers of sites; 10 and 100 if not given")
-    parser.add_argument("--flows", type=int, metavar="N", help="flows of a site's window; 5,000,000 if not given")
-    parser.add_argument("--windows", type=int, default=1, metavar="N", help="windows that wait when the senders start")
-    parser.add_argument("--traffic", choices=("shared", "own"), default="shared", help="what sites have in common")
+    parser.add_argument("--sites", type=int, nargs="+", metavar="N", help="numbers of sites (default 10 100)")
+    parser.add_argument("--flows", type=int, metavar="N", help="flows of a site's window (default 5,000,000)")
+    parser.add_argument("--windows", type=int, default=1, metavar="N", help="windows to send (default 1)")
+    parser.add_argument("--traffic", choices=("shared", "own"), default="shared", help="overlap of the sites' flows")
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
     options = parser.parse_args()
     counts = sorted(options.sites or ([2, 5] if options.quick else [10, 100]))
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def ways(fleet: Fleet, counts: list[int]) -> Iterator[tuple[str, Callable[[Report], None]]]:
-    """Name what is measured: NATS for every number of sites, files for the largest, and the parts of the hub's work."""
+    """Yield the measurements: NATS for every number of sites, files for the largest, steps of the hub's work."""
     peaks: dict[int, float] = {}
 
     def over(link: str, sites: int) -> Callable[[Report], None]:
@@ -112,12 +112,12 @@ def ways(fleet: Fleet, counts: list[int]) -> Iterator[tuple[str, Callable[[Repor
 
 
 def rehearse(fleet: Fleet, sites: int) -> None:
-    """Run once to have everything compiled; the figures go nowhere."""
+    """Run once so that everything is compiled, and discard the figures."""
     measure(Report(quick=True), fleet, "NATS", sites)
 
 
 class Usage(NamedTuple):
-    """Processor seconds of a process, and its largest memory in MiB."""
+    """Processor seconds of a process, and its peak memory in MiB."""
 
     cpu: float
     peak: float
@@ -131,7 +131,7 @@ class Usage(NamedTuple):
 
 
 class HubProcess:
-    """`superhosts hub` with its defaults, waiting for all sites."""
+    """A process of `superhosts hub` with default settings, which waits for all sites."""
 
     def __init__(self, folder: Path, cache: Path, link: str, sites: list[str]) -> None:
         self._cache = cache
@@ -152,34 +152,34 @@ class HubProcess:
 
     @property
     def compiled(self) -> set[Path]:
-        """The functions in the compile cache."""
+        """Files of compiled functions in the cache."""
         return set(self._cache.rglob("*.nbc"))
 
     def wait(self, condition: Callable[[], Any], what: str) -> None:
-        """Wait until something is so; if the hub does not get there, say what it said."""
+        """Wait until a condition holds. Raise RuntimeError with the hub's log if the hub exits or takes too long."""
         until = time.monotonic() + DEADLINE
         while not condition():
             if self.process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"the hub did not get to this: {what}\n{self._log.read_text()[-3000:]}")
+                raise RuntimeError(f"the hub did not reach: {what}\n{self._log.read_text()[-3000:]}")
             time.sleep(0.02)
 
     def is_ready(self) -> bool:
-        """Whether it waits for sketches."""
+        """Return True if the hub waits for sketches."""
         return "hub ready" in self._log.read_text()
 
     def has_reported(self, window: Window) -> bool:
-        """Whether a window's rows have left the hub."""
+        """Return True if the hub has reported a window's rows."""
         ledger = read_json(self.state / "windows" / window_name(window) / LEDGER)
         return bool(ledger and ledger["issued"])
 
     @property
     def broker(self) -> int | None:
-        """The broker's process."""
+        """The process id of the broker, if there is one."""
         path = self.state / "broker" / "nats.pid"
         return int(path.read_text()) if path.exists() else None
 
     def end(self) -> None:
-        """End it in good order, or else at once."""
+        """Terminate the hub, or kill it if it does not exit."""
         self.process.terminate()
         try:
             self.process.wait(30)
@@ -205,7 +205,7 @@ def running_hub(folder: Path, cache: Path, link: str, sites: list[str]) -> Itera
 
 
 def send_all(fleet: Fleet, folder: Path, hub: HubProcess, windows: list[Window], sites: int) -> Sent:
-    """Send windows of all sites from a process of its own; return when the hub has given all receipts."""
+    """Send windows of all sites from a separate process. Return when the hub has sent all receipts."""
     fleet.lend(folder, windows, sites)
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
@@ -223,7 +223,7 @@ def send_all(fleet: Fleet, folder: Path, hub: HubProcess, windows: list[Window],
 
 
 def measure(report: Report, fleet: Fleet, link: str, count: int) -> float:
-    """Send windows over a link; return the hub's largest memory in MiB."""
+    """Send windows over a link and return the hub's peak memory in MiB."""
     sites, windows = fleet.sites[:count], fleet.windows
     label = f"{link}, {count} sites of {fleet.flows / 1e6:g} M flows"
     print(f"{label} (load {os.getloadavg()[0]:.2f})", flush=True)
@@ -248,7 +248,7 @@ def measure(report: Report, fleet: Fleet, link: str, count: int) -> float:
             report.add("fleet", f"{label}: processor, {part}", (usage.cpu - before[part].cpu) / each, "s a window")
         report.add("fleet", f"{label}: processor, senders", sent.cpu / each, "s a window")
         fresh = len(hub.compiled - hub.known)
-        notes = {"hub": f"{fresh} functions were compiled meanwhile" if fresh else ""}
+        notes = {"hub": f"{fresh} functions were compiled during the run" if fresh else ""}
         for part, usage in after.items():
             report.add("fleet", f"{label}: largest memory, {part}", usage.peak, "MiB", note=notes.get(part, ""))
         check(report, label, fleet, hub, skip, count)
@@ -256,7 +256,7 @@ def measure(report: Report, fleet: Fleet, link: str, count: int) -> float:
 
 
 def check(report: Report, label: str, fleet: Fleet, hub: HubProcess, skip: int, count: int) -> None:
-    """Hold unions and rows against what the contents are."""
+    """Compare unions and rows with the contents."""
     with hub.output.open("rb") as file:
         file.seek(skip)
         rows = [json.loads(line) for line in file]
@@ -299,7 +299,7 @@ def _check_rows(report: Report, label: str, fleet: Fleet, rows: list[dict[str, A
 
 
 def split(report: Report, fleet: Fleet) -> None:
-    """Time the steps of the hub's work on the same files, one after the other in this process."""
+    """Time the steps of the hub's work on the same files, sequentially in this process."""
     files = fleet.files(fleet.windows[0], len(fleet.sites))
     with TemporaryDirectory(dir=fleet.folder) as name:
         folder = Path(name)

@@ -1,4 +1,4 @@
-"""The edges of benchmarks/fleet.py: the sketches of all sites, made beforehand, and the process that sends them."""
+"""The edges of benchmarks/fleet.py: generates the sketches of all sites beforehand, and sends them from one process."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from superhosts.units import SECOND
 
 CONTENTS = 10
 LENGTH = 300  # seconds of a window
-FLOWS_OF_A_SUPER_HOST = 8_333  # 600 super hosts among 5 M flows, as in the other benchmarks
+FLOWS_PER_SUPER_HOST = 8_333  # 600 super hosts in 5 M flows, as in the other benchmarks
 
 
 @dataclass
 class Truth:
-    """What the contents hold: the peers of every host in each and in all, and the bits of their union."""
+    """The true answer: the peers of every super host in each content and in all, and the bits of the union."""
 
-    flows: int = 0  # distinct ones
-    supers: dict[int, int] = field(default_factory=dict)  # host → peers, of at least THETA
+    flows: int = 0  # distinct flows of all contents
+    supers: dict[int, int] = field(default_factory=dict)  # host → peers, for hosts with at least THETA
     contents: list[dict[int, int]] = field(default_factory=list)  # for each content: super host of the union → peers
     bits: Any = None
     labels: Any = None
 
 
 class Fleet:
-    """The sketches of all sites, on disk; runs get second names of the files."""
+    """The sketches of all sites on disk. Runs use hard links to the files."""
 
     def __init__(self, folder: Path, counts: list[int], flows: int, windows: int, traffic: str) -> None:
         self.folder = folder
         self.sites = [f"site{number:03d}" for number in range(max(counts))]
-        self._count = min(CONTENTS, *counts)  # so that all runs have the same union
+        self._count = min(CONTENTS, *counts)  # Every run then has all contents, and the same union.
         self.flows = flows
         self.traffic = traffic
         self.truth = Truth()
@@ -59,7 +59,7 @@ class Fleet:
         self.warming, self.windows = spans[0], spans[1:]
 
     def make(self) -> None:
-        """Write every site's sketches as an edge does."""
+        """Write the sketches of every site as an edge does."""
         count = self._count
         pairs: list[tuple[Column, Column]] = []
         for content, (hosts, peers) in enumerate(self._contents(count)):
@@ -70,7 +70,7 @@ class Fleet:
             for site in self.sites[content::count]:
                 for window in self.windows:
                     self._put(cube, site, window, len(hosts))
-            print(f"  content {content + 1} of {count} is made", flush=True)
+            print(f"  generated content {content + 1} of {count}", flush=True)
         self._add_answer(pairs)
         small = Cube(device="cpu")
         update_in_batches(small, *window_flows(Traffic(flows=10_000, packets=10_000, super_hosts=2), 0))
@@ -78,7 +78,7 @@ class Fleet:
             self._put(small, site, self.warming, 10_000)
 
     def _contents(self, count: int) -> Iterator[tuple[Column, Column]]:
-        """Hosts and peers of each content, `flows` of them."""
+        """Yield the hosts and peers of each content, which has `flows` flows."""
         if self.traffic == "own":
             for seed in range(count):
                 yield window_flows(_traffic(self.flows, seed + 1), 0)
@@ -97,7 +97,7 @@ class Fleet:
         Spool(self._place(window) / site, site, cap=1 << 50, say=tell).put(sketch)
 
     def _add_bits(self, cube: Cube) -> None:
-        """OR and maximum by NumPy, beside the merge that is measured."""
+        """Add a cube to the true union with NumPy's OR and maximum, independently of the merge under test."""
         arrays, truth = cube.arrays(), self.truth
         if truth.bits is None:
             truth.bits, truth.labels = arrays["bits"].copy(), arrays["labels"].copy()
@@ -119,15 +119,15 @@ class Fleet:
         return self.folder / "made" / window_name(window)
 
     def files(self, window: Window, sites: int) -> list[Path]:
-        """The sketches of the first so many sites."""
+        """Return the sketches of the first `sites` sites."""
         return [path for site in self.sites[:sites] for path in (self._place(window) / site).glob("*.cube")]
 
     def mean_size(self) -> float:
-        """Bytes of a sketch."""
+        """Return the mean size of a sketch in bytes."""
         return float(np.mean([path.stat().st_size for path in self.files(self.windows[0], len(self.sites))]))
 
     def lend(self, folder: Path, windows: list[Window], sites: int) -> None:
-        """Put second names of the sketches into the spools of a run."""
+        """Create hard links to the sketches in the spools of a run."""
         for window in windows:
             for path in self.files(window, sites):
                 spool = folder / Parcel.parse(path.name).site
@@ -135,26 +135,26 @@ class Fleet:
                 os.link(path, spool / path.name)
 
     def peers_at(self, site: str, host: int) -> int:
-        """True peers of a super host at a site."""
+        """Return the true number of peers of a super host at a site."""
         return self.truth.contents[self.sites.index(site) % len(self.truth.contents)].get(host, 0)
 
 
 def _traffic(flows: int, seed: int) -> Traffic:
-    supers = max(2, flows // FLOWS_OF_A_SUPER_HOST)
+    supers = max(2, flows // FLOWS_PER_SUPER_HOST)
     return Traffic(flows=flows, packets=flows, super_hosts=supers, seed=seed)
 
 
 class Sent(NamedTuple):
-    """What the senders' process has to tell."""
+    """The measurements of the senders' process."""
 
-    start: float  # by the machine's clock, as the times of files are
-    delivered: float
-    cpu: float
-    breaks: int  # connections that were lost or given up on the way
+    start: float  # by the system clock, which also sets the times of files
+    delivered: float  # by the system clock
+    cpu: float  # seconds
+    breaks: int  # connections that were lost or abandoned
 
 
 def send(pipe: Any, folder: Path, way: Path | str, total: int) -> None:
-    """Run the senders of all sites, a thread for each, until the hub has given all receipts."""
+    """Run the senders of all sites, one thread each, until the hub has sent all receipts."""
     spools = [Spool(path, path.name, cap=1 << 50, say=tell) for path in sorted(folder.iterdir())]
     senders: list[Sender] = [
         FileSender(way, spool.site, tell) if isinstance(way, Path) else NatsSender(NatsOptions(way), spool.site, tell)
@@ -170,7 +170,7 @@ def send(pipe: Any, folder: Path, way: Path | str, total: int) -> None:
     while sum(spool.counters.delivered for spool in spools) < total:
         time.sleep(0.02)
     delivered = time.time()
-    connects = [getattr(sender.counters, "connects", 1) for sender in senders]  # a folder is not connected to
+    connects = [getattr(sender.counters, "connects", 1) for sender in senders]  # File senders have no connections.
     sent = Sent(start, delivered, time.process_time() - cpu, sum(connects) - len(senders))
     stop.set()
     for thread in threads:
@@ -180,5 +180,5 @@ def send(pipe: Any, folder: Path, way: Path | str, total: int) -> None:
 
 @cache
 def tell(text: str) -> None:
-    """What spools and senders have to say, once: a hundred of them often say the same."""
+    """Print a message of a spool or sender. The cache suppresses repeats, as a hundred senders often say the same."""
     print(f"  {text}", file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
-"""The GPU benchmarks: `python benchmarks/gpu.py [--quick] [--results DIR]`, one call, a table and JSON.
+"""GPU benchmarks: `python benchmarks/gpu.py [--quick] [--results DIR]`. Writes a table and JSON.
 
-Every rate is of whole calls as a user makes them, launches included, from the call until the GPU is done. Beside each
-stands the limit that it is held against, measured in the same run: how fast this GPU copies its own memory, how
-fast host memory reaches it.
+Every rate covers complete calls of public methods, including kernel launches, from the call until the GPU is idle.
+Each is reported with its hardware limit, measured in the same run: the speed at which this GPU copies its own memory,
+or the speed of copies from host memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MANY = Case("50 M flows shuffled", Traffic(flows=50_000_000, packets=1 << 28, su
 
 
 def main() -> None:
-    """Run all of it."""
+    """Run all measurements, print the table, write the files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="inputs ten times smaller; the bars do not apply")
     parser.add_argument("--results", type=Path, default=HERE / "results")
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def gpu_name() -> str:
-    """Name, memory and driver of the GPU."""
+    """Return name, memory and driver of the GPU."""
     import cupy
 
     gpu = cupy.cuda.runtime.getDeviceProperties(0)
@@ -76,7 +76,7 @@ def gpu_name() -> str:
 
 
 def on_gpu(case: Case) -> tuple[Any, Any]:
-    """Hosts and peers of a case as CuPy arrays; packets are picked from the flows there."""
+    """Return hosts and peers of a case as CuPy arrays. The GPU expands the flows to packets."""
     import cupy
 
     hosts, peers = (cupy.asarray(column) for column in window_flows(case.traffic, 0))
@@ -85,10 +85,10 @@ def on_gpu(case: Case) -> tuple[Any, Any]:
 
 
 def seconds(call: Callable[[], Any], prepare: Callable[[], Any], repeats: int = REPEATS) -> list[float]:
-    """Seconds of a call until the GPU is done, several times; the first, which compiles, is left out."""
+    """Return the seconds of several calls, each until the GPU is idle. The first call, which compiles, is left out."""
     import cupy
 
-    wait = cupy.cuda.runtime.deviceSynchronize  # asks in a microsecond; numba takes ten
+    wait = cupy.cuda.runtime.deviceSynchronize  # takes one microsecond; numba's takes ten
     runs = []
     for _ in range(repeats + 1):
         prepare()
@@ -101,14 +101,14 @@ def seconds(call: Callable[[], Any], prepare: Callable[[], Any], repeats: int = 
 
 
 def add_rate(report: Report, name: str, pairs: int, runs: list[float], note: str) -> float:
-    """Add a rate in G pairs/s: the median, with all runs."""
+    """Add the median rate in G pairs/s, with all runs, and return it."""
     rates = [pairs / run / 1e9 for run in runs]
     report.add("update", name, median(rates), "G pairs/s", note=note, runs=rates)
     return median(rates)
 
 
 def measure_limits(report: Report) -> dict[str, float]:
-    """What this GPU and its bus can do at all."""
+    """Measure the bandwidths of the GPU's memory and of its bus, in bytes per second."""
     import cupy
 
     size = 1 << 30
@@ -123,7 +123,7 @@ def measure_limits(report: Report) -> dict[str, float]:
 
 
 def measure_case(report: Report, case: Case, hosts: Any, peers: Any, limits: dict[str, float]) -> None:
-    """Update and restore of both detectors, with pairs that lie on the GPU."""
+    """Measure update and restore of both detectors with pairs in GPU memory."""
     for detector in (Cube(device="cuda"), Cbaa(device="cuda")):
         runs = seconds(lambda d=detector: (d.update(hosts, peers), d.flush()), detector.clear)
         note = f"reading the pairs once: {limits['copy'] / 8e9:.0f} G pairs/s"
@@ -143,7 +143,7 @@ def measure_case(report: Report, case: Case, hosts: Any, peers: Any, limits: dic
 
 
 def measure_host_memory(report: Report, case: Case, hosts: Any, peers: Any, limits: dict[str, float]) -> None:
-    """Update from pinned and from ordinary host memory."""
+    """Measure updates from pinned and from ordinary host memory."""
     import cupy
 
     cube = Cube(device="cuda")
@@ -163,7 +163,7 @@ def measure_host_memory(report: Report, case: Case, hosts: Any, peers: Any, limi
 
 
 def measure_exact(report: Report, case: Case, hosts: Any, peers: Any) -> None:
-    """A whole window, update and restore, beside the exact answer by radix sort."""
+    """Measure a whole window, update and restore, compared with the exact answer by radix sort."""
     rates = {}
     for detector in (Cube(device="cuda"), Exact(device="cuda")):
         runs = seconds(lambda d=detector: (d.update(hosts, peers), d.super_hosts(THETA)), detector.clear)
@@ -174,7 +174,7 @@ def measure_exact(report: Report, case: Case, hosts: Any, peers: Any) -> None:
 
 
 def measure_merge(report: Report, limits: dict[str, float]) -> None:
-    """OR of two cubes."""
+    """Measure the merge of two cubes."""
     one, other = Cube(device="cuda"), Cube(device="cuda")
     columns = [np.random.default_rng(seed).integers(0, 1 << 32, 1_000_000, dtype=np.uint32) for seed in (1, 2)]
     other.update(*columns)

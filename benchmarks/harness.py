@@ -1,4 +1,4 @@
-"""What all benchmarks share: timing, figures beside their bars, and the files that keep them."""
+"""Shared code of the benchmarks: timing, comparison of figures with their bars, and result files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PACKAGES = (
 
 @dataclass
 class Figure:
-    """One measured number. `value` is what is held against the bar; `runs` are all that it was chosen from."""
+    """One measured number. `value` is compared with the bar; `runs` are all measurements that it was chosen from."""
 
     section: str
     name: str
@@ -57,7 +57,7 @@ class Figure:
         return " / ".join(show(x) for x in (min(self.runs), statistics.median(self.runs), max(self.runs)))
 
     def cells(self) -> list[str]:
-        """The figure as a row of the table."""
+        """Return the figure as a row of the table."""
         bar = BARS.get(self.name)
         limits = [show(limit) if limit is not None else "" for limit in (bar.bar, bar.goal)] if bar else ["", ""]
         return [
@@ -76,7 +76,7 @@ HEADER = ["figure", "value", "unit", "bar", "goal", "reached", "min / median / m
 
 
 def show(value: float) -> str:
-    """Three digits, no exponent."""
+    """Format a number with three significant digits and no exponent."""
     if value == 0:
         return "0"
     size = abs(value)
@@ -93,11 +93,11 @@ class Report:
         self.machine = machine()
         self.load = os.getloadavg()[0]
         self.started = datetime.now(UTC)
-        self.commit = commit()  # at the start: that is what gets imported
+        self.commit = commit()  # read at the start, as the code is imported now
 
     def add(self, section: str, name: str, value: float, unit: str, *, note: str = "", runs: Any = ()) -> Figure:
-        """Keep a figure and print it."""
-        reached = "" if self.quick else verdict(name, float(value))  # bars are meant for the full inputs
+        """Add a figure to the report and print it."""
+        reached = "" if self.quick else verdict(name, float(value))  # Bars apply to the full inputs only.
         figure = Figure(section, name, float(value), unit, note, [float(run) for run in runs], reached)
         self.figures.append(figure)
         extra = " · ".join(text for text in (reached, figure.spread, note) if text)
@@ -105,7 +105,7 @@ class Report:
         return figure
 
     def table(self) -> str:
-        """All figures as a Markdown table with aligned columns."""
+        """Return all figures as a Markdown table with aligned columns."""
         rows = [HEADER, *(figure.cells() for figure in self.figures)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(HEADER))]
         right = {1, 3, 4, 7}
@@ -123,7 +123,7 @@ class Report:
         after = commit()
         facts = {
             "date": self.started.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "commit": self.commit if after == self.commit else f"{self.commit}, {after} at the end: not one state",
+            "commit": self.commit if after == self.commit else f"{self.commit}, changed to {after} during the run",
             "command": shlex.join(["python", *sys.argv]),
             "quick": self.quick,
             "load_at_start": round(self.load, 2),
@@ -163,7 +163,7 @@ def machine() -> dict[str, Any]:
         try:
             packages[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            if not package.startswith(("numba-cuda", "cupy")):  # of these, at most one is there, and only for GPUs
+            if not package.startswith(("numba-cuda", "cupy")):  # These are only installed for GPUs, and one cupy only.
                 packages[package] = "missing"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
@@ -178,7 +178,7 @@ def machine() -> dict[str, Any]:
 
 
 def _cpu_model() -> str:
-    """The processor's name as lscpu knows it (it also decodes the part numbers of ARM)."""
+    """Return the processor's name from lscpu, which also decodes the part numbers of ARM."""
     names = {"Model name": "", "L3 cache": ""}
     try:
         listing = subprocess.run(
@@ -194,9 +194,9 @@ def _cpu_model() -> str:
 
 
 def commit() -> str:
-    """The commit that is measured, with a + where files differ from it; unknown for a package from elsewhere.
+    """Return the commit under test, with a + if files differ from it, or "unknown" for a package from elsewhere.
 
-    Where the files were copied to a machine without their history, SUPERHOSTS_COMMIT names it.
+    On machines without the repository, SUPERHOSTS_COMMIT provides the commit.
     """
     import superhosts
 
@@ -219,7 +219,7 @@ def commit() -> str:
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Call with an empty garbage heap; return seconds and the result."""
+    """Call a function after a garbage collection. Return the seconds and its result."""
     gc.collect()
     start = time.perf_counter()
     result = call()
@@ -227,13 +227,13 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def superhosts_command() -> list[str]:
-    """How to start the command line of the package that this Python sees."""
+    """Return the command that starts the command line of the installed package."""
     script = Path(sys.executable).parent / "superhosts"
     return [str(script)] if script.exists() else [sys.executable, "-m", "superhosts"]
 
 
 def run_command(*arguments: str, env: dict[str, str] | None = None) -> tuple[float, str]:
-    """Run a command of superhosts; return seconds from start to end and its standard output."""
+    """Run a command of superhosts. Return its wall-clock seconds and its standard output."""
     start = time.perf_counter()
     done = subprocess.run(
         [*superhosts_command(), *arguments], capture_output=True, text=True, env={**os.environ, **(env or {})}

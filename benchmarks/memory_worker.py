@@ -1,6 +1,6 @@
-"""A process that asks one engine once and says how much memory that took beyond imports, warm-up and input.
+"""Run one query of one engine and print how much memory it used beyond imports, warm-up and input.
 
-python memory_worker.py ENGINE-NUMBER|cube|exact FOLDER
+python memory_worker.py QUERY-NUMBER|cube|exact FOLDER
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def status(field: str) -> int:
-    """A field of /proc/self/status in bytes."""
+    """Return a field of /proc/self/status in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024
@@ -28,10 +28,10 @@ def status(field: str) -> int:
 
 
 def peak_of(call: Callable[[], int]) -> tuple[int, int, int, str]:
-    """Call; return its result, memory before, the peak, and how the peak was read."""
+    """Call a function. Return its result, the memory before, the peak memory, and how the peak was measured."""
     gc.collect()
     try:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from what is held now
+        Path("/proc/self/clear_refs").write_text("5")  # Resets VmHWM to the current VmRSS.
         before = status("VmRSS")
         return call(), before, status("VmHWM"), "VmHWM"
     except OSError:
@@ -52,7 +52,7 @@ def peak_of(call: Callable[[], int]) -> tuple[int, int, int, str]:
 
 
 def open_ours(name: str, hosts: Column, peers: Column) -> Ask:
-    """The cube, or our exact detector; the memory of the detector itself counts."""
+    """Return a query of the cube or of the exact detector. It includes the memory of the detector itself."""
     if name == "cube":
         from superhosts.detectors.cube import Cube
 
@@ -74,13 +74,13 @@ def open_ours(name: str, hosts: Column, peers: Column) -> Ask:
 
 
 def main(name: str, place: Path) -> None:
-    """Warm up on a little, load the input, ask, print JSON."""
+    """Load the input, warm up on a small part of it, run the query, print JSON."""
     hosts, peers = load_pairs(place)
     opened = (lambda h, p: open_ours(name, h, p)) if name in ("cube", "exact") else WAYS[int(name)].open
     opened(hosts[:100_000].copy(), peers[:100_000].copy())()
     ask = opened(hosts, peers)
     gc.collect()
-    time.sleep(0.3)  # allocators that give memory back in the background do so now
+    time.sleep(0.3)  # Give allocators time to return memory in the background.
     found, before, peak, how = peak_of(lambda: len(ask()))
     print(
         json.dumps(

@@ -1,8 +1,8 @@
-"""The same question to other engines: which hosts have at least 1024 distinct peers?
+"""Queries of other engines for the hosts with at least 1024 distinct peers.
 
-Every engine reads the arrays where they are (Arrow, or pandas over the same memory where that is faster), uses all
-threads and may be asked in several ways; the fastest way counts. An exact engine must name exactly the true
-hosts. Engines are imported when they are used, so that a process that measures memory holds only one.
+Every engine reads the arrays in place (through Arrow, or pandas over the same memory where that is faster) and uses all
+threads. An engine may have several queries, of which the fastest counts. An exact engine must find exactly the true
+hosts. Engines are imported on use, so that a process that measures memory loads only one.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Ask = Callable[[], Hosts]
 
 
 class Way(NamedTuple):
-    """One way to ask an engine. Rated ways count as peers; others are printed beside."""
+    """One query of an engine."""
 
-    engine: str  # ways of one engine compete; the fastest counts
+    engine: str  # of the queries of one engine, the fastest counts
     name: str
     open: Callable[[Column, Column], Ask]
     exact: bool = True
-    rated: bool = True
+    rated: bool = True  # False: reported for information, not compared with the cube
 
 
 def _table(hosts: Column, peers: Column) -> Any:
@@ -89,7 +89,7 @@ def _chdb(query: str, kind: str) -> Callable[[Column, Column], Ask]:
             source = pd.DataFrame({"host": hosts, "peer": peers}, copy=False)
 
         def ask() -> Hosts:
-            pairs = source  # chDB finds its input by the name of a local variable
+            pairs = source  # chDB finds its input by the name of this local variable.
             result = chdb.query(query, "ArrowTable")
             del pairs
             return result["host"].to_numpy()

@@ -1,17 +1,18 @@
-"""The planner's predictions against measurements: total false rate over flows, thresholds and memories.
+"""Compare the planner's predictions with measurements: total false rate by flows, threshold and memory.
 
     python benchmarks/plan.py                    0.5 M to 50 M flows, some minutes on two cores, 4 GiB
     python benchmarks/plan.py --quick            0.5 M and 2 M flows, about a minute
     python benchmarks/plan.py --flows 5M 20M
 
-Every point is a cube with the geometry that the planner chooses for it, and one with the geometry that a memory gives
-without a plan. Windows have one host of 1024 or more peers in 10,000 flows, and several windows are pooled. Each window
-has its own hosts, peers and addresses. A prediction agrees ("yes") when it is within a factor of two of the measured
-rate, or both are under 0.5 %, or both above 20 %. Few true hosts measure badly: where it only agrees with some rate
-inside the 95 % interval of what was measured (Poisson), the table says "in band". All others say "NO".
+Every point is measured with the geometry that the planner chooses for it, and with the default geometry of its memory.
+Windows have one host with 1024 or more peers per 10,000 flows, and several windows are pooled. Each window has
+different hosts, peers and addresses. A prediction agrees ("yes") if it is within a factor of two of the measured rate,
+or both are under 0.5 %, or both above 20 %. With few true hosts the measurement is imprecise: if the prediction only
+agrees with some rate inside the 95 % interval of the measurement (Poisson), the table says "in band". All others say
+"NO".
 
-Not in the sweep: a threshold of exactly 256, where synthetic traffic has more hosts than its law says (the cut of the
-small hosts). JSON, a Markdown table and a figure go to benchmarks/results.
+The sweep leaves out a threshold of exactly 256, where synthetic traffic has more hosts than its distribution says (the
+upper limit of small hosts). JSON, a Markdown table and a figure go to benchmarks/results.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ MEMORIES = (8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB)
 THRESHOLDS = (128, 1024, 4096, 16384)
 WINDOWS = {500_000: 10, 5_000_000: 4, 20_000_000: 2, 50_000_000: 1}
 QUICK_WINDOWS = {500_000: 8, 2_000_000: 4}
-LOW, HIGH = 0.005, 0.2  # rates that count as equal below and above
+LOW, HIGH = 0.005, 0.2  # all rates below LOW count as equal, and all rates above HIGH
 SEED = 1000
 
 
 @dataclass
 class Point:
-    """One cube at one threshold: what was predicted, and what several windows showed."""
+    """One cube at one threshold: the prediction, and the measurements of several windows."""
 
     kind: str
     memory: int
@@ -54,7 +55,7 @@ class Point:
     runs: list[float] = field(default_factory=list)
 
     def add(self, cube: Cube, hosts: Any, sizes: Any) -> None:
-        """Ask a filled cube, and score its answer."""
+        """Query a filled cube and score its result."""
         true = set(hosts[sizes >= self.expected.threshold].tolist())
         found = set(cube.super_hosts(self.expected.threshold).hosts.tolist())
         missed, false = len(true - found), len(found - true)
@@ -77,21 +78,21 @@ class Point:
 
     @property
     def verdict(self) -> str:
-        """Whether prediction and measurement agree."""
+        """Whether prediction and measurement agree: "yes", "in band" or "NO"."""
         if agree(self.expected.total, self.measured, self.measured):
             return "yes"
         return "in band" if agree(self.expected.total, *self.band) else "NO"
 
     @property
     def name(self) -> str:
-        """Say which point this is."""
+        """The name of the figure: flows, threshold, memory and kind of geometry."""
         expected = self.expected
         memory = format_size(self.memory)
         return f"{expected.flows / 1e6:g} M flows, threshold {expected.threshold:,g}, {memory}, {self.kind}"
 
 
 def agree(predicted: float, low: float, high: float) -> bool:
-    """Say whether a prediction fits some measured rate between two limits."""
+    """Return True if a prediction agrees with some measured rate between two limits."""
     if predicted < LOW:
         return low < LOW or low <= 2 * predicted
     if predicted > HIGH and high > HIGH:
@@ -100,7 +101,7 @@ def agree(predicted: float, low: float, high: float) -> bool:
 
 
 def points_of(flows: int) -> list[Point]:
-    """Return the points of one number of flows."""
+    """Return all points for a number of flows."""
     points = []
     for memory in MEMORIES:
         for threshold in THRESHOLDS:
@@ -114,7 +115,7 @@ def points_of(flows: int) -> list[Point]:
 
 
 def measure(points: list[Point], flows: int, windows: int) -> None:
-    """Feed every window to one cube for each geometry, and ask it at all its thresholds."""
+    """Feed every window to one cube for each geometry, and query it at all of its thresholds."""
     for seed in range(SEED, SEED + windows):
         traffic = Traffic(flows=flows, packets=flows, super_hosts=flows // 10_000, seed=seed)
         hosts, peers = window_flows(traffic, 0)
@@ -128,7 +129,7 @@ def measure(points: list[Point], flows: int, windows: int) -> None:
 
 
 def show(report: Report, point: Point) -> None:
-    """Print a point and keep it."""
+    """Add a point to the report and print its verdict."""
     expected, (low, high) = point.expected, point.band
     note = (
         f"predicted {expected.total:.2%} (FNR {expected.fnr:.2%}, FPR {expected.fpr:.2%}); measured "
@@ -141,7 +142,7 @@ def show(report: Report, point: Point) -> None:
 
 
 def draw(points: list[Point], path: Path) -> list[Path]:
-    """Draw predicted against measured rates, with the factor of two."""
+    """Plot predicted against measured rates, with the band of a factor of two."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -183,13 +184,13 @@ def draw(points: list[Point], path: Path) -> list[Path]:
 
 
 def main() -> None:
-    """Predict, measure, print, write."""
+    """Predict, measure, print the table, write the files."""
     parser = argparse.ArgumentParser(description="Predicted against measured false rates")
     parser.add_argument("--quick", action="store_true", help="few flows and windows")
     parser.add_argument("--flows", nargs="+", default=None, metavar="N", help="only these numbers of flows")
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the files")
     options = parser.parse_args()
-    warnings.simplefilter("ignore", ThresholdWarning)  # points that are too small for their threshold are meant
+    warnings.simplefilter("ignore", ThresholdWarning)  # Some points are too small for their threshold on purpose.
     windows = QUICK_WINDOWS if options.quick else WINDOWS
     chosen = [parse_count(text) for text in options.flows] if options.flows else list(windows)
     report = Report(quick=options.quick)

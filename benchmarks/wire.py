@@ -1,11 +1,11 @@
-"""What a sketch costs on the wire: `python benchmarks/wire.py [--quick] [--only ...]`.
+"""Measure the size of sketches on the wire: `python benchmarks/wire.py [--quick] [--only ...]`.
 
-size      the file of a default cube against its memory, and the seconds to write, read and merge it
-columns   what edges would save that send only the columns that the hub asks for
+size      the file size of a default cube compared with its memory, and the seconds to write, read and merge it
+columns   the bytes that edges would save if they sent only the columns that the hub requests
 
-Columns on demand: every edge first sends how many ones each column has. The hub adds them up over the sites; a column
-whose sum stays below what a host of 1024 peers leaves cannot be hot in the union, whatever its bits are. It asks for
-the others, and edges send those, with their labels. Bytes are those of the same codings as in files.
+Columns on demand: every edge first sends the number of ones in each column. The hub adds these over all sites. A column
+whose sum is less than the ones that a host with 1024 peers sets cannot be hot in the union, whatever its bits are. The
+hub requests the other columns, and the edges send them with their labels. Bytes are computed with the codings of files.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from superhosts.planning import zero_limit
 from superhosts.sketches.bundle import Sketch, load
 from superhosts.synthetic.traffic import Traffic, window_flows
 
-FLOWS = {100_000: 12, 1_000_000: 120, 5_000_000: 600, 20_000_000: 1400}  # and super hosts of a window
+FLOWS = {100_000: 12, 1_000_000: 120, 5_000_000: 600, 20_000_000: 1400}  # flows → super hosts of a window
 SITES = (1, 3, 10, 100)
-MEASURED = 3  # sites whose bytes are taken: all are alike
+MEASURED = 3  # sites whose bytes are measured; all sites are similar
 RUNS = 5
 Pairs = tuple[Any, Any]
 
 
 def main() -> None:
-    """Run the sections that are asked for."""
+    """Run the selected sections."""
     sections = {"size": size, "columns": columns}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="ten times fewer flows; the bars do not apply")
@@ -58,19 +58,19 @@ def main() -> None:
 
 
 def flows_of(flows: int, supers: int, seed: int) -> Pairs:
-    """Distinct pairs of a window."""
+    """Return the distinct pairs of a window."""
     return window_flows(Traffic(flows=flows, packets=flows, super_hosts=supers, seed=seed), 0)
 
 
 def cube_of(hosts: Any, peers: Any) -> Cube:
-    """A default cube that has seen some pairs."""
+    """Return a default cube filled with these pairs."""
     cube = Cube(device="cpu")
     update_in_batches(cube, hosts, peers)
     return cube
 
 
 def size(report: Report, folder: Path) -> None:
-    """Bytes and seconds by flows."""
+    """Measure bytes and seconds by number of flows."""
     for full, supers in FLOWS.items():
         scale = 10 if report.quick else 1
         label = f"{full / 1_000_000:g} M flows"
@@ -88,13 +88,13 @@ def size(report: Report, folder: Path) -> None:
 
 
 def own_flows(quick: bool) -> Iterator[Pairs]:
-    """Sites that have 5 M flows each, all of their own."""
+    """Yield the pairs of sites with 5 M different flows each."""
     for site in range(max(SITES)):
         yield flows_of(500_000 if quick else 5_000_000, 60 if quick else 600, 100 + site)
 
 
 def shared_flows(quick: bool) -> Iterator[Pairs]:
-    """Sites that see a random third each of the same 5 M flows."""
+    """Yield the pairs of sites that each see a random third of the same 5 M flows."""
     hosts, peers = flows_of(500_000 if quick else 5_000_000, 60 if quick else 600, 1)
     rng = np.random.default_rng(1)
     for _ in range(max(SITES)):
@@ -103,7 +103,7 @@ def shared_flows(quick: bool) -> Iterator[Pairs]:
 
 
 def columns(report: Report, folder: Path) -> None:
-    """Bytes of whole sketches, and of columns on demand."""
+    """Compare the bytes of whole sketches with those of columns on demand."""
     ways: dict[str, Callable[[bool], Iterator[Pairs]]] = {
         "5 M flows each": own_flows,
         "thirds of 5 M flows": shared_flows,
@@ -116,11 +116,11 @@ def columns(report: Report, folder: Path) -> None:
 
 
 def _by_sites(traffic: Iterator[Pairs], folder: Path) -> Iterator[tuple[int, float, float, float]]:
-    """For each number of sites: the share of hot columns, bytes of a whole sketch, bytes on demand, both of a site."""
+    """Yield for each number of sites: the share of hot columns, and a site's bytes of a whole sketch and on demand."""
     kept: list[Cube] = []
     stored: list[int] = []
     total: NDArray[np.int64] | None = None
-    full = False  # every column may be hot: with more sites it stays so
+    full = False  # True once every column may be hot, which more sites cannot change
     for number in range(1, max(SITES) + 1):
         if not full:
             cube = cube_of(*next(traffic))
@@ -143,7 +143,7 @@ def _least_ones(cube: Cube) -> int:
 
 
 def _bytes_on_demand(cube: Cube, hot: NDArray[np.bool_]) -> int:
-    """Bytes of one site: counts of all columns up, the wanted ones down, and these columns with their labels up."""
+    """Return the bytes of one site: counts of all columns up, the request down, and the columns with labels up."""
     counts = (cube.geometry.rows - cube.zeros).astype(np.uint16)
     up = zstandard.compress(counts.view(np.uint8).reshape(-1, 2).T.tobytes(), 3)
     down = zstandard.compress(np.packbits(hot).tobytes(), 3)
@@ -151,7 +151,7 @@ def _bytes_on_demand(cube: Cube, hot: NDArray[np.bool_]) -> int:
 
 
 def _coded(array: Any) -> int:
-    """Bytes of an array as files have it."""
+    """Return the bytes of an array in a file."""
     from superhosts.cubefile import container as sketchfile
 
     compress = zstandard.ZstdCompressor(level=1).compress
