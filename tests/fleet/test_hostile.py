@@ -865,5 +865,5 @@ def test_a_hub_says_who_may_speak_and_which_secrets_are_none(tmp_path: Path) -> 
         seed.chmod(0o604)
         edge.start().wait_ready()
         assert f"{seed}: all users of this machine have access to this secret (mode 0604)" in edge.words
-        assert f"{key}: everybody" not in edge.words
+        assert f"{key}: all users" not in edge.words
         assert hub.end() == 0

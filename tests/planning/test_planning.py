@@ -241,7 +241,7 @@ def test_impossible_wishes_are_refused():
 def test_without_any_super_host_there_is_no_rate():
     hosts = counted_population(np.array([5, 10, 900]))
     assert predict(Geometry.for_memory("1MiB"), hosts, 900).super_hosts == 1
-    with pytest.raises(UsageError, match="threshold 901: rates are shares of hosts with so many peers"):
+    with pytest.raises(UsageError, match="threshold 901: no host has this many peers"):
         predict(Geometry.for_memory("1MiB"), hosts, 901)
 
 
