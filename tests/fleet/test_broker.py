@@ -105,7 +105,7 @@ def test_a_killed_server_is_started_again_on_its_port(tmp_path: Path) -> None:
         assert broker.options.url == url
         assert broker.counters.restarts == 1
         assert len(said) == 1
-        assert "has died (status -9): starting it again" in said[0]
+        assert "has ended unexpectedly (status -9): restarting it" in said[0]
 
 
 def accepts_quietly(broker: Broker) -> bool:
@@ -219,7 +219,7 @@ def test_a_running_server_learns_of_new_and_changed_keys(tmp_path: Path) -> None
         eventually(lambda: accepts(broker, again))
         assert not accepts(broker, fra)
         eventually(lambda: len(said) == 2)
-        assert said == ["the embedded broker knows the changed sites"] * 2
+        assert said == ["the embedded broker has loaded the changed sites"] * 2
         assert read_sites(tmp_path).keys() == broker.sites.keys() == {"ams", "fra"}
         assert broker.sites["fra"] == public_key(again)
 

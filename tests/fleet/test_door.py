@@ -145,17 +145,17 @@ def test_the_sites_of_a_sketch_are_the_senders(tmp_path: Path) -> None:
     node.intake.senders = lambda: {"ams", "fra", "eu"}
     theirs = rewritten(honest(tmp_path / "wire", "fra"), "ams")  # the whole sketch says fra
     receipt = node.arrive(theirs, "ams")
-    assert (receipt.verdict, receipt.reason) == (REFUSED, "names the site fra, which sends to this hub itself")
+    assert (receipt.verdict, receipt.reason) == (REFUSED, "names the site fra, which sends to this hub directly")
     both = rewritten(honest(tmp_path / "wire"), sites=["ams", "fra"])
     assert node.arrive(both, "ams").verdict == REFUSED
     nobody = rewritten(honest(tmp_path / "wire"), sites=[], counters=[])
     assert node.arrive(nobody, "ams").reason == "names no site"
     own = honest(tmp_path / "wire")
     foreign = rewritten(own, counters=[{**header_of(own)["counters"][0], "site": "fra"}])
-    assert node.arrive(foreign, "ams").reason == "counts for 'fra', which is none of its sites"
+    assert node.arrive(foreign, "ams").reason == "counts for 'fra', which is not one of its sites"
     below = make_sketch("muc")
     below.merge(make_sketch("ber"))
-    assert node.send(below, "eu").verdict == MERGED  # a lower hub's union: nobody sends to this hub as ber or muc
+    assert node.send(below, "eu").verdict == MERGED  # a downstream hub's union: nobody sends to this hub as ber or muc
 
 
 def test_windows_that_a_site_makes_up_do_not_fill_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,10 +192,10 @@ def test_a_site_has_its_share_of_a_window_and_of_the_disk(tmp_path: Path, monkey
     assert "has sent 2 sketches of this window already" in node.send(make_sketch("ams", 0, peers=30)).reason
     size = sum(path.stat().st_size for path in node.store.sketches(node.store.windows()[0]))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(4 * size, 0, 0))  # type: ignore[attr-defined]
-    with pytest.raises(OSError, match=r"the sketches of ams take their share of this disk"):
+    with pytest.raises(OSError, match=r"the sketches of ams have used up their share of this disk"):
         node.send(make_sketch("ams", 1))
     assert node.send(make_sketch("fra", 1)).verdict == MERGED
-    with pytest.raises(OSError, match=r"the sketches of ams take their share of this disk"):
+    with pytest.raises(OSError, match=r"the sketches of ams have used up their share of this disk"):
         Node(tmp_path).send(make_sketch("ams", 1))  # also after a restart
     for path in node.store.sketches(node.store.windows()[0]):
         path.unlink()  # merged, and not needed any more
@@ -305,7 +305,7 @@ def test_headers_are_a_piece_or_refused(headers: dict[str, str] | None, length: 
     "text", ["0 5 5 ", "0  5 5", "00 5 5", "+0 5 5", "0_0 5 5", "٠ 5 5", "0 5 5\n", "0 5", "9" * 5000]
 )
 def test_pieces_are_counted_in_plain_digits(text: str) -> None:
-    with pytest.raises(UsageError, match="no piece of a sketch"):
+    with pytest.raises(UsageError, match="not a piece of a sketch"):
         Chunk.parse({"Superhosts-Name": NAME, "Superhosts-Chunk": text}, 5)
 
 

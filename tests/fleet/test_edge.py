@@ -193,7 +193,7 @@ def test_jumps_that_never_end_are_said_now_and_then(tmp_path: Path):
     assert edge.counters.jumps == 1000
     assert len(said) == edge_module.JUMPS_SAID
     assert said[0] == "TIMES JUMPED ahead by 5m, to 2026-11-14T12:00:00Z: whose clock is wrong?"
-    assert said[1] == "TIMES JUMPED back by 5m, to 2026-11-14T12:00:00Z: windows of then are opened again"
+    assert said[1] == "TIMES JUMPED back by 5m, to 2026-11-14T12:00:00Z: windows of that time are opened again"
 
 
 def test_input_that_can_wait_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -91,7 +91,7 @@ def said() -> list[str]:
     return []
 
 
-# What is no plain file
+# What is not a plain file
 
 
 @pytest.mark.parametrize("make", ODD)

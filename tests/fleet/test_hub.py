@@ -565,7 +565,7 @@ def test_one_unreadable_file_does_not_keep_the_others(tmp_path: Path, monkeypatc
     assert node.intake.counters.accepted == 1
     assert not good.exists()
     assert sorted(said) == sorted(
-        f"{path}: is no plain file; set aside as .{path.name}.aside" for path in (first, linked)
+        f"{path}: is not a plain file; set aside as .{path.name}.aside" for path in (first, linked)
     )
     assert receiver.counters.ignored == 2
     assert secret.read_text() == "precious"

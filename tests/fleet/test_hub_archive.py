@@ -251,7 +251,7 @@ def test_a_reported_window_of_another_kind_is_kept_and_sketches_for_it_are_refus
     for _ in range(2):
         receipt = node.send(make_sketch("nyc", settings=LARGER))
         assert receipt.verdict == REFUSED
-        assert "what the hub holds of its window is of another kind: " in receipt.reason
+        assert "the union of its window has other settings: " in receipt.reason
     node.hub.step()
     assert node.reports == []
     assert node.hub.status()["aside"]["count"] == 0
@@ -267,7 +267,7 @@ def test_a_window_that_is_taken_back_is_said(tmp_path: Path):
     lose_state(tmp_path)
     node = make_node(tmp_path)
     node.send(three()[2])
-    assert [line for line in node.said if KEY in line] == [f"{KEY}: taken back from the archive for a sketch of nyc"]
+    assert [line for line in node.said if KEY in line] == [f"{KEY}: restored from the archive for a sketch of nyc"]
 
 
 def test_a_damaged_sketch_of_a_site_in_the_archive_is_set_aside(tmp_path: Path):

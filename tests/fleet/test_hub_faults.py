@@ -486,7 +486,7 @@ def test_a_report_ends_all_trouble_with_its_window(tmp_path: Path):
         troubles.attempt(f"NOT MERGED YET: {key}", fail, key)
     assert troubles.attempt(f"NOT REPORTED: {KEY}", lambda: None, KEY)
     assert list(troubles.open) == [f"NOT MERGED YET: {other}"]
-    assert said[2:] == [f"NOT MERGED YET: {KEY}: that is over, it works again"]
+    assert said[2:] == [f"NOT MERGED YET: {KEY}: works again"]
 
 
 def test_the_status_is_written_between_the_reports_of_a_hub_that_catches_up(tmp_path: Path):

@@ -86,7 +86,7 @@ def test_standard_output_that_nobody_reads_keeps_nothing_else(tmp_path: Path, fo
         assert reader.read(1)
         log.close()
     assert "NOT READ" in hub.words
-    assert "reports that it never got: " in hub.words
+    assert "reports lost: " in hub.words
 
 
 @pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="needs a small pipe, as Linux has them")
@@ -359,7 +359,7 @@ def test_lines_that_standard_error_never_got_are_counted_and_that_is_said():
     lines = stream.getvalue().splitlines()
     assert [line for line in lines if not line.startswith("superhosts: ")] == ["line 0", "line 1", "line 2", "the last"]
     assert [line for line in lines if line.startswith("superhosts: ")] == [
-        "superhosts: lines that standard error never got: 2"
+        "superhosts: log lines lost on standard error: 2"
     ]
     assert log.status() == {"waiting": 0, "dropped": 2}
 
@@ -374,7 +374,7 @@ def test_a_log_on_a_full_disk_counts_what_is_lost():
     stream.fails = False
     log.write("kept")
     assert log.close(patience=600.0)
-    assert stream.getvalue() == "superhosts: lines that standard error never got: 1\nkept\n"
+    assert stream.getvalue() == "superhosts: log lines lost on standard error: 1\nkept\n"
 
 
 def test_text_for_standard_output_is_written_whole_and_a_cut_line_is_ended(monkeypatch: pytest.MonkeyPatch):

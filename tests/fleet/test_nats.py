@@ -297,7 +297,7 @@ def test_a_broker_away_is_said_once(tmp_path: Path, broker: Broker, intake: Keep
         assert [len(heard), len(hub_heard)] == [1, 1]
         assert heard[0].startswith(f"the link to {broker.options.url} does not work: ")
         assert "refused" in heard[0]
-        assert "; 2 windows wait; trying again" in heard[0]
+        assert "; 2 windows wait; retrying" in heard[0]
         broker.start()
         eventually(lambda: not spool.waiting())
     assert contents(intake) == sent
@@ -463,7 +463,7 @@ def test_a_server_without_room_for_the_queue_is_said_with_the_option_and_the_hub
         with running(lambda intake, stop: receiver.run(intake, stop, lambda: said.append("ready")), intake):
             eventually(lambda: said)
     assert len(said) == 1
-    assert "the server has no room for --broker-cap 64 MiB: " in said[0]
+    assert "the server has too little space for --broker-cap 64 MiB: " in said[0]
 
 
 def test_half_sketches_do_not_block_each_other_for_ever(tmp_path: Path, intake: KeepingIntake) -> None:
@@ -599,7 +599,7 @@ def test_a_second_hub_is_refused_and_waits_until_the_first_is_gone(
             assert contents(intake) == sent
             assert (first.counters.connects, second.counters.connects) == (1, 0)
         eventually(lambda: second.counters.connects)
-        assert heard[1] == "took over the queue of a hub on one that is gone"
+        assert heard[1] == "took over the queue of a hub on one that no longer runs"
         assert heard[2].endswith("works again")
         second.check_no_other_hub()
     first.check_no_other_hub()  # nobody is there any more: whoever lost its state can have the queue
@@ -787,7 +787,7 @@ def test_a_key_of_another_site_is_said(tmp_path: Path, guarded: Broker, intake: 
     sender = NatsSender(as_site(guarded, "ams"), "fra", heard.append)
     with running(receiver.run, intake), running(sender.run, spool):
         eventually(lambda: heard)
-    assert "the server does not let this key speak for site fra" in heard[0]
+    assert "the server does not allow this key to send for site fra" in heard[0]
     assert len(spool.waiting()) == 1
 
 
@@ -884,7 +884,7 @@ def test_nothing_is_said_in_the_clear_when_tls_was_asked_for(tmp_path: Path, bro
     sender = NatsSender(NatsOptions(broker.options.url.replace("nats:", "tls:")), "ams", heard.append)
     with running(sender.run, spool):
         eventually(lambda: heard)
-    assert "the server offers no TLS, and TLS was asked for" in heard[0]
+    assert "the server offers no TLS, and TLS was requested" in heard[0]
     assert sender.counters.connects == 0
 
 

@@ -106,10 +106,10 @@ def test_a_queue_says_when_its_destination_is_not_read_and_what_is_lost() -> Non
     for _ in range(3):
         queued.write(REPORT)
     assert said == [
-        "fake is NOT READ: reports for it wait in memory, the other destinations go on",
-        "fake is NOT READ; reports that it never got: 1",
+        "fake is NOT READ: reports for it wait in memory, the other destinations continue",
+        "fake is NOT READ; reports lost: 1",
     ]
     assert (queued.status()["waiting"], queued.status()["dropped"]) == (2, 1)
     queued.close()
-    assert said[2:] == ["fake was not read: reports that it never got: 3"]
+    assert said[2:] == ["fake was not read: reports lost: 3"]
     opened.set()

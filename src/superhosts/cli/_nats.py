@@ -57,7 +57,7 @@ def open_receiver(
     receiver = NatsReceiver(broker.options, tell, owner=owner, cap=cap, largest=largest, admitted=broker.admitted)
     if reason := broker.unreachable():
         receiver.counters.down = reason
-        tell(f"NOT READY: the broker runs, but this hub cannot reach it: {reason}; trying again until it can")
+        tell(f"NOT READY: the broker runs, but this hub cannot reach it: {reason}; retrying until it can")
 
     def reload() -> None:
         broker.reload()

@@ -120,7 +120,7 @@ class Status:
         except (OSError, OutputError) as error:
             failed = getattr(error, "strerror", None) or str(error)
         if failed and not self._failed:
-            tell(f"{self._path}: NOT WRITTEN: {failed}; trying again until it works")
+            tell(f"{self._path}: NOT WRITTEN: {failed}; retrying until it works")
         elif self._failed and not failed:
             tell(f"{self._path}: written again")
         self._failed = failed

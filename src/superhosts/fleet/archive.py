@@ -81,7 +81,7 @@ class Archive:
                 raise SketchFileError("not a file", file=str(path))
             stored = read_header(path)
             if stored.window != parse_window_name(window):
-                raise SketchFileError("holds another window than its name says", file=str(path))
+                raise SketchFileError("contains another window than its name says", file=str(path))
         except (UnreadableError, OSError, MemoryError):
             raise
         except Exception as error:  # any damage, accidental or deliberate

@@ -71,7 +71,7 @@ class Clock:
     def _believe(self, now: float) -> None:
         if self.doubt is not None:
             self.doubt = None
-            self._say("the clock is believed again: what is too old is removed")
+            self._say("the clock is plausible again: old files are removed")
         self._believed, self._steady = now, time.monotonic()
         self._record_time(now)
 

@@ -54,7 +54,9 @@ def check_settings(settings: Settings) -> Settings:
         able = [n for n, kind in DETECTORS.items() if kind.takes_blocks and not kind.broken_laws]
         raise UsageError(f"--detector {settings.detector}: a hub merges {', '.join(able)}")
     if settings.window == "all" or parse_duration(settings.window) % SECOND:
-        raise UsageError(f"--window {settings.window}: sites must cut alike, at whole seconds; write it like 5m")
+        raise UsageError(
+            f"--window {settings.window}: all sites need the same windows, of whole seconds; write it like 5m"
+        )
     return settings
 
 
@@ -67,7 +69,9 @@ class Edge:
         self._scan, self._spool, self._position, self._say = scan, spool, position, say
         self._replays = all(source.replays for source in scan.sources)
         if not self._replays and any(source.replays for source in scan.sources):
-            raise UsageError("a live pipe beside files or folders, which keep a position: start an edge for each")
+            raise UsageError(
+                "a live pipe cannot be combined with files or folders, which keep a position: start one edge for each"
+            )
         self._writer: _Writer | None = None
         self._note = _OpenNote(spool, say)
         self._jump_said = 0.0
@@ -85,7 +89,7 @@ class Edge:
             elif self.write(result.sketch):
                 self._advance(result.window)
             if result.partial:
-                self._say(f"stopped within {window_name(result.window)}: what it had seen so far is kept")
+                self._say(f"stopped within {window_name(result.window)}: the partial window is kept")
         if writer is None:
             self._go_back(self._scan.open_window())
         if writer is None or writer.finish():
@@ -120,7 +124,9 @@ class Edge:
         if self.counters.jumps > JUMPS_SAID and time.monotonic() - self._jump_said < 60:
             return
         self._jump_said = time.monotonic()
-        way, then = ("ahead", "whose clock is wrong?") if jump.by > 0 else ("back", "windows of then are opened again")
+        way, then = (
+            ("ahead", "whose clock is wrong?") if jump.by > 0 else ("back", "windows of that time are opened again")
+        )
         by = format_duration(abs(jump.by) // SECOND * SECOND)
         self._say(f"TIMES JUMPED {way} by {by}, to {iso_time(jump.window.start)}: {then}")
 
@@ -140,7 +146,7 @@ class Edge:
                 self.counters.waits += 1
                 if not self.is_stuck:
                     self.is_stuck = True
-                    self._say(f"SPOOL NOT WRITABLE: {error}; trying again until it is")
+                    self._say(f"SPOOL NOT WRITABLE: {error}; retrying until it is")
                 if self.stopping.wait(RETRY):
                     return False
                 continue
@@ -224,7 +230,7 @@ class _OpenNote:
         if note is None:
             return 0
         span = f"{iso_time(note['start'])} to {iso_time(note['end'])}"
-        self._say(f"LOST: the last run ended within {span}; what it had seen of that window is gone")
+        self._say(f"LOST: the last run ended within {span}; its part of that window is lost")
         return 1
 
     def set(self, window: Window | None) -> None:

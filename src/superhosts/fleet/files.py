@@ -86,7 +86,7 @@ class _Trouble:
         self._counters.down = text + (f"; {others} more files cannot be taken" if others else "")
         if text != self._last:
             self._last = text
-            self._say(f"{self._folder}: {text}; trying again until it works")
+            self._say(f"{self._folder}: {text}; retrying until it works")
 
     def over(self) -> None:
         self._counters.down = ""
@@ -306,14 +306,14 @@ class FileReceiver:
     def _set_aside(self, path: Path) -> None:
         """Rename an entry that is not a file: nothing can be read from it."""
         try:
-            self._ignore(path, f"is no plain file; set aside as {set_aside(path).name}")
+            self._ignore(path, f"is not a plain file; set aside as {set_aside(path).name}")
         except OSError as error:
-            self._ignore(path, f"is no plain file, ignored; cannot be set aside: {error.strerror}")
+            self._ignore(path, f"is not a plain file, ignored; cannot be set aside: {error.strerror}")
 
     def _ignore(self, path: Path, why: str) -> None:
         self._ignored.add(path)
         self.counters.ignored += 1
-        self._say(printable(path.parent.name), "files that are no sketches", f"{printable(path)}: {why}")
+        self._say(printable(path.parent.name), "files that are not sketches", f"{printable(path)}: {why}")
 
 
 def _in_turns(paths: Iterable[Path]) -> list[Path]:

@@ -94,8 +94,8 @@ class Intake:
                 return before
             if size < DIGEST or not is_whole(path) or Parcel.of(path, site, parcel.window) != parcel:
                 self.counters.corrupt += 1
-                text = f"{name} from {site}: did not arrive whole, asked for again"
-                self._say(site, "sketches that did not arrive whole", text)
+                text = f"{name} from {site}: did not arrive intact, requested again"
+                self._say(site, "sketches that did not arrive intact", text)
                 return Receipt(name, RESEND, "its checksum is not right")
             self._check(read_header(path, trusted=True, max_header=SITE_HEADER), parcel)
             with self._store.lock:
@@ -110,7 +110,7 @@ class Intake:
         except (MergeError, UsageError, SketchFileError) as error:
             return self._refuse(name, site, str(error).replace(f"{path}: ", ""))
         except Exception as error:  # no input may stop the hub
-            return self._refuse(name, site, f"it makes no sense ({type(error).__name__}: {error})")
+            return self._refuse(name, site, f"it is invalid ({type(error).__name__}: {error})")
         self.counters.accepted += 1
         self._look_at_clock(parcel)
         self._look_for_another(parcel)
@@ -120,7 +120,7 @@ class Intake:
     def _check(self, stored: Stored, parcel: Parcel) -> None:
         """Refuse a sketch that contradicts its name, or does not fit this hub."""
         if stored.window != parcel.window:
-            raise UsageError(f"holds the window {stored.window}, its name says {parcel.window}")
+            raise UsageError(f"contains the window {stored.window}, its name says {parcel.window}")
         self._check_sites(stored, parcel.site)
         self.check_kinds(stored)
 
@@ -137,16 +137,16 @@ class Intake:
         for name in others:
             check_site(name, "the site")
             if name in taken:
-                raise UsageError(f"names the site {name}, which sends to this hub itself")
+                raise UsageError(f"names the site {name}, which sends to this hub directly")
         for entry in stored.entries:
             if entry.get("site") not in stored.sites:
-                raise UsageError(f"counts for {entry.get('site')!r}, which is none of its sites")
+                raise UsageError(f"counts for {entry.get('site')!r}, which is not one of its sites")
 
     def check_kinds(self, stored: Stored) -> None:
         """Refuse a sketch with another key, geometry, detector or part than this hub merges."""
         for part, kind in stored.kinds.items():
             if part.side not in SIDES or part.direction not in DIRECTIONS or part.family not in self._expected:
-                raise MergeError(f"cannot merge: this hub knows no part {tuple(part)}")
+                raise MergeError(f"cannot merge: this hub has no part {tuple(part)}")
             check_alike(self._expected[part.family], kind)
 
     def _open_window(self, parcel: Parcel) -> None:
@@ -157,16 +157,16 @@ class Intake:
         archived = self._archive.read_union(parcel.window_name) if self._archive is not None else None
         if self._archive is None or archived is None:
             if self._store.is_past(parcel.window_name):
-                raise UsageError("its window is past --late, and no archive holds the others' sketches")
+                raise UsageError("its window is past --late, and no archive has the other sites' sketches")
             return
         try:
             self.check_kinds(archived)
         except MergeError as error:
-            raise UsageError(f"what the archive holds of its window is of another kind: {error}") from None
+            raise UsageError(f"the archived union of its window has other settings: {error}") from None
         self._store.reopen(parcel.window_name, self._archive.union(parcel.window_name))
         self.counters.reopened += 1
-        text = f"{parcel.window_name}: taken back from the archive for a sketch of {parcel.site}"
-        self._say(parcel.site, "windows taken back from the archive", text)
+        text = f"{parcel.window_name}: restored from the archive for a sketch of {parcel.site}"
+        self._say(parcel.site, "windows restored from the archive", text)
 
     def _check_union(self, window: str) -> None:
         """Refuse a sketch of a window whose union was made with other settings: that union would be lost.
@@ -180,7 +180,7 @@ class Intake:
             if stored is not None:
                 self.check_kinds(stored)
         except MergeError as error:
-            raise UsageError(f"what the hub holds of its window is of another kind: {error}") from None
+            raise UsageError(f"the union of its window has other settings: {error}") from None
         if len(self._checked) >= MOST_CHECKED:
             self._checked.clear()
         self._checked.add(window)
@@ -201,7 +201,7 @@ class Intake:
         """Log when a site has sent two sketches of one window; that is normal if it was restarted."""
         if self._store.count_of(parcel) == 2:
             self.counters.doubled += 1
-            why = "restarted, a lower hub's revision, or two edges of one name"
+            why = "restarted, a downstream hub's revision, or two edges of one name"
             text = f"{parcel.window_name}: a second sketch of {parcel.site} for this window ({why})"
             self._say(parcel.site, "second sketches of a window", text)
 

@@ -111,7 +111,7 @@ class Shares:
         if self._bytes[parcel.site] + size > share and time.monotonic() - self._counted >= COUNT_AGAIN:
             self._count()
         if self._bytes[parcel.site] + size > share:
-            text = f"the sketches of {parcel.site} take their share of this disk, {format_size(share)}"
+            text = f"the sketches of {parcel.site} have used up their share of this disk, {format_size(share)}"
             raise OSError(errno.EDQUOT, text)
 
     def add(self, parcel: Parcel, size: int) -> None:

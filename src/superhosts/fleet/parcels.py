@@ -31,7 +31,7 @@ _NAME = re.compile(rf"{_WINDOW.pattern}-({_SITE.pattern})-([0-9a-f]{{{DIGITS}}})
 def check_site(name: str, option: str = "--site") -> str:
     """Return a site's name if it is valid; `option` names its origin in the error message."""
     if not name:
-        raise UsageError(f"{option}: a name is missing; every place needs one of its own, like ams")
+        raise UsageError(f"{option}: a name is missing; every site needs its own, like ams")
     if not _SITE.fullmatch(name):
         raise UsageError(
             f"{option} '{printable(name)}': letters, digits, - and _ (63 at most, the first a letter or digit)"

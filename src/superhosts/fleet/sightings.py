@@ -65,7 +65,7 @@ class Sightings:
                 failed.append(error)
             except Exception as error:  # any damage, accidental or deliberate
                 names = ", ".join(path.name for path in paths)
-                failed.append(SketchFileError(f"it makes no sense ({type(error).__name__}: {error})", file=names))
+                failed.append(SketchFileError(f"it is invalid ({type(error).__name__}: {error})", file=names))
         return failed
 
     def _ask_site(self, paths: list[Path], trusted: bool) -> dict[Part, SuperHosts]:

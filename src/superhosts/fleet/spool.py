@@ -28,7 +28,7 @@ from superhosts.units import format_size
 
 STATES = ("position.json", "open.json", "status.json")  # small files of an edge in the same folder
 SHOWN = 20  # how many names of files set aside the status shows
-_NOT_PLAIN = "something that this program has not made there (no plain file)"
+_NOT_PLAIN = "something that this program has not made there (not a plain file)"
 
 
 @dataclass
@@ -156,7 +156,7 @@ class Spool:
                 window = reader.header.get("window")
             if Parcel.of(path, parcel.site, parcel.window) == parcel and window == list(parcel.window):
                 return True
-            reason = "it is not what its name says"
+            reason = "its content does not match its name"
         except (UnreadableError, OSError) as error:
             if path.exists():
                 self._say(f"{path.name} in the spool cannot be read now: {error}")

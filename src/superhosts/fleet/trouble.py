@@ -60,7 +60,7 @@ class Troubles:
         else:
             for over in {what: None, **dict.fromkeys(self._all_of(window))}:
                 if self.open.pop(over, None) is not None:
-                    self._say(f"{over}: that is over, it works again")
+                    self._say(f"{over}: works again")
             if window is not None:
                 self._rests.pop(window, None)
             return True
@@ -73,7 +73,7 @@ class Troubles:
     def _note(self, what: str, error: object) -> None:
         self._on_wait()
         if what not in self.open:
-            self._say(f"{what}: {printable(error, MOST_SAID)}; trying again until it works")
+            self._say(f"{what}: {printable(error, MOST_SAID)}; retrying until it works")
         self.open[what] = printable(error)
 
     def forget(self, window: str) -> None:

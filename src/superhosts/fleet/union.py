@@ -116,7 +116,7 @@ class UnionBuilder:
             raise
         except Exception as error:  # any damage, accidental or deliberate
             known = isinstance(error, SuperhostsError)
-            reason = str(error) if known else f"it makes no sense ({type(error).__name__}: {error})"
+            reason = str(error) if known else f"it is invalid ({type(error).__name__}: {error})"
             raise RefusedMemberError(path.name, reason) from None
         self._partial = partial
         partial.digests.add(stored.digest)
@@ -127,6 +127,6 @@ class UnionBuilder:
             raise SketchFileError("cannot be read: not there, or not a file", file=str(path))
         stored = read_header(path, trusted=trusted)
         if stored.window != parse_window_name(window):
-            raise SketchFileError("holds another window", file=str(path))
+            raise SketchFileError("contains another window", file=str(path))
         self._check(stored)
         return stored

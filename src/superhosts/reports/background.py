@@ -130,7 +130,7 @@ class Log:
     def _put(self, line: str) -> None:
         lost = self._background.dropped + self._failed
         if lost > self._told:
-            self._stream.write(f"superhosts: lines that standard error never got: {lost - self._told}\n")
+            self._stream.write(f"superhosts: log lines lost on standard error: {lost - self._told}\n")
         self._stream.write(f"{line}\n")
         try:
             self._stream.flush()

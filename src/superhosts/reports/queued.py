@@ -26,7 +26,7 @@ class Queued(Destination):
         was_read = self._is_read
         self._is_read = self._background.submit(lambda: self._inner.write(report))
         if was_read and not self._is_read:
-            self._say(f"{self.name} is NOT READ: reports for it wait in memory, the other destinations go on")
+            self._say(f"{self.name} is NOT READ: reports for it wait in memory, the other destinations continue")
         elif self._is_read and not was_read:
             self._say(f"{self.name} is read again{self._lost()}")
         elif self._background.dropped and self._background.dropped % 100 == 1:
@@ -34,7 +34,7 @@ class Queued(Destination):
 
     def _lost(self) -> str:
         lost = self._background.dropped
-        return f"; reports that it never got: {lost}" if lost else ""
+        return f"; reports lost: {lost}" if lost else ""
 
     def reopen(self) -> None:
         """Open the destination's address again."""
@@ -44,7 +44,7 @@ class Queued(Destination):
         """Wait a moment for the queue, and report what is lost."""
         lost = self._background.close() + self._background.dropped
         if lost:
-            self._say(f"{self.name} was not read: reports that it never got: {lost}")
+            self._say(f"{self.name} was not read: reports lost: {lost}")
         self._inner.close()
 
     def status(self) -> dict[str, int]:

@@ -44,7 +44,7 @@ class StandardOutput(Destination):
             silence_stdout()
             self._print = lambda _report: None
             if self._say is not None:
-                self._say("nobody reads standard output any more; results go on to the other destinations only")
+                self._say("the reader of standard output has gone; results go to the other destinations only")
         except OSError as error:
             if not self.run.endless:
                 silence_stdout()

@@ -212,9 +212,9 @@ class Broker:
         self._server.send_signal(signal.SIGHUP)
         trouble = wait_for_reload(self._log, log_end, time.monotonic() + GRACE)
         if trouble is None:
-            self._say(f"the embedded broker says nothing about its new configuration; see {self._log}")
+            self._say(f"the embedded broker has not confirmed its new configuration; see {self._log}")
         elif trouble:
-            raise UsageError(f"the embedded broker does not take its new configuration: {trouble}")
+            raise UsageError(f"the embedded broker rejects its new configuration: {trouble}")
 
     def unreachable(self) -> str:
         """Return why this hub itself cannot reach the server; empty if it can."""
@@ -252,7 +252,7 @@ class Broker:
                     if not self._ready.is_set():
                         self._failure = error if isinstance(error, SuperhostsError) else OutputError(str(error))
                         return
-                    self._say(f"{error}; trying again")
+                    self._say(f"{error}; retrying")
                 if self._stop.is_set():
                     return
                 pause = 0.2 if time.monotonic() - started > 10 else min(pause * 2, 5.0)
@@ -286,15 +286,15 @@ class Broker:
         assert self._server is not None
         while not self._stop.wait(POLL):
             if (status := self._server.poll()) is not None:
-                self._say(f"the embedded broker has died (status {status}): starting it again")
+                self._say(f"the embedded broker has ended unexpectedly (status {status}): restarting it")
                 return
             if (now := _stamp(self.folder / SITES)) != self._seen:
                 try:
                     self.reload()
-                    self._say("the embedded broker knows the changed sites")
+                    self._say("the embedded broker has loaded the changed sites")
                 except (SuperhostsError, OSError) as error:
                     self._seen = now
-                    self._say(f"the changed sites are not taken over: {error}")
+                    self._say(f"the changed sites could not be loaded: {error}")
 
     def _end(self) -> None:
         if self._server is None:

@@ -137,7 +137,7 @@ class GuardedClient(Client):
 
     def _connect_command(self) -> bytes:
         if self.tls_only and not self._server_info.get("tls_required"):
-            raise nats.errors.Error("the server offers no TLS, and TLS was asked for")
+            raise nats.errors.Error("the server offers no TLS, and TLS was requested")
         return super()._connect_command()
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
@@ -197,7 +197,7 @@ class Link:
             refused = False
         if not refused:
             raise UnfitServerError(
-                "the server takes requests that it does not understand, so a site could empty the queue: "
+                "the server accepts requests with unknown fields, so a site could empty the queue: "
                 "set `strict: true` in its block jetstream"
             )
 
@@ -247,7 +247,9 @@ async def connect(options: NatsOptions, inbox: str, on_error: Callable[[str], No
     except (nats.errors.Error, SuperhostsError, OSError) as error:
         first = seen[0] if isinstance(error, nats.errors.NoServersError) and seen else error
         if not met and options.wants_tls and isinstance(first, (ConnectionResetError, BrokenPipeError)):
-            first = LinkDownError("it hangs up: does it want a certificate (--tls-cert, --tls-key), or another one?")
+            first = LinkDownError(
+                "it closes the connection: does it require a certificate (--tls-cert, --tls-key), or another one?"
+            )
         raise LinkDownError(_words(first, options)) from None
     finally:
         await client.end()
@@ -273,7 +275,7 @@ class LinkStatus:
             self._counters.down = reason
         if reason not in self._reasons:
             self._reasons.add(reason)
-            self._say(f"the link to {self._shown} does not work: {reason}{waiting}; trying again until it does")
+            self._say(f"the link to {self._shown} does not work: {reason}{waiting}; retrying until it does")
 
     def up(self) -> None:
         """Log that it works again, if it did not."""
@@ -368,7 +370,7 @@ def _words(error: BaseException, options: NatsOptions | None = None) -> str:
             return f"its {error.verify_message}: the server needs another one, unless this machine's clock is wrong"
         return f"its certificate is not trusted ({error.verify_message}): see --tls-ca"
     if isinstance(error, ssl.SSLError):
-        return f"TLS failed ({error.reason}): does the server want a certificate (--tls-cert, --tls-key)?"
+        return f"TLS failed ({error.reason}): does the server require a certificate (--tls-cert, --tls-key)?"
     if isinstance(error, nats.errors.AuthorizationError) or "authorization violation" in text.lower():
         return "the server does not accept these credentials (--nkey, --creds, or user:password in --nats)"
     if isinstance(error, nats.js.errors.ServiceUnavailableError):

@@ -141,7 +141,7 @@ class NatsReceiver:
                 await link.check_strict()
                 await check_no_other_hub(link.jetstream, self._queue.owner)
                 if link.is_open:
-                    self._status.say("the server lets anybody in: whoever reaches it may speak for any site")
+                    self._status.say("the server requires no credentials: every client can send for any site")
 
         try:
             asyncio.run(look())
@@ -188,7 +188,7 @@ class NatsReceiver:
             before = await prepare(link.jetstream, self._queue)
             if before is not None:
                 where = f" on {printable(before.host)}" if before.host else ""
-                self._say("", "queues", f"took over the queue of a hub{where} that is gone")
+                self._say("", "queues", f"took over the queue of a hub{where} that no longer runs")
             self._expelled_for = None
             await link.client.subscribe(QUESTIONS, cb=self._question)
             self.counters.connects += 1
@@ -213,7 +213,7 @@ class NatsReceiver:
             self.counters.failures += 1
             subject = printable(message.subject)
             said = printable(f"{type(error).__name__}: {error}", MOST_REASON)
-            self._trouble(subject, "pieces that could not be taken", f"{subject}: {said}; offered again")
+            self._trouble(subject, "pieces that could not be taken", f"{subject}: {said}; it will be delivered again")
             await self._put_off(message)
 
     async def _place(self, message: Msg) -> None:
@@ -223,7 +223,7 @@ class NatsReceiver:
         except UsageError as error:
             self.counters.malformed += 1
             subject = printable(message.subject)
-            self._trouble(subject, "messages that are no pieces of sketches", f"{subject}: {error}")
+            self._trouble(subject, "messages that are not pieces of sketches", f"{subject}: {error}")
             await self._publish(message.reply, NEVER)
             return
         if not self._is_admitted(site):
@@ -300,7 +300,7 @@ class NatsReceiver:
                 await asyncio.to_thread(assembly.write, chunk, message.data)
             except OSError as error:
                 self.counters.failures += 1
-                text = f"{assembly.path}: {error.strerror or error}; the sketch waits with the server"
+                text = f"{assembly.path}: {error.strerror or error}; the sketch waits at the server"
                 self._trouble(assembly.site, "pieces that could not be stored", text)
                 await self._publish(message.reply, b'-NAK {"delay": 5000000000}')
                 return
@@ -331,7 +331,7 @@ class NatsReceiver:
             except Exception as error:  # no sketch may stop the hub
                 self.counters.failures += 1
                 said = printable(getattr(error, "strerror", None) or f"{type(error).__name__}: {error}", MOST_REASON)
-                text = f"{assembly.name} cannot be stored now: {said}; trying again"
+                text = f"{assembly.name} cannot be stored now: {said}; retrying"
                 self._trouble(assembly.site, "sketches that could not be stored", text)
                 if assembly.path.exists():
                     assembly.failures += 1
@@ -400,7 +400,7 @@ class NatsReceiver:
             return
         for assembly in list(self._assemblies.values()):
             if assembly.site not in admitted and not assembly.handed_in:
-                await self._give_up(assembly, "is not enrolled; what came of it is thrown away")
+                await self._give_up(assembly, "is not enrolled; its pieces are discarded")
         try:
             gone = await expel(self._link.jetstream, admitted)
         except nats.errors.Error:
@@ -408,7 +408,7 @@ class NatsReceiver:
         self._expelled_for = admitted
         for site, count in gone.items():
             self.counters.expelled += count
-            text = f"{site} is not enrolled: {count:,} pieces of its sketches were thrown out of the queue"
+            text = f"{site} is not enrolled: {count:,} pieces of its sketches were removed from the queue"
             self._say(site, "pieces of a site that is not enrolled", text)
 
     async def _question(self, message: Msg) -> None:
@@ -483,7 +483,7 @@ class NatsReceiver:
             self._say(site, kind, text)
 
     def _complain(self, text: str) -> None:
-        self._trouble("", "complaints of the server", f"{self._options.shown}: {text}")
+        self._trouble("", "errors from the server", f"{self._options.shown}: {text}")
 
 
 def _deliveries(message: Msg) -> int:

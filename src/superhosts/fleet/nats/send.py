@@ -180,7 +180,7 @@ class _Session:
             if group.subgroup(_UnreadableError) is None:
                 raise
             state.due = loop.time() + LONGEST
-            self._say(f"{path.name}: cannot be read from the spool; trying again in a minute")
+            self._say(f"{path.name}: cannot be read from the spool; retrying in a minute")
         finally:
             state.sending = False
             self._wake.set()
@@ -197,7 +197,7 @@ class _Session:
                 try:
                     await self._store(link, data, chunk.headers(attempt))
                 except nats.js.errors.NoStreamResponseError:
-                    self._status.down("the hub has not made its queue there: is it running?", _windows(self._spool))
+                    self._status.down("the hub has not created its queue there: is it running?", _windows(self._spool))
                 except nats.js.errors.APIError as error:
                     if error.err_code == BUSY:  # many edges send at once: retry soon
                         self._counters.full += 1
@@ -205,7 +205,7 @@ class _Session:
                         pause = min(pause * 2, 5.0)
                         continue
                     if error.err_code not in NO_ROOM:
-                        raise LinkDownError(f"the server does not take sketches: {error.description}") from None
+                        raise LinkDownError(f"the server refuses sketches: {error.description}") from None
                     self._counters.full += 1
                     self._status.down("the hub's queue is full", _windows(self._spool))
                 except nats.errors.TimeoutError:
@@ -284,7 +284,7 @@ class _Session:
 
     async def _until_denied(self) -> None:
         text = await self._denied
-        raise LinkDownError(f"the server does not let this key speak for site {self._site} ({text})")
+        raise LinkDownError(f"the server does not allow this key to send for site {self._site} ({text})")
 
 
 def _read(file: BinaryIO, chunk: Chunk) -> bytes:

@@ -101,7 +101,7 @@ async def prepare(js: JetStreamContext, queue: Queue) -> Identity | None:
         if error.err_code not in NO_ROOM:
             raise
         size = format_size(queue.cap)
-        raise LinkDownError(f"the server has no room for --broker-cap {size}: {error.description}") from None
+        raise LinkDownError(f"the server has too little space for --broker-cap {size}: {error.description}") from None
     with contextlib.suppress(NotFoundError):
         await js.delete_consumer(STREAM, CONSUMER)
     consumer = ConsumerConfig(

@@ -69,12 +69,12 @@ class Chunk(NamedTuple):
         found = headers or {}
         match = _PLACE.fullmatch(found.get("Superhosts-Chunk", ""))
         if match is None:
-            raise UsageError("a message that is no piece of a sketch")
+            raise UsageError("a message that is not a piece of a sketch")
         number, step, size = map(int, match.groups())
         chunk = cls(Parcel.parse(found.get("Superhosts-Name", "")).name, number, step, size)
         good = 0 < size <= LARGEST and min(size, LEAST) <= step <= min(size, CHUNK + HEADERS) and chunk.pieces <= MOST
         if not (good and number < chunk.pieces):
-            raise UsageError(f"{chunk.name}: piece {number} of {step} bytes, {size} in all, cannot be")
+            raise UsageError(f"{chunk.name}: piece {number} of {step} bytes, {size} in total, is invalid")
         if length != chunk.length:
             raise UsageError(f"{chunk.name}: piece {number} has {length} bytes, not {chunk.length}")
         return chunk
