@@ -48,6 +48,7 @@ from superhosts.sources.capture import open_capture
 from superhosts.synthetic.capture_writer import write_capture
 from superhosts.synthetic.traffic import Traffic
 
+LONG = "SUPERHOSTS_CHAOS_ROUNDS" in os.environ
 ROUNDS = int(os.environ.get("SUPERHOSTS_CHAOS_ROUNDS", "5"))
 SEED = int(os.environ.get("SUPERHOSTS_CHAOS_SEED", "1"))
 SECONDS = 60  # of a window

@@ -27,6 +27,8 @@ if "SUPERHOSTS_TEST_GPU" not in os.environ:
 
     simulator.mend()
 
+SPREAD = ("test_chaos", "test_fleet", "test_hub_process")  # files whose tests mostly start processes and wait for them
+
 # The first call of a compiled function may compile for seconds: no test is held to a deadline.
 settings.register_profile("superhosts", deadline=None, derandomize=True)
 settings.load_profile("superhosts")
@@ -35,6 +37,20 @@ settings.load_profile("superhosts")
 def pytest_xdist_auto_num_workers() -> int:
     """Return the workers of a parallel run: more than there are cores, as many tests mostly wait for processes."""
     return len(os.sched_getaffinity(0)) + 2
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of a file in one worker of a parallel run: they share fixtures and what is cached in memory.
+
+    Files of long tests that share nothing are spread over all workers, and come first, so that none of them begins
+    when the rest is done.
+    """
+    if not hasattr(config, "workerinput"):
+        return
+    for item in items:
+        spread = item.path.stem.startswith(SPREAD)
+        item.add_marker(pytest.mark.xdist_group(item.nodeid if spread else str(item.path)))
+    items.sort(key=lambda item: not item.path.stem.startswith(SPREAD))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

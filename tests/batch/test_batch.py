@@ -43,6 +43,9 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clusters, "TIMEOUT", DEADLINE)
 
 
+WORKERS = 2
+
+
 def scatter(folder: Path, frames: Frames, count: int) -> list[Path]:
     """Deal frames out to captures; every capture has packets of all windows."""
     rng = random.Random(5)
@@ -65,11 +68,13 @@ def cluster(captures: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
     path = tmp_path_factory.mktemp("warm") / "a.cube"
     settings: dict[str, Any] = {"memory": "1MiB", "inner": ["10.0.0.0/8", "2001:db8::/32"], "device": "cpu"}
-    for window in sh.scan(sorted(captures.iterdir()), **settings):  # compiles once what four workers then find
+    for window in sh.scan(sorted(captures.iterdir()), **settings):  # compiles once what the workers then find
         window.sketch.save(path)
         window.sketch.merge_file(path)
         sh.load(path)
-    with LocalCluster(n_workers=4, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as cluster:
+    with LocalCluster(
+        n_workers=WORKERS, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
+    ) as cluster:
         yield cluster
 
 
@@ -219,7 +224,7 @@ def test_a_worker_that_is_killed_at_work(
     assert len(left) == 1
     assert saved(tmp_path / "many") == saved(tmp_path / "one")
     assert not work.exists()  # with all that the dead worker left
-    assert wait_for(lambda: len(cluster.scheduler.workers) == 4, "a new worker")
+    assert wait_for(lambda: len(cluster.scheduler.workers) == WORKERS, "a new worker")
 
 
 GATED = """
@@ -385,7 +390,7 @@ def test_an_input_that_kills_its_workers(
     (line,) = [line for line in ended.err.splitlines() if line.startswith("superhosts:")]
     assert re.search(r"dump\.pcap\d+ and \d+ more: every worker that ran this task died", line)
     assert len(list((tmp_path / "s").iterdir())) == 3
-    assert wait_for(lambda: len(cluster.scheduler.workers) == 4, "a new worker")
+    assert wait_for(lambda: len(cluster.scheduler.workers) == WORKERS, "a new worker")
 
 
 # Inputs

@@ -647,7 +647,7 @@ def test_exit_status(folder: Path, status: int, arguments: list[str]) -> None:
 
 def test_nobody_reads_to_the_end(folder: Path) -> None:
     for options in (["--json"], ["--csv"], []):  # lines by ourselves, and tables by rich
-        common = ["scan", folder / "three.pcap", "-q", "--detector", "exact", "-t", 1, "-w", "1s", *options]
+        common = ["scan", folder / "three.pcap", "-q", "--detector", "exact", "-t", 1, "-w", "5s", *options]
         with start(*common) as child:
             assert child.stdout is not None
             assert child.stdout.readline()
@@ -659,7 +659,7 @@ def test_nobody_reads_to_the_end(folder: Path) -> None:
 
 
 def test_a_file_gets_all_rows_though_nobody_reads_the_pipe(folder: Path, tmp_path: Path) -> None:
-    common = ["scan", folder / "three.pcap", "-q", "--detector", "exact", "-t", 1, "-w", "1s", "--json"]
+    common = ["scan", folder / "three.pcap", "-q", "--detector", "exact", "-t", 1, "-w", "5s", "--json"]
     with start(*common, "--output", tmp_path / "a.jsonl", "--save", tmp_path / "s") as child:
         assert child.stdout is not None
         assert child.stdout.readline()

@@ -150,7 +150,7 @@ def test_a_warning_names_the_share_of_hosts_and_what_helps():
         crowded.super_hosts(100)
 
 
-@pytest.mark.parametrize("threshold", [128, 1024, 8192])
+@pytest.mark.parametrize("threshold", [128, 8192])
 def test_more_memory_is_not_worse_and_more_flows_are_not_better(threshold):
     totals = [
         predict(best_sizes(size * MIB, 10_000_000, threshold), 10_000_000, threshold).total for size in (2, 16, 128)
@@ -187,7 +187,7 @@ def test_the_best_geometry_is_better_than_the_default():
 
 def test_low_thresholds_let_more_pairs_compete():
     bits = []
-    for threshold in (3, 8, 16, 40, 1024):
+    for threshold in (3, 16, 1024):
         sizes = best_sizes(8 * MIB, 1_000_000, threshold)
         bits.append(sizes.share_bits)
         # As few as leave hosts of the threshold a label in one array at least, and never fewer than one in eight.
@@ -196,7 +196,7 @@ def test_low_thresholds_let_more_pairs_compete():
             assert unnamed_probability(0, threshold, sizes.arrays, 0.5 * 2.0**-sizes.share_bits) > 1e-7
     assert bits == sorted(bits)
     assert (bits[0], bits[-1]) == (0, 3)
-    assert 0 < bits[2] < 3
+    assert 0 < bits[1] < 3
 
 
 def test_arguments_of_the_cube():

@@ -306,7 +306,7 @@ def test_sites_and_counters_are_bounded_whatever_the_order() -> None:
     starts = list(range(0, 10 * (MOST_NOTES + 700), 10))
     rng = np.random.default_rng(1)
     expected = {*names[:MOST_NOTES], *(f"t{start}" for start in starts[-MOST_NOTES:])}, starts[-MOST_NOTES:], True
-    for _ in range(5):
+    for _ in range(2):
         groups = [
             noted([names[i] for i in rng.choice(len(names), 900)], [starts[i] for i in rng.choice(len(starts), 900)])
             for _ in range(8)
