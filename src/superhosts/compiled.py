@@ -21,7 +21,6 @@ import hashlib
 import inspect
 import pickle
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -34,6 +33,8 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.serialize import dumps
 from numba.core.types import Array, Boolean, Number
 from numba.core.types.containers import BaseNamedTuple, BaseTuple
+
+from superhosts.replacing import replacing
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -120,12 +121,8 @@ class _Files:
             return
         payload = dumps((key, code))
         data = stamp_of(self.dispatcher) + _digest(payload) + payload
-        temporary = self.folder / f"{self.name}-{uuid.uuid4().hex}.tmp"
-        try:
+        with contextlib.suppress(OSError), replacing(self._path(key), durable=False) as temporary:
             temporary.write_bytes(data)
-            temporary.replace(self._path(key))
-        except OSError:
-            temporary.unlink(missing_ok=True)
 
     def flush(self) -> None:
         """Remove all machine code of this function."""
