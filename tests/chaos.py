@@ -58,6 +58,10 @@ Fault = Callable[["Fleet", random.Random], AbstractContextManager[None]]
 
 
 LINKS = pytest.mark.parametrize("by_files", [False, True], ids=["nats", "files"])
+NATS_OR_BOTH, FILES_OR_BOTH = (  # one link in the usual run, both in a long one
+    LINKS if LONG else pytest.mark.parametrize("by_files", [by_files], ids=[name])
+    for by_files, name in ((False, "nats"), (True, "files"))
+)
 
 
 def need_link(*, by_files: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from commands import process
+from commands import Run
 from superhosts.detectors.cube import Geometry
 from superhosts.errors import GeometryError, UsageError
 from superhosts.fleet.intake import expected_kinds
@@ -70,16 +70,16 @@ def test_settings_make_cubes_of_it() -> None:
     assert expected_kinds(settings) != expected_kinds(Settings(ipv6_prefix=128, device="cpu"))
 
 
-def test_a_scan_by_the_plan(tmp_path: Path) -> None:
-    plan = process("plan", "--flows", "100k", "--memory", "512KiB", "--threshold", 300, "--json")
+def test_a_scan_by_the_plan(run: Run, tmp_path: Path) -> None:
+    plan = run("plan", "--flows", "100k", "--memory", "512KiB", "--threshold", 300, "--json")
     option = json.loads(plan.out)["geometry_option"]
-    assert f"--geometry {option}\n" in process("plan", "-m", "512KiB", "--flows", "100k", "--threshold", 300).out
+    assert f"--geometry {option}\n" in run("plan", "-m", "512KiB", "--flows", "100k", "--threshold", 300).out
     capture = write(tmp_path / "a.pcap", three_windows())
-    ended = process("scan", capture, "--geometry", option, "--save", tmp_path / "s", "--quiet")
+    ended = run("scan", capture, "--geometry", option, "--save", tmp_path / "s", "--quiet")
     assert (ended.status, ended.err) == (0, "")
     kept = sorted((tmp_path / "s").glob("*.cube"))
     assert kept
     assert load(kept[0]).part(Part(4, "inner", "any")).geometry == Geometry.parse(option)
-    refused = process("scan", capture, "--geometry", "64MiB")
+    refused = run("scan", capture, "--geometry", "64MiB")
     assert refused.status == 2
     assert "like slices=64" in refused.err

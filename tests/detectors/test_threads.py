@@ -35,7 +35,7 @@ from superhosts.pipeline.scan import scan
 from superhosts.sketches.bundle import DETECTORS
 from traffic import three_windows, write
 
-ROUNDS = int(os.environ.get("SUPERHOSTS_THREAD_ROUNDS", "8"))
+ROUNDS = int(os.environ.get("SUPERHOSTS_THREAD_ROUNDS", "5"))
 WRITERS, READERS = 8, 2
 BATCHES = 4  # of each writer
 FOUR = sh.Part(4)

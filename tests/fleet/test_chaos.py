@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import chaos
-from chaos import LINKS, SEED, Fleet, need_link
+from chaos import FILES_OR_BOTH, LINKS, SEED, Fleet, need_link
 from processes import (
     DEADLINE,
     SITES,
@@ -110,7 +110,7 @@ def test_faults_of_processes_and_links_leave_every_union_exact(tmp_path: Path, b
         fleet.finish()
 
 
-@LINKS
+@FILES_OR_BOTH
 def test_faults_at_system_calls_leave_every_union_exact(tmp_path: Path, by_files: bool):
     need_link(by_files=by_files)
     chaos.need_strace()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import chaos
-from chaos import LINKS, Fleet, need_link, put
+from chaos import NATS_OR_BOTH, Fleet, need_link, put
 from processes import SITES, Node, ending, wait_for
 from superhosts.durable import read_json
 
@@ -69,7 +69,7 @@ def is_reported(folder: Path) -> bool:
     return here | set(ledger["known"]) <= set(ledger["issued"]["members"])
 
 
-@LINKS
+@NATS_OR_BOTH
 def test_a_hub_that_has_lost_its_state_never_loses_what_the_archive_holds(tmp_path: Path, by_files: bool):
     need_link(by_files=by_files)
     count = chaos.share(5, least=3)

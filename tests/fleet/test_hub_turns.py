@@ -166,6 +166,7 @@ def test_the_work_of_a_step_grows_with_the_windows_not_with_their_square(
 
     monkeypatch.setattr(WindowStore, "ledger", count)
     monkeypatch.setattr(Hub, "_merge_ahead", lambda *_: None)
+    monkeypatch.setattr(hub_module, "LOOK", math.inf)  # a step that takes long would look for sketches in between
     costs = []
     for size in (100, 200):
         node = Node(tmp_path / str(size), sites=(), grace=3600.0)
