@@ -42,7 +42,7 @@ class Node:
         self.archive = archive
         self.store = WindowStore(folder / "state", self.said.append)
         self.intake = Intake(self.store, expected_kinds(kind), self.said.append, archive=archive)
-        settings = HubSettings(**{"sites": SITES, "threshold": 1024.0, "late_pause": 0.0, "tidy_every": 0.0, **options})
+        settings = HubSettings(**{"sites": SITES, "late_pause": 0.0, "tidy_every": 0.0, **options})
         self.hub = Hub(
             self.store,
             self.intake,

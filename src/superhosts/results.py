@@ -158,6 +158,8 @@ class Selection(NamedTuple):
         return found[: self.top]
 
 
+DEFAULT_SELECTION = Selection.of(None, None)
+
 # Each library is imported only when its table is asked for.
 
 

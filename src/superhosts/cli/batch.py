@@ -95,7 +95,7 @@ def _run(
             )
             try:
                 for result in run:
-                    title = window_title(result.window, settings.least_peers, settings.top, len(result.rows))
+                    title = window_title(result.window, settings.selection, len(result.rows))
                     with progress.paused():
                         outputs.write(Report(rows=result.rows, window=result.window, title=title))
                     save_window(result, save / file_name(result.window, settings), settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from superhosts import defaults
 from superhosts.cli._console import fail_with, say
 from superhosts.cli._outputs import output_options
 from superhosts.cli._progress import with_progress
@@ -14,24 +13,24 @@ from superhosts.reports.base import Report
 from superhosts.reports.opening import open_destinations
 from superhosts.reports.rows import make_rows
 from superhosts.reports.titles import PARTIAL, window_title
+from superhosts.results import Selection
 from superhosts.sketches.bundle import Sketch, load
 
 
 def hosts(options: Hosts) -> None:
     """Write the super hosts of every sketch, or of their union."""
-    threshold, top = options.wanted.threshold, options.wanted.top
-    if top is not None and top < 1:
-        raise UsageError(f"--top {top}: at least 1")
-    least = threshold if threshold is not None or top is not None else float(defaults.THRESHOLD)
+    selection = Selection.of(options.wanted.threshold, options.wanted.top)
+    if selection.top is not None and selection.top < 1:
+        raise UsageError(f"--top {selection.top}: at least 1")
     key, memory = read_key(options.sketches.key_file), options.sketches.memory_total
     errors: list[InputError] = []
     with open_destinations(output_options(options.results), with_part=True) as outputs:
 
         def report(sketch: Sketch) -> None:
-            found = sketch.super_hosts(least) if least is not None else sketch.top(top or 1)
-            rows = make_rows(sketch.window, found[:top], partial=sketch.partial)
+            found = selection.limit(selection.ask(sketch))
+            rows = make_rows(sketch.window, found, partial=sketch.partial)
             note = f" ({PARTIAL})" if sketch.partial else ""
-            title = window_title(sketch.window, least, top, len(rows)) + note
+            title = window_title(sketch.window, selection, len(rows)) + note
             outputs.write(Report(rows=rows, window=sketch.window, title=title))
 
         whole, merged = Sketch(), 0

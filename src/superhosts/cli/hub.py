@@ -35,6 +35,7 @@ from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import OutputOptions, open_destinations
 from superhosts.reports.rows import HUB_COLUMNS
 from superhosts.reports.titles import window_title
+from superhosts.results import Selection
 from superhosts.units import parse_size
 
 if TYPE_CHECKING:
@@ -107,8 +108,7 @@ def make_plan(options: HubOptions) -> Plan:
     traffic = check_settings(make_settings(options.cube, options.wanted))
     sites = [] if options.sites == [""] else options.sites
     settings = HubSettings(
-        threshold=traffic.least_peers,
-        top=traffic.top,
+        selection=traffic.selection,
         sites=tuple(check_site(name, "--sites") for name in sites),
         grace=parse_seconds("grace", options.grace),
         late=parse_seconds("late", options.late),
@@ -203,7 +203,7 @@ def _reporter(plan: Plan, outputs: Destinations) -> Callable[[HubReport], None]:
     """Return the function that writes the report of a window to all destinations."""
 
     def report(result: HubReport) -> None:
-        title = _title(result, plan.settings.threshold, plan.settings.top)
+        title = _title(result, plan.settings.selection)
         outputs.write(replace(result, title=title))
         if plan.outputs.format != "table":  # rows alone show neither windows without hosts nor missing sites
             tell(title)
@@ -218,7 +218,7 @@ def largest_sketch(traffic: Settings) -> int:
     return raw + raw // 64 + SITE_HEADER  # incompressible data grows by less than a 64th
 
 
-def _title(result: HubReport, least: float | None, top: int | None) -> str:
-    title = window_title(result.window, least, top, len(result.rows))
+def _title(result: HubReport, selection: Selection) -> str:
+    title = window_title(result.window, selection, len(result.rows))
     again = f", revision {result.revision}" if result.revision > 1 else ""
     return f"{title} ({result.attendance}{again})"

@@ -18,6 +18,7 @@ from superhosts.cli._summary import summarise, warn_of_late
 from superhosts.cli.usage.scan import Scan as ScanOptions
 from superhosts.compiled import is_cold
 from superhosts.detectors.cube.cpu import fill
+from superhosts.detectors.registry import DETECTORS
 from superhosts.device import choose_device, gpus_of
 from superhosts.errors import SuperhostsError
 from superhosts.pipeline.building import WindowResult
@@ -99,14 +100,14 @@ def run_scan(
 
 
 def _title(result: WindowResult, settings: Settings) -> str:
-    title = window_title(result.window, settings.least_peers, settings.top, len(result.found))
+    title = window_title(result.window, settings.selection, len(result.found))
     notes = {PARTIAL: result.partial, f"revision {result.revision}": result.revision > 1}
     return title + "".join(f" ({note})" for note, holds in notes.items() if holds)
 
 
 def _announce(settings: Settings) -> None:
     gpus = gpus_of(choose_device(settings.device))
-    if settings.detector == "exact":
+    if DETECTORS[settings.detector].grows_with_traffic:
         say("memory: grows with the traffic, as the exact answer needs every distinct pair")
     else:
         cubes = f"{len(settings.parts)} cubes of {format_size(settings.cube_memory)}"

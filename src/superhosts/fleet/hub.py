@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from superhosts.defaults import THRESHOLD
 from superhosts.durable import make_private, write_lines
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.fleet.archive import Archive
@@ -36,7 +35,7 @@ from superhosts.fleet.trouble import Troubles
 from superhosts.fleet.turns import Turns
 from superhosts.fleet.union import UnionBuilder
 from superhosts.reports.rows import make_rows
-from superhosts.results import Selection
+from superhosts.results import DEFAULT_SELECTION, Selection
 from superhosts.sketches.bundle import Sketch
 
 REMEMBERED = 12  # recent windows: their sites are expected again, and their sites' own sketches are kept
@@ -50,8 +49,7 @@ MOST_RETIRED = 100  # windows to retire at a time
 class HubSettings:
     """What a hub reports and how long it waits, in seconds."""
 
-    threshold: float | None = float(THRESHOLD)
-    top: int | None = None
+    selection: Selection = DEFAULT_SELECTION
     sites: tuple[str, ...] = ()
     grace: float = 60.0
     late: float = 86400.0
@@ -310,7 +308,7 @@ class Hub:
         make_private(path)
 
     def _make_report(self, window: str, sketch: Sketch, ledger: Ledger, issue: Issue) -> HubReport:
-        selection = Selection(self.settings.threshold, self.settings.top)
+        selection = self.settings.selection
         found = selection.limit(selection.ask(sketch))
         sightings = Sightings(found, sketch, self.settings.key)
         if not sightings.remember(self._store.rows(window)):
