@@ -1,1 +1,1 @@
-"""Where results go: a table for people, and files for programs; all take the rows of `base`."""
+"""Where results go: a table for people, files and other destinations for programs (`opening.py`)."""

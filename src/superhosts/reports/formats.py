@@ -12,13 +12,13 @@ from superhosts.text import printable
 
 
 class JsonLines:
-    """One JSON object to a line."""
+    """One JSON object per line."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Write rows and hand them on at once: the reader may be waiting."""
+        """Write rows and flush them: a reader may be waiting."""
         for row in rows:
             self._stream.write(json.dumps(row) + "\n")
         self._stream.flush()
@@ -34,13 +34,13 @@ class Csv:
             self._writer.writeheader()
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Write rows and hand them on at once."""
+        """Write rows and flush them."""
         self._writer.writerows({name: _field(value) for name, value in row.items()} for row in rows)
         self._stream.flush()
 
 
 def _field(value: Any) -> Any:
-    """Return a value as it stands in CSV: lists of sites as "ams 812; fra 640"."""
+    """Return a value as CSV shows it: lists of sites as "ams 812; fra 640"."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

@@ -12,30 +12,30 @@ from rich.text import Text
 from superhosts.reports.rows import Row
 from superhosts.text import printable
 
-NAMED = 4  # sites that are named in a table
+NAMED = 4  # sites that a table names per host
 
 
 class OutputConsole(Console):
-    """Standard output, word for word: no emoji for `:b:` in an IPv6 address, no markup in a file's name.
+    """A console for standard output that prints text unchanged: no emoji for `:b:` in an IPv6 address, no markup.
 
-    Names of files and sites come from outside: what would control the terminal is escaped.
+    Names of files and sites are not trusted: control characters are escaped.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         super().__init__(file=stream, soft_wrap=True, emoji=False, markup=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Make text of a plain string, line by line: of every cell and title."""
+        """Convert a string, such as a cell or a title, to text, line by line."""
         lines = (printable(line, most=len(line)) for line in text.split("\n"))
         return super().render_str("\n".join(lines), **options)
 
     def on_broken_pipe(self) -> None:
-        """Leave it to the command line, which ends well when its reader has gone."""
+        """Leave the error to the command line, which then exits with status 0."""
         raise  # the error that rich is handling when it calls this
 
 
 def host_table(rows: Sequence[Row], title: str, *, with_part: bool = False) -> Table:
-    """Return a table of hosts; side and direction appear only where they differ, sites where a hub names them."""
+    """Return a table of hosts. It shows side and direction only if they differ, and sites in reports of a hub."""
     table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
     with_part = with_part or len({(row["side"], row["direction"]) for row in rows}) > 1
     table.add_column("host", no_wrap=True)
@@ -55,20 +55,20 @@ def host_table(rows: Sequence[Row], title: str, *, with_part: bool = False) -> T
 
 
 def _seen_by(sites: list[Row]) -> str:
-    """Name the sites that saw most of a host; a fleet may have hundreds."""
+    """Name the sites that saw most peers of a host; a fleet may have hundreds of sites."""
     named = ", ".join(f"{printable(site['site'])} {site['peers']:,}" for site in sites[:NAMED])
     return named + (f" and {len(sites) - NAMED} more" if len(sites) > NAMED else "")
 
 
 def interval(row: Row) -> str:
-    """Write an interval; a saturated host has only a lower bound."""
+    """Format an interval; a saturated host has only a lower bound."""
     if row["peers_high"] is None:
         return f"≥ {row['peers_low']:,} (saturated)"
     return f"{row['peers_low']:,} – {row['peers_high']:,}"
 
 
 class Terminal:
-    """One table for every window that has super hosts, one line for every other."""
+    """Prints a table for every window with super hosts, and one line for every other window."""
 
     def __init__(self, console: Console, *, with_part: bool = False) -> None:
         self._console = console

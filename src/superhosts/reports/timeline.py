@@ -1,4 +1,4 @@
-"""One host over time and sites: a line with a bar for every window and site."""
+"""One host over time and sites: one line with a bar per window and site."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 
 
 def print_timeline(console: Console, rows: Sequence[Row], unions: Sequence[Row]) -> None:
-    """Print rows of windows and sites with bars, and below them the unions. Every site has a letter and a colour."""
+    """Print rows of windows and sites with bars, then the unions. Every site has a letter and a colour."""
     sites = sorted({row["site"] for row in rows})
     letters = {site: ascii_uppercase[number % 26] for number, site in enumerate(sites)}
     colours = {site: COLOURS[number % len(COLOURS)] for number, site in enumerate(sites)}
@@ -42,7 +42,7 @@ def _cells(row: Row, window: str, site: str, with_part: bool) -> list[str]:
 
 
 def _aligned(cells: list[list[str]]) -> list[str]:
-    """Write cells below each other, the two last ones (numbers) to the right."""
+    """Align cells in columns; the last two are numbers, aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     numbers = len(widths) - 2
     return [
