@@ -48,6 +48,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "WAKE", 0.02)
 
 
+@pytest.fixture
+def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows close only by what the inputs have reached."""
+    monkeypatch.setattr(reading, "CAUGHT_UP", 1e9)
+
+
 class Clock:
     """A clock that stands still until it is set."""
 
@@ -433,6 +439,7 @@ def test_empty_windows_by_the_clock(pipe: Pipes, live: Start, tmp_path: Path) ->
     assert run.seen[:5] == [(0, 4), (1, 0), (2, 0), (3, 0), (4, 3)]
 
 
+@pytest.mark.usefixtures("no_clock")
 def test_empty_windows_of_a_gap_are_the_last_twelve(pipe: Pipes, live: Start) -> None:
     clock, end = Clock(), pipe()
     run = live(open_capture(end.path), clock=clock)
@@ -458,12 +465,6 @@ def test_files_and_scans_without_grace_have_no_empty_windows(tmp_path: Path, pip
 
 
 # Several inputs
-
-
-@pytest.fixture
-def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows close only by what the inputs have reached."""
-    monkeypatch.setattr(reading, "CAUGHT_UP", 1e9)
 
 
 @pytest.mark.usefixtures("no_clock")
