@@ -27,9 +27,9 @@ from superhosts.synthetic.traffic import Traffic, window_flows, window_packets
 
 REPEATS = 7
 SEARCHES = 200
-FEW = Case("5 M flows shuffled", Traffic(flows=5_000_000, packets=1 << 27, super_hosts=600), "shuffled")
-TRAINS = Case("5 M flows in trains", FEW.traffic, "trains")
-MANY = Case("50 M flows shuffled", Traffic(flows=50_000_000, packets=1 << 28, super_hosts=3700), "shuffled")
+SHUFFLED_5M = Case("5 M flows shuffled", Traffic(flows=5_000_000, packets=1 << 27, super_hosts=600), "shuffled")
+TRAINS_5M = Case("5 M flows in trains", SHUFFLED_5M.traffic, "trains")
+SHUFFLED_50M = Case("50 M flows shuffled", Traffic(flows=50_000_000, packets=1 << 28, super_hosts=3700), "shuffled")
 
 
 def main() -> None:
@@ -46,12 +46,12 @@ def main() -> None:
     report.machine["gpu"] = gpu_name()
     print(f"{report.machine['gpu']}, commit {report.commit}")
     limits = measure_limits(report)
-    for full in (FEW, TRAINS, MANY):
+    for full in (SHUFFLED_5M, TRAINS_5M, SHUFFLED_50M):
         started = time.perf_counter()
         case = full.quick() if options.quick else full
         hosts, peers = on_gpu(case)
         measure_case(report, case, hosts, peers, limits)
-        if full is FEW:
+        if full is SHUFFLED_5M:
             measure_host_memory(report, case, hosts, peers, limits)
             measure_exact(report, case, hosts, peers)
         report.seconds[case.label] = time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""Real brokers, and the two ends of a link, for the tests of the link over NATS."""
+"""Real brokers, and stand-ins for both ends of a link, for the tests of the link over NATS."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def make_broker(folder: Path, said: list[str], **options: Any) -> Broker:
 
 
 def server_pid(broker: Broker) -> int | None:
-    """The server's process; None while it is writing its number down."""
+    """Return the process id of the server, or None while it is writing the file."""
     return int((broker.folder / "nats.pid").read_text() or 0) or None
 
 
 def accepts(broker: Broker, seed: Path | None) -> bool:
-    """Whether the server lets somebody in."""
+    """Return True if the server accepts a client with this seed."""
 
     async def attempt() -> bool:
         async def silent(error: Exception) -> None:
@@ -58,7 +58,7 @@ def accepts(broker: Broker, seed: Path | None) -> bool:
             )
             return True
         except (ConnectionResetError, nats.errors.UnexpectedEOF):
-            return False  # in the middle of a change
+            return False  # The server is reloading its configuration.
         except nats.errors.Error as error:
             if "Authorization" not in str(error):
                 raise
@@ -70,7 +70,7 @@ def accepts(broker: Broker, seed: Path | None) -> bool:
 
 
 def as_client(options: NatsOptions, work: Callable[[Client, list[str]], Awaitable[Any]], inbox: str = "_INBOX") -> Any:
-    """Do something by hand over a connection; the list collects what the server complains about."""
+    """Run `work` over a connection. Its list collects the errors that the server reports."""
 
     async def main() -> Any:
         errors: list[str] = []
@@ -97,13 +97,13 @@ def as_client(options: NatsOptions, work: Callable[[Client, list[str]], Awaitabl
         try:
             return asyncio.run(main())
         except (ConnectionResetError, nats.errors.UnexpectedEOF):
-            if connected:  # else the server was in the middle of a change
+            if connected:  # Otherwise the server was reloading its configuration.
                 raise
 
 
 async def settle(client: Client) -> None:
-    """Wait until the server has done all that it was told, and has said what it has to say."""
-    for _ in range(2):  # the first question may overtake what was told before it
+    """Wait until the server has processed everything that was sent and its answers have arrived."""
+    for _ in range(2):  # The first request may overtake earlier messages.
         await client.flush(int(DEADLINE))
 
 
@@ -112,7 +112,7 @@ def make_spool(folder: Path, site: str) -> Spool:
 
 
 def noise(folder: Path, site: str, number: int = 0, size: int = 100_000) -> Path:
-    """A file that is whole, of so many random bytes, under the name that it travels by."""
+    """Write a file of `size` random bytes and a valid checksum, under the name of a parcel."""
     folder.mkdir(parents=True, exist_ok=True)
     fresh = folder / ".noise.tmp"
     data = np.random.default_rng([number, *site.encode()]).integers(0, 256, size, np.uint8)
@@ -123,14 +123,14 @@ def noise(folder: Path, site: str, number: int = 0, size: int = 100_000) -> Path
 
 
 def pieces(path: Path, step: int) -> list[tuple[Chunk, bytes]]:
-    """A file cut into pieces."""
+    """Split a file into pieces."""
     data = path.read_bytes()
     starts = range(0, len(data), step)
     return [(Chunk(path.name, i, step, len(data)), data[at : at + step]) for i, at in enumerate(starts)]
 
 
 class KeepingIntake:
-    """Keeps what is whole, and says so."""
+    """An intake that keeps complete parcels and returns receipts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "incoming"
@@ -138,8 +138,8 @@ class KeepingIntake:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.kept.mkdir(exist_ok=True)
         self.calls: list[tuple[str, str]] = []
-        self.failures = 0  # times that the disk is full; then nothing is taken until the gate is set
-        self.gate = threading.Event()  # nothing is taken while it is clear
+        self.failures = 0  # how many calls report a full disk; each of them clears the gate
+        self.gate = threading.Event()  # no parcel is accepted while this is clear
         self.gate.set()
 
     def accept(self, path: Path, name: str, site: str) -> Receipt:
@@ -168,7 +168,7 @@ class KeepingIntake:
 
 @contextmanager
 def running(run: Callable[[Any, threading.Event], None], other: Any) -> Iterator[None]:
-    """Run one end of a link in a thread."""
+    """Run one end of a link in a thread during the block."""
     stop, failures = threading.Event(), []
 
     def target() -> None:
@@ -196,7 +196,7 @@ def eventually(condition: Callable[[], Any]) -> None:
 
 
 class Heard:
-    """A link that keeps what was said."""
+    """A link that collects messages."""
 
     def __init__(self) -> None:
         self.said: list[tuple[str, bytes]] = []

@@ -1,8 +1,8 @@
-"""A fleet of real processes that is mistreated round by round, and the faults that do it.
+"""A fleet of real processes, and the faults that are injected into it round by round.
 
-Every round brings each site one window more of traffic, and one fault meanwhile. It is over when the unions of all
-windows that have ended are, bit for bit, those of one process over all traffic. What a round does follows from the
-seed, its test and its number alone.
+Every round gives each site the traffic of one more window and injects one fault meanwhile. The round ends when the
+unions of all completed windows equal, bit for bit, those of one process over all traffic. Its events depend only on the
+seed, the test and the number of the round.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LONG = "SUPERHOSTS_CHAOS_ROUNDS" in os.environ
 ROUNDS = int(os.environ.get("SUPERHOSTS_CHAOS_ROUNDS", "5"))
 SEED = int(os.environ.get("SUPERHOSTS_CHAOS_SEED", "1"))
 SECONDS = 60  # of a window
-PACKETS = 3000  # of a window, of which a site sees 60 %: more than the thousand that close the window before
+PACKETS = 3000  # of a window; a site sees 60 %, more than the thousand that close the previous window
 
 Fault = Callable[["Fleet", random.Random], AbstractContextManager[None]]
 
@@ -65,19 +65,19 @@ NATS_OR_BOTH, FILES_OR_BOTH = (  # one link in the usual run, both in a long one
 
 
 def need_link(*, by_files: bool) -> None:
-    """Skip a test over NATS where its packages are not installed."""
+    """Skip a test that uses NATS if its packages are not installed."""
     if not by_files:
         pytest.importorskip("nats", reason="pip install 'superhosts[fleet]'")
 
 
 def share(percent: int, least: int = 2) -> int:
-    """The rounds of one test: a share of all, in a short run a few."""
+    """Return the rounds of one test: a percentage of all rounds, but at least `least`."""
     return max(min(ROUNDS, least), ROUNDS * percent // 100)
 
 
 @contextmanager
-def telling(text: str) -> Iterator[None]:
-    """Have what fails say how it is done again."""
+def with_note(text: str) -> Iterator[None]:
+    """Add to a failure the command that reproduces it."""
     try:
         yield
     except BaseException as error:
@@ -86,7 +86,7 @@ def telling(text: str) -> Iterator[None]:
 
 
 class Fleet:
-    """A hub and three edges that follow folders; the traffic of a window comes when a test says so."""
+    """A hub and three edges that follow folders. A test decides when the traffic of a window arrives."""
 
     def __init__(self, folder: Path, windows: int, *, by_files: bool, start: int = Traffic.start, keys: bool = False):
         self.folder = folder
@@ -96,7 +96,7 @@ class Fleet:
         self.hub, link = make(folder, "--grace", "3s", "--threshold", "500")
         self.url = link[-1]
         self.edges: dict[str, Node] = {}
-        self.captures: dict[str, list[Path]] = {}  # of each site, one for each window
+        self.captures: dict[str, list[Path]] = {}  # captures of each site, one per window
         traffic = sites_traffic(windows + 1, seconds=SECONDS, packets=PACKETS, start=start)
         for site in SITES:
             (folder / "captures" / site).mkdir(parents=True)
@@ -105,12 +105,12 @@ class Fleet:
             proof = ["--nkey", str(self.enroll(site))] if keys else []
             self.edges[site] = make_edge(folder, site, [*link, *proof], *options)
         self.truth = one_process([path for paths in self.captures.values() for path in paths], f"{SECONDS}s")
-        self.windows = sorted(self.truth)[:windows]  # nothing follows the last one, so that edges leave it open
+        self.windows = sorted(self.truth)[:windows]  # No traffic follows the last window, so edges never close it.
         self.killed_at_calls = 0
-        self.ended = 0  # windows whose traffic is all there, and after which more has come
+        self.ended = 0  # number of windows whose traffic is complete and followed by later traffic
 
     def enroll(self, site: str) -> Path:
-        """Make a key for a site; without any, everybody may speak for everybody on this machine."""
+        """Enroll a site and return its key. Without any enrolled site, a hub accepts every local client."""
         from superhosts.fleet.nats.enrolment import enroll
 
         return enroll(self.folder / "hub" / "broker", site)
@@ -121,7 +121,7 @@ class Fleet:
 
     @functools.cached_property
     def parcels(self) -> dict[str, list[Path]]:
-        """Every site's sketches as an edge sends them, one for each window."""
+        """The sketches of every site as an edge sends them, one per window."""
         return {site: self._parcels(site) for site in SITES}
 
     def _parcels(self, site: str) -> list[Path]:
@@ -135,12 +135,12 @@ class Fleet:
         self.feed(0, SITES)
 
     def feed(self, number: int, sites: Sequence[str]) -> None:
-        """Bring sites the traffic of a window, as a capture program does that rotates its files."""
+        """Give sites the traffic of a window, as a capture program that rotates its files does."""
         for site in sites:
             put(self.captures[site][number], self.folder / "captures" / site)
 
     def is_exact(self) -> bool:
-        """Whether the unions of all windows that have ended are those of one process."""
+        """Return True if the unions of all completed windows equal those of one process."""
         if not self.hub.running and self.hub.process is not None and self.hub.process.returncode not in (0, -9):
             raise AssertionError(f"the hub has ended with status {self.hub.process.returncode}")
         wanted = self.windows[: self.ended]
@@ -150,22 +150,25 @@ class Fleet:
         return all(found.get(window) == self.truth[window] for window in wanted)
 
     def check(self) -> None:
-        """Wait until the unions are exact; nobody has failed in a way that nobody foresaw."""
+        """Wait until the unions are exact, and check that no process has failed unexpectedly."""
         wait_for(self.is_exact, f"the unions of {self.ended} windows are those of one process")
         for name, node in self.nodes.items():
             assert "Traceback" not in node.words, f"{name} shows a traceback"
 
     def play(self, name: str, count: int, faults: Sequence[Fault], *, before: bool = False) -> None:
-        """So many rounds, with each of the faults in turn, in an order of chance; `before` any traffic of a round."""
+        """Run `count` rounds with the faults in random order.
+
+        With `before`, a fault starts before any traffic of its round arrives.
+        """
         deck: list[Fault] = []
         for number in range(count):
             chance = random.Random(f"{SEED} {name} {number}")
             if not deck:
                 deck = chance.sample(list(faults), len(faults))
             fault = deck.pop()
-            told = f"SUPERHOSTS_CHAOS_SEED={SEED}, {name}, round {number} of {count}: {fault.__name__}"
-            print(told, flush=True)
-            with telling(told):
+            title = f"SUPERHOSTS_CHAOS_SEED={SEED}, {name}, round {number} of {count}: {fault.__name__}"
+            print(title, flush=True)
+            with with_note(title):
                 self._round(number + 1, fault, chance, 0 if before else chance.randint(0, len(SITES)))
 
     def _round(self, number: int, fault: Fault, chance: random.Random, soon: int) -> None:
@@ -180,7 +183,7 @@ class Fleet:
         self.check()
 
     def stamp_ahead(self, site: str, numbers: Sequence[int], seconds: int) -> None:
-        """Have windows of a site stamped with a time to come. They are then no part of what one process finds."""
+        """Give windows of a site timestamps in the future. They are then left out of the expected result."""
         right = [path for paths in self.captures.values() for path in paths]
         for number in numbers:
             path = self.captures[site][number]
@@ -191,17 +194,17 @@ class Fleet:
         self.truth = one_process(right, f"{SECONDS}s")
 
     def packets_read(self, site: str) -> int:
-        """How many packets an edge has read since its start, as its status tells."""
+        """Return the number of packets that an edge has read since its start, from its status."""
         status = read_json(self.folder / f"spool-{site}" / "status.json")
         return 0 if status is None else int(status["scan"]["packets"])
 
     def drain(self) -> None:
-        """Wait until the hub has had its word on everything that was sent."""
+        """Wait until the hub has sent receipts for everything that was sent."""
         folders = [self.folder / "link" / site if self.by_files else self.folder / f"spool-{site}" for site in SITES]
         wait_for(lambda: not any(list(folder.glob("*.cube")) for folder in folders), "everything is received")
 
     def finish(self) -> None:
-        """End everything in good order. What was reported twice was the same both times."""
+        """Terminate all processes gracefully, and check that windows reported twice had the same rows."""
         for node in self.nodes.values():
             node.wait_ready()
         for site, edge in self.edges.items():
@@ -215,7 +218,7 @@ class Fleet:
 
 
 def write_windows(folder: Path, batches: list[PacketBatch]) -> list[Path]:
-    """Write a site's traffic as one capture for each window."""
+    """Write a site's traffic as one capture per window."""
     folder.mkdir(parents=True)
     whole = PacketBatch(4, *(np.concatenate([getattr(b, name) for b in batches]) for name in ("src", "dst", "time")))
     indices = whole.time // (SECONDS * 10**9)
@@ -228,7 +231,7 @@ def write_windows(folder: Path, batches: list[PacketBatch]) -> list[Path]:
 
 
 def put(path: Path, folder: Path, name: str | None = None) -> None:
-    """Copy a file into a folder where others look, at once."""
+    """Copy a file atomically into a folder that other processes read."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / (name or path.name)
     shutil.copyfile(path, target.with_name(f".{target.name}.tmp"))
@@ -240,7 +243,7 @@ def put(path: Path, folder: Path, name: str | None = None) -> None:
 
 @contextmanager
 def kill(fleet: Fleet, chance: random.Random) -> Iterator[None]:
-    """kill -9 of one process, at a random moment."""
+    """Kill one process (SIGKILL) at a random moment."""
     victim = chance.choice(["hub", *SITES, *([] if fleet.by_files else ["broker"])])
     yield
     time.sleep(chance.uniform(0.0, 1.5))
@@ -254,7 +257,7 @@ def kill(fleet: Fleet, chance: random.Random) -> Iterator[None]:
 
 @contextmanager
 def restart(fleet: Fleet, chance: random.Random) -> Iterator[None]:
-    """One process ends in good order, and is started a while later."""
+    """Terminate one process gracefully, and restart it after a while."""
     node = chance.choice(list(fleet.nodes.values()))
     node.wait_ready()
     assert node.end() == 0
@@ -264,7 +267,7 @@ def restart(fleet: Fleet, chance: random.Random) -> Iterator[None]:
 
 @contextmanager
 def pause(fleet: Fleet, chance: random.Random) -> Iterator[None]:
-    """SIGSTOP, and SIGCONT seconds later, of one process or of all."""
+    """Stop one process or all (SIGSTOP), and continue them seconds later (SIGCONT)."""
     nodes = list(fleet.nodes.values())
     chosen = nodes if chance.random() < 0.2 else [chance.choice(nodes)]
     pids = [node.process.pid for node in chosen if node.process is not None]
@@ -283,7 +286,7 @@ def pause(fleet: Fleet, chance: random.Random) -> Iterator[None]:
 
 @contextmanager
 def replay(fleet: Fleet, chance: random.Random) -> Iterator[None]:
-    """Sketches come a second time, captures too, under their own names and under others."""
+    """Deliver sketches and captures a second time, under their own names and under others."""
     for site in chance.sample(SITES, chance.randint(1, len(SITES))):
         past = range(fleet.ended)
         for number in chance.choices(past, k=3):
@@ -302,14 +305,14 @@ WRITE = ("write",)
 
 
 def traced(calls: Sequence[str], what: str, when: str) -> tuple[str, ...]:
-    """The words before a command that have something happen at its system calls; calls are counted by thread."""
-    names = ",".join(f"?{call}" for call in calls)  # machines differ in which of them they have
+    """Return the strace command that tampers with system calls of a command. Calls are counted per thread."""
+    names = ",".join(f"?{call}" for call in calls)  # "?" ignores calls that this machine lacks.
     wanted = ["-e", f"trace={names}", "-e", f"inject={names}:{what}:when={when}"]
     return ("strace", "-D", "-f", "-qq", "-o", "/dev/null", *wanted)
 
 
 def need_strace() -> None:
-    """Skip a test where system calls cannot be tampered with, unless SUPERHOSTS_NEED_STRACE says that they can."""
+    """Skip a test if strace cannot tamper with system calls, unless SUPERHOSTS_NEED_STRACE requires it."""
     why = "strace is not installed" if shutil.which("strace") is None else ""
     if not why:
         with tempfile.TemporaryDirectory() as folder:
@@ -326,7 +329,7 @@ def need_strace() -> None:
 
 @contextmanager
 def under(node: Node, prefix: tuple[str, ...], fleet: Fleet) -> Iterator[None]:
-    """Run a process behind other words until it dies of them, or the round has got through with them."""
+    """Run a process behind a command prefix until the process dies or the round ends."""
     node.kill()
     node.prefix = prefix
     node.start()
@@ -337,13 +340,13 @@ def under(node: Node, prefix: tuple[str, ...], fleet: Fleet) -> Iterator[None]:
 
 @contextmanager
 def kill_at_call(fleet: Fleet, chance: random.Random) -> Iterator[None]:
-    """kill -9 of one process, before a system call that makes something durable."""
+    """Kill one process (SIGKILL) before a system call that makes data durable."""
     node = chance.choice(list(fleet.nodes.values()))
     calls = chance.choice([SYNC, RENAME, UNLINK])
     when = 1 if fleet.killed_at_calls == 0 else chance.randint(1, 8)
     with under(node, traced(calls, "signal=KILL", str(when)), fleet):
         yield
-    if node.running:  # it had no use for so many calls
+    if node.running:  # The process did not make that many calls.
         node.kill()
     else:
         fleet.killed_at_calls += 1
@@ -351,8 +354,8 @@ def kill_at_call(fleet: Fleet, chance: random.Random) -> Iterator[None]:
 
 @contextmanager
 def fail_disk(fleet: Fleet, chance: random.Random) -> Iterator[None]:
-    """System calls of one process that say for a while that the disk is full or broken."""
-    names = [*SITES, "hub"] if fleet.by_files else SITES  # a hub's broker would be hit, too
+    """Let system calls of one process fail for a while, as if the disk were full or broken."""
+    names = [*SITES, "hub"] if fleet.by_files else SITES  # The fault would also affect the hub's broker.
     node = fleet.nodes[chance.choice(names)]
     calls = chance.choice([SYNC, RENAME, (*SYNC, *RENAME), WRITE])
     first = chance.randint(1, 12)

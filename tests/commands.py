@@ -1,4 +1,4 @@
-"""The command line as tests run it: in this process by the fixture `run` of conftest.py, or as a process of its own."""
+"""Run the command line in this process (fixture `run` of conftest.py) or as a separate process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Run = Callable[..., Ended]
 
 
 def parsed_commands() -> dict[str, Any]:
-    """Every command with its options, as typer parses it, by its words."""
+    """Return every command with its options, as typer parses it, by its full name."""
     return {words: LazyCommand(words.split()[-1], entry).load() for words, entry in COMMANDS.items()}
 
 
@@ -35,7 +35,7 @@ def command(*arguments: object) -> list[str]:
 
 
 def start(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
-    """Start `superhosts ARGUMENTS` as a process of its own."""
+    """Start `superhosts ARGUMENTS` as a separate process."""
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen(command(*arguments), **{**pipes, **options})
 

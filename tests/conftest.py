@@ -1,4 +1,4 @@
-"""Settings for all tests, and the command line to run."""
+"""Settings for all tests, and a fixture that runs the command line."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from commands import Run
 
 
-# A shell that runs tests in the background (`nohup`, `&`) ignores these, and so would every process that a test starts.
+# A shell that runs tests in the background (`nohup`, `&`) ignores these signals, and child processes inherit that.
 for _number, _usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _usual)
 
-# Kernels for GPUs run under numba's simulator, on a machine with a GPU too; `make test-gpu` takes the real one. numba
-# reads this when it is first imported.
+# GPU kernels run under numba's simulator, even on a machine with a GPU; `make test-gpu` uses the real one. numba reads
+# this variable when it is first imported.
 if "SUPERHOSTS_TEST_GPU" not in os.environ:
     os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
     import simulator
@@ -29,13 +29,13 @@ if "SUPERHOSTS_TEST_GPU" not in os.environ:
 
 SPREAD = ("test_chaos", "test_fleet", "test_hub_process")  # files whose tests mostly start processes and wait for them
 
-# The first call of a compiled function may compile for seconds: no test is held to a deadline.
+# The first call of a compiled function may compile for seconds, so no test has a deadline.
 settings.register_profile("superhosts", deadline=None, derandomize=True)
 settings.load_profile("superhosts")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return the workers of a parallel run: more than there are cores, as many tests mostly wait for processes."""
+    """Return the number of workers: more than there are cores, because many tests mostly wait for processes."""
     return len(os.sched_getaffinity(0)) + 2
 
 
@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Compile before the workers of a parallel run start, and only in the process that starts them."""
+    """Compile before the workers of a parallel run start, only in the process that starts them."""
     if session.config.getoption("numprocesses", None) and not hasattr(session.config, "workerinput"):
         from warming import warm_up
 
@@ -63,7 +63,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line in this process, as `superhosts ARGUMENTS` would."""
+    """Return a function that runs `superhosts ARGUMENTS` in this process."""
     from commands import Ended
     from superhosts import cli
 

@@ -1,4 +1,4 @@
-"""Calls made by many threads at the same time."""
+"""Call functions from many threads at the same time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Call = Callable[[], Any]
 
 
 def together(*calls: Call) -> list[Any]:
-    """Make all calls at the same time, each in a thread of its own; return what they return, or raise what one does."""
+    """Make all calls at the same time, each in its own thread. Return their results, or raise the error of one."""
     results: list[Any] = [None] * len(calls)
     errors: list[BaseException] = []
     start = threading.Barrier(len(calls))
@@ -35,7 +35,7 @@ def together(*calls: Call) -> list[Any]:
 
 
 def while_others_work(readers: list[Call], writers: list[Call]) -> list[Any]:
-    """Make the readers' calls again and again until all writers have ended; return what the readers gave, in order."""
+    """Repeat the readers' calls until all writers have finished. Return the results of the readers in order."""
     left = list(writers)
 
     def writing(write: Call) -> None:

@@ -1,4 +1,4 @@
-"""Cubes beside the oracle."""
+"""Compare cubes with the oracle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def filled_oracle(cube: Cube, pairs: list[tuple[int, int]]) -> naive.Cube:
 
 
 def assert_equal_to_oracle(cube: Cube, pairs: list[tuple[int, int]]) -> None:
-    """Every bit and every label, and the zero counts that are kept beside."""
+    """Compare every bit, every label and the cached zero counts of a cube with the oracle."""
     oracle = filled_oracle(cube, pairs)
     bits = np.zeros((cube.geometry.total_columns, cube.geometry.rows), bool)
     for column, rows in oracle.columns.items():
@@ -34,7 +34,7 @@ def assert_equal_to_oracle(cube: Cube, pairs: list[tuple[int, int]]) -> None:
 
 
 def random_pairs(bits: int, peer_bits: int, count: int, seed: int = 0) -> list[tuple[int, int]]:
-    """Few hosts, repeated peers: collisions of every kind."""
+    """Return pairs of few hosts and repeated peers, with collisions of every kind."""
     rng = np.random.default_rng(seed)
     hosts = [int(x) * 0x9E3779B97F4A7C15F39CC0605CEDC835 & (1 << bits) - 1 for x in rng.integers(0, 40, count)]
     peers = [int(x) * 0x9E3779B97F4A7C15F39CC0605CEDC835 & (1 << peer_bits) - 1 for x in rng.integers(0, 300, count)]

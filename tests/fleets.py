@@ -1,4 +1,4 @@
-"""Small sketches of sites and windows for the fleet's tests, and what a hub of the same kind expects."""
+"""Small sketches of sites and windows for the tests of the fleet, and the matching settings of a hub."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_sketch(
     base: int = 0,
     settings: Settings = SETTINGS,
 ) -> Sketch:
-    """One host that talks to peers base..base+peers in a window."""
+    """Return a sketch of one host that talks to peers base..base+peers in a window."""
     sketch = Sketch(settings.make_detector, window=window(number), site=site)
     sketch.part(Part()).update(np.full(peers, host, np.uint32), (base + np.arange(peers)).astype(np.uint32))
     span = {"start": sketch.window.start, "end": sketch.window.end}
@@ -39,7 +39,7 @@ def make_sketch(
 
 
 def write_parcel(sketch: Sketch, folder: Path, site: str | None = None) -> Path:
-    """Save a sketch under the name that it travels by."""
+    """Save a sketch under the name of its parcel."""
     folder.mkdir(parents=True, exist_ok=True)
     fresh = folder / ".fresh.tmp"
     sketch.save(fresh)
@@ -50,7 +50,7 @@ def write_parcel(sketch: Sketch, folder: Path, site: str | None = None) -> Path:
 
 
 def damage(path: Path, offset: int = -100) -> None:
-    """Flip a byte."""
+    """Flip a byte of a file."""
     data = bytearray(path.read_bytes())
     data[offset] ^= 0xFF
     path.write_bytes(bytes(data))

@@ -1,4 +1,4 @@
-"""Captures for tests: every kind of frame with its answer, and packets read back as rows."""
+"""Captures for tests: every kind of frame with its expected addresses, and packets read back as rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = 1_700_000_000 * p.SECOND + 123_456_000
 
 
 def rows(path: Path | str, **options: int) -> tuple[list[Row], SourceCounters]:
-    """The packets of a capture, family by family, and the counters."""
+    """Return the packets of a capture, by address family, and the counters."""
     source = open_capture(path, **options)
     found: list[Row] = []
     for batches in source.blocks():
@@ -107,7 +107,7 @@ FRAMES: dict[str, tuple[int, bytes, int, int]] = {
 
 
 def mixed(count: int = 40) -> list[tuple[int, bytes]]:
-    """Ethernet frames of every kind, the largest beyond several small blocks."""
+    """Return Ethernet frames of every kind. The largest is longer than several small blocks."""
     kinds = [frame for link, frame, _, _ in FRAMES.values() if link == 1]
     kinds += [p.ethernet(0x0800, p.ipv4("1.2.3.4", payload=bytes(700))), b"", b"\x02"]
     return [(T + 1_000_000 * i, kinds[i % len(kinds)]) for i in range(count)]

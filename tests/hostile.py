@@ -1,4 +1,4 @@
-"""A site with a key of its own that sends everything but what it should, by NATS or into a link's folder."""
+"""A hostile site with a valid key, which sends malicious data over NATS or into the folder of a link."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from superhosts.fleet.parcels import Parcel, parse_window_name
 from superhosts.pairs import Window
 
 EVIL = "evil"
-MANY = 400_000  # empty objects in a header: more than the mebibyte that a site may send
-FLOOD = 3000  # tiny messages at once
+MANY = 400_000  # empty objects in a header: more than the 1 MiB that a site may send
+FLOOD = 3000  # tiny messages sent at once
 Header = dict[str, Any]
 
 
 def forge(source: Path, change: Callable[[Header], None]) -> tuple[str, bytes]:
-    """A sketch of the hostile site with another header and a right checksum, and the name that it travels by."""
+    """Return the parcel name and the bytes of a sketch with a changed header and a valid checksum."""
     data = source.read_bytes()
     start = sketchfile._START
     magic, version, length = start.unpack_from(data)
@@ -78,7 +78,7 @@ FORGERIES = [_float_bits, _unknown_side, _reversed_window, _others_site, _no_cou
 
 
 def forgeries(fleet: Fleet, chance: random.Random) -> Iterator[tuple[str, bytes]]:
-    """Sketches that must not be merged, for windows that the honest sites are at."""
+    """Yield sketches that must not be merged, for windows that the honest sites are sending."""
     for change in FORGERIES:
         source = chance.choice(fleet.parcels["ams"][: fleet.ended + 1])
         yield forge(source, change)
@@ -87,14 +87,14 @@ def forgeries(fleet: Fleet, chance: random.Random) -> Iterator[tuple[str, bytes]
     yield name.replace(name[-21:-5], "0123456789abcdef"), chance.randbytes(5000)
 
 
-# By NATS
+# Over NATS
 
 
 @contextmanager
 def speak_evil(fleet: Fleet, chance: random.Random) -> Iterator[None]:
-    """Send forged sketches, beginnings, garbage and words in others' names, while the honest sites work."""
+    """Send forged sketches, incomplete ones, garbage, and messages of other sites, while the honest sites work."""
     thread = threading.Thread(target=lambda: asyncio.run(_attack(fleet, chance)), name=EVIL)
-    parcels = fleet.parcels  # made here: another thread must not
+    parcels = fleet.parcels  # created in this thread, before the others start
     assert parcels
     thread.start()
     yield
@@ -110,7 +110,8 @@ async def _attack(fleet: Fleet, chance: random.Random) -> None:
         pass
 
     others = [_send_beginnings, _send_garbage, _flood, _speak_for_others]
-    for attack in (_send_forgeries, *chance.sample(others, len(others))):  # beginnings use up what a site may send
+    # Forgeries come first, because incomplete sketches use up the site's quota.
+    for attack in (_send_forgeries, *chance.sample(others, len(others))):
         client = nats.NATS()
         try:
             seed = str(fleet.folder / "hub" / "broker" / "seeds" / f"{EVIL}.nk")
@@ -118,7 +119,7 @@ async def _attack(fleet: Fleet, chance: random.Random) -> None:
             await attack(client, fleet, chance)
             await client.flush(10)
         except (nats.errors.Error, OSError, TimeoutError):
-            continue  # thrown out, rightly
+            continue  # The server has disconnected the site, as it should.
         finally:
             with contextlib.suppress(Exception):
                 await client.close()
@@ -139,7 +140,7 @@ async def _send_forgeries(client: Any, fleet: Fleet, chance: random.Random) -> N
 
 
 async def _send_beginnings(client: Any, fleet: Fleet, chance: random.Random) -> None:
-    """First pieces of sketches that never end."""
+    """Send the first pieces of sketches that are never completed."""
     window = Parcel.parse(fleet.parcels["ams"][0].name).window
     for _ in range(100):
         name = Parcel(EVIL, window, f"{chance.getrandbits(64):016x}").name
@@ -162,7 +163,7 @@ async def _flood(client: Any, fleet: Fleet, chance: random.Random) -> None:
 
 
 async def _speak_for_others(client: Any, fleet: Fleet, chance: random.Random) -> None:
-    """Subjects and replies that are not its own, and the queue itself."""
+    """Publish to subjects and replies of other sites, and to the queue itself."""
     name, data = forge(fleet.parcels["ams"][0], _others_site)
     mine, headers = f"superhosts.from.{EVIL}.chunk", Chunk(name, 0, len(data), len(data)).headers("1")
     honest = fleet.parcels["ams"][fleet.ended].name
@@ -182,12 +183,12 @@ async def _speak_for_others(client: Any, fleet: Fleet, chance: random.Random) ->
         await client.flush(10)
 
 
-# By files
+# Over files
 
 
 @contextmanager
 def put_evil(fleet: Fleet, chance: random.Random) -> Iterator[None]:
-    """Put forged sketches and things that are no files into a site's folder of the link."""
+    """Put forged sketches and things other than files into the site's folder of the link."""
     folder = fleet.folder / "link" / EVIL
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in forgeries(fleet, chance):
@@ -202,5 +203,5 @@ def put_evil(fleet: Fleet, chance: random.Random) -> Iterator[None]:
     with (folder / next(names)).open("wb") as sparse:
         sparse.truncate(64 << 20)
     yield
-    put(fleet.parcels["ams"][0], folder)  # another site's name in its folder
+    put(fleet.parcels["ams"][0], folder)  # A sketch of another site, in this site's folder.
     (fleet.folder / "link" / f"{chance.getrandbits(32)}\n").write_text("a file among the sites")

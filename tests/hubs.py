@@ -1,4 +1,4 @@
-"""A hub without a link, for tests, and the sketches of three sites."""
+"""A hub without a link, and the sketches of three sites."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SITES = ("ams", "fra", "nyc")
 
 
 class Node:
-    """A hub without a link, and what it said."""
+    """A hub without a link, and its messages."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Node:
         self.folder = folder
         self.said: list[str] = []
         self.reports: list[HubReport] = []
-        self.report: Callable[[HubReport], None] = self.reports.append  # a test may put something else in its place
+        self.report: Callable[[HubReport], None] = self.reports.append  # a test may replace it
         self.archive = archive
         self.store = WindowStore(folder / "state", self.said.append)
         self.intake = Intake(self.store, expected_kinds(kind), self.said.append, archive=archive)
@@ -55,7 +55,7 @@ class Node:
         self._arrivals = itertools.count()
 
     def send(self, sketch: Sketch, site: str | None = None) -> Receipt:
-        """A sketch arrives."""
+        """Deliver a sketch to the hub and return its receipt."""
         path = write_parcel(sketch, self.folder / "wire", site)
         return self.arrive(path, site or min(sketch.sites))
 
@@ -77,5 +77,5 @@ def union_of(*sketches: Sketch) -> Sketch:
 
 
 def three(number: int = 0) -> list[Sketch]:
-    """Three sites that see overlapping parts of one scanner's peers: 700 each, 1,400 in all."""
+    """Return sketches of three sites that see overlapping parts of one scanner's peers: 700 each, 1,400 in total."""
     return [make_sketch(site, number, peers=700, base=350 * place) for place, site in enumerate(SITES)]

@@ -1,7 +1,7 @@
-"""The oracle: every algorithm as plainly as it can be said, in Python's own numbers, sets and loops.
+"""The oracle: every algorithm in its simplest form, with plain Python integers, sets and loops.
 
-It imports nothing of the product. Fast paths are compared with it; where they differ, the oracle is right until shown
-otherwise. Hash functions are written out here a second time, from their description, on purpose.
+It imports nothing of the product. Fast implementations are compared with it; where they differ, the oracle is presumed
+right. The hash functions are deliberately implemented a second time here, from their description.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Cube:
         self.labels: dict[tuple[int, int, int], int] = {}
 
     def places(self, m: int) -> list[int]:
-        """Columns of a mangled host, one for each array."""
+        """Return the columns of a mangled host, one for each array."""
         slice_ = m & ((1 << self.g["slice_bits"]) - 1)
         count = self.g["columns"]
         return [
@@ -119,16 +119,16 @@ class Cube:
                 self.labels[place] = max(self.labels.get(place, 0), word)
 
     def turn(self, m: int, array: int) -> int:
-        """How far a host's rows are moved within their group of 64, in one array."""
+        """Return by how much a host's rows are rotated within their group of 64, in one array."""
         multiplier, addend = self.key.columns[array]
         return (fold(m, self.key) * multiplier + addend & M64) >> 26 & 63
 
     def turned(self, row: int, turn: int) -> int:
-        """Move a row around within its group of 64."""
+        """Rotate a row within its group of 64."""
         return row // 64 * 64 + (row + turn) % 64
 
     def zeros(self, host: int) -> tuple[list[int], int]:
-        """Zero bits of a host's columns, and of their AND after each is turned back."""
+        """Return the zero bits of a host's columns, and of their AND after each is rotated back."""
         m = mangle(host, self.g["key_bits"], self.key)
         sets = [self.columns.get(c, set()) for c in self.places(m)]
         back = [{self.turned(row, -self.turn(m, array)) for row in rows} for array, rows in enumerate(sets)]
@@ -137,7 +137,7 @@ class Cube:
 
 
 class Cbaa:
-    """The paper's cube as sets of rows; restoring by trying every tuple of hot columns."""
+    """The paper's cube as sets of rows. It restores by trying every tuple of hot columns."""
 
     def __init__(self, geometry: dict[str, int], secret: bytes) -> None:
         self.g = geometry
@@ -148,7 +148,7 @@ class Cbaa:
         self.offsets = [i * share + min(i, rest) for i in range(geometry["restoring"] + 1)]
 
     def tuple_of(self, m: int) -> list[tuple[int, int, int]]:
-        """Slice, array and column of a mangled host in every array."""
+        """Return slice, array and column of a mangled host in every array."""
         g = self.g
         slice_, left = m & ((1 << g["slice_bits"]) - 1), m >> g["slice_bits"]
         bits = [left >> i & 1 for i in range(self.length)]
@@ -167,14 +167,14 @@ class Cbaa:
             self.arrays.setdefault(place, set()).add(h & ((1 << self.g["column_bits"]) - 1))
 
     def restore(self, limit: int) -> set[int]:
-        """Mangled addresses whose columns, and their AND, all have at most `limit` zeros: every address is tried."""
+        """Return mangled addresses whose columns, and their AND, have at most `limit` zeros. Tries every address."""
         rows = 1 << self.g["column_bits"]
         hot = {place for place, ones in self.arrays.items() if rows - len(ones) <= limit}
         first = {(s, c) for s, a, c in hot if a == 0}
         found = set()
         own = self.offsets[1]
         for slice_, column in first:
-            # The first window fixes the low bits of LP; all that is left of it is tried.
+            # The first window determines the low bits of LP; all values of the other bits are tried.
             for rest in range(1 << (self.length - self.g["index_bits"])):
                 left = column | rest << self.g["index_bits"]
                 m = left << self.g["slice_bits"] | slice_
@@ -188,7 +188,7 @@ class Cbaa:
 
 
 def estimate(zeros: list[int], common: int, rows: int) -> float:
-    """Peers from zero counts: solve u·(1 − Π(1 − z_i/u)) = z by scanning down from a fine grid, then bisect."""
+    """Estimate peers from zero counts: solve u·(1 − Π(1 − z_i/u)) = z by scanning down a fine grid, then bisect."""
     z, zs = common / rows, [count / rows for count in zeros]
 
     def left(u: float) -> float:
@@ -210,7 +210,7 @@ def zero_limit(rows: int, threshold: float, q: float = 3.0) -> int:
 
 
 def peers(pairs: list[tuple[int, int]]) -> dict[int, int]:
-    """The exact number of distinct peers of every host."""
+    """Return the exact number of distinct peers of every host."""
     sets: dict[int, set[int]] = {}
     for host, peer in pairs:
         sets.setdefault(host, set()).add(peer)
@@ -218,7 +218,7 @@ def peers(pairs: list[tuple[int, int]]) -> dict[int, int]:
 
 
 class Dcds:
-    """Columns by coprime moduli as sets of rows; every combination of hot columns is solved by the textbook's sum."""
+    """Columns by coprime moduli, as sets of rows. Solves every combination of hot columns by the textbook formula."""
 
     def __init__(self, reversible: int, moduli: tuple[int, ...], column_bits: int, secret: bytes) -> None:
         self.reversible, self.moduli, self.rows = reversible, moduli, 1 << column_bits
@@ -232,19 +232,19 @@ class Dcds:
             self.arrays.setdefault((array, m % modulus), set()).add(row)
 
     def solve(self, columns: tuple[int, ...]) -> int:
-        """The one number below the product of the moduli that leaves these remainders."""
+        """Return the only number below the product of the moduli that has these remainders."""
         moduli = self.moduli[: len(columns)]
         product = math.prod(moduli)
         parts = [c * (product // m) * pow(product // m, -1, m) for c, m in zip(columns, moduli, strict=True)]
         return sum(parts) % product
 
     def zeros(self, m: int) -> list[int]:
-        """Zero bits of the columns of a mangled host, then of their AND."""
+        """Return the zero bits of the columns of a mangled host, then of their AND."""
         sets = [self.arrays.get((array, m % modulus), set()) for array, modulus in enumerate(self.moduli)]
         return [self.rows - len(s) for s in [*sets, set.intersection(*sets)]]
 
     def restore(self, limit: int) -> dict[int, list[int]]:
-        """Mangled addresses whose columns, and their AND, all have at most `limit` zeros, with these zeros."""
+        """Return mangled addresses whose columns, and their AND, have at most `limit` zeros, with these zeros."""
         hot = {place for place, ones in self.arrays.items() if self.rows - len(ones) <= limit}
         lists = [[c for a, c in hot if a == array] for array in range(self.reversible)]
         numbers = [self.solve(columns) for columns in itertools.product(*lists)]
@@ -261,19 +261,19 @@ class Vbfa:
         self.arrays: dict[tuple[int, int], set[int]] = {}
 
     def turned(self, x: int) -> int:
-        """The address turned right, so that the window of the third byte begins at the lowest bit; this is hashed."""
+        """Return the address to hash: rotated right, so that the third byte's window begins at the lowest bit."""
         turn = 16 - self.window
         return (x >> turn | x << (32 - turn)) & M32
 
     def address(self, host: int) -> int:
-        """The address whose bytes are taken: the host's own, or the one that turns into its mangled form."""
+        """Return the address whose bytes are used: the host's own, or the one whose rotation is its mangled form."""
         if not self.mangled:
             return host
         m, turn = mangle32(host, self.key), 16 - self.window
         return (m << turn | m >> (32 - turn)) & M32
 
     def windows(self, x: int) -> list[int]:
-        """h1 to h4: from each byte of the address on so many bits, from the last byte on to the first; then h5."""
+        """Return h1 to h4, windows of bits that begin at each byte and wrap around to the first, and then h5."""
         ring = 2 * f"{x:032b}"
         own = [int(ring[8 * byte : 8 * byte + self.window], 2) for byte in range(4)]
         return [*own, column_hash(self.turned(x), 4, 1 << self.hashed, self.key)]
@@ -285,13 +285,13 @@ class Vbfa:
             self.arrays.setdefault((array, column), set()).add(row)
 
     def noise(self, arrays: int) -> float:
-        """The noise δ of so many arrays, from the mean zero fraction of the fifth."""
+        """Return the noise δ of this many arrays, from the mean fraction of zeros in the fifth."""
         ones = sum(len(rows) for (array, _), rows in self.arrays.items() if array == 4)
         zeros = 1 - ones / (self.rows << self.hashed)
         return -self.rows * math.log(1 - (1 - zeros) ** arrays)
 
     def restore(self, limit: int) -> set[int]:
-        """Addresses, joined as published: partial addresses grow by a byte, and the last window closes the ring."""
+        """Join addresses as published: partial addresses grow by a byte, and the last window closes the ring."""
         hot = [{c: s for (a, c), s in self.arrays.items() if a == k and self.rows - len(s) <= limit} for k in range(5)]
         shared = self.window - 8
         partial = [(f"{c:0{self.window}b}", rows) for c, rows in hot[0].items()]
@@ -313,7 +313,7 @@ class Vbfa:
 
 
 class SpreadSketch:
-    """Buckets as sets of (component, bit) and a pair (level, mangled host) that only rises."""
+    """Buckets as sets of (component, bit), and a pair (level, mangled host) that only increases."""
 
     def __init__(self, rows: int, buckets: int, secret: bytes) -> None:
         self.rows, self.buckets = rows, buckets
@@ -336,7 +336,7 @@ class SpreadSketch:
             self.labels[place] = max(self.labels.get(place, (-1, 0)), (level, m))
 
     def count(self, place: tuple[int, int]) -> float:
-        """Distinct pairs of a bucket; infinity when its last component is full."""
+        """Return the distinct pairs of a bucket, or infinity if its last component is full."""
         seen = self.maps.get(place, set())
         sizes = [32] * 12 + [64]
         zeros = [size - sum(1 for c, _ in seen if c == i) for i, size in enumerate(sizes)]
@@ -350,13 +350,13 @@ class SpreadSketch:
         return min(self.count(place) for place in self.places(m))
 
     def find(self, threshold: float) -> dict[int, float]:
-        """Mangled hosts that a bucket of so many pairs names, and that have as many in all of their buckets."""
+        """Return mangled hosts that some bucket names, with at least `threshold` pairs in all of their buckets."""
         named = {self.labels[place][1] for place in self.maps if self.count(place) >= threshold}
         return {m: self.estimate(m) for m in named if self.estimate(m) >= threshold}
 
 
 class Filter:
-    """A set of marked bits, a dictionary of counters in 32-bit floats, and a list that hosts join one by one."""
+    """A set of marked bits, a dictionary of 32-bit float counters, and a list to which hosts are added one by one."""
 
     def __init__(self, geometry: dict[str, int], secret: bytes) -> None:
         self.g = geometry
@@ -391,7 +391,7 @@ def single(x: float) -> float:
 
 
 class Gse:
-    """Virtual vectors in one set of bits. The table of recent pairs changes nothing, so there is none."""
+    """Virtual vectors in one set of bits. The table of recent pairs does not affect results, so it is left out."""
 
     def __init__(self, geometry: dict[str, int], secret: bytes) -> None:
         self.m, self.s = 1 << geometry["array_bits"], 1 << geometry["vector_bits"]
@@ -415,5 +415,5 @@ class Gse:
         return max(0.0, self.s * math.log(free) - self.s * math.log(left))
 
     def find(self, threshold: float) -> dict[int, float]:
-        """Mangled hosts of so many peers; those with no zero left have any number."""
+        """Return mangled hosts with at least `threshold` peers. Those without a zero bit may have any number."""
         return {m: self.estimate(m) for m in self.hosts if self.estimate(m) >= threshold or self.zeros(m) == 0}

@@ -1,13 +1,13 @@
-"""The oracle for captures: pcap and pcapng as plainly as the formats can be read, one record after the other.
+"""The oracle for captures: reads pcap and pcapng in the simplest way, one record after the other.
 
-It imports nothing of the product and takes the whole file as bytes. The contract that it states:
+It imports nothing of the product and reads the whole file as bytes. It defines this contract:
 
 - Every packet before damage counts, with the addresses of its outermost IP header and its time in nanoseconds.
 - A record or block with an impossible length, or a block that contradicts itself, is damage. The damage is at the
-  first byte of that record or block, and nothing behind it counts.
-- A file that ends inside a record or block is no damage: what came before counts.
-- A packet of a link type that is not in `LINKS` is no damage in pcapng, where other interfaces may be readable. In the
-  classic format it ends the reading: all packets are of that link type.
+  first byte of that record or block, and nothing after it counts.
+- A file that ends inside a record or block is truncated, not damaged: all packets before count.
+- A packet of a link type that is not in `LINKS` is not damage in pcapng, where other interfaces may be readable. In the
+  classic format it ends the reading, because all packets have that link type.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 Row = tuple[int, int, int]  # source, destination, time
 
-LARGEST = 64 << 20  # bytes of a record or block that are believed
-LARGEST_USUAL = 256 << 10  # of a classic record, where the file promises less
+LARGEST = 64 << 20  # bytes of the largest plausible record or block
+LARGEST_USUAL = 256 << 10  # bytes of the largest plausible classic record, unless the file header allows more
 MOST_INTERFACES = 65_536
 EARLIEST, LATEST = -(2**63), 2**63 - 1
 
@@ -34,29 +34,29 @@ class NotIp(Exception):  # noqa: N818
 
 
 class Truncated(Exception):  # noqa: N818
-    """A frame that ends before its addresses do."""
+    """A frame that ends before its addresses are complete."""
 
 
 class Damaged(Exception):  # noqa: N818
-    """The place that is being read contradicts the format."""
+    """The data at the current position contradicts the format."""
 
 
 @dataclass
 class Capture:
-    """What a file holds, up to its end or its damage."""
+    """The content of a file, up to its end or to the damage."""
 
     ipv4: list[Row] = field(default_factory=list)
     ipv6: list[Row] = field(default_factory=list)
     not_ip: int = 0
     truncated: int = 0
-    unsupported: dict[int, int] = field(default_factory=dict)  # link type → packets that cannot be read
+    unsupported: dict[int, int] = field(default_factory=dict)  # link type → number of packets
     is_capture: bool = True
     damage: int | None = None  # where the damage begins
-    ends_inside: int | None = None  # where the record begins inside which the file ends
+    ends_inside: int | None = None  # start of the record in which the file ends
 
     @property
     def packets(self) -> int:
-        """All packets, those of unsupported link types included."""
+        """Number of all packets, including those of unsupported link types."""
         return len(self.ipv4) + len(self.ipv6) + self.not_ip + self.truncated + sum(self.unsupported.values())
 
     def add(self, frame: bytes, link: int, time: int) -> None:
@@ -96,7 +96,7 @@ def addresses(header: bytes) -> tuple[int, int, int]:
 
 
 def ip_header(frame: bytes, link: str) -> bytes:
-    """Return a frame from its outermost IP header on."""
+    """Return the rest of a frame from its outermost IP header on."""
     if link == RAW:
         return frame
     if link == ETHERNET:
@@ -117,7 +117,7 @@ def ip_header(frame: bytes, link: str) -> bytes:
 
 
 def behind_type(kind: int, rest: bytes) -> bytes:
-    """Return the IP header behind an EtherType (or a length) and what follows it."""
+    """Return the rest of a frame from its IP header on, given an EtherType (or a length) and the data after it."""
     while kind in TAGS:
         kind, rest = number(rest, 2, 2), rest[4:]
     if kind in (0x0800, 0x86DD):
@@ -132,13 +132,13 @@ def behind_type(kind: int, rest: bytes) -> bytes:
 
 
 def behind_labels(rest: bytes) -> bytes:
-    while not number(rest, 0, 4) & 0x100:  # the last label of a stack says so
+    while not number(rest, 0, 4) & 0x100:  # The last label of a stack has this bit set.
         rest = rest[4:]
     return rest[4:]
 
 
 def behind_ppp(rest: bytes) -> bytes:
-    if number(rest, 0, 2) & 0x100:  # an odd first byte is the whole field
+    if number(rest, 0, 2) & 0x100:  # If the first byte is odd, the field has one byte.
         protocol, rest = rest[0], rest[1:]
     else:
         protocol, rest = number(rest, 0, 2), rest[2:]
@@ -165,7 +165,7 @@ def behind_llc(rest: bytes) -> bytes:
     return behind_type(kind, rest[8:])
 
 
-# The classic format
+# The classic pcap format
 
 
 def read_pcap(data: bytes, kind: tuple[int, int, str], found: Capture) -> None:
@@ -174,7 +174,7 @@ def read_pcap(data: bytes, kind: tuple[int, int, str], found: Capture) -> None:
         found.ends_inside = 0
         return
     snaplen, link = struct.unpack(order + "II", data[16:24])
-    link &= 0xFFFF  # above it: the length of the frame check sequence
+    link &= 0xFFFF  # The upper bits contain the length of the frame check sequence.
     largest = min(max(snaplen, LARGEST_USUAL), LARGEST)
     at = 24
     while len(data) - at >= header_size:
@@ -192,7 +192,7 @@ def read_pcap(data: bytes, kind: tuple[int, int, str], found: Capture) -> None:
 
 
 def classic_kind(data: bytes) -> tuple[int, int, str] | None:
-    """Return the size of record headers, the nanoseconds of a unit and the byte order, if the first bytes tell."""
+    """Return the size of record headers, the nanoseconds per unit and the byte order, or None if it is not pcap."""
     kinds = {0xA1B2C3D4: (16, 1000), 0xA1B23C4D: (16, 1), 0xA1B2CD34: (24, 1000)}
     for order, name in ("<", "little"), (">", "big"):
         magic = int.from_bytes(data[:4], name)  # type: ignore[arg-type]
@@ -226,7 +226,7 @@ class Pcapng:
         self.found = found
         self.order = "<"
         self.interfaces: list[Interface] = []
-        self.time = 0  # of the packet before
+        self.time = 0  # of the previous packet
 
     def read(self) -> None:
         at = 0
@@ -272,7 +272,7 @@ class Pcapng:
             self.simple_packet(body)
 
     def section(self, body: bytes) -> None:
-        if self.unpack("H", body, 4) != (1,):  # another version
+        if self.unpack("H", body, 4) != (1,):  # an unknown version
             raise Damaged
         self.interfaces = []
 
@@ -314,7 +314,7 @@ class Pcapng:
         (original,) = self.unpack("I", body, 0)
         interface = self.declared(0)
         frame = body[4:][: min(original, interface.snaplen)]
-        self.found.add(frame, interface.link, self.time)  # without a time of its own
+        self.found.add(frame, interface.link, self.time)  # A simple packet block has no time.
 
     def declared(self, which: int) -> Interface:
         if which >= len(self.interfaces):
@@ -323,7 +323,7 @@ class Pcapng:
 
 
 def read(data: bytes) -> Capture:
-    """Read a capture that is not compressed."""
+    """Read an uncompressed capture."""
     found = Capture()
     if data[:4] == b"\x0a\x0d\x0d\x0a":
         Pcapng(data, found).read()

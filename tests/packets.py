@@ -1,4 +1,4 @@
-"""Captures built byte by byte, from the standards and with `struct` alone: nothing here comes from the product."""
+"""Build captures byte by byte, from the standards and with `struct` alone, without any code of the product."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ A6, B6 = "2001:db8::1", "fe80::dead:beef:1:2"
 SECOND = 1_000_000_000
 
 
-# What is sent
+# IP packets
 
 
 def ipv4(src: str = A4, dst: str = B4, payload: bytes = b"payload!", first: int = 0x45) -> bytes:
@@ -27,7 +27,7 @@ def arp() -> bytes:
     return struct.pack(">HHBBH", 1, 0x0800, 6, 4, 1) + bytes(20)
 
 
-# What stands in front of it
+# Link-layer headers
 
 
 def ethernet(kind: int, rest: bytes) -> bytes:
@@ -35,7 +35,7 @@ def ethernet(kind: int, rest: bytes) -> bytes:
 
 
 def vlan(kind: int, rest: bytes, tag: int = 100) -> bytes:
-    """What follows an EtherType that says VLAN."""
+    """Return a VLAN tag and its payload, as they follow an EtherType of VLAN."""
     return struct.pack(">HH", tag, kind) + rest
 
 
@@ -63,7 +63,7 @@ def null(family: int, rest: bytes, order: str = "<") -> bytes:
     return struct.pack(order + "I", family) + rest
 
 
-# The classic format
+# The classic pcap format
 
 MICRO, NANO, MODIFIED = 0xA1B2C3D4, 0xA1B23C4D, 0xA1B2CD34
 
@@ -73,7 +73,7 @@ def pcap_header(link: int = 1, magic: int = MICRO, order: str = "<", snaplen: in
 
 
 def record(time: int, frame: bytes, magic: int = MICRO, order: str = "<", captured: int | None = None) -> bytes:
-    """A record; `captured` is what its length field says, if not the truth."""
+    """Return a record. `captured` overrides the length in its header."""
     seconds, rest = divmod(time, SECOND)
     size = len(frame) if captured is None else captured
     head = struct.pack(order + "IIII", seconds, rest if magic == NANO else rest // 1000, size, len(frame))
@@ -83,7 +83,7 @@ def record(time: int, frame: bytes, magic: int = MICRO, order: str = "<", captur
 
 
 def pcap(frames: list[tuple[int, bytes]], link: int = 1, magic: int = MICRO, order: str = "<") -> bytes:
-    """A capture of frames with their times in nanoseconds."""
+    """Return a capture of (time in nanoseconds, frame)."""
     return pcap_header(link, magic, order) + b"".join(record(time, frame, magic, order) for time, frame in frames)
 
 

@@ -1,4 +1,4 @@
-"""Where tests find the project, and data that is too large or too private to be part of it."""
+"""Paths of the project, and of data that is too large or too private to be part of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
-# Real captures with exact answers, and inputs that once broke the program: tests skip without them.
+# Real captures with exact answers, and inputs that once broke the program. Tests skip if they are missing.
 DATA = Path(os.environ.get("SUPERHOSTS_DATA", ROOT.parent / "shared" / "data"))
 REPRO = Path(os.environ.get("SUPERHOSTS_REPRO", ROOT.parent / "shared" / "repro"))

@@ -1,4 +1,4 @@
-"""Real processes of the command line, their logs, and captures of one stream of traffic as several sites see it."""
+"""Run real processes of the command line, read their logs, and write captures of traffic that several sites see."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from traffic import content
 COMMON = ["--memory", "256KiB"]
 INNER = ["--inner", "10.0.0.0/8"]
 SITES = ("ams", "fra", "nyc")
-DEADLINE = 600.0  # a machine that is busy with other work, and has nothing compiled yet
+DEADLINE = 600.0  # seconds; enough for a busy machine with an empty compile cache
 
 
 class Node:
-    """One process of `superhosts`, started as often as it is killed; its words are kept over all starts."""
+    """One process of `superhosts` that can be killed and restarted. The log covers all starts."""
 
     def __init__(self, log: Path, *arguments: str, prefix: tuple[str, ...] = ()) -> None:
         self.log = log
@@ -39,7 +39,7 @@ class Node:
         self.prefix = prefix
         self.runner: tuple[str, ...] = ("-m", "superhosts")
         self.process: subprocess.Popen[bytes] | None = None
-        self._since = 0  # where its log stood at the last start
+        self._since = 0  # length of the log at the last start
 
     def start(self, **options: Any) -> Node:
         self._since = len(self.words)
@@ -59,18 +59,18 @@ class Node:
         return self.log.read_text() if self.log.exists() else ""
 
     def wait_ready(self) -> None:
-        """Wait until it has said its first words since its last start: from then on it ends in good order."""
+        """Wait for the first output since the last start. From then on the process handles signals."""
         first = "hub ready" if self.arguments[0] == "hub" else "windows of earlier runs that wait"
         wait_for(lambda: first in self.words[self._since :] or not self.running, f"{first!r} is said")
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the process with SIGKILL."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Ask it to end; return its status."""
+        """Send a signal, wait for the process to exit, and return its exit status."""
         assert self.process is not None
         if self.running:
             self.process.send_signal(number)
@@ -79,7 +79,7 @@ class Node:
 
 @contextlib.contextmanager
 def ending(*nodes: Node) -> Iterator[None]:
-    """End processes in any case; say what they said if the test fails."""
+    """Terminate processes at the end of the block. If the test fails, print their logs."""
     try:
         yield
     except BaseException:
@@ -100,16 +100,16 @@ def wait_for(condition: Callable[[], Any], what: str, deadline: float = DEADLINE
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on, and that a system gives nobody who asks for any port or connects."""
+    """Return a port without a listener, outside the range from which the system assigns ephemeral ports."""
     while True:
-        port = random.SystemRandom().randrange(10_000, 32_000)  # this must not repeat, whatever seeds a test sets
+        port = random.SystemRandom().randrange(10_000, 32_000)  # independent of seeds that a test sets
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
 
 
 def make_hub(folder: Path, *options: str, sites: tuple[str, ...] = SITES) -> tuple[Node, list[str]]:
-    """A hub with its own broker, and the options that bring an edge to it."""
+    """Return a hub with an embedded broker, and the options that connect an edge to it."""
     place = f"127.0.0.1:{free_port()}"
     keep = ["--output", str(folder / "found.jsonl"), "--archive", str(folder / "archive"), "--listen", place]
     arguments = ["hub", "--state", str(folder / "hub"), "--sites", ",".join(sites), *keep, *COMMON, *options]
@@ -117,7 +117,7 @@ def make_hub(folder: Path, *options: str, sites: tuple[str, ...] = SITES) -> tup
 
 
 def make_hub_on_files(folder: Path, *options: str, sites: tuple[str, ...] = SITES) -> tuple[Node, list[str]]:
-    """A hub that reads a folder, and the options that bring an edge to it."""
+    """Return a hub that reads a folder, and the options that connect an edge to it."""
     link = folder / "link"
     keep = ["--output", str(folder / "found.jsonl"), "--archive", str(folder / "archive"), "--from", str(link)]
     arguments = ["hub", "--state", str(folder / "hub"), "--sites", ",".join(sites), *keep, *COMMON, *options]
@@ -132,7 +132,7 @@ def make_edge(folder: Path, site: str, link: list[str], *options: str) -> Node:
 def sites_traffic(
     windows: int, *, seconds: int = 60, packets: int = 3000, seed: int = 5, start: int = Traffic.start
 ) -> dict[str, list[PacketBatch]]:
-    """One stream of traffic as three sites see it: each 60 % of the packets, in the order of time."""
+    """Return one stream of traffic as three sites see it: each sees 60 % of the packets, in order of time."""
     traffic = Traffic(
         flows=packets // 2,
         packets=packets,
@@ -154,7 +154,7 @@ def _select(batch: PacketBatch, keep: Any) -> PacketBatch:
 
 
 def write_captures(folder: Path, batches: list[PacketBatch], packets: int) -> list[Path]:
-    """Write a site's traffic as captures of so many packets each, as a capture program rotates them."""
+    """Write a site's traffic as captures of `packets` packets each, as a capture program rotates them."""
     folder.mkdir(parents=True, exist_ok=True)
     whole = PacketBatch(
         4, *(np.concatenate([getattr(batch, name) for batch in batches]) for name in ("src", "dst", "time"))
@@ -168,7 +168,7 @@ def write_captures(folder: Path, batches: list[PacketBatch], packets: int) -> li
 
 
 def packets_in(data: bytes) -> int:
-    """The packets of a capture that is whole."""
+    """Return the number of packets in a complete capture."""
     place, count = 24, 0
     while place < len(data):
         place += 16 + int.from_bytes(data[place + 8 : place + 12], "little")
@@ -177,25 +177,25 @@ def packets_in(data: bytes) -> int:
 
 
 def one_process(paths: list[Path], window: str) -> dict[str, Any]:
-    """The content of every window's sketch, as one process over all captures makes it."""
+    """Return the content of every window's sketch from one scan over all captures."""
     run = scan(sorted(paths), inner="10.0.0.0/8", window=window, memory=COMMON[1], device="cpu", threads=1)
     return {str(result.window): content(result.sketch) for result in run}
 
 
 def unions(archive: Path) -> dict[str, Any]:
-    """The content of every window's union in a hub's archive."""
+    """Return the content of every window's union in a hub's archive."""
     sketches: list[Sketch] = [load(path) for path in sorted(archive.glob("*/*-hub.cube"))]
     return {str(sketch.window): content(sketch) for sketch in sketches}
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    """The rows in a file that may be just being written: whole lines only."""
+    """Return the rows of a file that may still be written to: complete lines only."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 def broker_pid(folder: Path) -> int | None:
-    """The process of a hub's embedded broker; None while there is none, whoever bears its number by now."""
+    """Return the process id of a hub's embedded broker, or None if it is not running or the id was reused."""
     try:
         pid = int((folder / "hub" / "broker" / "nats.pid").read_text())
         words = Path(f"/proc/{pid}/cmdline").read_bytes() if Path("/proc/self").exists() else os.fsencode(folder)

@@ -1,4 +1,4 @@
-"""Named shapes of traffic that know their answer: columns of pairs, and the exact number of peers of each host."""
+"""Named shapes of traffic with known answers: columns of pairs, and the exact number of peers of each host."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def one_scanner() -> Shape:
-    """One host touches 5,000 neighbours in order; 2,000 others talk to one server each."""
+    """One host contacts 5,000 consecutive addresses; 2,000 others talk to one server each."""
     scanner, server = _address("10.0.0.7"), _address("192.0.2.1")
     pairs = [(scanner, _address("172.16.0.0") + i) for i in range(5000)]
     pairs += [(_address("10.1.0.0") + i, server) for i in range(2000)]
@@ -38,13 +38,13 @@ def one_scanner() -> Shape:
 
 
 def ddos_victim() -> Shape:
-    """Twenty thousand spoofed sources hit one victim, and one answers to nobody else."""
+    """Twenty thousand spoofed sources hit one victim, which talks to no other host."""
     sources = np.random.default_rng(1).integers(0, 1 << 32, 20_000, dtype=np.uint32)
     return Shape("ddos victim", np.full(20_000, _address("10.9.9.9"), np.uint32), sources)
 
 
 def zipf() -> Shape:
-    """Cardinalities with a heavy tail over structured addresses."""
+    """Numbers of peers have a heavy tail, and addresses are structured."""
     rng = np.random.default_rng(2)
     sizes = np.minimum((rng.pareto(1.05, 3000) * 8 + 1).astype(np.int64), 30_000)
     hosts = np.repeat((_address("10.0.0.0") + rng.permutation(1 << 16)[:3000] * 256 + 1).astype(np.uint32), sizes)
@@ -52,13 +52,13 @@ def zipf() -> Shape:
 
 
 def all_equal() -> Shape:
-    """Four hundred hosts of exactly 100 peers."""
+    """Four hundred hosts have exactly 100 peers each."""
     hosts = np.repeat((_address("10.0.1.0") + np.arange(400)).astype(np.uint32), 100)
     return Shape("all equal", hosts, np.random.default_rng(3).permutation(1 << 20)[: len(hosts)].astype(np.uint32))
 
 
 def near_threshold() -> Shape:
-    """Sixty hosts of 964 to 1,083 peers around a threshold of 1,024."""
+    """Sixty hosts have 964 to 1,083 peers, around a threshold of 1,024."""
     sizes = np.arange(964, 1084, 2)
     hosts = np.repeat((_address("10.7.0.1") + 256 * np.arange(len(sizes))).astype(np.uint32), sizes)
     return Shape(
@@ -67,7 +67,7 @@ def near_threshold() -> Shape:
 
 
 def flood_of_sources() -> Shape:
-    """A hundred thousand spoofed one-packet sources, every address a host, around ten real super hosts."""
+    """A hundred thousand spoofed sources send one packet each, among ten real super hosts; every address is a host."""
     rng = np.random.default_rng(5)
     spoofed = rng.integers(0, 1 << 32, 100_000, dtype=np.uint32)
     real = np.repeat((_address("10.3.0.0") + np.arange(10)).astype(np.uint32), 3000)
@@ -76,7 +76,7 @@ def flood_of_sources() -> Shape:
 
 
 def repeats() -> Shape:
-    """Few pairs, each many times, as packets of a flow come."""
+    """Few pairs repeat many times, like the packets of flows."""
     rng = np.random.default_rng(6)
     pairs = rng.integers(0, 3000, 60_000)
     return Shape("repeats", (pairs // 1500 + _address("10.0.0.1")).astype(np.uint32), pairs.astype(np.uint32))

@@ -1,6 +1,6 @@
-"""numba's simulator of a GPU, mended where it is wrong or slow.
+"""Patches for numba's GPU simulator, where it is wrong or slow.
 
-Every simulated thread is a thread of Python. The manager of a block finds out by polling all of them whether they have
+Every simulated thread is a Python thread. numba's block manager polls all threads to find out whether they have
 arrived at a barrier, which takes most of the time of a simulated kernel. Here the last thread that arrives wakes the
 others, and the manager sleeps.
 """
@@ -19,7 +19,7 @@ from numba.cuda.simulator.kernelapi import FakeCUDAShared
 
 
 class Thread(kernel.BlockThread):  # type: ignore[misc]
-    """A simulated thread, which meets the others of its block at barriers."""
+    """A simulated thread, which waits for the other threads of its block at barriers."""
 
     def run(self) -> None:
         super().run()
@@ -50,7 +50,7 @@ class Manager(kernel.BlockManager):  # type: ignore[misc]
                 raise error.with_traceback(trace)
 
     def meet(self) -> None:
-        """Wait until all threads that still run are here."""
+        """Wait until all threads that are still running have arrived."""
         with self._arrivals:
             number = self._meetings
             self._waiting += 1
@@ -61,7 +61,7 @@ class Manager(kernel.BlockManager):  # type: ignore[misc]
                 raise _AbandonedError("another thread of this block has failed")
 
     def leave(self, *, failed: bool) -> None:
-        """Take a thread that has ended out of the block: nobody waits for it any more."""
+        """Remove a finished thread from the block, so that no other thread waits for it."""
         with self._arrivals:
             self._running -= 1
             self._failed = self._failed or failed
@@ -84,10 +84,10 @@ _lock = threading.Lock()
 
 
 def _shared_array(self: Any, shape: Any, dtype: Any) -> Any:
-    """Make a shared array, one for all threads of the block.
+    """Return the shared array of a block, the same for all of its threads.
 
-    numba makes it when a thread first asks for it, without a lock: two threads that ask at once get one each, and what
-    one of them adds is lost.
+    numba creates it on first use, without a lock: two threads that arrive at once get separate arrays, and the writes
+    of one are lost.
     """
     kind = numpy_support.as_dtype(dtype) if isinstance(dtype, types.Type) else dtype
     caller = sys._getframe(1)
@@ -96,6 +96,6 @@ def _shared_array(self: Any, shape: Any, dtype: Any) -> Any:
 
 
 def mend() -> None:
-    """Put the mended parts in place of numba's own."""
+    """Install the patches."""
     FakeCUDAShared.array = _shared_array
     kernel.BlockManager = Manager

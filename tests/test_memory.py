@@ -1,4 +1,4 @@
-"""How much memory a process may take: what its control groups say, on real files in a folder."""
+"""The memory limits of a process in its control groups, with real files in a folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def no_own_limit() -> None:
 
 
 def process(folder: Path, groups: str, mounts: str) -> Path:
-    """The files of a process in /proc."""
+    """Write the files of a process in /proc."""
     proc = folder / f"proc{len(list(folder.glob('proc*')))}"
     proc.mkdir()
     (proc / "cgroup").write_text(groups)
@@ -50,7 +50,7 @@ def test_the_least_limit_between_the_process_and_the_root_counts(tmp_path: Path,
     groups = tmp_path / "with a space"
     for name in (".", "user.slice", "user.slice/a.scope"):
         limit(groups / name, "memory.max", 64 * MIB if name == low else "max")
-    limit(groups / "system.slice", "memory.max", MIB)  # others' limits are not ours
+    limit(groups / "system.slice", "memory.max", MIB)  # Limits of other groups do not apply.
     proc = process(tmp_path, "1:name=systemd:/x\n0::/user.slice/a.scope\n", mount(groups))
     assert memory_of_machine(proc) == 64 * MIB
 
@@ -61,7 +61,7 @@ def test_a_limit_beyond_the_machine_is_none(tmp_path: Path) -> None:
 
 
 def test_a_container_that_sees_its_own_group_only(tmp_path: Path) -> None:
-    """Without a namespace of groups, the mounted root is the container's group and the path goes on from the host's."""
+    """Without a cgroup namespace, the mounted root is the container's group, but the path starts at the host's root."""
     groups = limit(tmp_path / "groups", "memory.max", 64 * MIB)
     proc = process(tmp_path, "0::/docker/abc\n", mount(groups, root="/docker/abc"))
     assert memory_of_machine(proc) == 64 * MIB
@@ -70,14 +70,14 @@ def test_a_container_that_sees_its_own_group_only(tmp_path: Path) -> None:
     assert memory_of_machine(inner) == 32 * MIB
     elsewhere = process(tmp_path, "0::/elsewhere\n", mount(groups, root="/docker/abc"))
     assert memory_of_machine(elsewhere) == 64 * MIB
-    limit(groups, "memory.max", 16 * MIB)  # somebody lowers it while we run
+    limit(groups, "memory.max", 16 * MIB)  # The limit is lowered while the process runs.
     assert [memory_of_machine(each) for each in (proc, inner, elsewhere)] == [16 * MIB] * 3
 
 
 def test_groups_of_version_1(tmp_path: Path) -> None:
     groups = limit(tmp_path / "memory", "memory.limit_in_bytes", (1 << 63) - 4096)
     limit(groups / "docker" / "abc", "memory.limit_in_bytes", 64 * MIB)
-    limit(tmp_path / "cpu" / "docker" / "abc", "memory.limit_in_bytes", MIB)  # another controller's hierarchy
+    limit(tmp_path / "cpu" / "docker" / "abc", "memory.limit_in_bytes", MIB)  # the hierarchy of another controller
     mounts = mount(tmp_path / "cpu", "cgroup", options="rw,cpu") + mount(groups, "cgroup", options="rw,memory")
     proc = process(tmp_path, "5:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n0::/\n", mounts)
     assert memory_of_machine(proc) == 64 * MIB
@@ -92,7 +92,7 @@ def test_odd_files_are_no_error(tmp_path: Path, text: str) -> None:
 def test_what_is_left_is_what_the_process_has_not(tmp_path: Path) -> None:
     groups = limit(tmp_path / "groups", "memory.max", 64 * MIB)
     proc = process(tmp_path, "0::/\n", mount(groups))
-    assert memory_left(proc) == 64 * MIB  # a system that does not say what a process has
+    assert memory_left(proc) == 64 * MIB  # a system without statm
     page = os.sysconf("SC_PAGE_SIZE")
     (proc / "statm").write_text(f"99999 {16 * MIB // page} 1 1 0 1 0\n")
     assert memory_left(proc) == 48 * MIB

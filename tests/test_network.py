@@ -1,4 +1,4 @@
-"""Who is a host, who is a peer: every case by itself, in both address families; prefix tables against plain Python."""
+"""Which end of a packet is a host: every case in both address families; prefix tables compared with plain Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from superhosts.network import Network, inside, make_table, parse_networks
 from superhosts.pairs import HostFormat, PacketBatch, Part, array_to_numbers, numbers_to_array
 
 INNER = {4: ["10.0.0.0/8"], 6: ["2001:db8::/32"]}
-# two inner and two outer addresses of each family
+# Two inner and two outer addresses of each family.
 HOME = {4: ("10.1.2.3", "10.9.9.9"), 6: ("2001:db8::1", "2001:db8:0:5::2")}
 AWAY = {4: ("192.0.2.1", "198.51.100.7"), 6: ("2a00::1", "2a01::2")}
 families = pytest.mark.parametrize("family", [4, 6])
@@ -38,7 +38,7 @@ def pairs_of(network: Network, batch: PacketBatch, *parts: Part) -> list[set[tup
 
 
 def whole(family: int, **options: object) -> Network:
-    """A network whose IPv6 hosts are full addresses, so that both families read alike."""
+    """Return a network whose IPv6 hosts are full addresses, so that both families behave alike."""
     return Network(INNER[family], ipv6_prefix=128, **options)  # type: ignore[arg-type]
 
 
@@ -97,7 +97,7 @@ def test_watching_outer_makes_the_outer_end_the_host(family: int) -> None:
 def test_watching_outer_needs_an_inner_and_an_outer_end(family: int) -> None:
     network = whole(family)
     assert pairs_of(network, packets(HOME[family], AWAY[family]), Part(family, "outer")) == [set()]
-    assert network.counters.no_inner_end == 1  # two inner ends give no outer host, but are not without inner end
+    assert network.counters.no_inner_end == 1  # Two inner ends: no outer host, but an inner end.
 
 
 @families
@@ -209,7 +209,7 @@ def test_ipv6_multicast_is_a_host() -> None:
     ]
 
 
-# Phantoms: hosts of a result that lie on the wrong side
+# Phantoms: hosts of a result that are on the wrong side
 
 
 @families
@@ -244,7 +244,7 @@ def oracle(networks: list, address: int) -> bool:
 
 
 def check(prefixes: list[tuple[int, int]], probes: list[int], family: int) -> None:
-    """Hold a table of (address, length) prefixes against the plain answer, at probes and at every edge."""
+    """Compare a table of (address, length) prefixes with a plain search, at the probes and at every boundary."""
     bits = 32 if family == 4 else 128
     networks = [ip_network((a >> (bits - n) << (bits - n) if n else 0, n)) for a, n in prefixes]
     networks = [n for n in networks if n.version == family]
@@ -255,7 +255,7 @@ def check(prefixes: list[tuple[int, int]], probes: list[int], family: int) -> No
 
 
 def addresses(bits: int) -> st.SearchStrategy[int]:
-    """Anything, with many that share their first bits."""
+    """Return any addresses, many of which share their first bits."""
     near = st.builds(lambda top, low: (10 << (bits - 8)) | top << (bits - 24) | low, *[st.integers(0, 255)] * 2)
     return st.integers(0, (1 << bits) - 1) | near
 
@@ -274,7 +274,7 @@ def test_ipv4_tables_agree_with_plain_python(prefixes: list[tuple[int, int]], pr
     st.lists(addresses(128)),
 )
 def test_ipv6_tables_agree_with_plain_python(prefixes: list[tuple[int, int]], probes: list[int]) -> None:
-    # ip_network reads small numbers as IPv4
+    # ip_network interprets small integers as IPv4.
     check([p for p in prefixes if p[0] >> 32], [*probes, 0, (1 << 128) - 1], 6)
 
 
@@ -325,7 +325,7 @@ def test_compiled_and_plain_python_agree() -> None:
     assert inside(asked, table).tolist() == inside.py_func(asked, table).tolist() == [0, 1, 0, 1]  # type: ignore[attr-defined]
 
 
-# Reading prefixes
+# Parsing prefixes
 
 
 def test_values_files_commas_and_comments(tmp_path) -> None:
@@ -368,7 +368,7 @@ def test_an_empty_list_of_inner_prefixes_does_not_make_everybody_a_host(tmp_path
     file.write_text("# nothing yet\n")
     with pytest.raises(UsageError, match="contains no prefix"):
         Network([f"@{file}"])
-    Network(exclude=[f"@{file}"])  # an allow-list may be empty
+    Network(exclude=[f"@{file}"])  # A list of exclusions may be empty.
 
 
 @pytest.mark.parametrize("prefix", [0, 129, -1])
@@ -377,7 +377,7 @@ def test_prefix_lengths_out_of_range(prefix: int) -> None:
         Network(ipv6_prefix=prefix)
 
 
-# How hosts read
+# Formatting of hosts
 
 
 def test_hosts_are_read_from_text_numbers_and_array_elements() -> None:

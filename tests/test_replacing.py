@@ -1,4 +1,4 @@
-"""Results are renamed into place: over plain files only, and through symbolic links."""
+"""Results replace plain files only, and symbolic links are followed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_target_of_a_link_is_written(tmp_path: Path, write: Write, name: str
 
 
 def test_what_else_is_no_plain_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    monkeypatch.chdir(tmp_path)  # Names of sockets must be short.
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("s")
         with pytest.raises(OutputError, match="it is a socket"):

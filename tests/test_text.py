@@ -1,4 +1,4 @@
-"""Text from outside is shown as one printable line of bounded length."""
+"""Untrusted text is displayed as one printable line of bounded length."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_long_text_is_shortened_and_says_how_long_it_was() -> None:
 def test_whatever_comes_is_one_line_that_can_be_encoded(text: str) -> None:
     shown = printable(text)
     assert shown.isprintable()
-    shown.encode()  # raises on a lone surrogate
+    shown.encode()  # Raises an error for a lone surrogate.
     assert len(shown) <= 10 * MOST_SHOWN + 40
 
 

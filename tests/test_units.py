@@ -1,4 +1,4 @@
-"""Sizes, counts and durations as people write them; threads and devices."""
+"""Parsing and formatting of sizes, counts and durations; threads and devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small captures that know their answer, and the content of sketches in a form that compares."""
+"""Small captures with known answers, and the content of sketches in a comparable form."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def packet(time: int, src: str, dst: str) -> tuple[int, bytes]:
 def talk(
     host: str, peers: int, start: int = NOON, *, step: int = STEP, base: str = "", inbound: bool = False
 ) -> Frames:
-    """`host` talks to so many peers, one packet each, beginning at `start`."""
+    """Return one packet from `host` to each of its peers, beginning at `start`."""
     first = ip_address(base or ("2a00::" if ":" in host else "172.16.0.0"))
     ends = [(host, str(first + i)) for i in range(peers)]
     return [packet(start + i * step, *(pair[::-1] if inbound else pair)) for i, pair in enumerate(ends)]
 
 
 def three_windows() -> Frames:
-    """A scanner at work in three windows, an IPv6 one in two, and many quiet hosts, in the order of time."""
+    """Return the frames of an IPv4 scanner in three windows, an IPv6 scanner in two, and many quiet hosts, by time."""
     frames: Frames = []
     for window in range(3):
         start = NOON + window * 5 * MINUTES
@@ -45,7 +45,7 @@ def three_windows() -> Frames:
 
 
 def near(row: Any, truth: int) -> bool:
-    """Say whether an estimate lies within four deviations of the truth; its interval is 1.96 deviations either side."""
+    """Return True if an estimate is within four standard deviations of the truth. Its interval is ±1.96 deviations."""
     row = row if isinstance(row, dict) else row._asdict()
     return abs(row["peers"] - truth) <= 4 * (row["peers_high"] - row["peers_low"]) / 2 / 1.96
 
@@ -56,7 +56,7 @@ def write(path: Path, frames: Frames) -> Path:
 
 
 def content(sketch: Any) -> dict[Any, dict[str, tuple[Any, str]]]:
-    """All bits of a sketch: for every part and array its shape and a digest."""
+    """Return the shape and a digest of every array of every part of a sketch."""
     return {
         part: {name: (array.shape, hashlib.sha256(array.tobytes()).hexdigest()) for name, array in d.arrays().items()}
         for part, d in sketch.parts.items()
@@ -64,5 +64,5 @@ def content(sketch: Any) -> dict[Any, dict[str, tuple[Any, str]]]:
 
 
 def everything(scan: Any) -> list[Any]:
-    """All that a scan gives, in a form that compares: windows, packets, rows, entries, every bit."""
+    """Return the complete result of a scan in a comparable form: windows, packets, rows, entries, every bit."""
     return [(w.window, w.packets, w.found, w.sketch.entries, content(w.sketch)) for w in scan]

@@ -1,4 +1,4 @@
-"""Compile what most tests use before a parallel run: else every worker would compile it at the same time."""
+"""Compile the functions that most tests use before a parallel run, so that not every worker compiles them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import tempfile
 import warnings
 from pathlib import Path
 
-SHARES = (["cube"], ["cbaa", "vbfa", "dcds", "exact", "gse", "filter", "spreadsketch"])  # of about the same work
+# The detectors that each process compiles. Both shares take about the same time.
+SHARES = (["cube"], ["cbaa", "vbfa", "dcds", "exact", "gse", "filter", "spreadsketch"])
 
 
 def warm_up() -> None:
-    """Compile in as many processes as there are shares, unless an earlier run has."""
+    """Compile in one process per share, unless an earlier run has."""
     from superhosts.compiled import is_cold
     from superhosts.detectors.cube.cpu import fill
 
@@ -34,7 +35,7 @@ def use(name: str, folder: Path) -> None:
     for result in sh.scan(write(folder / "a.pcap", three_windows()), detector=name, inner="10.0.0.0/8", device="cpu"):
         result.sketch.save(folder / "a.cube")
         sh.load(folder / "a.cube").estimate("10.0.0.7")
-        with contextlib.suppress(sh.MergeError):  # some kinds cannot be merged
+        with contextlib.suppress(sh.MergeError):  # Some detectors cannot be merged.
             union.merge_file(folder / "a.cube")
     union.super_hosts(1024)
 

@@ -1,4 +1,4 @@
-"""Run the command line with a clock that is wrong by SUPERHOSTS_TEST_CLOCK seconds; files keep the right one.
+"""Run the command line with a clock that is off by SUPERHOSTS_TEST_CLOCK seconds. File times stay correct.
 
 SUPERHOSTS_TEST_CLOCK=86400 python tests/wrong_clock.py hub --state …
 """

@@ -1,4 +1,4 @@
-"""Many captures on a real Dask cluster of four processes: the same sketches and rows as one scan over all of them."""
+"""Batches on a real Dask cluster give the same sketches and rows as one scan over all captures."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from superhosts.sources.finding import FoundFile
 from traffic import MINUTES, NOON, Frames, content, talk, three_windows, write
 
 SMALL = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--inner", "2001:db8::/32", "--threshold", "1000"]
-EACH = ["--task-size", "1"]  # one capture to a task
+EACH = ["--task-size", "1"]  # one capture per task
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scheduler that answers late is no scheduler that cannot be reached."""
+    """Wait longer for schedulers, because a busy machine answers late."""
     monkeypatch.setattr(clusters, "TIMEOUT", DEADLINE)
 
 
@@ -47,7 +47,7 @@ WORKERS = 2
 
 
 def scatter(folder: Path, frames: Frames, count: int) -> list[Path]:
-    """Deal frames out to captures; every capture has packets of all windows."""
+    """Distribute frames over captures so that every capture has packets of all windows."""
     rng = random.Random(5)
     shares: list[Frames] = [[] for _ in range(count)]
     for frame in frames:
@@ -68,7 +68,7 @@ def cluster(captures: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
     path = tmp_path_factory.mktemp("warm") / "a.cube"
     settings: dict[str, Any] = {"memory": "1MiB", "inner": ["10.0.0.0/8", "2001:db8::/32"], "device": "cpu"}
-    for window in sh.scan(sorted(captures.iterdir()), **settings):  # compiles once what the workers then find
+    for window in sh.scan(sorted(captures.iterdir()), **settings):  # Compiles once what the workers then load.
         window.sketch.save(path)
         window.sketch.merge_file(path)
         sh.load(path)
@@ -79,7 +79,7 @@ def cluster(captures: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def saved(folder: Path, **options: Any) -> dict[str, Any]:
-    """All that sketches hold, by name of their file."""
+    """Return the content of all sketches in a folder by file name."""
     found = {}
     for path in folder.iterdir():
         sketch = sh.load(path, **options)
@@ -88,7 +88,7 @@ def saved(folder: Path, **options: Any) -> dict[str, Any]:
     return found
 
 
-# The same as one scan
+# Same results as one scan
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_files_and_keys_of_the_client_hold_on_the_workers(
 
 
 def test_packets_that_come_late_are_kept(run: Run, cluster: Any, tmp_path: Path) -> None:
-    """A window opens again, within one capture and from capture to capture."""
-    many = BLOCK_PACKETS + 2000  # the late ones are in another block than those of their window
+    """Late packets re-open a window, within one capture and across captures."""
+    many = BLOCK_PACKETS + 2000  # The late packets are in a later block than the others of their window.
     frames = talk("10.0.0.1", 1200) + talk("10.0.0.1", many, NOON + 5 * MINUTES) + talk("10.0.0.2", 50)
     write(tmp_path / "a.pcap", frames + talk("10.0.0.1", 2000, NOON + 10 * MINUTES))
     write(tmp_path / "b.pcap", talk("10.0.0.2", 70, base="172.17.0.0"))
@@ -148,7 +148,7 @@ def test_packets_that_come_late_are_kept(run: Run, cluster: Any, tmp_path: Path)
 
 
 def test_what_is_saved_already_stays(run: Run, cluster: Any, captures: Path, tmp_path: Path) -> None:
-    """As with scan: the same window and site from two runs becomes one sketch, and a third run changes nothing."""
+    """As in a scan, the same window and site from two runs become one sketch, and a third run changes nothing."""
     names = sorted(captures.iterdir())
     address = ["--scheduler", cluster.scheduler_address, "--quiet"]
     run("scan", *names, *SMALL, "--quiet", "--save", tmp_path / "whole")
@@ -159,7 +159,7 @@ def test_what_is_saved_already_stays(run: Run, cluster: Any, captures: Path, tmp
     assert all(len(entries) == 2 * len(whole[name][2]) for name, (_, _, entries, _) in halves.items())
 
 
-# Killed
+# Killed processes
 
 
 def wait_for(condition: Callable[[], Any], what: str) -> Any:
@@ -172,7 +172,7 @@ def wait_for(condition: Callable[[], Any], what: str) -> Any:
 
 
 def records(work: Path) -> dict[str, int]:
-    """The finished folds in a work folder, and when they were written."""
+    """Return the finished folds in a work folder with their modification times."""
     return {
         path.name: path.stat().st_mtime_ns
         for path in work.glob("*.json")
@@ -188,7 +188,7 @@ def test_a_worker_that_is_killed_at_work(
     real = batches.run_task
 
     def caught(task: Any, threads: Any) -> Any:
-        """One worker waits for its end with a sketch half in its place."""
+        """Let one worker wait to be killed while it is saving a sketch."""
         import os
         import time
 
@@ -223,7 +223,7 @@ def test_a_worker_that_is_killed_at_work(
     assert ended.status == 0, ended.err
     assert len(left) == 1
     assert saved(tmp_path / "many") == saved(tmp_path / "one")
-    assert not work.exists()  # with all that the dead worker left
+    assert not work.exists()  # including what the dead worker left
     assert wait_for(lambda: len(cluster.scheduler.workers) == WORKERS, "a new worker")
 
 
@@ -249,7 +249,7 @@ cli.main()
 
 
 def is_idle(cluster: Any) -> bool:
-    """Whether no worker has anything to do, begun or not."""
+    """Return True if no worker has any task, running or waiting."""
     from distributed import Client
 
     with Client(cluster, set_as_default=False, timeout=DEADLINE) as client:
@@ -262,7 +262,7 @@ def test_a_client_that_is_killed_goes_on_when_started_again(
     run("scan", *captures.iterdir(), *SMALL, "--json", "--save", tmp_path / "one")
     common = ["batch", captures, *SMALL, "--save", tmp_path / "many", "--scheduler", cluster.scheduler_address]
     work = tmp_path / "many.work"
-    gate = tmp_path / "gate"  # until it is there, the captures from number 8 on are not read
+    gate = tmp_path / "gate"  # Until this file exists, captures from number 8 on are not read.
     start = [sys.executable, "-c", GATED, str(gate), *command(*common, *EACH)[3:]]
     with subprocess.Popen(start, stderr=subprocess.PIPE) as client:
         wait_for(lambda: len(records(work)) >= 3, "the first results")
@@ -274,23 +274,23 @@ def test_a_client_that_is_killed_goes_on_when_started_again(
     assert not list(work.glob(".*"))
     before = records(work)
     assert 3 <= len(before) < 20
-    ended = run(*common, "--keep-work")  # how tasks were cut is kept, too
+    ended = run(*common, "--keep-work")  # The size of tasks is reused, too.
     after = records(work)
     assert len(after) == 20
     assert after.items() >= before.items()
     assert f"{len(before)} of them from an earlier run" in ended.err
     assert saved(tmp_path / "many") == saved(tmp_path / "one")
 
-    other = run(*common, "--keep-work", "--window", "10m")  # other settings: nothing of that is used
+    other = run(*common, "--keep-work", "--window", "10m")  # Other settings reuse nothing.
     assert "from an earlier run" not in other.err
-    question = run(*common, "--keep-work", "--threshold", "100")  # all but the answers, of three windows
+    question = run(*common, "--keep-work", "--threshold", "100")  # Reuses everything but the restores of three windows.
     assert "35 tasks, 32 of them from an earlier run" in question.err
-    os.utime(captures / "dump.pcap3", (1, 1))  # its fold, and of each window two merges and the answer
+    os.utime(captures / "dump.pcap3", (1, 1))  # Repeats its fold, and for each window two merges and the restore.
     assert "35 tasks, 25 of them from an earlier run" in run(*common).err
 
 
 def flip(path: Path) -> None:
-    """Change one bit of a file, as a disk does; other names for the same bytes are left alone."""
+    """Change one bit of a file, like a decaying disk. Hard links to the old content do not change."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.unlink()
@@ -372,7 +372,7 @@ def test_a_result_that_rots_before_it_is_saved_is_not_saved(tmp_path: Path) -> N
 def test_an_input_that_kills_its_workers(
     run: Run, cluster: Any, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rest is done, and the status tells."""
+    """The other tasks finish, and the exit status reports the failure."""
     real = batches.run_task
 
     def deadly(task: Any, threads: Any) -> Any:
@@ -383,7 +383,9 @@ def test_an_input_that_kills_its_workers(
         return real(task, threads)
 
     monkeypatch.setattr(batches, "run_task", deadly)
-    monkeypatch.setattr(cluster.scheduler, "allowed_failures", 2)  # what waits on the same worker may be blamed, too
+    monkeypatch.setattr(
+        cluster.scheduler, "allowed_failures", 2
+    )  # Dask may also blame tasks that wait on the same worker.
     address = ["--scheduler", cluster.scheduler_address]
     ended = run("batch", captures, *SMALL, "--save", tmp_path / "s", *address, "--task-size", "100k")
     assert ended.status == 3
@@ -410,20 +412,20 @@ def test_bad_inputs_among_good_ones(run: Run, cluster: Any, tmp_path: Path) -> N
         f"{tmp_path}/b.pcap",
     ]
     assert "2,400 packets" in ended.err
-    assert run("batch", tmp_path / "none", "--local", "--save", tmp_path / "t").status == 3  # and nothing is started
+    assert run("batch", tmp_path / "none", "--local", "--save", tmp_path / "t").status == 3  # No cluster is started.
 
 
 def test_an_input_that_failed_is_tried_again(run: Run, cluster: Any, tmp_path: Path) -> None:
-    """A fold that misses an input is no result, and a merge over it is none of a later merge."""
+    """A fold with a failed input is not reused, and neither is a merge of its sketch."""
     paths = scatter(tmp_path, three_windows(), 4)
     good = paths[1].read_bytes()
-    half = len(good) // 2  # the first window is whole, the second is not
+    half = len(good) // 2  # The first window is complete, the second is not.
     paths[1].write_bytes(good[:half] + b"\xff" * (len(good) - half))
     os.utime(paths[1], (1, 1))
     common = [*paths, *SMALL, "--json", "--save"]
     address = ["--keep-work", *EACH, "--scheduler", cluster.scheduler_address]
     assert run("batch", *common, tmp_path / "a", "--work", tmp_path / "w", *address).status == 3
-    paths[1].write_bytes(good)  # as if its server had been away: it looks as it did before
+    paths[1].write_bytes(good)  # as if its server had been unavailable: size and time do not change
     os.utime(paths[1], (1, 1))
     ended = run("batch", *common, tmp_path / "b", "--work", tmp_path / "w", *address)
     assert ended.status == 0
@@ -483,7 +485,7 @@ def test_a_package_for_urls_that_is_missing(run: Run, tmp_path: Path, monkeypatc
     assert (ended.status, "pip install 'superhosts[batch]'" in ended.err) == (2, True)
 
 
-# What cannot be
+# Invalid options and clusters
 
 
 @pytest.mark.parametrize(
@@ -535,7 +537,7 @@ def test_without_dask(run: Run, captures: Path, tmp_path: Path, monkeypatch: pyt
 def test_workers_that_cannot_do_it(
     run: Run, cluster: Any, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No worker, one without the package, one with another version: each a process of its own."""
+    """No worker, a worker without the package, and one with another version, each in a separate process."""
     from distributed import LocalCluster
 
     def impatient(*arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The .cube file: what goes in comes out; nothing that is damaged, foreign or malicious is believed."""
+"""The .cube file: content survives a round trip, and damaged, foreign and malicious files are rejected."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_round_trip(tmp_path: Path, name: str, bits: int) -> None:
     host = detector.format.to_host(int.from_bytes(np.atleast_1d(columns(bits)[0][0]).astype(">u8").tobytes(), "big"))
     assert got.estimate(host) == detector.estimate(host)
     assert got.estimate(host).peers >= 1
-    got.update(*columns(bits, seed=2))  # it goes on where it stopped
+    got.update(*columns(bits, seed=2))  # A loaded detector can be updated further.
     detector.update(*columns(bits, seed=2))
     assert content(sketch) == content(sh.Sketch.of(detector))
     assert [*got.top(5)] == [*detector.top(5)]
@@ -57,7 +57,7 @@ def test_the_reading_of_hosts_is_kept(tmp_path: Path, family: int, prefix: int) 
     reading = HostFormat(family, prefix)
     hosts, peers = columns(reading.key_bits)
     last = hosts if hosts.ndim == 1 else hosts[:, 1]
-    last &= ~np.uint64((1 << -prefix % 64) - 1)  # hosts of this prefix
+    last &= ~np.uint64((1 << -prefix % 64) - 1)  # Clear the bits beyond the prefix.
     for name in ("tiny", "exact"):
         detector = make(name, reading.key_bits)
         detector.clear()
@@ -157,7 +157,7 @@ def test_other_files_and_folders(tmp_path: Path) -> None:
         sh.load(tmp_path)
 
 
-# Files made by hand, with the right checksum
+# Forged files with valid checksums
 
 
 def test_a_forged_file_that_is_right_is_read(tiny: Path, tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_a_limit_on_memory(tiny: Path) -> None:
 
 
 def test_labels_that_the_arrays_do_not_show_are_refused(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Labels take memory by the geometry: many parts of many labels and few columns."""
+    """The geometry determines the memory of labels: many parts with many labels and few columns need much."""
     header, _ = take_apart(tiny)
     part = copy.deepcopy(header["parts"][0])
     part["geometry"].update(columns=1 << 20, label_bits=6)
@@ -516,7 +516,7 @@ def test_an_empty_sketch_takes_all() -> None:
 
 
 def unlike(kind: str) -> tuple[Any, Any]:
-    """Two bundles whose first part merges well and whose last does not."""
+    """Return two sketches whose first parts can be merged and whose last parts cannot."""
     a, b = bundle(seed=1), bundle(seed=2)
     last = sh.Part(4, "outer", "in")
     if kind == "geometry":

@@ -56,7 +56,7 @@ def test_killed_at_random_points_the_unions_are_those_of_one_process(tmp_path: P
     edges = {site: make_edge(tmp_path, site, link, str(folders[site]), *cut) for site in SITES[:2]}
     edges["nyc"] = make_edge(tmp_path, "nyc", link, *files, *cut)
     kills = dict.fromkeys(("hub", "broker", *SITES), 0)
-    with ending(hub, *edges.values()), chaos.telling(f"SUPERHOSTS_CHAOS_SEED={SEED}, {count} kills"):
+    with ending(hub, *edges.values()), chaos.with_note(f"SUPERHOSTS_CHAOS_SEED={SEED}, {count} kills"):
         hub.start()
         for edge in edges.values():
             edge.start()

@@ -1,4 +1,4 @@
-"""The planner: its population, each part of the prediction against arithmetic by hand, and the whole against a cube."""
+"""The planner: its population, each part of a prediction compared with manual arithmetic, and the whole with a cube."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 
 def test_standard_error_by_hand():
-    # g = 4096, θ = 1024, T = 1/4: g·(e^T − T − 1) = 4096·(1.2840254 − 1.25) = 139.368; its root over 1024
+    # g = 4096, θ = 1024, T = 1/4: g·(e^T − T − 1) = 4096·(1.2840254 − 1.25) = 139.368; its square root divided by 1024
     assert standard_error(12, 1024) == pytest.approx(math.sqrt(139.368) / 1024, rel=1e-4)
     quiet = predict(Geometry(32, 4, 3, 12, 100_000, 3, 3), 100_000, 1024)
     assert quiet.standard_error == pytest.approx(standard_error(12, 1024), rel=1e-3)
@@ -49,7 +49,7 @@ def test_the_population_has_the_flows_and_the_hosts():
     sizes = window_hosts(Traffic(flows=5_000_000, packets=5_000_000, super_hosts=500), 0)[1]
     for peers in (16, 128, 1024, 8192):
         assert population.at_least(peers) == pytest.approx((sizes >= peers).sum(), rel=0.1)
-    # Between two sizes the density adds up to the difference of the counts.
+    # The integral of the density between two sizes is the difference of the counts.
     grid = np.linspace(1024, 2048, 4001)
     between = population.density(grid).mean() * 1024
     assert between == pytest.approx(population.at_least(1024) - population.at_least(2048), rel=1e-3)
@@ -72,8 +72,8 @@ def test_each_cause_shows_in_its_own_part():
     flows = 20_000_000
     usual = predict(Geometry(32, 4, 3, 14, 1323, 3, 3), flows, 1024)
     assert predict(Geometry(32, 4, 3, 14, 1323, 0, 3), flows, 1024).missed_unnamed > 20 * usual.missed_unnamed
-    # Pairs meet in two arrays with 3/(2^r·c²), in three with 1/(2^r·c³): four times the slices with a quarter of the
-    # columns make 4 and 16 times as many meetings, and the same noise.
+    # Two hosts meet in two arrays with probability 3/(2^r·c²), in three with 1/(2^r·c³): four times the slices with a
+    # quarter of the columns cause 4 and 16 times as many meetings, and the same noise.
     narrow = predict(Geometry(32, 6, 3, 14, 1323 // 4, 3, 3), flows, 1024)
     assert 4 < narrow.false_meeting / usual.false_meeting < 16
     assert narrow.missed_measuring == pytest.approx(usual.missed_measuring, rel=0.05)
@@ -85,7 +85,7 @@ def test_each_cause_shows_in_its_own_part():
 
 
 def predicted_without_label(threshold: float) -> float:
-    """Share of hosts without one pair among the highest 64th of priorities in any of three arrays."""
+    """Return the share of hosts that have no pair among the highest 64th of priorities in any of three arrays."""
     hosts = population_of(20_000)
     peers = hosts.peers[hosts.peers >= threshold]
     counts = hosts.hosts[hosts.peers >= threshold]
@@ -93,7 +93,7 @@ def predicted_without_label(threshold: float) -> float:
 
 
 def cube_of_equals(geometry: Geometry, hosts: int, peers: int) -> Cube:
-    """Return a cube that has seen so many hosts of exactly so many peers."""
+    """Return a cube that has seen `hosts` hosts with exactly `peers` peers each."""
     rng = np.random.default_rng(8)
     addresses = rng.permutation(1 << 20)[:hosts].astype(np.uint32)
     others = rng.permutation(1 << 20)[: hosts * peers].astype(np.uint32)
@@ -106,9 +106,9 @@ def cube_of_equals(geometry: Geometry, hosts: int, peers: int) -> Cube:
 @pytest.mark.parametrize(
     "geometry",
     [
-        Geometry(32, 0, 3, 10, 20_000, 3, 3),  # quiet: only the share of pairs that compete counts
+        Geometry(32, 0, 3, 10, 20_000, 3, 3),  # quiet: only the share of competing pairs matters
         Geometry(32, 2, 5, 10, 10_000, 2, 4),
-        Geometry(32, 0, 3, 10, 250, 2, 3),  # a label for each host: crowded
+        Geometry(32, 0, 3, 10, 250, 2, 3),  # crowded: one label per host
         Geometry(32, 0, 2, 10, 1000, 3, 0),  # all pairs compete
     ],
 )
@@ -117,14 +117,14 @@ def test_as_many_hosts_go_unnamed_as_the_formula_says(geometry, peers):
     cube = cube_of_equals(geometry, hosts, peers)
     named = np.unique(cube.labels[cube.labels > 0] & np.uint64(0xFFFFFFFF))
     unnamed = 1 - len(named) / hosts
-    # Others fall into the host's label independently: their number is Poisson.
+    # Other hosts fall into the host's label independently, so their number is Poisson.
     mean = (hosts - 1) / (geometry.columns << (geometry.slice_bits + geometry.label_bits))
     chances = np.array([math.exp(-mean) * mean**number / math.factorial(number) for number in range(40)])
     lost = losing_probability(np.array([float(peers)]), peers * np.arange(40.0), share)
     expected = float(lost @ chances) ** geometry.arrays
-    # Four standard deviations of a binomial count, and one host for the rarest.
+    # Tolerance: four standard deviations of a binomial count, plus one host for rare events.
     assert unnamed == pytest.approx(expected, abs=4 * math.sqrt(expected / hosts) + 1 / hosts)
-    # At the mean number of other pairs the formula is cautious, and not by much where labels are quiet.
+    # At the mean number of other pairs the formula overestimates, but only slightly if labels are quiet.
     cautious = unnamed_probability(mean * peers, peers, geometry.arrays, share)
     assert expected <= cautious * (1 + 1e-9)
     if mean < 0.02:
@@ -144,7 +144,7 @@ def test_a_warning_names_the_share_of_hosts_and_what_helps():
         quiet.super_hosts(3)
     assert "more memory" not in str(warned[0].message)
     planned = cube_of_equals(Geometry.for_traffic("4MiB", flows="200k", threshold=3), 400, 3)
-    assert len(planned.super_hosts(3)) > 0  # a warning would be an error
+    assert len(planned.super_hosts(3)) > 0  # A warning would fail the test.
     crowded = cube_of_equals(Geometry(32, 0, 3, 12, 8, 0, 3), 400, 100)
     with pytest.warns(ThresholdWarning, match="more memory or a higher one"):
         crowded.super_hosts(100)
@@ -158,7 +158,7 @@ def test_more_memory_is_not_worse_and_more_flows_are_not_better(threshold):
     assert totals[0] >= totals[1] >= totals[2]
     geometry = Geometry.for_memory("16MiB")
     rates = [predict(geometry, flows, threshold) for flows in (500_000, 5_000_000, 50_000_000)]
-    # The first two may both be quiet: then the totals differ by the rounding of integrals, some parts in a thousand.
+    # The first two may both be quiet. Their totals then differ only by the rounding of integrals, a few per mille.
     assert rates[0].total < 1.005 * rates[1].total
     assert rates[1].total < rates[2].total
     assert rates[0].candidates < rates[1].candidates < rates[2].candidates
@@ -190,7 +190,7 @@ def test_low_thresholds_let_more_pairs_compete():
     for threshold in (3, 16, 1024):
         sizes = best_sizes(8 * MIB, 1_000_000, threshold)
         bits.append(sizes.share_bits)
-        # As few as leave hosts of the threshold a label in one array at least, and never fewer than one in eight.
+        # As few as still give hosts at the threshold a label in at least one array, and never fewer than one in eight.
         assert unnamed_probability(0, threshold, sizes.arrays, 2.0**-sizes.share_bits) <= 1e-7
         if sizes.share_bits < 3:
             assert unnamed_probability(0, threshold, sizes.arrays, 0.5 * 2.0**-sizes.share_bits) > 1e-7
@@ -256,10 +256,10 @@ def test_thresholds_near_the_largest_host_are_predicted(threshold):
     geometry = Geometry.for_traffic("8MiB", threshold=threshold)
     expected = predict(geometry, 5_000_000, threshold)
     assert all(math.isfinite(value) for value in vars(expected).values())
-    # No class of hosts is left above: those of the threshold stand for them. They are named as its neighbours are.
+    # No class of hosts is above the threshold, so hosts at the threshold represent them. Neighbouring thresholds agree.
     assert expected.missed_unnamed > 0
     assert expected.missed_unnamed == pytest.approx(predict(geometry, 5_000_000, 190_000).missed_unnamed, rel=0.1)
-    # All true hosts lie within a few deviations of the threshold: up to half are measured below it.
+    # All true hosts are within a few deviations of the threshold, so up to half are measured below it.
     assert expected.missed_measuring < 0.5001
     if threshold > 199_800:
         assert expected.missed_measuring > 0.45
@@ -267,7 +267,7 @@ def test_thresholds_near_the_largest_host_are_predicted(threshold):
 
 @pytest.mark.filterwarnings("ignore::superhosts.detectors.columnsketch.ThresholdWarning")
 def test_predictions_agree_with_a_cube():
-    """Four windows of 500,000 flows: 2,070 hosts of 128 peers, 200 of 1024. A crowded and a wide cube."""
+    """Compare a crowded and a wide cube in four windows of 500,000 flows: 2,070 hosts of 128 peers, 200 of 1024."""
     flows, windows = 500_000, 4
     crowded, wide = Geometry(32, 0, 3, 10, 500, 4, 3), Geometry(32, 0, 3, 12, 1300, 2, 3)
     errors = {(geometry, threshold): [0, 0, 0] for geometry in (crowded, wide) for threshold in (128, 1024)}
@@ -289,11 +289,11 @@ def test_predictions_agree_with_a_cube():
     for (geometry, threshold), (true, missed, false) in errors.items():
         expected = predict(geometry, flows, threshold)
         assert expected.super_hosts * windows == pytest.approx(true, rel=0.05)
-        # A factor of two, and twice the standard deviation of a count.
+        # Tolerance: a factor of two, plus twice the standard deviation of a count.
         for measured, share in ((missed + false, expected.total), (missed, expected.fnr)):
             count = share * true
             assert count / 2 - 2 * math.sqrt(count) <= measured <= 2 * count + 2 * math.sqrt(2 * count)
-    # The rates that are tested are no trifles.
+    # The tested rates are not negligible.
     assert predict(crowded, flows, 128).total > 0.09
     assert predict(wide, flows, 128).total > 0.01
 

@@ -1,4 +1,4 @@
-"""Files that are merged and asked block by block give what whole sketches give; what is refused changes nothing."""
+"""Merging and querying files in blocks gives the results of whole sketches, and a rejected file changes nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SMALL_CBAA = CbaaGeometry(slice_bits=0, restoring=4, index_bits=9, validating_bi
 
 
 def columns(bits: int, count: int = 4000, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of some busy hosts and many quiet ones."""
+    """Return pairs of some busy hosts and many quiet ones."""
     rng = np.random.default_rng(seed)
     shape = (600, 2) if bits == 128 else 600
     crowd = rng.integers(1 << 32 if bits == 32 else 1 << 63, size=shape, dtype=np.uint64)
@@ -77,7 +77,7 @@ def bundle(seed: int = 1, *, site: str = "ams", start: int = 0, parts: Any = PAR
 
 
 def state(sketch: Any) -> Any:
-    """All of a sketch, zero counts included, as a value that later changes do not reach."""
+    """Return a copy of the complete state of a sketch, including zero counts."""
     zeros = {part: detector.zeros.tolist() for part, detector in sketch if hasattr(detector, "zeros")}
     return copy.deepcopy((content(sketch), zeros, sketch.window, sketch.sites, sketch.entries))
 
@@ -94,7 +94,7 @@ def test_merging_a_file_is_merging_what_it_holds(tmp_path: Path, name: str, coun
     whole.merge(sh.load(tmp_path / "b.cube"))
     assert state(blocks) == state(whole)
     assert state(blocks) != state(sketch_of(name, 1, count))
-    blocks.merge_file(tmp_path / "b.cube")  # once more changes nothing
+    blocks.merge_file(tmp_path / "b.cube")  # Merging again changes nothing.
     assert state(blocks) == state(whole)
     (detector,) = blocks.parts.values()
     assert [*detector.top(5)] == [*next(iter(whole.parts.values())).top(5)]
@@ -102,7 +102,7 @@ def test_merging_a_file_is_merging_what_it_holds(tmp_path: Path, name: str, coun
 
 @pytest.mark.parametrize("density", [0.0, 0.0003, 0.02, 0.3, 0.9, 1.0])
 def test_blocks_of_every_density(tmp_path: Path, density: float) -> None:
-    """Arrays of several blocks and a short last one, coded as gaps and as planes; labels too."""
+    """Merge arrays of several blocks and a short last one, coded as gaps and as planes, and their labels."""
     geometry = sh.Geometry(32, 0, 3, 12, 1000, 3, 3)
     rng = np.random.default_rng(7)
     cubes = []
@@ -138,7 +138,7 @@ def test_parts_that_are_missing_here_are_made(tmp_path: Path, mine: list[sh.Part
     want.merge(other)
     assert state(got) == state(want)
     assert set(got.parts) == set(PARTS)
-    got.parts[SIX].update(*columns(64, seed=5))  # a part of its own that goes on
+    got.parts[SIX].update(*columns(64, seed=5))  # An update of a part that came from the file.
     want.parts[SIX].update(*columns(64, seed=5))
     assert state(got) == state(want)
 
@@ -169,7 +169,7 @@ def test_equal_counters_count_once_and_others_are_kept(tmp_path: Path) -> None:
         sketch.merge_file(tmp_path / "b.cube")
     assert [(e["site"], e["start"]) for e in sketch.entries[::3]] == [("ams", 0), ("fra", 0), ("ams", 300)]
     assert len(sketch.entries) == 9
-    sketch.entries = []  # whoever takes them away gets them anew
+    sketch.entries = []  # A merge adds removed entries again.
     sketch.merge_file(tmp_path / "b.cube")
     assert len(sketch.entries) == 3
     sketch.entries = [{"site": "zrh"}, {"site": "lon"}, {"site": "par"}]
@@ -190,7 +190,7 @@ def test_a_sketch_on_a_gpu_takes_files_too(tmp_path: Path) -> None:
     assert here.device == "cuda:0"
 
 
-# Refusals
+# Rejected files
 
 
 def other_reading(sketch: Any) -> None:
@@ -218,7 +218,7 @@ def test_refusals_are_those_of_merge_and_change_nothing(
     other.save(tmp_path / "b.cube")
     sketch = bundle(1, parts=mine)
     before = state(sketch)
-    if change is other_geometry and OUTER not in mine:  # in a part that nobody has yet: no harm
+    if change is other_geometry and OUTER not in mine:  # The sketch does not have this part, so the file fits.
         sketch.merge_file(tmp_path / "b.cube")
         return
     with pytest.raises(MergeError) as merging:
@@ -311,13 +311,13 @@ def test_blocks_that_lie_under_a_right_digest_are_said(tmp_path: Path) -> None:
         for ask in (sh.Sketch.of(cube).merge_file, lambda path: estimate_in_file(path, {FOUR: [1]})):
             with pytest.raises(SketchFileError, match="does not decode"):
                 ask(tmp_path / "b.cube")
-        assert not cube.bits.any()  # a block that lies is not written in part
+        assert not cube.bits.any()  # No part of an invalid block is written.
     for blocks in (good, good + good + good, good[:-1], good + good[:3]):
         forge(tmp_path / "b.cube", header, blocks)
         for ask in (sh.Sketch.of(cube).merge_file, read_header):
             with pytest.raises(SketchFileError, match="damaged"):
                 ask(tmp_path / "b.cube")
-    forge(tmp_path / "b.cube", header, frame(bytes([0, 1, 255, 255])) + good)  # a gap that no bit follows
+    forge(tmp_path / "b.cube", header, frame(bytes([0, 1, 255, 255])) + good)  # a gap without a set bit after it
     sketch = sh.Sketch.of(cube)
     sketch.merge_file(tmp_path / "b.cube")
     assert content(sketch) == content(sh.load(tmp_path / "b.cube"))
@@ -377,7 +377,7 @@ def test_hosts_in_a_file_are_those_of_the_loaded_sketch(tmp_path: Path, name: st
     absent, _ = columns(detector.key_bits, 300, 4)
     asked = np.concatenate((hosts, absent))
     answer = estimate_in_file(tmp_path / "a.cube", {part: asked})[part]
-    assert (answer.hosts == asked).all()  # in the order asked, twins too
+    assert (answer.hosts == asked).all()  # in the order of the query, with duplicates
     numbers = [int(h) if np.ndim(h) == 0 else int(h[0]) << 64 | int(h[1]) for h in asked]
     assert rows_of(answer) == [detector.estimate(number) for number in numbers]
     assert answer.peers.max() > 100

@@ -1,4 +1,4 @@
-"""Sketch files of earlier releases, one of each format version and detector, give the answers they gave then."""
+"""Sketch files of earlier releases, one of each format version and detector, give the same answers as then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers with valid checksums that say something odd: accepted with the same meaning, or refused by file and field."""
+"""Unusual headers with valid checksums are accepted with the same meaning, or rejected by file and field."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ ODD: list[Any] = [
 
 
 def small(name: str) -> Any:
-    """A small detector of each kind that has seen a few pairs."""
+    """Return a small detector of this kind that has seen a few pairs."""
     if name == "exact":
         detector: Any = Exact()
     elif name in ("cube", "cbaa"):
@@ -70,7 +70,7 @@ def small(name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], bytes, Any]:
-    """A sketch of several parts with window, site and counters: its header, blocks and content."""
+    """Return the header, blocks and content of a sketch of several parts with window, site and counters."""
     path = tmp_path_factory.mktemp("wide") / "a.cube"
     bundle().save(path)
     return (*take_apart(path), everything(sh.load(path)))
@@ -81,7 +81,7 @@ def everything(sketch: Any) -> Any:
 
 
 def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to every value inside a JSON value."""
+    """Yield the path to every value inside a JSON value."""
     yield place
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in inside:
@@ -100,7 +100,7 @@ def replaced(header: Any, place: tuple[Any, ...], new: Any) -> Any:
 
 
 def check_refusal(error: Exception, path: Path) -> None:
-    """A refusal names the file and what is wrong in it, in one printable line of bounded length."""
+    """Check that an error names the file and the problem, in one printable line of bounded length."""
     text = str(error).replace(str(path), "FILE")
     assert text.startswith("FILE: "), text
     reasons = r"header field [\w.\[\]()]+: |byte 16: damaged: the header |needs .* of memory|was made with key "
@@ -127,7 +127,7 @@ def test_every_field_replaced_by_everything_odd(wide: tuple[dict[str, Any], byte
             accepted += 1
             whole = Sketch()
             whole.merge_file(path)
-            for each in (sketch, whole):  # only what stands beside the bits may differ
+            for each in (sketch, whole):  # Only metadata may differ, not the bits.
                 assert everything(each)[0] == meaning[0], place
                 each.save(tmp_path / "again.cube")
             assert everything(sh.load(tmp_path / "again.cube")) == everything(sketch)
@@ -147,7 +147,7 @@ def test_every_field_left_out_or_doubled(wide: tuple[dict[str, Any], bytes, Any]
         less = {name: value for name, value in inside.items() if name != place[-1]}  # type: ignore[attr-defined]
         forge(path, replaced(header, place[:-1], less), blocks)
         try:
-            assert everything(sh.load(path))[0] == meaning[0]  # counters may lack what they count
+            assert everything(sh.load(path))[0] == meaning[0]  # Some fields of counters are optional.
         except SketchFileError as error:
             check_refusal(error, path)
         forge(path, replaced(header, place[:-1], {**inside, "more": 1}), blocks)  # type: ignore[dict-item]
@@ -311,7 +311,7 @@ def test_sites_and_counters_are_bounded_whatever_the_order() -> None:
             noted([names[i] for i in rng.choice(len(names), 900)], [starts[i] for i in rng.choice(len(starts), 900)])
             for _ in range(8)
         ]
-        groups += [noted(names[i::3], starts[i::3]) for i in range(3)]  # together: all of them
+        groups += [noted(names[i::3], starts[i::3]) for i in range(3)]  # Together these contain all notes.
         left, right = Sketch(), Sketch()
         for group in groups:
             left.merge(group)
@@ -339,11 +339,11 @@ def test_a_union_of_just_as_many_is_whole() -> None:
 
 
 def test_the_largest_header_that_can_be_written_can_be_sent(tmp_path: Path) -> None:
-    """All parts, the longest names and numbers, more notes than are kept; a site's header may take 1 MiB."""
+    """All parts, the longest names and numbers, and more notes than are kept fit into the 1 MiB of a site's header."""
     sketch = Sketch(window=sh.Window(-(2**64), 2**64))
     names = [f"{number:05}" + "x" * 58 for number in range(2 * MOST_NOTES + 10)]
     sketch.sites = set(names)
-    for name in names[MOST_NOTES:]:  # others than those that are first by name
+    for name in names[MOST_NOTES:]:  # sites that are not the first by name
         where = {"site": name, "start": -(2**64), "end": 2**64, "family": 6, "side": "outer", "direction": "any"}
         sketch.entries.append({**where, "pairs": 2**63 - 1, "packets": 2**63 - 1})
     for family, bits in ((4, 32), (6, 64)):
@@ -384,11 +384,11 @@ def test_the_sites_of_counters_are_named_too(tmp_path: Path) -> None:
     assert (stored.sites, stored.named_sites) == ({"ams"}, {"ams", "fra"})
 
 
-# Arrays that hold anything: checksum, types and sizes are right
+# Arrays with arbitrary content, and valid checksum, types and sizes
 
 
 def bodies(count: int, size: int) -> Iterator[bytes]:
-    """Bytes of an array: all alike, or random ones, dense or sparse."""
+    """Yield contents of an array: all bytes equal, or random, dense or sparse."""
     yield bytes(size)
     yield b"\xff" * size
     yield b"\x7f" * size
@@ -397,7 +397,7 @@ def bodies(count: int, size: int) -> Iterator[bytes]:
         yield np.packbits(rng.random(8 * size) < density).tobytes()
 
 
-JOINS = ("cbaa", "cbaa-paper", "dcds", "vbfa")  # they search combinations of full columns: too many for a test
+JOINS = ("cbaa", "cbaa-paper", "dcds", "vbfa")  # These search combinations of full columns, too many for a test.
 
 
 @pytest.mark.parametrize("name", DETECTORS)
@@ -408,7 +408,7 @@ def test_arrays_of_anything_give_an_answer_or_an_error(tmp_path: Path, name: str
     header, _ = take_apart(path)
     sizes = [8 if array["dtype"] == "<u8" else 4 for array in header["arrays"]]
     if "hosts" in header["arrays"][-1]["name"]:
-        header["arrays"][-1]["shape"] = [300]  # more than the file had: the list is as long as it is
+        header["arrays"][-1]["shape"] = [300]  # longer than in the file: a list of hosts may have any length
     lengths = [int(np.prod(a["shape"])) * size for a, size in zip(header["arrays"], sizes, strict=True)]
     answers = 0
     for choice, body in enumerate(zip(*(bodies(i, length) for i, length in enumerate(lengths)), strict=True)):
@@ -421,7 +421,7 @@ def test_arrays_of_anything_give_an_answer_or_an_error(tmp_path: Path, name: str
         try:
             sketch = sh.load(path)
         except SketchFileError:
-            assert name == "filter"  # its counters are numbers of pairs
+            assert name == "filter"  # Its counters must be valid numbers of pairs.
             continue
         found = sketch.estimate("10.0.0.1")
         if name not in JOINS or not choice:
@@ -443,7 +443,7 @@ def test_arrays_of_anything_give_an_answer_or_an_error(tmp_path: Path, name: str
 
 @pytest.mark.parametrize(("name", "prefix"), [("tiny", 1), ("tiny", 48), ("tiny", 96), ("exact", 48), ("exact", 127)])
 def test_hosts_beyond_the_prefix_of_their_header(tmp_path: Path, name: str, prefix: int) -> None:
-    """A prefix of any length is possible; hosts that have more bits than it are not."""
+    """A prefix may have any length, but hosts must have no bits set beyond it."""
     path = tmp_path / "a.cube"
     bits = 64 if prefix <= 64 else 128
     make(name, bits).save(path)
@@ -460,7 +460,7 @@ def test_few_labels_that_name_no_host_prove_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.cube"
     cube: Any = sh.Cube(geometry=sh.Geometry(64, 0, 2, 6, 64, 0, 0))
     hosts = np.repeat(np.arange(1, 6, dtype=np.uint64) << np.uint64(48), 60)
-    hosts[:60] |= np.uint64(7)  # one host of five has bits that it should not have
+    hosts[:60] |= np.uint64(7)  # One host in five has bits set beyond the prefix.
     cube.update(hosts, columns(64)[1])
     cube.format = HostFormat(6, 16)
     cube.save(path)
