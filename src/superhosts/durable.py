@@ -127,7 +127,7 @@ def set_aside(path: Path) -> Path:
     raise AssertionError
 
 
-def make_way(path: Path) -> Path | None:
+def remove_or_set_aside(path: Path) -> Path | None:
     """Remove the file at a path. If it is a folder, set it aside and return its new path."""
     try:
         path.unlink(missing_ok=True)
@@ -136,7 +136,7 @@ def make_way(path: Path) -> Path | None:
     return None
 
 
-def exposure(path: Path) -> str:
+def exposure_warning(path: Path) -> str:
     """Return a warning if all users can read or change a file with a secret, else an empty string.
 
     Access for the file's group is the operator's choice, and gives no warning.
@@ -215,11 +215,11 @@ def read_state(path: Path, fits: Callable[[Any], bool], say: Callable[[str], Non
         why = "damaged"
     except OSError as error:
         why = f"cannot be read: {error.strerror or error}"
-    put_aside(path, why, say)
+    set_aside_and_report(path, why, say)
     return None
 
 
-def put_aside(path: Path, why: str, say: Callable[[str], None]) -> None:
+def set_aside_and_report(path: Path, why: str, say: Callable[[str], None]) -> None:
     """Set aside an unusable file and report it through `say`. Raise OutputError if it cannot be renamed."""
     try:
         target = set_aside(path)

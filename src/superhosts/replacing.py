@@ -125,7 +125,7 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def place(source: Path, target: Path) -> None:
+def rename_durably(source: Path, target: Path) -> None:
     """Rename a file that has already been synced, and sync the new name."""
     source.replace(target)
     sync_folder(target.parent)

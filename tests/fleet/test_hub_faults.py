@@ -85,7 +85,7 @@ def test_a_sketch_that_could_not_be_placed_leaves_its_window_open(tmp_path: Path
 
     node = Node(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "place", full)
+        patch.setattr(store_module, "rename_durably", full)
         with pytest.raises(OSError, match="No space"):
             node.send(three()[0])
     assert node.store.windows() == []

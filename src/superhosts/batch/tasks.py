@@ -35,7 +35,7 @@ from superhosts.pairs import Window
 from superhosts.pipeline.building import WindowBuilder
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.replacing import place
+from superhosts.replacing import rename_durably
 from superhosts.reports.rows import make_rows
 from superhosts.sketches.bundle import Sketch, load
 from superhosts.sketches.header import Entry
@@ -128,7 +128,7 @@ class _Attempt:
             content = file.read(DIGEST).hex()[:NAME_DIGITS]
         name = f"{self._digest}-{content}.cube"
         set_aside_non_file(self.folder / name)
-        place(path, self.folder / name)
+        rename_durably(path, self.folder / name)
         return {"key": key, "file": name}
 
     def record(self, result: Result) -> None:
@@ -136,7 +136,7 @@ class _Attempt:
         path, target = self.private / "record.json", self.folder / f"{self._digest}.json"
         write_json(path, {"result": result, "check": _checksum(result)}, shared=True)
         set_aside_non_file(target)
-        place(path, target)
+        rename_durably(path, target)
 
 
 @contextmanager

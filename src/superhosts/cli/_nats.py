@@ -14,7 +14,7 @@ from superhosts.cli._console import tell
 from superhosts.cli._options import LinkOptions
 from superhosts.cli._service import Reloads
 from superhosts.cli.usage.hub import BROKER_CAP, LISTEN, Hub
-from superhosts.durable import exposure
+from superhosts.durable import exposure_warning
 from superhosts.errors import UsageError
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.connect import NatsOptions
@@ -33,7 +33,7 @@ def link_options(url: str, link: LinkOptions, *, up: bool = False) -> NatsOption
     options = NatsOptions(url, link.creds, link.nkey, link.tls_ca, link.tls_cert, link.tls_key, up=up)
     options.check()
     for secret in options.secrets:
-        if warning := exposure(secret):
+        if warning := exposure_warning(secret):
             tell(warning)
     return options
 

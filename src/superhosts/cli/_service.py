@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.cli._console import has_log, say, tell, use_log
-from superhosts.durable import put_aside, write_json
+from superhosts.durable import set_aside_and_report, write_json
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.reports.background import Log
 from superhosts.reports.streams import raw_stream
@@ -115,7 +115,7 @@ class Status:
         failed = ""
         try:
             if self._path.is_dir():
-                put_aside(self._path, "a folder in place of the status", tell)
+                set_aside_and_report(self._path, "a folder in place of the status", tell)
             write_json(self._path, {"written": time.time(), **content}, durable=False)
         except (OSError, OutputError) as error:
             failed = getattr(error, "strerror", None) or str(error)

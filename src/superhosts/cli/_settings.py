@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.cli._console import say
-from superhosts.durable import exposure
+from superhosts.durable import exposure_warning
 from superhosts.errors import UsageError
 from superhosts.hashing import check_secret
 from superhosts.pipeline.settings import Settings
@@ -38,6 +38,6 @@ def read_key(path: Path | None) -> bytes | None:
         key = path.read_bytes().rstrip(b"\r\n")
     except OSError as error:
         raise UsageError(f"--key-file {path}: cannot be read: {error.strerror}") from None
-    if warning := exposure(path):
+    if warning := exposure_warning(path):
         say(f"superhosts: {warning}")
     return check_secret(key, f"--key-file {path}")

@@ -21,8 +21,7 @@ from superhosts.cubefile.container import is_whole
 from superhosts.durable import copy_synced
 from superhosts.errors import OutputError, SketchFileError, SuperhostsError, UsageError
 from superhosts.pipeline.settings import Settings
-from superhosts.replacing import place as put_in_place
-from superhosts.replacing import sync_folder
+from superhosts.replacing import rename_durably, sync_folder
 from superhosts.reports.base import Report
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import open_destinations
@@ -135,7 +134,7 @@ def save_window(result: BatchWindow, path: Path, settings: Settings) -> None:
             os.link(result.path, temporary)  # the name in the work folder is removed later
         except OSError:  # another file system, or one without hard links
             copy_synced(result.path, temporary, shared=True)
-        put_in_place(temporary, path)  # before the work folder is removed
+        rename_durably(temporary, path)  # before the work folder is removed
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:

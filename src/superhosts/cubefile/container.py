@@ -6,7 +6,7 @@ A reader verifies the digest before it uses anything else, rejects headers that 
 executes nothing from the file: arrays are plain little-endian numbers whose types and shapes are in the header. This
 module handles only the header and the arrays; the detectors interpret them.
 
-Arrays are split into blocks. Each block is encoded with the better of two codings (`coding.py`) and compressed with
+Arrays are split into blocks. Each block is encoded with one of two codings (`coding.py`) and compressed with
 zstandard. At 5 M flows the file of a 128 MiB cube is about a tenth of that size.
 """
 
@@ -189,10 +189,10 @@ class CubeReader:
         self._max_header = min(max_header, MAX_HEADER)
         try:
             if _is_special(path):
-                raise self._bad("not a plain file")
+                raise self._error("not a plain file")
             self._file: IO[bytes] = Path(path).open("rb")  # noqa: SIM115  # closed by close() or the with statement
         except OSError as error:
-            raise self._unreadable(error) from None
+            raise self._read_error(error) from None
         try:
             self.header = self._verify()
         except BaseException:
@@ -209,10 +209,10 @@ class CubeReader:
         """Close the file."""
         self._file.close()
 
-    def _bad(self, message: str, offset: int | None = None) -> SketchFileError:
+    def _error(self, message: str, offset: int | None = None) -> SketchFileError:
         return SketchFileError(message, file=self.name, offset=offset)
 
-    def _unreadable(self, error: OSError, offset: int | None = None) -> SketchFileError:
+    def _read_error(self, error: OSError, offset: int | None = None) -> SketchFileError:
         """Return SketchFileError if there is no such file, UnreadableError if it cannot be read at the moment."""
         missing = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError)
         kind = SketchFileError if missing else UnreadableError
@@ -224,11 +224,11 @@ class CubeReader:
             size = os.fstat(file.fileno()).st_size
             start = file.read(_START.size)
         except OSError as error:
-            raise self._unreadable(error) from None
+            raise self._read_error(error) from None
         if start[: len(MAGIC)] != MAGIC[: len(start)] or not start:
-            raise self._bad("not a .cube file")
+            raise self._error("not a .cube file")
         if len(start) < _START.size:
-            raise self._bad(f"truncated after {len(start)} bytes", len(start))
+            raise self._error(f"truncated after {len(start)} bytes", len(start))
         _, version, length = _START.unpack(start)
         self._end = size - DIGEST
         if version != VERSION:
@@ -238,18 +238,18 @@ class CubeReader:
             raise VersionError(message, file=self.name, offset=len(MAGIC))
         if length > self._max_header:
             limit = f"the header takes {format_size(length)}, the limit is {format_size(self._max_header)}"
-            raise self._bad(f"too large or damaged: {limit}", _START.size)
+            raise self._error(f"too large or damaged: {limit}", _START.size)
         if _START.size + length > self._end:
-            raise self._bad("truncated or damaged: the header extends past the end of the file", _START.size)
+            raise self._error("truncated or damaged: the header extends past the end of the file", _START.size)
         self._first = _START.size + length
         text = self._verify_digest()
         try:
             header = parse_header(text)
             _ARRAYS(header["arrays"], "arrays")
         except FieldError as error:
-            raise self._bad(f"header {error}") from None
+            raise self._error(f"header {error}") from None
         except ValueError as error:
-            raise self._bad(f"damaged: the header {error}", _START.size) from None
+            raise self._error(f"damaged: the header {error}", _START.size) from None
         return header
 
     def _verify_digest(self) -> bytes:
@@ -268,21 +268,21 @@ class CubeReader:
             offset += len(piece)
         self.digest = self._read_at(self._end, DIGEST)
         if not self._trusted and digest.digest() != self.digest:
-            raise self._bad("truncated or damaged: the checksum does not match")
+            raise self._error("truncated or damaged: the checksum does not match")
         return bytes(text[_START.size :])
 
     def check_memory(self, limit: int) -> None:
         """Raise SketchFileError if the arrays need more than `limit` bytes. Allocates nothing."""
         total = sum(dtype.itemsize * count for dtype, count in self._shapes().values())
         if total > limit:
-            raise self._bad(f"needs {format_size(total)} of memory, the limit is {format_size(limit)}")
+            raise self._error(f"needs {format_size(total)} of memory, the limit is {format_size(limit)}")
 
     def _shapes(self) -> dict[str, tuple[np.dtype[Any], int]]:
         shapes = {}
         for number, entry in enumerate(self.header["arrays"]):
             name = entry["name"]
             if name in shapes:
-                raise self._bad(f"header {FieldError(f'arrays[{number}].name', f'duplicate array {name}')}")
+                raise self._error(f"header {FieldError(f'arrays[{number}].name', f'duplicate array {name}')}")
             shapes[name] = (np.dtype(entry["dtype"]), math.prod(entry["shape"]))
         return shapes
 
@@ -292,11 +292,11 @@ class CubeReader:
         types = self._shapes()
         missing = expected.keys() - stored.keys()
         if missing:
-            raise self._bad(f"damaged: missing array {', '.join(sorted(missing))}")
+            raise self._error(f"damaged: missing array {', '.join(sorted(missing))}")
         for name, array in expected.items():
             if array.shape != stored[name] or array.dtype != types[name][0]:
                 found = f"{types[name][0]} {stored[name]}"
-                raise self._bad(f"damaged: array {name} is {found}, expected {array.dtype} {array.shape}")
+                raise self._error(f"damaged: array {name} is {found}, expected {array.dtype} {array.shape}")
 
     def places(self) -> dict[str, list[Place]]:
         """Return the positions of each array's blocks. Raise SketchFileError unless the blocks fill the file."""
@@ -308,16 +308,16 @@ class CubeReader:
             for start in range(0, count, step):
                 frame = self._read_at(offset, _FRAME.size)
                 if len(frame) < _FRAME.size or offset + _FRAME.size > self._end:
-                    raise self._bad("damaged: a block is missing", offset)
+                    raise self._error("damaged: a block is missing", offset)
                 length = _FRAME.unpack(frame)[1]
                 if length > self._end - offset - _FRAME.size:
-                    raise self._bad("damaged: a block extends past the end", offset)
+                    raise self._error("damaged: a block extends past the end", offset)
                 if length > MAX_PACKED:
-                    raise self._bad("damaged: a block exceeds the size limit", offset)
+                    raise self._error("damaged: a block exceeds the size limit", offset)
                 own.append(Place(offset, start, min(start + step, count), dtype))
                 offset += _FRAME.size + length
         if offset != self._end:
-            raise self._bad("damaged: there is data after the last array", offset)
+            raise self._error("damaged: there is data after the last array", offset)
         return places
 
     def arrays(self, prepared: Arrays | None = None, threads: int = 1) -> Arrays:
@@ -360,7 +360,7 @@ class CubeReader:
         try:
             return os.pread(self._file.fileno(), length, offset)
         except OSError as error:
-            raise self._unreadable(error, offset) from None
+            raise self._read_error(error, offset) from None
 
     def _read_block(self, place: Place, decompress: Any) -> CodedBlock:
         import zstandard
@@ -370,11 +370,11 @@ class CubeReader:
         try:
             # zstandard trusts the size that a frame claims, regardless of max_output_size.
             if zstandard.frame_content_size(packed) > 2 * BLOCK:
-                raise self._bad("damaged: a block exceeds the size limit", place.offset)
+                raise self._error("damaged: a block exceeds the size limit", place.offset)
             data = np.frombuffer(decompress(packed, max_output_size=2 * BLOCK), np.uint8)
         except zstandard.ZstdError as error:
-            raise self._bad(f"damaged: {error}", place.offset) from None
+            raise self._error(f"damaged: {error}", place.offset) from None
         block = read_block(coding, data, place.dtype, place.stop - place.start)
         if block is None:
-            raise self._bad("damaged: a block does not decode to its array", place.offset)
+            raise self._error("damaged: a block does not decode to its array", place.offset)
         return block

@@ -33,7 +33,7 @@ from superhosts.fleet.clock import age_of
 from superhosts.fleet.ledger import UNKNOWN, Issue
 from superhosts.fleet.parcels import Parcel, is_archived, parse_window_name
 from superhosts.fleet.receipts import Say
-from superhosts.replacing import place, sync_folder
+from superhosts.replacing import rename_durably, sync_folder
 from superhosts.sketches.header import Stored, read_header
 from superhosts.text import printable
 from superhosts.units import SECOND
@@ -232,7 +232,7 @@ class Archive:
         make_folder(target.parent)
         temporary = target.with_name(f".{target.name}.tmp")
         copy_synced(path, temporary)
-        place(temporary, target)
+        rename_durably(temporary, target)
 
 
 def _written(path: Path) -> float:

@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from superhosts.cubefile.container import MAGIC
-from superhosts.durable import copy_synced, make_way, set_aside, write_json
+from superhosts.durable import copy_synced, remove_or_set_aside, set_aside, write_json
 from superhosts.errors import UsageError
 from superhosts.fleet.limits import LimitedSay
 from superhosts.fleet.link import Acceptor
 from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.receipts import MERGED, MOST_REASON, REFUSED, RESEND, Receipt, Say
 from superhosts.fleet.spool import Spool
-from superhosts.replacing import open_fresh, place, sync
+from superhosts.replacing import open_fresh, rename_durably, sync
 from superhosts.text import printable
 from superhosts.units import format_size
 
@@ -137,7 +137,7 @@ class FileSender:
         temporary = target.with_name(f".{target.name}.tmp")
         try:
             copy_synced(path, temporary, shared=True)
-            place(temporary, target)
+            rename_durably(temporary, target)
             self.counters.sketches += 1
         except FileNotFoundError:
             if path.exists():
@@ -159,7 +159,7 @@ class FileSender:
                 self.counters.resends += 1
             spool.settle(receipt)
             self.counters.receipts += 1
-        make_way(sketch)  # left by rsync or a crash; if it must be sent again, it is copied again
+        remove_or_set_aside(sketch)  # left by rsync or a crash; if it must be sent again, it is copied again
         path.unlink(missing_ok=True)
 
 
@@ -295,7 +295,7 @@ class FileReceiver:
     def _read(self, path: Path, site: str, intake: Acceptor) -> Receipt:
         """Let the intake check a copy of the file, which the site cannot change."""
         arrived = intake.folder / path.name
-        make_way(arrived)
+        remove_or_set_aside(arrived)
         try:
             if not _copy_bounded(path, arrived, self._largest):
                 return Receipt(path.name, RESEND, "it is no sketch, or was changed while it was read")

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from superhosts.cubefile.container import CubeReader
-from superhosts.durable import is_plain, make_folder, put_aside, set_aside
+from superhosts.durable import is_plain, make_folder, set_aside, set_aside_and_report
 from superhosts.errors import OutputError, SketchFileError, UnreadableError, UsageError
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.receipts import MERGED, REFUSED, Receipt, Say
-from superhosts.replacing import place
+from superhosts.replacing import rename_durably
 from superhosts.sketches.bundle import Sketch
 from superhosts.text import printable
 from superhosts.units import format_size
@@ -70,10 +70,10 @@ class Spool:
         for path in (*self._aside, *(self.folder / name for name in STATES)):
             fits = path.is_dir() if path in self._aside else is_plain(path)
             if os.path.lexists(path) and not fits:
-                put_aside(path, _NOT_PLAIN, self._say)
+                set_aside_and_report(path, _NOT_PLAIN, self._say)
         for left in self.folder.glob(".*.tmp"):
             if left.is_dir() and not left.is_symlink():
-                put_aside(left, _NOT_PLAIN, self._say)
+                set_aside_and_report(left, _NOT_PLAIN, self._say)
             else:
                 left.unlink(missing_ok=True)
 
@@ -114,7 +114,7 @@ class Spool:
             sketch.save(fresh)
             fresh.chmod(0o600)  # the umask decides who may read a scan's sketches; these are private
             target = self.folder / Parcel.of(fresh, self.site, sketch.window).name
-            place(fresh, target)
+            rename_durably(fresh, target)
         except OSError as error:
             raise OutputError(f"{self.folder}: cannot be written: {error.strerror or error}") from error
         finally:
@@ -186,7 +186,7 @@ class Spool:
             if path.name in self._passed_over:
                 return
             try:
-                put_aside(path, _NOT_PLAIN, self._say)
+                set_aside_and_report(path, _NOT_PLAIN, self._say)
             except OutputError as error:
                 self._passed_over.add(path.name)
                 self._say(str(error))

@@ -40,7 +40,7 @@ from superhosts.fleet.clock import age_of
 from superhosts.fleet.ledger import UNKNOWN, Issue, Ledger
 from superhosts.fleet.parcels import Parcel, parse_window_name
 from superhosts.fleet.receipts import MERGED, REFUSED, Receipt, Say
-from superhosts.replacing import place, sync_folder
+from superhosts.replacing import rename_durably, sync_folder
 
 UNION = "merged.cube"
 LEDGER = "ledger.json"
@@ -205,7 +205,7 @@ class WindowStore:
             if window not in self._ledgers:
                 make_folder(self.folder(window))
             make_private(path)
-            place(path, self.folder(window) / name)
+            rename_durably(path, self.folder(window) / name)
             ledger = self._ledgers.setdefault(window, Ledger())  # not earlier: a window exists from its first sketch on
             self.fresh.add(name)
             if name not in ledger.known:
@@ -241,7 +241,7 @@ class WindowStore:
             make_folder(folder)
             temporary = folder / f".{UNION}.tmp"
             copy_synced(union.resolve(), temporary)
-            place(temporary, folder / UNION)
+            rename_durably(temporary, folder / UNION)
             ledger.unreported = time.time()
             self._ledgers[window] = ledger
             self.write(window)

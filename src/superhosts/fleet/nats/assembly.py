@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from superhosts.durable import make_way
+from superhosts.durable import remove_or_set_aside
 from superhosts.fleet.link import Acceptor
 from superhosts.fleet.nats.wire import Chunk
 from superhosts.fleet.receipts import Receipt
@@ -42,7 +42,7 @@ class Assembly:
     def begin(cls, folder: Path, chunk: Chunk, site: str) -> Assembly:
         """Begin with whichever piece arrives first."""
         path = folder / (chunk.name + ENDING)
-        make_way(path)
+        remove_or_set_aside(path)
         return cls(
             path, chunk.name, site, chunk.step, chunk.size, bytearray(chunk.pieces), chunk.pieces, time.monotonic()
         )

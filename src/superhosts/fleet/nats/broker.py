@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from superhosts.durable import exposure, write_private
+from superhosts.durable import exposure_warning, write_private
 from superhosts.errors import OutputError, SuperhostsError, UsageError
 from superhosts.fleet.nats.connect import LinkDownError, NatsOptions, UnfitServerError, check_version, connect
 from superhosts.fleet.nats.enrolment import (
@@ -354,7 +354,7 @@ class Broker:
         if sites is None:
             config["no_auth_user"] = ANYONE
         for secret in (seed, *([self._tls.key] if self._tls else [])):
-            if warning := exposure(secret):
+            if warning := exposure_warning(secret):
                 self._say(warning)
         write_private(self._config, json.dumps(config, indent=1) + "\n")  # its configuration language accepts JSON
         self._admitted = None if sites is None else frozenset(sites)

@@ -24,7 +24,7 @@ from typing import Any
 import nats.errors
 from nats.aio.msg import Msg
 
-from superhosts.durable import make_way
+from superhosts.durable import remove_or_set_aside
 from superhosts.errors import UsageError
 from superhosts.fleet.limits import LimitedSay
 from superhosts.fleet.link import Acceptor
@@ -164,7 +164,7 @@ class NatsReceiver:
         self._ready = ready
         with contextlib.suppress(OSError):  # an unreadable folder is reported when a sketch arrives
             for left in list(intake.folder.glob(f"*{ENDING}")):  # its pieces will be delivered again
-                make_way(left)
+                remove_or_set_aside(left)
         asyncio.run(self._run(intake, stop))
 
     def begin(self, intake: Acceptor) -> None:
