@@ -146,7 +146,7 @@ def test_columns_that_cannot_be_pairs(detector: Any) -> None:
     for arguments, message in (
         ((hosts,), "hosts and peers, or one PairBatch"),
         ((hosts, hosts[:2]), "3 hosts but 2 peers"),
-        ((hosts.astype(np.uint64), hosts), "hosts have 64 bits, this .* takes 32-bit keys"),
+        ((hosts.astype(np.uint64), hosts), "hosts have 64 bits, but this .* takes 32-bit hosts"),
         ((hosts.astype(np.int32), hosts), "hosts: int32"),
         ((hosts, hosts.astype(float)), "peers: float64"),
         ((np.zeros((3, 3), np.uint64), hosts), r"hosts: uint64 \(3, 3\)"),
@@ -196,7 +196,7 @@ TINY = {
 def test_a_list_of_no_hosts_cannot_be_asked_for(name: str) -> None:
     detector = MAKERS[name]()
     for count in (0, -1, 2.5, "3", None, True):
-        with pytest.raises(sh.UsageError, match=f"^top {count}: a number of hosts of at least 1"):
+        with pytest.raises(sh.UsageError, match=f"^top {count}: must be a number of hosts, at least 1"):
             detector.top(count)
     if name in ("cube", "exact"):  # those that are quick; the rule has one home
         detector.update(*pairs())
@@ -242,18 +242,28 @@ def test_sizes_of_any_kind() -> None:
         sh.Cube("1MiB", flows=2.5)  # type: ignore[arg-type]
     for make in (partial(sh.Cube, "1MiB", device="cpu"), sh.Exact):
         assert type(make(key_bits=np.int64(64)).key_bits) is int
-        with pytest.raises(sh.UsageError, match="key_bits=33: keys have 32, 64 or 128 bits"):
+        with pytest.raises(sh.UsageError, match="key_bits=33: must be 32, 64 or 128"):
             make(key_bits=33)
         for threads in (0, 1.5, "2"):
-            with pytest.raises(sh.UsageError, match=f"threads={threads}: at least one"):
+            with pytest.raises(sh.UsageError, match=f"threads={threads}: must be at least 1"):
                 make(threads=threads)
 
 
 GEOMETRIES_OF: list[tuple[Any, Any, dict[str, Any], str]] = [
-    (sh.Cube, sh.Geometry.for_memory("1MiB"), {"memory": "1GiB"}, r"memory=1GiB beside a geometry of memory=\d+:"),
-    (sh.Cube, sh.Geometry.for_memory("1MiB"), {"key_bits": 128}, "key_bits=128 beside a geometry of key_bits=32:"),
-    (sh.Cube, sh.Geometry.for_memory("1MiB"), {"flows": "5M"}, "flows=5M beside a geometry:"),
-    (sh.Cube, sh.Geometry.for_memory("1MiB"), {"threshold": 9}, "threshold=9 beside a geometry:"),
+    (
+        sh.Cube,
+        sh.Geometry.for_memory("1MiB"),
+        {"memory": "1GiB"},
+        r"memory=1GiB cannot be combined with a geometry with memory=\d+;",
+    ),
+    (
+        sh.Cube,
+        sh.Geometry.for_memory("1MiB"),
+        {"key_bits": 128},
+        "key_bits=128 cannot be combined with a geometry with key_bits=32;",
+    ),
+    (sh.Cube, sh.Geometry.for_memory("1MiB"), {"flows": "5M"}, "flows=5M cannot be combined with a geometry;"),
+    (sh.Cube, sh.Geometry.for_memory("1MiB"), {"threshold": 9}, "threshold=9 cannot be combined with a geometry;"),
     (sh.Cbaa, CbaaGeometry(slice_bits=0), {"memory": "1GiB"}, "memory=1GiB"),
     (Dcds, DcdsGeometry(column_bits=6), {"memory": "384MiB"}, "memory=384MiB"),
     (Gse, GseGeometry(13, 6, 4), {"memory": "128MiB"}, "memory=128MiB"),
@@ -261,15 +271,20 @@ GEOMETRIES_OF: list[tuple[Any, Any, dict[str, Any], str]] = [
     (Filter, FilterGeometry(words=9, counters=9), {"memory": 128}, "memory=128"),
     (Filter, FilterGeometry(words=9, counters=9), {"threshold": 100}, "threshold=100 beside .* threshold=1024:"),
     (Vbfa, VbfaGeometry(column_bits=6), {"memory": "1MiB"}, "memory=1MiB"),
-    (Vbfa, VbfaGeometry(column_bits=6), {"reading": "wide"}, "reading=wide beside a geometry:"),
-    (Vbfa, VbfaGeometry(column_bits=6), {"noise": "five"}, "noise=five beside a geometry:"),
-    (Vbfa, VbfaGeometry(column_bits=6), {"mangled": False}, "mangled=False beside a geometry of mangled=1:"),
+    (Vbfa, VbfaGeometry(column_bits=6), {"reading": "wide"}, "reading=wide cannot be combined with a geometry;"),
+    (Vbfa, VbfaGeometry(column_bits=6), {"noise": "five"}, "noise=five cannot be combined with a geometry;"),
+    (
+        Vbfa,
+        VbfaGeometry(column_bits=6),
+        {"mangled": False},
+        "mangled=False cannot be combined with a geometry with mangled=1;",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("make", "geometry", "others", "problem"), GEOMETRIES_OF)
 def test_a_geometry_stands_alone(make: Any, geometry: Any, others: dict[str, Any], problem: str) -> None:
-    with pytest.raises(sh.UsageError, match=f"^{problem}.*give one or the other"):
+    with pytest.raises(sh.UsageError, match=f"^{problem}.*pass one or the other"):
         make(geometry=geometry, device="cpu", **others)
     assert make(geometry=geometry, device="cpu").geometry == geometry
     same = {name: getattr(geometry, name) for name in others if isinstance(getattr(geometry, name, None), int)}
@@ -303,7 +318,7 @@ def test_every_detector_says_whether_it_runs_on_a_gpu(name: str) -> None:
     if DETECTORS[name].runs_on_gpu:
         assert make(device="cuda:0").device == "cuda:0"
     else:
-        with pytest.raises(sh.UsageError, match=f"{name} runs on the CPU only; take cpu or auto"):
+        with pytest.raises(sh.UsageError, match=f"{name} runs on the CPU only; use cpu or auto"):
             make(device="cuda:0")
 
 

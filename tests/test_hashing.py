@@ -165,17 +165,17 @@ def test_the_key_comes_from_the_argument_then_the_environment_then_the_default(m
 @pytest.mark.parametrize(
     ("key", "problem"),
     [
-        ("", "holds 0 bytes; a key has at least 8"),
-        ("seven 7", "holds 7 bytes"),
-        (b"seven 7", "holds 7 bytes"),
-        (5, "of type int; a key is bytes or text"),
-        (["a secret"], "of type list"),
+        ("", "the key has 0 bytes; use at least 8"),
+        ("seven 7", "the key has 7 bytes"),
+        (b"seven 7", "the key has 7 bytes"),
+        (5, "a key must be bytes or text, not int"),
+        (["a secret"], "not list"),
     ],
 )
 def test_what_is_no_key(monkeypatch, key, problem):
     with pytest.raises(UsageError, match=f"^key: .*{problem}"):
         secret_of(key)
     monkeypatch.setenv("SUPERHOSTS_KEY", "short")
-    with pytest.raises(UsageError, match="SUPERHOSTS_KEY: holds 5 bytes"):
+    with pytest.raises(UsageError, match="SUPERHOSTS_KEY: the key has 5 bytes"):
         secret_of(None)
     assert secret_of("ünï-öäü") == "ünï-öäü".encode()  # bytes count, not letters

@@ -391,12 +391,12 @@ def test_hosts_are_read_from_text_numbers_and_array_elements() -> None:
     ("reading", "host", "message"),
     [
         (HostFormat(), "hello", "'hello' is not an address"),
-        (HostFormat(), "2001:db8::1", "is IPv6, these hosts are IPv4"),
-        (HostFormat(6, 64), "10.0.0.1", "is IPv4, these hosts are IPv6"),
-        (HostFormat(), "10.0.0.0/8", "holds many hosts"),
-        (HostFormat(6, 64), "2001:db8::/48", "holds many hosts"),
-        (HostFormat(), 1 << 32, "does not fit 32 bits"),
-        (HostFormat(), -1, "does not fit 32 bits"),
+        (HostFormat(), "2001:db8::1", "is IPv6, but hosts here are IPv4"),
+        (HostFormat(6, 64), "10.0.0.1", "is IPv4, but hosts here are IPv6"),
+        (HostFormat(), "10.0.0.0/8", "contains many hosts"),
+        (HostFormat(6, 64), "2001:db8::/48", "contains many hosts"),
+        (HostFormat(), 1 << 32, "does not fit in 32 bits"),
+        (HostFormat(), -1, "does not fit in 32 bits"),
     ],
 )
 def test_what_is_no_host_is_refused(reading: HostFormat, host: str | int, message: str) -> None:

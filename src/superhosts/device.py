@@ -1,7 +1,7 @@
-"""Where the work is done: the threads of this machine's CPU, or a CUDA device.
+"""Choice of the device that does the work: the threads of this machine's CPU, or CUDA GPUs.
 
-Threads are one plain pool over functions that run without the GIL; numba's own parallel layer is not safe to enter
-from several threads, and a scan updates, reads and writes at the same time.
+CPU work runs on one ordinary thread pool, in functions that release the GIL. numba's own parallel layer is not safe to
+enter from several threads, and a scan updates, reads and writes at the same time.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ _GPUS = re.compile(r"cuda(?::(all|\d+(?:,\d+)*))?")
 
 
 def choose_device(device: str) -> str:
-    """Return the device to use: "cpu", or "cuda:" and the numbers of the GPUs.
+    """Return the device to use: "cpu", or "cuda:" followed by the numbers of the GPUs.
 
-    "auto" takes the first GPU where one can be used, else the CPU. A GPU that is asked for by name and cannot be used
-    is an error that says what is missing.
+    "auto" selects the first GPU if a GPU is usable, else the CPU. Raise UsageError, which says what is missing, if the
+    caller names a GPU that is not usable.
     """
     if device in ("cpu", "auto"):
         return "cuda:0" if device == "auto" and cuda_problem() is None and not simulated() else "cpu"
-    named = _GPUS.fullmatch(device)
-    if named is None:
-        raise UsageError(f"device {device!r} is not known; use one of {DEVICES}")
+    match = _GPUS.fullmatch(device)
+    if match is None:
+        raise UsageError(f"unknown device {device!r}; use one of {DEVICES}")
     problem = cuda_problem()
     if problem is not None:
         raise UsageError(f"device {device!r} cannot be used: {problem}")
     count = len(import_cuda().gpus)
-    wanted = list(range(count)) if named[1] == "all" else [int(number) for number in (named[1] or "0").split(",")]
+    wanted = list(range(count)) if match[1] == "all" else [int(number) for number in (match[1] or "0").split(",")]
     if max(wanted) >= count:
-        raise UsageError(f"device {device!r}: GPU {max(wanted)} is not there; GPUs are numbered 0 to {count - 1}")
+        raise UsageError(f"device {device!r}: there is no GPU {max(wanted)}; the GPUs are 0 to {count - 1}")
     return "cuda:" + ",".join(map(str, wanted))
 
 
 def gpus_of(device: str) -> list[int]:
-    """Return the numbers of the GPUs that a chosen device names; none for the CPU."""
+    """Return the GPU numbers of a device that `choose_device` returned; an empty list for the CPU."""
     return [int(number) for number in device[5:].split(",")] if device.startswith("cuda:") else []
 
 
 def simulated() -> bool:
-    """Say whether numba simulates its GPU (for tests). "auto" does not choose that one."""
+    """Return True if numba simulates the GPU, as in tests. "auto" never selects a simulated GPU."""
     return os.environ.get("NUMBA_ENABLE_CUDASIM", "0") == "1"
 
 
 def cuda_driver() -> Any:
-    """Return NVIDIA's driver, or None where there is none."""
+    """Return NVIDIA's driver library, or None if it is not installed."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -66,12 +66,12 @@ def cuda_driver() -> Any:
 
 @cache
 def cuda_problem() -> str | None:
-    """Say why no GPU can be used, or None if one can. No CUDA package is imported to find out, the driver is asked."""
+    """Return the reason why no GPU is usable, or None if one is. It asks the driver and imports no CUDA package."""
     if simulated():
         return None
     driver = cuda_driver()
     if driver is None:
-        return f"no NVIDIA driver was found (libcuda.so.1); with a GPU and its driver: {INSTALL}"
+        return f"no NVIDIA driver was found (libcuda.so.1); install the GPU's driver, then {INSTALL}"
     count = ctypes.c_int(0)
     status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
     if status or not count.value:
@@ -80,29 +80,29 @@ def cuda_problem() -> str | None:
     return f"{' and '.join(missing)} not installed: {INSTALL}" if missing else None
 
 
-os.register_at_fork(after_in_child=cuda_problem.cache_clear)  # CUDA does not survive a fork: ask again
+os.register_at_fork(after_in_child=cuda_problem.cache_clear)  # CUDA does not survive a fork.
 
 
 @cache
 def import_cuda() -> Any:
-    """Import numba.cuda, once, and make it fit."""
+    """Import numba.cuda once, with the adjustments that it needs here."""
     import numba
     import numpy as np
 
-    if not hasattr(np, "row_stack"):  # NumPy 2.5 dropped the name, numba-cuda 0.30 still asks for it
+    if not hasattr(np, "row_stack"):  # NumPy 2.5 removed the name, but numba-cuda 0.30 still uses it.
         np.row_stack = np.vstack  # type: ignore[attr-defined,unused-ignore]
-    numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # small batches are small on purpose
+    numba.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # Small batches are launched on small grids on purpose.
     from numba import cuda
 
     return cuda
 
 
 def thread_count() -> int:
-    """Threads to use: SUPERHOSTS_THREADS, else as many as this process may run on."""
+    """Return the number of threads to use: SUPERHOSTS_THREADS if set, else the CPUs available to this process."""
     wanted = os.environ.get("SUPERHOSTS_THREADS", "")
     if wanted:
         if not wanted.isdecimal() or int(wanted) < 1:
-            raise UsageError(f"SUPERHOSTS_THREADS={wanted!r} is not a number of threads above zero")
+            raise UsageError(f"SUPERHOSTS_THREADS={wanted!r}: must be a positive number of threads")
         return int(wanted)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -113,7 +113,7 @@ _this_thread = threading.local()
 
 
 def _enter_pool() -> None:
-    _this_thread.is_of_pool = True
+    _this_thread.is_pool_thread = True
 
 
 @cache
@@ -121,35 +121,35 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="superhosts", initializer=_enter_pool)
 
 
-os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads
+os.register_at_fork(after_in_child=_pool.cache_clear)  # A forked child has none of its parent's threads.
 
 
 def start_parallel(
     function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], threads: int
 ) -> list[Future[Result]]:
-    """Begin to call `function` with each tuple of arguments, on up to `threads` threads."""
+    """Start a call of `function` for each tuple of arguments, on up to `threads` threads; return the futures."""
     pool = _pool(threads)
     return [pool.submit(function, *arguments) for arguments in calls]
 
 
 def run_parallel(function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], threads: int) -> list[Result]:
-    """Call `function` with each tuple of arguments, on up to `threads` threads; results in the order of the calls.
+    """Call `function` with each tuple of arguments, on up to `threads` threads; return results in the order of calls.
 
-    Any thread may call it. One of the pool does all the work by itself: were all of them to wait for others of the
-    pool, none would be left to do it.
+    Any thread may call this. A pool thread makes all calls itself: if every pool thread waited for others of the pool,
+    none would be left to do the work.
     """
     work = list(calls)
-    if threads == 1 or len(work) < 2 or hasattr(_this_thread, "is_of_pool"):
+    if threads == 1 or len(work) < 2 or hasattr(_this_thread, "is_pool_thread"):
         return [function(*arguments) for arguments in work]
     futures = start_parallel(function, work[1:], threads)
     try:
-        first = function(*work[0])  # the caller works too, so that small jobs wake as few threads as possible
+        first = function(*work[0])  # The caller works too, so that small jobs wake as few threads as possible.
     finally:
-        wait(futures)  # also when interrupted: nobody may go on writing behind the caller's back
+        wait(futures)  # Even when interrupted: no thread may still be writing after this function returns.
     return [first, *(future.result() for future in futures)]
 
 
 def split_evenly(count: int, parts: int) -> list[tuple[int, int]]:
-    """Cut range(count) into `parts` runs (start, stop) of nearly equal length, without empty ones."""
+    """Split range(count) into up to `parts` runs (start, stop) of similar length; none is empty unless count is 0."""
     edges = [count * part // parts for part in range(parts + 1)]
     return [(a, b) for a, b in pairwise(edges) if b > a] or [(0, 0)]

@@ -1,22 +1,22 @@
-"""Keyed hashing, written once as scalar functions: plain Python, numba on the CPU and CUDA give the same bits.
+"""Keyed hashing, written once as scalar functions that return the same bits in plain Python, numba and CUDA.
 
-Three things are hashed:
+The module has three kinds of hash functions:
 
-- A host's address becomes its mangled address m by a keyed bijection (`mangle`, undone by `unmangle`). m chooses
-  the slice and the columns, and labels hold m, so a sketch without its key shows no address. Multiplying alone would
-  not do: the low bits of a product depend only on the low bits of the factor, and the low bits choose the slice.
-  Three keyed odd multipliers with xor-shifts between them reach full avalanche for every key, two do not (32 bits).
-  128 bits take a Feistel network over 64-bit halves.
-- A pair (m, peer) becomes 64 bits (`pair_hash`): the row in its low bits, the priorities of labels in its high bits.
-  For one host it is a bijection of the (folded) peer: two peers never share a hash by accident of arithmetic.
-- Columns are drawn by multiply-shift from m, each array with multipliers of its own, so that two hosts that meet in
+- `mangle` maps a host's address to its mangled address m by a keyed bijection; `unmangle` inverts it. m selects the
+  slice and the columns, and labels store m, so a sketch without its key reveals no address. A multiplication alone is
+  not enough: the low bits of a product depend only on the low bits of the factor, and the low bits select the slice.
+  For 32 bits, three keyed odd multipliers with xor-shifts between them reach full avalanche for every key; two do not.
+  128-bit addresses use a Feistel network over 64-bit halves.
+- `pair_hash` maps a pair (m, peer) to 64 bits: the low bits select the row, the high bits give the priorities of
+  labels. For one host it is a bijection of the (folded) peer, so two peers of a host never collide in the hash.
+- `column_hash` maps m to a column by multiply-shift. Each array has its own multipliers, so two hosts that collide in
   one array are independent in the next.
 
-All multipliers come from the key: an attacker who does not know it cannot choose addresses that collide. This is
-not encryption; it keeps a sketch from being aimed at, and its labels from being read in passing.
+All multipliers are derived from the key: an attacker who does not know it cannot choose addresses that collide. This is
+not encryption; it prevents targeted collisions in a sketch and casual reading of its labels.
 
-Rules that keep the three worlds alike: every product is masked, literals stay below 2^63 except full masks, and right
-shifts act only on unsigned values.
+Three rules make the results identical on all three platforms: every product is masked, literals are below 2^63 except
+for full masks, and right shifts act only on unsigned values.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ DEFAULT_KEY = b"superhosts default key: public, for tests and single sites"
 
 
 class Key(NamedTuple):
-    """The key schedule: every constant that the hash functions use, as uint64."""
+    """The key schedule: all constants of the hash functions, as uint64."""
 
     mangle32: tuple[int, ...]  # whitening word, three odd multipliers, their inverses modulo 2^32
     mangle64: tuple[int, ...]  # whitening word, two odd multipliers, their inverses modulo 2^64
-    feistel: tuple[int, ...]  # one word for each of four rounds
+    feistel: tuple[int, ...]  # one word per round, four rounds
     pair: tuple[int, ...]  # host multiplier, two mixing multipliers, two for the high half of a wide peer
     columns: tuple[int, ...]  # multiplier and addend of each array
 
 
 def make_key(secret: bytes = DEFAULT_KEY, *, integer: type = np.uint64) -> Key:
-    """Derive the key schedule from a secret of any length. `integer=int` gives it for plain Python."""
+    """Derive the key schedule from a secret of any length. Pass `integer=int` for use in plain Python."""
     count = iter(range(1 << 16))
 
     def word() -> int:
@@ -76,25 +76,28 @@ def make_key(secret: bytes = DEFAULT_KEY, *, integer: type = np.uint64) -> Key:
 
 
 def secret_of(key: bytes | str | None) -> bytes:
-    """Return the secret to use: the one given, else SUPERHOSTS_KEY (if it is not empty), else the public default."""
+    """Return `key` as bytes; without one, the value of SUPERHOSTS_KEY if it is not empty, else the public default."""
     if key is not None:
         return check_secret(key, "key")
-    named = os.environ.get("SUPERHOSTS_KEY")
-    return check_secret(named, "SUPERHOSTS_KEY") if named else DEFAULT_KEY
+    from_environment = os.environ.get("SUPERHOSTS_KEY")
+    return check_secret(from_environment, "SUPERHOSTS_KEY") if from_environment else DEFAULT_KEY
 
 
 def check_secret(secret: bytes | str, place: str) -> bytes:
-    """Return a secret as bytes; refuse what is none or is easily guessed, naming its place and not the secret."""
+    """Return a secret as bytes. Raise UsageError if it has the wrong type or is too short to be hard to guess.
+
+    The message names `place`, where the secret comes from, and never shows the secret.
+    """
     if not isinstance(secret, bytes | bytearray | str):
-        raise UsageError(f"{place}: of type {type(secret).__name__}; a key is bytes or text")
-    found = secret.encode() if isinstance(secret, str) else bytes(secret)
-    if len(found) < SHORTEST_KEY:
-        raise UsageError(f"{place}: holds {len(found)} bytes; a key has at least {SHORTEST_KEY}")
-    return found
+        raise UsageError(f"{place}: a key must be bytes or text, not {type(secret).__name__}")
+    encoded = secret.encode() if isinstance(secret, str) else bytes(secret)
+    if len(encoded) < SHORTEST_KEY:
+        raise UsageError(f"{place}: the key has {len(encoded)} bytes; use at least {SHORTEST_KEY}")
+    return encoded
 
 
 def fingerprint(secret: bytes) -> str:
-    """Return 16 hex digits that tell keys apart and reveal nothing of them."""
+    """Return 16 hexadecimal digits that identify a key without revealing it."""
     return hashlib.blake2b(_digest(secret), person=b"superhosts print", digest_size=8).hexdigest()
 
 
@@ -129,7 +132,7 @@ def unmangle32(x: int, key: Key) -> int:
 
 @compiled
 def mangle64(x: int, key: Key) -> int:
-    """Map a 64-bit address (prefix) to its mangled form."""
+    """Map a 64-bit address prefix to its mangled form."""
     words = key.mangle64
     x = x ^ words[0]
     x = ((x ^ (x >> 32)) * words[1]) & MASK64
@@ -151,7 +154,7 @@ def unmangle64(x: int, key: Key) -> int:
 
 @compiled
 def mangle128(high: int, low: int, key: Key) -> tuple[int, int]:
-    """Map a 128-bit address to its mangled form: four Feistel rounds with `mangle64` inside."""
+    """Map a 128-bit address to its mangled form by four Feistel rounds over `mangle64`."""
     words = key.feistel
     high = high ^ mangle64(low ^ words[0], key)
     low = low ^ mangle64(high ^ words[1], key)
@@ -162,7 +165,7 @@ def mangle128(high: int, low: int, key: Key) -> tuple[int, int]:
 
 @compiled
 def unmangle128(high: int, low: int, key: Key) -> tuple[int, int]:
-    """Undo `mangle128`: the same rounds, backwards."""
+    """Undo `mangle128` by the same rounds in reverse order."""
     words = key.feistel
     low = low ^ mangle64(high ^ words[3], key)
     high = high ^ mangle64(low ^ words[2], key)
@@ -173,7 +176,7 @@ def unmangle128(high: int, low: int, key: Key) -> tuple[int, int]:
 
 @compiled
 def fold(high: int, low: int, key: Key) -> int:
-    """Fold 128 bits into 64, keyed; a value below 2^64 stays as it is, whatever width it was given in."""
+    """Fold 128 bits into 64 with the key. A value below 2^64 is unchanged, so it folds alike in any width."""
     words = key.pair
     high = (high * words[3]) & MASK64
     high = ((high ^ (high >> 32)) * words[4]) & MASK64
@@ -182,7 +185,7 @@ def fold(high: int, low: int, key: Key) -> int:
 
 @compiled
 def pair_hash(mangled: int, peer: int, key: Key) -> int:
-    """Hash a pair to 64 bits, from the (folded) mangled host and the (folded) peer."""
+    """Hash a pair, given as (folded) mangled host and (folded) peer, to 64 bits."""
     words = key.pair
     x = (mangled * words[0] + peer) & MASK64
     x = ((x ^ (x >> 32)) * words[1]) & MASK64
@@ -192,20 +195,20 @@ def pair_hash(mangled: int, peer: int, key: Key) -> int:
 
 @compiled
 def column_draw(array: int, key: Key) -> tuple[int, int]:
-    """Return the multiplier and addend of one array, to be fetched once for many hosts."""
+    """Return the multiplier and addend of one array. Loops over many hosts call it once."""
     return key.columns[2 * array], key.columns[2 * array + 1]
 
 
 @compiled
 def column_hash(mangled: int, draw: tuple[int, int], count: int) -> int:
-    """Draw the column of a (folded) mangled host among `count` columns."""
+    """Return the column of a (folded) mangled host, from 0 to count - 1."""
     x = (mangled * draw[0] + draw[1]) & MASK64
     return ((x >> 32) * count) >> 32
 
 
 @compiled
 def mangle_column(hosts: NDArray[np.uint64], bits: int, inverse: bool, key: Key) -> NDArray[np.uint64]:
-    """Mangle (or unmangle) a column of hosts given as rows (high word, low word)."""
+    """Mangle (or with `inverse`, unmangle) an array of hosts given as rows (high word, low word)."""
     out = np.empty_like(hosts)
     for i in range(len(hosts)):
         high, low = hosts[i, 0], hosts[i, 1]

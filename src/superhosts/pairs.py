@@ -1,9 +1,9 @@
-"""Columns of traffic: what sources give, and what detectors take.
+"""Columns of traffic: the packets that sources yield and the pairs that detectors consume.
 
-A `PacketBatch` is what a source reads: source address, destination address and time of packets (or flow records)
-of one address family. `Network` says which ends are monitored and turns packets into pairs (host, peer).
+A source yields `PacketBatch` objects: source address, destination address and time of packets (or flow records) of one
+address family. `Network` knows which addresses are monitored and turns packets into pairs (host, peer).
 
-Addresses are numbers: IPv4 as uint32 (n,), an IPv6 prefix of up to 64 bits as uint64 (n,), a full IPv6 address as
+Addresses are integers: IPv4 as uint32 (n,), an IPv6 prefix of up to 64 bits as uint64 (n,), a full IPv6 address as
 uint64 (n, 2), high word first. Times are int64 nanoseconds since the epoch, UTC.
 """
 
@@ -39,8 +39,8 @@ class PacketBatch:
         return len(self.time)
 
 
-# Packets of one stretch of time: at most one batch of each address family. A block holds both families so that no
-# window closes between them.
+# Packets of one span of time: at most one batch per address family. A block holds both families so that no window
+# closes between them.
 PacketBlock = tuple[PacketBatch, ...]
 
 
@@ -56,46 +56,50 @@ class PairBatch:
 
 
 class Window(NamedTuple):
-    """A span of time in nanoseconds since the epoch; the end is not in it."""
+    """A half-open span of time [start, end) in nanoseconds since the epoch."""
 
     start: int
     end: int
 
 
 class Part(NamedTuple):
-    """Which pairs of the traffic: an address family, the watched side, a direction."""
+    """A subset of the traffic's pairs: an address family, the watched side and a direction."""
 
     family: int = 4
     side: str = "inner"  # one of SIDES
-    direction: str = "any"  # one of DIRECTIONS; "out": the host sent it, "in": the peer sent it
+    direction: str = "any"  # one of DIRECTIONS; "out": the host sent the packet, "in": the peer sent it
 
 
 class HostFormat(NamedTuple):
-    """How the numbers of a sketch read as hosts: address family and the bits of a host's prefix."""
+    """How the integers of a sketch represent hosts: address family and prefix length of a host."""
 
     family: int = 4
     prefix: int = 32
 
     @property
     def key_bits(self) -> int:
-        """Bits of the number that stands for a host: 32, 64 or 128."""
+        """Bits of the integer that represents a host: 32, 64 or 128."""
         return 32 if self.family == 4 else 64 if self.prefix <= 64 else 128
 
     def to_host(self, number: int) -> Host:
-        """Read a number as an address, or as a prefix when hosts are prefixes."""
+        """Convert an integer to an address, or to a prefix if hosts are prefixes."""
         if self.family == 4:
             return ipaddress.IPv4Address(number)
         if self.key_bits == 64:
             number <<= 64
         if self.prefix == 128:
             return ipaddress.IPv6Address(number)
-        return ipaddress.IPv6Network((number, self.prefix), strict=False)  # a label of a file may hold anything
+        # A label from a file may have bits beyond the prefix, which strict=True would reject.
+        return ipaddress.IPv6Network((number, self.prefix), strict=False)
 
     def to_number(self, host: str | int | np.integer[Any] | Host) -> int:
-        """Read an address, a prefix or a plain number as the number that stands for the host."""
+        """Convert an address, a prefix or an integer to the integer that represents the host.
+
+        Raise UsageError if it is not a single host of this format.
+        """
         if isinstance(host, int | np.integer):
             if not 0 <= host < 1 << self.key_bits:
-                raise UsageError(f"host {host} does not fit {self.key_bits} bits")
+                raise UsageError(f"host {host} does not fit in {self.key_bits} bits")
             return int(host)
         text = str(host)
         try:
@@ -103,9 +107,9 @@ class HostFormat(NamedTuple):
         except ValueError as error:
             raise UsageError(f"{text!r} is not an address: {error}") from None
         if network.version != self.family:
-            raise UsageError(f"{text} is IPv{network.version}, these hosts are IPv{self.family}")
+            raise UsageError(f"{text} is IPv{network.version}, but hosts here are IPv{self.family}")
         if network.prefixlen < self.prefix:
-            raise UsageError(f"{text} holds many hosts; these hosts are /{self.prefix}")
+            raise UsageError(f"{text} contains many hosts; a host here is a /{self.prefix}")
         number = int(network.network_address)
         if self.family == 4:
             return number
@@ -113,15 +117,15 @@ class HostFormat(NamedTuple):
 
 
 def format_for(key_bits: int) -> HostFormat:
-    """Return the usual reading of keys of 32 (IPv4), 64 (IPv6 /64) or 128 bits (IPv6)."""
+    """Return the default format of hosts of 32 bits (IPv4), 64 bits (IPv6 /64) or 128 bits (IPv6)."""
     formats = {32: HostFormat(4, 32), 64: HostFormat(6, 64), 128: HostFormat(6, 128)}
     if key_bits not in formats:
-        raise UsageError(f"key_bits={key_bits}: keys have 32, 64 or 128 bits")
+        raise UsageError(f"key_bits={key_bits}: must be 32, 64 or 128")
     return formats[key_bits]
 
 
 def numbers_to_array(numbers: list[int], key_bits: int) -> Addresses:
-    """Put host numbers into the column that detectors take for keys of this width."""
+    """Return integers of hosts as the array that detectors take for hosts of this width."""
     if key_bits == 128:
         halves = [(number >> 64, number & MASK64) for number in numbers]
         return np.array(halves, np.uint64).reshape(len(numbers), 2)
@@ -129,7 +133,7 @@ def numbers_to_array(numbers: list[int], key_bits: int) -> Addresses:
 
 
 def array_to_numbers(column: Addresses) -> list[int]:
-    """Return the plain numbers of a column of hosts."""
+    """Return the hosts of an array as Python integers."""
     if column.ndim == 2:
         return [int(high) << 64 | int(low) for high, low in column]
     return [int(number) for number in column]

@@ -1,4 +1,4 @@
-"""What a search gives: super hosts as columns or rows, and as tables of pyarrow, Polars and pandas."""
+"""The results of a search: super hosts as columns or rows, and as tables of pyarrow, Polars and pandas."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ UNBOUNDED = np.iinfo(np.int64).max  # peers_high of a saturated host
 
 
 class SuperHost(NamedTuple):
-    """One host with its number of distinct peers and the 95 % interval of that number."""
+    """One host, its number of distinct peers and the 95 % confidence interval of that number."""
 
     host: Host
     peers: int
     peers_low: int
-    peers_high: int | None  # None: saturated, no upper bound
+    peers_high: int | None  # None if saturated: there is no upper bound
     saturated: bool
 
 
 class SuperHosts:
-    """Hosts as columns, most peers first. Iterating gives `SuperHost` rows."""
+    """Hosts as columns, sorted by peers, largest first. Iteration yields `SuperHost` rows."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class SuperHosts:
         self.hosts = hosts[order]
         self.peers = peers[order]
         self.peers_low = peers_low[order]
-        self.peers_high = peers_high[order]  # the largest int64 where there is no upper bound
+        self.peers_high = peers_high[order]  # UNBOUNDED where there is no upper bound
         self.saturated = saturated[order]
         self.format = format_for(128 if hosts.ndim == 2 else hosts.dtype.itemsize * 8)
 
@@ -59,23 +59,23 @@ class SuperHosts:
         return f"<SuperHosts: {len(self)} hosts>"
 
     def select(self, keep: NDArray[Any] | slice) -> SuperHosts:
-        """Return the rows that `keep` (a mask, indexes or a slice) picks."""
+        """Return the rows that `keep` selects: a mask, indexes or a slice."""
         columns = (self.hosts, self.peers, self.peers_low, self.peers_high, self.saturated)
         chosen = SuperHosts(*(column[keep] for column in columns))  # type: ignore[arg-type]
         chosen.format = self.format
         return chosen
 
     def as_asked(self) -> SuperHosts:
-        """Return the rows in the order in which hosts were asked for, not by peers."""
+        """Return the rows in the order in which the caller named the hosts, not sorted by peers."""
         rows = copy.copy(self)
-        back = np.argsort(self._order)
-        rows.hosts, rows.peers, rows.saturated = self.hosts[back], self.peers[back], self.saturated[back]
-        rows.peers_low, rows.peers_high = self.peers_low[back], self.peers_high[back]
-        rows._order = np.arange(len(back))
+        original = np.argsort(self._order)
+        rows.hosts, rows.peers, rows.saturated = self.hosts[original], self.peers[original], self.saturated[original]
+        rows.peers_low, rows.peers_high = self.peers_low[original], self.peers_high[original]
+        rows._order = np.arange(len(original))
         return rows
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Return plain columns with readable hosts; no upper bound is None."""
+        """Return the columns as lists, with hosts as text and None for a missing upper bound."""
         rows = list(self)
         return {
             name: [str(row[i]) if name == "host" else row[i] for row in rows]
@@ -96,7 +96,7 @@ class SuperHosts:
 
 
 class Found(NamedTuple):
-    """A super host of a sketch: the host with its numbers, the part that saw it, and the detector's name."""
+    """A super host of a sketch: its result row, the part that saw it and the detector's name."""
 
     part: Part
     row: SuperHost
@@ -104,27 +104,27 @@ class Found(NamedTuple):
 
     @property
     def host(self) -> Host:
-        """The host."""
+        """Address or prefix of the host."""
         return self.row.host
 
     @property
     def peers(self) -> int:
-        """Its number of distinct peers."""
+        """Number of distinct peers."""
         return self.row.peers
 
     @property
     def peers_low(self) -> int:
-        """Lower end of the 95 % interval."""
+        """Lower end of the 95 % confidence interval."""
         return self.row.peers_low
 
     @property
     def peers_high(self) -> int | None:
-        """Upper end of the 95 % interval; None where there is none."""
+        """Upper end of the 95 % confidence interval, or None if there is no upper bound."""
         return self.row.peers_high
 
     @property
     def saturated(self) -> bool:
-        """Whether only a lower bound is known."""
+        """True if only a lower bound is known."""
         return self.row.saturated
 
 
@@ -132,39 +132,42 @@ class Searchable(Protocol):
     """A detector or a sketch."""
 
     def super_hosts(self, threshold: float) -> Any:
-        """Return the hosts of at least `threshold` peers."""
+        """Return the hosts with at least `threshold` peers."""
 
     def top(self, count: int) -> Any:
-        """Return the `count` hosts with most peers."""
+        """Return the `count` hosts with the most peers."""
 
 
 class Selection(NamedTuple):
-    """Which hosts are asked for: those of at least `threshold` peers, the `top` ones, or the top ones of those."""
+    """Which hosts to report: those with at least `threshold` peers, the `top` ones, or the top ones of those."""
 
     threshold: float | None = None
     top: int | None = None
 
     @classmethod
     def of(cls, threshold: float | None, top: int | None) -> Selection:
-        """Return what a user asks for. The default threshold applies unless one of the two is given."""
+        """Return the selection for a user's options. The default threshold applies if neither option is given."""
         return cls(float(THRESHOLD) if threshold is None and top is None else threshold, top)
 
     def ask(self, detector: Searchable) -> Any:
-        """Return what a detector finds; `limit` then keeps the top ones over all detectors."""
+        """Return the hosts that a detector finds. `limit` later keeps the top ones over all detectors."""
         return detector.top(self.top or 1) if self.threshold is None else detector.super_hosts(self.threshold)
 
     def limit(self, found: list[Found]) -> list[Found]:
-        """Return the top ones."""
+        """Return the first `top` hosts, or all if the selection has no `top`."""
         return found[: self.top]
 
 
 DEFAULT_SELECTION = Selection.of(None, None)
 
-# Each library is imported only when its table is asked for.
+# These functions import their library on the first call, because it is optional and slow to load.
 
 
 def to_arrow(columns: dict[str, list[Any]]) -> Any:
-    """Return a pyarrow Table: of rows of hosts, typed also where there are none; of others, as the values are."""
+    """Return a pyarrow Table.
+
+    Columns of host rows have fixed types, even when there are no rows; the types of other tables follow their values.
+    """
     try:
         import pyarrow as pa
     except ImportError as error:
@@ -191,7 +194,7 @@ def to_polars(columns: dict[str, list[Any]]) -> Any:
 def to_pandas(columns: dict[str, list[Any]]) -> Any:
     """Return a pandas DataFrame of result columns."""
     try:
-        import pandas  # noqa: F401  # to_pandas below needs it; asked here for a clear message
+        import pandas  # noqa: F401  # pyarrow needs it below; importing it here gives a clear error message
     except ImportError as error:
         raise MissingExtraError("pandas output", "tables") from error
     return to_arrow(columns).to_pandas()

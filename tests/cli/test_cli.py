@@ -326,7 +326,7 @@ def test_usage_errors(run: Run, folder: Path, options: list[str], message: str) 
 def test_a_short_key_is_refused(run: Run, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("short\n")
     ended = run("scan", folder / "quiet.pcap", "--key-file", tmp_path / "key")
-    assert (ended.status, "holds 5 bytes; a key has at least 8" in ended.err) == (2, True)
+    assert (ended.status, "the key has 5 bytes; use at least 8" in ended.err) == (2, True)
 
 
 @pytest.mark.parametrize("option", ["--output", "--save"])

@@ -227,7 +227,7 @@ def test_a_cpu_that_fails(run: Run, no_gpu: None, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("SUPERHOSTS_THREADS", "two")
     ended = run("doctor")
     assert (ended.status, ended.err) == (2, "superhosts: problems found: CPU, CPU check\n")
-    assert "SUPERHOSTS_THREADS='two' is not a number" in ended.out
+    assert "SUPERHOSTS_THREADS='two': must be a positive number" in ended.out
     assert [line[9:24].strip() for line in ended.out.splitlines()] == NAMES  # one that breaks does not end the list
 
 
@@ -266,7 +266,7 @@ def test_scan_on_a_gpu_that_is_not_there(run: Run, no_gpu: None, quiet: Path) ->
 
 def test_scan_on_a_device_that_nobody_knows(run: Run, quiet: Path) -> None:
     ended = run("scan", quiet, "--device", "abacus", "--json", *SMALL)
-    assert (ended.status, ended.out, "'abacus' is not known" in ended.err) == (2, "", True)
+    assert (ended.status, ended.out, "unknown device 'abacus'" in ended.err) == (2, "", True)
 
 
 def device_line(err: str) -> str:

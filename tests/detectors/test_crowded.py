@@ -12,7 +12,7 @@ from superhosts.detectors.dcds import Dcds
 from superhosts.detectors.dcds import Geometry as DcdsGeometry
 from superhosts.detectors.vbfa import Geometry as VbfaGeometry
 from superhosts.detectors.vbfa import Vbfa
-from superhosts.engines.base import MOST_STEPS, CrowdedError
+from superhosts.engines.base import MAX_STEPS, CrowdedError
 
 SKETCHES = [
     (Cbaa, CbaaGeometry(1, restoring=4, index_bits=12, validating=1, validating_bits=3, column_bits=6)),
@@ -34,8 +34,10 @@ def fill(sketch: ColumnSketch) -> None:
 def test_a_full_sketch_answers_with_a_warning(kind, geometry, where):
     sketch = kind(geometry=geometry, device=where, threads=2)
     fill(sketch)
-    sketch.engine.most_steps = 100  # else 2^26, for each of some thresholds
-    with pytest.warns(ThresholdWarning, match=f"this {kind.name} is too full for threshold 40: no host can be told"):
+    sketch.engine.max_steps = 100  # else 2^26, for each of some thresholds
+    with pytest.warns(
+        ThresholdWarning, match=f"this {kind.name} is too full for threshold 40: no host can be distinguished"
+    ):
         assert len(sketch.super_hosts(40)) == 0
     with pytest.warns(ThresholdWarning, match="too full"):
         assert len(sketch.top(3)) == 0
@@ -54,12 +56,12 @@ def fewest_steps(sketch: ColumnSketch, threshold: float) -> int:
     """Return the smallest limit under which the search ends."""
     low, high = -1, 1 << 20
     while high - low > 1:
-        sketch.engine.most_steps = (low + high) // 2
+        sketch.engine.max_steps = (low + high) // 2
         try:
             sketch.engine.search(sketch._search_for(threshold))
-            high = sketch.engine.most_steps
+            high = sketch.engine.max_steps
         except CrowdedError:
-            low = sketch.engine.most_steps
+            low = sketch.engine.max_steps
     return high
 
 
@@ -73,12 +75,12 @@ def test_every_device_and_number_of_threads_gives_up_at_the_same_limit(kind, geo
         if not limits:
             limits[where, threads] = fewest_steps(sketch, 60)
         limit = min(limits.values())
-        sketch.engine.most_steps = limit - 1
+        sketch.engine.max_steps = limit - 1
         with pytest.raises(CrowdedError):
             sketch.engine.search(sketch._search_for(60))
-        sketch.engine.most_steps = limit
+        sketch.engine.max_steps = limit
         sketch.engine.search(sketch._search_for(60))
-    assert 16 < limit < MOST_STEPS
+    assert 16 < limit < MAX_STEPS
 
 
 @by_name
@@ -87,7 +89,9 @@ def test_hosts_above_the_crowd_are_found_all_the_same(kind, geometry):
     big = crowd(sketch)
     few, many = fewest_steps(sketch, 160), fewest_steps(sketch, 20)
     assert few < many
-    sketch.engine.most_steps = few
-    with pytest.warns(ThresholdWarning, match=r"too full for threshold 20: only hosts of about (40|80|160) or more"):
+    sketch.engine.max_steps = few
+    with pytest.warns(
+        ThresholdWarning, match=r"too full for threshold 20: limited to hosts with about (40|80|160) or more"
+    ):
         found = sketch.super_hosts(20)
     assert set(big.tolist()) <= set(found.hosts.tolist())

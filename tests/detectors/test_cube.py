@@ -24,7 +24,7 @@ SMALL = Geometry(32, 3, 3, 10, 17, 2, 1)  # small enough that everything collide
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(("bits", "peer_bits"), [(32, 32), (32, 64), (32, 128), (64, 64), (64, 128), (128, 128)])
 def test_bits_and_labels_are_the_oracles_for_every_width(bits, peer_bits, threads, monkeypatch):
-    monkeypatch.setattr(bins, "WORTH_A_THREAD", 64)  # let several threads work on few pairs
+    monkeypatch.setattr(bins, "MIN_PAIRS_PER_THREAD", 64)  # let several threads work on few pairs
     cube = Cube(geometry=SMALL._replace(key_bits=bits), threads=threads)
     pairs = random_pairs(bits, peer_bits, 3000)
     feed(cube, pairs, peer_bits)
@@ -67,7 +67,7 @@ def test_full_bins_are_drained_without_losing_a_pair(monkeypatch):
     """A flood on one host, many times what the bins hold, arrives in one call and in many."""
     shape = ddos_victim()
     cube = Cube(geometry=SMALL, threads=2)
-    monkeypatch.setattr(bins, "WORTH_A_THREAD", 512)
+    monkeypatch.setattr(bins, "MIN_PAIRS_PER_THREAD", 512)
     cube.engine.bins.memory = 1  # the least that bins can be
     for start in range(0, len(shape.hosts), 7000):
         cube.update(shape.hosts[start : start + 7000], shape.peers[start : start + 7000])
@@ -184,7 +184,7 @@ def test_hosts_beyond_all_measure_are_reported_whatever_the_threshold():
     cube = Cube(geometry=SMALL._replace(column_bits=6))
     shape = ddos_victim()
     cube.update(shape.hosts, shape.peers)
-    with pytest.warns(ThresholdWarning, match="beyond 266 peers cannot be measured"):
+    with pytest.warns(ThresholdWarning, match="more than 266 peers cannot be measured"):
         found = cube.super_hosts(10_000)
     assert found.hosts.tolist() == [int(shape.hosts[0])]
 
@@ -242,7 +242,7 @@ def test_clear_forgets_everything_also_recent_pairs():
         ({"columns": 1}, "columns=1"),
         ({"label_bits": 7}, "label_bits=7"),
         ({"share_bits": -1}, "share_bits=-1"),
-        ({"key_bits": 33}, "keys have 32, 64 or 128 bits"),
+        ({"key_bits": 33}, "key_bits=33: must be 32, 64 or 128"),
     ],
 )
 def test_illegal_geometries_are_refused_with_the_rule(change, rule):
@@ -273,7 +273,7 @@ def test_updates_that_cannot_be_are_refused():
         cube.update(np.zeros(1, np.int64), one)
     with pytest.raises(UsageError, match="1 hosts but 2 peers"):
         cube.update(one, np.zeros(2, np.uint32))
-    with pytest.raises(UsageError, match="64 bits, this cube takes 32-bit keys"):
+    with pytest.raises(UsageError, match="64 bits, but this cube takes 32-bit hosts"):
         cube.update(np.zeros(1, np.uint64), one)
     with pytest.raises(UsageError, match="hosts and peers"):
         cube.update(one)

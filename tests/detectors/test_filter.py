@@ -96,7 +96,7 @@ def test_batches_of_any_size_are_one_stream():
 
 
 def test_a_long_list_grows_and_counts_as_memory(monkeypatch):
-    monkeypatch.setattr(hostset, "FIRST_SLOTS", 4)
+    monkeypatch.setattr(hostset, "INITIAL_SLOTS", 4)
     detector = Filter(geometry=Geometry(words=1000, rows=2, counters=5000, threshold=1))
     small = detector.memory
     hosts = np.arange(700, dtype=np.uint32)
@@ -107,7 +107,7 @@ def test_a_long_list_grows_and_counts_as_memory(monkeypatch):
 
 
 def test_a_set_of_hosts_holds_every_host_once(monkeypatch):
-    monkeypatch.setattr(hostset, "FIRST_SLOTS", 2)
+    monkeypatch.setattr(hostset, "INITIAL_SLOTS", 2)
     rng = np.random.default_rng(3)
     numbers = np.concatenate([rng.integers(0, 1 << 32, 500, dtype=np.uint32), [0, 1, 2, 4, 8, 0, 0xFFFFFFFF]])
     known = HostSet()

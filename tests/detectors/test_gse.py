@@ -26,11 +26,11 @@ on_gpu = pytest.mark.skipif(len(DEVICES) == 1, reason=f"no GPU: {device.cuda_pro
 @pytest.fixture(autouse=True)
 def few_slots(monkeypatch):
     """Sets of hosts that must grow."""
-    monkeypatch.setattr(hostset, "FIRST_SLOTS", 4)
+    monkeypatch.setattr(hostset, "INITIAL_SLOTS", 4)
     if len(DEVICES) > 1:
         from superhosts.detectors.gse import cuda
 
-        monkeypatch.setattr(cuda, "FIRST_SLOTS", 4)
+        monkeypatch.setattr(cuda, "INITIAL_SLOTS", 4)
 
 
 def traffic(count: int = 400, hosts: int = 30, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -300,7 +300,7 @@ def test_several_gpus_share_the_pairs():
 def test_more_hosts_than_an_answer_has_room_for(monkeypatch):
     from superhosts.engines.gpu import engine
 
-    monkeypatch.setattr(engine, "FIRST_ROWS", 3)
+    monkeypatch.setattr(engine, "INITIAL_ROWS", 3)
     hosts, peers = traffic(150)
     detector, single = Gse(geometry=SMALL, device="cuda"), Gse(geometry=SMALL, device="cpu")
     detector.update(hosts, peers)

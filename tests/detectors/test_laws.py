@@ -183,7 +183,7 @@ def test_unlike_sketches_are_refused_naming_both_values(name):
         mine.merge(DETECTORS[name](geometry=other_geometry))
     for other in DETECTORS:
         if other != name:
-            with pytest.raises(MergeError, match="another detector"):
+            with pytest.raises(MergeError, match="the detectors differ"):
                 mine.merge(make(other))
     assert len(mine.super_hosts(1)) == 0
 

@@ -51,7 +51,7 @@ def assert_equal(detector: SpreadSketch, oracle: naive.SpreadSketch) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_buckets_are_the_oracles(threads, monkeypatch):
-    monkeypatch.setattr("superhosts.detectors.spreadsketch.WORTH_A_THREAD", 100)
+    monkeypatch.setattr("superhosts.detectors.spreadsketch.MIN_PAIRS_PER_THREAD", 100)
     detector = SpreadSketch(geometry=SMALL, threads=threads)
     assert_equal(detector, filled(detector, *traffic()))
 
@@ -184,7 +184,7 @@ def test_memory_is_true_and_chooses_the_buckets():
 def test_errors(tmp_path):
     with pytest.raises(UsageError, match="spreadsketch runs on the CPU only"):
         SpreadSketch("1MiB", device="cuda")
-    with pytest.raises(UsageError, match="not known"):
+    with pytest.raises(UsageError, match="unknown device"):
         SpreadSketch("1MiB", device="tpu")
     with pytest.raises(UsageError, match="threads=0"):
         SpreadSketch("1MiB", threads=0)

@@ -158,7 +158,7 @@ def test_writers_and_readers_leave_what_one_thread_leaves(name: str) -> None:
 def test_writers_and_readers_on_a_gpu_leave_what_one_thread_leaves(name: str, monkeypatch: Any) -> None:
     from superhosts.detectors.gse import cuda as gse
 
-    monkeypatch.setattr(gse, "FIRST_SLOTS", 64)
+    monkeypatch.setattr(gse, "INITIAL_SLOTS", 64)
     given = batches(6, 5)
     make_one = partial(DETECTORS[name], geometry=TINY[name], threads=2)
     one, two, alone = make_one(device="cuda"), make_one(device="cuda"), make_one(device="cpu")

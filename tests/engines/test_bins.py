@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from superhosts.engines.bins import CHUNK, FINE_MEMORY, Bins
+from superhosts.engines.bins import CHUNK, FINE_BINS_MEMORY, Bins
 from superhosts.hashing import make_key, mangle_column
 
 KEY = make_key()
@@ -76,7 +76,7 @@ def test_bins_finer_than_slices_still_give_a_slice_to_one_thread(slice_bits):
     """Two threads in one slice would lose bits: there are no atomics."""
     rng = np.random.default_rng(1)
     hosts, peers = rng.integers(0, 1 << 32, (2, 20_000), dtype=np.uint32)
-    bins = Bins(KEY, key_bits=32, slice_bits=slice_bits, memory=FINE_MEMORY, threads=3)
+    bins = Bins(KEY, key_bits=32, slice_bits=slice_bits, memory=FINE_BINS_MEMORY, threads=3)
     bins.add(hosts, peers, bins.done)
     assert bins.bins == 128
     assert len(entries_of(bins)[0]) == 20_000

@@ -91,14 +91,14 @@ def test_any_number_of_arrays(arrays):
 
 @pytest.mark.parametrize("slice_bits", [1, 2, 6])
 def test_pairs_that_lie_on_the_gpu_are_sorted_by_slice_and_none_is_lost(slice_bits, monkeypatch):
-    monkeypatch.setattr(engine, "LEAST_TILED", 8)
-    monkeypatch.setattr(engine, "LEAST_MEMORY", 0)
+    monkeypatch.setattr(engine, "MIN_TILED_PAIRS", 8)
+    monkeypatch.setattr(engine, "MIN_TILED_MEMORY", 0)
     geometry = TINY._replace(slice_bits=slice_bits, columns=3)
     # Zeros, before and after mangling: an empty place must not hide them.
     zero = int(unmangle32(0, make_key()))
     pairs = [(0, 0), (0, 1), (1, 0), (zero, 0), (zero, 1), *random_pairs(32, 32, 2 * COUNT)] * 2
     cube = gpu_cube(geometry)
-    cube.engine._most_tiled = 50  # several rounds
+    cube.engine._max_tiled = 50  # several rounds
     hosts, peers = (np.array(column, np.uint32) for column in zip(*pairs, strict=True))
     cube.update(cuda.to_device(hosts), cuda.to_device(peers))
     assert cube.engine._tiles is not None
@@ -106,8 +106,8 @@ def test_pairs_that_lie_on_the_gpu_are_sorted_by_slice_and_none_is_lost(slice_bi
 
 
 def test_a_batch_of_host_memory_travels_in_pieces(monkeypatch):
-    monkeypatch.setattr(staging, "COPIED_PIECE", 17)
-    monkeypatch.setattr(lane, "PART", 16)
+    monkeypatch.setattr(staging, "PAGEABLE_PIECE", 17)
+    monkeypatch.setattr(lane, "PART_BYTES", 16)
     monkeypatch.setattr(engine, "staging_of", lambda gpu: staging.Staging(gpu, 3))
     cube = gpu_cube()
     pairs = random_pairs(32, 32, COUNT)
@@ -132,10 +132,10 @@ def test_where_there_is_no_room_to_sort_pairs_are_written_as_they_come(monkeypat
     def no_room(_):
         raise RuntimeError("[CUresult.CUDA_ERROR_OUT_OF_MEMORY] Call to cuMemAlloc")
 
-    monkeypatch.setattr(engine, "LEAST_TILED", 8)
-    monkeypatch.setattr(engine, "LEAST_MEMORY", 0)
+    monkeypatch.setattr(engine, "MIN_TILED_PAIRS", 8)
+    monkeypatch.setattr(engine, "MIN_TILED_MEMORY", 0)
     cube = gpu_cube()
-    monkeypatch.setattr(cube.engine, "_tile_room", no_room)
+    monkeypatch.setattr(cube.engine, "_reserve_tiles", no_room)
     pairs = random_pairs(32, 32, COUNT)
     hosts, peers = (np.array(column, np.uint32) for column in zip(*pairs, strict=True))
     cube.update(cuda.to_device(hosts), cuda.to_device(peers))
@@ -217,8 +217,8 @@ def test_where_room_runs_out_nobody_is_lost():
     for rows, candidates in ((1, 100), (100, 1), (1, 1)):
         on_gpu.engine._make_answer(rows, candidates)
         assert on_gpu.super_hosts(4).to_dict() == on_cpu.super_hosts(4).to_dict()
-        assert (on_gpu.engine.rows > rows) is (rows == 1)
-        assert (on_gpu.engine.room > candidates) is (candidates == 1)
+        assert (on_gpu.engine.max_rows > rows) is (rows == 1)
+        assert (on_gpu.engine.max_candidates > candidates) is (candidates == 1)
 
 
 def test_where_memory_for_more_room_is_refused_nobody_is_lost_either(monkeypatch):
@@ -302,8 +302,8 @@ def test_a_sketch_that_nobody_holds_is_gone_at_once():
 
 
 def test_threads_have_ended_when_a_batch_fails(monkeypatch):
-    monkeypatch.setattr(staging, "COPIED_PIECE", 8)
-    monkeypatch.setattr(lane, "PART", 16)
+    monkeypatch.setattr(staging, "PAGEABLE_PIECE", 8)
+    monkeypatch.setattr(lane, "PART_BYTES", 16)
     running = []
 
     def slow(_lane, _columns, _rooms, first, _step):
@@ -314,7 +314,7 @@ def test_threads_have_ended_when_a_batch_fails(monkeypatch):
     def fail(*_):
         raise RuntimeError("no launch")
 
-    monkeypatch.setattr(staging.Lane, "carry", slow)
+    monkeypatch.setattr(staging.Lane, "transfer", slow)
     column = np.arange(40, dtype=np.uint32)
     with pytest.raises(RuntimeError, match="no launch"):
         staging.Staging(0, 3).send(column, column, fail)
@@ -322,18 +322,18 @@ def test_threads_have_ended_when_a_batch_fails(monkeypatch):
 
 
 def test_copying_threads_keep_to_rooms_of_their_own(monkeypatch):
-    monkeypatch.setattr(staging, "COPIED_PIECE", 64)
-    monkeypatch.setattr(lane, "PART", 32)
-    carry, busy, shared = staging.Lane.carry, set(), []
+    monkeypatch.setattr(staging, "PAGEABLE_PIECE", 64)
+    monkeypatch.setattr(lane, "PART_BYTES", 32)
+    transfer, busy, shared = staging.Lane.transfer, set(), []
 
     def watched(mine, *arguments):
         shared.append(mine in busy)
         busy.add(mine)
         time.sleep(0.001 * (id(mine) % 7))
-        carry(mine, *arguments)
+        transfer(mine, *arguments)
         busy.remove(mine)
 
-    monkeypatch.setattr(staging.Lane, "carry", watched)
+    monkeypatch.setattr(staging.Lane, "transfer", watched)
     column, stage = np.arange(1000, dtype=np.uint32), staging.Staging(0, 4)
     seen: list[np.ndarray] = []
     stage.send(column, column, lambda hosts, _peers, _stream: seen.append(hosts.copy_to_host()))
@@ -355,7 +355,7 @@ def test_rooms_serve_batches_of_any_width(monkeypatch):
                 column, column, lambda hosts, peers, _: seen.append((hosts.copy_to_host(), peers.copy_to_host()))
             )
             assert all(np.array_equal(part, column) for part in seen.pop())
-    assert made == [2 * lane.PART]
+    assert made == [2 * lane.PART_BYTES]
 
 
 def test_arrays_go_by_their_names():
@@ -493,7 +493,7 @@ def test_cbaa_is_the_oracles_and_finds_what_the_cpu_finds(name):
 
 
 def test_a_gpu_that_is_not_there_is_named():
-    with pytest.raises(UsageError, match="GPU 99 is not there"):
+    with pytest.raises(UsageError, match="there is no GPU 99"):
         Cube(geometry=TINY, device="cuda:99")
     with pytest.raises(UsageError, match="cuda:x"):
         Cube(geometry=TINY, device="cuda:x")
@@ -507,12 +507,12 @@ def test_a_sketch_too_large_for_the_gpu_is_refused_and_auto_takes_the_cpu(monkey
 
     monkeypatch.setattr(columnsketch, "choose_device", lambda _: "cuda:0")
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "MOST_MEMORY", 1024)
-        with pytest.raises(UsageError, match="a sketch on a GPU is below 1 KiB"):
+        patch.setattr(engine, "MAX_MEMORY", 1024)
+        with pytest.raises(UsageError, match="a sketch on a GPU must be smaller than 1 KiB"):
             gpu_cube()
         assert Cube(geometry=TINY, device="auto").device == "cpu"
     monkeypatch.setattr(engine, "device_zeros", no_room)
-    with pytest.raises(UsageError, match="GPU 0 has no room"):
+    with pytest.raises(UsageError, match="GPU 0 does not have enough free memory"):
         gpu_cube()
     assert Cube(geometry=TINY, device="auto").device == "cpu"
 

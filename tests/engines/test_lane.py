@@ -41,16 +41,16 @@ class Driver:
         return 0
 
 
-def carry(driver: Driver, columns, targets, first: int, step: int, context: int = 77) -> int:
-    room = np.zeros(2 * lane.PART, np.uint8)
-    return lane.make_carry(driver.calls())(
+def transfer(driver: Driver, columns, targets, first: int, step: int, context: int = 77) -> int:
+    buffer = np.zeros(2 * lane.PART_BYTES, np.uint8)
+    return lane.make_transfer(driver.calls())(
         context,
         np.array([column.ctypes.data for column in columns], np.int64),
         np.array([target.ctypes.data for target in targets], np.int64),
         np.array([column.nbytes // len(column) for column in columns], np.int64),
         len(columns[0]),
-        room.ctypes.data,
-        lane.PART,
+        buffer.ctypes.data,
+        lane.PART_BYTES,
         np.array([5, 6], np.int64),
         first,
         step,
@@ -59,7 +59,7 @@ def carry(driver: Driver, columns, targets, first: int, step: int, context: int 
 
 @pytest.fixture
 def columns(monkeypatch):
-    monkeypatch.setattr(lane, "PART", 240)
+    monkeypatch.setattr(lane, "PART_BYTES", 240)
     rng = np.random.default_rng(3)
     return rng.integers(0, 1 << 32, 103, dtype=np.uint32), rng.integers(0, 1 << 63, (103, 2), dtype=np.uint64)
 
@@ -70,7 +70,7 @@ def test_threads_together_copy_everything_once(columns, threads):
     for first in range(threads):
         before = [target.copy() for target in targets]
         driver = Driver()
-        assert carry(driver, columns, targets, first, threads) == 0
+        assert transfer(driver, columns, targets, first, threads) == 0
         changed = np.flatnonzero(targets[0] != before[0])
         assert set(changed // 12) == set(range(first, 9, threads))  # 240 bytes are 12 rows of 20
         assert np.array_equal(changed, np.flatnonzero((targets[1] != before[1]).any(1)))
@@ -80,7 +80,7 @@ def test_threads_together_copy_everything_once(columns, threads):
 
 def test_a_half_is_waited_for_before_it_is_filled_again(columns):
     driver = Driver()
-    carry(driver, columns, [np.zeros_like(column) for column in columns], 0, 3)
+    transfer(driver, columns, [np.zeros_like(column) for column in columns], 0, 3)
     part = [WAITED, 5, 48, 5, 192, 5]
     other = [WAITED, 6, 48, 6, 192, 6]
     assert driver.log == [*part, *other, *part, WAITED, 5, WAITED, 6]
@@ -89,7 +89,7 @@ def test_a_half_is_waited_for_before_it_is_filled_again(columns):
 def test_the_first_failure_is_told_after_all_has_ended(columns):
     targets = [np.zeros_like(column) for column in columns]
     driver = Driver(fails_at=4)  # the second column of the first part
-    assert carry(driver, columns, targets, 0, 1) == 719
+    assert transfer(driver, columns, targets, 0, 1) == 719
     assert driver.log[-4:] == [WAITED, 5, WAITED, 6]
     assert sum(entry in (48, 192) for entry in driver.log) == 2  # nothing is sent after it
-    assert carry(Driver(), columns, targets, 0, 1, context=78) == 201
+    assert transfer(Driver(), columns, targets, 0, 1, context=78) == 201

@@ -172,7 +172,7 @@ def test_two_sites_that_see_the_same_flows_count_them_once(tmp_path: Path):
     [
         (Settings(memory="64KiB", device="cpu", threads=1, key=b"another key"), "key"),
         (Settings(memory="128KiB", device="cpu", threads=1), "geometry differs"),
-        (Settings(memory="8MiB", device="cpu", threads=1, detector="cbaa"), "another detector"),
+        (Settings(memory="8MiB", device="cpu", threads=1, detector="cbaa"), "the detectors differ"),
     ],
 )
 def test_what_does_not_fit_is_refused_named_and_never_merged(tmp_path: Path, settings: Settings, words: str):

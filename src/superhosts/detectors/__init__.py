@@ -1,1 +1,1 @@
-"""Detectors: every one takes pairs and gives super hosts back, with the same verbs (see `base`)."""
+"""Detectors consume pairs and return super hosts. All of them have the same methods (see `base`)."""

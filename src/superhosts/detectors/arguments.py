@@ -1,4 +1,4 @@
-"""Checks of what callers give to detectors. Errors name the argument, its value and what would be right."""
+"""Checks of the arguments of detectors. Errors name the argument, its value and the valid values."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from superhosts.pairs import Addresses, format_for
 from superhosts.units import whole_number
 
 Sized = TypeVar("Sized", bound=Any)
-_WORDS = np.dtype(np.uint32), np.dtype(np.uint64)  # made once: small batches are checked as often as large ones
+_WORDS = np.dtype(np.uint32), np.dtype(np.uint64)  # created once, because every batch is checked, even a small one
 
 
 def as_column(column: Any, what: str) -> Addresses:
-    """Return a column of hosts or peers as an array of one of the shapes that detectors take."""
+    """Return hosts or peers as an array; raise UsageError if its type or shape is not one that detectors take."""
     array = column if type(column) is np.ndarray or is_on_gpu(column) else np.asarray(column)
     if array.ndim == 1 and array.dtype in _WORDS:
         return array
@@ -29,48 +29,48 @@ def as_column(column: Any, what: str) -> Addresses:
 
 
 def bits_of(column: Addresses) -> int:
-    """Return the bits of each number of a column."""
+    """Return the bits of each address in an array."""
     return 128 if column.ndim == 2 else column.dtype.itemsize * 8
 
 
 def check_threshold(threshold: Any) -> float:
-    """Return a valid threshold."""
+    """Return the threshold as a float; raise UsageError if it is invalid."""
     if not isinstance(threshold, Real) or not 1 <= float(threshold) < math.inf:
-        raise UsageError(f"threshold {threshold!s}: a number of peers of at least 1")
+        raise UsageError(f"threshold {threshold!s}: must be a number of peers, at least 1")
     return float(threshold)
 
 
 def check_count(count: int) -> int:
-    """Return a valid number of hosts to list."""
+    """Return the number of hosts to list as an integer; raise UsageError if it is invalid."""
     number = whole_number(count)
     if number is None or number < 1:
-        raise UsageError(f"top {count!s}: a number of hosts of at least 1")
+        raise UsageError(f"top {count!s}: must be a number of hosts, at least 1")
     return number
 
 
 def check_threads(threads: int | None) -> int:
-    """Return the number of threads to use: the one given, or as many as this process may run on."""
+    """Return the number of threads to use. None selects the default; raise UsageError if it is invalid."""
     number = thread_count() if threads is None else whole_number(threads)
     if number is None or number < 1:
-        raise UsageError(f"threads={threads}: at least one")
+        raise UsageError(f"threads={threads}: must be at least 1")
     return number
 
 
 def check_key_bits(key_bits: int | None) -> int:
-    """Return the bits of a host's number: those given, or the 32 of IPv4."""
+    """Return the bits of the integer that represents a host. None selects 32 (IPv4)."""
     number = 32 if key_bits is None else whole_number(key_bits) or key_bits
     return format_for(number).key_bits
 
 
 def check_no_conflict(geometry: Sized, **others: Any) -> Sized:
-    """Return a checked geometry; refuse other sizes given with it, unless they are the geometry's own.
+    """Return a checked geometry. Raise UsageError if another argument contradicts it.
 
-    A geometry decides all sizes: a caller who also gives another one is mistaken about one of them.
+    A geometry determines all sizes, so a caller who also passes a different size is mistaken about one of them.
     """
     checked: Sized = geometry.check()
     for name, value in others.items():
         own = getattr(checked, name, None)
         if value is not None and value != own:
-            says = f" of {name}={own}" if isinstance(own, int) else ""
-            raise UsageError(f"{name}={value} beside a geometry{says}: give one or the other")
+            detail = f" with {name}={own}" if isinstance(own, int) else ""
+            raise UsageError(f"{name}={value} cannot be combined with a geometry{detail}; pass one or the other")
     return checked

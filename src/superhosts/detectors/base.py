@@ -1,13 +1,14 @@
-"""The verbs that every detector has, and what a detector answers for itself.
+"""The interface that every detector implements.
 
     update(hosts, peers) · merge(other) · super_hosts(threshold) · top(count) · estimate(host) · clear() · save(path)
 
-Laws (tests hold every detector to them): order and repetition of pairs do not matter; merging equals having seen both
-streams; merging is commutative and idempotent. A detector that cannot keep a law names it in `broken_laws`.
+Tests hold every detector to these laws: the order and repetition of pairs do not matter; a merged detector equals one
+that has seen both streams; merging is commutative and idempotent. A detector that cannot keep a law names it in
+`broken_laws`.
 
-Any thread may call any verb at any time, and gets the result of some order of the calls. The verbs are defined here:
-each takes the detector's lock once and calls the private method of the same name. A detector implements those, and
-marks its other public methods as `locked`.
+Any thread may call any public method at any time; the results are those of some sequential order of the calls. This
+module defines the public methods: each acquires the detector's lock once and calls the private method of the same name.
+A detector implements the private methods and decorates its other public methods with `locked`.
 """
 
 from __future__ import annotations
@@ -33,75 +34,75 @@ from superhosts.pairs import Addresses, Host, HostFormat, PairBatch, Part, forma
 from superhosts.results import SuperHost, SuperHosts
 
 Hosts = SuperHosts | Addresses | Sequence[str | int | Host]
-LISTED_HOST = 16  # most bytes that a host of a list takes: a set has up to four slots for each
+BYTES_PER_LISTED_HOST = 16  # upper bound: a set has up to four slots per host
 
 
 class Place(NamedTuple):
-    """Where a detector works."""
+    """The device and number of threads that a detector uses."""
 
     device: str = "cpu"
     threads: int | None = None
 
 
 class StoredHosts(Protocol):
-    """Some hosts of a sketch in a file: takes the file's blocks one by one, then answers."""
+    """Estimates for some hosts of a sketch in a file, computed from the file's blocks one by one."""
 
-    takers: Mapping[str, Take]  # what takes the blocks of which array
+    takers: Mapping[str, Take]  # array name → function that takes a block of it
 
     def answer(self) -> SuperHosts:
-        """Return the numbers of peers, in the order in which the hosts were asked for."""
+        """Return the numbers of peers, in the order in which the caller named the hosts."""
 
 
 class Detector(Guarded, ABC):
-    """A detector of super hosts over one set of pairs. It uses threads by itself, and any thread may call it."""
+    """A detector of super hosts over one set of pairs. It starts its own threads, and any thread may call it."""
 
     name: ClassVar[str]
     broken_laws: ClassVar[frozenset[str]] = frozenset()
-    takes_ipv6: ClassVar[bool] = False  # hosts of 64 and 128 bits
+    takes_ipv6: ClassVar[bool] = False  # accepts hosts of 64 and 128 bits
     runs_on_gpu: ClassVar[bool] = True
-    geometry_type: ClassVar[Any] = None  # the class of its geometries; None: it has none
-    takes_blocks: ClassVar[bool] = False  # the blocks of a file can be merged into it one by one
-    wants_threshold: ClassVar[bool] = False  # it must know the threshold before the first pair
-    grows_with_traffic: ClassVar[bool] = False  # its memory follows the traffic, and cannot be given
-    format: HostFormat  # how this detector's numbers read as hosts
+    geometry_type: ClassVar[Any] = None  # the class of its geometries; None if it has no geometry
+    takes_blocks: ClassVar[bool] = False  # can merge the blocks of a file one by one
+    wants_threshold: ClassVar[bool] = False  # needs the threshold before the first pair
+    grows_with_traffic: ClassVar[bool] = False  # its memory depends on the traffic and cannot be chosen
+    format: HostFormat  # how this detector's integers represent hosts
     threads: int
 
-    # What never changes, and needs no lock.
+    # Constant properties, which need no lock
 
     @property
     def key_bits(self) -> int:
-        """Bits of a host's number."""
+        """Bits of the integer that represents a host."""
         return self.format.key_bits
 
     @property
     def kind(self) -> Kind:
-        """What another detector must have in common with this one to be merged."""
+        """The properties that two detectors must have in common to be merged."""
         return Kind(self.name, None, None, self.format, "merge" not in self.broken_laws)
 
     def check_alike(self, other: Detector) -> None:
-        """Raise MergeError, naming both values, if another detector must not be merged into this one."""
+        """Raise MergeError, which names both values, if another detector must not be merged into this one."""
         check_detector(other, self.name)
         check_alike(self.kind, other.kind)
 
     @abstractmethod
     def header(self) -> dict[str, Any]:
-        """Describe this detector for a file: what is needed to build an empty one like it."""
+        """Return the description of this detector in a file, from which an empty one like it can be built."""
 
-    # The verbs.
+    # Public methods
 
     @final
     def update(self, hosts: Addresses | PairBatch, peers: Addresses | None = None) -> None:
-        """Take a batch of pairs: two columns, or one PairBatch."""
+        """Add a batch of pairs, given as two arrays or one PairBatch."""
         if isinstance(hosts, PairBatch):
             return self.update(hosts.hosts, hosts.peers)
         if peers is None:
-            raise UsageError("update takes hosts and peers, or one PairBatch")
+            raise UsageError("update: peers are missing; pass hosts and peers, or one PairBatch")
         left, right = as_column(hosts, "hosts"), as_column(peers, "peers")
         if len(left) != len(right):
             raise UsageError(f"update: {len(left)} hosts but {len(right)} peers")
         if bits_of(left) != self.key_bits:
             raise UsageError(
-                f"update: hosts have {bits_of(left)} bits, this {self.name} takes {self.key_bits}-bit keys"
+                f"update: hosts have {bits_of(left)} bits, but this {self.name} takes {self.key_bits}-bit hosts"
             )
         if len(left):
             with self._lock:
@@ -110,106 +111,106 @@ class Detector(Guarded, ABC):
 
     @final
     def merge(self, other: Self) -> None:
-        """Take in everything that another detector of the same kind has seen."""
+        """Add everything that another detector of the same kind has seen."""
         self.check_alike(other)
         with holding(self, other):
             self._merge(other)
 
     @final
     def super_hosts(self, threshold: float) -> SuperHosts:
-        """Return the hosts of at least `threshold` peers, most peers first."""
-        least = check_threshold(threshold)
+        """Return the hosts with at least `threshold` peers, largest first."""
+        minimum = check_threshold(threshold)
         with self._lock:
-            return self._super_hosts(least)
+            return self._super_hosts(minimum)
 
     @final
     def top(self, count: int) -> SuperHosts:
-        """Return the `count` hosts with most peers; some detectors look no further down than a few peers."""
-        most = check_count(count)
+        """Return the `count` hosts with the most peers. Some detectors do not find hosts with only a few peers."""
+        limit = check_count(count)
         with self._lock:
-            return self._top(most)
+            return self._top(limit)
 
     @final
     def estimate(self, host: str | int | Host) -> SuperHost:
-        """Return the number of peers of any host, with its interval."""
+        """Return the number of peers of any host, with its confidence interval."""
         return next(iter(self.estimate_many([host])))
 
     @final
     def estimate_many(self, hosts: Hosts) -> SuperHosts:
-        """Return the numbers of peers of any hosts, in the order given: a column, a result, or addresses."""
+        """Return the numbers of peers of any hosts (an array, a result or addresses), in the given order."""
         column = host_column(hosts, self.format)
         with self._lock:
             return self._estimate_many(column).as_asked()
 
     @final
     def columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
-        """Return how full the columns of a host are; nothing for a detector that has none."""
+        """Return how full the columns of a host are; an empty list if the detector has no columns."""
         with self._lock:
             return self._columns_of(host)
 
     @final
     def flush(self) -> None:
-        """Write the pairs that wait. Every question does this by itself."""
+        """Write all pending pairs. Every query does this automatically."""
         with self._lock:
             self._flush()
 
     @final
     def clear(self) -> None:
-        """Forget all pairs."""
+        """Discard all pairs."""
         with self._lock:
             self._clear()
 
     @final
     @property
     def memory(self) -> int:
-        """Bytes that the detector's data takes, on all of its devices together."""
+        """Bytes of the detector's data, on all of its devices together."""
         with self._lock:
             return self._memory()
 
     @final
     def arrays(self) -> Arrays:
-        """Return copies of the arrays that hold everything it has seen."""
+        """Return copies of the arrays that make up the detector's state."""
         with self._lock:
             return {name: array.copy() for name, array in self._arrays().items()}
 
     @final
     def load_arrays(self, arrays: Arrays) -> None:
-        """Replace everything it has seen by such arrays as `arrays` returns."""
+        """Replace the detector's state by arrays that `arrays` returned."""
         with self._lock:
             self._load_arrays(arrays)
 
     @final
     def copy(self) -> Self:
-        """Return a separate detector with the same content, on the same device."""
+        """Return an independent detector with the same content, on the same device."""
         return self.__copy__()
 
     @final
     def save(self, path: str | Path) -> None:
-        """Write a .cube file that holds this detector alone."""
+        """Write a .cube file with this detector as its only part."""
         with self._lock:
             parts = [StoredPart(Part(self.format.family), self.header(), self._arrays())]
             write_parts(path, compose_header(parts), parts)
 
-    # What files ask of a detector. Most of it needs no detector to be built.
+    # Support for files. Most of these methods need no instance.
 
     @classmethod
     @abstractmethod
     def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
-        """Return a detector of this kind that has seen nothing."""
+        """Return an empty detector of this kind."""
 
     @classmethod
     @abstractmethod
     def array_shapes(cls, kind: Kind) -> dict[str, ArrayShape]:
-        """Return the arrays of a detector of this kind, as a file holds them."""
+        """Return the shapes of the arrays that a file stores for a detector of this kind."""
 
     @classmethod
     @abstractmethod
     def loaded_memory(cls, kind: Kind, lengths: Mapping[str, Sequence[int]]) -> int:
-        """Return the bytes that a detector takes once it is loaded from arrays of these sides."""
+        """Return the bytes that a detector takes after loading arrays with these sides."""
 
     @classmethod
     def shown_hosts(cls, kind: Kind, secret: bytes, read: Callable[[str], NDArray[Any]]) -> NDArray[np.uint64] | None:
-        """Return the last words of the hosts that a file's arrays show; None if its arrays show no host.
+        """Return the last words of the hosts that a file's arrays name; None if they name no host.
 
         `read` returns a stored array by its name.
         """
@@ -217,32 +218,32 @@ class Detector(Guarded, ABC):
 
     @classmethod
     def stored_hosts(cls, kind: Kind, secret: bytes, hosts: Addresses) -> StoredHosts | None:
-        """Return what estimates some hosts from a file, block by block; None if the file must be loaded for that."""
+        """Return an object that estimates some hosts from a file block by block; None if the file must be loaded."""
         return None
 
     @final
     def block_takers(self) -> dict[str, Take] | None:
-        """Return what merges the blocks of a file, by array; None if a file must be loaded for that.
+        """Return a function per array that merges a block of a file; None if files must be loaded to be merged.
 
-        Whoever uses them keeps other threads off this detector until all blocks are merged.
+        The caller must keep other threads from using this detector until all blocks are merged.
         """
         with self._lock:
             return self._block_takers()
 
     @final
     def buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
-        """Return arrays into which stored ones of these sides can be read, to be given to `load_arrays`."""
+        """Return arrays with these sides for reading a file; pass them to `load_arrays` when they are filled."""
         with self._lock:
             return self._buffers(sides)
 
-    # What a detector implements. All of it runs under the lock.
+    # Methods that a detector implements. The caller holds the lock.
 
     @abstractmethod
     def _update(self, hosts: Addresses, peers: Addresses) -> None: ...
 
     @abstractmethod
     def _merge(self, other: Self) -> None:
-        """Take in a detector of the same kind, which is locked, too."""
+        """Merge a detector of the same kind. The caller holds its lock too."""
 
     @abstractmethod
     def _super_hosts(self, threshold: float) -> SuperHosts: ...
@@ -254,7 +255,7 @@ class Detector(Guarded, ABC):
     def _estimate_many(self, hosts: Addresses) -> SuperHosts: ...
 
     def _flush(self) -> None:
-        """Write the pairs that wait; most detectors have none."""
+        """Write all pending pairs. Most detectors have none."""
 
     @abstractmethod
     def _clear(self) -> None: ...
@@ -264,7 +265,7 @@ class Detector(Guarded, ABC):
 
     @abstractmethod
     def _arrays(self) -> Arrays:
-        """Return the arrays themselves if they are in the machine's memory, otherwise copies."""
+        """Return the detector's own arrays if they are in main memory, otherwise copies."""
 
     @abstractmethod
     def _load_arrays(self, arrays: Arrays) -> None: ...
@@ -280,9 +281,9 @@ class Detector(Guarded, ABC):
 
 
 class KeyedSketch(Detector):
-    """A sketch of some geometry, all of whose hashes are keyed: every detector but the exact one."""
+    """A sketch with a geometry and keyed hash functions: every detector except the exact one."""
 
-    geometry: Any  # a Geometry; subclasses name their own class
+    geometry: Any  # a Geometry; each subclass declares its own class
 
     def __init__(self, geometry: Geometry, *, key: bytes | str | None, threads: int | None) -> None:
         self.geometry = geometry
@@ -294,11 +295,11 @@ class KeyedSketch(Detector):
 
     @property
     def kind(self) -> Kind:
-        """What another sketch must have in common with this one to be merged."""
+        """The properties that two sketches must have in common to be merged."""
         return super().kind._replace(key=self.fingerprint, geometry=self.geometry)
 
     def header(self) -> dict[str, Any]:
-        """Describe this sketch for a file."""
+        """Return the description of this sketch in a file."""
         return {
             "detector": self.name,
             "geometry": dict(self.geometry._asdict()),
@@ -308,27 +309,27 @@ class KeyedSketch(Detector):
 
     @classmethod
     def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
-        """Return a sketch of this kind that has seen nothing."""
-        make: Any = cls  # its constructor takes what every sketch's takes
+        """Return an empty sketch of this kind."""
+        make: Any = cls  # All subclasses' constructors accept these arguments.
         sketch: Self = make(geometry=kind.geometry, key=secret, device=place.device, threads=place.threads)
         sketch.format = kind.format
         return sketch
 
     @classmethod
     def array_shapes(cls, kind: Kind) -> dict[str, ArrayShape]:
-        """Return the arrays that the geometry names."""
+        """Return the array shapes of the geometry."""
         assert kind.geometry is not None
         return kind.geometry.array_shapes()
 
     @classmethod
     def loaded_memory(cls, kind: Kind, lengths: Mapping[str, Sequence[int]]) -> int:
-        """Return the bytes of the geometry, and of the hosts in lists that follow the traffic."""
+        """Return the bytes of the geometry and of the lists of hosts, which grow with the traffic."""
         assert kind.geometry is not None
         listed = sum(lengths[name][0] for name, shape in cls.array_shapes(kind).items() if shape.follows_traffic)
-        return kind.geometry.memory + LISTED_HOST * listed
+        return kind.geometry.memory + BYTES_PER_LISTED_HOST * listed
 
     def _buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
-        """Return the sketch's own arrays, which are filled in place, and new ones for what follows the traffic."""
+        """Return the sketch's own arrays, to be filled in place, and new ones where the size depends on the traffic."""
         own, shapes = self._arrays(), self.array_shapes(self.kind)
         return {
             name: np.zeros(sides[name], shape.dtype) if shape.follows_traffic else own[name]
@@ -337,24 +338,24 @@ class KeyedSketch(Detector):
 
 
 def host_column(hosts: Hosts, format: HostFormat) -> Addresses:
-    """Return hosts as a column of numbers that read as hosts of this format."""
+    """Return hosts as an array of integers of this format."""
     if isinstance(hosts, SuperHosts):
         if hosts.format != format:
-            raise UsageError(f"hosts are /{hosts.format.prefix}, those of the sketch are /{format.prefix}")
+            raise UsageError(f"hosts are /{hosts.format.prefix}, but those of the sketch are /{format.prefix}")
         return hosts.hosts
     if not isinstance(hosts, np.ndarray):
         return numbers_to_array([format.to_number(host) for host in hosts], format.key_bits)
     column = as_column(hosts, "hosts")
     if bits_of(column) != format.key_bits:
-        raise UsageError(f"hosts have {bits_of(column)} bits, those of the sketch {format.key_bits}")
+        raise UsageError(f"hosts have {bits_of(column)} bits, but those of the sketch have {format.key_bits}")
     return column
 
 
 def check_detector(other: Any, name: str) -> None:
-    """Raise MergeError for something that is not a detector."""
+    """Raise MergeError if `other` is not a detector."""
     if isinstance(other, Detector):
         return
     if hasattr(other, "parts"):
-        way = f"take one of its parts, like {name}.merge(sketch.part(sh.Part(4)))"
-        raise MergeError(f"cannot merge a whole sketch into one {name}; {way}")
+        remedy = f"pass one of its parts, for example {name}.merge(sketch.part(sh.Part(4)))"
+        raise MergeError(f"cannot merge a whole sketch into one {name}; {remedy}")
     raise MergeError(f"cannot merge {type(other).__name__} into {name}: not a detector")

@@ -1,6 +1,6 @@
-"""What the cube and CBAA have in common: bit columns in slices, merged by OR, measured by zero counts.
+"""The base of the cube and CBAA: bit columns in slices, merged by OR and measured by zero counts.
 
-Only two things are left to each: where a pair goes (addressing) and how hosts are found again.
+The two differ in only two respects: where a pair is written (addressing) and how hosts are recovered.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from superhosts.hashing import mangle_column
 from superhosts.pairs import Addresses, Host, numbers_to_array
 from superhosts.results import SuperHosts
 
-MAX_UNNAMED = 0.01  # a threshold at which more hosts than this go unnamed earns a warning
-LEAST_TOP = 16  # `top` does not look for hosts of fewer peers: labels and columns are mostly noise there
+MAX_UNNAMED = 0.01  # share of hosts at the threshold that may stay unnamed without a warning
+MIN_TOP_PEERS = 16  # lowest threshold that `top` searches; below it, labels and columns are mostly noise
 
 
 class ThresholdWarning(UserWarning):
-    """The threshold is below or above what the sketch's geometry and fill support."""
+    """The threshold is lower or higher than the sketch's geometry and fill support."""
 
 
 class Fill(NamedTuple):
@@ -43,11 +43,11 @@ class Fill(NamedTuple):
     mean: float  # share of set bits
     fullest: float  # share of set bits of the fullest column
     saturated: int  # columns without a zero bit
-    pairs: int  # distinct pairs, about
+    pairs: int  # estimated number of distinct pairs
 
 
 class EngineSketch(KeyedSketch):
-    """A sketch whose arrays an engine holds: on the threads of the CPU, on a GPU, or on several GPUs."""
+    """A sketch whose arrays are stored by an engine: on the CPU, on a GPU, or on several GPUs."""
 
     def __init__(self, geometry: ColumnGeometry, *, key: bytes | str | None, device: str, threads: int | None) -> None:
         super().__init__(geometry.check(), key=key, threads=threads)
@@ -106,14 +106,14 @@ class EngineSketch(KeyedSketch):
 
 
 class ColumnSketch(EngineSketch):
-    """A sketch of bit columns. Subclasses say where a pair goes and how hosts are found."""
+    """A sketch of bit columns. Subclasses define where a pair is written and how hosts are found."""
 
     cpu_engine: ClassVar[type[CpuEngine]]
     takes_blocks = True
 
     @property
     def engine_geometry(self) -> ColumnGeometry:
-        """The geometry by which its engine works."""
+        """The geometry that the engine uses."""
         geometry: ColumnGeometry = self.geometry
         return geometry
 
@@ -122,15 +122,15 @@ class ColumnSketch(EngineSketch):
 
     @classmethod
     def stored_hosts(cls, kind: Kind, secret: bytes, hosts: Addresses) -> StoredHosts:
-        """Return what estimates some hosts from the columns of a file, block by block."""
+        """Return an object that estimates some hosts from the columns of a file, block by block."""
         return StoredColumns(cls, kind, secret, hosts)
 
     @abstractmethod
     def _search_for(self, threshold: float) -> Any:
-        """Return what a host of at least `threshold` peers must show."""
+        """Return the limits that a host with at least `threshold` peers satisfies."""
 
     def _unnamed(self, threshold: float, pairs: float) -> float:
-        """Return the share of hosts with `threshold` peers that cannot be named, for so many pairs in all."""
+        """Return the share of hosts with `threshold` peers that cannot be named in a sketch of `pairs` pairs."""
         return 0.0
 
     def _estimate(self, evidence: Evidence) -> Estimate:
@@ -142,32 +142,33 @@ class ColumnSketch(EngineSketch):
         return found
 
     def _warn(self, threshold: float) -> None:
-        """Warn of a threshold that this geometry, as full as it is, does not support."""
+        """Warn if the geometry and the current fill do not support this threshold."""
         rows, total = self.geometry.rows, self.geometry.total_columns
         mean = max(float(self.engine.zero_sums().sum()) / total, 1.0) / rows
         pairs = -rows * math.log(mean) * total / self.geometry.arrays  # a lower bound
         unnamed = self._unnamed(threshold, pairs)
         if unnamed > MAX_UNNAMED and pairs:
-            text = f"about {unnamed:.0%} of hosts with so many peers cannot be named; {self._way_out(threshold)}"
+            text = f"about {unnamed:.0%} of hosts with this many peers cannot be named; {self._remedy(threshold)}"
             warnings.warn(
                 f"threshold {threshold:g} is low for this {self.name}; {text}", ThresholdWarning, stacklevel=4
             )
         if threshold > saturation_point(rows):
-            text = f"hosts beyond {saturation_point(rows):,} peers cannot be measured; all are reported"
+            text = f"hosts with more than {saturation_point(rows):,} peers cannot be measured; all are reported"
             warnings.warn(
                 f"threshold {threshold:g} is high for this {self.name}: {text}", ThresholdWarning, stacklevel=4
             )
 
-    def _way_out(self, threshold: float) -> str:
-        """Say how hosts of so many peers come to be named. Without any others there is room: too few pairs compete."""
-        if self._unnamed(threshold, 0.0) > MAX_UNNAMED:
-            return f"plan for it: Cube(memory, threshold={threshold:g}), or superhosts plan --threshold {threshold:g}"
-        return "take more memory or a higher one"
+    def _remedy(self, threshold: float) -> str:
+        """Return advice on how to name hosts with `threshold` peers."""
+        if self._unnamed(threshold, 0.0) > MAX_UNNAMED:  # Too few pairs compete, even when the sketch is empty.
+            plan = f"superhosts plan --threshold {threshold:g}"
+            return f"plan the geometry for this threshold with Cube(memory, threshold={threshold:g}) or {plan}"
+        return "use more memory or a higher threshold"
 
     def _search(self, threshold: float) -> tuple[Words, Counts]:
-        """Return mangled hosts that may have `threshold` peers, and their zero counts.
+        """Return the mangled hosts that may have `threshold` peers, and their zero counts.
 
-        In a sketch that is too full for this threshold it looks for larger hosts only, and says so.
+        If the sketch is too full for this threshold, search for larger hosts only and warn.
         """
         lowest = threshold
         while lowest <= max(threshold, self.geometry.rows * math.log(2 * self.geometry.rows)):
@@ -177,19 +178,19 @@ class ColumnSketch(EngineSketch):
                 lowest *= 2
                 continue
             if lowest > threshold:
-                self._warn_crowded(threshold, f"only hosts of about {lowest:g} or more were looked for")
+                self._warn_crowded(threshold, f"the search was limited to hosts with about {lowest:g} or more peers")
             return found
-        self._warn_crowded(threshold, "no host can be told from the others")
+        self._warn_crowded(threshold, "no host can be distinguished from the others")
         return np.empty((0, 2), np.uint64), np.empty((0, self.geometry.arrays + 1), np.int32)
 
-    def _warn_crowded(self, threshold: float, what: str) -> None:
-        text = f"this {self.name} is too full for threshold {threshold:g}: {what}; take more memory or a shorter window"
+    def _warn_crowded(self, threshold: float, effect: str) -> None:
+        text = f"this {self.name} is too full for threshold {threshold:g}: {effect}; use more memory or shorter windows"
         warnings.warn(text, ThresholdWarning, stacklevel=6)
 
     def _find(self, threshold: float) -> SuperHosts:
         mangled, counts = self._search(threshold)
         found = self._estimate(self._evidence(mangled, counts))
-        keep = (found.peers >= threshold) | found.saturated  # of these only a lower bound is known
+        keep = (found.peers >= threshold) | found.saturated  # Only a lower bound is known of saturated hosts.
         return self._result(mangled[keep], found.select(keep))
 
     def _result(self, mangled: Words, found: Estimate) -> SuperHosts:
@@ -211,12 +212,12 @@ class ColumnSketch(EngineSketch):
         return fills
 
     def _top(self, count: int) -> SuperHosts:
-        """Return hosts of more than `LEAST_TOP` peers."""
+        """Return the top hosts among those with at least `MIN_TOP_PEERS` peers."""
         fullest = max(1, int(self.engine.zeros().min()))
-        threshold = max(LEAST_TOP, self.geometry.rows * math.log(self.geometry.rows / fullest) / 4)
+        threshold = max(MIN_TOP_PEERS, self.geometry.rows * math.log(self.geometry.rows / fullest) / 4)
         found = self._find(threshold)
-        while len(found) < count and threshold > LEAST_TOP:
-            threshold = max(LEAST_TOP, threshold / 4)
+        while len(found) < count and threshold > MIN_TOP_PEERS:
+            threshold = max(MIN_TOP_PEERS, threshold / 4)
             found = self._find(threshold)
         return found.select(slice(0, count))
 
@@ -225,7 +226,7 @@ class ColumnSketch(EngineSketch):
         return self._result(mangled, self._estimate(self._evidence(mangled, self.engine.measure(mangled))))
 
     def _columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
-        """Return how full the columns of a host are, beside the mean of their arrays; last, the AND of the columns."""
+        """Return the fill of each column of a host and the mean fill of its array; last, the fill of their AND."""
         mangled = self.mangled(host)
         evidence = self._evidence(mangled, self.engine.measure(mangled))
         fills = 1 - evidence.zeros[0] / self.geometry.rows
@@ -241,14 +242,14 @@ class ColumnSketch(EngineSketch):
         return self.mangle(numbers_to_array([self.format.to_number(host)], self.key_bits))
 
     def mangle(self, hosts: Addresses) -> Words:
-        """Return the mangled addresses of a column of hosts as rows (high word, low word)."""
+        """Return the mangled addresses of an array of hosts as rows (high word, low word)."""
         rows = np.zeros((len(hosts), 2), np.uint64)
         rows[:, -hosts.ndim :] = hosts if hosts.ndim == 2 else hosts[:, None]
         return mangle_column(rows, self.key_bits, False, self.key)
 
     @locked
     def fill(self) -> Fill:
-        """Say how full the sketch is."""
+        """Return how full the sketch is."""
         rows, zeros = self.geometry.rows, self.engine.zeros()
         pairs = -rows * float(np.log(np.maximum(zeros, 1) / rows).sum()) / self.geometry.arrays
         fullest, saturated = int(zeros.min()), int((zeros == 0).sum())
@@ -257,22 +258,23 @@ class ColumnSketch(EngineSketch):
     @property
     @locked
     def bits(self) -> Words:
-        """A copy of the columns of all arrays and slices."""
+        """Copy of the columns of all arrays and slices."""
         return self._arrays()["bits"].copy()
 
     @property
     @locked
     def zeros(self) -> Counts:
-        """A copy of the zero bits of every column."""
+        """Copy of the zero counts of all columns."""
         return self.engine.zeros().copy()
 
 
 class StoredColumns:
-    """Some hosts of a sketch of columns in a file. Only their columns, and the zero counts of all, are in memory."""
+    """Estimates some hosts of a column sketch in a file; loads only their columns and the zero counts of all."""
 
     def __init__(self, detector: type[ColumnSketch], kind: Kind, secret: bytes, hosts: Addresses) -> None:
         assert kind.geometry is not None
-        self._sketch = detector.__new__(detector)  # it has no engine of its own: that would hold all columns
+        # The constructor of the sketch is not called, because its engine would allocate all columns.
+        self._sketch = detector.__new__(detector)
         KeyedSketch.__init__(self._sketch, kind.geometry, key=secret, threads=1)
         self._sketch.device, self._sketch.format = "cpu", kind.format
         mangled = self._sketch.mangle(hosts)
@@ -282,5 +284,5 @@ class StoredColumns:
         self.takers: Mapping[str, Take] = {"bits": columns.take_block}
 
     def answer(self) -> SuperHosts:
-        """Return the numbers of peers, in the order in which the hosts were asked for."""
+        """Return the numbers of peers, in the order in which the caller named the hosts."""
         return self._sketch.estimate_many(self._hosts)

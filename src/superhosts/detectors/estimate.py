@@ -1,18 +1,18 @@
-"""From zero counts to a number of peers with an interval: the noise of other hosts is removed host by host.
+"""Estimates numbers of peers and confidence intervals from zero counts, removing the noise of other hosts per host.
 
-A host's own peers leave a fraction u = e^(−n/g) of the rows free. Other hosts hit column i with probability p_i, so
-the k columns show zero fractions z_i = u(1 − p_i), and their AND shows z = u(1 − p_1···p_k): k+1 equations for k+1
-unknowns. Their solution is the maximum-likelihood estimate. (The paper subtracts one average noise for
-all hosts of a slice instead; whoever shares a column with a big host is then over-estimated.)
+A host's own peers leave a fraction u = e^(−n/g) of the rows free. Other hosts set a row of column i with probability
+p_i, so the k columns have zero fractions z_i = u(1 − p_i), and their AND has z = u(1 − p_1···p_k): k+1 equations for
+k+1 unknowns. Their solution is the maximum-likelihood estimate. The paper instead subtracts one average noise for all
+hosts of a slice, which overestimates a host that shares a column with a big host.
 
-The variance is that of linear counting, raised by the noise that stays in the AND: with t = n/g, P = Π p_i and
+The variance is that of linear counting, increased by the noise that remains in the AND: with t = n/g, P = Π p_i and
 D = 1 − P·(1 + Σ (1−p_i)/p_i), Var(n) = g·(e^t·(1 + P/D) − t − 1).
 
-Where fewer than 16 zeros are left, or D ≤ 0, the equations are nearly singular, and the mean fill of each array in
-the host's slice takes the place of p_i, as far as the host's own columns allow it: p_i lies between 1 − z_i/z (the
-host is as big as its AND) and 1 − z_i (it is nothing). A small host in two full columns is thereby not taken for a
-big one. With no zero left in the AND the host is saturated: typically g·ln g peers or more, and only a lower bound is
-sure.
+If fewer than 16 zeros are left, or D ≤ 0, the equations are nearly singular. The estimator then uses the mean fill of
+each array in the host's slice as p_i, within the bounds that the host's own columns set: p_i is between 1 − z_i/z (the
+host alone filled its AND) and 1 − z_i (the host has no peers). This keeps a small host in two full columns from being
+mistaken for a big one. If the AND has no zero left, the host is saturated: it typically has g·ln g peers or more, and
+only a lower bound is certain.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from superhosts.compiled import compiled
 from superhosts.results import UNBOUNDED
 
 Floats = NDArray[np.float64]
-CONFIDENCE = 1.959963984540054  # two-sided 95 %
-FEW_ZEROS = 16
-FILLED = -math.log(0.025)  # 3.69: so many zeros expected, and none seen, once in 40
-SINGULAR = 1e-9  # D of equations that do not tell the host from its neighbours
+CONFIDENCE = 1.959963984540054  # standard deviations of a two-sided 95 % interval
+MIN_ZEROS = 16  # zeros of the AND; with fewer, the equations are nearly singular
+FILLED = -math.log(0.025)  # 3.69; with this many zeros expected, none is left once in 40 times
+SINGULAR = 1e-9  # D at or below which the equations do not distinguish the host from its neighbours
 
 
 class Evidence(NamedTuple):
-    """What the sketch shows of some hosts: integers, so that every device decides alike."""
+    """What a sketch shows about some hosts: integer counts, so that the result is the same on every device."""
 
     zeros: NDArray[np.int32]  # (hosts, k): zero bits of each column
     common: NDArray[np.int32]  # (hosts,): zero bits of their AND
@@ -42,14 +42,14 @@ class Evidence(NamedTuple):
 
 
 class Saturation(NamedTuple):
-    """What is known of a host that has left no zero: whole numbers, the same for all such hosts of a sketch."""
+    """What is known about a host whose AND has no zero left: integers, the same for all such hosts of a sketch."""
 
-    peers: int  # with so many peers one zero is expected: the typical number at which none is left
-    low: int  # with fewer peers a zero is left 39 times of 40
+    peers: int  # the number with which one zero is expected, typical of hosts that leave none
+    low: int  # with fewer peers, a zero is left 39 times out of 40
 
 
 class Estimate(NamedTuple):
-    """Numbers of peers, unrounded, and their 95 % interval, rounded outward."""
+    """Numbers of peers, unrounded, and their 95 % confidence intervals, rounded outward."""
 
     peers: Floats
     low: NDArray[np.int64]
@@ -57,7 +57,7 @@ class Estimate(NamedTuple):
     saturated: NDArray[np.bool_]
 
     def select(self, keep: NDArray[np.bool_]) -> Estimate:
-        """Return the estimates of some hosts."""
+        """Return the estimates of the hosts in `keep`."""
         return Estimate(self.peers[keep], self.low[keep], self.high[keep], self.saturated[keep])
 
 
@@ -68,8 +68,8 @@ def free_rows(zeros: Floats, common: float) -> float:
     for z in zeros:
         low = max(low, z)
     high = 1.0
-    u = min(1.0, low * 1.01)  # what others leave in the AND is mostly little
-    for _ in range(60):  # Newton's steps, and halving where one would leave the bracket: four or five do
+    u = min(1.0, low * 1.01)  # Other hosts usually add little to the AND.
+    for _ in range(60):  # Newton's method, with bisection if a step leaves the bracket; four or five steps suffice.
         product, slope, inverse = 1.0, 1.0, 1.0 / u
         for i in range(len(zeros)):
             product *= 1.0 - zeros[i] * inverse
@@ -94,12 +94,12 @@ def free_rows(zeros: Floats, common: float) -> float:
 
 @compiled
 def estimate_one(zeros: Floats, common: float, fills: Floats, rows: int) -> tuple[float, float]:
-    """Return peers and variance of one host from zero fractions; `common` must not be 0."""
+    """Return the number of peers and its variance for one host from zero fractions. `common` must not be 0."""
     u = free_rows(zeros, common)
     noise = 1.0
     for z in zeros:
         noise *= max(0.0, 1.0 - z / u)
-    spread = 1.0 - noise  # D, written so that a column without noise does not divide by zero
+    spread = 1.0 - noise  # D, computed without dividing by p_i, which is 0 in a column without noise
     for i in range(len(zeros)):
         others = 1.0
         for j in range(len(zeros)):
@@ -107,7 +107,7 @@ def estimate_one(zeros: Floats, common: float, fills: Floats, rows: int) -> tupl
                 others *= max(0.0, 1.0 - zeros[j] / u)
         spread -= others * zeros[i] / u
     ratio = noise / spread if spread > SINGULAR else 0.0
-    if common * rows < FEW_ZEROS or spread <= SINGULAR:
+    if common * rows < MIN_ZEROS or spread <= SINGULAR:
         noise = 1.0
         for i in range(len(zeros)):
             noise *= min(max(fills[i], 1.0 - zeros[i] / common), 1.0 - zeros[i])
@@ -130,17 +130,17 @@ def _estimate_all(evidence: Evidence, rows: int, peers: Floats, deviations: Floa
 
 
 def saturation_of(rows: int, free: float = 1.0, share: int = 1) -> Saturation:
-    """Return what is known of a host without a zero left in so many rows, of which others leave a part free.
+    """Return what is known about a host that left no zero in `rows` rows, of which others leave the fraction `free`.
 
-    n peers leave none with the probability exp(−g·e^(−n/g)): 0.025 at n = g·(ln g − ln 3.69), which is the lower bound.
-    With `share`, rows take in only one of so many peers.
+    n peers leave no zero with probability exp(−g·e^(−n/g)), which is 0.025 at n = g·(ln g − ln 3.69): the lower bound.
+    With `share`, only one in `share` peers sets a row.
     """
     typical = math.log(max(rows * free, 1.0))
     return Saturation(*(max(0, math.floor(share * rows * n)) for n in (typical, typical - math.log(FILLED))))
 
 
 def saturation_point(rows: int) -> int:
-    """Peers with which a column of this many rows typically has no zero left."""
+    """Return the number of peers with which a column of `rows` rows typically has no zero left."""
     return saturation_of(rows).peers
 
 
@@ -153,9 +153,9 @@ def estimate(evidence: Evidence, rows: int) -> Estimate:
 
 
 def interval(peers: Floats, deviations: Floats, crowd: float = 0.0) -> Estimate:
-    """Return numbers with their 95 % interval, rounded outward, none of them saturated.
+    """Return estimates with 95 % confidence intervals, rounded outward, and none of them saturated.
 
-    `crowd` is what others may have added to a number: the interval reaches down by so much.
+    `crowd` is the number of peers that other hosts may have added; it lowers the lower bound.
     """
     low = np.maximum(0, np.floor(peers - crowd - CONFIDENCE * deviations)).astype(np.int64)
     high = np.ceil(peers + CONFIDENCE * deviations).astype(np.int64)
@@ -163,7 +163,7 @@ def interval(peers: Floats, deviations: Floats, crowd: float = 0.0) -> Estimate:
 
 
 def saturate(found: Estimate, full: NDArray[np.bool_], known: Saturation, crowd: float = 0.0) -> Estimate:
-    """Put what is known of saturated hosts in the place of their numbers; there is no upper bound."""
+    """Replace the estimates of saturated hosts (`full`) by what is known about them; they have no upper bound."""
     return Estimate(
         np.where(full, float(known.peers), found.peers),
         np.where(full, max(0, math.floor(known.low - crowd)), found.low),
@@ -173,7 +173,7 @@ def saturate(found: Estimate, full: NDArray[np.bool_], known: Saturation, crowd:
 
 
 def estimate_by_mean(evidence: Evidence, rows: int) -> Estimate:
-    """Estimate as the paper's Theorem 2 does: one noise ε for a slice, the product of its arrays' mean fills."""
+    """Estimate as in the paper's Theorem 2: one noise ε per slice, the product of the mean fills of its arrays."""
     noise = np.minimum(evidence.fills.prod(axis=1), 1 - 1e-12)
     free = np.minimum(1.0, np.maximum(evidence.common, 1) / rows / (1 - noise))
     t = -np.log(free)

@@ -1,6 +1,6 @@
-"""What GSE, the filter and SpreadSketch have in common: 32-bit hosts, kept by name.
+"""The base of GSE, the filter and SpreadSketch, which store 32-bit hosts explicitly.
 
-Only mangled addresses are kept and written to files, as in the cube: without the key nobody reads an address there.
+They store mangled addresses and write only these to files, as the cube does: without the key, no address can be read.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ Mangled = NDArray[np.uint32]
 
 
 class DeviceError(UsageError):
-    """A device on which this detector does not run."""
+    """The detector does not run on the requested device."""
 
 
 class HostListSketch(KeyedSketch):
-    """A sketch for 32-bit hosts. Subclasses write pairs, and say which hosts may be large and how large a host is."""
+    """A sketch for 32-bit hosts. Subclasses write pairs, list the hosts that may be large and measure hosts."""
 
     @abstractmethod
     def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
-        """Return the mangled hosts that may have `threshold` peers, and their numbers."""
+        """Return the mangled hosts that may have `threshold` peers, and their estimates."""
 
     @abstractmethod
     def _measure(self, mangled: Mangled) -> Estimate:
-        """Return the numbers of any mangled hosts."""
+        """Return the estimates of any mangled hosts."""
 
     def _super_hosts(self, threshold: float) -> SuperHosts:
         mangled, found = self._find(threshold)
-        keep = (found.peers >= threshold) | found.saturated  # of these only a lower bound is known
+        keep = (found.peers >= threshold) | found.saturated  # Only a lower bound is known of saturated hosts.
         return self._result(mangled[keep], found.select(keep))
 
     def _estimate_many(self, hosts: Addresses) -> SuperHosts:
@@ -56,22 +56,22 @@ class HostListSketch(KeyedSketch):
 
 
 def on_cpu_only(name: str, device: str) -> str:
-    """Return the device of a detector that has no kernels for GPUs: the CPU, unless a GPU is asked for by name."""
+    """Return "cpu", the device of a detector without GPU kernels. Raise DeviceError if `device` names a GPU."""
     if device.startswith("cuda"):
-        raise DeviceError(f"device {device!r}: {name} runs on the CPU only; take cpu or auto")
+        raise DeviceError(f"device {device!r}: {name} runs on the CPU only; use cpu or auto")
     choose_device(device)
     return "cpu"
 
 
 def plain_columns(hosts: Any, peers: Any, key: Key) -> tuple[NDArray[np.uint32], Addresses]:
-    """Return two columns in the machine's memory, without gaps; peers of two words are folded."""
+    """Return two contiguous arrays in main memory. Peers of two words are folded."""
     hosts, peers = np.ascontiguousarray(to_host(hosts)), np.ascontiguousarray(to_host(peers))
     return hosts, fold_column(peers, key) if peers.ndim == 2 else peers
 
 
 @compiled
 def fold_column(peers: NDArray[np.uint64], key: Key) -> NDArray[np.uint64]:
-    """Fold peers of two words into one."""
+    """Fold each peer of two words into one."""
     out = np.empty(len(peers), np.uint64)
     for i in range(len(peers)):
         out[i] = fold(peers[i, 0], peers[i, 1], key)
@@ -86,5 +86,5 @@ def as_words(hosts: NDArray[np.uint32]) -> NDArray[np.uint64]:
 
 
 def mangled_of(hosts: NDArray[np.uint32], key: Key, *, inverse: bool = False) -> Mangled:
-    """Mangle (or unmangle) a column of hosts."""
+    """Mangle (or with `inverse`, unmangle) an array of hosts."""
     return mangle_column(as_words(hosts), 32, inverse, key)[:, 1].astype(np.uint32)

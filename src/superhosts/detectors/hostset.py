@@ -1,7 +1,7 @@
-"""A set of mangled 32-bit hosts in open addressing, for detectors that must remember whom they have seen.
+"""A hash set of mangled 32-bit hosts with open addressing, for detectors that remember the hosts they have seen.
 
-Mangled hosts are spread evenly, so their low bits choose the slot. An empty slot holds 0; one cell behind the slots
-says whether host 0 is in. At most half of the slots are taken: the set doubles before that.
+Mangled hosts are uniformly distributed, so their low bits select the slot. An empty slot is 0; an extra cell after the
+slots is non-zero if host 0 is in the set. The set doubles before more than half of the slots are in use.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from superhosts.compiled import compiled
 
 Slots = NDArray[np.uint32]
-FIRST_SLOTS = 1 << 10
+INITIAL_SLOTS = 1 << 10
 
 
 @compiled
 def insert(slots: Slots, host: np.uint32) -> bool:
-    """Put a host into the set; True if it was not in. The slots must not all be taken."""
+    """Add a host to the set and return True if it was not in the set yet. At least one slot must be free."""
     capacity = len(slots) - 1
     if host == 0:
         if slots[capacity] != 0:
@@ -35,7 +35,7 @@ def insert(slots: Slots, host: np.uint32) -> bool:
 
 @compiled
 def is_crowded(slots: Slots, count: int) -> bool:
-    """Say whether the set must grow before it takes another host."""
+    """Return True if the set must grow before it can take another host."""
     return 2 * count >= len(slots) - 1
 
 
@@ -48,27 +48,27 @@ def _insert_all(slots: Slots, hosts: Slots) -> int:
 
 
 class HostSet:
-    """The set, and how many hosts are in it."""
+    """A set of hosts that grows as needed."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all hosts and give their memory back."""
-        self.slots: Slots = np.zeros(FIRST_SLOTS + 1, np.uint32)
+        """Remove all hosts and release their memory."""
+        self.slots: Slots = np.zeros(INITIAL_SLOTS + 1, np.uint32)
         self.count = 0
 
     @property
     def memory(self) -> int:
-        """Bytes that it takes."""
+        """Bytes of the set."""
         return self.slots.nbytes
 
     def hosts(self) -> Slots:
-        """Return the hosts in rising order."""
+        """Return the hosts in ascending order."""
         return hosts_in(self.slots)
 
     def grow(self, hosts: int = 0) -> None:
-        """Double, and go on until so many hosts more have room."""
+        """Double the set at least once, until `hosts` more hosts fit."""
         capacity = 2 * (len(self.slots) - 1)
         while 2 * (self.count + hosts) >= capacity:
             capacity *= 2
@@ -77,14 +77,14 @@ class HostSet:
         self.slots = slots
 
     def add(self, hosts: Slots) -> None:
-        """Take in a column of hosts."""
+        """Add an array of hosts."""
         if is_crowded(self.slots, self.count + len(hosts)):
             self.grow(len(hosts))
         self.count += int(_insert_all(self.slots, hosts))
 
 
 def hosts_in(slots: Slots) -> Slots:
-    """Return the hosts of a set's slots in rising order."""
+    """Return the hosts in the slots of a set, in ascending order."""
     hosts = slots[:-1][slots[:-1] != 0]
     hosts.sort()
     return np.concatenate([np.zeros(int(slots[-1] != 0), np.uint32), hosts])

@@ -1,4 +1,4 @@
-"""What two sketches must have in common to be merged, whether they lie in memory or in a file."""
+"""Checks whether two sketches, in memory or in files, can be merged."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from superhosts.pairs import HostFormat, Part
 
 
 class Kind(NamedTuple):
-    """A detector without its content."""
+    """A detector without its content: the properties that two sketches must have in common to be merged."""
 
     detector: str
-    key: str | None  # the key's fingerprint; None where nothing is hashed
-    geometry: Geometry | None  # None: it has none
+    key: str | None  # the key's fingerprint; None if the detector does not hash
+    geometry: Geometry | None  # None if the detector has no geometry
     format: HostFormat
-    merges: bool = True
+    merges: bool = True  # False if the detector does not support merging
 
 
 def check_alike(mine: Kind, other: Kind) -> None:
-    """Refuse a sketch that must not be merged into this one, naming both values."""
+    """Raise MergeError, which names both values, if `other` must not be merged into `mine`."""
     if mine.detector != other.detector:
-        raise MergeError(f"cannot merge {other.detector} into {mine.detector}: another detector")
+        raise MergeError(f"cannot merge {other.detector} into {mine.detector}: the detectors differ")
     _check_key(mine, other)
     if mine.geometry is not None and mine.geometry != other.geometry:
         for name in mine.geometry._fields:
             here, there = getattr(mine.geometry, name), getattr(other.geometry, name)
             if here != there:
-                raise MergeError(f"cannot merge: geometry differs, {name} {there} into {name} {here}")
+                raise MergeError(f"cannot merge: geometry differs: {name} {there} into {name} {here}")
     if mine.format != other.format:
         raise MergeError(f"cannot merge: hosts /{other.format.prefix} into hosts /{mine.format.prefix}")
     if not mine.merges:
@@ -37,17 +37,20 @@ def check_alike(mine: Kind, other: Kind) -> None:
 
 
 def check_mergeable(mine: Mapping[Part, Kind], other: Mapping[Part, Kind]) -> None:
-    """Refuse parts of which one does not fit; also another key or detector where nothing stands in its place yet."""
+    """Raise MergeError if a part of `other` must not be merged into `mine`.
+
+    A part that `mine` does not have yet must still have the same detector and key as the others.
+    """
     for part, kind in other.items():
         if part in mine:
             check_alike(mine[part], kind)
         elif mine:
             first = next(iter(mine.values()))
             if first.detector != kind.detector:
-                raise MergeError(f"cannot merge {kind.detector} into {first.detector}: another detector")
+                raise MergeError(f"cannot merge {kind.detector} into {first.detector}: the detectors differ")
             _check_key(first, kind)
 
 
 def _check_key(mine: Kind, other: Kind) -> None:
     if mine.key != other.key:
-        raise MergeError(f"cannot merge: key {other.key} into key {mine.key}; all sites need one key")
+        raise MergeError(f"cannot merge: key {other.key} into key {mine.key}; all sites must use the same key")

@@ -1,9 +1,9 @@
-"""How detectors and sketches stay whole while any number of threads call them: one lock each.
+"""One lock per detector or sketch keeps it consistent while any number of threads call it.
 
-Every public verb takes the lock of its object once and works under it through private methods. Whoever needs several
-objects at once takes their locks in one order (`holding`), so that two threads never wait for each other.
+Every public method acquires its object's lock once and then calls private methods. Code that needs several objects at
+once acquires their locks in a fixed order (`holding`), so that two threads never deadlock.
 
-The threads of the pool (`device.run_parallel`) take no lock of these: whoever waits for them holds one.
+Pool threads (`device.run_parallel`) acquire none of these locks, because the thread that waits for them holds one.
 """
 
 from __future__ import annotations
@@ -19,49 +19,49 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Guarded:
-    """An object with a lock of its own. No subclass can forget it: it is there before any `__init__` runs."""
+    """An object with its own lock. `__new__` creates it before `__init__` runs, so no subclass can forget it."""
 
-    _lock: AbstractContextManager[object]  # reentrant: a verb may call others of the same object
+    _lock: AbstractContextManager[object]  # reentrant, because a public method may call others of the same object
 
     def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
-        """Return a new object and its lock; also where an object is copied or read from a pickle."""
+        """Return a new object with its lock. Copying and unpickling call this too."""
         guarded = super().__new__(cls)
         guarded._lock = threading.RLock()
         return guarded
 
     def _held(self) -> AbstractContextManager[object]:
-        """Hold all other threads off what this object consists of."""
+        """Return a context manager that keeps other threads from using this object and its parts."""
         return self._lock
 
     def _state(self) -> dict[str, Any]:
-        """Return its attributes without the lock, which stays with this object."""
+        """Return the attributes without the lock, which belongs to this object alone."""
         return {name: value for name, value in vars(self).items() if name != "_lock"}
 
     def _twin(self, state: dict[str, Any]) -> Self:
-        """Return another object of this class, with a lock of its own and these attributes."""
+        """Return another object of this class with its own lock and these attributes."""
         twin = type(self).__new__(type(self))
         vars(twin).update(state)
         return twin
 
     def _copy(self) -> Self:
-        """Return another object with the same content. The caller holds this one."""
+        """Return another object with the same content. The caller holds this object's lock."""
         return self._twin(copy.deepcopy(self._state()))
 
     def __copy__(self) -> Self:
         with self._held():
-            return self._copy()  # never a shallow copy: two locks would guard the same content
+            return self._copy()  # Never a shallow copy: two locks would guard the same content.
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
         return self.__copy__()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle holds: a copy, because other threads may go on while the pickle is written."""
+        """Return a copy of the state, because other threads may change the object while the pickle is written."""
         return self.__copy__()._state()
 
 
 @contextmanager
 def holding(*guarded: Guarded) -> Iterator[None]:
-    """Hold the locks of several objects. All threads take them in the same order, so that none waits in a ring."""
+    """Hold the locks of several objects. All threads acquire them in the same order, so that no deadlock can occur."""
     if not guarded:
         yield
         return
@@ -71,7 +71,7 @@ def holding(*guarded: Guarded) -> Iterator[None]:
 
 
 def locked(method: Method) -> Method:
-    """Hold the object's lock while a public method runs."""
+    """Decorate a public method so that it holds the object's lock while it runs."""
 
     @wraps(method)
     def run(self: Guarded, *arguments: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The detectors that a file or a command line may name. A new detector is added here."""
+"""The list of detectors that files and command lines can name. Add a new detector here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Some hosts of a sketch of columns that lies in a file: memory follows the hosts asked for, not the sketch."""
+"""Queries for some hosts of a column sketch in a file, with memory for the columns of these hosts only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from superhosts.hashing import Key
 
 
 class SomeColumns:
-    """The columns of some hosts, and the zero counts of all columns: what an estimate asks of an engine."""
+    """The columns of some hosts and the zero counts of all columns: the part of an engine that estimates need."""
 
     def __init__(self, engine: type[CpuEngine], mangled: Words, geometry: ColumnGeometry, key: Key) -> None:
         self._engine, self._geometry, self._key = engine, geometry, key
@@ -24,9 +24,9 @@ class SomeColumns:
         self._zeros: Counts = np.full(geometry.total_columns, geometry.rows, np.int32)
 
     def take_block(self, start: int, stop: int, block: CodedBlock) -> None:
-        """Count the zeros of a block's columns, and keep the columns that are asked for."""
+        """Count the zeros of a block's columns and keep the columns of the requested hosts."""
         words = self._geometry.words
-        columns = np.empty((stop - start) // words * words, np.uint64)  # a block holds whole columns
+        columns = np.empty((stop - start) // words * words, np.uint64)  # A block consists of whole columns.
         block.put(columns)
         matrix = columns.reshape(-1, words)
         first, last = start // words, stop // words
@@ -35,7 +35,7 @@ class SomeColumns:
         self._bits[a:b] = matrix[self._kept[a:b] - first]
 
     def measure(self, mangled: Words) -> Counts:
-        """Return the zero counts of the hosts that it was made for: of each column, then of their AND."""
+        """Return the zero counts of the hosts passed to the constructor: of each column, then of their AND."""
         common = self._engine.common_zeros(mangled, self._rows, self._bits, self._geometry, self._key)
         return np.column_stack((self._zeros[self._columns], common))
 

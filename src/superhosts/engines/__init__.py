@@ -1,1 +1,1 @@
-"""Where the columns of a sketch live and who works on them: threads of the CPU, a GPU, or several GPUs."""
+"""Engines store the columns of a sketch and do the work on them: CPU threads, a GPU, or several GPUs."""

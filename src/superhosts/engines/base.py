@@ -1,7 +1,8 @@
-"""Where the columns of a sketch live and who works on them: threads of the CPU, a GPU, or several GPUs.
+"""The interface of engines, which store the columns of a sketch and work on them: CPU threads, a GPU or several GPUs.
 
-A `ColumnSketch` knows what columns mean; its engine holds them, sets bits, counts zeros and finds candidates. Engines
-give integers only (bits, labels, zero counts), the same on every device, and all estimating is done in one place.
+A `ColumnSketch` knows what columns mean; its engine stores them, sets bits, counts zeros and finds candidates. Engines
+return only integers (bits, labels, zero counts), which are identical on every device. All estimation happens in one
+place, `detectors/estimate.py`.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from superhosts.hashing import Key
 from superhosts.pairs import Addresses
 
 Sums = NDArray[np.int64]
-# A search that joins columns to addresses (CBAA, DCDS, VBFA) gives up after this many columns ANDed whole. DCDS takes a
-# quarter of it for 50 M flows in 128 MiB, CBAA a hundredth; in a full sketch every one of the 2^32 addresses passes.
-MOST_STEPS = 1 << 26
-HOST_STEPS = 16  # what a host found counts as, so that their number is limited, too
+# A search that joins columns to addresses (CBAA, DCDS, VBFA) gives up after this many ANDs of whole columns. For 50 M
+# flows in 128 MiB, DCDS needs a quarter of it and CBAA a hundredth; in a full sketch all 2^32 addresses would pass.
+MAX_STEPS = 1 << 26
+STEPS_PER_HOST = 16  # steps that each host found counts as, which limits the number of hosts too
 
 
 class CrowdedError(Exception):
-    """A search that was given up: columns are too full to tell hosts of this threshold apart."""
+    """A search was abandoned because the columns are too full to distinguish hosts at this threshold."""
 
 
 class Plan(NamedTuple):
-    """What an engine is built from."""
+    """The arguments from which every engine is built."""
 
-    geometry: Any  # a ColumnGeometry; engines name the class that they take
+    geometry: Any  # a ColumnGeometry; each engine expects its own class
     key: Key
     threads: int
 
@@ -40,54 +41,54 @@ class Plan(NamedTuple):
 class Engine(ABC):
     """The columns of one sketch on one device."""
 
-    most_steps = MOST_STEPS
+    max_steps = MAX_STEPS
 
     def __init__(self, plan: Plan) -> None:
         self.geometry, self.key, self.threads = plan
 
     def _check_steps(self, steps: int) -> None:
-        """Raise CrowdedError for a search that took too many steps.
+        """Raise CrowdedError if a search took too many steps.
 
-        The walk from one first column takes the same steps on every device and whatever other threads do, so the
-        verdict is the same everywhere, too.
+        The walk from a given first column takes the same steps on every device and regardless of other threads, so
+        the outcome is the same everywhere.
         """
-        if steps > self.most_steps:
+        if steps > self.max_steps:
             raise CrowdedError
 
     @property
     def host_memory(self) -> int:
-        """Bytes of a set of hosts beside the columns; most engines have none."""
+        """Bytes of a set of hosts stored in addition to the columns; 0 in most engines."""
         return 0
 
     @property
     def size(self) -> int:
-        """Bytes of all that it holds."""
+        """Bytes of the columns and of the set of hosts."""
         return int(self.geometry.memory) + self.host_memory
 
     @abstractmethod
     def update(self, hosts: Addresses, peers: Addresses) -> None:
-        """Take a batch of pairs; it may be written later, but the caller's memory is free on return.
+        """Add a batch of pairs. The engine may write them later, but the caller may reuse its arrays on return.
 
-        Of arrays on a GPU that holds for work on the default stream, or on the stream that they belong to.
+        For arrays on a GPU this holds for work on the default stream or on the stream to which the arrays belong.
         """
 
     @abstractmethod
     def flush(self) -> None:
-        """Write the pairs that wait."""
+        """Write all pending pairs."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Forget all pairs; the memory stays."""
+        """Discard all pairs but keep the memory allocated."""
 
     @abstractmethod
     def merge(self, other: Engine) -> None:
-        """Take in the columns of an engine of the same geometry, on whatever device."""
+        """Merge the columns of an engine of the same geometry, on any device, into this one."""
 
     @abstractmethod
     def search(self, search: Any) -> tuple[Words, Counts]:
-        """Return mangled hosts, (high, low) words, that pass the search, and their zero counts.
+        """Return the mangled hosts, as (high, low) words, that pass the search, and their zero counts.
 
-        Raises CrowdedError where it would take too long.
+        Raise CrowdedError if the search takes more than `max_steps` steps.
         """
 
     @abstractmethod
@@ -95,7 +96,7 @@ class Engine(ABC):
         """Return the zero counts of mangled hosts: of each column, then of their AND."""
 
     def block_takers(self) -> dict[str, Take] | None:
-        """Return what merges the blocks of a file, by array; None if a file must be loaded for that."""
+        """Return a function per array that merges a block of a file; None if files must be loaded to be merged."""
         return None
 
     @abstractmethod
@@ -108,78 +109,79 @@ class Engine(ABC):
 
     @abstractmethod
     def arrays(self) -> Arrays:
-        """Return all that it has seen as arrays in the machine's memory."""
+        """Return the whole state as arrays in main memory."""
 
     @abstractmethod
     def load(self, arrays: Arrays) -> None:
-        """Take such arrays in place of all that it has seen."""
+        """Replace the state by arrays that `arrays` returned."""
 
 
 class SeveralEngines(Engine):
-    """One engine for each GPU. Batches go to them in turn; before an answer, the first takes in all others."""
+    """One engine per GPU. Batches go to the engines in turn; a query first merges all of them into the first one."""
 
     def __init__(self, plan: Plan, engines: Sequence[Engine]) -> None:
         super().__init__(plan)
         self.engines = list(engines)
         self._turn = 0
-        self._dealt = False  # whether others than the first have seen pairs
+        self._others_used = False  # True if engines other than the first have pairs
 
     @property
     def size(self) -> int:
-        """Bytes of all that they hold: each has columns of its own."""
+        """Bytes of all engines; each has its own columns."""
         return sum(engine.size for engine in self.engines)
 
-    def _gathered(self) -> Engine:
+    def _merged(self) -> Engine:
         first = self.engines[0]
-        if self._dealt:
+        if self._others_used:
             for engine in self.engines[1:]:
                 first.merge(engine)
                 engine.clear()
-            self._dealt = False
+            self._others_used = False
         return first
 
     def update(self, hosts: Addresses, peers: Addresses) -> None:
-        """Give the batch to the engine whose turn it is."""
-        engine, self._dealt = self.engines[self._turn], self._dealt or self._turn > 0  # also if it is interrupted
+        """Pass the batch to the next engine in turn."""
+        engine = self.engines[self._turn]
+        self._others_used = self._others_used or self._turn > 0  # Set first, so that it holds even when interrupted.
         self._turn = (self._turn + 1) % len(self.engines)
         engine.update(hosts, peers)
 
     def flush(self) -> None:
-        """Write the pairs that wait anywhere."""
+        """Write the pending pairs of all engines."""
         for engine in self.engines:
             engine.flush()
 
     def clear(self) -> None:
-        """Forget all pairs everywhere."""
+        """Discard the pairs of all engines."""
         for engine in self.engines:
             engine.clear()
-        self._dealt = False
+        self._others_used = False
 
     def merge(self, other: Engine) -> None:
-        """Take in another engine's columns."""
-        self._gathered().merge(other)
+        """Merge the columns of another engine into the union."""
+        self._merged().merge(other)
 
     def search(self, search: Any) -> tuple[Words, Counts]:
-        """Search the union."""
-        return self._gathered().search(search)
+        """Search the union of all engines."""
+        return self._merged().search(search)
 
     def measure(self, mangled: Words) -> Counts:
-        """Measure in the union."""
-        return self._gathered().measure(mangled)
+        """Return the zero counts of mangled hosts in the union."""
+        return self._merged().measure(mangled)
 
     def zeros(self) -> Counts:
         """Return the zero bits of every column of the union."""
-        return self._gathered().zeros()
+        return self._merged().zeros()
 
     def zero_sums(self) -> Sums:
         """Return the zero bits of every array in every slice of the union."""
-        return self._gathered().zero_sums()
+        return self._merged().zero_sums()
 
     def arrays(self) -> Arrays:
-        """Return the union."""
-        return self._gathered().arrays()
+        """Return the arrays of the union."""
+        return self._merged().arrays()
 
     def load(self, arrays: Arrays) -> None:
-        """Take such arrays in place of all that they have seen."""
+        """Replace the state of all engines by these arrays."""
         self.clear()
         self.engines[0].load(arrays)

@@ -1,17 +1,18 @@
-"""The road from a batch of pairs to the slices: drop repeats, mangle, sort into bins by slice, wait.
+"""Bins collect pairs by slice before they are written: drop repeats, mangle hosts, sort into bins.
 
-Setting bits at random over a cube of 128 MiB costs a cache miss for each. So pairs are not written when they come.
-Each thread takes a run of the batch, drops pairs that it has seen a moment ago (a small direct-mapped cache: most
-packets repeat a known pair), mangles the host and appends the rest to bins by slice. When the bins are full, or
-an answer is wanted, `drain` hands every bin to one thread: nobody else writes to its slices, so no atomics are
-needed and no bit is lost, and a slice stays in that core's cache while thousands of pairs go into it.
+Setting bits at random positions in a cube of 128 MiB costs a cache miss per bit, so pairs are not written immediately.
+Each thread takes a run of the batch, drops pairs that it saw recently (a small direct-mapped cache; most packets
+repeat a known pair), mangles the hosts and appends the remaining pairs to bins by slice. When the bins are full, or a
+query needs the result, `drain` passes every bin to one thread. No other thread writes to the slices of that bin, so
+no atomics are needed and no bit is lost, and a slice stays in that core's cache while thousands of pairs are written.
 
-Inside a bin repeats stand close together, so a second small cache, on the way out, catches many that the first one
-let through. An update depends on a pair only through (host, folded peer). Dropping an exact repeat of these changes
-nothing, and both caches stay valid from one drain to the next.
+Repeats are close together within a bin, so a second small cache, applied when a bin is drained, catches many that the
+first one missed. An update depends on a pair only through (host, folded peer). Dropping an exact repeat therefore
+changes nothing, and both caches stay valid from one drain to the next.
 
-Bins are chains of small chunks out of one pool, so that a flood on one host fills a chain instead of a bin. An
-entry is one word for IPv4 (mangled host, peer), else the mangled host in one or two words and the folded peer.
+Bins are chains of small chunks from one pool, so that a flood of pairs of one host extends a chain instead of filling
+a bin of fixed size. An entry is one word for IPv4 (mangled host, peer); otherwise it is the mangled host in one or two
+words and the folded peer.
 """
 
 from __future__ import annotations
@@ -29,41 +30,42 @@ from superhosts.pairs import Addresses
 
 Words = NDArray[np.uint64]
 Indexes = NDArray[np.int32]
-CHUNK = 256  # entries: 2 KiB for IPv4, so that the open chunks of all bins stay in a core's cache
-BLOCK = 512  # pairs whose repeats are dropped before any is mangled: the mangling then runs in vector registers
-CACHE_BITS = 16  # pairs that a thread remembers on the way into the bins: 512 KiB for IPv4
-SEEN_BITS = 16  # and on the way out
-MAX_BIN_BITS = 7  # more bins than this, and appending to them misses the cache
-FINE_MEMORY = 4 << 20  # bytes of waiting pairs from which on bins are as fine as that
-MAX_MEMORY = 1 << 30  # bytes of waiting pairs: enough for any number of threads, and places fit 32 bits
-BATCH = 4096  # entries that leave the bins together: passing arrays to a function costs atomic reference counts
-PADDING = 32  # cells behind a thread's cursors, so that no two threads write to one cache line
-WORTH_A_THREAD = 8192  # pairs: for fewer, waking another thread costs more than it saves
-SPREAD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)  # odd; they only spread pairs over the cache
+CHUNK = 256  # entries of a chunk: 2 KiB for IPv4, so that the open chunks of all bins stay in a core's cache
+BLOCK = 512  # pairs deduplicated before any is mangled, so that mangling runs in vector registers
+CACHE_BITS = 16  # log2 of the pairs in a thread's cache before the bins: 512 KiB for IPv4
+SEEN_BITS = 16  # log2 of the pairs in a thread's cache after the bins
+MAX_BIN_BITS = 7  # log2 of the most bins; with more, appending misses the cache
+FINE_BINS_MEMORY = 4 << 20  # least memory, in bytes, for which the number of bins is the maximum
+MAX_MEMORY = 1 << 30  # bytes of pending pairs: enough for any number of threads, and slot numbers fit 32 bits
+BATCH = 4096  # entries that leave the bins together; passing arrays to a function costs atomic reference counts
+PADDING = 32  # cells after a thread's cursors, so that no two threads write to the same cache line
+MIN_PAIRS_PER_THREAD = 8192  # for fewer pairs, waking another thread costs more than it saves
+# Odd multipliers that only distribute pairs over a cache.
+CACHE_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 
 
 class Pool(NamedTuple):
-    """Chunks of entries. A thread appends only where its row of `cursors` points."""
+    """Chunks of entries. A thread writes only to the slots in its own row of `cursors`."""
 
-    entries: Words  # (chunks · CHUNK · words of an entry)
+    entries: Words  # length: chunks · CHUNK · words of an entry
     owner: Indexes  # the bin of each chunk
-    cursors: Indexes  # (threads, bins + PADDING): where each bin's next entry goes, then the next free chunk
+    cursors: Indexes  # (threads, bins + PADDING): slot of each bin's next entry, then the next free chunk
 
 
 @compiled
 def bin_narrow(
     hosts: NDArray[np.uint32], peers: NDArray[np.uint32], thread: int, cache: Words, pool: Pool, key: Key
 ) -> None:
-    """Bin pairs of 32-bit hosts and peers."""
+    """Append pairs of 32-bit hosts and 32-bit peers to bins."""
     block = np.empty(BLOCK, np.uint64)
     entries, owner, cursors = pool.entries, pool.owner, pool.cursors[thread]
     free = len(cursors) - PADDING
-    last_bin = free - 1  # the number of bins is a power of two
+    last_bin = free - 1  # also the mask of a bin number: the number of bins is a power of two
     for start in range(0, len(hosts), BLOCK):
         fresh = 0
         for i in range(start, min(start + BLOCK, len(hosts))):
             pair = np.uint64(hosts[i]) << np.uint64(32) | np.uint64(peers[i])
-            place = (pair * np.uint64(SPREAD[0])) >> np.uint64(64 - CACHE_BITS)
+            place = (pair * np.uint64(CACHE_MULTIPLIERS[0])) >> np.uint64(64 - CACHE_BITS)
             block[fresh] = pair
             fresh += cache[place, 0] != pair
             cache[place, 0] = pair
@@ -75,7 +77,7 @@ def bin_narrow(
             slot = cursors[bin_]
             entries[slot] = block[i]
             cursors[bin_] = slot + 1
-            if (slot + 1) % CHUNK == 0:  # full: the bin gets the next free chunk
+            if (slot + 1) % CHUNK == 0:  # The chunk is full, so the bin takes the next free one.
                 chunk = cursors[free]
                 cursors[free] = chunk + 1
                 owner[chunk] = bin_
@@ -84,7 +86,7 @@ def bin_narrow(
 
 @compiled
 def bin_wide(hosts: Words, peers: Words, thread: int, cache: Words, pool: Pool, key: Key, bits: int) -> None:
-    """Bin pairs whose host or peer is wider than 32 bits, given as rows of one or two 64-bit words."""
+    """Append pairs with a host or peer wider than 32 bits, given as rows of one or two 64-bit words, to bins."""
     entries, owner, cursors = pool.entries, pool.owner, pool.cursors[thread]
     free = len(cursors) - PADDING
     last_bin = free - 1
@@ -93,7 +95,11 @@ def bin_wide(hosts: Words, peers: Words, thread: int, cache: Words, pool: Pool, 
         peer = peers[i, 0] if peers.shape[1] == 1 else fold(peers[i, 0], peers[i, 1], key)
         high = hosts[i, 0]
         low = hosts[i, limbs - 1]
-        place = high * np.uint64(SPREAD[0]) + low * np.uint64(SPREAD[1]) + peer * np.uint64(SPREAD[2])
+        place = (
+            high * np.uint64(CACHE_MULTIPLIERS[0])
+            + low * np.uint64(CACHE_MULTIPLIERS[1])
+            + peer * np.uint64(CACHE_MULTIPLIERS[2])
+        )
         place = place >> np.uint64(64 - CACHE_BITS)
         if cache[place, 0] == high and cache[place, 1] == low and cache[place, 2] == peer:
             continue
@@ -121,35 +127,35 @@ def bin_wide(hosts: Words, peers: Words, thread: int, cache: Words, pool: Pool, 
 
 
 class Task(NamedTuple):
-    """The chunks that one thread writes, bin by bin, and how many entries each holds."""
+    """The chunks that one thread writes to its slices, bin by bin."""
 
     chunks: Indexes
-    sizes: Indexes
-    seen: Words  # the thread's cache of pairs that it has just written
+    sizes: Indexes  # entries of each chunk
+    seen: Words  # the thread's cache of recently written pairs
 
 
 class Scratch(NamedTuple):
-    """Entries on their way out of the bins, unpacked: columns of BATCH + CHUNK words."""
+    """Entries unpacked from the bins, as arrays of BATCH + CHUNK words."""
 
-    high: Words  # of the mangled host; 0 unless keys have 128 bits
+    high: Words  # high word of the mangled host; 0 unless hosts have 128 bits
     low: Words
-    folded: Words  # the mangled host in 64 bits
+    folded: Words  # the mangled host folded into 64 bits
     peers: Words
-    pairs: Words  # the pair's hash
+    pairs: Words  # hash of the pair
 
 
 @compiled
 def make_scratch() -> Scratch:
-    """Return room for a batch of entries."""
-    room = np.zeros((5, BATCH + CHUNK), np.uint64)
-    return Scratch(room[0], room[1], room[2], room[3], room[4])
+    """Allocate memory for a batch of entries."""
+    memory = np.zeros((5, BATCH + CHUNK), np.uint64)
+    return Scratch(memory[0], memory[1], memory[2], memory[3], memory[4])
 
 
 @compiled
 def unpack(first: int, task: Task, pool: Pool, out: Scratch) -> tuple[int, int]:
-    """Unpack a task's chunks from `first` on until a batch or a bin ends, without pairs that were just written.
+    """Unpack a task's chunks, starting with `first`, up to the end of a batch or a bin; skip recently written pairs.
 
-    Returns the next chunk and the number of entries.
+    Return the index of the next chunk and the number of entries.
     """
     high, low, peers = out.high, out.low, out.peers
     entries, owner, bin_ = pool.entries, pool.owner, pool.owner[task.chunks[first]]
@@ -163,7 +169,7 @@ def unpack(first: int, task: Task, pool: Pool, out: Scratch) -> tuple[int, int]:
         if width == 1:
             for j in range(start, stop):
                 pair = entries[j]
-                place = (pair * np.uint64(SPREAD[1])) >> np.uint64(64 - SEEN_BITS)
+                place = (pair * np.uint64(CACHE_MULTIPLIERS[1])) >> np.uint64(64 - SEEN_BITS)
                 low[have] = pair >> np.uint64(32)
                 peers[have] = pair & np.uint64(MASK32)
                 have += seen[place, 0] != pair
@@ -173,7 +179,7 @@ def unpack(first: int, task: Task, pool: Pool, out: Scratch) -> tuple[int, int]:
             high[have] = entries[j] if width == 3 else np.uint64(0)
             low[have] = entries[j + width - 2]
             peers[have] = entries[j + width - 1]
-            place = low[have] * np.uint64(SPREAD[1]) + peers[have] * np.uint64(SPREAD[2])
+            place = low[have] * np.uint64(CACHE_MULTIPLIERS[1]) + peers[have] * np.uint64(CACHE_MULTIPLIERS[2])
             place = place >> np.uint64(64 - SEEN_BITS)
             if seen[place, 0] != low[have] or seen[place, 1] != peers[have] or seen[place, 2] != high[have]:
                 seen[place, 0], seen[place, 1], seen[place, 2] = low[have], peers[have], high[have]
@@ -182,35 +188,35 @@ def unpack(first: int, task: Task, pool: Pool, out: Scratch) -> tuple[int, int]:
 
 
 class Bins:
-    """Pairs on their way into the slices of one sketch."""
+    """The bins of one sketch: pairs that are not yet written to the slices."""
 
     def __init__(self, key: Key, *, key_bits: int, slice_bits: int, memory: int, threads: int) -> None:
         self.key, self.key_bits, self.threads = key, key_bits, threads
         self.slices = 1 << slice_bits
-        # Bins are finer than slices where slices are few: what a bin's cache remembers must fit a core's own cache.
-        self.bins = 1 << (MAX_BIN_BITS if memory >= FINE_MEMORY else min(slice_bits, MAX_BIN_BITS))
+        # With few slices, there are several bins per slice: the pairs cached for a bin must fit a core's own cache.
+        self.bins = 1 << (MAX_BIN_BITS if memory >= FINE_BINS_MEMORY else min(slice_bits, MAX_BIN_BITS))
         self.memory = min(memory, MAX_MEMORY)
-        self.width = 0  # words of an entry; 0 while nothing has come
-        self.waiting = 0  # upper bound on the entries that wait
+        self.width = 0  # words of an entry; 0 before the first batch
+        self.pending = 0  # upper bound on the number of pending entries
 
     def _allocate(self, width: int) -> None:
         self.width = width
-        least = 2 * self.bins + 64  # every bin's first chunk, one more for each, and some to work with
-        self.chunks = max(self.memory // (8 * width * CHUNK * self.threads), least)  # of one thread
+        minimum = 2 * self.bins + 64  # a first and a second chunk per bin, and some to work with
+        self.chunks = max(self.memory // (8 * width * CHUNK * self.threads), minimum)  # chunks of one thread
         total = self.chunks * self.threads
         entries = np.empty(total * CHUNK * width, np.uint64)
         self.pool = Pool(entries, np.empty(total, np.int32), np.empty((self.threads, self.bins + PADDING), np.int32))
         words = 1 if width == 1 else 3
         self.cache = np.empty((self.threads, 1 << CACHE_BITS, words), np.uint64)
         self.seen = np.empty((self.threads, 1 << SEEN_BITS, words), np.uint64)
-        self._forget()
+        self._clear_caches()
         self._reset()
 
-    def _forget(self) -> None:
-        """Empty the caches. An empty place must not hold a pair that belongs there."""
+    def _clear_caches(self) -> None:
+        """Empty the caches. The value of an empty place must not be a pair that maps to this place."""
         self.cache.fill(0)
         self.seen.fill(0)
-        self.cache[:, 0], self.seen[:, 0] = 1, 1  # zeros belong to place 0; ones do not
+        self.cache[:, 0], self.seen[:, 0] = 1, 1  # A pair of zeros maps to place 0, a pair of ones does not.
 
     def _reset(self) -> None:
         for thread in range(self.threads):
@@ -220,12 +226,12 @@ class Bins:
             self.pool.cursors[thread, self.bins] = first + self.bins
 
     def free(self) -> int:
-        """Entries that the fullest thread can surely still take: each bin may have to open one more chunk."""
+        """Return the entries that even the fullest thread can take, since each bin may open one more chunk."""
         taken = self.pool.cursors[:, self.bins] - np.arange(self.threads) * self.chunks
         return int(self.chunks - taken.max() - self.bins) * CHUNK
 
     def add(self, hosts: Addresses, peers: Addresses, drain: Callable[[], None]) -> None:
-        """Bin a batch; calls `drain` whenever the bins are full."""
+        """Append a batch to the bins; call `drain` whenever they are full."""
         narrow = hosts.dtype == np.uint32 and peers.dtype == np.uint32
         width = 1 if narrow else (1 if hosts.ndim == 1 else hosts.shape[1]) + 1
         if width != self.width:
@@ -237,12 +243,13 @@ class Bins:
             peers = np.ascontiguousarray(peers, np.uint64).reshape(len(peers), -1)
         start = 0
         while start < len(hosts):
-            room = self.free()
-            if room < max(WORTH_A_THREAD, self.chunks * CHUNK // 16):  # nearly full: many small runs would cost more
+            free = self.free()
+            # Draining bins that are nearly full costs less than filling them in many small runs.
+            if free < max(MIN_PAIRS_PER_THREAD, self.chunks * CHUNK // 16):
                 drain()
-                room = self.free()
-            threads = self.threads if len(hosts) - start > WORTH_A_THREAD else 1
-            stop = min(len(hosts), start + room * threads)
+                free = self.free()
+            threads = self.threads if len(hosts) - start > MIN_PAIRS_PER_THREAD else 1
+            stop = min(len(hosts), start + free * threads)
             calls = []
             for thread, (a, b) in enumerate(split_evenly(stop - start, threads)):
                 common = (
@@ -254,13 +261,17 @@ class Bins:
                     self.key,
                 )
                 calls.append(common if narrow else (*common, self.key_bits))
-            self.waiting += stop - start  # before the work: interrupted pairs must not be taken for written ones
+            # The count grows before the work starts, so that pairs of an interrupted call do not count as written.
+            self.pending += stop - start
             run_parallel(bin_narrow if narrow else bin_wide, calls, threads)
             start = stop
 
     def take(self) -> list[Task]:
-        """Deal the bins out to threads: all bins of a slice to one, the largest slice first, to the least loaded."""
-        chunks, sizes = self._waiting_chunks()
+        """Assign the bins to threads and return their tasks.
+
+        All bins of a slice go to one thread. The largest slice is assigned first, each to the least loaded thread.
+        """
+        chunks, sizes = self._filled_chunks()
         owners = self.pool.owner[chunks]
         groups = owners & (min(self.slices, self.bins) - 1)
         order = np.lexsort((owners, groups))
@@ -268,24 +279,24 @@ class Bins:
         count = min(self.slices, self.bins)
         loads = np.bincount(groups, weights=sizes, minlength=count)
         edges = np.searchsorted(groups, np.arange(count + 1))
-        busy = [0.0] * self.threads
-        mine: list[list[slice]] = [[] for _ in range(self.threads)]
+        assigned = [0.0] * self.threads
+        runs_of: list[list[slice]] = [[] for _ in range(self.threads)]
         for group in np.argsort(-loads, kind="stable"):
-            thread = busy.index(min(busy))
-            busy[thread] += loads[group]
-            mine[thread].append(slice(edges[group], edges[group + 1]))
+            thread = assigned.index(min(assigned))
+            assigned[thread] += loads[group]
+            runs_of[thread].append(slice(edges[group], edges[group + 1]))
         return [
             Task(
                 np.concatenate([chunks[run] for run in runs]),
                 np.concatenate([sizes[run] for run in runs]),
                 self.seen[thread],
             )
-            for thread, runs in enumerate(mine)
-            if busy[thread]
+            for thread, runs in enumerate(runs_of)
+            if assigned[thread]
         ]
 
-    def _waiting_chunks(self) -> tuple[Indexes, Indexes]:
-        """Return every chunk that holds entries, and how many."""
+    def _filled_chunks(self) -> tuple[Indexes, Indexes]:
+        """Return the chunks that have entries, and the number of entries of each."""
         chunks, sizes = [], []
         for thread in range(self.threads):
             first, free = thread * self.chunks, int(self.pool.cursors[thread, self.bins])
@@ -297,12 +308,12 @@ class Bins:
         return np.concatenate(chunks), np.concatenate(sizes)
 
     def done(self) -> None:
-        """Forget the entries: they have been written."""
-        self.waiting = 0
+        """Empty the bins after all entries have been written."""
+        self.pending = 0
         self._reset()
 
     def clear(self) -> None:
-        """Forget everything, recent pairs included; the memory stays."""
+        """Empty the bins and the caches but keep the memory allocated."""
         if self.width:
-            self._forget()
+            self._clear_caches()
             self.done()

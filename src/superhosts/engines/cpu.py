@@ -1,7 +1,7 @@
-"""Bit columns in the machine's memory, and the threads of the CPU that work on them.
+"""Bit columns in main memory and the CPU threads that work on them.
 
-A column is g bits in g/64 words; a sketch is a matrix of columns. The zero counts of all columns are kept beside it, up
-to date whenever nobody is writing, so that an answer does not begin by reading the whole sketch.
+A column is g bits in g/64 words; a sketch is a matrix of columns. The engine also keeps the zero counts of all columns,
+which are correct whenever no thread is writing, so that a query need not read the whole sketch first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from superhosts.pairs import Addresses
 
 @compiled
 def ones_of(word: np.uint64) -> np.uint64:
-    """Count the set bits of a 64-bit word (LLVM knows this form and uses the machine's own instruction)."""
+    """Count the set bits of a 64-bit word. LLVM recognises this form and emits the CPU's popcount instruction."""
     x = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
     x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -46,7 +46,7 @@ def count_zeros(columns: Words, zeros: Counts, start: int, stop: int) -> None:
 
 @compiled
 def or_columns(into: Words, other: Words, zeros: Counts, start: int, stop: int) -> None:
-    """OR columns start..stop of another sketch into this one and count anew."""
+    """OR columns start..stop of another sketch into this one and recount their zeros."""
     for c in range(start, stop):
         ones = np.uint64(0)
         for w in range(into.shape[1]):
@@ -69,7 +69,7 @@ def and_ones(columns: Words, chosen: NDArray[np.int64], start: int, stop: int) -
 
 @compiled
 def common_zeros(columns: Words, chosen: NDArray[np.int64]) -> Counts:
-    """Count the zeros of the AND of the columns that each row of `chosen` names."""
+    """For each row of `chosen`, count the zeros of the AND of the columns with these indexes."""
     zeros = np.empty(len(chosen), np.int32)
     for i in range(len(chosen)):
         zeros[i] = columns.shape[1] * 64 - and_ones(columns, chosen[i], 0, columns.shape[1])
@@ -88,12 +88,12 @@ def recount(columns: Words, zeros: Counts, threads: int) -> None:
 
 
 def merge_columns(into: Words, other: Words, zeros: Counts, threads: int) -> None:
-    """OR one sketch's columns into another's on all threads, zero counts included."""
+    """OR the columns of `other` into those of `into` on all threads and update the zero counts."""
     run_parallel(or_columns, [(into, other, zeros, a, b) for a, b in split_evenly(len(into), threads)], threads)
 
 
 class CpuEngine(Engine):
-    """Bit columns, their zero counts, and the pairs that wait to be written. Subclasses write and search."""
+    """Bit columns, their zero counts and the bins of pending pairs. Subclasses implement writing and searching."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
@@ -115,19 +115,19 @@ class CpuEngine(Engine):
     @staticmethod
     @abstractmethod
     def columns_of(mangled: Words, geometry: Any, key: Key) -> NDArray[np.int64]:
-        """Return the columns of mangled hosts (first axis), one of each array."""
+        """Return the columns of mangled hosts: one row per host, one column index per array."""
 
     @staticmethod
     def common_zeros(mangled: Words, chosen: NDArray[np.int64], bits: Words, geometry: Any, key: Key) -> Counts:
-        """Return the zeros of the AND of every host's columns, which stand in the chosen rows of `bits`."""
+        """Return the zeros of the AND of each host's columns; `chosen` has their row indexes in `bits`."""
         return common_zeros(bits, chosen)
 
     def _write_by_array(self, fill: Callable[..., None], task: Task, store: Any) -> None:
-        """Write a task on all threads, for sketches of a single slice: each reads all pairs and writes its own arrays.
+        """Write a task of a sketch with a single slice: each thread reads all pairs and writes its own arrays.
 
-        `fill` takes the task, the pool, the arrays from and up to which it writes, the store, the geometry and the key.
+        `fill` takes the task, the pool, its share of arrays (start, stop), the store, the geometry and the key.
         """
-        pool, seen = self.bins.pool, self.bins.seen  # a thread's cache knows what its own arrays have
+        pool, seen = self.bins.pool, self.bins.seen  # A thread's cache holds the pairs written to its own arrays.
         shares = split_evenly(self.geometry.arrays, min(self.threads, self.geometry.arrays))
         calls = [
             (task._replace(seen=seen[thread]), pool, share, store, self.geometry, self.key)
@@ -139,17 +139,17 @@ class CpuEngine(Engine):
         return {"bits": self.bits}
 
     def update(self, hosts: Addresses, peers: Addresses) -> None:
-        """Bin a batch of pairs."""
+        """Append a batch of pairs to the bins."""
         self.bins.add(to_host(hosts), to_host(peers), self.flush)
 
     def flush(self) -> None:
-        """Write the pairs that wait."""
-        if self.bins.waiting:
+        """Write all pending pairs."""
+        if self.bins.pending:
             run_parallel(self.write, [(task,) for task in self.bins.take()], self.threads)
             self.bins.done()
 
     def clear(self) -> None:
-        """Forget all pairs; the memory stays."""
+        """Discard all pairs but keep the memory allocated."""
         self.bins.clear()
         for array in self._arrays().values():
             array.fill(0)
@@ -161,16 +161,16 @@ class CpuEngine(Engine):
         merge_columns(self.bits, other.arrays()["bits"], self.counts, self.threads)
 
     def block_takers(self) -> dict[str, Take]:
-        """Return what merges the blocks of a file into the columns. Nothing may wait to be written meanwhile."""
+        """Return a function per array that merges a block of a file. No pairs may be pending while they are in use."""
         return {name: partial(self.merge_block, name) for name in self.arrays()}
 
     def merge_block(self, name: str, start: int, stop: int, block: CodedBlock) -> None:
-        """OR a stored block into the words start..stop of the columns; nothing may wait to be written."""
+        """OR a stored block into the words start..stop of the columns. No pairs may be pending."""
         if block.is_empty:
             return
         words = self.geometry.words
         block.merge_or(self.bits.reshape(-1)[start:stop])
-        count_zeros(self.bits, self.counts, start // words, stop // words)  # a block holds whole columns
+        count_zeros(self.bits, self.counts, start // words, stop // words)  # A block consists of whole columns.
 
     def measure(self, mangled: Words) -> Counts:
         """Return the zero counts of mangled hosts: of each column, then of their AND."""
@@ -189,14 +189,14 @@ class CpuEngine(Engine):
         return sum_arrays(self.zeros(), self.geometry.edges)
 
     def arrays(self) -> Arrays:
-        """Return the arrays themselves."""
+        """Return the engine's own arrays, not copies."""
         self.flush()
         return self._arrays()
 
     def load(self, arrays: Arrays) -> None:
-        """Take arrays (its own, when they were filled in place) and count anew."""
+        """Replace the state by these arrays, which may be the engine's own, filled in place; recount the zeros."""
         self.bins.clear()
-        for name, mine in self._arrays().items():
-            if arrays[name] is not mine:
-                np.copyto(mine, arrays[name])
+        for name, own in self._arrays().items():
+            if arrays[name] is not own:
+                np.copyto(own, arrays[name])
         recount(self.bits, self.counts, self.threads)

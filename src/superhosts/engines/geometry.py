@@ -1,26 +1,26 @@
-"""What every geometry answers: the sizes of a sketch, from which the shapes of its arrays follow."""
+"""The interface of geometries: the sizes of a sketch, which determine the shapes of its arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
-Side = int | tuple[int, ...] | None  # one size, one of several, or any
+Side = int | tuple[int, ...] | None  # one size, several allowed sizes, or any size
 
 
 class ArrayShape(NamedTuple):
-    """The type and the sides of one of a sketch's arrays."""
+    """The shape and type of one array of a sketch."""
 
     sides: tuple[Side, ...]
     dtype: str = "<u8"
 
     @property
     def follows_traffic(self) -> bool:
-        """Whether the array grows with the traffic: its length does not follow from the geometry."""
+        """True if the array grows with the traffic, so that the geometry does not determine its length."""
         return None in self.sides
 
     def fits(self, sides: Sequence[int]) -> bool:
-        """Return True if an array may have these sides."""
+        """Return True if an array with these sides has this shape."""
         return len(sides) == len(self.sides) and all(map(_fits, sides, self.sides))
 
     def __str__(self) -> str:
@@ -38,15 +38,15 @@ def _spell(side: Side) -> str:
 
 
 class Geometry(Protocol):
-    """Sizes of a sketch: a NamedTuple of integers, or of lists of them, so that kernels take it as it is."""
+    """Sizes of a sketch: a NamedTuple of integers or lists of integers, which kernels accept as an argument."""
 
     @property
     def key_bits(self) -> int:
-        """Bits of a host's number: 32, 64 or 128."""
+        """Bits of the integer that represents a host: 32, 64 or 128."""
 
     @property
     def memory(self) -> int:
-        """Bytes of all arrays that do not follow the traffic."""
+        """Bytes of all arrays that do not grow with the traffic."""
 
     @property
     def _fields(self) -> tuple[str, ...]: ...
@@ -54,14 +54,14 @@ class Geometry(Protocol):
     def _asdict(self) -> dict[str, Any]: ...
 
     def check(self) -> Self:
-        """Return this geometry if it is legal; else raise GeometryError naming the rule that it breaks."""
+        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
 
     def array_shapes(self) -> dict[str, ArrayShape]:
-        """Return the arrays of a sketch of this geometry."""
+        """Return the name and shape of each array of a sketch."""
 
 
 class ColumnGeometry(Geometry, Protocol):
-    """Sizes of a sketch of bit columns: slices of arrays of columns of rows."""
+    """Sizes of a sketch of bit columns: slices consist of arrays, arrays of columns, columns of rows (bits)."""
 
     @property
     def slice_bits(self) -> int:
@@ -69,20 +69,20 @@ class ColumnGeometry(Geometry, Protocol):
 
     @property
     def arrays(self) -> int:
-        """Arrays of one slice; every host has one column in each."""
+        """Arrays per slice; every host has one column in each."""
 
     @property
     def rows(self) -> int:
-        """Bits of one column."""
+        """Bits per column."""
 
     @property
     def words(self) -> int:
-        """64-bit words of one column."""
+        """64-bit words per column."""
 
     @property
     def total_columns(self) -> int:
-        """Columns of the whole sketch."""
+        """Columns in the whole sketch."""
 
     @property
     def edges(self) -> list[int]:
-        """Where the columns of each array begin within a slice, and the columns of a slice at the end."""
+        """Index of each array's first column within a slice, followed by the number of columns of a slice."""

@@ -43,7 +43,7 @@ def best_sizes(memory: int, flows: int, threshold: float, key_bits: int = 32) ->
     varies the label bits, only for the numbers of arrays and rows that did best in the first round.
     """
     if key_bits not in (32, 64, 128):
-        raise GeometryError(f"key_bits={key_bits}: keys have 32, 64 or 128 bits")
+        raise GeometryError(f"key_bits={key_bits}: must be 32, 64 or 128")
     tried: dict[Sizes, Prediction] = {}
     forms: list[tuple[int, int]] = [(arrays, column_bits) for arrays in ARRAYS for column_bits in COLUMN_BITS]
     for labels in (FIRST_ROUND_LABELS, LABEL_BITS):

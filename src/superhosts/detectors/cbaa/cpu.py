@@ -26,7 +26,7 @@ from superhosts.detectors.cbaa.addressing import (
 from superhosts.detectors.cbaa.geometry import Geometry, Search
 from superhosts.device import run_parallel
 from superhosts.engines.arrays import Counts, Words
-from superhosts.engines.base import HOST_STEPS, Plan
+from superhosts.engines.base import STEPS_PER_HOST, Plan
 from superhosts.engines.bins import BLOCK, Pool, Scratch, Task, make_scratch, unpack
 from superhosts.engines.cpu import CpuEngine, ones_of
 from superhosts.hashing import Key, column_draw
@@ -110,7 +110,7 @@ def join(
     slice_: int,
     share: tuple[int, int],
     steps: NDArray[np.int64],
-    most_steps: int,
+    max_steps: int,
     store: Store,
     search: Search,
     geometry: Geometry,
@@ -134,12 +134,12 @@ def join(
     found, depth = 0, 0
     left = np.uint64(0)
     next_[0], stop[0] = share[0], begins[0, 1]
-    while depth >= 0 and steps[piece] <= most_steps:
+    while depth >= 0 and steps[piece] <= max_steps:
         if next_[depth] >= stop[depth]:
             depth -= 1
             continue
         if depth < restoring:
-            if depth == 0 and steps.sum() > most_steps:
+            if depth == 0 and steps.sum() > max_steps:
                 break
             column = np.int64(columns[depth, next_[depth]])
             next_[depth] += share[1] if depth == 0 else 1
@@ -187,7 +187,7 @@ def join(
             counts[found, array] = store.zeros[first_column(slice_, array, geometry) + tuple_[array]]
         counts[found, arrays] = rows - np.int64(ones)
         found += 1
-        steps[piece] += HOST_STEPS
+        steps[piece] += STEPS_PER_HOST
     return hosts[:found], counts[:found]
 
 
@@ -227,7 +227,7 @@ class CpuCbaa(CpuEngine):
         shares = -(-2 * self.threads // slices) if self.threads > 1 else 1  # enough pieces to keep every thread busy
         pieces = [(slice_, (share, shares)) for slice_ in range(slices) for share in range(shares)]
         steps = np.zeros(len(pieces), np.int64)
-        calls = [(*piece, steps, self.most_steps, self.store, search, self.geometry, self.key) for piece in pieces]
+        calls = [(*piece, steps, self.max_steps, self.store, search, self.geometry, self.key) for piece in pieces]
         hosts, counts = zip(*run_parallel(join, calls, self.threads), strict=True)
         self._check_steps(int(steps.sum()))
         return np.concatenate(hosts), np.concatenate(counts)

@@ -25,13 +25,13 @@ from superhosts.detectors.cbaa.addressing import (
 )
 from superhosts.detectors.cbaa.geometry import Geometry, Search
 from superhosts.device import simulated
-from superhosts.engines.base import HOST_STEPS
+from superhosts.engines.base import STEPS_PER_HOST
 from superhosts.engines.gpu.engine import CudaEngine
-from superhosts.engines.gpu.kernels import FOUND, STEPS, U32, U64, WANTED, Kernel, Put, answer_shape, draw_of
+from superhosts.engines.gpu.kernels import CANDIDATES, FOUND, STEPS, U32, U64, Kernel, Put, answer_shape, draw_of
 from superhosts.engines.gpu.launch import Launch, Stream, cuda, device_function, kernel
 from superhosts.hashing import MASK32
 
-PREFIX_WORDS, PREFIX_ONES, MOST_STEPS, LIMITS = range(4)  # the numbers of a search: then the most zeros of every slice
+PREFIX_WORDS, PREFIX_ONES, MAX_STEPS, LIMITS = range(4)  # the numbers of a search: then the most zeros of every slice
 
 
 @cache
@@ -79,7 +79,7 @@ def make_list_hot(geometry: Geometry) -> Kernel:
         for place in range(cuda.grid(1), slices * size, cuda.gridsize(1)):
             slice_, column = place // size, place % size
             if zeros[first_column(slice_, 0, geometry) + column] <= limits[LIMITS + slice_]:
-                slot = np.int64(cuda.atomic.add(answer, WANTED, U64(1)))
+                slot = np.int64(cuda.atomic.add(answer, CANDIDATES, U64(1)))
                 if slot < candidates.shape[0]:
                     candidates[slot] = U64(place)
 
@@ -109,8 +109,8 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
         option = cuda.local.array(arrays, numba.int64)  # of each array: the next column to try,
         position = cuda.local.array(arrays, numba.int64)  # the next of its list,
         have = cuda.local.array(arrays, numba.int64)  # and how many its list has
-        me, most = cuda.threadIdx.x, limits[MOST_STEPS]
-        count = min(np.int64(answer[WANTED]), candidates.shape[0])
+        me, most = cuda.threadIdx.x, limits[MAX_STEPS]
+        count = min(np.int64(answer[CANDIDATES]), candidates.shape[0])
         for i in range(cuda.blockIdx.x, count, cuda.gridDim.x):
             steps = 0
             slice_ = np.int64(candidates[i]) // size
@@ -187,7 +187,7 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                     depth += 1
                     option[depth], position[depth], have[depth] = 0, 0, 0
                     continue
-                steps += HOST_STEPS
+                steps += STEPS_PER_HOST
                 if me == 0:
                     host = np.int64(0)
                     for array in range(restoring):
@@ -223,7 +223,7 @@ class CudaCbaa(CudaEngine):
         return LIMITS + (1 << self.geometry.slice_bits)
 
     def _limits_of(self, search: Search) -> list[int]:
-        return [search.prefix_words, search.prefix_ones, self.most_steps, *search.zeros.tolist()]
+        return [search.prefix_words, search.prefix_ones, self.max_steps, *search.zeros.tolist()]
 
     def _launch_search(self, stream: Stream) -> None:
         geometry, launch = self.geometry, self.launch

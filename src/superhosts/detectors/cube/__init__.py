@@ -1,7 +1,7 @@
-"""The labelled cube, the default detector: a cube of bit columns whose labels name the hosts.
+"""The labelled cube, the default detector: a cube of bit columns with labels that name hosts.
 
-Restoring needs no join and makes no phantoms: only a host that was really seen can be named. The cost is linear in
-the hot columns, and every key width works the same.
+Recovering hosts needs no join and yields no phantoms, because labels name only hosts that were really seen. The cost is
+linear in the number of hot columns, and the method is the same for hosts of any width.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from superhosts.defaults import MEMORY
 from superhosts.detectors.arguments import check_key_bits, check_no_conflict
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.cube.addressing import lowest_priority
-from superhosts.detectors.cube.cpu import CpuCube, spelled_hosts
+from superhosts.detectors.cube.cpu import CpuCube, labelled_hosts
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
@@ -23,13 +23,13 @@ from superhosts.planning import prefix_test, unnamed_probability, zero_limit
 
 __all__ = ["Cube", "Geometry"]
 
-MISS = 24  # a host whose best pair has a lower priority than 1 − 24/θ is missed once in e^24
+MISS_EXPONENT = 24  # a host with θ peers has no priority above 1 − 24/θ, and is missed, with probability e^-24
 
 
 class Cube(ColumnSketch):
-    """A labelled cube for 32-, 64- or 128-bit hosts, in 128 MiB unless memory is given. See `Geometry` for its sizes.
+    """A labelled cube for 32-, 64- or 128-bit hosts, of 128 MiB by default. `Geometry` describes its sizes.
 
-    Where `flows` (distinct pairs of a window) or `threshold` are given, the geometry is planned for them.
+    If `flows` (distinct pairs per window) or `threshold` is given, the geometry is planned for it.
     """
 
     name = "cube"
@@ -69,7 +69,7 @@ class Cube(ColumnSketch):
         geometry = self.geometry
         first = prefix_test(geometry.column_bits, threshold)
         second = prefix_test(geometry.column_bits, threshold, 4 * 60)
-        priority = max(lowest_priority(geometry.share_bits), int((1 - MISS / threshold) * (1 << 32)))
+        priority = max(lowest_priority(geometry.share_bits), int((1 - MISS_EXPONENT / threshold) * (1 << 32)))
         return Search(zero_limit(geometry.column_bits, threshold), priority, *first, *second)
 
     def _unnamed(self, threshold: float, pairs: float) -> float:
@@ -79,11 +79,11 @@ class Cube(ColumnSketch):
     @classmethod
     def shown_hosts(cls, kind: Kind, secret: bytes, read: Callable[[str], Words]) -> Words | None:
         """Return the last words of the hosts that labels name."""
-        mangled = spelled_hosts(read("labels"))
+        mangled = labelled_hosts(read("labels"))
         return mangle_column(mangled, kind.format.key_bits, True, make_key(secret))[:, 1] if len(mangled) else None
 
     @property
     @locked
     def labels(self) -> Words:
-        """A copy of the labels of all columns."""
+        """Copy of the labels of all columns."""
         return self._arrays()["labels"].copy()

@@ -1,16 +1,19 @@
-"""Where a pair goes in the labelled cube. Scalar functions, shared by the CPU loop and the CUDA kernel.
+"""Addressing in the labelled cube: scalar functions shared by the CPU loop and the CUDA kernel.
 
-A host's mangled address m lives in two 64-bit words (the high one is 0 unless keys have 128 bits); `folded` is m in 64
-bits. The slice is the low bits of m, the column of each array is hashed, the row is the low bits of the pair's hash.
+A host's mangled address m is two 64-bit words (the high word is 0 unless hosts have 128 bits); `folded` is m folded
+into 64 bits. The low bits of m select the slice, a hash of m selects the column in each array, and the low bits of the
+pair's hash select the row.
 
-In each array a host's rows are turned: moved around within their words of 64, by a number of its own. The AND of a
-host's columns undoes it. Another host that shares two of its columns would otherwise put every pair into the same row
-of both, and its noise would pass the AND whole; turned by other numbers, it meets there only by chance.
+In each array, a host's rows are rotated within their 64-bit words by an amount that depends on host and array. The AND
+of a host's columns undoes the rotation. Without it, another host that shares two columns would set the same row in both
+for every pair, and this noise would pass the AND undiminished; rotated by other amounts, the rows coincide only by
+chance.
 
-Every column carries labels: who set the pair of highest priority here. A host competes in one label of its column,
-chosen by the bits of m above the slice bits. The priority is 32 bits of the pair's hash, other bits for every array:
-with one priority for all arrays, a host that loses in one would lose in all. A label holds (priority << 32 | limb of
-m), one word for each 32-bit limb; all carry the same priority, so that the same pair wins them all.
+Every column has labels, which record the host of the pair with the highest priority in this column. A host competes for
+one label of its column, selected by the bits of m above the slice bits. The priority is 32 bits of the pair's hash,
+different bits in each array: with the same priority in all arrays, a host that loses in one would lose in all. A label
+consists of words (priority << 32 | limb of m), one for each 32-bit limb; all have the same priority, so that the same
+pair wins all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from superhosts.compiled import compiled
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.hashing import MASK32, MASK64, Key, column_hash, pair_hash
 
-TICKET_ARRAYS = 3  # priorities of 32 bits, 16 apart, that one ticket of 64 bits holds
+TICKET_ARRAYS = 3  # 32-bit priorities, 16 bits apart, that a 64-bit ticket contains
 
 
 @compiled
@@ -30,26 +33,26 @@ def slice_of(low: int, geometry: Geometry) -> int:
 
 @compiled
 def column_of(folded: int, low: int, array: int, draw: tuple[int, int], geometry: Geometry) -> int:
-    """Return the column of a mangled host in one array, counted over the whole cube."""
+    """Return the column of a mangled host in one array, as an index into the columns of the whole cube."""
     place = slice_of(low, geometry) * geometry.arrays + array
     return place * geometry.columns + column_hash(folded, draw, geometry.columns)
 
 
 @compiled
 def turn_of(folded: int, draw: tuple[int, int]) -> int:
-    """Return by how many bits the rows of a mangled host are turned, within their words, in one array."""
-    return (((folded * draw[0] + draw[1]) & MASK64) >> 26) & 63  # bits that do not choose the column
+    """Return the number of bits by which the rows of a mangled host are rotated within their words in one array."""
+    return (((folded * draw[0] + draw[1]) & MASK64) >> 26) & 63  # bits that do not select the column
 
 
 @compiled
 def turned_back(word: int, turn: int) -> int:
-    """Return a word of a column with its rows where they were before they were turned."""
+    """Return a word of a column with the rotation undone."""
     return (word >> turn | word << (-turn & 63)) & MASK64
 
 
 @compiled
 def label_of(low: int, geometry: Geometry) -> int:
-    """Return which label of its columns a mangled host competes for."""
+    """Return the index of the label for which a mangled host competes in its columns."""
     return (low >> geometry.slice_bits) & ((1 << geometry.label_bits) - 1)
 
 
@@ -61,7 +64,7 @@ def row_of(pair: int, geometry: Geometry) -> int:
 
 @compiled
 def ticket_of(pair: int, array: int, key: Key) -> int:
-    """Return the 64 bits from which an array draws its priority: the pair's hash, mixed anew every three arrays."""
+    """Return the 64 bits that contain an array's priority: the pair's hash, rehashed for every three arrays."""
     for _ in range(array // TICKET_ARRAYS):
         pair = pair_hash(pair, key.pair[1], key)
     return pair
@@ -76,23 +79,23 @@ def priority_of(ticket: int, array: int) -> int:
 
 @compiled
 def lowest_priority(share_bits: int) -> int:
-    """Return the priority from which pairs compete for labels."""
+    """Return the minimum priority with which a pair competes for labels."""
     return (MASK32 << (32 - share_bits)) & MASK32
 
 
 @compiled
 def limb_of(high: int, low: int, limb: int) -> int:
-    """Return one 32-bit limb of a mangled host, the lowest first."""
+    """Return a 32-bit limb of a mangled host. Limb 0 is the lowest."""
     word = low if limb < 2 else high
     return (word >> (32 * (limb & 1))) & MASK32
 
 
-# The words of a label.
+# Packing of a label's words
 
 
 @compiled
 def label_word(priority: int, limb: int) -> int:
-    """Return a word of a label: the larger one of two has the higher priority."""
+    """Return a word of a label. The larger of two words has the higher priority."""
     return (priority << 32 | limb) & MASK64
 
 
@@ -116,9 +119,9 @@ def holds_limb(word: int, priority: int, limb: int) -> bool:
 
 @compiled
 def names_host(low: int, label: int, column: int, home: int, geometry: Geometry) -> bool:
-    """Return True if a host that a label spells belongs there: it competes for this label, and `home` is its column.
+    """Return True if a host read from a label belongs there: it competes for this label, and `home` is its column.
 
-    A label may be mixed from the words of two pairs of equal priority, at this site or in a merge. What it spells then
-    belongs somewhere else, all but once in as many cases as there are columns and labels, and is no host.
+    A label can contain words of two pairs of equal priority, from one site or after a merge. Such a mixture is not a
+    host, and it belongs to another column or label except once in as many cases as there are columns and labels.
     """
     return label_of(low, geometry) == label and home == column

@@ -224,7 +224,7 @@ def list_candidates(span: tuple[int, int], store: Store, search: Search, geometr
 
 
 @compiled
-def spelled_hosts(labels: Words) -> Words:
+def labelled_hosts(labels: Words) -> Words:
     """Return the mangled hosts (high, low) that the labels spell whose words all have one priority."""
     columns, kinds, limbs = labels.shape
     hosts = np.zeros((columns * kinds, 2), np.uint64)

@@ -32,7 +32,7 @@ from superhosts.detectors.cube.addressing import (
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.engines.arrays import Arrays, Words
 from superhosts.engines.gpu.engine import CudaEngine, on_gpu
-from superhosts.engines.gpu.kernels import FOUND, U32, U64, WANTED, Kernel, Put, answer_shape, draw_of
+from superhosts.engines.gpu.kernels import CANDIDATES, FOUND, U32, U64, Kernel, Put, answer_shape, draw_of
 from superhosts.engines.gpu.launch import Launch, Stream, cuda, device_function, kernel
 from superhosts.hashing import MASK32, fold, pair_hash
 
@@ -148,7 +148,7 @@ def make_list_candidates(geometry: Geometry) -> Kernel:
                             ones += cuda.popc(common)
                 named = ones >= limits[FIRST_ONES]
             if named:
-                slot = np.int64(cuda.atomic.add(answer, WANTED, U64(1)))
+                slot = np.int64(cuda.atomic.add(answer, CANDIDATES, U64(1)))
                 if slot * 2 + 1 < candidates.shape[0]:
                     candidates[slot * 2], candidates[slot * 2 + 1] = high, low
 
@@ -169,7 +169,7 @@ def make_verify(geometry: Geometry, launch: Launch) -> Kernel:
         columns = cuda.local.array(arrays, numba.int64)
         turns = cuda.local.array(arrays, numba.uint64)
         me = cuda.threadIdx.x
-        count = min(np.int64(answer[WANTED]), candidates.shape[0] // 2)
+        count = min(np.int64(answer[CANDIDATES]), candidates.shape[0] // 2)
         for i in range(cuda.blockIdx.x, count, cuda.gridDim.x):
             high, low = candidates[2 * i], candidates[2 * i + 1]
             folded = U64(fold(high, low, key))

@@ -1,4 +1,4 @@
-"""The geometry of a labelled cube: powers of two by choice, the number of columns from the memory."""
+"""The geometry of a labelled cube: all sizes are powers of two except the number of columns, which fills the memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from superhosts.planning.choice import MOST_COLUMNS
 from superhosts.units import format_size, parse_count, parse_size
 
 ARRAYS = 3
-SHARE_BITS = 3  # pairs of the highest eighth of priorities touch labels
+SHARE_BITS = 3  # pairs in the highest eighth of priorities compete for labels
 
-# How a geometry is written: the name of each number, its field, and whether that holds its logarithm.
-_SPELLED = {
+# The text form of a geometry: the name of each number, its field, and whether the field is its logarithm.
+_NUMBERS = {
     "slices": ("slice_bits", True),
     "arrays": ("arrays", False),
     "columns": ("columns", False),
@@ -25,19 +25,19 @@ _SPELLED = {
     "labels": ("label_bits", True),
     "share": ("share_bits", True),
 }
-_EXAMPLE = "write it as superhosts plan does, like slices=64,arrays=3,columns=330,rows=16384,labels=8,share=8"
+_EXAMPLE = "write it as superhosts plan prints it: slices=64,arrays=3,columns=330,rows=16384,labels=8,share=8"
 
 
 class Geometry(NamedTuple):
-    """Sizes of a cube. Plain integers only: kernels take it as it is."""
+    """Sizes of a cube, as plain integers so that kernels accept it as an argument."""
 
-    key_bits: int  # of a host: 32, 64 or 128
+    key_bits: int  # bits of a host: 32, 64 or 128
     slice_bits: int  # r: 2^r slices
-    arrays: int  # k: columns of one host
+    arrays: int  # k: columns per host
     column_bits: int  # log2 g: 2^column_bits rows
-    columns: int  # c: columns of one array of one slice
-    label_bits: int  # 2^label_bits labels beside each column
-    share_bits: int  # pairs with the highest 2^-share_bits of priorities compete for labels
+    columns: int  # c: columns per array and slice
+    label_bits: int  # 2^label_bits labels per column
+    share_bits: int  # pairs in the highest 2^-share_bits of priorities compete for labels
 
     @classmethod
     def for_memory(
@@ -51,7 +51,7 @@ class Geometry(NamedTuple):
         label_bits: int | None = None,
         share_bits: int = SHARE_BITS,
     ) -> Self:
-        """Return the geometry that fills `memory`; what is not given is chosen for the memory."""
+        """Return the geometry that fills `memory`. Sizes that are not given are chosen for this memory."""
         size = parse_size(memory)
         shape = shape_for(size)
         slice_bits = shape.slice_bits if slice_bits is None else slice_bits
@@ -74,13 +74,13 @@ class Geometry(NamedTuple):
     def for_traffic(
         cls, memory: str | int, key_bits: int = 32, *, flows: str | int | None = None, threshold: float | None = None
     ) -> Self:
-        """Return the geometry that is predicted to do best in `memory`; without flows 5 M, without threshold 1024."""
+        """Return the geometry with the least predicted error; by default, for 5 M flows and a threshold of 1024."""
         pairs = defaults.FLOWS if flows is None else parse_count(flows)
-        least = defaults.THRESHOLD if threshold is None else threshold
-        return cls(*best_sizes(parse_size(memory), pairs, least, key_bits)).check()
+        peers = defaults.THRESHOLD if threshold is None else threshold
+        return cls(*best_sizes(parse_size(memory), pairs, peers, key_bits)).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is legal; else name the rule that it breaks."""
+        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         limits = {
             "slice_bits": (0, 16),
             "arrays": (1, MAX_ARRAYS),
@@ -90,68 +90,68 @@ class Geometry(NamedTuple):
             "share_bits": (0, 16),
         }
         if self.key_bits not in (32, 64, 128):
-            raise GeometryError(f"key_bits={self.key_bits}: keys have 32, 64 or 128 bits")
+            raise GeometryError(f"key_bits={self.key_bits}: must be 32, 64 or 128")
         check_limits(self, limits)
         return self
 
     @classmethod
     def parse(cls, text: str, key_bits: int = 32) -> Self:
-        """Read what `spelled` writes, the names in any order."""
+        """Parse the text form of a geometry (see `spelled`), with the names in any order."""
         given: dict[str, int] = {}
         for word in text.split(","):
             name, _, number = word.strip().partition("=")
-            if name not in _SPELLED or name in given or not re.fullmatch("[1-9][0-9]{0,8}", number):
-                raise GeometryError(f"geometry {text!r}: {word!r} is not understood; {_EXAMPLE}")
+            if name not in _NUMBERS or name in given or not re.fullmatch("[1-9][0-9]{0,8}", number):
+                raise GeometryError(f"geometry {text!r}: {word!r} is invalid; {_EXAMPLE}")
             given[name] = int(number)
-        missing = _SPELLED.keys() - given.keys()
+        missing = _NUMBERS.keys() - given.keys()
         if missing:
             raise GeometryError(f"geometry {text!r}: {', '.join(sorted(missing))} missing; {_EXAMPLE}")
-        for name, (_, is_power) in _SPELLED.items():
+        for name, (_, is_power) in _NUMBERS.items():
             if is_power and given[name].bit_count() != 1:
-                raise GeometryError(f"geometry {text!r}: {name}={given[name]} is not a power of two")
+                raise GeometryError(f"geometry {text!r}: {name}={given[name]} must be a power of two")
         fields = {
             field: given[name].bit_length() - 1 if is_power else given[name]
-            for name, (field, is_power) in _SPELLED.items()
+            for name, (field, is_power) in _NUMBERS.items()
         }
         return cls(key_bits=key_bits, **fields).check()
 
     @property
     def spelled(self) -> str:
-        """This geometry as an option of the command line: the same at every site, whatever the width of its hosts."""
+        """The text form of this geometry for the command line, which does not depend on the width of hosts."""
         numbers = {
             name: 1 << getattr(self, field) if is_power else getattr(self, field)
-            for name, (field, is_power) in _SPELLED.items()
+            for name, (field, is_power) in _NUMBERS.items()
         }
         return ",".join(f"{name}={number}" for name, number in numbers.items())
 
     @property
     def rows(self) -> int:
-        """Bits of one column."""  # g
+        """Bits per column."""  # g
         return 1 << self.column_bits
 
     @property
     def words(self) -> int:
-        """64-bit words of one column."""
+        """64-bit words per column."""
         return 1 << (self.column_bits - 6)
 
     @property
     def limbs(self) -> int:
-        """Words of one label: one for each 32 bits of the key."""
+        """Words per label: one for each 32 bits of a host."""
         return self.key_bits // 32
 
     @property
     def labels(self) -> int:
-        """Labels beside each column."""
+        """Labels per column."""
         return 1 << self.label_bits
 
     @property
     def total_columns(self) -> int:
-        """Columns of the whole cube."""
+        """Columns in the whole cube."""
         return self.arrays * self.columns << self.slice_bits
 
     @property
     def edges(self) -> list[int]:
-        """Where the columns of each array begin within a slice, and the columns of a slice at the end."""
+        """Index of each array's first column within a slice, followed by the number of columns of a slice."""
         return [array * self.columns for array in range(self.arrays + 1)]
 
     @property
@@ -168,11 +168,11 @@ class Geometry(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What a host of at least the threshold must show."""
+    """The limits that a host with at least `threshold` peers satisfies."""
 
-    zeros: int  # most zeros in a column, and in the AND
-    priority: int  # lowest priority of a label that it may have left
+    zeros: int  # maximum of zeros in a column and in the AND
+    priority: int  # minimum priority of a label that names it
     first_words: int
-    first_ones: int  # fewest ones in the first words of the AND,
+    first_ones: int  # minimum of ones in the first `first_words` words of the AND
     second_words: int
-    second_ones: int  # and in some more of them
+    second_ones: int  # minimum of ones in the first `second_words` words of the AND

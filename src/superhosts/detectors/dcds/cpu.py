@@ -18,7 +18,7 @@ from superhosts.detectors.dcds.addressing import column_of, one_more, row_of
 from superhosts.detectors.dcds.geometry import ADDRESSES, Geometry, Search
 from superhosts.device import run_parallel
 from superhosts.engines.arrays import Counts, Words
-from superhosts.engines.base import HOST_STEPS, Plan
+from superhosts.engines.base import STEPS_PER_HOST, Plan
 from superhosts.engines.bins import BLOCK, Pool, Scratch, Task, make_scratch, unpack
 from superhosts.engines.cpu import CpuEngine, ones_of
 from superhosts.hashing import Key
@@ -86,7 +86,7 @@ Factors = tuple[tuple[int, ...], tuple[int, ...]]  # of `one_more`, for each rev
 def combine(
     share: tuple[int, int],
     steps: NDArray[np.int64],
-    most_steps: int,
+    max_steps: int,
     store: Store,
     search: Search,
     geometry: Geometry,
@@ -109,12 +109,12 @@ def combine(
     counts = np.empty((16, arrays + 1), np.int32)
     found, depth = 0, 0
     next_[0], stop[0] = share[0], begins[1]
-    while depth >= 0 and steps[share[0]] <= most_steps:
+    while depth >= 0 and steps[share[0]] <= max_steps:
         if next_[depth] >= stop[depth]:
             depth -= 1
             continue
         if depth < reversible:
-            if depth == 0 and steps.sum() > most_steps:
+            if depth == 0 and steps.sum() > max_steps:
                 break
             column = np.int64(columns[next_[depth]])
             next_[depth] += share[1] if depth == 0 else 1
@@ -154,7 +154,7 @@ def combine(
             counts[found, array] = store.zeros[places[array]]
         counts[found, arrays] = rows - np.int64(ones)
         found += 1
-        steps[share[0]] += HOST_STEPS
+        steps[share[0]] += STEPS_PER_HOST
     return hosts[:found], counts[:found]
 
 
@@ -191,7 +191,7 @@ class CpuDcds(CpuEngine):
         self.flush()
         shares = 4 * self.threads if self.threads > 1 else 1  # enough pieces to keep every thread busy
         steps = np.zeros(shares, np.int64)
-        common = steps, self.most_steps, self.store, search, self.geometry, self.geometry.steps
+        common = steps, self.max_steps, self.store, search, self.geometry, self.geometry.steps
         calls = [((share, shares), *common) for share in range(shares)]
         hosts, counts = zip(*run_parallel(combine, calls, self.threads), strict=True)
         self._check_steps(int(steps.sum()))

@@ -17,13 +17,13 @@ import numpy as np
 from superhosts.detectors.dcds.addressing import column_of, one_more, row_of
 from superhosts.detectors.dcds.geometry import ADDRESSES, Geometry, Search
 from superhosts.device import simulated
-from superhosts.engines.base import HOST_STEPS
+from superhosts.engines.base import STEPS_PER_HOST
 from superhosts.engines.gpu.engine import CudaEngine, on_gpu
 from superhosts.engines.gpu.kernels import FOUND, STEPS, U32, U64, Kernel, Put, answer_shape
 from superhosts.engines.gpu.launch import Launch, Stream, cuda, device_function, kernel
 from superhosts.hashing import MASK32
 
-ZEROS, PREFIX_WORDS, PREFIX_ONES, MOST_STEPS = range(4)  # the numbers of a search
+ZEROS, PREFIX_WORDS, PREFIX_ONES, MAX_STEPS = range(4)  # the numbers of a search
 
 
 @cache
@@ -104,7 +104,7 @@ def make_combine(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
         option = cuda.local.array(arrays, numba.int64)  # of each array: the next hot column to try,
         position = cuda.local.array(arrays, numba.int64)  # the next of its list,
         have = cuda.local.array(arrays, numba.int64)  # and how many its list has
-        me, limit, most = cuda.threadIdx.x, limits[ZEROS], limits[MOST_STEPS]
+        me, limit, most = cuda.threadIdx.x, limits[ZEROS], limits[MAX_STEPS]
         for i in range(cuda.blockIdx.x, counts[0], cuda.gridDim.x):
             steps = 0
             cuda.syncthreads()
@@ -180,7 +180,7 @@ def make_combine(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                     depth += 1
                     option[depth], position[depth], have[depth] = 0, 0, 0
                     continue
-                steps += HOST_STEPS
+                steps += STEPS_PER_HOST
                 if me == 0:
                     place = head + np.int64(cuda.atomic.add(answer, FOUND, U64(1))) * width
                     if place + width <= answer.shape[0]:
@@ -220,7 +220,7 @@ class CudaDcds(CudaEngine):
         return len(Search._fields) + 1
 
     def _limits_of(self, search: Search) -> list[int]:
-        return [*search, self.most_steps]
+        return [*search, self.max_steps]
 
     def _launch_search(self, stream: Stream) -> None:
         geometry, launch = self.geometry, self.launch

@@ -14,7 +14,7 @@ from superhosts.units import format_size, parse_size
 
 ADDRESSES = 1 << 32
 PRIMES = (65537, 65539, 65543)  # just above 2^16: two of them tell all addresses apart
-MOST_COLUMNS = 1 << 20  # of one array
+MAX_COLUMNS = 1 << 20  # of one array
 
 
 class Geometry(NamedTuple):
@@ -41,8 +41,8 @@ class Geometry(NamedTuple):
         """Return this geometry if it is legal; else name the rule that it breaks."""
         check_limits(self, {"reversible": (2, MAX_ARRAYS), "column_bits": (6, 20)})
         moduli = tuple(self.moduli) if isinstance(self.moduli, list | tuple) else ()  # files bring a list
-        if not all(type(modulus) is int and 2 <= modulus <= MOST_COLUMNS for modulus in moduli):
-            raise GeometryError(f"moduli={self.moduli}: must be whole numbers from 2 to {MOST_COLUMNS}")
+        if not all(type(modulus) is int and 2 <= modulus <= MAX_COLUMNS for modulus in moduli):
+            raise GeometryError(f"moduli={self.moduli}: must be whole numbers from 2 to {MAX_COLUMNS}")
         if not self.reversible <= len(moduli) <= MAX_ARRAYS:
             rule = f"one for each of the {self.reversible} reversible arrays, and at most {MAX_ARRAYS} in all"
             raise GeometryError(f"moduli={self.moduli}: {rule}")

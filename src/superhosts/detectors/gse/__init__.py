@@ -25,7 +25,7 @@ from superhosts.results import SuperHosts
 
 __all__ = ["Geometry", "Gse"]
 
-LEAST_TOP = 16  # `top` does not look for hosts of fewer peers
+MIN_TOP_PEERS = 16  # `top` does not look for hosts of fewer peers
 DEVIATIONS = 6.0  # of the zeros in a first look: a host that passes the whole fails it once in 10^9
 
 
@@ -95,10 +95,10 @@ class Gse(EngineSketch, HostListSketch):
         return saturate(found, zeros == 0, saturation_of(size, free))
 
     def _top(self, count: int) -> SuperHosts:
-        """Return hosts of more than `LEAST_TOP` peers."""
+        """Return hosts of more than `MIN_TOP_PEERS` peers."""
         threshold = float(self.geometry.vector)
         found = self._super_hosts(threshold)
-        while len(found) < count and threshold > LEAST_TOP:
-            threshold = max(LEAST_TOP, threshold / 4)
+        while len(found) < count and threshold > MIN_TOP_PEERS:
+            threshold = max(MIN_TOP_PEERS, threshold / 4)
             found = self._super_hosts(threshold)
         return found.select(slice(0, count))

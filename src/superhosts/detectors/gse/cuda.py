@@ -25,7 +25,7 @@ from superhosts.errors import GpuMemoryError
 from superhosts.hashing import fold, mangle32, pair_hash
 from superhosts.units import format_size
 
-FIRST_SLOTS = 1 << 20  # 4 MiB: most traffic needs no growth, or one
+INITIAL_SLOTS = 1 << 20  # 4 MiB: most traffic needs no growth, or one
 MOST_PROBES = 256  # slots that a thread looks at before it says that the set is too full
 GROWTH = 4
 HOSTS, FAILED = 0, 1  # numbers beside the set: hosts in it, and whether one found no slot
@@ -164,7 +164,7 @@ class CudaGse(CudaEngine):
     @on_gpu
     def _allocate(self) -> None:
         super()._allocate()
-        self._make_slots(FIRST_SLOTS)
+        self._make_slots(INITIAL_SLOTS)
         self._forget_recent()
 
     def _make_slots(self, capacity: int) -> None:
@@ -215,7 +215,7 @@ class CudaGse(CudaEngine):
         launch, update = self.launch, make_update(self.geometry, peers.ndim)
         blocks = min(4 * launch.multiprocessors, -(-len(hosts) // launch.threads))
         while True:
-            arguments = hosts, peers, self.halves, self.extra, self.slots, self.state, self.short
+            arguments = hosts, peers, self.halves, self.extra, self.slots, self.state, self.update_key
             self._start(update, (blocks, launch.threads), stream, arguments, (hosts.dtype, peers.dtype))
             if not self._has_failed(stream):
                 break
@@ -291,7 +291,7 @@ class CudaGse(CudaEngine):
     def _launch_search(self, stream: Stream) -> None:
         launch = self.launch
         blocks = min(8 * launch.multiprocessors, -(-len(self.slots) // launch.threads))
-        arguments = self.words, self.slots, self.limits, self.answer, self.short
+        arguments = self.words, self.slots, self.limits, self.answer, self.update_key
         self._start(make_search(self.geometry), (blocks, launch.threads), stream, arguments)
 
     @on_gpu
@@ -302,7 +302,7 @@ class CudaGse(CudaEngine):
         self.flush()
         out = cuda.device_array((len(mangled), 1), np.int32)
         team = self.launch.team
-        arguments = cuda.to_device(np.ascontiguousarray(mangled)), self.words, out, self.short
+        arguments = cuda.to_device(np.ascontiguousarray(mangled)), self.words, out, self.update_key
         self._start(make_measure(self.geometry), (-(-len(mangled) // team), team), self.stream, arguments)
         self.stream.synchronize()
         counts: Counts = out.copy_to_host()

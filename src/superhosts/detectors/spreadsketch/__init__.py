@@ -32,7 +32,7 @@ from superhosts.results import SuperHosts
 
 __all__ = ["Geometry", "SpreadSketch"]
 
-WORTH_A_THREAD = 4096  # pairs: for fewer, waking another thread costs more than it saves
+MIN_PAIRS_PER_THREAD = 4096  # pairs: for fewer, waking another thread costs more than it saves
 
 
 class SpreadSketch(HostListSketch):
@@ -71,7 +71,7 @@ class SpreadSketch(HostListSketch):
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         self._crowd = None
         columns = plain_columns(hosts, peers, self.key)
-        threads = min(self.threads, self.geometry.rows) if len(hosts) > WORTH_A_THREAD else 1
+        threads = min(self.threads, self.geometry.rows) if len(hosts) > MIN_PAIRS_PER_THREAD else 1
         calls = [(*columns, (row, threads), self.buckets, self.geometry, self.key) for row in range(threads)]
         run_parallel(cpu.write, calls, threads)
 

@@ -1,1 +1,1 @@
-"""What all sketches of columns share on a GPU: kernels, staging of host memory, launches recorded as graphs."""
+"""The GPU engine that all column sketches share: kernels, transfers from host memory, launches recorded as graphs."""

@@ -1,4 +1,4 @@
-"""Columns in the memory of one GPU."""
+"""The engine that stores bit columns in the memory of one GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from superhosts.engines.arrays import Arrays, Counts, Words, is_on_gpu, to_host
 from superhosts.engines.base import Engine, Plan, Sums
 from superhosts.engines.gpu import kernels
 from superhosts.engines.gpu.launch import (
-    Bound,
+    BoundKernel,
     Replay,
     Stream,
     as_device_array,
@@ -23,7 +23,7 @@ from superhosts.engines.gpu.launch import (
     cuda,
     device_zeros,
     gpu_of,
-    is_foreign,
+    has_own_stream,
     launch_of,
     pinned,
     set_zero,
@@ -34,26 +34,26 @@ from superhosts.errors import GpuMemoryError
 from superhosts.pairs import Addresses
 from superhosts.units import format_size
 
-GROUP_BITS = 5  # pairs are sorted into 32 groups of hosts, two slices each in the default cube; 16 and 64 are slower
-FILL_BLOCKS = 16  # blocks for each multiprocessor, over all groups
-LEAST_TILED = 1 << 22  # pairs of a batch from which on sorting them by slice pays
-LEAST_MEMORY = 32 << 20  # and bytes of a sketch: a smaller one stays in the cache as it is
-MOST_TILED = 1 << 27  # pairs sorted at a time: 1 GiB, where that is a small part of the GPU's memory
-MOST_PAIRS = 1 << 30  # pairs of one launch
-MOST_MEMORY = 1 << 34  # bytes of columns: 32-bit numbers reach so far
-FIRST_ROWS = 1024  # room for hosts in an answer, which is copied as a whole; it grows when it is too small
-FIRST_CANDIDATES = 1 << 16  # room for hosts that are looked at
+GROUP_BITS = 5  # log2 of the groups by which pairs are sorted: two slices each in the default cube; 4 and 6 are slower
+FILL_BLOCKS = 16  # blocks per multiprocessor, over all groups
+MIN_TILED_PAIRS = 1 << 22  # pairs per batch; sorting fewer by slice does not pay
+MIN_TILED_MEMORY = 32 << 20  # bytes of a sketch; a smaller one stays in the cache without sorting
+MAX_TILED_PAIRS = 1 << 27  # pairs sorted at a time: 1 GiB if that is a small part of the GPU's memory
+MAX_LAUNCH_PAIRS = 1 << 30  # pairs per launch
+MAX_MEMORY = 1 << 34  # bytes of columns that 32-bit indexes can address
+INITIAL_ROWS = 1024  # capacity of an answer, in hosts; it is copied as a whole and grows when it is too small
+INITIAL_CANDIDATES = 1 << 16  # capacity of the list of candidates
 Method = TypeVar("Method", bound=Callable[..., Any])
-_simulator = threading.RLock() if simulated() else None  # it runs one kernel at a time, and swaps modules meanwhile
+_simulator = threading.RLock() if simulated() else None  # It runs one kernel at a time and replaces modules meanwhile.
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Say whether a GPU had no room: numba and CuPy have errors of their own for this."""
+    """Return True if an error of numba or CuPy means that the GPU is out of memory."""
     return "OUT_OF_MEMORY" in str(error) or type(error).__name__ == "OutOfMemoryError"
 
 
 def on_gpu(method: Method) -> Method:
-    """Make the engine's GPU the current one while the method runs."""
+    """Decorate a method so that the engine's GPU is the current device while it runs."""
 
     @wraps(method)
     def run(self: CudaEngine, *arguments: Any) -> Any:
@@ -70,60 +70,61 @@ def on_gpu(method: Method) -> Method:
 
 
 class CudaEngine(Engine):
-    """Bit columns on one GPU. Subclasses bring `put`, which writes one pair, and the kernels of the search."""
+    """Bit columns on one GPU. Subclasses provide `put`, which writes one pair, and the kernels of the search."""
 
-    names: ClassVar[tuple[str, ...]] = ("bits",)  # of its arrays, in the order of its memory
+    names: ClassVar[tuple[str, ...]] = ("bits",)  # names of the arrays, in the order of their memory
 
     def __init__(self, plan: Plan, gpu: int) -> None:
         super().__init__(plan)
         self.gpu, self.launch = gpu, launch_of(gpu)
         size = format_size(plan.geometry.memory)
-        if plan.geometry.memory >= MOST_MEMORY:
-            raise GpuMemoryError(f"memory {size}: a sketch on a GPU is below {format_size(MOST_MEMORY)}")
+        if plan.geometry.memory >= MAX_MEMORY:
+            raise GpuMemoryError(f"memory {size}: a sketch on a GPU must be smaller than {format_size(MAX_MEMORY)}")
         try:
             self._allocate()
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            raise GpuMemoryError(f"memory {size}: GPU {gpu} has no room for it; take less, or --device cpu") from None
+            text = f"memory {size}: GPU {gpu} does not have enough free memory; use less memory or --device cpu"
+            raise GpuMemoryError(text) from None
 
     def _start(self, kernel: Any, shape: tuple[int, int], stream: Stream, arguments: Any, kinds: Any = ()) -> None:
-        """Launch a kernel. `kinds` tells apart arguments of other types."""
+        """Launch a kernel. `kinds` identifies the types of its arguments if these vary."""
         if stream.cupy is None:
             kernel[(*shape, stream.numba)](*arguments)
             return
         if (kernel, kinds) not in self._bound:
-            self._bound[kernel, kinds] = Bound(kernel, arguments)
+            self._bound[kernel, kinds] = BoundKernel(kernel, arguments)
         self._bound[kernel, kinds](shape, stream, arguments)
 
     @on_gpu
     def _allocate(self) -> None:
         geometry = self.geometry
-        self._bound: dict[Any, Bound] = {}
+        self._bound: dict[Any, BoundKernel] = {}
         self.stream = Stream()
         self.staging = staging_of(self.gpu)
         bits = geometry.total_columns * geometry.words
         self.memory = device_zeros(bits + self._extra_words(), np.uint64, self.stream)
         self.words, self.halves = self.memory[:bits], self.memory[:bits].view(np.uint32)
-        self.extra = self.memory[bits:]  # labels, where a sketch has them
-        self.short = short_key(self.key, geometry.key_bits, geometry.arrays)
+        self.extra = self.memory[bits:]  # labels, if the sketch has them
+        self.update_key = short_key(self.key, geometry.key_bits, geometry.arrays)
         self.tile_key, self.fill_key = short_key(self.key, 32, 0), short_key(self.key, 0, geometry.arrays)
         self.put = self._make_put()
         self.group_bits = min(GROUP_BITS, (self.launch.threads - 1).bit_length() - 1)
         self.array_edges = cuda.to_device(np.array(self.geometry.edges, np.int64))
         self.counts = cuda.to_device(np.full(geometry.total_columns, geometry.rows, np.int32))
-        self._sums: Sums | None = None  # of zeros, while they are known
+        self._sums: Sums | None = None  # sums of zeros; None after a change
         self._tiles: Any = None
         free = cuda.current_context().get_memory_info().free
-        self._most_tiled = int(min(MOST_TILED, free // 64))
-        self._make_answer(FIRST_ROWS, FIRST_CANDIDATES)
+        self._max_tiled = int(min(MAX_TILED_PAIRS, free // 64))
+        self._make_answer(INITIAL_ROWS, INITIAL_CANDIDATES)
         self.stream.synchronize()
 
     def _make_answer(self, rows: int, candidates: int) -> None:
-        """Make room for what a search brings back: hosts found, candidates, sums of zeros, then rows.
+        """Allocate memory for the result of a search: counters of hosts and candidates, sums of zeros, then rows.
 
-        A row is the mangled host in two words, then its zero counts. The numbers of the search stand before all that,
-        so that one copy brings them and sets counters and sums to zero.
+        A row is a mangled host in two words and its zero counts. The limits of the search precede all of this, so that
+        a single copy transfers them and sets the counters and sums to zero.
         """
         geometry, limits = self.geometry, self._limit_words()
         self.head, self.width = kernels.answer_shape(geometry)
@@ -131,11 +132,11 @@ class CudaEngine(Engine):
         listed = device_zeros(self._candidate_words() * candidates, np.uint64, self.stream)
         question, answer = pinned(limits + self.head, np.uint64), pinned(self.head + rows * self.width, np.uint64)
         question[:] = 0
-        # All memory is there; had any been refused, the old rooms would still fit together.
+        # Assign only after every allocation succeeded: if one fails, the old arrays remain consistent.
         self.question, self.limits = memory[: limits + self.head], memory[:limits].view(np.int64)
         self.answer, self.sums = memory[limits:], memory[limits + kernels.COUNTERS : limits + self.head]
         self.question_host, self.answer_host, self.candidates = question, answer, listed
-        self.rows, self.room = rows, candidates
+        self.max_rows, self.max_candidates = rows, candidates
         self._find = Replay(self.stream)
 
     @abstractmethod
@@ -144,63 +145,64 @@ class CudaEngine(Engine):
 
     @abstractmethod
     def _extra_words(self) -> int:
-        """Return how many words a sketch has beside its columns, at the end of its memory."""
+        """Return the number of words after the columns in a sketch's memory."""
 
     @abstractmethod
     def _candidate_words(self) -> int:
-        """Return the words of one candidate."""
+        """Return the number of words per candidate."""
 
     @abstractmethod
     def _limit_words(self) -> int:
-        """Return how many numbers a search has."""
+        """Return the number of limits of a search, one word each."""
 
     @abstractmethod
     def _limits_of(self, search: Any) -> Any:
-        """Return a search as so many numbers."""
+        """Return the limits of a search as integers."""
 
     @abstractmethod
     def _launch_search(self, stream: Stream) -> None:
-        """Launch what finds hosts, after zeros have been counted."""
+        """Launch the kernels that find hosts. They run after zeros have been counted."""
 
     @abstractmethod
     def _make_column_of(self) -> Any:
         """Return the device function column_of(high, low, array, key)."""
 
     def _word_of(self) -> Any:
-        """Return the device function word_of(word, high, low, array, key): a word as the AND of columns takes it."""
+        """Return the device function word_of(word, high, low, array, key), which prepares a word for the AND."""
         return kernels.plain_word
 
     def _flat(self, arrays: Arrays) -> Words:
-        """Return the arrays of a sketch as they lie in the GPU's memory."""
+        """Return the arrays of a sketch as one array, in the layout of the GPU's memory."""
         flat: Words = np.concatenate([arrays[name].reshape(-1) for name in self.names])
         if len(flat) != len(self.memory):
-            raise ValueError(f"arrays of {len(flat)} words for a sketch of {len(self.memory)}")
+            raise ValueError(f"the arrays have {len(flat)} words, but the sketch has {len(self.memory)}")
         return flat
 
-    # Updating.
+    # Updates
 
     @on_gpu
     def update(self, hosts: Addresses, peers: Addresses) -> None:
-        """Write a batch. From the GPU's own memory it is not copied; host memory is free again on return."""
+        """Write a batch. Arrays on this GPU are not copied; the caller may reuse arrays in host memory on return."""
         self._sums = None
         if all(is_on_gpu(column) and gpu_of(column) == self.gpu for column in (hosts, peers)):
             self._write(as_device_array(hosts), as_device_array(peers), self.stream)
-            if is_foreign(hosts) or is_foreign(peers):
-                self.stream.synchronize()  # later work there does not wait for ours
+            if has_own_stream(hosts) or has_own_stream(peers):
+                self.stream.synchronize()  # Later work on the array's stream does not wait for our stream.
         else:
             self.staging.send(to_host(hosts), to_host(peers), self._write_directly)
 
     def _write(self, hosts: Any, peers: Any, stream: Stream) -> None:
         geometry = self.geometry
         narrow = hosts.dtype == np.uint32 and peers.dtype == np.uint32
-        step, write = MOST_PAIRS, self._write_directly
-        if narrow and geometry.slice_bits and len(hosts) >= LEAST_TILED and geometry.memory >= LEAST_MEMORY:
+        step, write = MAX_LAUNCH_PAIRS, self._write_directly
+        if narrow and geometry.slice_bits and len(hosts) >= MIN_TILED_PAIRS and geometry.memory >= MIN_TILED_MEMORY:
             try:
-                step, write = self._tile_room(len(hosts)), self._write_tiled
+                step, write = self._reserve_tiles(len(hosts)), self._write_tiled
             except Exception as error:
                 if not is_out_of_memory(error):
-                    raise  # else unsorted: slower, but it needs no room
-        if len(hosts) <= step:  # slicing costs as much as a launch
+                    raise
+                # Continue with unsorted writes, which are slower but need no memory.
+        if len(hosts) <= step:  # Slicing costs as much as a launch.
             write(hosts, peers, stream)
             return
         for start in range(0, len(hosts), step):
@@ -211,13 +213,13 @@ class CudaEngine(Engine):
         update = kernels.make_update(self.put, self.geometry.key_bits, hosts.ndim, peers.ndim)
         wanted = -(-len(hosts) // launch.threads)
         blocks = min(4 * launch.multiprocessors, wanted)
-        arguments = hosts, peers, self.halves, self.extra, self.short
+        arguments = hosts, peers, self.halves, self.extra, self.update_key
         self._start(update, (blocks, launch.threads), stream, arguments, (hosts.dtype, peers.dtype))
 
-    def _tile_room(self, pairs: int) -> int:
-        """Make room for sorted tiles; returns the pairs that they take at a time."""
+    def _reserve_tiles(self, pairs: int) -> int:
+        """Allocate memory for sorted tiles and return the number of pairs that fit."""
         size = self.launch.threads * self.launch.items
-        pairs = min(pairs, self._most_tiled)
+        pairs = min(pairs, self._max_tiled)
         if self._tiles is None or len(self._tiles[0]) < pairs:
             self._tiles = None
             tiles = pairs // size + 1
@@ -245,17 +247,17 @@ class CudaEngine(Engine):
 
     @on_gpu
     def clear(self) -> None:
-        """Forget all pairs; the memory stays."""
+        """Discard all pairs but keep the memory allocated."""
         self.staging.synchronize()
         set_zero(self.memory, self.stream)
-        self.stream.synchronize()  # the next pairs may come on another queue
+        self.stream.synchronize()  # The next pairs may arrive on another stream.
         self._sums = None
 
-    # Merging and moving.
+    # Merging, loading and saving
 
     @on_gpu
     def merge(self, other: Engine) -> None:
-        """OR the columns and take the larger of each label."""
+        """OR the columns of another engine into these and keep the maximum of each label."""
         self.staging.synchronize()
         if isinstance(other, CudaEngine) and other.gpu == self.gpu:
             if other is not self:
@@ -277,12 +279,12 @@ class CudaEngine(Engine):
 
     @on_gpu
     def load(self, arrays: Arrays) -> None:
-        """Take arrays in place of all that it has seen."""
+        """Replace the state by these arrays."""
         self.flush()
         self.memory.copy_to_device(self._flat(arrays))
         self._sums = None
 
-    # Answering.
+    # Queries
 
     def _launch_count(self, stream: Stream) -> None:
         count, threads = kernels.make_count(self.geometry.words, self.launch)
@@ -291,27 +293,28 @@ class CudaEngine(Engine):
         arguments = self.counts, self.array_edges, self.sums
         self._start(kernels.sum_zeros, (len(self.sums), self.launch.threads), stream, arguments)
 
-    def _ask(self, stream: Stream) -> None:
+    def _send_question(self, stream: Stream) -> None:
         self.question.copy_to_device(self.question_host, stream=stream.numba)
 
     def _sequence(self, stream: Stream) -> None:
-        self._ask(stream)
+        self._send_question(stream)
         self._launch_count(stream)
         self._launch_search(stream)
         self.answer.copy_to_host(self.answer_host, stream=stream.numba)
 
     @on_gpu
     def search(self, search: Any) -> tuple[Words, Counts]:
-        """Find hosts in one recorded sequence of launches; where room runs out, make more and search again."""
+        """Find hosts in one recorded sequence of launches. If the answer is too small, enlarge it and search again."""
         self.staging.synchronize()
         while True:
             self.question_host[: len(self.limits)].view(np.int64)[:] = self._limits_of(search)
             self._find(self._sequence)
-            found, wanted, steps = self.answer_host[: kernels.COUNTERS].tolist()
+            found, candidates, steps = self.answer_host[: kernels.COUNTERS].tolist()
             self._check_steps(steps)
-            if found <= self.rows and wanted <= self.room:
+            if found <= self.max_rows and candidates <= self.max_candidates:
                 break
-            self._make_answer(max(self.rows, found * 5 // 4), max(self.room, wanted * 5 // 4))
+            rows, listed = max(self.max_rows, found * 5 // 4), max(self.max_candidates, candidates * 5 // 4)
+            self._make_answer(rows, listed)
         self._keep_sums(self.answer_host[kernels.COUNTERS : self.head])
         table = self.answer_host[self.head : self.head + found * self.width].reshape(found, self.width)
         return table[:, :2].copy(), table[:, 2:].astype(np.int32)
@@ -320,10 +323,10 @@ class CudaEngine(Engine):
         self._sums = sums.astype(np.int64).reshape(-1, self.geometry.arrays)
 
     def _count(self) -> None:
-        """Count zeros, unless they are known."""
+        """Count zeros unless the counts are up to date."""
         if self._sums is None:
             self.staging.synchronize()
-            self._ask(self.stream)
+            self._send_question(self.stream)
             self._launch_count(self.stream)
             self.stream.synchronize()
             self._keep_sums(self.sums.copy_to_host())
@@ -344,7 +347,7 @@ class CudaEngine(Engine):
 
     @on_gpu
     def measure(self, mangled: Words) -> Counts:
-        """Return the zero counts of given hosts."""
+        """Return the zero counts of mangled hosts: of each column, then of their AND."""
         if not len(mangled):
             return np.empty((0, self.geometry.arrays + 1), np.int32)
         self._count()

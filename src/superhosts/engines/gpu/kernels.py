@@ -1,18 +1,18 @@
-"""Kernels that any sketch of columns needs: updating, counting zeros, merging.
+"""Kernels that every column sketch needs: update, count zeros, merge.
 
-Updating reads before it writes. Most packets repeat a known pair, so the bit is nearly always set already; a plain read
-costs a fraction of an atomic OR. Atomics decide only about bits that were seen clear, and the result does not depend on
-their order.
+An update reads before it writes. Most packets repeat a known pair, so the bit is nearly always set already, and a plain
+read costs a fraction of an atomic OR. Atomics act only on bits that the read found clear, and the result does not
+depend on their order.
 
-A cube beyond the GPU's cache (60 MB on an H200) makes most of those reads go to memory. So large batches are
-taken in two steps: `make_tiles` sorts tiles of a few thousand pairs by group of hosts, slice by slice; `make_fill` then
-takes one group after the other from all tiles, and the columns of its slice stay in the cache. In both steps blocks
-remember recent pairs and drop their repeats, which changes nothing. The fewer hosts a group has, the more of their
-repeats a block remembers.
+If a cube is larger than the GPU's cache (60 MB on an H200), most of those reads go to memory. Large batches therefore
+take two steps: `make_tiles` sorts tiles of a few thousand pairs by group of hosts, slice by slice; `make_fill` then
+writes one group after the other from all tiles, while the columns of its slice stay in the cache. In both steps, blocks
+remember recent pairs and drop their repeats, which does not change the result. The fewer hosts a group has, the more of
+their repeats a block can remember.
 
-Indexes are unsigned 32-bit numbers on purpose: numba then leaves out the checks for negative ones, and address
-arithmetic takes half the instructions. Arithmetic that wraps around stands in compiled scalar functions, since
-the simulator runs everything else as plain Python.
+Indexes are deliberately unsigned 32-bit integers: numba then omits the checks for negative values, and address
+arithmetic takes half the instructions. Arithmetic that wraps around is in compiled scalar functions, because the
+simulator runs everything else as plain Python.
 """
 
 from __future__ import annotations
@@ -32,35 +32,36 @@ from superhosts.hashing import MASK32, fold, mangle32, mangle64, mangle128
 U32, U64 = np.uint32, np.uint64
 Kernel = Any
 Put = Callable[..., None]
-AT_ONCE = 8  # words that a thread has under way: one read alone leaves the memory waiting
-WIDE = 2  # dimensions of a column of 128-bit addresses: rows of two words; narrower ones are a plain column
-FOUND, WANTED, STEPS = 0, 1, 2  # counters at the front of an answer: hosts, candidates looked at, columns ANDed whole
+WORDS_IN_FLIGHT = 8  # reads that a thread has in flight; a single one would leave the memory idle
+WIDE = 2  # dimensions of an array of 128-bit addresses, which are rows of two words; others have one dimension
+# Indexes of the counters at the start of an answer: hosts found, candidates examined, ANDs of whole columns.
+FOUND, CANDIDATES, STEPS = 0, 1, 2
 COUNTERS = 3
 
 
 def answer_shape(geometry: Any) -> tuple[int, int]:
-    """Return the words before the rows of an answer (counters, sums of zeros) and those of a row.
+    """Return the number of words before the rows of an answer (counters, sums of zeros) and per row.
 
-    A row is a mangled host in two words, the zeros of its columns and those of their AND.
+    A row is a mangled host in two words, the zero counts of its columns and the zero count of their AND.
     """
     return COUNTERS + (geometry.arrays << geometry.slice_bits), 3 + geometry.arrays
 
 
 @compiled
 def recent_place(first: int, second: int, bits: int) -> int:
-    """Return where a pair is remembered."""
+    """Return the index of a pair in a cache of 2^bits recent pairs."""
     return ((first * 0x9E3779B1 ^ second * 0x85EBCA77) & MASK32) >> (32 - bits)
 
 
 @device_function
 def draw_of(array: int, key: Any) -> Any:
-    """Return the multiplier and addend of one array. (Compiled functions would give plain ints in the simulator.)"""
+    """Return the multiplier and addend of one array. In the simulator, `column_draw` would return plain integers."""
     return key.columns[2 * array], key.columns[2 * array + 1]
 
 
 @cache
 def make_update(put: Put, key_bits: int, host_dimensions: int, peer_dimensions: int) -> Kernel:
-    """Return the kernel that writes pairs as they come, for columns of one word or rows of two."""
+    """Return the kernel that writes pairs unsorted, for addresses of one word or rows of two words."""
 
     def update(hosts: Any, peers: Any, bits: Any, extra: Any, key: Any) -> None:
         i, step, count = U32(cuda.grid(1)), U32(cuda.gridsize(1)), U32(hosts.shape[0])
@@ -88,7 +89,7 @@ def make_update(put: Put, key_bits: int, host_dimensions: int, peer_dimensions: 
 
 @compiled
 def group_of(low: int, slice_bits: int, group_bits: int) -> int:
-    """Return the group of a mangled host: neighbouring slices, or a part of one slice where there are more groups."""
+    """Return the group of a mangled host: adjacent slices, or part of a slice if there are more groups than slices."""
     slice_ = low & ((1 << slice_bits) - 1)
     if group_bits <= slice_bits:
         return slice_ >> (slice_bits - group_bits)
@@ -100,9 +101,10 @@ def group_of(low: int, slice_bits: int, group_bits: int) -> int:
 def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
     """Return the kernel that sorts tiles of pairs of 32-bit addresses by group of hosts.
 
-    `out` gets (mangled host, peer) in one word each, tile after tile; `starts` where each group begins in each tile.
+    The kernel writes (mangled host, peer) as one word per pair to `out`, tile by tile, and the start of each group in
+    each tile to `starts`.
     """
-    groups, ends = 1 << group_bits, (1 << group_bits) + 1  # fewer than a block has threads
+    groups, ends = 1 << group_bits, (1 << group_bits) + 1  # fewer than the threads of a block
     threads, items = launch.threads, launch.items
     size = threads * items
     recent_bits, remembered = launch.tile_recent_bits, 1 << launch.tile_recent_bits
@@ -113,13 +115,13 @@ def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
         counts = cuda.shared.array(groups, numba.int32)
         begins = cuda.shared.array(ends, numba.int32)
         pairs = cuda.local.array(items, numba.uint64)
-        ranks = cuda.local.array(items, numba.int32)  # of a pair within its group; -1: none
+        ranks = cuda.local.array(items, numba.int32)  # rank of a pair within its group, or -1 if it is dropped
         me, count = U32(cuda.threadIdx.x), U32(hosts.shape[0])
         for empty in range(cuda.threadIdx.x, remembered, threads):
-            recent[empty] = U64(empty == 0)  # no pair that belongs there
+            recent[empty] = U64(empty == 0)  # The initial value is a pair that does not map to this place.
         tile = U32(cuda.blockIdx.x)
         while tile * U32(size) < count:
-            if me < U32(groups):  # a loop here would cost registers, and with them half of the blocks at work
+            if me < U32(groups):  # A loop here would cost registers and thus half of the resident blocks.
                 counts[me] = 0
             cuda.syncthreads()
             for j in range(items):
@@ -164,7 +166,7 @@ def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
 def make_fill(put: Put, group_bits: int, launch: Launch) -> Kernel:
     """Return the kernel that writes sorted tiles, one group after the other.
 
-    Blocks are numbered group by group and start in that order, so that only a group or two are at work at a time.
+    Blocks are numbered group by group and start in that order, so that only one or two groups are active at a time.
     """
     groups, size, team = 1 << group_bits, launch.threads * launch.items, launch.team
     recent_bits, remembered = launch.fill_recent_bits, 1 << launch.fill_recent_bits
@@ -196,7 +198,7 @@ def make_fill(put: Put, group_bits: int, launch: Launch) -> Kernel:
 
 @cache
 def make_count(words: int, launch: Launch) -> tuple[Kernel, int]:
-    """Return the kernel that counts the zeros of columns of so many words, and its threads."""
+    """Return the kernel that counts the zeros of columns of `words` words, and its threads per block."""
     team, rows, shuffles = launch.team, 64 * words, not simulated()
     each, teams = -(-words // team), launch.threads // (2 * team)
 
@@ -212,10 +214,10 @@ def make_count(words: int, launch: Launch) -> tuple[Kernel, int]:
                     word = U32(U32(k * team) + member)
                     if word < U32(words):
                         found += numba.int32(cuda.popc(bits[U32(column * U32(words) + word)]))
-            if shuffles:  # a team is a warp: it adds up without any barrier
+            if shuffles:  # A team is a warp, which adds up its counts without a barrier.
                 for step in (16, 8, 4, 2, 1):
                     found += cuda.shfl_down_sync(0xFFFFFFFF, found, step)
-            else:  # the simulator has no warps
+            else:  # The simulator has no warps.
                 ones[mine] = 0
                 cuda.syncthreads()
                 cuda.atomic.add(ones, mine, found)
@@ -231,7 +233,7 @@ def make_count(words: int, launch: Launch) -> tuple[Kernel, int]:
 
 @kernel
 def sum_zeros(zeros: Any, edges: Any, sums: Any) -> None:
-    """Add up the zeros of every array of every slice, one block each: atomics of all columns would wait in line."""
+    """Sum the zeros of every array of every slice, one block each: atomics of all columns would be serialized."""
     total = cuda.shared.array(1, numba.uint64)
     arrays = edges.shape[0] - 1
     first = cuda.blockIdx.x // arrays * edges[arrays]
@@ -250,13 +252,13 @@ def sum_zeros(zeros: Any, edges: Any, sums: Any) -> None:
 
 @device_function
 def plain_word(word: Any, _high: Any, _low: Any, _array: int, _key: Any) -> Any:
-    """Return a word of a host's column as it is."""
+    """Return a word of a host's column unchanged."""
     return word
 
 
 @cache
 def make_measure(column_of: Any, word_of: Any, arrays: int, words: int) -> Kernel:
-    """Return the kernel that gives the zero counts of given mangled hosts, one thread each."""
+    """Return the kernel that computes the zero counts of given mangled hosts, one thread per host."""
     rows = 64 * words
 
     def measure(hosts: Any, bits: Any, zeros: Any, out: Any, key: Any) -> None:
@@ -279,15 +281,15 @@ def make_measure(column_of: Any, word_of: Any, arrays: int, words: int) -> Kerne
 
 @kernel
 def merge_words(into: Any, other: Any, words: int) -> None:
-    """OR the first words of a sketch's memory into another's, and take the larger of each two of the others: labels."""
-    mine, theirs = cuda.local.array(AT_ONCE, numba.uint64), cuda.local.array(AT_ONCE, numba.uint64)
+    """OR the first `words` words of `other` into `into`; of the remaining words, which are labels, keep the maximum."""
+    mine, theirs = cuda.local.array(WORDS_IN_FLIGHT, numba.uint64), cuda.local.array(WORDS_IN_FLIGHT, numba.uint64)
     i, step, count = U32(cuda.grid(1)), U32(cuda.gridsize(1)), U32(words)
-    while i + U32(AT_ONCE - 1) * step < count:
-        for j in range(AT_ONCE):
+    while i + U32(WORDS_IN_FLIGHT - 1) * step < count:
+        for j in range(WORDS_IN_FLIGHT):
             mine[j], theirs[j] = into[U32(i + U32(j) * step)], other[U32(i + U32(j) * step)]
-        for j in range(AT_ONCE):
+        for j in range(WORDS_IN_FLIGHT):
             into[U32(i + U32(j) * step)] = mine[j] | theirs[j]
-        i = U32(i + U32(AT_ONCE) * step)
+        i = U32(i + U32(WORDS_IN_FLIGHT) * step)
     while i < count:
         into[i] |= other[i]
         i = U32(i + step)

@@ -1,7 +1,7 @@
-"""One thread's way from ordinary host memory to the GPU: parts are copied into pinned memory and sent off from there.
+"""Transfer from pageable host memory to the GPU by one thread, which copies parts into pinned memory and sends them.
 
-All parts of a thread are one compiled call without the GIL. From Python, every step of every part would wait for
-the GIL, and with many threads that takes longer than the copies.
+A thread transfers all of its parts in one compiled call without the GIL. In Python, every step of every part would wait
+for the GIL, and with many threads that takes longer than the copies.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from superhosts.device import simulated
 from superhosts.engines.gpu.launch import Stream, current_context, driver_call, pinned
 from superhosts.pairs import Addresses
 
-PART = 1 << 22  # bytes that are copied at a time; with fewer, threads wait for each other in the driver
+PART_BYTES = 1 << 22  # bytes copied at a time; with fewer, threads wait for each other in the driver
 Columns = tuple[Addresses, Addresses]
 
 
 class Calls(NamedTuple):
-    """Functions of the driver and of the C library, with addresses as numbers. All but `copy` return a status."""
+    """Functions of the driver and the C library that take addresses as integers. All but `copy` return a status."""
 
     enter: Any  # (context)
-    wait: Any  # (queue)
-    send: Any  # (target, source, bytes, queue)
+    wait: Any  # (stream)
+    send: Any  # (target, source, bytes, stream)
     copy: Any  # (target, source, bytes)
 
 
 @cache
-def _carry() -> Callable[..., int]:
+def _transfer() -> Callable[..., int]:
     word = ctypes.c_uint64
     calls = Calls(
         enter=driver_call("cuCtxSetCurrent", word),
@@ -40,75 +40,80 @@ def _carry() -> Callable[..., int]:
         send=driver_call("cuMemcpyHtoDAsync_v2", word, word, word, word),
         copy=ctypes.CFUNCTYPE(word, word, word, word)(("memcpy", ctypes.CDLL(None))),
     )
-    return make_carry(calls)
+    return make_transfer(calls)
 
 
-def make_carry(calls: Calls) -> Callable[..., int]:
-    """Compile the way of one thread through a piece; it returns a status of the driver, 0 if all is well."""
+def make_transfer(calls: Calls) -> Callable[..., int]:
+    """Return the compiled transfer of one thread's parts of a piece. It returns the driver's status: 0 for success.
+
+    `sources`, `targets` and `widths` have an address or the bytes per row of each of the two columns; `buffer` is the
+    address of two halves of pinned memory, each with its own stream.
+    """
     enter, wait, send, copy = calls
 
-    def carry(
+    def transfer(
         context: int,
         sources: Any,
         targets: Any,
         widths: Any,
         rows: int,
-        room: int,
-        half_room: int,
-        queues: Any,
+        buffer: int,
+        half_size: int,
+        streams: Any,
         first: int,
         step: int,
     ) -> int:
-        size = half_room // (widths[0] + widths[1])
+        size = half_size // (widths[0] + widths[1])
         status, half = enter(context), 0
         for start in range(first * size, rows, step * size):
-            status = status or wait(queues[half])  # what this half held has been sent
-            place = room + half * half_room
+            status = status or wait(streams[half])  # The previous part in this half must have been sent.
+            place = buffer + half * half_size
             for column in range(2):
                 part = min(size, rows - start) * widths[column]
                 copy(place, sources[column] + start * widths[column], part)
-                status = status or send(targets[column] + start * widths[column], place, part, queues[half])
+                status = status or send(targets[column] + start * widths[column], place, part, streams[half])
                 place += part
             half = 1 - half
-        for queue in queues:
-            ended = wait(queue)
-            status = status or ended
+        for stream in streams:
+            last_status = wait(stream)
+            status = status or last_status
         return int(status)
 
-    compiled: Callable[..., int] = numba.njit(nogil=True)(carry)  # not kept on disk: it has addresses of this process
+    # The code is not cached on disk, because it contains addresses of this process.
+    compiled: Callable[..., int] = numba.njit(nogil=True)(transfer)
     return compiled
 
 
 class Lane:
-    """The pinned memory and the queues of one thread: one half is filled while the other travels."""
+    """The pinned memory and the streams of one thread, which fills one half while the GPU copies the other."""
 
     def __init__(self) -> None:
-        self._room = pinned(2 * PART, np.uint8)
+        self._buffer = pinned(2 * PART_BYTES, np.uint8)
         self._streams = [Stream(waits_for_default=False) for _ in range(2)]
 
-    def carry(self, columns: Columns, targets: tuple[Any, Any], first: int, step: int) -> None:
-        """Copy every `step`-th part of a piece from the part `first` on; they have arrived on return."""
+    def transfer(self, columns: Columns, targets: tuple[Any, Any], first: int, step: int) -> None:
+        """Copy every `step`-th part of a piece, starting with part `first`, and wait until all have arrived."""
         if simulated():
-            self._carry_slowly(columns, targets, first, step)
+            self._transfer_simulated(columns, targets, first, step)
             return
-        status = _carry()(
+        status = _transfer()(
             current_context(),
             np.array([column.ctypes.data for column in columns], np.int64),
             np.array([target.device_ctypes_pointer.value for target in targets], np.int64),
             np.array([_width(column) for column in columns], np.int64),
             len(columns[0]),
-            self._room.ctypes.data,
-            len(self._room) // 2,
+            self._buffer.ctypes.data,
+            len(self._buffer) // 2,
             np.array([stream.cupy.ptr for stream in self._streams], np.int64),
             first,
             step,
         )
         if status:
-            raise RuntimeError(f"the GPU refused a copy: status {status}")
+            raise RuntimeError(f"the GPU driver refused a copy: status {status}")
 
     @staticmethod
-    def _carry_slowly(columns: Columns, targets: tuple[Any, Any], first: int, step: int) -> None:
-        """Do the same where there is no GPU."""
+    def _transfer_simulated(columns: Columns, targets: tuple[Any, Any], first: int, step: int) -> None:
+        """Copy the same parts in the simulator."""
         rows, size = len(columns[0]), part_rows(columns)
         for start in range(first * size, rows, step * size):
             for column, target in zip(columns, targets, strict=True):
@@ -116,10 +121,10 @@ class Lane:
 
 
 def _width(column: Addresses) -> int:
-    """Return the bytes of one row."""
+    """Return the bytes per row."""
     return column.dtype.itemsize * (column.shape[1] if column.ndim > 1 else 1)
 
 
 def part_rows(columns: Columns) -> int:
-    """Return the pairs of a part."""
-    return PART // sum(map(_width, columns))
+    """Return the number of pairs per part."""
+    return PART_BYTES // sum(map(_width, columns))

@@ -1,11 +1,11 @@
-"""How kernels are launched: the size of blocks, kernels bound to their types, launches recorded once and replayed.
+"""Launching kernels: block sizes, kernels bound to their argument types, launches recorded once and replayed.
 
-Starting a kernel through numba costs some fifty microseconds, half as long as a whole search needs on the GPU. So
-a kernel is bound to the types of its arguments once and then started by the driver; and a fixed sequence of launches
-and copies is recorded as a CUDA graph, which starts with one call.
+A launch through numba costs about fifty microseconds, half the time of a whole search on the GPU. `BoundKernel`
+therefore compiles a kernel for its argument types once and then launches it through the driver, and `Replay` records a
+fixed sequence of launches and copies as a CUDA graph, which one call starts.
 
-Under numba's simulator, which tests use, a kernel's threads are Python threads: blocks are tiny there, and a recorded
-sequence is simply run again.
+Under numba's simulator, which tests use, a kernel's threads are Python threads. Blocks are tiny there, and `Replay`
+runs its sequence again instead of recording it.
 """
 
 from __future__ import annotations
@@ -30,41 +30,42 @@ class Launch(NamedTuple):
     """Sizes of blocks."""
 
     multiprocessors: int
-    threads: int  # of a block that streams pairs
-    items: int  # pairs of each thread in a tile that is sorted by group
-    tile_recent_bits: int  # log2 of the pairs that such a block remembers; with the tile they must fit 48 KiB
+    threads: int  # threads of a block that processes pairs
+    items: int  # pairs per thread in a tile that is sorted by group
+    tile_recent_bits: int  # log2 of the pairs that a sorting block remembers; with the tile they must fit 48 KiB
     fill_recent_bits: int  # log2 of the pairs that a block remembers while it fills one group
     team: int  # threads that read one column together
 
 
-# Measured on an H200. 512 · 7 pairs and 2^11 remembered ones take 44 KiB of the 48 that a block has at once.
+# Measured on an H200. A tile of 512 · 7 pairs and 2^11 remembered pairs take 44 of the 48 KiB of shared memory that a
+# block has by default.
 ON_GPU = Launch(0, threads=512, items=7, tile_recent_bits=11, fill_recent_bits=12, team=32)
 IN_SIMULATOR = Launch(2, threads=8, items=3, tile_recent_bits=3, fill_recent_bits=3, team=4)
 
 
 @cache
 def launch_of(gpu: int) -> Launch:
-    """Return the sizes for a GPU."""
+    """Return the block sizes for a GPU."""
     if simulated():
         return IN_SIMULATOR
     return ON_GPU._replace(multiprocessors=cuda.gpus[gpu].MULTIPROCESSOR_COUNT)
 
 
 def kernel(function: Callable[..., None]) -> Any:
-    """Compile a kernel when it is first launched: kernel[blocks, threads, stream](...)."""
+    """Return a kernel that is compiled on its first launch: kernel[blocks, threads, stream](...)."""
     return cuda.jit(function)
 
 
 def device_function(function: Function) -> Function:
-    """Compile a function that kernels call."""
+    """Return a function that kernels can call, compiled with them."""
     compiled: Function = cuda.jit(device=True)(function)
     return compiled
 
 
 def short_key(key: Key, key_bits: int, arrays: int) -> Key:
-    """Return the words of a key for mangling (`key_bits`, or 0) and for columns (`arrays`, or 0) alone.
+    """Return a key with only the words for mangling hosts of `key_bits` bits and for the columns of `arrays` arrays.
 
-    Every word that a launch passes costs a microsecond or two.
+    Either may be 0 to leave its words out. Every word that a launch passes costs a microsecond or two.
     """
     return Key(
         mangle32=key.mangle32[:4] if key_bits == 32 else (),
@@ -76,11 +77,11 @@ def short_key(key: Key, key_bits: int, arrays: int) -> Key:
 
 
 class Stream:
-    """A queue of work on one GPU, known to numba and to CuPy."""
+    """A CUDA stream of one GPU, usable from both numba and CuPy."""
 
     def __init__(self, *, waits_for_default: bool = True) -> None:
-        """Make a queue that keeps its place beside work on the default stream, unless told not to."""
-        self.cupy: Any = None  # in the simulator
+        """Create a stream that is ordered with the default stream unless `waits_for_default` is False."""
+        self.cupy: Any = None  # stays None in the simulator
         if simulated():
             self.numba = cuda.stream()
         else:
@@ -90,43 +91,43 @@ class Stream:
             self.numba = cuda.external_stream(self.cupy.ptr)
 
     def synchronize(self) -> None:
-        """Wait until all its work is done."""
+        """Wait until all work of the stream is done."""
         if self.cupy is not None:
-            self.cupy.synchronize()  # in a third of the time that numba takes to ask
+            self.cupy.synchronize()  # CuPy's call takes a third of the time of numba's.
 
 
-class Bound:
-    """A kernel compiled for the types of its arguments, and started by the driver.
+class BoundKernel:
+    """A kernel compiled for the types of its arguments and launched through the driver.
 
-    numba looks at every argument before each launch, which takes several times as long as the launch. An array reaches
-    a kernel as numba's array structure: two references that kernels do not use, items, bytes of an item, address,
-    shape and strides. All of it, and all other arguments here, are words of 64 bits.
+    numba inspects every argument before each launch, which takes several times as long as the launch. A kernel receives
+    an array as numba's array structure: two references that kernels do not use, number of items, bytes per item,
+    address, shape and strides. All of these, and all other arguments here, are 64-bit words.
     """
 
     def __init__(self, kernel: Any, arguments: tuple[Any, ...]) -> None:
-        """Compile the kernel for such arguments."""
+        """Compile the kernel for the types of these arguments."""
         compiled = kernel.specialize(*arguments)
         (overload,) = compiled.overloads.values()
         self._function = int(overload._codelibrary.get_cufunc().handle)
         count = len(_argument_words(arguments))
         self._words = (ctypes.c_uint64 * count)()
         first = ctypes.addressof(self._words)
-        self._places = (ctypes.c_uint64 * count)(*range(first, first + 8 * count, 8))
-        self._kernel = compiled  # keeps the code loaded
+        self._addresses = (ctypes.c_uint64 * count)(*range(first, first + 8 * count, 8))
+        self._kernel = compiled  # This reference keeps the code loaded.
 
     def __call__(self, shape: tuple[int, int], stream: Stream, arguments: tuple[Any, ...]) -> None:
-        """Start it: blocks, threads of each."""
-        for place, word in enumerate(_argument_words(arguments)):
-            self._words[place] = word
+        """Launch the kernel with `shape` = (blocks, threads per block)."""
+        for index, word in enumerate(_argument_words(arguments)):
+            self._words[index] = word
         status = _launch_call()(
-            self._function, shape[0], 1, 1, shape[1], 1, 1, 0, stream.cupy.ptr, ctypes.addressof(self._places), 0
+            self._function, shape[0], 1, 1, shape[1], 1, 1, 0, stream.cupy.ptr, ctypes.addressof(self._addresses), 0
         )
         if status:
-            raise RuntimeError(f"the GPU refused a launch: status {status}")
+            raise RuntimeError(f"the GPU driver refused to launch a kernel: status {status}")
 
 
 def driver_call(name: str, *arguments: Any) -> Any:
-    """Return a function of the driver: its status is the result."""
+    """Return a function of the CUDA driver that returns a status."""
     return ctypes.CFUNCTYPE(ctypes.c_int, *arguments)((name, cuda_driver()))
 
 
@@ -139,14 +140,14 @@ _attached = threading.local()
 
 
 def attach() -> None:
-    """Make sure that this thread has a context of the GPU, which numba gives it when it is first asked."""
+    """Ensure that this thread has a CUDA context. numba creates it on the first request."""
     if not hasattr(_attached, "done"):
         cuda.current_context()
         _attached.done = True
 
 
 def current_context() -> int:
-    """Return the context of the current GPU, as the driver knows it."""
+    """Return the driver's handle of the current GPU context."""
     attach()
     context = ctypes.c_uint64()
     _context_call()(ctypes.addressof(context))
@@ -173,14 +174,15 @@ def _argument_words(arguments: tuple[Any, ...]) -> list[int]:
 
 @cache
 def _tuple_words(numbers: tuple[Any, ...]) -> list[int]:
-    """Return the numbers of nested tuples: keys."""
+    """Return the numbers in nested tuples, such as keys, as a flat list."""
     return [word for item in numbers for word in (_tuple_words(item) if isinstance(item, tuple) else [int(item)])]
 
 
 class Replay:
-    """A sequence of launches and copies on a stream: run as it is at first, recorded when it is wanted again.
+    """A sequence of launches and copies that the first call runs directly and the second one records as a CUDA graph.
 
-    It is given anew with every call, and must be the same: a recording that kept it would keep the whole sketch alive.
+    The caller passes the same sequence to every call. The object keeps no reference to it, which would keep the whole
+    sketch alive.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -189,8 +191,8 @@ class Replay:
         self._ran = False
 
     def __call__(self, sequence: Callable[[Stream], None]) -> None:
-        """Start the sequence and wait for its end."""
-        if simulated() or not self._ran:  # the first run compiles and loads what it launches: that cannot be recorded
+        """Run the sequence and wait until it is done."""
+        if simulated() or not self._ran:  # The first run compiles and loads the kernels, which cannot be recorded.
             sequence(self._stream)
             self._stream.synchronize()
             self._ran = True
@@ -202,12 +204,13 @@ class Replay:
 
     @staticmethod
     def _record(sequence: Callable[[Stream], None]) -> Any:
-        stream = Stream(waits_for_default=False)  # else nobody could use the default stream meanwhile
+        # A stream ordered with the default one would make the default stream unusable for other threads meanwhile.
+        stream = Stream(waits_for_default=False)
         stream.cupy.begin_capture()
         try:
             sequence(stream)
         finally:
-            graph = stream.cupy.end_capture()  # also when interrupted; half a recording is not kept
+            graph = stream.cupy.end_capture()  # Ends even when interrupted; a partial recording is then discarded.
         return graph
 
 
@@ -233,13 +236,13 @@ def set_zero(array: Any, stream: Stream) -> None:
 
 
 def pinned(count: int, dtype: Any) -> NDArray[Any]:
-    """Return an array in host memory that the GPU copies without help."""
+    """Return an array in pinned host memory, which the GPU can copy directly."""
     array: NDArray[Any] = cuda.pinned_array(count, dtype)
     return array
 
 
 def use_gpu(gpu: int) -> None:
-    """Make a GPU the current one of this thread."""
+    """Make a GPU the current device of this thread."""
     if not simulated():
         import cupy
 
@@ -247,7 +250,7 @@ def use_gpu(gpu: int) -> None:
 
 
 def send_rows(source: NDArray[Any], target: Any, stream: Stream) -> None:
-    """Begin to copy pinned memory into an array on the GPU. numba takes ten times as long for it."""
+    """Start an asynchronous copy of pinned memory to an array on the GPU. numba's copy takes ten times as long."""
     if simulated():
         target.copy_to_device(source)
         return
@@ -257,13 +260,13 @@ def send_rows(source: NDArray[Any], target: Any, stream: Stream) -> None:
     cupy.cuda.runtime.memcpyAsync(address, source.ctypes.data, source.nbytes, 1, stream.cupy.ptr)  # 1: host to GPU
 
 
-def is_foreign(column: Any) -> bool:
-    """Say whether an array belongs to a stream of its own. Work on the default stream keeps its place by itself."""
+def has_own_stream(column: Any) -> bool:
+    """Return True if an array belongs to a stream other than the default one, with which our streams are ordered."""
     return getattr(column, "__cuda_array_interface__", {}).get("stream") not in (None, 1)
 
 
 def gpu_of(column: Any) -> int:
-    """Return the number of the GPU on which an array lies."""
+    """Return the number of the GPU whose memory has the array."""
     if simulated() or len(cuda.gpus) == 1:
         return 0
     import cupy
@@ -272,13 +275,13 @@ def gpu_of(column: Any) -> int:
 
 
 def as_device_array(column: Any) -> Any:
-    """Return numba's view of an array that lies on a GPU, in memory without gaps."""
+    """Return numba's view of an array on a GPU, copied if it is not contiguous."""
     if getattr(column, "__cuda_ndarray__", False):
         array = column
-        if is_foreign(column):
+        if has_own_stream(column):
             column.stream.synchronize()
     else:
-        array = cuda.as_cuda_array(column, sync=is_foreign(column))
+        array = cuda.as_cuda_array(column, sync=has_own_stream(column))
     if array.is_c_contiguous():
         return array
     if simulated():

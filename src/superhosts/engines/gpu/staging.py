@@ -1,7 +1,7 @@
-"""The road of pairs from host memory to the GPU: several pieces in flight, each with a queue of its own.
+"""Transfer of pairs from host memory to the GPU: several pieces in flight, each on its own stream.
 
-Pinned memory is copied by the GPU as it stands, at the full rate of the bus. Ordinary memory is not: a copy from there
-runs at a sixth of that rate. So several threads take it there, each by a lane of its own.
+The GPU copies pinned memory directly, at the full rate of the bus. A copy from pageable (ordinary) memory runs at a
+sixth of that rate, so several threads copy it, each through its own `Lane`.
 """
 
 from __future__ import annotations
@@ -19,149 +19,149 @@ from superhosts.engines.gpu.lane import Columns, Lane, part_rows
 from superhosts.engines.gpu.launch import Stream, cuda, send_rows, use_gpu
 from superhosts.pairs import Addresses
 
-PLACES = 3  # pieces on the GPU at a time
-PIECE = 1 << 22  # pairs of pinned memory sent at a time: what is left at the end, when all has been sent, is little
-COPIED_PIECE = 1 << 24  # of ordinary memory: threads are started for each piece
-MOST_THREADS = 8  # more come to no more
-MOST_VIEWS = 16  # shapes of pieces that a place remembers
-Send = Callable[[Any, Any, Stream], None]
+SLOTS = 3  # pieces in flight on the GPU
+PINNED_PIECE = 1 << 22  # pairs per piece of pinned memory: small, so that little work is left after the last transfer
+PAGEABLE_PIECE = 1 << 24  # pairs per piece of pageable memory: larger, because threads are started for each piece
+MAX_THREADS = 8  # more threads copy no faster
+MAX_VIEWS = 16  # shapes of pieces that a slot remembers
+Process = Callable[[Any, Any, Stream], None]  # works on a piece: hosts, peers, stream
 
 
-def _roomy(size: int) -> int:
-    """Return more bytes than needed, so that batches that grow, or change their width, do not need new rooms."""
+def _buffer_size(size: int) -> int:
+    """Return more bytes than needed, so that batches that grow or change their width rarely need a new buffer."""
     return max(1 << 20, 1 << (size - 1).bit_length())
 
 
-class Place:
-    """Room on the GPU for one piece of a batch, and the queue in which it is worked on."""
+class Slot:
+    """Buffers on the GPU for one piece of a batch, and the stream that processes it."""
 
     def __init__(self) -> None:
         self.stream = Stream()
-        self._rooms: dict[int, Any] = {}
-        self._views: dict[Any, Any] = {}  # numba takes as long for one as for a launch
+        self._buffers: dict[int, Any] = {}
+        self._views: dict[Any, Any] = {}  # kept because numba takes as long to make one as to launch a kernel
 
-    def rooms(self, columns: Columns) -> tuple[Any, Any]:
-        """Return memory for a piece of two columns, in their shape."""
-        hosts, peers = (self._room(name, column) for name, column in enumerate(columns))
+    def buffers(self, columns: Columns) -> tuple[Any, Any]:
+        """Return GPU memory for a piece of two columns, in their shapes."""
+        hosts, peers = (self._buffer(number, column) for number, column in enumerate(columns))
         return hosts, peers
 
-    def _room(self, name: int, like: Addresses) -> Any:
-        key = name, like.dtype, like.shape
-        if key not in self._views:
-            if len(self._rooms.get(name, ())) < like.nbytes:
-                self._rooms[name] = cuda.device_array(_roomy(like.nbytes), np.uint8)
+    def _buffer(self, number: int, like: Addresses) -> Any:
+        view = number, like.dtype, like.shape
+        if view not in self._views:
+            if len(self._buffers.get(number, ())) < like.nbytes:
+                self._buffers[number] = cuda.device_array(_buffer_size(like.nbytes), np.uint8)
                 self._views.clear()
-            if len(self._views) >= MOST_VIEWS:
+            if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
-            self._views[key] = self._rooms[name][: like.nbytes].view(like.dtype).reshape(like.shape)
-        return self._views[key]
+            self._views[view] = self._buffers[number][: like.nbytes].view(like.dtype).reshape(like.shape)
+        return self._views[view]
 
 
 class Staging:
-    """Sends batches of host memory piece by piece; the caller's arrays are free when `send` returns.
+    """Sends batches from host memory piece by piece. The caller may reuse its arrays when `send` returns.
 
-    All sketches of a GPU share one, since pinned memory and queues are slow to come by.
+    All sketches of a GPU share one object, because pinned memory and streams are slow to create.
     """
 
     def __init__(self, gpu: int, threads: int) -> None:
-        self._gpu, self._threads = gpu, min(threads, MOST_THREADS)
+        self._gpu, self._threads = gpu, min(threads, MAX_THREADS)
         self._idle: list[Lane] = []
-        self._places = [Place() for _ in range(PLACES)]
+        self._slots = [Slot() for _ in range(SLOTS)]
         self._turn = 0
         self._busy = False
-        self._lock = threading.Lock()  # sketches of several threads may send at the same time
+        self._lock = threading.Lock()  # Several threads, each with its own sketch, may send at the same time.
 
-    def send(self, hosts: Addresses, peers: Addresses, then: Send) -> None:
-        """Copy a batch to the GPU; `then` is called with each piece there and the queue to work in."""
+    def send(self, hosts: Addresses, peers: Addresses, process: Process) -> None:
+        """Copy a batch to the GPU and call `process` with each copied piece and the stream to use."""
         with self._lock:
             self._busy = True
             if is_pinned(hosts) and is_pinned(peers):
-                self._send_pinned((hosts, peers), then)
+                self._send_pinned((hosts, peers), process)
             else:
-                self._send_copied((hosts, peers), then)
+                self._send_pageable((hosts, peers), process)
 
-    def _send_pinned(self, columns: Columns, then: Send) -> None:
-        for place, piece in self._pieces(columns, PIECE):
-            rooms = place.rooms(piece)
-            for column, room in zip(piece, rooms, strict=True):
-                send_rows(column, room, place.stream)
-            then(*rooms, place.stream)
-        self._wait()  # the GPU reads the caller's own arrays
+    def _send_pinned(self, columns: Columns, process: Process) -> None:
+        for slot, piece in self._pieces(columns, PINNED_PIECE):
+            buffers = slot.buffers(piece)
+            for column, buffer in zip(piece, buffers, strict=True):
+                send_rows(column, buffer, slot.stream)
+            process(*buffers, slot.stream)
+        self._wait()  # The GPU reads the caller's own arrays.
 
-    def _send_copied(self, columns: Columns, then: Send) -> None:
+    def _send_pageable(self, columns: Columns, process: Process) -> None:
         copies: list[Future[None]] = []
-        last: tuple[Place, tuple[Any, Any], int] | None = None
+        previous: tuple[Slot, tuple[Any, Any], int] | None = None
         try:
-            for place, piece in self._pieces(columns, COPIED_PIECE):
-                rooms = place.rooms(piece)
-                copies += self._begin(piece, rooms)
-                if last is not None:  # the last piece is worked on while this one is copied
-                    _finish(copies, *last, then)
-                last = place, rooms, len(copies)
-            if last is not None:
-                _finish(copies, *last, then)
+            for slot, piece in self._pieces(columns, PAGEABLE_PIECE):
+                buffers = slot.buffers(piece)
+                copies += self._start_copying(piece, buffers)
+                if previous is not None:  # The GPU processes the previous piece while threads copy this one.
+                    _finish(copies, *previous, process)
+                previous = slot, buffers, len(copies)
+            if previous is not None:
+                _finish(copies, *previous, process)
         finally:
-            wait(copies)  # also when interrupted: nobody may go on reading the caller's arrays
+            wait(copies)  # Even when interrupted: no thread may still be reading the caller's arrays.
 
-    def _begin(self, piece: Columns, rooms: tuple[Any, Any]) -> list[Future[None]]:
-        """Begin to copy a piece; each thread takes every so many-th part of it."""
-        solid = _without_gaps(piece[0]), _without_gaps(piece[1])
-        threads = max(1, min(self._threads, len(solid[0]) // part_rows(solid)))
+    def _start_copying(self, piece: Columns, buffers: tuple[Any, Any]) -> list[Future[None]]:
+        """Start to copy a piece. With n threads, each copies every n-th part of it."""
+        contiguous = _contiguous(piece[0]), _contiguous(piece[1])
+        threads = max(1, min(self._threads, len(contiguous[0]) // part_rows(contiguous)))
         if threads == 1:
-            self._carry(solid, rooms, 0, 1)
+            self._transfer(contiguous, buffers, 0, 1)
             return []
-        calls = [(solid, rooms, first, threads) for first in range(threads)]
-        return start_parallel(self._carry, calls, self._threads)
+        calls = [(contiguous, buffers, first, threads) for first in range(threads)]
+        return start_parallel(self._transfer, calls, self._threads)
 
-    def _carry(self, piece: Columns, rooms: tuple[Any, Any], first: int, step: int) -> None:
+    def _transfer(self, piece: Columns, buffers: tuple[Any, Any], first: int, step: int) -> None:
         use_gpu(self._gpu)
         try:
             lane = self._idle.pop()
         except IndexError:
             lane = Lane()
-        lane.carry(piece, rooms, first, step)
-        self._idle.append(lane)  # unless it failed
+        lane.transfer(piece, buffers, first, step)
+        self._idle.append(lane)  # A lane whose transfer failed is not reused.
 
-    def _pieces(self, columns: Columns, size: int) -> Iterator[tuple[Place, Columns]]:
-        """Cut a batch into pieces, each with the place whose turn it is."""
+    def _pieces(self, columns: Columns, size: int) -> Iterator[tuple[Slot, Columns]]:
+        """Split a batch into pieces and assign each to the next slot in turn."""
         hosts, peers = columns
         for start in range(0, len(hosts), size):
-            place = self._places[self._turn]
-            self._turn = (self._turn + 1) % PLACES
-            place.stream.synchronize()  # what it held has been read
-            yield place, (hosts[start : start + size], peers[start : start + size])
+            slot = self._slots[self._turn]
+            self._turn = (self._turn + 1) % SLOTS
+            slot.stream.synchronize()  # The GPU must have read the slot's previous piece.
+            yield slot, (hosts[start : start + size], peers[start : start + size])
 
     def synchronize(self) -> None:
-        """Wait until all that was sent has been worked on."""
+        """Wait until the GPU has processed everything that was sent."""
         with self._lock:
             self._wait()
 
     def _wait(self) -> None:
         if self._busy:
-            for place in self._places:
-                place.stream.synchronize()
+            for slot in self._slots:
+                slot.stream.synchronize()
             self._busy = False
 
 
-def _without_gaps(column: Addresses) -> Addresses:
+def _contiguous(column: Addresses) -> Addresses:
     return column if column.flags.c_contiguous else column.copy()
 
 
-def _finish(copies: list[Future[None]], place: Place, rooms: tuple[Any, Any], last: int, then: Send) -> None:
-    """Go on with a piece once the copies up to its last one have ended."""
-    for copy in copies[:last]:
+def _finish(copies: list[Future[None]], slot: Slot, buffers: tuple[Any, Any], count: int, process: Process) -> None:
+    """Wait for the first `count` copies, which include all copies of a piece, then process the piece."""
+    for copy in copies[:count]:
         copy.result()
-    then(*rooms, place.stream)
+    process(*buffers, slot.stream)
 
 
 @cache
 def staging_of(gpu: int) -> Staging:
-    """Return the staging of a GPU, which must be the current one."""
+    """Return the staging object of a GPU, which must be the current device."""
     return Staging(gpu, thread_count())
 
 
 def is_pinned(array: Addresses) -> bool:
-    """Say whether the GPU can copy an array of the host without help."""
+    """Return True if an array is in pinned host memory, which the GPU can copy directly."""
     if simulated() or not len(array) or not array.flags.c_contiguous:
         return False
     import cupy
