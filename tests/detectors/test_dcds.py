@@ -118,7 +118,7 @@ def test_columns_give_the_address_back(mangled, geometry):
         modulus = geometry.moduli[array]
         column = int(addressing.column_of.py_func(mangled, modulus))
         assert column == mangled % modulus
-        number = addressing.one_more.py_func(number, column, modulus, before[array], inverses[array])
+        number = addressing.garner_step.py_func(number, column, modulus, before[array], inverses[array])
         assert number == mangled % (before[array] * modulus)
     assert number == mangled
 
@@ -139,7 +139,7 @@ def test_the_published_setting():
     [
         (Geometry(moduli=(65537, 65539, 65539)), "65539 and 65539 are not coprime"),
         (Geometry(moduli=(65536, 65538, 3)), "65536 and 65538 are not coprime"),
-        (Geometry(moduli=(65535, 65536, 65537)), r"multiply to 2\^32 or more"),  # 65535·65536 is just below
+        (Geometry(moduli=(65535, 65536, 65537)), r"2\^32 or more"),  # 65535·65536 is just below
         (Geometry(moduli=(65537,)), "one for each of the 2 reversible arrays"),
         (Geometry(moduli=(65537, 65539, 0)), "whole numbers from 2"),
         (Geometry(moduli=(65537, 65539, 1.5)), "whole numbers from 2"),

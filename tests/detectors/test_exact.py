@@ -21,7 +21,7 @@ def pairs_of(bits: int, peer_bits: int, count: int = 4000) -> list[tuple[int, in
 
 @pytest.mark.parametrize(("bits", "peer_bits"), [(32, 32), (32, 64), (32, 128), (64, 64), (64, 128), (128, 128)])
 def test_counts_are_those_of_sets(bits, peer_bits, monkeypatch):
-    monkeypatch.setattr(module, "LEAST_WAIT", 500)  # compact often
+    monkeypatch.setattr(module, "MIN_PENDING", 500)  # compact often
     pairs = pairs_of(bits, peer_bits)
     exact = Exact(key_bits=bits)
     for start in range(0, len(pairs), 333):
@@ -49,7 +49,7 @@ def test_a_pair_is_the_same_in_every_width():
 
 
 def test_memory_follows_distinct_pairs_not_packets(monkeypatch):
-    monkeypatch.setattr(module, "LEAST_WAIT", 1000)
+    monkeypatch.setattr(module, "MIN_PENDING", 1000)
     exact = Exact()
     hosts, peers = np.zeros(900, np.uint32), np.arange(900, dtype=np.uint32)
     for _ in range(50):

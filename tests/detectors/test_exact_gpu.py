@@ -143,7 +143,7 @@ class StandIn:
 )
 def gpu(request, monkeypatch):
     """The library of arrays on the GPU. Rows are sorted in often."""
-    monkeypatch.setattr(module, "LEAST_WAIT", 500)
+    monkeypatch.setattr(module, "MIN_PENDING", 500)
     if request.param == "real":
         import cupy
 
@@ -354,7 +354,7 @@ def test_what_it_takes_in_from_another_is_its_own(gpu):
     one, other = Exact(device="cuda"), feed(Exact(device="cuda"), columns)
     other.top(1)  # all rows are sorted in
     one.merge(other)
-    mine, others = ({address_of(rows) for rows in each} for each in (one.waiting, other.buckets))
+    mine, others = ({address_of(rows) for rows in each} for each in (one.pending, other.buckets))
     assert len(mine) == len(others) == 1
     assert mine != others
 

@@ -159,7 +159,7 @@ def test_the_interval_reaches_down_by_what_others_may_have_added():
 def test_the_threshold_is_fixed_beforehand(tmp_path):
     detector = Filter("1MiB", threshold=500.5)
     assert detector.geometry.threshold == 500
-    with pytest.raises(UsageError, match="threshold 400: this filter lists hosts of at least 500 peers"):
+    with pytest.raises(UsageError, match="threshold 400: this filter lists only hosts with at least 500 peers"):
         detector.super_hosts(400)
     assert len(detector.super_hosts(500)) == 0
     detector.save(tmp_path / "a.cube")
@@ -204,7 +204,7 @@ def test_a_file_whose_counters_are_no_numbers_is_refused(tmp_path, counter):
     detector = Filter(geometry=SMALL)
     detector.counters[7] = counter
     detector.save(tmp_path / "a.cube")
-    with pytest.raises(SketchFileError, match="counters are not numbers of pairs"):
+    with pytest.raises(SketchFileError, match="counters are negative, too large or not numbers"):
         load(tmp_path / "a.cube")
 
 

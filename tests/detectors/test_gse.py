@@ -153,7 +153,7 @@ def test_the_first_look_loses_nobody_who_passes_and_spares_most_of_the_work():
     detector.update(tail.hosts, tail.peers)
     search = detector._search_for(1024)
     assert 64 <= search.look < 512
-    every = search._replace(look=detector.geometry.vector, look_zeros=detector.geometry.vector)
+    every = search._replace(prefix_bits=detector.geometry.vector, prefix_zeros=detector.geometry.vector)
     found, plain = detector.engine.search(search), detector.engine.search(every)
     rows = [sorted(zip(map(tuple, hosts.tolist()), counts.tolist(), strict=True)) for hosts, counts in (found, plain)]
     assert rows[0] == rows[1]
@@ -257,7 +257,7 @@ def test_no_host_is_lost_while_the_set_grows(monkeypatch):
     sizes = []
     grow = cuda.CudaGse._grow
     monkeypatch.setattr(cuda.CudaGse, "_grow", lambda self: sizes.append(len(self.slots)) or grow(self))
-    monkeypatch.setattr(cuda, "MOST_PROBES", 3)
+    monkeypatch.setattr(cuda, "MAX_PROBES", 3)
     detector = Gse(geometry=ROOMY, device="cuda")
     oracle = filled(detector, hosts, hosts)
     assert_equal(detector, oracle)
@@ -328,7 +328,7 @@ def test_geometry_and_errors():
     assert Geometry.for_memory("200MiB").array_bits == 30
     with pytest.raises(GeometryError, match="too small for gse"):
         Gse(1000)
-    with pytest.raises(GeometryError, match="vector_bits=14: at most array_bits=13"):
+    with pytest.raises(GeometryError, match="vector_bits=14: must be at most array_bits=13"):
         Gse(geometry=SMALL._replace(vector_bits=14))
     with pytest.raises(UsageError, match="32-bit keys"):
         Gse(geometry=SMALL).update(np.zeros(1, np.uint64), np.zeros(1, np.uint64))

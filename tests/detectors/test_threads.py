@@ -485,7 +485,7 @@ def test_every_public_method_of_a_detector_takes_its_lock(name: str, tmp_path: P
 def test_a_method_that_takes_no_lock_is_seen(tmp_path: Path) -> None:
     class Forgetful(sh.Exact):
         def peek(self) -> int:
-            return self.waits
+            return self.pending_rows
 
         @property
         def rows(self) -> int:

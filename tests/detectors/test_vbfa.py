@@ -144,7 +144,7 @@ def test_three_readings_of_the_published_setting():
         (SMALL._replace(validating_bits=21), "validating_bits=21"),
         (SMALL._replace(column_bits=5), "column_bits=5"),
         (SMALL._replace(mangled=2), "mangled=2"),
-        (SMALL._replace(noise_arrays=3), "noise_arrays=3: 2 or 5"),
+        (SMALL._replace(noise_arrays=3), "noise_arrays=3: must be 2 or 5"),
     ],
 )
 def test_illegal_geometries_are_refused_with_the_rule(geometry, rule):

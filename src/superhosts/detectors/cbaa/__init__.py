@@ -1,7 +1,7 @@
-"""CBAA, the paper's detector: a cube of bit arrays whose column numbers spell the hosts' addresses.
+"""CBAA, the paper's detector: a cube of bit arrays whose column numbers encode the hosts' addresses.
 
-`Cbaa` is the paper's algorithm with its errata corrected, two half-size validating arrays instead of one and the
-estimator of `detectors.estimate`. `Cbaa.paper()` keeps the paper's own choices (docs/paper.md lists them).
+`Cbaa` is the paper's algorithm with its errata corrected, with two half-size validating arrays instead of one, and with
+the estimator of `detectors.estimate`. `Cbaa.paper()` keeps the paper's own choices (docs/paper.md lists them).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Cbaa", "Geometry", "PaperCbaa"]
 
 
 class Cbaa(ColumnSketch):
-    """The paper's cube of bit arrays, for 32-bit hosts, in 128 MiB unless memory is given."""
+    """The paper's cube of bit arrays for 32-bit hosts, of 128 MiB by default."""
 
     name = "cbaa"
     geometry: Geometry
@@ -51,7 +51,7 @@ class Cbaa(ColumnSketch):
 
     @staticmethod
     def paper(*, key: bytes | str | None = None, device: str = "auto", threads: int | None = None) -> PaperCbaa:
-        """Return the paper's detector to the letter: its geometry, rows by peer, its noise and its threshold."""
+        """Return the detector exactly as in the paper: its geometry, rows by peer, its noise and its threshold."""
         return PaperCbaa(geometry=Geometry.paper(), key=key, device=device, threads=threads)
 
     def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
@@ -60,7 +60,7 @@ class Cbaa(ColumnSketch):
         return CudaCbaa(plan, gpu)
 
     def _limits(self, threshold: float) -> list[int]:
-        """Return the most zeros that a super host leaves, for each slice."""
+        """Return the maximum number of zeros that a super host leaves, for each slice."""
         return [zero_limit(self.geometry.column_bits, threshold)] * (1 << self.geometry.slice_bits)
 
     def _search_for(self, threshold: float) -> Search:
@@ -69,7 +69,7 @@ class Cbaa(ColumnSketch):
 
 
 class PaperCbaa(Cbaa):
-    """CBAA to the letter of the paper, but for what cannot run as printed."""
+    """CBAA exactly as in the paper, except for what cannot run as printed."""
 
     name = "cbaa-paper"
 
@@ -78,7 +78,7 @@ class PaperCbaa(Cbaa):
         return Geometry.for_memory(memory)._replace(validating=1, validating_bits=12, rows_by_peer=1)
 
     def _limits(self, threshold: float) -> list[int]:
-        """Return θ_bn as the paper prints it: g(1+ε)e^(−θ/g) − gε, with ε the product of the arrays' mean fills."""
+        """Return θ_bn as printed in the paper: g(1+ε)e^(−θ/g) − gε, with ε the product of the arrays' mean fills."""
         noise = self._mean_fills().prod(axis=1)
         free = math.exp(-threshold / self.geometry.rows)
         return [math.floor(self.geometry.rows * ((1 + e) * free - e)) for e in noise]

@@ -1,9 +1,9 @@
-"""CBAA on CPU threads: writing pairs, and the join that finds addresses in bits alone.
+"""CBAA on CPU threads: writing pairs, and the join that recovers addresses from bits alone.
 
-The join walks the restoring arrays of one slice. Hot columns of each array are bucketed by the bits that they must
-share with the array before, so partners are looked up, never enumerated. Every step ANDs one more column and drops
-the tuple as soon as more zeros are left than a super host can leave; the first words of the AND reject most tuples
-after a cache line or two.
+The join walks through the restoring arrays of one slice. The hot columns of each array are bucketed by the bits that
+they must share with the previous array, so matching columns are looked up, not enumerated. Every step ANDs one more
+column and drops the tuple as soon as it leaves more zeros than a super host can; the first words of the AND reject most
+tuples after one or two cache lines.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Store(NamedTuple):
     """The arrays of a CBAA sketch."""
 
     bits: Words  # (columns of all slices and arrays, words)
-    zeros: Counts  # (columns,): zero bits of each
+    zeros: Counts  # (columns,): zero bits of each column
 
 
 @compiled
 def fill(task: Task, pool: Pool, share: tuple[int, int], store: Store, geometry: Geometry, key: Key) -> None:
-    """Write the chunks of one thread's task to the arrays from share[0] up to share[1]."""
+    """Write the chunks of one thread's task to the arrays share[0] to share[1] - 1."""
     scratch = make_scratch()
     number = 0
     while number < len(task.chunks):
@@ -80,10 +80,10 @@ def _write(count: int, scratch: Scratch, share: tuple[int, int], store: Store, g
 
 @compiled
 def hot_columns(slice_: int, limit: int, store: Store, geometry: Geometry) -> tuple[Counts, Counts]:
-    """Bucket the hot columns of every restoring array by the low bits that the array before it repeats.
+    """Bucket the hot columns of every restoring array by the low bits that the previous array repeats.
 
-    Returns for each array its columns in bucket order, and where each bucket begins. The first array is not looked up:
-    all its columns are one bucket.
+    Return each array's columns in bucket order and the start of each bucket. The first array has a single bucket,
+    because no lookup uses it.
     """
     size = 1 << geometry.index_bits
     columns = np.empty((geometry.restoring, size), np.int32)
@@ -116,19 +116,20 @@ def join(
     geometry: Geometry,
     key: Key,
 ) -> tuple[Words, Counts]:
-    """Find the addresses of one slice that begin in every share[1]-th hot column; return hosts and zero counts.
+    """Return hosts of one slice, and their zero counts, that start in every share[1]-th hot column from share[0] on.
 
-    Counts its steps (columns ANDed whole) in its own place of `steps`, and gives up when all together are too many.
+    Every call counts its steps (ANDs of whole columns) in its own element of `steps` and gives up if the total of all
+    calls exceeds `max_steps`.
     """
     piece = slice_ * share[1] + share[0]
     restoring, arrays = geometry.restoring, geometry.restoring + geometry.validating
     bits, words, rows = store.bits, store.bits.shape[1], 1 << geometry.column_bits
     limit = search.zeros[slice_]
     columns, begins = hot_columns(slice_, limit, store, geometry)
-    ands = np.empty((arrays + 1, words), np.uint64)  # the AND of the first columns of the tuple
+    ands = np.empty((arrays + 1, words), np.uint64)  # AND of the tuple's columns in the arrays before each array
     ands[0, :] = ~np.uint64(0)
-    tuple_ = np.empty(arrays, np.int64)  # the chosen column of each array
-    next_, stop = np.zeros(arrays, np.int64), np.zeros(arrays, np.int64)  # the walk through each array's list
+    tuple_ = np.empty(arrays, np.int64)  # chosen column of each array
+    next_, stop = np.zeros(arrays, np.int64), np.zeros(arrays, np.int64)  # position in each array's list, and its end
     hosts = np.empty((16, 2), np.uint64)
     counts = np.empty((16, arrays + 1), np.int32)
     found, depth = 0, 0
@@ -151,10 +152,10 @@ def join(
             column = np.int64(validating_column(left, column_draw(depth, key), geometry))
             next_[depth] += 1
         place = first_column(slice_, depth, geometry) + column
-        if store.zeros[place] > limit:  # no column of a super host
+        if store.zeros[place] > limit:  # A super host would leave fewer zeros.
             continue
         ones, start, end = np.uint64(0), 0, search.prefix_words
-        while start < words:  # the first words, and only if they show enough ones the others
+        while start < words:  # AND the first words, then the others only if these have enough ones.
             for w in range(start, end):
                 common = ands[depth, w] & bits[place, w]
                 ands[depth + 1, w] = common
@@ -176,7 +177,7 @@ def join(
                 bucket = column >> own_bits(depth - 1, geometry)
                 next_[depth], stop[depth] = begins[depth, bucket], begins[depth, bucket + 1]
             else:
-                next_[depth], stop[depth] = 0, 1  # a validating array has one column for an address
+                next_[depth], stop[depth] = 0, 1  # A validating array has a single column per address.
             continue
         if found == len(hosts):
             hosts = np.concatenate((hosts, np.empty_like(hosts)))
@@ -193,7 +194,7 @@ def join(
 
 @compiled
 def columns_of(hosts: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
-    """Return the columns of mangled hosts, one of each array."""
+    """Return the columns of mangled hosts, one per array."""
     columns = np.empty((len(hosts), geometry.restoring + geometry.validating), np.int64)
     for i in range(len(hosts)):
         slice_ = np.int64(hosts[i, 1] & np.uint64((1 << geometry.slice_bits) - 1))
@@ -208,7 +209,7 @@ def columns_of(hosts: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
 
 
 class CpuCbaa(CpuEngine):
-    """A CBAA sketch in the machine's memory."""
+    """A CBAA sketch in main memory."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
@@ -224,7 +225,7 @@ class CpuCbaa(CpuEngine):
         """Join hot columns to addresses, slice by slice."""
         self.flush()
         slices = 1 << self.geometry.slice_bits
-        shares = -(-2 * self.threads // slices) if self.threads > 1 else 1  # enough pieces to keep every thread busy
+        shares = -(-2 * self.threads // slices) if self.threads > 1 else 1  # enough calls to keep every thread busy
         pieces = [(slice_, (share, shares)) for slice_ in range(slices) for share in range(shares)]
         steps = np.zeros(len(pieces), np.int64)
         calls = [(*piece, steps, self.max_steps, self.store, search, self.geometry, self.key) for piece in pieces]

@@ -1,9 +1,9 @@
-"""CBAA on a GPU: writing a pair, and the join that finds addresses in bits alone.
+"""CBAA on a GPU: writing a pair, and the join that recovers addresses from bits alone.
 
-After the zeros have been counted, `list_hot` lists the hot columns of the first restoring array, and `join` walks from
-each of them through the other arrays, one block each. The columns that may follow share known low bits, so they are
-tried in turn, a block's threads side by side: first the zero count, then the first words of the AND. What is
-left goes into a list, and the block ANDs one after the other in full before it goes deeper.
+After the zeros are counted, `list_hot` lists the hot columns of the first restoring array, and `join` walks from each
+of them through the other arrays, one block per column. The columns that can follow have known low bits, so the threads
+of a block test them in parallel: first the zero count, then the first words of the AND. Columns that pass are put into
+a list, and the block ANDs each of these in full before it proceeds to the next array.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from superhosts.engines.gpu.kernels import CANDIDATES, FOUND, STEPS, U32, U64, K
 from superhosts.engines.gpu.launch import Launch, Stream, cuda, device_function, kernel
 from superhosts.hashing import MASK32
 
-PREFIX_WORDS, PREFIX_ONES, MAX_STEPS, LIMITS = range(4)  # the numbers of a search: then the most zeros of every slice
+# Indexes of the limits of a search. From LIMITS on, they are the maximum of zeros in each slice.
+PREFIX_WORDS, PREFIX_ONES, MAX_STEPS, LIMITS = range(4)
 
 
 @cache
 def make_column_of(geometry: Geometry) -> Any:
-    """Return the device function that gives a host's column in one array, counted over the whole sketch."""
+    """Return the device function that computes a host's column in one array, as an index into the whole sketch."""
     restoring, slices = geometry.restoring, (1 << geometry.slice_bits) - 1
 
     def column_of(_high: Any, low: Any, array: int, key: Any) -> int:
@@ -51,7 +52,7 @@ def make_column_of(geometry: Geometry) -> Any:
 
 @cache
 def make_put(geometry: Geometry) -> Put:
-    """Return the device function that writes one pair, its columns read before anything is written."""
+    """Return the device function that writes one pair. It reads all columns before it writes."""
     arrays, word_shift = geometry.arrays, geometry.column_bits - 5
     column_of = make_column_of(geometry)
 
@@ -88,12 +89,12 @@ def make_list_hot(geometry: Geometry) -> Kernel:
 
 @cache
 def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
-    """Return the kernel that walks from hot columns to addresses, and the threads of its blocks."""
+    """Return the kernel that walks from hot columns to addresses, and its threads per block."""
     restoring, arrays, words, rows = geometry.restoring, geometry.arrays, geometry.words, geometry.rows
     size, last, per_slice = 1 << geometry.index_bits, geometry.restoring - 1, geometry.slice_columns
     threads, (head, width) = 8 * launch.team if not simulated() else launch.team, answer_shape(geometry)
     listed = threads * geometry.arrays
-    # The addressing of every array, worked out once: in the walk it would cost a division at every step.
+    # The addressing of every array is computed here, because in the walk it would cost a division per step.
     firsts = np.array([first_column(0, array, geometry) for array in range(arrays)], np.int64)
     owns = np.array([own_bits(array, geometry) for array in range(restoring)], np.int64)
     offsets = np.array([offset(array, geometry) for array in range(restoring)], np.int64)
@@ -102,13 +103,13 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
     def join(bits: Any, zeros: Any, limits: Any, candidates: Any, answer: Any, key: Any) -> None:
         first_of, own_of = cuda.const.array_like(firsts), cuda.const.array_like(owns)
         offset_of = cuda.const.array_like(offsets)
-        chosen = cuda.shared.array(arrays, numba.int64)  # a column of each array, within its array
-        lists = cuda.shared.array(listed, numba.int64)  # for each array the columns that passed the first look
+        chosen = cuda.shared.array(arrays, numba.int64)  # chosen column of each array, as an index into this array
+        lists = cuda.shared.array(listed, numba.int64)  # for each array, the columns that passed the pre-check
         passed = cuda.shared.array(arrays, numba.int32)
         ones = cuda.shared.array(1, numba.int32)
-        option = cuda.local.array(arrays, numba.int64)  # of each array: the next column to try,
-        position = cuda.local.array(arrays, numba.int64)  # the next of its list,
-        have = cuda.local.array(arrays, numba.int64)  # and how many its list has
+        option = cuda.local.array(arrays, numba.int64)  # for each array, the next column to test
+        position = cuda.local.array(arrays, numba.int64)  # for each array, the position in its list
+        have = cuda.local.array(arrays, numba.int64)  # for each array, the length of its list
         me, most = cuda.threadIdx.x, limits[MAX_STEPS]
         count = min(np.int64(answer[CANDIDATES]), candidates.shape[0])
         for i in range(cuda.blockIdx.x, count, cuda.gridDim.x):
@@ -122,12 +123,12 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
             depth = 1
             option[1], position[1], have[1] = 0, 0, 0
             cuda.syncthreads()
-            if chosen[0] < 0:  # all threads of a block leave together: one that waits for others would wait for ever
+            if chosen[0] < 0:  # All threads of a block leave together: any left behind would wait at a barrier forever.
                 break
             while depth > 0:
                 first = base + first_of[depth]
                 if position[depth] == have[depth]:
-                    # Of the next restoring column the low bits are known, a validating one is known as a whole.
+                    # The low bits of the next restoring column are known; a validating column is known entirely.
                     known, shared = np.int64(0), geometry.index_bits
                     if depth < restoring:
                         known = chosen[depth - 1] >> own_of[depth - 1]
@@ -162,7 +163,7 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                     option[depth] += threads
                     position[depth], have[depth] = 0, passed[depth]
                     steps += have[depth]
-                    if steps > most:  # the same in all threads: all leave together
+                    if steps > most:  # The count is the same in all threads, so they leave together.
                         depth = 0
                     continue
                 column = lists[depth * threads + position[depth]]

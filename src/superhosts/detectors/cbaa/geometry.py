@@ -1,4 +1,4 @@
-"""The geometry of CBAA, the paper's cube of bit arrays: restoring arrays by bit windows, validating ones by hash."""
+"""The geometry of CBAA, the paper's cube of bit arrays: restoring arrays use bit windows, validating arrays a hash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from superhosts.units import format_size, parse_size
 
 
 class Geometry(NamedTuple):
-    """Sizes of a CBAA sketch. Plain integers only: kernels take it as it is."""
+    """Sizes of a CBAA sketch, as plain integers so that kernels accept it as an argument."""
 
     slice_bits: int = 4  # r
     restoring: int = 3  # |RA|
@@ -23,11 +23,11 @@ class Geometry(NamedTuple):
     validating: int = 2  # |VA|
     validating_bits: int = 11  # log2 of the columns of each validating array
     column_bits: int = 12  # log2 g
-    rows_by_peer: int = 0  # 1: the row is a hash of the peer alone, as in the paper
+    rows_by_peer: int = 0  # 1 if the row is a hash of the peer alone, as in the paper
 
     @classmethod
     def for_memory(cls, memory: str | int) -> Self:
-        """Return the geometry of at most `memory`: slices are added or taken away by powers of two."""
+        """Return the geometry with the most slices that fit in `memory`; their number is a power of two."""
         size = parse_size(memory)
         one = cls(slice_bits=0).memory
         if size < one:
@@ -40,7 +40,7 @@ class Geometry(NamedTuple):
         return cls(validating=1, validating_bits=12, rows_by_peer=1)
 
     def check(self) -> Self:
-        """Return this geometry if it is legal; else name the rule that it breaks."""
+        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         limits = {
             "slice_bits": (0, 10),
             "restoring": (2, MAX_ARRAYS),
@@ -58,14 +58,14 @@ class Geometry(NamedTuple):
         own = -(-self.left_bits // self.restoring)
         if self.index_bits < own:
             rule = f"{self.restoring} windows must cover the {self.left_bits} bits left of the slice bits"
-            raise GeometryError(f"index_bits={self.index_bits}: {rule}, so at least {own}")
+            raise GeometryError(f"index_bits={self.index_bits}: must be at least {own}, because {rule}")
         if self.index_bits > self.left_bits:
             raise GeometryError(f"index_bits={self.index_bits}: a window is at most {self.left_bits} bits long")
         return self
 
     @property
     def key_bits(self) -> int:
-        """Bits of a host; the search over bits alone drowns in phantoms with wider keys."""
+        """Bits of a host. With wider hosts, a search over bits alone would return too many phantoms."""
         return 32
 
     @property
@@ -75,32 +75,32 @@ class Geometry(NamedTuple):
 
     @property
     def arrays(self) -> int:
-        """Columns of one host."""  # k
+        """Columns per host."""  # k
         return self.restoring + self.validating
 
     @property
     def rows(self) -> int:
-        """Bits of one column."""  # g
+        """Bits per column."""  # g
         return 1 << self.column_bits
 
     @property
     def words(self) -> int:
-        """64-bit words of one column."""
+        """64-bit words per column."""
         return 1 << (self.column_bits - 6)
 
     @property
     def slice_columns(self) -> int:
-        """Columns of one slice, all arrays."""
+        """Columns per slice, over all arrays."""
         return (self.restoring << self.index_bits) + (self.validating << self.validating_bits)
 
     @property
     def total_columns(self) -> int:
-        """Columns of the whole sketch."""
+        """Columns in the whole sketch."""
         return self.slice_columns << self.slice_bits
 
     @property
     def edges(self) -> list[int]:
-        """Where the columns of each array begin within a slice, and the columns of a slice at the end."""
+        """Index of each array's first column within a slice, followed by the number of columns of a slice."""
         widths = [1 << self.index_bits] * self.restoring + [1 << self.validating_bits] * self.validating
         return [sum(widths[:array]) for array in range(len(widths) + 1)]
 
@@ -115,8 +115,8 @@ class Geometry(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What a host of at least the threshold must show."""
+    """The limits that a host with at least `threshold` peers satisfies."""
 
-    zeros: NDArray[np.int64]  # (slices,): most zeros in a column, and in the AND
+    zeros: NDArray[np.int64]  # (slices,): maximum of zeros in a column and in the AND
     prefix_words: int
-    prefix_ones: int  # fewest ones in the first words of the AND
+    prefix_ones: int  # minimum of ones in the first `prefix_words` words of the AND

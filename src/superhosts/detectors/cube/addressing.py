@@ -39,15 +39,15 @@ def column_of(folded: int, low: int, array: int, draw: tuple[int, int], geometry
 
 
 @compiled
-def turn_of(folded: int, draw: tuple[int, int]) -> int:
+def rotation_of(folded: int, draw: tuple[int, int]) -> int:
     """Return the number of bits by which the rows of a mangled host are rotated within their words in one array."""
     return (((folded * draw[0] + draw[1]) & MASK64) >> 26) & 63  # bits that do not select the column
 
 
 @compiled
-def turned_back(word: int, turn: int) -> int:
+def rotated_back(word: int, rotation: int) -> int:
     """Return a word of a column with the rotation undone."""
-    return (word >> turn | word << (-turn & 63)) & MASK64
+    return (word >> rotation | word << (-rotation & 63)) & MASK64
 
 
 @compiled

@@ -1,8 +1,8 @@
-"""The labelled cube on CPU threads: writing pairs that wait into the slices, and naming super hosts.
+"""The labelled cube on CPU threads: writing pending pairs to the slices and naming super hosts.
 
-`fill` computes the addresses of a block first, in loops that the compiler turns into vector code, then writes. A label
-is compared for every pair of high priority, never skipped because the bits were set already: another pair may have
-set them, and the result would depend on the order.
+`fill` first computes the addresses of a block in loops that the compiler vectorizes, then writes. It compares the label
+for every pair of high priority, even if all bits were already set: another pair may have set them, and skipping the
+label would make the result depend on the order of pairs.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from superhosts.detectors.cube.addressing import (
     names_host,
     priority_in,
     priority_of,
+    rotated_back,
+    rotation_of,
     row_of,
     ticket_of,
-    turn_of,
-    turned_back,
 )
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.device import run_parallel, split_evenly
@@ -38,14 +38,14 @@ from superhosts.engines.bins import BLOCK, PADDING, Pool, Scratch, Task, make_sc
 from superhosts.engines.cpu import CpuEngine, count_zeros, ones_of
 from superhosts.hashing import Key, column_draw, fold, pair_hash
 
-MOST_LINES = (16 << 20) // 64  # cache lines of a slice that can stay in a shared cache while it is filled
+MAX_CACHED_LINES = (16 << 20) // 64  # cache lines of the largest slice that stays in a shared cache during a fill
 
 
 class Store(NamedTuple):
     """The arrays of a cube."""
 
     bits: Words  # (columns of all slices and arrays, words)
-    zeros: Counts  # (columns,): zero bits of each
+    zeros: Counts  # (columns,): zero bits of each column
     labels: Words  # (columns, labels, limbs)
 
 
@@ -53,12 +53,12 @@ class Store(NamedTuple):
 def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> int:
     """Write the chunks of one thread's task, slice by slice. The result only keeps the compiler from dropping `_fetch`.
 
-    Where many pairs go to one slice, it is read as one stream first, bits are set without a look at what was there, and
-    the zeros are counted afterwards, while the slice is still in the cache.
+    If many pairs belong to one slice, `fill` first reads the slice sequentially, then sets bits without testing them,
+    and counts the zeros afterwards, while the slice is still in the cache.
     """
     scratch = make_scratch()
     slices = (1 << geometry.slice_bits) - 1
-    whole = pool.cursors.shape[1] - PADDING > slices  # else a bin holds pairs of several slices
+    whole = pool.cursors.shape[1] - PADDING > slices  # False if a bin has pairs of several slices
     columns = geometry.arrays * geometry.columns
     lines = columns * store.bits.shape[1] // 8
     number, fetched = 0, 0
@@ -68,7 +68,7 @@ def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> 
         while end < len(task.chunks) and pool.owner[task.chunks[end]] & slices == slice_:
             entries += task.sizes[end]
             end += 1
-        many = whole and 2 * entries > lines and lines <= MOST_LINES
+        many = whole and 2 * entries > lines and lines <= MAX_CACHED_LINES
         if many:
             fetched += _fetch(store.bits, slice_ * columns, (slice_ + 1) * columns)
         while number < end:
@@ -81,7 +81,7 @@ def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> 
 
 @compiled
 def _fetch(bits: Words, start: int, stop: int) -> int:
-    """Read a word of every cache line of some columns: one stream is several times faster than misses at random."""
+    """Read a word of every cache line of some columns: sequential reads are several times faster than random misses."""
     fetched = 0
     for column in range(start, stop):
         for word in range(0, bits.shape[1], 8):
@@ -91,8 +91,8 @@ def _fetch(bits: Words, start: int, stop: int) -> int:
 
 @compiled
 def _write(count: int, blindly: bool, scratch: Scratch, store: Store, geometry: Geometry, key: Key) -> None:
-    """Set the bits of a batch of pairs and let them compete for labels; `blindly`: zeros are counted later."""
-    # Bound to plain names and indexed in full: a view made in an inner loop would cost two atomic reference counts.
+    """Set the bits of a batch of pairs and let them compete for labels. If `blindly`, the caller counts zeros later."""
+    # Arrays are local names and indexed in full: creating a view in an inner loop costs two atomic reference counts.
     high, low, folded, peers, pairs = scratch
     bits, zeros, labels = store.bits.reshape(-1), store.zeros, store.labels
     columns, words, chosen = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
@@ -110,7 +110,7 @@ def _write(count: int, blindly: bool, scratch: Scratch, store: Store, geometry: 
                 j = start + i
                 columns[i] = column_of(folded[j], low[j], array, draw, geometry)
                 words[i] = (columns[i] << (geometry.column_bits - 6)) + (row_of(pairs[j], geometry) >> 6)
-                masks[i] = np.uint64(1) << ((pairs[j] + turn_of(folded[j], draw)) & np.uint64(63))
+                masks[i] = np.uint64(1) << ((pairs[j] + rotation_of(folded[j], draw)) & np.uint64(63))
             if blindly:
                 for i in range(size):
                     bits[words[i]] |= masks[i]
@@ -135,41 +135,41 @@ def _write(count: int, blindly: bool, scratch: Scratch, store: Store, geometry: 
 
 
 class Places(NamedTuple):
-    """Where one host's pairs go, and room to AND its columns."""
+    """The columns and rotations of one host, and memory for the AND of its columns."""
 
-    columns: NDArray[np.int64]  # one for each array
-    turns: Words
+    columns: NDArray[np.int64]  # one per array
+    rotations: Words  # one per array
     common: Words  # words of the AND
 
 
 @compiled
 def make_places(geometry: Geometry) -> Places:
-    """Return room for the places of one host at a time."""
+    """Allocate memory for the places of one host."""
     arrays, words = geometry.arrays, 1 << (geometry.column_bits - 6)
     return Places(np.empty(arrays, np.int64), np.empty(arrays, np.uint64), np.empty(words, np.uint64))
 
 
 @compiled
 def find_places(high: int, low: int, places: Places, geometry: Geometry, key: Key) -> None:
-    """Write where a mangled host's pairs go in all arrays."""
+    """Compute the columns and rotations of a mangled host in all arrays."""
     folded = fold(high, low, key)
     for array in range(geometry.arrays):
         draw = column_draw(array, key)
         places.columns[array] = column_of(folded, low, array, draw, geometry)
-        places.turns[array] = turn_of(folded, draw)
+        places.rotations[array] = rotation_of(folded, draw)
 
 
 @compiled
 def and_ones(bits: Words, places: Places, start: int, stop: int) -> np.int64:
-    """Count the ones of the AND of a host's columns, in words start..stop. Array by array: so it is vector code."""
-    columns, turns, common = places
-    column, turn = columns[0], turns[0]
+    """Count the ones of the AND of a host's columns, in words start..stop. Array by array, the loops are vectorized."""
+    columns, rotations, common = places
+    column, rotation = columns[0], rotations[0]
     for w in range(start, stop):
-        common[w] = turned_back(bits[column, w], turn)
+        common[w] = rotated_back(bits[column, w], rotation)
     for array in range(1, len(columns)):
-        column, turn = columns[array], turns[array]
+        column, rotation = columns[array], rotations[array]
         for w in range(start, stop):
-            common[w] &= turned_back(bits[column, w], turn)
+            common[w] &= rotated_back(bits[column, w], rotation)
     ones = np.uint64(0)
     for w in range(start, stop):
         ones += ones_of(common[w])
@@ -178,7 +178,7 @@ def and_ones(bits: Words, places: Places, start: int, stop: int) -> np.int64:
 
 @compiled
 def list_candidates(span: tuple[int, int], store: Store, search: Search, geometry: Geometry, key: Key) -> Words:
-    """Follow the labels of hot columns start..stop; return the mangled hosts (high, low) whose columns are all hot.
+    """Return the mangled hosts (high, low) that labels of hot columns in `span` name and whose columns are all hot.
 
     A host that several arrays name is listed once, by the first of them.
     """
@@ -225,7 +225,7 @@ def list_candidates(span: tuple[int, int], store: Store, search: Search, geometr
 
 @compiled
 def labelled_hosts(labels: Words) -> Words:
-    """Return the mangled hosts (high, low) that the labels spell whose words all have one priority."""
+    """Return the mangled hosts (high, low) of all labels whose words have the same priority."""
     columns, kinds, limbs = labels.shape
     hosts = np.zeros((columns * kinds, 2), np.uint64)
     found = 0
@@ -238,7 +238,7 @@ def labelled_hosts(labels: Words) -> Words:
             whole = whole and np.uint64(priority_in(word)) == priority
             half = 1 if limb < 2 else 0
             if limb & 1 == 0:
-                hosts[found, half] = 0  # a label before this one may have left something
+                hosts[found, half] = 0  # A previous label that was skipped may have written here.
             hosts[found, half] |= np.uint64(limb_in(word)) << np.uint64(32 * (limb & 1))
         found += whole
     return hosts[:found]
@@ -248,7 +248,7 @@ def labelled_hosts(labels: Words) -> Words:
 def name_hosts(
     span: tuple[int, int], store: Store, search: Search, geometry: Geometry, key: Key
 ) -> tuple[Words, Counts]:
-    """Return the mangled hosts that the labels of columns start..stop name and that pass, and their zero counts."""
+    """Return the mangled hosts that the labels of columns in `span` name and that pass, and their zero counts."""
     bits, zeros, arrays, words = store.bits, store.zeros, geometry.arrays, store.bits.shape[1]
     hosts = list_candidates(span, store, search, geometry, key)
     counts = np.empty((len(hosts), arrays + 1), np.int32)
@@ -257,14 +257,14 @@ def name_hosts(
     for i in range(len(hosts)):
         find_places(hosts[i, 0], hosts[i, 1], places, geometry, key)
         ones, start = 0, 0
-        for look in range(3):  # some words, and only if they show enough ones the next
-            stop, least = words, 0
-            if look == 0:
-                stop, least = search.first_words, search.first_ones
-            elif look == 1:
-                stop, least = search.second_words, search.second_ones
+        for stage in range(3):  # Each stage ANDs more words, but only if the previous one found enough ones.
+            stop, minimum = words, 0
+            if stage == 0:
+                stop, minimum = search.first_words, search.first_ones
+            elif stage == 1:
+                stop, minimum = search.second_words, search.second_ones
             ones += and_ones(bits, places, start, stop)
-            if ones < least:
+            if ones < minimum:
                 break
             start = stop
         if (1 << geometry.column_bits) - ones > search.zeros:
@@ -279,7 +279,7 @@ def name_hosts(
 
 @compiled
 def columns_of(hosts: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
-    """Return the columns of mangled hosts, one of each array."""
+    """Return the columns of mangled hosts, one per array."""
     columns = np.empty((len(hosts), geometry.arrays), np.int64)
     places = make_places(geometry)
     for i in range(len(hosts)):
@@ -290,7 +290,7 @@ def columns_of(hosts: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
 
 @compiled
 def common_zeros(hosts: Words, chosen: NDArray[np.int64], bits: Words, geometry: Geometry, key: Key) -> Counts:
-    """Return the zeros of the AND of every mangled host's columns, which stand in the chosen rows of `bits`."""
+    """Return the zeros of the AND of each mangled host's columns; `chosen` has their row indexes in `bits`."""
     zeros = np.empty(len(hosts), np.int32)
     places = make_places(geometry)
     for i in range(len(hosts)):
@@ -301,7 +301,7 @@ def common_zeros(hosts: Words, chosen: NDArray[np.int64], bits: Words, geometry:
 
 
 class CpuCube(CpuEngine):
-    """A labelled cube in the machine's memory."""
+    """A labelled cube in main memory."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
@@ -320,12 +320,12 @@ class CpuCube(CpuEngine):
         fill(task, self.bins.pool, self.store, self.geometry, self.key)
 
     def merge(self, other: Engine) -> None:
-        """OR the columns and take the larger of each label."""
+        """OR the columns of another engine into these and keep the maximum of each label."""
         super().merge(other)
         np.maximum(self.labels, other.arrays()["labels"], out=self.labels)
 
     def merge_block(self, name: str, start: int, stop: int, block: CodedBlock) -> None:
-        """OR a stored block of columns, or take the larger of each label."""
+        """OR a stored block of columns into these, or keep the maximum of each label in a block of labels."""
         if block.is_empty:
             return
         if name == "labels":
@@ -334,7 +334,7 @@ class CpuCube(CpuEngine):
             super().merge_block(name, start, stop, block)
 
     def search(self, search: Search) -> tuple[Words, Counts]:
-        """Name the hosts that pass."""
+        """Return the hosts that labels name and that pass the search, and their zero counts."""
         self.flush()
         spans = split_evenly(self.geometry.total_columns, 4 * self.threads if self.threads > 1 else 1)
         calls = [(span, self.store, search, self.geometry, self.key) for span in spans]

@@ -1,8 +1,8 @@
-"""The labelled cube on a GPU: writing a pair, and naming super hosts.
+"""The labelled cube on a GPU: writing a pair and naming super hosts.
 
-A search is two kernels after the zeros have been counted: `list_candidates` follows the labels of hot columns, one
-thread each, and `verify` ANDs the columns of a candidate, a team of threads each. They ask the same questions as
-the CPU and give the same hosts.
+After the zeros are counted, a search runs two kernels: `list_candidates` follows the labels of hot columns, one thread
+per label, and `verify` ANDs the columns of a candidate, one team of threads per candidate. They apply the same tests as
+the CPU and find the same hosts.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from superhosts.detectors.cube.addressing import (
     names_host,
     priority_in,
     priority_of,
+    rotated_back,
+    rotation_of,
     row_of,
     ticket_of,
-    turn_of,
-    turned_back,
 )
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.engines.arrays import Arrays, Words
@@ -36,20 +36,20 @@ from superhosts.engines.gpu.kernels import CANDIDATES, FOUND, U32, U64, Kernel, 
 from superhosts.engines.gpu.launch import Launch, Stream, cuda, device_function, kernel
 from superhosts.hashing import MASK32, fold, pair_hash
 
-LOOK = 8  # words of a first look that are read at once
-ZEROS, PRIORITY, FIRST_WORDS, FIRST_ONES, SECOND_WORDS, SECOND_ONES = range(6)  # the numbers of a search
+PREFIX_BATCH = 8  # words of the pre-check that are read together
+ZEROS, PRIORITY, FIRST_WORDS, FIRST_ONES, SECOND_WORDS, SECOND_ONES = range(6)  # indexes of the limits of a search
 
 
 @cache
 def make_put(geometry: Geometry) -> Put:
-    """Return the device function that writes one pair, its columns read before anything is written."""
+    """Return the device function that writes one pair. It reads all columns before it writes."""
     arrays, labels, limbs = geometry.arrays, geometry.labels, geometry.limbs
     word_shift, above = geometry.column_bits - 5, geometry.rows - 64
     lowest = int(lowest_priority(geometry.share_bits))
     wide = geometry.key_bits == 128
 
     def put(high: Any, low: Any, peer: Any, bits: Any, extra: Any, key: Any) -> None:
-        places = cuda.local.array(arrays, numba.uint32)  # of the half-words
+        places = cuda.local.array(arrays, numba.uint32)  # indexes of 32-bit half-words
         marks = cuda.local.array(arrays, numba.uint32)
         words = cuda.local.array(arrays, numba.uint32)
         folded = U64(fold(high, low, key)) if wide else low
@@ -58,9 +58,9 @@ def make_put(geometry: Geometry) -> Put:
         for array in range(arrays):
             draw = draw_of(array, key)
             column = U32(column_of(folded, low, array, draw, geometry))
-            turned = U32(row & U32(above) | (row + U32(turn_of(folded, draw))) & U32(63))
-            places[array] = U32((column << U32(word_shift)) + (turned >> U32(5)))
-            marks[array] = U32(U32(1) << (turned & U32(31)))
+            rotated = U32(row & U32(above) | (row + U32(rotation_of(folded, draw))) & U32(63))
+            places[array] = U32((column << U32(word_shift)) + (rotated >> U32(5)))
+            marks[array] = U32(U32(1) << (rotated & U32(31)))
             words[array] = bits[places[array]]
         for array in range(arrays):
             if words[array] & marks[array] == 0:
@@ -80,7 +80,7 @@ def make_put(geometry: Geometry) -> Put:
 
 @cache
 def make_column_of(geometry: Geometry) -> Any:
-    """Return the device function that gives a host's column in one array, counted over the whole cube."""
+    """Return the device function that computes a host's column in one array, as an index into the whole cube."""
 
     def host_column(high: Any, low: Any, array: int, key: Any) -> int:
         return np.int64(column_of(U64(fold(high, low, key)), low, array, draw_of(array, key), geometry))
@@ -89,19 +89,19 @@ def make_column_of(geometry: Geometry) -> Any:
 
 
 @device_function
-def host_back(word: Any, high: Any, low: Any, array: int, key: Any) -> Any:
-    """Return a word of a host's column in one array with its rows turned back."""
-    return U64(turned_back(word, U64(turn_of(U64(fold(high, low, key)), draw_of(array, key)))))
+def undo_rotation(word: Any, high: Any, low: Any, array: int, key: Any) -> Any:
+    """Return a word of a host's column in one array with the rotation undone."""
+    return U64(rotated_back(word, U64(rotation_of(U64(fold(high, low, key)), draw_of(array, key)))))
 
 
 @cache
 def make_list_candidates(geometry: Geometry) -> Kernel:
-    """Return the kernel that lists the hosts named by labels of hot columns, if all their columns are hot."""
+    """Return the kernel that lists the hosts that labels of hot columns name and whose columns are all hot."""
     arrays, labels, limbs, words = geometry.arrays, geometry.labels, geometry.limbs, geometry.words
 
     def list_candidates(bits: Any, zeros: Any, extra: Any, limits: Any, answer: Any, candidates: Any, key: Any) -> None:
         columns = cuda.local.array(arrays, numba.int64)
-        turns = cuda.local.array(arrays, numba.uint32)
+        rotations = cuda.local.array(arrays, numba.uint32)
         limit, lowest = limits[ZEROS], U64(max(1, limits[PRIORITY]))
         for place in range(cuda.grid(1), zeros.shape[0] * labels, cuda.gridsize(1)):
             column, label = place // labels, place % labels
@@ -126,7 +126,7 @@ def make_list_candidates(geometry: Geometry) -> Kernel:
                 named = named and zeros[columns[array]] <= limit
             if not named or not names_host(low, U64(label), column, columns[own], geometry):
                 continue
-            for array in range(own):  # an array before this one may name the same host: once is enough
+            for array in range(own):  # Skip a host that an earlier array also names, so that it is listed once.
                 place_there = (columns[array] * labels + label) * limbs
                 other = U64(priority_in(extra[place_there]))
                 same = other >= lowest
@@ -136,15 +136,15 @@ def make_list_candidates(geometry: Geometry) -> Kernel:
             if named:  # Cheap pre-check: most candidates are false.
                 ones = 0
                 for array in range(arrays):
-                    turns[array] = U32(turn_of(folded, draw_of(array, key)))
-                for start in range(0, limits[FIRST_WORDS], LOOK):
-                    for ahead in range(LOOK):  # unrolled: their reads are under way together
+                    rotations[array] = U32(rotation_of(folded, draw_of(array, key)))
+                for start in range(0, limits[FIRST_WORDS], PREFIX_BATCH):
+                    for ahead in range(PREFIX_BATCH):  # The compiler unrolls this, so that the reads overlap.
                         word = start + ahead
                         if word < limits[FIRST_WORDS]:
-                            common = U64(turned_back(bits[U32(columns[0] * words + word)], U64(turns[0])))
+                            common = U64(rotated_back(bits[U32(columns[0] * words + word)], U64(rotations[0])))
                             for array in range(1, arrays):
                                 mine = bits[U32(columns[array] * words + word)]
-                                common &= U64(turned_back(mine, U64(turns[array])))
+                                common &= U64(rotated_back(mine, U64(rotations[array])))
                             ones += cuda.popc(common)
                 named = ones >= limits[FIRST_ONES]
             if named:
@@ -159,7 +159,7 @@ def make_list_candidates(geometry: Geometry) -> Kernel:
 def make_verify(geometry: Geometry, launch: Launch) -> Kernel:
     """Return the kernel that ANDs the columns of candidates and appends those that pass to the answer.
 
-    A block is one team: its threads share the words of a candidate's columns.
+    A block is one team, whose threads share the words of a candidate's columns.
     """
     arrays, words, rows = geometry.arrays, geometry.words, geometry.rows
     team, (head, width) = launch.team, answer_shape(geometry)
@@ -167,7 +167,7 @@ def make_verify(geometry: Geometry, launch: Launch) -> Kernel:
     def verify(bits: Any, zeros: Any, limits: Any, candidates: Any, answer: Any, key: Any) -> None:
         ones = cuda.shared.array(1, numba.int32)
         columns = cuda.local.array(arrays, numba.int64)
-        turns = cuda.local.array(arrays, numba.uint64)
+        rotations = cuda.local.array(arrays, numba.uint64)
         me = cuda.threadIdx.x
         count = min(np.int64(answer[CANDIDATES]), candidates.shape[0] // 2)
         for i in range(cuda.blockIdx.x, count, cuda.gridDim.x):
@@ -178,18 +178,18 @@ def make_verify(geometry: Geometry, launch: Launch) -> Kernel:
             cuda.syncthreads()
             for array in range(arrays):
                 columns[array] = np.int64(column_of(folded, low, array, draw_of(array, key), geometry)) * words
-                turns[array] = U64(turn_of(folded, draw_of(array, key)))
-            start, stop, least = 0, limits[SECOND_WORDS], limits[SECOND_ONES]
-            while start < words:  # some words, and only if they show enough ones the others
+                rotations[array] = U64(rotation_of(folded, draw_of(array, key)))
+            start, stop, minimum = 0, limits[SECOND_WORDS], limits[SECOND_ONES]
+            while start < words:  # AND some words, then the others only if these have enough ones.
                 found = 0
                 for word in range(start + me, stop, team):
-                    common = U64(turned_back(bits[U32(columns[0] + word)], turns[0]))
+                    common = U64(rotated_back(bits[U32(columns[0] + word)], rotations[0]))
                     for array in range(1, arrays):
-                        common &= U64(turned_back(bits[U32(columns[array] + word)], turns[array]))
+                        common &= U64(rotated_back(bits[U32(columns[array] + word)], rotations[array]))
                     found += cuda.popc(common)
                 cuda.atomic.add(ones, 0, found)
                 cuda.syncthreads()
-                start, stop = stop if ones[0] >= least else words, words
+                start, stop = stop if ones[0] >= minimum else words, words
                 cuda.syncthreads()
             left = rows - ones[0]
             if me == 0 and left <= limits[ZEROS]:
@@ -229,7 +229,7 @@ class CudaCube(CudaEngine):
     def _launch_search(self, stream: Stream) -> None:
         geometry, launch = self.geometry, self.launch
         labels = geometry.total_columns * geometry.labels
-        threads = launch.threads // 4  # it takes many registers: smaller blocks leave fewer of them unused
+        threads = launch.threads // 4  # The kernel uses many registers; smaller blocks leave fewer of them unused.
         blocks = min(-(-labels // threads), 64 * launch.multiprocessors)
         named = self.words, self.counts, self.extra, self.limits, self.answer, self.candidates, self.key
         self._start(make_list_candidates(geometry), (blocks, threads), stream, named)
@@ -240,11 +240,11 @@ class CudaCube(CudaEngine):
         return make_column_of(self.geometry)
 
     def _word_of(self) -> Any:
-        return host_back
+        return undo_rotation
 
     @on_gpu
     def arrays(self) -> Arrays:
-        """Return copies of columns and labels."""
+        """Return copies of the columns and labels."""
         geometry, arrays = self.geometry, super().arrays()
         labels: Words = self.extra.copy_to_host()
         arrays["labels"] = labels.reshape(geometry.total_columns, geometry.labels, geometry.limbs)

@@ -1,13 +1,13 @@
-"""DCDS, a rival (Wang, Guan and others, 2011): columns by coprime moduli, addresses by the Chinese remainder theorem.
+"""DCDS (Wang, Guan and others, 2011): columns by coprime moduli, addresses by the Chinese remainder theorem.
 
-Every array is so many bit columns as its modulus says; a pair sets one bit, in the same row of the host's column in
-each array. Hot columns of the reversible arrays are combined, each combination is one address at most, and the
-validating arrays and the number of ones in the AND of all columns decide. What is published is kept: the AND is taken
-as the host's own, noise of other hosts is not removed. The interval is that of linear counting alone and knows of no
-noise either: where columns are crowded it lies too high.
+The number of bit columns of an array is its modulus. A pair sets one bit, in the same row of the host's column in each
+array. The search combines hot columns of the reversible arrays; each combination is at most one address, and the
+validating arrays and the number of ones in the AND of all columns decide. As published, the AND is attributed entirely
+to the host: the noise of other hosts is not removed. The confidence interval is that of linear counting and ignores the
+noise too, so it is too high if columns are crowded.
 
-The published setting is H = 2 reversible and one validating array of 2^16 columns of 2^14 rows, 384 MiB. Here the
-moduli are the primes just above 2^16: the product of two is beyond 2^32, so a pair of columns is at most one address.
+The published setting is H = 2 reversible arrays and one validating array of 2^16 columns of 2^14 rows, 384 MiB. Here
+the moduli are the primes just above 2^16: the product of two exceeds 2^32, so a pair of columns is at most one address.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Dcds", "Geometry"]
 
 
 class Dcds(ColumnSketch):
-    """Columns by coprime moduli, for 32-bit hosts, in the published 384 MiB unless memory is given."""
+    """Columns by coprime moduli for 32-bit hosts, of the published 384 MiB by default."""
 
     name = "dcds"
     geometry: Geometry
@@ -58,5 +58,5 @@ class Dcds(ColumnSketch):
         return Search(zero_limit(bits, threshold), *prefix_test(bits, threshold))
 
     def _estimate(self, evidence: Evidence) -> Estimate:
-        """Return n = v·ln(v/Z): no noise, as if all other columns were empty."""
+        """Return n = v·ln(v/Z), without noise, as if no other host shared a column."""
         return estimate_by_mean(evidence._replace(fills=np.zeros_like(evidence.fills)), self.geometry.rows)

@@ -1,8 +1,8 @@
-"""Where a pair goes in DCDS, and how columns give the address back. Scalar functions, shared by CPU and CUDA.
+"""Addressing in DCDS and the way back from columns to addresses: scalar functions shared by CPU and CUDA.
 
-A host's column in an array is its mangled address modulo the array's size. (Of plain addresses whole prefixes would
-pile up in few columns.) The sizes are coprime, so columns of the reversible arrays belong to exactly one number below
-the product of their sizes: the Chinese remainder theorem, solved array by array as Garner does.
+A host's column in an array is its mangled address modulo the array's size. With plain addresses, whole prefixes would
+fall into few columns. The sizes are coprime, so by the Chinese remainder theorem one column of each reversible array
+determines exactly one number below the product of their sizes. It is computed array by array with Garner's algorithm.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ def row_of(mangled: int, peer: int, column_bits: int, key: Key) -> int:
 
 
 @compiled
-def one_more(number: int, column: int, modulus: int, before: int, inverse: int) -> int:
-    """Return the number that agrees with `number` modulo `before` and leaves `column` modulo `modulus`.
+def garner_step(number: int, column: int, modulus: int, before: int, inverse: int) -> int:
+    """Return the smallest number that is `number` modulo `before` and `column` modulo `modulus`.
 
-    `inverse` is that of `before`. It is the smallest such number, never below `number`: once beyond 2^32 it stays so.
+    `inverse` is the inverse of `before` modulo `modulus`. The result is never less than `number`: once it exceeds 2^32,
+    it stays above.
     """
     digit = (column - number % modulus + modulus) % modulus * inverse % modulus
     return number + before * digit

@@ -1,9 +1,9 @@
 """DCDS on CPU threads: writing pairs, and the search through all combinations of hot columns.
 
-There are no slices that threads could own, but arrays lie apart: every thread reads all pairs and writes its own
-arrays. The search has no check bits to look partners up by. Every hot column of the first array is combined with
-every one of the next (its price: the square of the number of hot columns), and a combination is dropped as soon as
-its AND leaves more zeros than a super host can; its first words reject most after a cache line or two.
+There are no slices that threads could own, but arrays are separate: every thread reads all pairs and writes its own
+arrays. The search has no check bits for looking up matching columns. It combines every hot column of the first array
+with every one of the next, which costs the square of the number of hot columns, and drops a combination as soon as its
+AND leaves more zeros than a super host can; its first words reject most combinations after one or two cache lines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
-from superhosts.detectors.dcds.addressing import column_of, one_more, row_of
+from superhosts.detectors.dcds.addressing import column_of, garner_step, row_of
 from superhosts.detectors.dcds.geometry import ADDRESSES, Geometry, Search
 from superhosts.device import run_parallel
 from superhosts.engines.arrays import Counts, Words
@@ -28,13 +28,13 @@ class Store(NamedTuple):
     """The arrays of a DCDS sketch."""
 
     bits: Words  # (columns of all arrays, words)
-    zeros: Counts  # (columns,): zero bits of each
-    edges: NDArray[np.int64]  # where the columns of each array begin, and all columns at the end
+    zeros: Counts  # (columns,): zero bits of each column
+    edges: NDArray[np.int64]  # index of each array's first column, followed by the number of all columns
 
 
 @compiled
 def fill(task: Task, pool: Pool, share: tuple[int, int], store: Store, geometry: Geometry, key: Key) -> None:
-    """Write the chunks of a task to the arrays from share[0] up to share[1]."""
+    """Write the chunks of a task to the arrays share[0] to share[1] - 1."""
     scratch = make_scratch()
     number = 0
     while number < len(task.chunks):
@@ -66,7 +66,7 @@ def _write(count: int, scratch: Scratch, share: tuple[int, int], store: Store, g
 
 @compiled
 def hot_columns(store: Store, limit: int, reversible: int) -> tuple[Counts, NDArray[np.int64]]:
-    """Return the hot columns of the reversible arrays, array after array, and where each array's begin."""
+    """Return the hot columns of the reversible arrays, array by array, and the start of each array in this list."""
     columns = np.empty(store.edges[reversible], np.int32)
     begins = np.zeros(reversible + 1, np.int64)
     count = 0
@@ -79,7 +79,7 @@ def hot_columns(store: Store, limit: int, reversible: int) -> tuple[Counts, NDAr
     return columns[:count], begins
 
 
-Factors = tuple[tuple[int, ...], tuple[int, ...]]  # of `one_more`, for each reversible array
+Factors = tuple[tuple[int, ...], tuple[int, ...]]  # `before` and `inverse` of `garner_step` for each reversible array
 
 
 @compiled
@@ -92,19 +92,20 @@ def combine(
     geometry: Geometry,
     factors: Factors,
 ) -> tuple[Words, Counts]:
-    """Find the addresses that begin in every share[1]-th hot column; return hosts and zero counts.
+    """Return the hosts, and their zero counts, that start in every share[1]-th hot column from share[0] on.
 
-    Counts its steps (columns ANDed whole) in its own place of `steps`, and gives up when all together are too many.
+    Every call counts its steps (ANDs of whole columns) in its own element of `steps` and gives up if the total of all
+    calls exceeds `max_steps`.
     """
     reversible, arrays = geometry.reversible, len(geometry.moduli)
     before, inverses = factors
     bits, words, rows = store.bits, store.bits.shape[1], 1 << geometry.column_bits
     columns, begins = hot_columns(store, search.zeros, reversible)
-    ands = np.empty((arrays + 1, words), np.uint64)  # the AND of the first columns of the combination
+    ands = np.empty((arrays + 1, words), np.uint64)  # AND of the chosen columns in the arrays before each array
     ands[0, :] = ~np.uint64(0)
-    numbers = np.zeros(arrays + 1, np.int64)  # the address, as far as the first columns tell it
-    places = np.empty(arrays, np.int64)  # the chosen column of each array, counted over the whole sketch
-    next_, stop = np.zeros(arrays, np.int64), np.zeros(arrays, np.int64)  # the walk through each array's list
+    numbers = np.zeros(arrays + 1, np.int64)  # the address modulo the product of the preceding moduli
+    places = np.empty(arrays, np.int64)  # chosen column of each array, as an index into the whole sketch
+    next_, stop = np.zeros(arrays, np.int64), np.zeros(arrays, np.int64)  # position in each array's list, and its end
     hosts = np.empty((16, 2), np.uint64)
     counts = np.empty((16, arrays + 1), np.int32)
     found, depth = 0, 0
@@ -123,7 +124,7 @@ def combine(
             next_[depth] += 1
         place = store.edges[depth] + column
         ones, start, end = np.uint64(0), 0, search.prefix_words
-        while start < words:  # the first words, and only if they show enough ones the others
+        while start < words:  # AND the first words, then the others only if these have enough ones.
             for w in range(start, end):
                 common = ands[depth, w] & bits[place, w]
                 ands[depth + 1, w] = common
@@ -135,7 +136,7 @@ def combine(
             continue
         number = numbers[depth]
         if depth < reversible:
-            number = one_more(number, column, geometry.moduli[depth], before[depth], inverses[depth])
+            number = garner_step(number, column, geometry.moduli[depth], before[depth], inverses[depth])
             if number >= ADDRESSES:
                 continue
         places[depth], numbers[depth + 1] = place, number
@@ -144,7 +145,7 @@ def combine(
             if depth < reversible:
                 next_[depth], stop[depth] = begins[depth], begins[depth + 1]
             else:
-                next_[depth], stop[depth] = 0, 1  # a validating array has one column for an address
+                next_[depth], stop[depth] = 0, 1  # A validating array has a single column per address.
             continue
         if found == len(hosts):
             hosts = np.concatenate((hosts, np.empty_like(hosts)))
@@ -160,7 +161,7 @@ def combine(
 
 @compiled
 def columns_of(hosts: Words, geometry: Geometry, edges: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the columns of mangled hosts, one of each array."""
+    """Return the columns of mangled hosts, one per array."""
     columns = np.empty((len(hosts), len(geometry.moduli)), np.int64)
     for i in range(len(hosts)):
         for array in range(columns.shape[1]):
@@ -169,7 +170,7 @@ def columns_of(hosts: Words, geometry: Geometry, edges: NDArray[np.int64]) -> ND
 
 
 class CpuDcds(CpuEngine):
-    """A DCDS sketch in the machine's memory."""
+    """A DCDS sketch in main memory."""
 
     geometry: Geometry
 
@@ -179,17 +180,17 @@ class CpuDcds(CpuEngine):
 
     @staticmethod
     def columns_of(mangled: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
-        """Return the columns of mangled hosts, one of each array."""
+        """Return the columns of mangled hosts, one per array."""
         return columns_of(mangled, geometry, np.array(geometry.edges, np.int64))
 
     def write(self, task: Task) -> None:
-        """Write all pairs that wait."""
+        """Write all pending pairs."""
         self._write_by_array(fill, task, self.store)
 
     def search(self, search: Search) -> tuple[Words, Counts]:
         """Combine hot columns to addresses."""
         self.flush()
-        shares = 4 * self.threads if self.threads > 1 else 1  # enough pieces to keep every thread busy
+        shares = 4 * self.threads if self.threads > 1 else 1  # enough calls to keep every thread busy
         steps = np.zeros(shares, np.int64)
         common = steps, self.max_steps, self.store, search, self.geometry, self.geometry.steps
         calls = [((share, shares), *common) for share in range(shares)]

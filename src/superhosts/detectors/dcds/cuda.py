@@ -1,9 +1,9 @@
 """DCDS on a GPU: writing a pair, and the search through all combinations of hot columns.
 
-After the zeros have been counted, `list_hot` lists the hot columns of every reversible array, and `combine` walks from
-each one of the first array through the lists of the others, one block each. A block's threads look at the first words
-of as many combinations side by side; what is left goes into a list, and the block ANDs one after the other in
-full before it goes deeper. The hosts are the CPU's.
+After the zeros are counted, `list_hot` lists the hot columns of every reversible array, and `combine` walks from each
+hot column of the first array through the lists of the others, one block per column. Each thread of a block tests the
+first words of one combination; columns that pass are put into a list, and the block ANDs each of these in full before
+it proceeds to the next array. The search finds the same hosts as on the CPU.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from superhosts.detectors.dcds.addressing import column_of, one_more, row_of
+from superhosts.detectors.dcds.addressing import column_of, garner_step, row_of
 from superhosts.detectors.dcds.geometry import ADDRESSES, Geometry, Search
 from superhosts.device import simulated
 from superhosts.engines.base import STEPS_PER_HOST
@@ -23,12 +23,12 @@ from superhosts.engines.gpu.kernels import FOUND, STEPS, U32, U64, Kernel, Put, 
 from superhosts.engines.gpu.launch import Launch, Stream, cuda, device_function, kernel
 from superhosts.hashing import MASK32
 
-ZEROS, PREFIX_WORDS, PREFIX_ONES, MAX_STEPS = range(4)  # the numbers of a search
+ZEROS, PREFIX_WORDS, PREFIX_ONES, MAX_STEPS = range(4)  # indexes of the limits of a search
 
 
 @cache
 def make_column_of(geometry: Geometry) -> Any:
-    """Return the device function that gives a host's column in one array, counted over the whole sketch."""
+    """Return the device function that computes a host's column in one array, as an index into the whole sketch."""
     moduli, edges = geometry.moduli, tuple(geometry.edges)
 
     def host_column(_high: Any, low: Any, array: int, _key: Any) -> int:
@@ -39,7 +39,7 @@ def make_column_of(geometry: Geometry) -> Any:
 
 @cache
 def make_put(geometry: Geometry) -> Put:
-    """Return the device function that writes one pair, its columns read before anything is written."""
+    """Return the device function that writes one pair. It reads all columns before it writes."""
     arrays, column_bits = geometry.arrays, geometry.column_bits
     host_column = make_column_of(geometry)
 
@@ -60,7 +60,7 @@ def make_put(geometry: Geometry) -> Put:
 
 
 @kernel
-def forget_hot(counts: Any) -> None:
+def clear_hot_counts(counts: Any) -> None:
     """Empty the lists of hot columns."""
     for array in range(cuda.grid(1), counts.shape[0], cuda.gridsize(1)):
         counts[array] = 0
@@ -68,7 +68,7 @@ def forget_hot(counts: Any) -> None:
 
 @cache
 def make_list_hot(geometry: Geometry) -> Kernel:
-    """Return the kernel that lists the hot columns of every reversible array, from where the array begins."""
+    """Return the kernel that lists the hot columns of each reversible array, starting at the array's first index."""
     reversible, edges = geometry.reversible, np.array(geometry.edges, np.int64)
 
     def list_hot(zeros: Any, limits: Any, hot: Any, counts: Any) -> None:
@@ -86,7 +86,7 @@ def make_list_hot(geometry: Geometry) -> Kernel:
 
 @cache
 def make_combine(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
-    """Return the kernel that walks from hot columns to addresses, and the threads of its blocks."""
+    """Return the kernel that walks from hot columns to addresses, and its threads per block."""
     reversible, arrays, words, rows = geometry.reversible, geometry.arrays, geometry.words, geometry.rows
     threads, (head, width) = 8 * launch.team if not simulated() else launch.team, answer_shape(geometry)
     listed, depths = threads * arrays, arrays + 1
@@ -96,14 +96,14 @@ def make_combine(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
     def combine(bits: Any, zeros: Any, limits: Any, hot: Any, counts: Any, answer: Any) -> None:
         edge_of, modulus_of = cuda.const.array_like(edges), cuda.const.array_like(moduli)
         before_of, inverse_of = cuda.const.array_like(before), cuda.const.array_like(inverses)
-        chosen = cuda.shared.array(arrays, numba.int64)  # a column of each array, counted over the whole sketch
-        lists = cuda.shared.array(listed, numba.int64)  # for each array the columns that passed the first look
+        chosen = cuda.shared.array(arrays, numba.int64)  # chosen column of each array, indexed over the whole sketch
+        lists = cuda.shared.array(listed, numba.int64)  # for each array, the columns that passed the pre-check
         passed = cuda.shared.array(arrays, numba.int32)
         ones = cuda.shared.array(1, numba.int32)
-        number = cuda.local.array(depths, numba.int64)  # the address, as far as the columns before an array tell it
-        option = cuda.local.array(arrays, numba.int64)  # of each array: the next hot column to try,
-        position = cuda.local.array(arrays, numba.int64)  # the next of its list,
-        have = cuda.local.array(arrays, numba.int64)  # and how many its list has
+        number = cuda.local.array(depths, numba.int64)  # the address modulo the product of the preceding moduli
+        option = cuda.local.array(arrays, numba.int64)  # for each array, the next hot column to test
+        position = cuda.local.array(arrays, numba.int64)  # for each array, the position in its list
+        have = cuda.local.array(arrays, numba.int64)  # for each array, the length of its list
         me, limit, most = cuda.threadIdx.x, limits[ZEROS], limits[MAX_STEPS]
         for i in range(cuda.blockIdx.x, counts[0], cuda.gridDim.x):
             steps = 0
@@ -115,11 +115,11 @@ def make_combine(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
             depth = 1
             option[1], position[1], have[1] = 0, 0, 0
             cuda.syncthreads()
-            if chosen[0] < 0:  # all threads of a block leave together: one that waits for others would wait for ever
+            if chosen[0] < 0:  # All threads of a block leave together: any left behind would wait at a barrier forever.
                 break
             while depth > 0:
                 if position[depth] == have[depth]:
-                    # A reversible array has a list of columns, a validating one a single column for an address.
+                    # A reversible array has a list of columns, a validating array a single column per address.
                     options = np.int64(1)
                     if depth < reversible:
                         options = np.int64(counts[depth])
@@ -147,7 +147,7 @@ def make_combine(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                     option[depth] += threads
                     position[depth], have[depth] = 0, passed[depth]
                     steps += have[depth]
-                    if steps > most:  # the same in all threads: all leave together
+                    if steps > most:  # The count is the same in all threads, so they leave together.
                         depth = 0
                     continue
                 column = lists[depth * threads + position[depth]]
@@ -172,7 +172,7 @@ def make_combine(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                 if depth < reversible:
                     modulus, own = modulus_of[depth], column - edge_of[depth]
                     number[depth + 1] = np.int64(
-                        one_more(number[depth], own, modulus, before_of[depth], inverse_of[depth])
+                        garner_step(number[depth], own, modulus, before_of[depth], inverse_of[depth])
                     )
                     if number[depth + 1] >= ADDRESSES:
                         continue
@@ -204,7 +204,7 @@ class CudaDcds(CudaEngine):
     def _allocate(self) -> None:
         super()._allocate()
         reversible = self.geometry.reversible
-        self.hot = cuda.to_device(np.zeros(self.geometry.edges[reversible], np.int32))  # lists: room for every column
+        self.hot = cuda.to_device(np.zeros(self.geometry.edges[reversible], np.int32))  # lists that fit all columns
         self.hot_counts = cuda.to_device(np.zeros(reversible, np.int32))
 
     def _make_put(self) -> Put:
@@ -214,7 +214,7 @@ class CudaDcds(CudaEngine):
         return 0
 
     def _candidate_words(self) -> int:
-        return 0  # hot columns have lists of their own, which never run full
+        return 0  # Hot columns have their own lists, which cannot overflow.
 
     def _limit_words(self) -> int:
         return len(Search._fields) + 1
@@ -224,7 +224,7 @@ class CudaDcds(CudaEngine):
 
     def _launch_search(self, stream: Stream) -> None:
         geometry, launch = self.geometry, self.launch
-        self._start(forget_hot, (1, geometry.reversible), stream, (self.hot_counts,))
+        self._start(clear_hot_counts, (1, geometry.reversible), stream, (self.hot_counts,))
         blocks = min(-(-len(self.hot) // launch.threads), 16 * launch.multiprocessors)
         hot = self.hot, self.hot_counts
         self._start(make_list_hot(geometry), (blocks, launch.threads), stream, (self.counts, self.limits, *hot))

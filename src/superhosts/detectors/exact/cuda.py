@@ -1,4 +1,4 @@
-"""Where the exact detector's rows lie: the library of their arrays, and what only rows on a GPU need.
+"""GPU support of the exact detector: the array library of its rows, and operations on rows in a GPU's memory.
 
 CuPy is imported when a GPU is first used.
 """
@@ -18,7 +18,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def array_module(gpu: int | None) -> Any:
-    """Return the library of arrays of a GPU, or of the CPU (None). Tests without a GPU put a stand-in here."""
+    """Return the array library of a GPU, or of the CPU if `gpu` is None. Tests without a GPU replace this function."""
     if gpu is None:
         return np
     import cupy
@@ -26,10 +26,10 @@ def array_module(gpu: int | None) -> Any:
     return cupy
 
 
-def at_home(method: Method) -> Method:
-    """Make the detector's GPU the current one while the method runs, and wait in the end for what it started there.
+def on_own_gpu(method: Method) -> Method:
+    """Decorate a method to run with the detector's GPU as the current device and to wait for the work it started there.
 
-    So callers may reuse their arrays at once, and make the next call on another stream.
+    Callers may therefore reuse their arrays on return and make the next call on another stream.
     """
 
     @wraps(method)
@@ -46,10 +46,10 @@ def at_home(method: Method) -> Method:
 
 
 def to_host(array: Any) -> Any:
-    """Return an array in the machine's memory, copied only if it lies on a GPU."""
+    """Return an array in main memory, copied only if it is on a GPU."""
     if not is_on_gpu(array):
         return array
-    if simulated():  # numba's simulator: CuPy does not know its arrays
+    if simulated():  # CuPy does not support the arrays of numba's simulator.
         return array.copy_to_host()
     cupy = array_module(0)
     return cupy.asnumpy(cupy.asarray(array))
@@ -62,5 +62,5 @@ def _pack_kernel(cupy: Any) -> Any:
 
 
 def pack(hosts: Any, peers: Any, cupy: Any) -> Any:
-    """Put two 32-bit numbers into one word, in one pass and without arrays in between."""
+    """Pack two 32-bit numbers into one word, in one pass and without intermediate arrays."""
     return _pack_kernel(cupy)(hosts, peers)

@@ -1,7 +1,7 @@
-"""Rows of pairs: packed, dealt into buckets by host, sorted, and counted.
+"""Operations on rows of pairs: pack, group into buckets by host, sort and count.
 
-A row is one word for two 32-bit numbers, else the host in one or two words and the peer in two. Functions over rows
-take the library of arrays, `xp`: NumPy, or CuPy for rows in a GPU's memory.
+A row is one word if host and peer have 32 bits; otherwise it is the host in one or two words and the peer in two.
+Functions of rows take the array library `xp`: NumPy, or CuPy for rows in a GPU's memory.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ HALF, LOW_HALF = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 class Counts(NamedTuple):
-    """Hosts of one bucket and how many distinct peers each has."""
+    """Hosts of one bucket and the number of distinct peers of each."""
 
     hosts: Rows
     peers: NDArray[np.int64]
 
-    def at_least(self, least: float) -> Counts:
-        """Return the hosts of so many peers."""
-        enough = self.peers >= least
+    def at_least(self, minimum: float) -> Counts:
+        """Return the hosts with at least `minimum` peers."""
+        enough = self.peers >= minimum
         return Counts(self.hosts[enough], self.peers[enough])
 
 
 @compiled
-def deal(rows: Rows, host_words: int, buckets: int) -> tuple[Rows, NDArray[np.int64]]:
-    """Arrange rows by bucket of their host; returns them and where each bucket begins."""
+def group_by_bucket(rows: Rows, host_words: int, buckets: int) -> tuple[Rows, NDArray[np.int64]]:
+    """Return the rows in the order of their host's bucket, and the start of each bucket."""
     bucket = np.empty(len(rows), np.uint8)
     begins = np.zeros(buckets + 1, np.int64)
     for i in range(len(rows)):
         x = rows[i, 0]
         if rows.shape[1] == 1:
-            x >>= np.uint64(32)  # the same bucket as in a wider row
+            x >>= np.uint64(32)  # The host must have the same bucket as in a wider row.
         if host_words == 2:
             x ^= rows[i, 1] * np.uint64(3)
         bucket[i] = (x * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(58)
@@ -57,7 +57,7 @@ def deal(rows: Rows, host_words: int, buckets: int) -> tuple[Rows, NDArray[np.in
 
 
 def pack(hosts: Addresses, peers: Addresses, xp: Any) -> Rows:
-    """Return rows of one word: two 32-bit numbers each."""
+    """Return rows of one word, with a 32-bit host and a 32-bit peer each."""
     if xp is not np:
         rows: Rows = cuda.pack(hosts, peers, xp)[:, None]
         return rows
@@ -67,38 +67,38 @@ def pack(hosts: Addresses, peers: Addresses, xp: Any) -> Rows:
     return words[:, None]
 
 
-def spread(hosts: Addresses, peers: Addresses, host_words: int, xp: Any) -> Rows:
-    """Return rows of the host's words and two of the peer."""
+def wide_rows(hosts: Addresses, peers: Addresses, host_words: int, xp: Any) -> Rows:
+    """Return rows with the words of the host and two words for the peer."""
     rows: Rows = xp.zeros((len(hosts), host_words + 2), np.uint64)
     rows[:, :host_words] = hosts if hosts.ndim == 2 else hosts[:, None]
-    rows[:, -peers.ndim :] = peers if peers.ndim == 2 else peers[:, None]  # as many words as dimensions
+    rows[:, -peers.ndim :] = peers if peers.ndim == 2 else peers[:, None]  # A peer has as many words as dimensions.
     return rows
 
 
-def widened(rows: Rows, xp: Any) -> Rows:
-    """Give rows of one word room for wide peers. Their order stays, and their bucket."""
-    return spread(rows[:, 0] >> HALF, rows[:, 0] & LOW_HALF, 1, xp)
+def widen(rows: Rows, xp: Any) -> Rows:
+    """Convert rows of one word to the format for wide peers. Their order and buckets do not change."""
+    return wide_rows(rows[:, 0] >> HALF, rows[:, 0] & LOW_HALF, 1, xp)
 
 
 def _changes(rows: Rows, xp: Any) -> NDArray[np.bool_]:
-    """Mark the rows that differ from the one before them; the first one does."""
+    """Mark the rows that differ from the previous one. The first row is always marked."""
     marks: NDArray[np.bool_] = xp.zeros(len(rows), bool)
     marks[:1] = True
     later = marks[1:]
-    for column in rows.T:  # word by word: faster than a reduction over so short an axis
+    for column in rows.T:  # Word by word, this is faster than a reduction over such a short axis.
         later |= column[1:] != column[:-1]
     return marks
 
 
 def distinct(kept: Rows, new: list[Rows], xp: Any) -> Rows:
-    """Sort new rows into those kept and drop repeats. Those kept are left alone, new ones may be sorted in place."""
+    """Sort new rows into the kept ones and drop repeats. Only new rows may be sorted in place."""
     new = [rows for rows in new if len(rows)]
     if not new:
         return kept
     parts = [kept, *new] if len(kept) else new
     rows: Rows = parts[0] if len(parts) == 1 else xp.concatenate(parts)
     if rows.shape[1] == 1:
-        words = rows.reshape(-1)  # in one dimension CuPy sorts in place, and masks cost half
+        words = rows.reshape(-1)  # In one dimension, CuPy sorts in place, and masks cost half.
         words.sort()
         return words[_changes(words[:, None], xp)][:, None]
     rows = rows[xp.lexsort(rows.T[::-1])]
@@ -106,12 +106,12 @@ def distinct(kept: Rows, new: list[Rows], xp: Any) -> Rows:
 
 
 def hosts_of(rows: Rows, host_words: int) -> Rows:
-    """Return the words of the hosts alone."""
+    """Return only the words of the hosts."""
     return rows >> HALF if rows.shape[1] == 1 else rows[:, :host_words]
 
 
 def count_peers(rows: Rows, host_words: int, xp: Any) -> Counts:
-    """Count the rows of each host in sorted distinct rows."""
+    """Return the number of rows of each host. Rows must be sorted and distinct."""
     hosts = hosts_of(rows, host_words)
     begins = xp.flatnonzero(_changes(hosts, xp))
     return Counts(hosts[begins], xp.diff(begins, append=len(rows)))

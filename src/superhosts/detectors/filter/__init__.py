@@ -1,8 +1,8 @@
-"""The line-speed filter of Chen et al.: a bit array marks pairs already seen, counters count the first packets.
+"""The line-speed filter of Chen et al.: a bit array marks the pairs already seen, counters count the first packets.
 
-A new pair finds its bit clear only with the probability 1 − fill, so each that does counts 1/(1 − fill). A host's
-estimate is its least counter, and a host is listed when that first reaches the threshold, which must therefore be
-known beforehand.
+A new pair finds its bit clear only with probability 1 − fill, so each pair that does counts 1/(1 − fill). A host's
+estimate is its smallest counter. The filter lists a host when this estimate first reaches the threshold, which must
+therefore be known in advance.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from superhosts.results import UNBOUNDED, SuperHosts
 
 __all__ = ["Filter", "Geometry"]
 
-MOST_COUNTED = 2.0**60  # of a counter: no traffic reaches it, and whole numbers hold it
+MAX_COUNT = 2.0**60  # limit of a counter: no traffic reaches it, and int64 can represent it
 
 
 class Filter(HostListSketch):
-    """The filter for 32-bit hosts, on one thread of the CPU; 128 MiB and threshold 1024 unless others are given.
+    """The filter for 32-bit hosts, on one CPU thread, with 128 MiB and threshold 1024 by default.
 
-    Order matters, as the weight of a pair depends on the pairs before it; two filters cannot be merged, as a pair that
-    both have seen would count twice. The interval covers the pairs that found their bit set, and downward what
-    other hosts may have added: by Markov's inequality all d counters of a host hold more than e times the mean
-    only once in e^d.
+    The order of pairs matters, because the weight of a pair depends on the pairs before it. Two filters cannot be
+    merged, because a pair that both have seen would count twice. The confidence interval accounts for the pairs that
+    found their bit set; its lower bound also accounts for what other hosts may have added: by Markov's inequality, all
+    d counters of a host exceed e times the mean with probability at most e^-d.
     """
 
     name = "filter"
     runs_on_gpu = False
-    wants_threshold = True  # it lists hosts while they pass
+    wants_threshold = True  # because it lists hosts as their packets arrive
     broken_laws = frozenset({"order", "merge"})
     geometry: Geometry
     geometry_type = Geometry
@@ -56,8 +56,8 @@ class Filter(HostListSketch):
         geometry: Geometry | None = None,
     ) -> None:
         if geometry is None:
-            least = THRESHOLD if threshold is None else threshold
-            geometry = Geometry.for_memory(MEMORY if memory is None else memory, least)
+            peers = THRESHOLD if threshold is None else threshold
+            geometry = Geometry.for_memory(MEMORY if memory is None else memory, peers)
         else:
             geometry = check_no_conflict(geometry, memory=memory, threshold=threshold)
         super().__init__(geometry.check(), key=key, threads=threads)
@@ -66,21 +66,21 @@ class Filter(HostListSketch):
         self.counters = np.zeros(geometry.rows * geometry.counters, np.float32)
         self.listed = HostSet()
         self.ones = 0
-        self._crowd: float | None = None  # what others may have added to a host, while it is known
+        self._crowd: float | None = None  # peers that others may have added to a host; None after a change
 
     def _memory(self) -> int:
         return self.bits.nbytes + self.counters.nbytes + self.listed.memory
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         self._crowd = None
-        mine, theirs = plain_columns(hosts, peers, self.key)
+        hosts, peers = plain_columns(hosts, peers, self.key)
         start = 0
-        while start < len(mine):
+        while start < len(hosts):
             tally = np.array([self.ones, self.listed.count])
             state = cpu.State(self.bits, self.counters, self.listed.slots, tally)
-            start = int(cpu.write(mine, theirs, start, state, self.geometry, self.key))
+            start = int(cpu.write(hosts, peers, start, state, self.geometry, self.key))
             self.ones, self.listed.count = int(tally[cpu.ONES]), int(tally[cpu.LISTED])
-            if start < len(mine):
+            if start < len(hosts):
                 self.listed.grow()
 
     def _clear(self) -> None:
@@ -91,13 +91,13 @@ class Filter(HostListSketch):
         self._crowd = None
 
     def _merge(self, other: Self) -> None:
-        raise AssertionError("check_alike has refused it")
+        raise AssertionError("check_alike rejects all merges of filters")
 
     def _super_hosts(self, threshold: float) -> SuperHosts:
-        """Return listed hosts."""
-        listed = self.geometry.threshold
-        if threshold < listed:
-            raise UsageError(f"threshold {threshold:g}: this filter lists hosts of at least {listed} peers, no others")
+        """Return listed hosts. Raise UsageError if `threshold` is below that of the list."""
+        minimum = self.geometry.threshold
+        if threshold < minimum:
+            raise UsageError(f"threshold {threshold:g}: this filter lists only hosts with at least {minimum} peers")
         return super()._super_hosts(threshold)
 
     def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
@@ -109,7 +109,7 @@ class Filter(HostListSketch):
         peers = np.empty(len(mangled))
         cpu.measure(mangled, self.counters, geometry, self.key, peers)
         bits = 64 * geometry.words
-        full = self.ones == bits  # from then on no pair counts: what was counted is a lower bound
+        full = self.ones == bits  # A full array counts no more pairs, so the counters are lower bounds.
         fill = min(self.ones, bits - 1) / bits
         deviations = np.sqrt(peers * (fill / (1 - fill)))
         if self._crowd is None:
@@ -120,17 +120,17 @@ class Filter(HostListSketch):
         return found
 
     def _top(self, count: int) -> SuperHosts:
-        """Return listed hosts."""
+        """Return the top hosts of the list."""
         return self._super_hosts(self.geometry.threshold).select(slice(0, count))
 
     def _arrays(self) -> Arrays:
-        """Return bits, counters (the bits of 32-bit floats) and the mangled hosts of the list, in rising order."""
+        """Return bits, counters (32-bit floats viewed as integers) and the listed mangled hosts in ascending order."""
         return {"bits": self.bits, "counters": self.counters.view(np.uint32), "hosts": self.listed.hosts()}
 
     def _load_arrays(self, arrays: Arrays) -> None:
         counters = arrays["counters"].view(np.float32)
-        if not ((counters >= 0) & (counters < MOST_COUNTED)).all():
-            raise ValueError("counters are not numbers of pairs")
+        if not ((counters >= 0) & (counters < MAX_COUNT)).all():
+            raise ValueError("counters are negative, too large or not numbers")
         if arrays["bits"] is not self.bits:
             np.copyto(self.bits, arrays["bits"])
         np.copyto(self.counters, counters)

@@ -1,4 +1,4 @@
-"""Where a pair goes in the filter. (A host's counters are drawn as columns are: `hashing.column_hash`.)"""
+"""Addressing in the filter. `hashing.column_hash` selects a host's counters, as it selects columns elsewhere."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from superhosts.detectors.filter.geometry import Geometry
 
 @compiled
 def bit_of(pair: int, geometry: Geometry) -> int:
-    """Return the bit that marks a pair as seen, from the high half of its hash."""
+    """Return the index of the bit that marks a pair as seen, from the high half of the pair's hash."""
     return ((pair >> 32) * (64 * geometry.words)) >> 32

@@ -1,4 +1,4 @@
-"""The loop of the filter: one thread, since what a pair adds depends on all pairs before it."""
+"""The loops of the filter. One thread writes, because what a pair adds depends on all pairs before it."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from superhosts.pairs import Addresses
 
 Words = NDArray[np.uint64]
 Counters = NDArray[np.float32]
-ONES, LISTED = 0, 1
+ONES, LISTED = 0, 1  # indexes of `State.tally`
 
 
 class State(NamedTuple):
-    """All that the filter holds."""
+    """The whole state of a filter."""
 
     bits: Words
     counters: Counters
     listed: Slots  # a set of hosts
-    tally: NDArray[np.int64]  # set bits, hosts of the list
+    tally: NDArray[np.int64]  # numbers of set bits and of listed hosts
 
 
 @compiled
 def write(
     hosts: NDArray[np.uint32], peers: Addresses, start: int, state: State, geometry: Geometry, key: Key
 ) -> np.int64:
-    """Write pairs from `start` on; return the first that is not written, because the list must grow before it."""
+    """Write pairs from index `start` on; return the index of the first one for which the list must grow."""
     bits, counters, listed, tally = state
     total = 64 * geometry.words
     for i in range(start, len(hosts)):
@@ -45,7 +45,7 @@ def write(
             continue
         if is_crowded(listed, tally[LISTED]):
             return np.int64(i)
-        weight = total / (total - tally[ONES])  # so many new pairs stand behind one that found its bit clear
+        weight = total / (total - tally[ONES])  # new pairs for each one that finds its bit clear, on average
         bits[place >> np.uint64(6)] |= bit
         tally[ONES] += 1
         least = np.inf
@@ -61,7 +61,7 @@ def write(
 
 @compiled
 def measure(mangled: NDArray[np.uint32], counters: Counters, geometry: Geometry, key: Key, out: Floats) -> None:
-    """Give the least counter of each host."""
+    """Write the smallest counter of each host to `out`."""
     for i in range(len(mangled)):
         out[i] = np.inf
         for row in range(geometry.rows):

@@ -1,4 +1,4 @@
-"""The geometry of the filter: a bit array for pairs, rows of counters for hosts, and the threshold of its list."""
+"""The geometry of the filter: a bit array for pairs, rows of counters for hosts and the threshold of the list."""
 
 from __future__ import annotations
 
@@ -11,31 +11,36 @@ from superhosts.planning import check_limits
 from superhosts.units import format_size, parse_size
 
 ROWS = 4
-MOST = 1 << 32  # bits, or counters of a row: positions are drawn from 32 bits of a hash
+UINT32_RANGE = 1 << 32  # limit of bits, and of counters per row: 32 bits of a hash select them
 
 
 class Geometry(NamedTuple):
-    """Sizes of a filter, and the peers at which it lists a host."""
+    """Sizes of a filter and the number of peers at which it lists a host."""
 
-    words: int = 1 << 23  # of 64 bits, of the bit array that marks pairs
-    rows: int = ROWS  # counters of one host
-    counters: int = 1 << 22  # of one row
+    words: int = 1 << 23  # 64-bit words of the bit array that marks pairs
+    rows: int = ROWS  # counters per host
+    counters: int = 1 << 22  # counters per row
     threshold: int = 1024  # θ
 
     @classmethod
     def for_memory(cls, memory: str | int, threshold: float = 1024) -> Self:
-        """Return the geometry that gives half of `memory` to the pairs and half to the counters."""
-        if not 1 <= threshold < MOST:
-            raise UsageError(f"threshold {threshold}: a number of peers of at least 1")
+        """Return the geometry that uses half of `memory` for the bits of pairs and half for the counters."""
+        if not 1 <= threshold < UINT32_RANGE:
+            raise UsageError(f"threshold {threshold}: must be a number of peers, at least 1 and below 2^32")
         size = parse_size(memory)
         half = size // 2
         if half < 64:
-            raise GeometryError(f"memory {format_size(size)} is too small for filter: take 128 B or more")
+            raise GeometryError(f"memory {format_size(size)} is too small for filter: use 128 B or more")
         return cls(half // 8, ROWS, half // (4 * ROWS), int(threshold)).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is legal; else name the rule that it breaks."""
-        limits = {"words": (1, MOST // 64), "rows": (1, MAX_ARRAYS), "counters": (2, MOST), "threshold": (1, MOST)}
+        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
+        limits = {
+            "words": (1, UINT32_RANGE // 64),
+            "rows": (1, MAX_ARRAYS),
+            "counters": (2, UINT32_RANGE),
+            "threshold": (1, UINT32_RANGE),
+        }
         check_limits(self, limits)
         return self
 
@@ -46,7 +51,7 @@ class Geometry(NamedTuple):
 
     @property
     def memory(self) -> int:
-        """Bytes of bits and counters; the list of hosts comes to it."""
+        """Bytes of bits and counters, without the list of hosts."""
         return 8 * self.words + 4 * self.rows * self.counters
 
     def array_shapes(self) -> dict[str, ArrayShape]:

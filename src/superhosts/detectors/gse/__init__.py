@@ -1,9 +1,9 @@
 """GSE (Shin, Im, Yoon, 2014) on CSE (Yoon, Li, Chen, Peir, 2009): virtual vectors in one shared array of bits.
 
 A host's vector of s bits is scattered over an array of m bits that all hosts share. The share of zeros in the vector,
-V_s, against that of the whole array, V_m, gives n = s·ln V_m − s·ln V_s. A table of recent pairs drops repeats first.
-Nothing in the array names a host: the hosts seen are kept in a set beside it, which must travel too, and a search asks
-for every one of them. Its first few hundred bits reject nearly all.
+V_s, and that of the whole array, V_m, give n = s·ln V_m − s·ln V_s. A table of recent pairs drops repeats first.
+Nothing in the array names a host. A separate set therefore stores the hosts seen, which files must contain too, and a
+search tests every one of them. The first few hundred bits of a vector reject nearly all hosts.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from superhosts.results import SuperHosts
 
 __all__ = ["Geometry", "Gse"]
 
-MIN_TOP_PEERS = 16  # `top` does not look for hosts of fewer peers
-DEVIATIONS = 6.0  # of the zeros in a first look: a host that passes the whole fails it once in 10^9
+MIN_TOP_PEERS = 16  # lowest threshold that `top` searches
+DEVIATIONS = 6.0  # standard deviations of the prefix's zeros: it rejects one in 10^9 hosts that would pass in full
 
 
 class Gse(EngineSketch, HostListSketch):
-    """GSE for 32-bit hosts, in 128 MiB unless memory is given.
+    """GSE for 32-bit hosts, of 128 MiB by default.
 
-    On the CPU one thread writes; on GPUs all of their threads do.
+    On the CPU, one thread writes pairs; on a GPU, all threads do.
     """
 
     name = "gse"
@@ -63,19 +63,21 @@ class Gse(EngineSketch, HostListSketch):
         return CudaGse(plan, gpu)
 
     def _free(self) -> float:
-        """Return the share of zeros of the array; a full one counts as if it had one zero left."""  # V_m
+        """Return the share of zeros in the array. A full array counts as if it had one zero."""  # V_m
         total = 1 << self.geometry.array_bits
         return max(1, int(self.engine.zero_sums().sum())) / total
 
     def _search_for(self, threshold: float) -> Search:
-        """Return what a host with an estimate of `threshold` shows at most: V_s = V_m·e^(−θ/s)."""
+        """Return the limits for a host with an estimate of `threshold`, which has V_s = V_m·e^(−θ/s)."""
         size, free = self.geometry.vector, self._free()
         share = free * math.exp(-threshold / size)
         spread, noise = math.sqrt(share * (1 - share)), math.sqrt(free * (1 - free))
-        apart = (DEVIATIONS * spread + 2 * noise) / (free - share)  # squared: the look that tells a small host
-        look = min(size, 64 * math.ceil(max(64.0, min(apart * apart, size)) / 64))
-        look_zeros = math.ceil(look * share + DEVIATIONS * spread * math.sqrt(look))
-        return Search(look, look_zeros, math.floor(size * share) + 1)
+        apart = (DEVIATIONS * spread + 2 * noise) / (
+            free - share
+        )  # Squared, it is the prefix that rejects small hosts.
+        prefix_bits = min(size, 64 * math.ceil(max(64.0, min(apart * apart, size)) / 64))
+        prefix_zeros = math.ceil(prefix_bits * share + DEVIATIONS * spread * math.sqrt(prefix_bits))
+        return Search(prefix_bits, prefix_zeros, math.floor(size * share) + 1)
 
     def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
         mangled, zeros = self.engine.search(self._search_for(threshold))
@@ -85,7 +87,7 @@ class Gse(EngineSketch, HostListSketch):
         return self._estimate(self.engine.measure(as_words(mangled)))
 
     def _estimate(self, zeros: Counts) -> Estimate:
-        """Return numbers from the zeros of vectors; one without a zero is saturated."""
+        """Return estimates from the zeros of vectors. A host whose vector has no zero is saturated."""
         size, free = self.geometry.vector, self._free()
         zeros = zeros[:, -1]
         peers = np.maximum(0.0, size * (math.log(free) - np.log(np.maximum(zeros, 1) / size)))
@@ -95,7 +97,7 @@ class Gse(EngineSketch, HostListSketch):
         return saturate(found, zeros == 0, saturation_of(size, free))
 
     def _top(self, count: int) -> SuperHosts:
-        """Return hosts of more than `MIN_TOP_PEERS` peers."""
+        """Return the top hosts among those with at least `MIN_TOP_PEERS` peers."""
         threshold = float(self.geometry.vector)
         found = self._super_hosts(threshold)
         while len(found) < count and threshold > MIN_TOP_PEERS:

@@ -1,6 +1,7 @@
-"""Where a pair goes in GSE. Scalar functions, shared by the CPU loop and the CUDA kernel.
+"""Addressing in GSE: scalar functions shared by the CPU loop and the CUDA kernel.
 
-A peer chooses one of the s places of a host's vector, and host and place together one of the m bits of the array.
+The peer selects one of the s places of a host's vector, and host and place together select one of the m bits of the
+array.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from superhosts.hashing import Key, pair_hash
 @compiled
 def place_of(peer: int, geometry: Geometry, key: Key) -> int:
     """Return the place of a (folded) peer in every host's vector."""
-    return pair_hash(peer ^ peer, peer, key) & ((1 << geometry.vector_bits) - 1)  # 0, and still unsigned
+    return pair_hash(peer ^ peer, peer, key) & ((1 << geometry.vector_bits) - 1)  # peer ^ peer is an unsigned 0.
 
 
 @compiled
 def bit_of(mangled: int, place: int, geometry: Geometry, key: Key) -> int:
-    """Return the bit of the array behind one place of a host's vector."""
+    """Return the index in the array of the bit at one place of a host's vector."""
     return pair_hash(mangled, place, key) & ((1 << geometry.array_bits) - 1)
 
 
 @compiled
 def slot_of(pair: int, geometry: Geometry) -> int:
-    """Return where the table holds a pair's hash."""
+    """Return the slot of a pair's hash in the table of recent pairs."""
     return pair & ((1 << geometry.table_bits) - 1)

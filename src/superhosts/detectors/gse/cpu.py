@@ -1,6 +1,6 @@
-"""GSE in the machine's memory.
+"""GSE in main memory.
 
-Any host may own any bit, so pairs are written by one thread: the array cannot be dealt out by host. Questions are asked
+Any host may set any bit, so the array cannot be divided among threads by host: one thread writes all pairs. Queries run
 on all threads.
 """
 
@@ -25,19 +25,19 @@ from superhosts.pairs import Addresses
 
 
 class State(NamedTuple):
-    """All that the loop writes to."""
+    """The arrays that `write` modifies."""
 
-    bits: Words  # flat
+    bits: Words  # one-dimensional
     table: Words
     hosts: Slots  # a set of hosts
-    tally: NDArray[np.int64]  # set bits, hosts
+    tally: NDArray[np.int64]  # numbers of set bits and of hosts
 
 
 @compiled
 def write(
     hosts: NDArray[np.uint32], peers: Addresses, start: int, state: State, geometry: Geometry, key: Key
 ) -> np.int64:
-    """Write pairs from `start` on; return the first that is not written, because the set of hosts must grow."""
+    """Write pairs from index `start` on; return the index of the first one for which the set of hosts must grow."""
     bits, table, known, tally = state
     for i in range(start, len(hosts)):
         mangled, peer = np.uint64(mangle32(np.uint64(hosts[i]), key)), np.uint64(peers[i])
@@ -60,11 +60,11 @@ def write(
 
 @compiled
 def measure(mangled: Slots, bits: Words, search: Search, geometry: Geometry, key: Key) -> Counts:
-    """Count the zeros of each host's vector; −1 where it cannot pass the search."""
+    """Return the number of zeros in each host's vector, or −1 for a host that does not pass the search."""
     out = np.empty(len(mangled), np.int32)
     for i in range(len(mangled)):
         host = np.uint64(mangled[i])
-        zeros, start, stop, most = 0, 0, search.look, search.look_zeros
+        zeros, start, stop, most = 0, 0, search.prefix_bits, search.prefix_zeros
         while start < stop:
             for place in range(start, stop):
                 at = np.uint64(bit_of(host, np.uint64(place), geometry, key))
@@ -89,7 +89,7 @@ class CpuGse(Engine):
         self.table: Words = np.zeros(1 << geometry.table_bits, np.uint64)
         self.known = HostSet()
         self.ones = 0
-        self._forget_recent()
+        self._clear_recent()
 
     @property
     def host_memory(self) -> int:
@@ -109,22 +109,22 @@ class CpuGse(Engine):
                 self.known.grow()
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: no pairs are ever pending."""
 
     def clear(self) -> None:
-        """Forget all pairs."""
+        """Discard all pairs."""
         self.bits.fill(0)
-        self._forget_recent()
+        self._clear_recent()
         self.known.clear()
         self.ones = 0
 
-    def _forget_recent(self) -> None:
-        """Empty the table. An empty slot must not hold a hash that belongs there."""
+    def _clear_recent(self) -> None:
+        """Empty the table. The value of an empty slot must not be a hash that maps to this slot."""
         self.table.fill(0)
         self.table[0] = 1
 
     def merge(self, other: Engine) -> None:
-        """OR another engine's bits into these and unite the lists of hosts."""
+        """OR another engine's bits into these and add its hosts to the set."""
         arrays = other.arrays()
         zeros = np.empty(len(self.bits), np.int32)
         merge_columns(self.bits, arrays["bits"], zeros, self.threads)
@@ -138,13 +138,13 @@ class CpuGse(Engine):
         return as_words(hosts[counts >= 0]), counts[counts >= 0][:, None]
 
     def measure(self, mangled: Words) -> Counts:
-        """Return the zeros of the vectors of given hosts."""
-        every = self.geometry.vector
-        return self._measure(mangled[:, 1].astype(np.uint32), Search(every, every, every))[:, None]
+        """Return the zeros of the vectors of mangled hosts."""
+        size = self.geometry.vector
+        return self._measure(mangled[:, 1].astype(np.uint32), Search(size, size, size))[:, None]
 
     def _measure(self, hosts: Slots, search: Search) -> Counts:
         common = self.bits.reshape(-1), search, self.geometry, self.key
-        parts = split_evenly(len(hosts), 8 * self.threads)  # hosts that pass take longer: small parts even it out
+        parts = split_evenly(len(hosts), 8 * self.threads)  # Small parts balance the load: hosts that pass take longer.
         counts = run_parallel(measure, [(hosts[a:b], *common) for a, b in parts], self.threads)
         return np.concatenate(counts)
 
@@ -159,14 +159,14 @@ class CpuGse(Engine):
         return np.array([[self.bits.size * 64 - self.ones]])
 
     def arrays(self) -> Arrays:
-        """Return the bits themselves, and the mangled hosts in rising order."""
+        """Return the engine's own bits, not a copy, and the mangled hosts in ascending order."""
         return {"bits": self.bits, "hosts": self.known.hosts()}
 
     def load(self, arrays: Arrays) -> None:
-        """Take arrays (its own bits, when they were filled in place) in place of all that it has seen."""
+        """Replace the state by these arrays. The bits may be the engine's own, filled in place."""
         if arrays["bits"] is not self.bits:
             np.copyto(self.bits, arrays["bits"])
         self.ones = self.bits.size * 64 - int(self.zeros().sum(dtype=np.int64))
-        self._forget_recent()
+        self._clear_recent()
         self.known.clear()
         self.known.add(arrays["hosts"])

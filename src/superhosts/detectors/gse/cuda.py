@@ -1,8 +1,9 @@
-"""GSE on a GPU: writing pairs, the set of hosts, and asking for every host of it.
+"""GSE on a GPU: writing pairs, the set of hosts, and the search through all hosts.
 
-The set is open addressing by compare-and-swap, laid out as on the CPU. It cannot grow while a kernel runs. So a
-thread that finds it too full says so and leaves its pair out of the table of recent ones; then the set grows and the
-whole batch is written again, which changes nothing for the pairs that are in: no host is lost.
+The set uses open addressing with compare-and-swap, in the same layout as on the CPU. It cannot grow while a kernel
+runs. A thread that finds it too full therefore sets a flag and does not enter its pair into the table of recent pairs.
+Then the set grows and the whole batch is written again, which changes nothing for pairs already written: no host is
+lost.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from superhosts.errors import GpuMemoryError
 from superhosts.hashing import fold, mangle32, pair_hash
 from superhosts.units import format_size
 
-INITIAL_SLOTS = 1 << 20  # 4 MiB: most traffic needs no growth, or one
-MOST_PROBES = 256  # slots that a thread looks at before it says that the set is too full
-GROWTH = 4
-HOSTS, FAILED = 0, 1  # numbers beside the set: hosts in it, and whether one found no slot
-LOOK, LOOK_ZEROS, ZEROS = range(3)  # the numbers of a search
+INITIAL_SLOTS = 1 << 20  # 4 MiB; with most traffic, the set grows once or never
+MAX_PROBES = 256  # slots that a thread examines before it reports that the set is too full
+GROWTH = 4  # factor by which the set grows
+HOSTS, FAILED = 0, 1  # indexes of the set's state: number of hosts, and whether a host found no slot
+PREFIX_BITS, PREFIX_ZEROS, ZEROS = range(3)  # indexes of the limits of a search
 
 
 @device_function
 def add_host(host: Any, slots: Any, state: Any) -> bool:
-    """Put a mangled host into the set; False if the set is too full for it."""
+    """Add a mangled host to the set; return False if the set is too full for it."""
     capacity = np.int64(slots.shape[0] - 1)
     if host == U32(0):
         slots[capacity] = U32(1)
         return True
     place = np.int64(host) & (capacity - 1)
-    for _ in range(MOST_PROBES):
+    for _ in range(MAX_PROBES):
         seen = slots[place]
         if seen == U32(0):
             if 2 * np.int64(state[HOSTS]) >= capacity:
@@ -58,7 +59,7 @@ def add_host(host: Any, slots: Any, state: Any) -> bool:
 
 @kernel
 def add_cells(cells: Any, slots: Any, state: Any) -> None:
-    """Put the hosts of one set into another."""
+    """Add the hosts of one set to another."""
     last = cells.shape[0] - 1
     for i in range(cuda.grid(1), last + 1, cuda.gridsize(1)):
         if cells[i] != U32(0):
@@ -67,7 +68,7 @@ def add_cells(cells: Any, slots: Any, state: Any) -> None:
 
 @cache
 def make_put(geometry: Geometry) -> Put:
-    """Return the device function that sets the bit of one pair, which is read before it is written."""
+    """Return the device function that sets the bit of one pair. It reads the bit before it writes."""
 
     def put(high: Any, low: Any, peer: Any, bits: Any, extra: Any, key: Any) -> None:
         at = U64(bit_of(low, U64(place_of(peer, geometry, key)), geometry, key))
@@ -80,7 +81,7 @@ def make_put(geometry: Geometry) -> Put:
 
 @cache
 def make_update(geometry: Geometry, peer_dimensions: int) -> Kernel:
-    """Return the kernel that writes pairs whose hash is not in the table of recent ones."""
+    """Return the kernel that writes the pairs whose hash is not in the table of recent pairs."""
     put = make_put(geometry)
 
     def update(hosts: Any, peers: Any, bits: Any, table: Any, slots: Any, state: Any, key: Any) -> None:
@@ -104,7 +105,7 @@ def make_update(geometry: Geometry, peer_dimensions: int) -> Kernel:
 
 @cache
 def make_zeros_of(geometry: Geometry) -> Any:
-    """Return the device function that counts the zeros in some places of a host's vector."""
+    """Return the device function that counts the zeros in places start..stop of a host's vector."""
 
     def zeros_of(host: Any, start: int, stop: int, bits: Any, key: Any) -> int:
         zeros = 0
@@ -119,7 +120,7 @@ def make_zeros_of(geometry: Geometry) -> Any:
 
 @cache
 def make_search(geometry: Geometry) -> Kernel:
-    """Return the kernel that asks for every host of the set, one thread each, and appends those that pass."""
+    """Return the kernel that tests every host of the set, one thread each, and appends those that pass."""
     zeros_of, size, (head, width) = make_zeros_of(geometry), geometry.vector, answer_shape(geometry)
 
     def search(bits: Any, slots: Any, limits: Any, answer: Any, key: Any) -> None:
@@ -128,9 +129,9 @@ def make_search(geometry: Geometry) -> Kernel:
             if slots[i] == U32(0):
                 continue
             host = U64(slots[i]) if i < last else U64(0)
-            zeros = zeros_of(host, 0, limits[LOOK], bits, key)
-            if zeros <= limits[LOOK_ZEROS]:
-                zeros += zeros_of(host, limits[LOOK], size, bits, key)
+            zeros = zeros_of(host, 0, limits[PREFIX_BITS], bits, key)
+            if zeros <= limits[PREFIX_ZEROS]:
+                zeros += zeros_of(host, limits[PREFIX_BITS], size, bits, key)
                 if zeros <= limits[ZEROS]:
                     place = head + np.int64(cuda.atomic.add(answer, FOUND, U64(1))) * width
                     if place + width <= answer.shape[0]:
@@ -142,7 +143,7 @@ def make_search(geometry: Geometry) -> Kernel:
 
 @cache
 def make_measure(geometry: Geometry) -> Kernel:
-    """Return the kernel that counts the zeros of the vectors of given hosts."""
+    """Return the kernel that counts the zeros in the vectors of given hosts."""
     zeros_of, size = make_zeros_of(geometry), geometry.vector
 
     def measure(hosts: Any, bits: Any, out: Any, key: Any) -> None:
@@ -165,28 +166,29 @@ class CudaGse(CudaEngine):
     def _allocate(self) -> None:
         super()._allocate()
         self._make_slots(INITIAL_SLOTS)
-        self._forget_recent()
+        self._clear_recent()
 
     def _make_slots(self, capacity: int) -> None:
-        """Make an empty set of so many slots."""
+        """Allocate an empty set with `capacity` slots."""
         try:
             slots = device_zeros(capacity + 1, np.uint32, self.stream)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
             size = format_size(4 * capacity)
-            raise GpuMemoryError(f"GPU {self.gpu} has no room for {size} of hosts; take --device cpu") from None
+            text = f"GPU {self.gpu} does not have {size} of free memory for the set of hosts; use --device cpu"
+            raise GpuMemoryError(text) from None
         self.slots, self.state = slots, cuda.to_device(np.zeros(2, np.uint32))
         self.stream.synchronize()
-        self._find = Replay(self.stream)  # an old recording asks for the old hosts
+        self._find = Replay(self.stream)  # The old recording would search the old set.
 
     @property
     def host_memory(self) -> int:
         """Bytes of the set of hosts."""
         return 4 * len(self.slots)
 
-    def _forget_recent(self) -> None:
-        """Empty the table. An empty slot must not hold a hash that belongs there."""
+    def _clear_recent(self) -> None:
+        """Empty the table. The value of an empty slot must not be a hash that maps to this slot."""
         set_zero(self.extra, self.stream)
         self.stream.synchronize()
         self.extra[:1].copy_to_device(np.ones(1, np.uint64))
@@ -198,7 +200,7 @@ class CudaGse(CudaEngine):
         return 1 << self.geometry.table_bits
 
     def _candidate_words(self) -> int:
-        return 1  # there are none: every host is asked for
+        return 1  # The list of candidates is unused, because the search tests every host.
 
     def _limit_words(self) -> int:
         return len(Search._fields)
@@ -207,9 +209,9 @@ class CudaGse(CudaEngine):
         return search
 
     def _make_column_of(self) -> Any:
-        raise AssertionError("a host has a vector here, and no column: see measure")
+        raise AssertionError("GSE overrides measure, because a host has a vector and no columns")
 
-    # Updating.
+    # Updates
 
     def _write_directly(self, hosts: Any, peers: Any, stream: Stream) -> None:
         launch, update = self.launch, make_update(self.geometry, peers.ndim)
@@ -222,7 +224,7 @@ class CudaGse(CudaEngine):
             self._grow()
 
     def _has_failed(self, stream: Stream) -> bool:
-        """Say, when a kernel has ended, whether a host found no slot."""
+        """Wait for the kernel and return True if a host found no slot."""
         stream.synchronize()
         return bool(self.state.copy_to_host()[FAILED])
 
@@ -235,7 +237,7 @@ class CudaGse(CudaEngine):
             failed = self._add_once(cells)
 
     def _add_once(self, cells: Any) -> bool:
-        """Put the hosts of a set into this one; True if one found no slot."""
+        """Add the hosts of another set; return True if a host found no slot."""
         launch = self.launch
         blocks = min(4 * launch.multiprocessors, -(-len(cells) // launch.threads))
         self._start(add_cells, (blocks, launch.threads), self.stream, (cells, self.slots, self.state))
@@ -247,16 +249,16 @@ class CudaGse(CudaEngine):
 
     @on_gpu
     def clear(self) -> None:
-        """Forget all pairs; the memory stays."""
+        """Discard all pairs but keep the memory allocated."""
         super().clear()
-        self._forget_recent()
+        self._clear_recent()
         self._make_slots(len(self.slots) - 1)
 
-    # Merging and moving.
+    # Merging, loading and saving
 
     @on_gpu
     def merge(self, other: Engine) -> None:
-        """OR the bits and unite the sets of hosts."""
+        """OR another engine's bits into these and add its hosts to the set."""
         self.flush()
         if isinstance(other, CudaGse) and other.gpu == self.gpu:
             other.flush()
@@ -273,20 +275,20 @@ class CudaGse(CudaEngine):
 
     @on_gpu
     def arrays(self) -> Arrays:
-        """Return copies of the bits, and the mangled hosts in rising order."""
+        """Return copies of the bits, and the mangled hosts in ascending order."""
         return {**super().arrays(), "hosts": hosts_in(self.slots.copy_to_host())}
 
     @on_gpu
     def load(self, arrays: Arrays) -> None:
-        """Take arrays in place of all that it has seen."""
+        """Replace the state by these arrays."""
         self.flush()
         self.words.copy_to_device(arrays["bits"].reshape(-1))
-        self._forget_recent()
+        self._clear_recent()
         self._make_slots(len(self.slots) - 1)
         self._add(cuda.to_device(cells_of(arrays["hosts"])))
         self._sums = None
 
-    # Answering.
+    # Queries
 
     def _launch_search(self, stream: Stream) -> None:
         launch = self.launch
@@ -296,7 +298,7 @@ class CudaGse(CudaEngine):
 
     @on_gpu
     def measure(self, mangled: Words) -> Counts:
-        """Return the zeros of the vectors of given hosts."""
+        """Return the zeros of the vectors of mangled hosts."""
         if not len(mangled):
             return np.empty((0, 1), np.int32)
         self.flush()
@@ -310,6 +312,6 @@ class CudaGse(CudaEngine):
 
 
 def cells_of(hosts: Slots) -> Slots:
-    """Return a list of hosts in the form of a set's slots: host 0 is a mark in the last cell."""
-    named = hosts[hosts != 0]
-    return np.append(named, np.uint32(len(named) < len(hosts))).astype(np.uint32)
+    """Return hosts in the layout of a set's slots, in which the last cell is 1 if host 0 is in the set."""
+    others = hosts[hosts != 0]
+    return np.append(others, np.uint32(len(others) < len(hosts))).astype(np.uint32)

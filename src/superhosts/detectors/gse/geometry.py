@@ -1,4 +1,4 @@
-"""The geometry of GSE: one array of bits, in which every host has a virtual vector, and a table of recent pairs."""
+"""The geometry of GSE: one bit array, in which every host has a virtual vector, and a table of recent pairs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from superhosts.errors import GeometryError
 from superhosts.planning import check_limits
 from superhosts.units import format_size, parse_size
 
-COLUMN_WORDS = 64  # in files and for counting, the array is cut into columns of 4,096 bits
+COLUMN_WORDS = 64  # files and counting loops treat the array as columns of 4,096 bits
 
 
 class Geometry(NamedTuple):
-    """Sizes of a GSE sketch. Plain integers only: kernels take it as it is."""
+    """Sizes of a GSE sketch, as plain integers so that kernels accept it as an argument."""
 
     array_bits: int = 30  # log2 m
     vector_bits: int = 12  # log2 s
@@ -21,18 +21,18 @@ class Geometry(NamedTuple):
 
     @classmethod
     def for_memory(cls, memory: str | int) -> Self:
-        """Return the geometry whose bits take at most `memory`; a table of a sixteenth of it, and hosts, come to it."""
+        """Return the geometry whose bits fit in `memory`. The table, a sixteenth of it, and the hosts are extra."""
         size = parse_size(memory)
         if size < 1 << 13:
-            raise GeometryError(f"memory {format_size(size)} is too small for gse: take 8 KiB or more")
+            raise GeometryError(f"memory {format_size(size)} is too small for gse: use 8 KiB or more")
         array_bits = size.bit_length() + 2
         return cls(array_bits, min(12, array_bits - 4), array_bits - 10).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is legal; else name the rule that it breaks."""
+        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         check_limits(self, {"array_bits": (12, 36), "vector_bits": (4, 20), "table_bits": (1, 28)})
         if self.vector_bits > self.array_bits:
-            raise GeometryError(f"vector_bits={self.vector_bits}: at most array_bits={self.array_bits}")
+            raise GeometryError(f"vector_bits={self.vector_bits}: must be at most array_bits={self.array_bits}")
         return self
 
     @property
@@ -42,17 +42,17 @@ class Geometry(NamedTuple):
 
     @property
     def vector(self) -> int:
-        """Bits of one host's virtual vector."""  # s
+        """Bits of a host's virtual vector."""  # s
         return 1 << self.vector_bits
 
     @property
     def words(self) -> int:
-        """64-bit words of one column."""
+        """64-bit words per column."""
         return COLUMN_WORDS
 
     @property
     def rows(self) -> int:
-        """Bits of one column."""
+        """Bits per column."""
         return 64 * COLUMN_WORDS
 
     @property
@@ -62,22 +62,22 @@ class Geometry(NamedTuple):
 
     @property
     def slice_bits(self) -> int:
-        """Engines on GPUs ask for it: the array is one slice."""
+        """log2 of the number of slices, for GPU engines: there is a single one."""
         return 0
 
     @property
     def arrays(self) -> int:
-        """Engines on GPUs ask for it: the array is one."""
+        """Number of arrays, for GPU engines."""
         return 1
 
     @property
     def memory(self) -> int:
-        """Bytes of bits and table; the set of hosts comes to it."""
+        """Bytes of bits and table, without the set of hosts."""
         return (1 << (self.array_bits - 3)) + (8 << self.table_bits)
 
     @property
     def edges(self) -> list[int]:
-        """The array is one: where it begins and ends."""
+        """Start and end of the only array, in columns."""
         return [0, self.total_columns]
 
     def array_shapes(self) -> dict[str, ArrayShape]:
@@ -86,8 +86,8 @@ class Geometry(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What a host of at least the threshold must show: a first look at its vector, then the whole."""
+    """The limits that a host with at least `threshold` peers satisfies: for a prefix of its vector, then in full."""
 
-    look: int  # bits of the first look
-    look_zeros: int  # most zeros in it
-    zeros: int  # most zeros in all
+    prefix_bits: int
+    prefix_zeros: int  # maximum of zeros in the first `prefix_bits` bits
+    zeros: int  # maximum of zeros in the whole vector

@@ -1,8 +1,8 @@
-"""SpreadSketch (Tang, Huang, Lee, 2020): rows of buckets with a distinct counter and the name of its likeliest host.
+"""SpreadSketch (Tang, Huang, Lee, 2020): rows of buckets, each with a distinct counter and its most likely host.
 
-A bucket's counter is a multiresolution bitmap of 448 bits (the published 438 in whole words): 12 components of 32 bits,
-of which component i takes 2^-(i+1) of the pairs, and a last one of 64 bits for the rest. It counts up to a million
-peers; beyond that a bucket is saturated.
+A bucket's counter is a multiresolution bitmap of 448 bits (the published 438, rounded up to whole words): 12 components
+of 32 bits, of which component i receives 2^-(i+1) of the pairs, and a last one of 64 bits for the rest. It counts up to
+a million peers; a bucket with more is saturated.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from superhosts.results import SuperHosts
 
 __all__ = ["Geometry", "SpreadSketch"]
 
-MIN_PAIRS_PER_THREAD = 4096  # pairs: for fewer, waking another thread costs more than it saves
+MIN_PAIRS_PER_THREAD = 4096  # for fewer pairs, waking another thread costs more than it saves
 
 
 class SpreadSketch(HostListSketch):
-    """SpreadSketch for 32-bit hosts, on the CPU, in 128 MiB unless memory is given.
+    """SpreadSketch for 32-bit hosts, on the CPU, of 128 MiB by default.
 
-    The interval covers the error of the bitmap, and downward what other hosts may have added: by Markov's inequality
-    all d buckets of a host hold more than e times the mean count only once in e^d.
+    The confidence interval accounts for the error of the bitmap; its lower bound also accounts for what other hosts may
+    have added: by Markov's inequality, all d buckets of a host exceed e times the mean count with probability at most
+    e^-d.
     """
 
     name = "spreadsketch"
@@ -63,7 +64,7 @@ class SpreadSketch(HostListSketch):
         super().__init__(geometry.check(), key=key, threads=threads)
         self.device = on_cpu_only(self.name, device)
         self.buckets: cpu.Buckets = np.zeros((geometry.rows * geometry.buckets, BUCKET_WORDS), np.uint64)
-        self._crowd: float | None = None  # what others may have added to a host, while it is known
+        self._crowd: float | None = None  # peers that others may have added to a host; None after a change
 
     def _memory(self) -> int:
         return self.buckets.nbytes
@@ -85,7 +86,7 @@ class SpreadSketch(HostListSketch):
         run_parallel(cpu.merge, calls, self.threads)
 
     def _counts(self) -> Floats:
-        """Return the distinct pairs of every bucket, infinity where it is saturated."""
+        """Return the number of distinct pairs of every bucket, infinity if it is saturated."""
         counts = np.empty(len(self.buckets))
         calls = [(self.buckets, counts, a, b) for a, b in split_evenly(len(counts), self.threads)]
         run_parallel(cpu.count_all, calls, self.threads)
@@ -94,8 +95,8 @@ class SpreadSketch(HostListSketch):
 
     def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
         counts = self._counts()
-        nominating = self.buckets[counts >= threshold, MAP_WORDS]
-        mangled = np.unique(nominating[nominating != 0].astype(np.uint32))  # the low half of a label is the host
+        labels = self.buckets[counts >= threshold, MAP_WORDS]
+        mangled = np.unique(labels[labels != 0].astype(np.uint32))  # The low half of a label is the host.
         return mangled, self._measure(mangled)
 
     def _measure(self, mangled: Mangled) -> Estimate:
@@ -109,7 +110,7 @@ class SpreadSketch(HostListSketch):
         return saturate(found, full, saturation_of(LAST_BITS, share=1 << COMPONENTS), self._crowd)
 
     def _top(self, count: int) -> SuperHosts:
-        """Return hosts that a bucket names."""
+        """Return the top hosts among those that a bucket names."""
         return self._super_hosts(1).select(slice(0, count))
 
     def _arrays(self) -> Arrays:

@@ -1,8 +1,8 @@
-"""Where a pair goes in SpreadSketch: scalar functions over the pair's hash.
+"""Addressing in SpreadSketch: scalar functions of the pair's hash.
 
-The leading ones of the hash choose the component of the bitmap, six bits in the middle the bit in it, and the trailing
-ones are the level with which its host competes for the bucket's label. So a host's chance for the label grows with
-its number of distinct peers, and all three draws are independent.
+The number of leading ones of the hash selects the component of the bitmap, six bits in the middle select the bit within
+it, and the number of trailing ones is the level with which the host competes for the bucket's label. A host's chance to
+win the label therefore grows with its number of distinct peers, and the three choices are independent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from superhosts.detectors.spreadsketch.geometry import COMPONENT_BITS, COMPONENT
 
 @compiled
 def component_of(pair: int) -> int:
-    """Return the component of the bitmap that takes a pair: i for 2^-(i+1) of them, the last for the rest."""
+    """Return the component of the bitmap for a pair: i for 2^-(i+1) of all pairs, the last one for the rest."""
     component = 0
     while component < COMPONENTS and (pair >> (63 - component)) & 1 == 1:
         component += 1
@@ -22,7 +22,7 @@ def component_of(pair: int) -> int:
 
 @compiled
 def place_of(pair: int) -> int:
-    """Return the bit of a bucket that a pair sets."""
+    """Return the index of the bit that a pair sets in its buckets."""
     component = component_of(pair)
     if component == COMPONENTS:
         return 64 * (MAP_WORDS - 1) + int((pair >> 40) & (LAST_BITS - 1))
@@ -31,7 +31,7 @@ def place_of(pair: int) -> int:
 
 @compiled
 def level_of(pair: int) -> int:
-    """Return the trailing ones of the pair's hash."""
+    """Return the number of trailing ones of the pair's hash, at most 32."""
     level = 0
     while level < 32 and (pair >> level) & 1 == 1:
         level += 1
@@ -40,5 +40,5 @@ def level_of(pair: int) -> int:
 
 @compiled
 def label_of(mangled: int, pair: int) -> int:
-    """Return the label with which a host competes: higher levels win, then the larger host; never 0, an empty label."""
+    """Return the label with which a host competes: the higher level wins, then the larger host. 0 is an empty label."""
     return (level_of(pair) + 1) << 32 | mangled

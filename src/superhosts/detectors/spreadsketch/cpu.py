@@ -1,4 +1,4 @@
-"""The loops of SpreadSketch. A thread owns rows, so nobody else writes to its buckets."""
+"""The loops of SpreadSketch. Each thread owns rows, so no other thread writes to its buckets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from superhosts.detectors.spreadsketch.geometry import (
     COMPONENTS,
     LAST_BITS,
     MAP_WORDS,
-    MOST_SET,
+    MAX_SET_BITS,
     SATURATION,
     Geometry,
 )
@@ -30,7 +30,7 @@ Buckets = NDArray[np.uint64]
 def write(
     hosts: NDArray[np.uint32], peers: Addresses, rows: tuple[int, int], buckets: Buckets, geometry: Geometry, key: Key
 ) -> None:
-    """Write pairs into the rows first, first + step and so on."""
+    """Write pairs to the rows first, first + step, first + 2·step and so on, where `rows` is (first, step)."""
     first, step = rows
     for i in range(len(hosts)):
         mangled = np.uint64(mangle32(np.uint64(hosts[i]), key))
@@ -57,12 +57,13 @@ def component_zeros(buckets: Buckets, bucket: int, component: int) -> int:
 
 @compiled
 def count_bucket(buckets: Buckets, bucket: int) -> tuple[float, int]:
-    """Return the distinct pairs of a bucket and the component from which on it was measured; −1 if it is saturated.
+    """Return the number of distinct pairs of a bucket and the first component used for it, or −1 if it is saturated.
 
-    Components too full are left out; the others together are a fair sample of all pairs, each counted linearly.
+    Components that are too full are left out. The others together are a uniform sample of all pairs, and linear
+    counting gives the number of pairs in each.
     """
     base = COMPONENTS
-    while base > 0 and COMPONENT_BITS - component_zeros(buckets, bucket, base - 1) <= MOST_SET:
+    while base > 0 and COMPONENT_BITS - component_zeros(buckets, bucket, base - 1) <= MAX_SET_BITS:
         base -= 1
     last = component_zeros(buckets, bucket, COMPONENTS)
     if last == 0:
@@ -75,7 +76,7 @@ def count_bucket(buckets: Buckets, bucket: int) -> tuple[float, int]:
 
 @compiled
 def variance_of(pairs: float, base: int) -> float:
-    """Return the variance of a count: that of the sample of 2^-base, and of linear counting in each component."""
+    """Return the variance of a count: that of sampling with rate 2^-base plus linear counting in each component."""
     linear = 0.0
     for component in range(base, COMPONENTS + 1):
         bits = COMPONENT_BITS if component < COMPONENTS else LAST_BITS
@@ -86,7 +87,7 @@ def variance_of(pairs: float, base: int) -> float:
 
 @compiled
 def count_all(buckets: Buckets, counts: Floats, start: int, stop: int) -> None:
-    """Count the pairs of buckets start..stop; saturated ones get infinity."""
+    """Count the distinct pairs of buckets start..stop; the count of a saturated bucket is infinity."""
     for bucket in range(start, stop):
         pairs, base = count_bucket(buckets, bucket)
         counts[bucket] = pairs if base >= 0 else np.inf
@@ -96,7 +97,7 @@ def count_all(buckets: Buckets, counts: Floats, start: int, stop: int) -> None:
 def measure(
     mangled: NDArray[np.uint32], buckets: Buckets, geometry: Geometry, key: Key, out: Floats, deviations: Floats
 ) -> None:
-    """Give the least count of each host's buckets, infinity if all are saturated, and its standard deviation."""
+    """Write the smallest count of each host's buckets (infinity if all are saturated) and its standard deviation."""
     for i in range(len(mangled)):
         out[i], deviations[i] = np.inf, 0.0
         for row in range(geometry.rows):
@@ -108,7 +109,7 @@ def measure(
 
 @compiled
 def merge(into: Buckets, other: Buckets, start: int, stop: int) -> None:
-    """OR the bitmaps of buckets start..stop and keep the larger label of each."""
+    """OR the bitmaps of buckets start..stop and keep the maximum of each label."""
     for bucket in range(start, stop):
         for word in range(MAP_WORDS):
             into[bucket, word] |= other[bucket, word]

@@ -12,12 +12,12 @@ from superhosts.planning import check_limits
 from superhosts.units import format_size, parse_size
 
 ROWS = 4
-COMPONENTS = 12  # of the bitmap, before the last one; component i takes 2^-(i+1) of the pairs
+COMPONENTS = 12  # components of the bitmap before the last one; component i receives 2^-(i+1) of the pairs
 COMPONENT_BITS = 32
-LAST_BITS = 64  # the last component takes the remaining 2^-12 of the pairs
-MAP_WORDS = 7  # 12 · 32 + 64 = 448 bits: the published 438, in whole words
-BUCKET_WORDS = MAP_WORDS + 1  # the label: one cache line in all
-MOST_SET = 30  # a component with more bits set is too full to be measured
+LAST_BITS = 64  # bits of the last component, which receives the remaining 2^-12 of the pairs
+MAP_WORDS = 7  # 12 · 32 + 64 = 448 bits: the published 438, rounded up to whole words
+BUCKET_WORDS = MAP_WORDS + 1  # bitmap and label: one cache line
+MAX_SET_BITS = 30  # a component with more set bits is too full to be measured
 SATURATION = (LAST_BITS * math.log(LAST_BITS)) * (1 << COMPONENTS)  # about 1.09 million peers
 
 
@@ -25,7 +25,7 @@ class Geometry(NamedTuple):
     """Sizes of a SpreadSketch."""
 
     rows: int = ROWS  # d
-    buckets: int = 1 << 19  # w, of one row
+    buckets: int = 1 << 19  # w: buckets per row
 
     @classmethod
     def for_memory(cls, memory: str | int) -> Self:
@@ -33,12 +33,12 @@ class Geometry(NamedTuple):
         size = parse_size(memory)
         row = 8 * BUCKET_WORDS * ROWS
         if size < 2 * row:
-            least = f"two buckets in each of {ROWS} rows take {format_size(2 * row)}"
-            raise GeometryError(f"memory {format_size(size)} is too small for spreadsketch: {least}")
+            rule = f"two buckets in each of {ROWS} rows take {format_size(2 * row)}"
+            raise GeometryError(f"memory {format_size(size)} is too small for spreadsketch: {rule}")
         return cls(buckets=size // row).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is legal; else name the rule that it breaks."""
+        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         check_limits(self, {"rows": (1, MAX_ARRAYS), "buckets": (2, 1 << 31)})
         return self
 

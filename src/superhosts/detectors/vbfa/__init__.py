@@ -1,21 +1,21 @@
-"""VBFA, a rival (Liu, Qu, Gong and others, 2016): the vector Bloom filter.
+"""VBFA, the vector Bloom filter (Liu, Qu, Gong and others, 2016).
 
-Five arrays of bit columns. With b1 b2 b3 b4 the bytes of an address, four arrays take h1 = b1 and the high half of b2,
-h2 = b2 and the high half of b3, h3 = b3 and the high half of b4, h4 = b4 and the high half of b1; the fifth takes a
-hash of the address. So h1 to h4 are windows of 12 bits of the address seen as a ring, 8 bits apart, each with 4 bits
-of the next: exactly CBAA's restoring arrays for one slice. CBAA's windows begin at bits 0, 8, 16 and 24, those of h3,
-h2, h1 and h4 at bits 4, 12, 20 and 28. An address turned right by 4 bits makes the two the same. Engines and kernels
-are therefore CBAA's; limits and estimates are VBFA's own.
+VBFA has five arrays of bit columns. With b1 b2 b3 b4 the bytes of an address, four arrays use h1 = b1 and the high half
+of b2, h2 = b2 and the high half of b3, h3 = b3 and the high half of b4, h4 = b4 and the high half of b1; the fifth uses
+a hash of the address. So h1 to h4 are windows of 12 bits of the address as a ring, 8 bits apart, each with 4 bits of
+the next: exactly CBAA's restoring arrays for one slice. CBAA's windows start at bits 0, 8, 16 and 24, those of h3, h2,
+h1 and h4 at bits 4, 12, 20 and 28. Rotating an address right by 4 bits makes the two equal. VBFA therefore uses CBAA's
+engines and kernels, with its own limits and estimates.
 
-Addresses are mangled first, or all hosts of a network share h1; turning a mangled address is immaterial. Without
-mangling (`mangled=False`) windows are as published: the host that an engine is given is then chosen so that its
-mangled form is the turned address. That is done in the machine's memory: pairs on a GPU are copied back for it.
+Addresses are mangled first, because otherwise all hosts of a network share h1. The rotation does not matter for mangled
+addresses. Without mangling (`mangled=False`), windows are as published: each address is replaced by the host whose
+mangled form is the rotated address. This happens in main memory, so pairs on a GPU are copied back for it.
 
-The noise of other hosts comes from the fifth array alone: with v5 its mean share of zeros and m rows,
+The noise of other hosts is estimated from the fifth array alone: with v5 its mean share of zeros and m rows,
 δ = −m·ln(v5·(2 − v5)), and n = m·ln(m/Z) − δ from the zeros Z of the AND. v5·(2 − v5) = 1 − (1 − v5)², so this is
-the noise of two arrays while five are ANDed: full columns are under-read. `noise="five"` takes
-δ = −m·ln(1 − (1 − v5)^5). The interval is that of linear counting for a noise that is what δ says it is: it
-knows nothing of δ's own error, nor that some columns are fuller than others.
+the noise of two arrays although five are ANDed: hosts with full columns are underestimated. `noise="five"` uses
+δ = −m·ln(1 − (1 − v5)^5). The confidence interval is that of linear counting with δ as the exact noise: it ignores the
+error of δ itself, and that some columns are fuller than others.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ __all__ = ["Geometry", "Vbfa"]
 
 
 class Vbfa(ColumnSketch):
-    """The vector Bloom filter, for 32-bit hosts.
+    """The vector Bloom filter for 32-bit hosts.
 
-    `reading` is one of three readings of the published setting (see `Geometry.reading`); `memory` makes its columns
-    shorter or longer. `noise` and `mangled` are told above. A `geometry` stands in place of all four.
+    `reading` is one of three interpretations of the published setting (see `Geometry.reading`); `memory` makes its
+    columns shorter or longer. The module's docstring explains `noise` and `mangled`. A `geometry` replaces all four.
     """
 
     name = "vbfa"
@@ -78,7 +78,7 @@ class Vbfa(ColumnSketch):
 
     @property
     def engine_geometry(self) -> Any:
-        """CBAA's geometry: the engines are CBAA's."""
+        """CBAA's geometry, because VBFA uses CBAA's engines."""
         return self.geometry.cube
 
     def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
@@ -87,7 +87,7 @@ class Vbfa(ColumnSketch):
         return CudaCbaa(plan._replace(geometry=self.engine_geometry), gpu)
 
     def _noise(self) -> float:
-        """Return the share of rows that other hosts set in the AND, as δ has it: δ = −m·ln(1 − this)."""
+        """Return the share of rows that other hosts set in the AND according to δ, which is −m·ln(1 − share)."""
         return min(1 - 1e-12, float(self._mean_fills()[0, -1]) ** self.geometry.noise_arrays)
 
     def _search_for(self, threshold: float) -> Search:
@@ -99,29 +99,29 @@ class Vbfa(ColumnSketch):
         fills = np.full((len(evidence.common), 1), self._noise())
         return estimate_by_mean(evidence._replace(fills=fills), self.geometry.rows)
 
-    # Addresses that are not mangled.
+    # Support for addresses that are not mangled
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         if not self.geometry.mangled:
-            hosts = self._unmangled(self._turned(_as_rows(to_host(hosts))))
+            hosts = self._unmangled(self._rotated(_as_rows(to_host(hosts))))
         super()._update(hosts, peers)
 
     def mangle(self, hosts: Addresses) -> Words:
-        """Return addresses as the engine has them: mangled, or turned if this one does not mangle."""
-        return super().mangle(hosts) if self.geometry.mangled else self._turned(_as_rows(hosts))
+        """Return addresses in the engine's form: mangled, or rotated if this sketch does not mangle."""
+        return super().mangle(hosts) if self.geometry.mangled else self._rotated(_as_rows(hosts))
 
     def _result(self, mangled: Words, found: Estimate) -> SuperHosts:
         if not self.geometry.mangled:
-            mangled = mangle_column(self._turned(mangled, back=True), 32, False, self.key)
+            mangled = mangle_column(self._rotated(mangled, back=True), 32, False, self.key)
         return super()._result(mangled, found)
 
-    def _turned(self, rows: Words, *, back: bool = False) -> Words:
-        """Return 32-bit addresses turned right, or back."""
-        turn = np.uint64((32 - self.geometry.turn if back else self.geometry.turn) % 32)
-        return (rows >> turn | rows << np.uint64(32) - turn) & np.uint64(MASK32)
+    def _rotated(self, rows: Words, *, back: bool = False) -> Words:
+        """Return 32-bit addresses rotated right, or with `back`, rotated left to undo this."""
+        rotation = np.uint64((32 - self.geometry.rotation if back else self.geometry.rotation) % 32)
+        return (rows >> rotation | rows << np.uint64(32) - rotation) & np.uint64(MASK32)
 
     def _unmangled(self, rows: Words) -> Addresses:
-        """Return the hosts whose mangled forms are given."""
+        """Return the hosts that have these mangled forms."""
         return mangle_column(rows, 32, True, self.key)[:, 1].astype(np.uint32)
 
 

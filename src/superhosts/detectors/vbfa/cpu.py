@@ -1,4 +1,4 @@
-"""VBFA on CPU threads: CBAA's engine, with its arrays dealt out to the threads, since there is a single slice."""
+"""VBFA on CPU threads: CBAA's engine, with the arrays distributed over the threads, because there is a single slice."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from superhosts.engines.bins import Task
 
 
 class CpuVbfa(CpuCbaa):
-    """A VBFA sketch in the machine's memory."""
+    """A VBFA sketch in main memory."""
 
     def write(self, task: Task) -> None:
-        """Write all pairs that wait."""
+        """Write all pending pairs."""
         self._write_by_array(fill, task, self.store)
