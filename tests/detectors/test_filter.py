@@ -195,7 +195,7 @@ def test_memory_is_split_evenly():
 def test_errors():
     with pytest.raises(UsageError, match="filter runs on the CPU only"):
         Filter("1MiB", device="cuda:0")
-    with pytest.raises(UsageError, match="32-bit keys"):
+    with pytest.raises(UsageError, match="32-bit hosts"):
         Filter("1MiB").update(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
 
 

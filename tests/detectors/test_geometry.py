@@ -82,4 +82,4 @@ def test_a_scan_by_the_plan(run: Run, tmp_path: Path) -> None:
     assert load(kept[0]).part(Part(4, "inner", "any")).geometry == Geometry.parse(option)
     refused = run("scan", capture, "--geometry", "64MiB")
     assert refused.status == 2
-    assert "like slices=64" in refused.err
+    assert "plan prints it: slices=64" in refused.err

@@ -189,7 +189,7 @@ def test_errors(tmp_path):
     with pytest.raises(UsageError, match="threads=0"):
         SpreadSketch("1MiB", threads=0)
     detector = SpreadSketch(geometry=SMALL)
-    with pytest.raises(UsageError, match="32-bit keys"):
+    with pytest.raises(UsageError, match="32-bit hosts"):
         detector.update(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
     with pytest.raises(MergeError, match="buckets 9 into buckets 7"):
         detector.merge(SpreadSketch(geometry=SMALL._replace(buckets=9)))
