@@ -188,7 +188,7 @@ class Cbaa:
 
 
 def estimate(zeros: list[int], common: int, rows: int) -> float:
-    """Estimate peers from zero counts: solve u·(1 − Π(1 − z_i/u)) = z by scanning down a fine grid, then bisect."""
+    """Estimate peers from zero counts: solve u·(1 − Π(1 − z_i/u)) = z by bisection."""
     z, zs = common / rows, [count / rows for count in zeros]
 
     def left(u: float) -> float:

@@ -1,4 +1,4 @@
-"""A new detector takes a file of its own and a line in the registry: commands, files and laws know it from then on."""
+"""A new detector needs one file and one line in the registry; commands, files and laws then include it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from traffic import talk, write
 
 
 class Toy(Detector):
-    """Every pair of IPv4 addresses, in a sorted array of words."""
+    """Stores every pair of IPv4 addresses in a sorted array of words."""
 
     name = "toy"
     runs_on_gpu = False

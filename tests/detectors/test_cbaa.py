@@ -1,4 +1,4 @@
-"""CBAA against the oracle: bits, and the join against trying every address."""
+"""CBAA against the oracle: its bits, and its join compared with a test of every address."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from superhosts import Cbaa, GeometryError, UsageError
 from superhosts.detectors.cbaa import Geometry, PaperCbaa, addressing
 from superhosts.hashing import DEFAULT_KEY
 
-# 10 slice bits leave 22 bits to restore: few enough to try every address.
+# 10 slice bits leave 22 bits to restore, few enough to test every address.
 SMALL = Geometry(slice_bits=10, restoring=3, index_bits=9, validating=2, validating_bits=3, column_bits=9)
 
 
@@ -62,7 +62,7 @@ def test_bits_are_the_oracles(rows_by_peer, threads):
 )
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_join_finds_what_trying_every_address_finds(geometry, threads, monkeypatch):
-    """The same candidates as the oracle's; the cheap first look is switched off, it may drop noise that is no host."""
+    """The join finds the oracle's candidates. The pre-check is disabled, since it may drop noise that is not a host."""
     monkeypatch.setattr("superhosts.detectors.cbaa.prefix_test", _no_look)
     detector = Cbaa(geometry=geometry, threads=threads)
     detector.update(*traffic(2, big=12, small=500))
@@ -75,7 +75,7 @@ def test_the_join_finds_what_trying_every_address_finds(geometry, threads, monke
 
 @lru_cache
 def every_address(geometry: Geometry) -> set[int]:
-    """Mangled hosts of 200 peers in the traffic of the join's test, found by trying every address."""
+    """Return the mangled hosts with 200 peers in the traffic of the join's test, found by testing every address."""
     oracle = naive.Cbaa(geometry._asdict(), DEFAULT_KEY)
     for host, peer in zip(*(column.tolist() for column in traffic(2, big=12, small=500)), strict=True):
         oracle.update(host, peer)
@@ -93,7 +93,7 @@ def _no_look(column_bits, threshold):
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_columns_spell_the_address_again(data):
-    """Windows of LP, their check bits, and the way back."""
+    """Check the windows of LP, their check bits, and the way back to the address."""
     slice_bits = data.draw(st.integers(0, 10))
     restoring = data.draw(st.integers(2, 5))
     least = -(-(32 - slice_bits) // restoring)

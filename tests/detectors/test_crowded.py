@@ -1,4 +1,4 @@
-"""Searches that join columns to addresses give up where columns are too full, on every device alike, and say so."""
+"""Searches that join columns to addresses give up if columns are too full, alike on every device, and warn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SKETCHES = [
 ]
 by_name = pytest.mark.parametrize(("kind", "geometry"), SKETCHES, ids=[kind.name for kind, _ in SKETCHES])
 GPU = ["cuda"] if device.cuda_problem() is None else []
-REAL_GPU = [] if device.simulated() else GPU  # a simulated one takes minutes to list so many columns
+REAL_GPU = [] if device.simulated() else GPU  # A simulated GPU takes minutes to list this many columns.
 
 
 def fill(sketch: ColumnSketch) -> None:
@@ -34,7 +34,7 @@ def fill(sketch: ColumnSketch) -> None:
 def test_a_full_sketch_answers_with_a_warning(kind, geometry, where):
     sketch = kind(geometry=geometry, device=where, threads=2)
     fill(sketch)
-    sketch.engine.max_steps = 100  # else 2^26, for each of some thresholds
+    sketch.engine.max_steps = 100  # instead of 2^26 for each of several thresholds
     with pytest.warns(
         ThresholdWarning, match=f"this {kind.name} is too full for threshold 40: no host can be distinguished"
     ):
@@ -44,7 +44,7 @@ def test_a_full_sketch_answers_with_a_warning(kind, geometry, where):
 
 
 def crowd(sketch: ColumnSketch) -> np.ndarray:
-    """Feed three hosts of many peers and a crowd of smaller ones; return the three."""
+    """Add three hosts with many peers and a crowd of smaller ones; return the three."""
     rng = np.random.default_rng(3)
     big, small = rng.integers(0, 1 << 32, 3, dtype=np.uint32), rng.integers(0, 1 << 32, 6, dtype=np.uint32)
     hosts = np.concatenate([np.repeat(big, 400), np.repeat(small, 25)])
@@ -53,7 +53,7 @@ def crowd(sketch: ColumnSketch) -> np.ndarray:
 
 
 def fewest_steps(sketch: ColumnSketch, threshold: float) -> int:
-    """Return the smallest limit under which the search ends."""
+    """Return the smallest limit with which the search completes."""
     low, high = -1, 1 << 20
     while high - low > 1:
         sketch.engine.max_steps = (low + high) // 2
@@ -68,7 +68,7 @@ def fewest_steps(sketch: ColumnSketch, threshold: float) -> int:
 @by_name
 def test_every_device_and_number_of_threads_gives_up_at_the_same_limit(kind, geometry):
     limits = {}
-    gpus = REAL_GPU if kind is Cbaa else GPU  # VBFA has the same kernels
+    gpus = REAL_GPU if kind is Cbaa else GPU  # VBFA uses the same kernels as CBAA.
     for where, threads in [("cpu", 1), ("cpu", 2), ("cpu", 5), *((where, 1) for where in gpus)]:
         sketch = kind(geometry=geometry, device=where, threads=threads)
         crowd(sketch)

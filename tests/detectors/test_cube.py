@@ -1,4 +1,4 @@
-"""The labelled cube against the oracle: no pair is ever lost, bits and labels are the oracle's, hosts come back."""
+"""The labelled cube against the oracle: no pair is lost, bits and labels are equal, and hosts are recovered."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def test_the_all_zero_pair_is_not_taken_for_a_repeat():
 
 
 def test_full_bins_are_drained_without_losing_a_pair(monkeypatch):
-    """A flood on one host, many times what the bins hold, arrives in one call and in many."""
+    """A flood of pairs of one host, many times the capacity of the bins, arrives in one call and in many."""
     shape = ddos_victim()
     cube = Cube(geometry=SMALL, threads=2)
     monkeypatch.setattr(bins, "MIN_PAIRS_PER_THREAD", 512)
-    cube.engine.bins.memory = 1  # the least that bins can be
+    cube.engine.bins.memory = 1  # gives the smallest possible bins
     for start in range(0, len(shape.hosts), 7000):
         cube.update(shape.hosts[start : start + 7000], shape.peers[start : start + 7000])
     assert_equal_to_oracle(cube, list(zip(shape.hosts.tolist(), shape.peers.tolist(), strict=True)))
@@ -88,7 +88,7 @@ def test_widths_of_peers_may_change_between_updates():
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_super_hosts_of_named_shapes(shape: Shape):
-    """All hosts clearly above the threshold are found, none clearly below, and only hosts that were really seen."""
+    """The cube finds all hosts clearly above the threshold, none clearly below, and only hosts that were seen."""
     cube = Cube("16MiB")
     cube.update(shape.hosts, shape.peers)
     truth, threshold = shape.truth, 1024
@@ -103,7 +103,7 @@ def test_super_hosts_of_named_shapes(shape: Shape):
         elif peers <= threshold - 5 * sigma:
             assert host not in found
     for host, row in found.items():
-        if not row.saturated:  # 95 % intervals are 1.96 deviations wide; 3 times that must hold
+        if not row.saturated:  # 95 % intervals are 1.96 deviations wide; the truth must be within 3 times that.
             assert abs(row.peers - truth[host]) <= 3 * (row.peers_high - row.peers_low) / 2 + 1
 
 
@@ -190,7 +190,7 @@ def test_hosts_beyond_all_measure_are_reported_whatever_the_threshold():
 
 
 def test_the_lower_bound_of_saturated_hosts_is_below_the_truth():
-    """Sixty hosts near saturation: few just below the bound are saturated, and hardly a bound is above the truth."""
+    """Of sixty hosts near saturation, few just below the bound are saturated; hardly any bound exceeds the truth."""
     geometry = Geometry(32, 0, 3, 9, 400, 2, 3)
     typical, low = saturation_of(geometry.rows)
     rng = np.random.default_rng(4)
@@ -204,7 +204,7 @@ def test_the_lower_bound_of_saturated_hosts_is_below_the_truth():
         assert all((row.peers, row.peers_low) == (typical, low) for row in saturated)
         assert np.mean([row.peers_low <= true for row, true in zip(rows, peers, strict=True)]) >= 0.95
     assert len(saturated) > 5
-    assert {row.host for row in saturated} <= {row.host for row in cube.super_hosts(typical)}  # whatever the bound
+    assert {row.host for row in saturated} <= {row.host for row in cube.super_hosts(typical)}  # regardless of the bound
 
 
 def test_an_empty_batch_of_pairs_is_no_error():
@@ -286,7 +286,7 @@ def test_updates_that_cannot_be_are_refused():
 
 
 def test_a_host_in_the_columns_of_a_big_one_is_told_from_it():
-    """Rows are turned by other numbers for every host: without that its AND would hold all bits of the big host."""
+    """Each host has its own rotations; without these, its AND would contain all bits of the big host."""
     geometry = Geometry(32, 0, 3, 12, 2, 1, 1)
     oracle = naive.Cube(geometry._asdict(), DEFAULT_KEY)
     rng = np.random.default_rng(4)

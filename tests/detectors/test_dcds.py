@@ -1,4 +1,4 @@
-"""DCDS against the oracle: bits, the way back from columns to an address, and the search against all combinations."""
+"""DCDS against the oracle: bits, the way back from columns to an address, and the search over all combinations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from superhosts.hashing import DEFAULT_KEY
 from superhosts.planning import Prefix
 
 LONG = Geometry(column_bits=8)
-TINY = Geometry(6, (41, 43, 47, 53, 59, 61, 37), 6)  # six small arrays reach 2^32 as well: little to count
+TINY = Geometry(6, (41, 43, 47, 53, 59, 61, 37), 6)  # six small moduli whose product exceeds 2^32: few columns
 needs_cuda = pytest.mark.skipif(device.cuda_problem() is not None, reason=f"no GPU: {device.cuda_problem()}")
 
 
@@ -29,7 +29,7 @@ def traffic(seed: int, big: int, small: int, peers: int = 300) -> tuple[np.ndarr
 
 
 def filled(detector: Dcds, hosts: np.ndarray, peers: np.ndarray) -> naive.Dcds:
-    """Feed a detector and an oracle of the same geometry."""
+    """Add pairs to a detector and to an oracle of the same geometry; return the oracle."""
     detector.update(hosts, peers)
     oracle = naive.Dcds(*detector.geometry, DEFAULT_KEY)
     for host, peer in zip(hosts.tolist(), peers.tolist(), strict=True):
@@ -48,7 +48,7 @@ def assert_bits(detector: Dcds, oracle: naive.Dcds) -> None:
 
 
 def found(detector: Dcds, threshold: float) -> dict[int, list[int]]:
-    """Mangled hosts of the search with their zero counts; none may come twice."""
+    """Return the mangled hosts of the search with their zero counts; assert that there are no duplicates."""
     mangled, counts = detector._search(threshold)
     assert not mangled[:, 0].any()
     result = dict(zip(mangled[:, 1].tolist(), counts.tolist(), strict=True))
@@ -64,7 +64,7 @@ def test_bits_are_the_oracles(geometry, threads):
     oracle = filled(detector, hosts[:1000], peers[:1000])
     detector.flush()
     assert_bits(detector, oracle)
-    detector.update(hosts[900:], peers[900:])  # after a drain, some pairs again
+    detector.update(hosts[900:], peers[900:])  # repeats some pairs after a drain
     for host, peer in zip(hosts[900:].tolist(), peers[900:].tolist(), strict=True):
         oracle.update(host, peer)
     assert_bits(detector, oracle)
@@ -82,7 +82,7 @@ def test_bits_are_the_oracles(geometry, threads):
     ids=["2+1", "2+0", "2+2", "3+1"],
 )
 def test_the_search_finds_what_all_combinations_give(geometry, threads, monkeypatch):
-    """Hosts and zero counts; the cheap first look is switched off, it may drop noise that is no host."""
+    """Compare hosts and zero counts. The pre-check is disabled, because it may drop noise that is not a host."""
     monkeypatch.setattr("superhosts.detectors.dcds.prefix_test", lambda *_: Prefix(1, 0))
     detector = Dcds(geometry=geometry, threads=threads, device="cpu")
     hosts, peers = traffic(2, 30, 2000)
@@ -94,7 +94,7 @@ def test_the_search_finds_what_all_combinations_give(geometry, threads, monkeypa
 
 
 def test_what_begins_in_crowded_columns_is_a_combination_below_two_to_the_32(monkeypatch):
-    """Columns that are all full: every combination is a number, and those beyond the last address are dropped."""
+    """All columns are full: every combination is a number, and numbers beyond the last address are dropped."""
     monkeypatch.setattr("superhosts.detectors.dcds.prefix_test", lambda *_: Prefix(1, 0))
     geometry = Geometry(2, (1 << 20, 65537), 6)  # their product is 16 times the number of addresses
     detector = Dcds(geometry=geometry, device="cpu", threads=2)
@@ -105,7 +105,7 @@ def test_what_begins_in_crowded_columns_is_a_combination_below_two_to_the_32(mon
     assert found(detector, 400) == oracle.restore(naive.zero_limit(64, 400))
     own = {naive.mangle32(host, oracle.key) for host in range(24)}
     assert own <= expected.keys()
-    assert len(expected) < 24 * 24  # most products of such columns lie beyond 2^32
+    assert len(expected) < 24 * 24  # Most combinations of such columns are beyond 2^32.
     detector.clear()
     assert not found(detector, 400)
 
@@ -200,7 +200,7 @@ def test_wide_hosts_are_refused():
 
 @needs_cuda
 def test_the_gpu_has_the_oracles_bits_and_finds_what_the_cpu_finds(tmp_path):
-    """With more hot columns in an array than a simulated block has threads."""
+    """An array has more hot columns than a simulated block has threads."""
     geometry = TINY._replace(column_bits=7)
     on_cpu, on_gpu = (Dcds(geometry=geometry, device=where, threads=2) for where in ("cpu", "cuda"))
     hosts, peers = traffic(5, 6, 12, peers=100)
@@ -212,7 +212,7 @@ def test_the_gpu_has_the_oracles_bits_and_finds_what_the_cpu_finds(tmp_path):
     expected = found(on_cpu, 80)
     assert {naive.mangle32(host, oracle.key) for host in hosts[:600].tolist()} <= expected.keys()
     assert found(on_gpu, 80) == expected
-    assert on_gpu.super_hosts(80).to_dict() == on_cpu.super_hosts(80).to_dict()  # lists of hot columns begin anew
+    assert on_gpu.super_hosts(80).to_dict() == on_cpu.super_hosts(80).to_dict()  # The lists of hot columns are reset.
     assert on_gpu.estimate(int(hosts[0])) == on_cpu.estimate(int(hosts[0]))
     on_gpu.save(tmp_path / "a.cube")
     (again,) = load(tmp_path / "a.cube", device="cpu").parts.values()
@@ -222,7 +222,7 @@ def test_the_gpu_has_the_oracles_bits_and_finds_what_the_cpu_finds(tmp_path):
 
 @needs_cuda
 def test_the_gpu_combines_all_hot_columns_as_the_cpu_does():
-    """Big hosts that fill tiny arrays: many more combinations than hosts, some beyond the last address."""
+    """Big hosts fill tiny arrays: there are many more combinations than hosts, some beyond the last address."""
     on_cpu, on_gpu = (Dcds(geometry=TINY, device=where, threads=2) for where in ("cpu", "cuda"))
     for detector in (on_cpu, on_gpu):
         detector.update(np.repeat(np.array([1, 2], np.uint32), 300), np.arange(600, dtype=np.uint32))

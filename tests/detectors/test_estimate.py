@@ -1,4 +1,4 @@
-"""The estimator: its equations, its variance and the coverage of its interval against theory, and its edges."""
+"""The estimator: its equations, its variance and the coverage of its interval against theory, and its edge cases."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_it_solves_the_oracles_equation(data):
         return
     found = estimate(evidence([zeros], [common]), rows)
     expected = naive.estimate(zeros, common, rows)
-    # Nearly singular equations fall back on the mean fill: these the oracle does not know.
+    # The oracle does not implement the fallback to the mean fill for nearly singular equations.
     u = math.exp(-expected / rows)
     noises = [1 - z / rows / u for z in zeros]
     product = math.prod(noises)
@@ -38,7 +38,7 @@ def test_it_solves_the_oracles_equation(data):
 
 
 def simulate(peers: int, fills: tuple[float, ...], rows: int, times: int) -> Evidence:
-    """Columns of a host with independent noise of other hosts, many times over."""
+    """Return columns of a host with independent noise of other hosts, for many trials."""
     rng = np.random.default_rng(peers)
     zeros, common = [], []
     for _ in range(times):
@@ -53,7 +53,7 @@ def simulate(peers: int, fills: tuple[float, ...], rows: int, times: int) -> Evi
 @pytest.mark.parametrize("fills", [(0.02, 0.02, 0.02), (0.1, 0.3, 0.2), (0.6, 0.5, 0.7), (0.9, 0.1, 0.2, 0.3, 0.5)])
 @pytest.mark.parametrize("peers", [300, 1024, 5000])
 def test_the_interval_holds_the_truth_19_times_of_20(peers, fills):
-    """Coverage of 400 trials, to five standard deviations of a binomial of 0.95; the bias stays small beside it."""
+    """The coverage of 400 trials is within five standard deviations of a binomial of 0.95, and the bias is small."""
     rows, times = 4096, 400
     found = estimate(simulate(peers, fills, rows, times), rows)
     inside = ((found.low <= peers) & (peers <= found.high)).mean()
@@ -62,7 +62,7 @@ def test_the_interval_holds_the_truth_19_times_of_20(peers, fills):
     claimed = ((found.high - found.low) / 2 / 1.96).mean()
     assert deviation == pytest.approx(
         claimed, rel=0.25
-    )  # a standard deviation of 400 trials is known to 3.5 %, 5 of these
+    )  # The standard deviation of 400 trials has an error of 3.5 %; allow 5 times that.
     assert abs(found.peers.mean() - peers) < 0.3 * deviation + 5 * deviation / math.sqrt(times)
 
 
@@ -85,14 +85,14 @@ def test_no_zero_left_is_saturated_never_infinite():
 
 
 def filled_rows(peers: int, rows: int, times: int) -> np.ndarray:
-    """Say of hosts of so many peers which leave no zero."""
+    """Return which of many hosts with this many peers leave no zero."""
     rng = np.random.default_rng(peers)
     return np.array([len(np.unique(rng.integers(0, rows, peers))) == rows for _ in range(times)])
 
 
 @pytest.mark.parametrize("rows", [64, 1024, 4096])
 def test_below_the_bound_hardly_anybody_is_saturated(rows):
-    """At the bound itself one host of 40 is: counted over 2,000, to five standard deviations of a binomial."""
+    """At the bound itself, one host in 40 is saturated: of 2,000, within five standard deviations of a binomial."""
     typical, low = saturation_of(rows)
     times = 2000 if rows < 4096 else 400
     slack = 5 * math.sqrt(0.025 * 0.975 / times)
@@ -102,12 +102,12 @@ def test_below_the_bound_hardly_anybody_is_saturated(rows):
 
 
 def test_others_and_sampling_move_the_bound():
-    """Where others hold half of the rows, a host fills the rest sooner; of one peer in 16, sixteen times later."""
+    """A host saturates sooner if others hold half of the rows, and sixteen times later if one in 16 peers counts."""
     plain, crowded, sampled = saturation_of(512), saturation_of(512, 0.5), saturation_of(512, share=16)
     assert plain.peers - crowded.peers == pytest.approx(512 * math.log(2), abs=1)
     assert plain.low - crowded.low == pytest.approx(512 * math.log(2), abs=1)
     assert (sampled.peers // 16, sampled.low // 16) == plain
-    assert saturation_of(16, 0.01) == (0, 0)  # nothing is known of a host in an array that others have filled
+    assert saturation_of(16, 0.01) == (0, 0)  # Nothing is known about a host in an array that others have filled.
 
 
 def test_a_big_host_with_few_zeros_left_does_not_come_out_as_nothing():
@@ -118,7 +118,7 @@ def test_a_big_host_with_few_zeros_left_does_not_come_out_as_nothing():
 
 
 def test_a_small_host_in_two_full_columns_is_not_taken_for_a_big_one():
-    """Its AND is its third column, as full as any: the equations allow 0 to 650 peers, the mean fill says none."""
+    """Its AND is its third column, as full as any: the equations allow 0 to 650 peers, the mean fill suggests none."""
     found = estimate(evidence([[0, 0, 3500]], [3500], [[0.14, 0.14, 0.14]]), 4096)
     assert found.peers[0] < 50
     big = estimate(evidence([[0, 0, 1200]], [1200], [[0.14, 0.14, 0.14]]), 4096)

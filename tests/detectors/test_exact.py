@@ -1,4 +1,4 @@
-"""The exact detector: wide keys, compaction, and memory that follows distinct pairs."""
+"""The exact detector: wide hosts, compaction, and memory that grows with distinct pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pairs_of(bits: int, peer_bits: int, count: int = 4000) -> list[tuple[int, in
 
 @pytest.mark.parametrize(("bits", "peer_bits"), [(32, 32), (32, 64), (32, 128), (64, 64), (64, 128), (128, 128)])
 def test_counts_are_those_of_sets(bits, peer_bits, monkeypatch):
-    monkeypatch.setattr(module, "MIN_PENDING", 500)  # compact often
+    monkeypatch.setattr(module, "MIN_PENDING", 500)  # compacts often
     pairs = pairs_of(bits, peer_bits)
     exact = Exact(key_bits=bits)
     for start in range(0, len(pairs), 333):

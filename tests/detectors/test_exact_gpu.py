@@ -1,6 +1,6 @@
-"""The exact detector on a GPU gives what it gives on the CPU, byte for byte.
+"""The exact detector gives the same results on a GPU as on the CPU, byte for byte.
 
-Every test runs twice: on a stand-in for CuPy, which is NumPy made as strict as CuPy, and on a GPU where there is one.
+Every test runs twice: on a stand-in for CuPy, which is NumPy made as strict as CuPy, and on a GPU if there is one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_plain(value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Open the arrays of the stand-in, and refuse those of the machine's memory, as CuPy does."""
+    """Unwrap arrays of the stand-in and reject arrays in main memory, as CuPy does."""
     if isinstance(value, list | tuple):
         return type(value)(map(plain, value))
     if is_plain(value):
@@ -53,7 +53,7 @@ def on_gpu(value: Any) -> Any:
 
 
 class OnGpu(np.ndarray):
-    """An array that never meets one of the machine's memory."""
+    """An array that cannot be combined with an array in main memory."""
 
     __cuda_array_interface__: ClassVar[dict[str, Any]] = {}
 
@@ -82,7 +82,7 @@ class OnGpu(np.ndarray):
 
 
 class Device:
-    """A context in which a GPU is the current one."""
+    """A context in which a GPU is the current device."""
 
     current: ClassVar[list[int]] = []
 
@@ -97,12 +97,12 @@ class Device:
 
 
 class StandIn:
-    """NumPy's functions for arrays on a GPU that has been made the current one."""
+    """NumPy's functions for arrays on a GPU that is the current device."""
 
     cuda = SimpleNamespace(Device=Device, get_current_stream=lambda: SimpleNamespace(synchronize=lambda: None))
 
     def __init__(self) -> None:
-        self.copied = 0  # numbers that came back to the machine's memory
+        self.copied = 0  # numbers copied back to main memory
 
     def __getattr__(self, name):
         def call(*arguments, **named):
@@ -142,7 +142,7 @@ class StandIn:
     ]
 )
 def gpu(request, monkeypatch):
-    """The library of arrays on the GPU. Rows are sorted in often."""
+    """The array library of the GPU. Pending rows are sorted often."""
     monkeypatch.setattr(module, "MIN_PENDING", 500)
     if request.param == "real":
         import cupy
@@ -182,14 +182,14 @@ def feed(detector: Exact, columns: tuple[Any, Any], step: int = 333) -> Exact:
 
 
 def content(detector: Exact) -> bytes:
-    """All pairs, in the order of their rows."""
+    """Return all pairs in the order of their rows."""
     pairs = detector.arrays()["pairs"]
     assert type(pairs) is np.ndarray
     return pairs[np.lexsort(pairs.T[::-1])].tobytes() if pairs.size else b""
 
 
 def assert_same(mine: Exact, other: Exact) -> None:
-    """Hold all answers of one detector against those of another."""
+    """Assert that all answers of two detectors are equal."""
     assert content(mine) == content(other)
     assert mine.memory == other.memory
     hosts, peers = mine.counts()
@@ -224,7 +224,7 @@ def test_answers_are_those_of_the_cpu_and_of_sets(gpu, bits, peer_bits, place):
     assert (detector.device, detector.gpu, cpu.device, cpu.gpu) == ("cuda:0", 0, "cpu", None)
     feed(detector, there)
     feed(cpu, (hosts, peers))
-    assert detector.memory == cpu.memory  # also while pairs wait
+    assert detector.memory == cpu.memory  # even while pairs are pending
     assert_same(detector, cpu)
     found, counts = detector.counts()
     assert dict(zip(array_to_numbers(found), counts.tolist(), strict=True)) == naive.peers(pairs)
@@ -335,7 +335,7 @@ def test_files_cross_devices(gpu, bits, peer_bits, tmp_path):
 def test_a_copy_is_its_own(gpu):
     columns = columns_of(pairs_of(32, 32), 32, 32)
     detector = Exact(device="cuda")
-    detector.update(*(column[:400] for column in columns))  # these wait
+    detector.update(*(column[:400] for column in columns))  # stay pending
     for make in (copy.deepcopy, Exact.copy):
         twin = make(detector)
         assert twin.device == "cuda:0"
@@ -349,10 +349,10 @@ def address_of(array: Any) -> int:
 
 
 def test_what_it_takes_in_from_another_is_its_own(gpu):
-    """Rows that wait are sorted in place, while another thread may ask the other one."""
+    """Pending rows are sorted in place, while another thread may query the other detector."""
     columns = columns_of(pairs_of(32, 32, 300), 32, 32)
     one, other = Exact(device="cuda"), feed(Exact(device="cuda"), columns)
-    other.top(1)  # all rows are sorted in
+    other.top(1)  # leaves no rows pending
     one.merge(other)
     mine, others = ({address_of(rows) for rows in each} for each in (one.pending, other.buckets))
     assert len(mine) == len(others) == 1
@@ -381,7 +381,7 @@ def test_any_thread_may_call_it(gpu):
 
 @pytest.mark.parametrize("bits", [32, 64, 128])
 def test_what_it_is_given_stays_as_it_was(gpu, bits):
-    """Rows are sorted in place, the caller's arrays are not."""
+    """Rows are sorted in place, but the caller's arrays are not."""
     columns = columns_of(pairs_of(bits, bits), bits, bits)
     given = tuple(gpu.asarray(column) for column in columns)
     detector = Exact(key_bits=bits, device="cuda")
@@ -406,12 +406,12 @@ def test_the_cpu_takes_arrays_of_a_gpu(gpu, bits, peer_bits):
     assert_same(cpu, feed(Exact(key_bits=bits, device="cpu"), columns))
 
 
-@pytest.mark.parametrize("gpu", ["stand-in"], indirect=True)  # CuPy does not count copies
+@pytest.mark.parametrize("gpu", ["stand-in"], indirect=True)  # because CuPy does not count copies
 def test_only_what_is_asked_for_comes_back(gpu):
     detector = feed(Exact(device="cuda"), columns_of(pairs_of(32, 32), 32, 32))
     found = len(detector.super_hosts(200))
     assert 0 < found < 10
-    assert gpu.copied == 2 * found  # a host and its number of peers each
+    assert gpu.copied == 2 * found  # a host and its number of peers for each
     detector.estimate(1)
     assert gpu.copied == 2 * found
     gpu.copied = 0
@@ -419,7 +419,7 @@ def test_only_what_is_asked_for_comes_back(gpu):
     assert gpu.copied == 2
 
 
-@pytest.mark.parametrize("gpu", ["stand-in"], indirect=True)  # a real machine with several is not at hand
+@pytest.mark.parametrize("gpu", ["stand-in"], indirect=True)  # because it needs several GPUs
 def test_of_several_gpus_it_uses_the_first(gpu):
     columns = columns_of(pairs_of(32, 32), 32, 32)
     mine, other = Exact(device="cuda:1,0"), Exact(device="cuda:0,1")

@@ -44,7 +44,7 @@ def assert_equal(detector: Filter, oracle: naive.Filter) -> None:
 
 @pytest.mark.parametrize("count", [100, 3000, 40_000])
 def test_bits_counters_and_list_are_the_oracles(count):
-    """Up to a bit array in which no bit is clear."""
+    """The traffic ranges up to a bit array in which no bit is clear."""
     hosts, peers = traffic(count)
     if count > 10_000:
         peers = np.random.default_rng(2).integers(0, 1 << 32, count, dtype=np.uint32)
@@ -64,7 +64,7 @@ def test_bits_counters_and_list_are_the_oracles(count):
 
 
 def test_what_a_full_filter_has_counted_is_a_lower_bound_no_more():
-    """Its last pairs weigh thousands each: the bound must say how little is known."""
+    """The last pairs weigh thousands each, and the bound must reflect how little is known."""
     rng = np.random.default_rng(2)
     hosts, peers = np.repeat(np.arange(40, dtype=np.uint32), 1000), rng.integers(0, 1 << 32, 40_000, dtype=np.uint32)
     order = rng.permutation(40_000)
@@ -146,7 +146,7 @@ def test_named_shapes():
 
 
 def test_the_interval_reaches_down_by_what_others_may_have_added():
-    """Small hosts in crowded counters: the estimate is mostly of others, and the interval says so."""
+    """Small hosts in crowded counters: the estimate counts mostly other hosts, and the interval reflects this."""
     rng = np.random.default_rng(6)
     hosts = np.repeat(rng.integers(0, 1 << 32, 500, dtype=np.uint32), 10)
     detector = Filter(geometry=Geometry(words=4096, rows=4, counters=64, threshold=1))

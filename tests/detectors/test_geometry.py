@@ -1,4 +1,4 @@
-"""A geometry by name: written by the plan, read by every command that makes cubes."""
+"""The text form of a geometry: `plan` prints it, and every command that creates cubes parses it."""
 
 from __future__ import annotations
 

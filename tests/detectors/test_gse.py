@@ -1,4 +1,4 @@
-"""GSE against the oracle, on the CPU and on a (simulated) GPU: bits, hosts, zeros and who is found."""
+"""GSE against the oracle, on the CPU and on a (simulated) GPU: bits, hosts, zeros and the hosts found."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from superhosts.detectors.gse import Geometry, Gse
 from superhosts.hashing import DEFAULT_KEY, make_key, mangle32, unmangle32
 
 SMALL = Geometry(array_bits=13, vector_bits=6, table_bits=4)
-ROOMY = SMALL._replace(table_bits=12)  # its table of recent pairs forgets hardly any
+LARGE_TABLE = SMALL._replace(table_bits=12)  # The table of recent pairs drops hardly any.
 SIMULATED = device.simulated()
 DEVICES = ["cpu", "cuda"] if device.cuda_problem() is None else ["cpu"]
 on_any_device = pytest.mark.parametrize("place", DEVICES)
@@ -25,7 +25,7 @@ on_gpu = pytest.mark.skipif(len(DEVICES) == 1, reason=f"no GPU: {device.cuda_pro
 
 @pytest.fixture(autouse=True)
 def few_slots(monkeypatch):
-    """Sets of hosts that must grow."""
+    """Make sets of hosts so small that they must grow."""
     monkeypatch.setattr(hostset, "INITIAL_SLOTS", 4)
     if len(DEVICES) > 1:
         from superhosts.detectors.gse import cuda
@@ -57,7 +57,7 @@ def assert_equal(detector: Gse, oracle: naive.Gse) -> None:
 
 
 def whole(oracle: naive.Gse, m: int) -> int:
-    """The number that is reported; of a saturated host at most what it typically has."""
+    """Return the number that is reported: for a saturated host, at most the typical number."""
     number = oracle.estimate(m)
     return math.floor(number) if oracle.zeros(m) == 0 else round(number)
 
@@ -69,7 +69,7 @@ def mangled(host: int) -> int:
 @on_any_device
 def test_bits_and_hosts_are_the_oracles(place):
     hosts, peers = traffic()
-    zero = int(unmangle32(np.uint64(0), make_key(DEFAULT_KEY)))  # an empty slot must not hide this one
+    zero = int(unmangle32(np.uint64(0), make_key(DEFAULT_KEY)))  # It must not be mistaken for an empty slot.
     hosts, peers = np.append(hosts, np.array([zero, 0], np.uint32)), np.append(peers, np.array([9, 0], np.uint32))
     detector = Gse(geometry=SMALL, device=place)
     oracle = filled(detector, np.tile(hosts, 2), np.tile(peers, 2))
@@ -80,7 +80,7 @@ def test_bits_and_hosts_are_the_oracles(place):
 @on_any_device
 @pytest.mark.parametrize("load", [0.1, 1.0, 8.0])
 def test_answers_are_the_oracles(place, load):
-    """From an array that is nearly empty to vectors with no zero left."""
+    """The traffic ranges from a nearly empty array to vectors with no zero left."""
     geometry = Geometry(array_bits=12, vector_bits=5, table_bits=4)
     count = int(load * 4096)
     rng = np.random.default_rng(3)
@@ -104,10 +104,10 @@ def test_answers_are_the_oracles(place, load):
 
 
 def test_a_saturated_host_has_whole_numbers_and_an_honest_bound():
-    """Sixty hosts near saturation of their vectors: few just below the bound are, and its peers are not below it."""
+    """Of sixty hosts near saturation, few just below the bound are saturated, and their peers are not below it."""
     geometry = Geometry(array_bits=24, vector_bits=8, table_bits=4)
     rng = np.random.default_rng(7)
-    typical, low = saturation_of(geometry.vector, 0.995)  # what the traffic below leaves free
+    typical, low = saturation_of(geometry.vector, 0.995)  # The traffic below leaves this share of the array free.
     for peers, least, most in (([low - 40] * 60, 0, 6), (rng.integers(low - 50, typical, 60), 5, 35)):
         detector = Gse(geometry=geometry, device="cpu")
         hosts = np.repeat(np.arange(60, dtype=np.uint32), peers)
@@ -194,7 +194,7 @@ def test_merging_unites_hosts_and_bits_over_devices(place):
         left, right = Gse(geometry=SMALL, device=place), Gse(geometry=SMALL, device=other)
         left.update(hosts[:120], peers[:120])
         right.update(hosts[80:], peers[80:])
-        left.super_hosts(10)  # numbers known from before must not be used after
+        left.super_hosts(10)  # Counts known before the merge must not be used after it.
         left.merge(right)
         left.merge(right)
         left.merge(left)
@@ -205,7 +205,7 @@ def test_merging_unites_hosts_and_bits_over_devices(place):
 @on_any_device
 def test_files_copies_and_clear(place, tmp_path):
     hosts, peers = traffic(150)
-    detector = Gse(geometry=ROOMY, device=place)
+    detector = Gse(geometry=LARGE_TABLE, device=place)
     oracle = filled(detector, hosts, peers)
     detector.save(tmp_path / "a.cube")
     (again,) = load(tmp_path / "a.cube", device=place).parts.values()
@@ -216,16 +216,16 @@ def test_files_copies_and_clear(place, tmp_path):
     for one in (again, twin):
         assert_equal(one, oracle)
         one.clear()
-        one.update(hosts, peers)  # nothing of the table of recent pairs is left
+        one.update(hosts, peers)  # requires that the table of recent pairs was emptied
         assert_equal(one, oracle)
-        one.load_arrays(detector.arrays())  # empty
+        one.load_arrays(detector.arrays())  # arrays of an empty detector
         one.update(hosts, peers)
         assert_equal(one, oracle)
 
 
 @on_any_device
 def test_an_empty_table_holds_no_hash_that_belongs_there(place):
-    """The hash 0 belongs to slot 0, which therefore must not be empty as all others are."""
+    """The hash 0 maps to slot 0, whose empty value must therefore differ from that of all others."""
     detector = Gse(geometry=SMALL, device=place)
     for _ in range(2):
         engine = detector.engine
@@ -250,7 +250,7 @@ def test_memory_counts_the_set_of_hosts(place):
 
 @on_gpu
 def test_no_host_is_lost_while_the_set_grows(monkeypatch):
-    """One batch whose hosts need several sizes of the set; also with hardly a probe allowed."""
+    """The set must grow several times during one batch, even when hardly any probes are allowed."""
     from superhosts.detectors.gse import cuda
 
     hosts = np.arange(1, 120, dtype=np.uint32)
@@ -258,7 +258,7 @@ def test_no_host_is_lost_while_the_set_grows(monkeypatch):
     grow = cuda.CudaGse._grow
     monkeypatch.setattr(cuda.CudaGse, "_grow", lambda self: sizes.append(len(self.slots)) or grow(self))
     monkeypatch.setattr(cuda, "MAX_PROBES", 3)
-    detector = Gse(geometry=ROOMY, device="cuda")
+    detector = Gse(geometry=LARGE_TABLE, device="cuda")
     oracle = filled(detector, hosts, hosts)
     assert_equal(detector, oracle)
     assert len(sizes) >= 2

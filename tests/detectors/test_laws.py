@@ -1,4 +1,4 @@
-"""The laws that every detector keeps, found by discovery: whoever is in DETECTORS is held to them."""
+"""The laws that every detector in DETECTORS must keep."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def fed(name: str, hosts: np.ndarray, peers: np.ndarray, threads: int = 2) -> De
 
 
 def content(detector: Detector) -> dict[str, bytes]:
-    """All that it holds; for the truth in the order of its rows."""
+    """Return the whole state of a detector; the pairs of an exact one are sorted."""
     arrays = detector.arrays()
     if detector.name == "exact":
         arrays = {"pairs": np.unique(arrays["pairs"], axis=0)}
@@ -54,7 +54,7 @@ def content(detector: Detector) -> dict[str, bytes]:
 
 
 def law(name: str) -> Callable:
-    """Run a test for every detector that has not declared the law broken."""
+    """Run a test for every detector that does not declare the law broken."""
     keepers = [n for n, detector in DETECTORS.items() if name not in detector.broken_laws]
     return pytest.mark.parametrize("name", keepers)
 
@@ -167,7 +167,7 @@ def test_many_small_updates_equal_one_large(name):
     for start in range(0, 5000, 37):
         detector.update(shape.hosts[start : start + 37], shape.peers[start : start + 37])
         if start % 740 == 0:
-            detector.super_hosts(1000)  # a question in between changes nothing
+            detector.super_hosts(1000)  # A query in between changes nothing.
     stop = 37 * -(-5000 // 37)
     assert content(detector) == content(fed(name, shape.hosts[:stop], shape.peers[:stop]))
 

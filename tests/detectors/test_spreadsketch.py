@@ -1,4 +1,4 @@
-"""SpreadSketch against the oracle: bitmaps, labels, counts and who is found."""
+"""SpreadSketch against the oracle: bitmaps, labels, counts and the hosts found."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def mangled(detector: SpreadSketch, host: int) -> int:
 
 
 def assert_equal(detector: SpreadSketch, oracle: naive.SpreadSketch) -> None:
-    """Every bit and label is the oracle's, and no other is set."""
+    """Assert that bits and labels are those of the oracle."""
     expected = np.zeros_like(detector.buckets)
     for (row, bucket), seen in oracle.maps.items():
         line = expected[row * detector.geometry.buckets + bucket]
@@ -73,7 +73,7 @@ def test_peers_of_every_width_are_folded_as_the_oracle_does():
 
 @pytest.mark.parametrize("count", [200, 3000, 20_000])
 def test_answers_are_the_oracles(count):
-    """From bitmaps that are nearly empty to those whose first components are full."""
+    """The traffic ranges from nearly empty bitmaps to those whose first components are full."""
     hosts, peers = traffic(count)
     detector = SpreadSketch(geometry=SMALL)
     oracle = filled(detector, hosts, peers)
@@ -99,7 +99,7 @@ def test_scalar_functions_in_plain_python():
 
 @pytest.mark.parametrize("peers", [10, 100, 1000, 10_000, 100_000, 600_000])
 def test_counts_and_their_deviations_hold_over_the_whole_range(peers):
-    """Ninety-nine lone hosts: the errors have the deviation that the interval claims, and no great bias."""
+    """The errors of ninety-nine isolated hosts have the deviation that the interval claims, and little bias."""
     rng = np.random.default_rng(peers)
     runs = 99 if peers < 100_000 else 25
     errors = []
@@ -125,7 +125,7 @@ def test_a_full_bitmap_is_saturated():
         detector.update(host, np.arange(turn << 20, (turn + 1) << 20, dtype=np.uint32))
     row = detector.estimate(5)
     assert row.saturated
-    crowd = math.e * SATURATION / 4096  # of all buckets one is full
+    crowd = math.e * SATURATION / 4096  # One of all buckets is full.
     assert row.peers == int(SATURATION) == 1_090_226
     assert row.peers_low == math.floor(748_043 - crowd)  # 2^12·64·(ln 64 − ln 3.69)
     assert row.peers_high is None
@@ -144,11 +144,11 @@ def test_named_shapes():
     for host, peers in near.truth.items():
         row = detector.estimate(host)
         inside += row.peers_low <= peers <= row.peers_high
-    assert inside >= 52  # of 60, at 95 %: fewer only once in ten thousand
+    assert inside >= 52  # of 60 with 95 % coverage; fewer only once in ten thousand runs
 
 
 def test_the_interval_reaches_down_by_what_others_may_have_added():
-    """Small hosts in crowded buckets: the estimate is mostly of others, and the interval says so."""
+    """Small hosts in crowded buckets: the estimate counts mostly other hosts, and the interval reflects this."""
     rng = np.random.default_rng(6)
     hosts = np.repeat(rng.integers(0, 1 << 32, 500, dtype=np.uint32), 10)
     detector = SpreadSketch(geometry=Geometry(rows=4, buckets=64))
@@ -159,7 +159,7 @@ def test_the_interval_reaches_down_by_what_others_may_have_added():
 
 
 def test_the_larger_host_wins_a_level_that_two_share():
-    """Also when it comes first, or from another site."""
+    """This holds even when it arrives first or comes from another site."""
     hosts = np.arange(50, dtype=np.uint32)
     detectors = [SpreadSketch(geometry=Geometry(1, 2)) for _ in range(3)]
     peers = np.arange(3000, dtype=np.uint32)

@@ -1,7 +1,7 @@
-"""Any thread may call any verb of a detector, a sketch or a scan: the result is that of some order of the calls.
+"""Any thread may call any method of a detector, sketch or scan: the result is that of some order of the calls.
 
-`make test` makes a few rounds; `make threads`, or SUPERHOSTS_THREAD_ROUNDS=1000, makes the thousand that a release is
-held to. Nothing here depends on time: threads start together, and every wait ends with what it waits for.
+`make test` runs a few rounds; `make threads`, or SUPERHOSTS_THREAD_ROUNDS=1000, runs the thousand that a release must
+pass. Nothing here depends on timing: threads start together, and every wait ends with the event that it waits for.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from traffic import three_windows, write
 
 ROUNDS = int(os.environ.get("SUPERHOSTS_THREAD_ROUNDS", "5"))
 WRITERS, READERS = 8, 2
-BATCHES = 4  # of each writer
+BATCHES = 4  # batches per writer
 FOUR = sh.Part(4)
-TINY: dict[str, Any] = {  # for the simulator, where every thread of a GPU is one of Python
+TINY: dict[str, Any] = {  # sizes for the simulator, in which every GPU thread is a Python thread
     "cube": sh.Geometry(32, 2, 3, 7, 5, 1, 1),
     "cbaa": CbaaGeometry(1, 8, 4, 0, 2, 6),
     "cbaa-paper": CbaaGeometry(1, 8, 4, 0, 2, 6, 1),
@@ -55,26 +55,26 @@ Columns = tuple[np.ndarray, np.ndarray]
 
 
 def batches(count: int, size: int, seed: int = 1) -> list[Columns]:
-    """Batches of pairs of few hosts, of which many repeat."""
+    """Return batches of pairs of few hosts, with many repeats."""
     rng = np.random.default_rng(seed)
     hosts = (rng.integers(0, 12, (count, size)) + (10 << 24)).astype(np.uint32)
     return list(zip(hosts, rng.integers(0, 1 << 11, (count, size), dtype=np.uint32), strict=True))
 
 
 def growing(count: int, size: int) -> list[Columns]:
-    """Batches of new pairs of many hosts: each leaves all of them with more peers."""
+    """Return batches of new pairs of many hosts: each batch adds peers to every host."""
     rng = np.random.default_rng(2)
     some = rng.integers(0, 1 << 32, 300, dtype=np.uint32)
     return [(rng.choice(some, size), rng.integers(0, 1 << 32, size, dtype=np.uint32)) for _ in range(count)]
 
 
 def digest(detector: Detector) -> str:
-    """All that it holds, in short."""
+    """Return a digest of a detector's state."""
     return hashlib.sha256(b"".join(content(detector).values())).hexdigest()
 
 
 def questions(detector: Detector) -> Call:
-    """Return a call that asks the next of all questions each time."""
+    """Return a function that makes the next of all queries on each call."""
     asked: Iterator[Call] = iter(())
 
     def ask() -> Any:
@@ -100,7 +100,7 @@ def questions(detector: Detector) -> Call:
 
 
 def prefixes(name: str, given: list[Columns]) -> Iterator[Detector]:
-    """One thread's detector, before the first batch and after each."""
+    """Yield a detector that one thread fills, before the first batch and after each."""
     detector = make(name, device="cpu")
     yield detector
     for columns in given:
@@ -120,7 +120,7 @@ def feeding(detector: Detector, given: list[Columns]) -> Call:
 
 
 def race(detector: Detector, given: list[Columns], writers: int, readers: int) -> list[int]:
-    """Let many threads write and read; return the order in which the batches were written."""
+    """Write and read from many threads; return the order in which the batches were written."""
     order: list[int] = []
     number_of = {id(columns[0]): number for number, columns in enumerate(given)}
     inner = detector._update
@@ -192,7 +192,7 @@ def test_rounds_of_writers_and_readers_on_a_real_gpu(name: str) -> None:
         assert detector.super_hosts(50).to_dict() == alone.super_hosts(50).to_dict()
 
 
-# One writer: every answer is that of some number of its batches
+# One writer: every answer corresponds to some number of its batches
 
 
 @pytest.mark.parametrize("name", DETECTORS)
@@ -340,7 +340,7 @@ def test_sketches_that_take_each_other_in_meanwhile_both_have_all(tmp_path: Path
 
 
 def test_a_saved_sketch_is_of_one_moment_over_all_of_its_parts(tmp_path: Path) -> None:
-    """Its writer gives every batch to both parts in one merge: no file has more of one part than of the other."""
+    """The writer adds every batch to both parts in one merge, so no file has more of one part than of the other."""
     given = batches(30, 200)
     sides = [sh.Part(4, "inner", way) for way in ("out", "in")]
     sketch = bundle("a", [], *sides)
@@ -364,7 +364,7 @@ def test_a_part_that_two_threads_ask_for_is_made_once() -> None:
     def slowly(_: sh.Part) -> Detector:
         made.append(sh.Exact(device="cpu"))
         for _ in range(100):
-            threading.Event().wait(1e-5)  # lets others run
+            threading.Event().wait(1e-5)  # lets other threads run
         return made[-1]
 
     for _ in range(20):
@@ -422,27 +422,27 @@ CALLS: dict[str, Callable[[Any, Path], Any]] = {
     "buffers": lambda d, _: d.buffers({name: array.shape for name, array in d.twin.arrays().items()}),
     "__deepcopy__": lambda d, _: copy.deepcopy(d),
     "columns_of": lambda d, _: d.columns_of("10.0.0.7"),
-    # Of sketches.
+    # Methods of sketches
     "part": lambda s, _: s.part(FOUR),
     "collect": lambda s, _: s.collect(lambda _, detector: detector.top(1)),
     "merge_file": lambda s, path: (s.twin.save(path / "a.cube"), s.merge_file(path / "a.cube")),
 }
-# What says only what a detector was made with, which never changes.
+# Names that need no lock, because they depend only on the constructor's arguments.
 NO_LOCK = {
     *("key_bits", "kind", "header", "check_alike", "mangle", "mangled", "engine_geometry"),
     *("name", "broken_laws", "takes_ipv6", "runs_on_gpu", "cpu_engine"),
     *("geometry_type", "takes_blocks", "wants_threshold", "grows_with_traffic"),
-    *("array_shapes", "loaded_memory", "shown_hosts", "stored_hosts"),  # of kinds of detectors, not of one
-    *("make_empty", "paper", "of"),  # these make one
+    *("array_shapes", "loaded_memory", "shown_hosts", "stored_hosts"),  # class methods
+    *("make_empty", "paper", "of"),  # constructors
 }
 
 
-class Taken(Exception):  # noqa: N818 (it is what is hoped for)
-    """Somebody has taken the lock."""
+class Taken(Exception):  # noqa: N818 (it is the expected outcome, not an error)
+    """The lock was acquired."""
 
 
 class Trap:
-    """Stands for a lock, and says when it is taken."""
+    """Replaces a lock and raises `Taken` when it is acquired."""
 
     def __enter__(self) -> None:
         raise Taken
@@ -455,14 +455,14 @@ def public(kind: type) -> list[str]:
 
 
 def takes_lock(guarded: Any, name: str, folder: Path) -> bool:
-    """Call a public method, or read a property, of something with a trap in it."""
+    """Return True if a public method or property of an object with a `Trap` acquires the lock."""
     try:
         if name in CALLS:
             CALLS[name](guarded, folder)
         elif isinstance(inspect.getattr_static(type(guarded), name), property):
             getattr(guarded, name)
         else:
-            getattr(guarded, name)()  # one that takes arguments belongs into CALLS
+            getattr(guarded, name)()  # A method that takes arguments belongs in CALLS.
     except Taken:
         return True
     return False
@@ -474,7 +474,7 @@ def test_every_public_method_of_a_detector_takes_its_lock(name: str, tmp_path: P
     assert {"update", "merge", "super_hosts", "top", "clear", "copy", "memory", "arrays"} <= set(methods)
     for method in [*methods, "__copy__", "__deepcopy__", "__getstate__"]:
         if method == "merge" and name not in MERGING:
-            continue  # refused before
+            continue  # Filters reject a merge before they acquire the lock.
         detector = make(name, device="cpu")
         detector.update(*HOSTS)
         detector.twin = make(name, device="cpu")  # type: ignore[attr-defined]
@@ -512,7 +512,7 @@ def test_merging_takes_the_lock_of_the_other_too() -> None:
 
 
 class Noted:
-    """Stands for a lock, and notes when it is taken."""
+    """Replaces a lock and records when it is acquired."""
 
     def __init__(self, name: str, taken: list[str]) -> None:
         self.name, self.taken = name, taken
@@ -524,7 +524,7 @@ class Noted:
 
 
 def test_who_needs_two_takes_their_locks_in_one_order() -> None:
-    """Else two threads that merge the same two, one into the other and the other into the one, wait for each other."""
+    """Otherwise two threads that merge the same two detectors into each other would deadlock."""
     pairs: list[tuple[Any, Any]] = [(make(name, device="cpu"), make(name, device="cpu")) for name in MERGING]
     pairs.append((bundle("a", [HOSTS], FOUR), bundle("b", [HOSTS], FOUR)))
     for one, two in pairs:
@@ -547,7 +547,7 @@ def test_every_public_method_of_a_sketch_takes_its_lock_and_those_of_its_parts(t
     for method in [*public(sh.Sketch), "__copy__", "__getstate__"]:
         for of_part in (False, True):
             if (method, of_part) in {("part", True), ("kinds", True), ("kinds", False)}:
-                continue  # it only finds its parts, in a dict that nobody changes
+                continue  # It only looks up parts in a dict that no thread changes.
             sketch = bundle("a", [HOSTS], FOUR)
             sketch.twin = bundle("b", [HOSTS], FOUR)  # type: ignore[attr-defined]
             guarded: Any = sketch.parts[FOUR] if of_part else sketch
@@ -642,7 +642,7 @@ def test_any_thread_may_use_the_pool() -> None:
 
 
 def test_the_pool_may_be_used_by_its_own_threads() -> None:
-    """In a process of its own: threads that wait for each other would keep this one from ending."""
+    """It runs in a separate process, because deadlocked threads would keep this one from exiting."""
     program = """
 from superhosts.device import run_parallel
 

@@ -1,4 +1,4 @@
-"""VBFA against the oracle, which reads bytes and joins arrays as published: bits, hosts, noise and numbers."""
+"""VBFA against the oracle, which splits bytes and joins arrays as published: bits, hosts, noise and estimates."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from superhosts.hashing import DEFAULT_KEY
 from superhosts.planning import Prefix
 
 SMALL = Geometry(11, 7, 8)
-TINY = Geometry(8, 3, 6)  # windows of a byte: nothing shared, and little to count
-STORED = (2, 1, 0, 3, 4)  # where the engine has h1 to h5
+TINY = Geometry(8, 3, 6)  # windows of one byte, which do not overlap: few columns
+STORED = (2, 1, 0, 3, 4)  # the engine's arrays for h1 to h5
 needs_cuda = pytest.mark.skipif(device.cuda_problem() is not None, reason=f"no GPU: {device.cuda_problem()}")
 
 
 def traffic(seed: int, big: int, small: int, peers: int | np.ndarray = 300) -> tuple[np.ndarray, np.ndarray]:
-    """Big hosts, half of them in one /16, and random ones of a single peer."""
+    """Return pairs of big hosts, half of them in one /16, and of random hosts with a single peer."""
     rng = np.random.default_rng(seed)
     chosen = rng.integers(0, 1 << 32, big, dtype=np.uint32)
     chosen[::2] = 0x0A010000 | chosen[::2] & 0xFFFF
@@ -30,7 +30,7 @@ def traffic(seed: int, big: int, small: int, peers: int | np.ndarray = 300) -> t
 
 
 def filled(detector: Vbfa, hosts: np.ndarray, peers: np.ndarray) -> naive.Vbfa:
-    """Feed a detector and an oracle of the same geometry."""
+    """Add pairs to a detector and to an oracle of the same geometry; return the oracle."""
     detector.update(hosts, peers)
     g = detector.geometry
     oracle = naive.Vbfa(g.index_bits, g.validating_bits, g.column_bits, bool(g.mangled), DEFAULT_KEY)
@@ -67,7 +67,7 @@ def test_bits_are_the_oracles(window, mangled, threads):
     hosts, peers = traffic(1, 3, 500)
     oracle = filled(detector, hosts[:700], peers[:700])
     detector.flush()
-    detector.update(hosts[600:], peers[600:])  # after a drain, some pairs again
+    detector.update(hosts[600:], peers[600:])  # repeats some pairs after a drain
     for host, peer in zip(hosts[600:].tolist(), peers[600:].tolist(), strict=True):
         oracle.update(host, peer)
     assert_bits(detector, oracle)
@@ -77,13 +77,13 @@ def test_bits_are_the_oracles(window, mangled, threads):
 @pytest.mark.parametrize("mangled", [0, 1])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_join_finds_what_the_published_one_finds(threads, mangled, noise, monkeypatch):
-    """The cheap first look is switched off: it may drop noise that is no host."""
+    """The pre-check is disabled, because it may drop noise that is not a host."""
     monkeypatch.setattr("superhosts.detectors.vbfa.prefix_test", lambda *_: Prefix(1, 0))
     detector = Vbfa(geometry=SMALL._replace(mangled=mangled, noise_arrays=noise), threads=threads, device="cpu")
     hosts, peers = traffic(2, 60, 4000, np.linspace(150, 330, 60).astype(int))  # many near the threshold
     oracle = filled(detector, hosts, peers)
     delta = oracle.noise(noise)
-    assert delta > 0.5  # there is noise to tell the two apart
+    assert delta > 0.5  # There is enough noise to distinguish the two.
     limit = math.floor(256 * math.exp(-(200 + delta) / 256))
     expected = oracle.restore(limit)
     mangled_hosts, counts = detector._search(200)
@@ -106,13 +106,13 @@ def test_the_noise_of_two_arrays_is_the_published_formula():
 
 
 def test_the_interval_is_that_of_linear_counting_with_noise():
-    """In 200 windows of one host among others the truth lies in 95 % of the intervals, give or take four deviations."""
+    """In 200 windows of one host among others, 95 % of the intervals contain the truth, within four deviations."""
     rng = np.random.default_rng(4)
     covered = 0
     detector = Vbfa(geometry=Geometry(8, 8, 8, 1, 5), device="cpu", threads=1)
     for _ in range(200):
         detector.clear()
-        others = rng.integers(0, 1 << 32, 256 * 120, dtype=np.uint32)  # a share of 0.37 in every column
+        others = rng.integers(0, 1 << 32, 256 * 120, dtype=np.uint32)  # fill a share of 0.37 of every column
         hosts = np.concatenate([others, np.full(150, 77, np.uint32)])
         detector.update(hosts, np.arange(len(hosts), dtype=np.uint32) + rng.integers(0, 1 << 31, dtype=np.uint32))
         row = detector.estimate(77)
@@ -156,7 +156,7 @@ def test_illegal_geometries_are_refused_with_the_rule(geometry, rule):
 @pytest.mark.parametrize("reading", ["published", "long", "wide"])
 @pytest.mark.parametrize("shape", [one_scanner(), zipf(), near_threshold()], ids=lambda s: s.name)
 def test_super_hosts_of_named_shapes(shape, reading, mangled):
-    """Where columns are nearly empty everybody is found; plain addresses of one network share h1, and are not told."""
+    """In nearly empty columns, all hosts are found; plain addresses of one network share h1 and look the same."""
     detector = Vbfa(reading=reading, noise="five", mangled=mangled, device="cpu")
     detector.update(shape.hosts, shape.peers)
     rows = detector.geometry.rows
@@ -207,5 +207,5 @@ def test_the_gpu_has_the_oracles_bits_and_finds_what_the_cpu_finds(mangled):
     from superhosts.engines.gpu.launch import cuda
 
     before = on_gpu.bits
-    on_gpu.update(cuda.to_device(hosts[:50]), cuda.to_device(peers[:50]))  # pairs on the GPU: known ones
+    on_gpu.update(cuda.to_device(hosts[:50]), cuda.to_device(peers[:50]))  # repeats known pairs, from the GPU
     assert np.array_equal(on_gpu.bits, before)

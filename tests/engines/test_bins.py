@@ -1,4 +1,4 @@
-"""Pairs on their way into the slices: none is lost, none invented, and no thread writes outside its own chunks."""
+"""Bins lose no pair and invent none, and no thread writes outside its own chunks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ KEY = make_key()
 
 
 def entries_of(bins: Bins) -> tuple[np.ndarray, np.ndarray]:
-    """All entries that wait, as the threads would write them, and the bin of each."""
+    """Return all pending entries in the order in which threads would write them, and the bin of each."""
     rows = bins.pool.entries.reshape(-1, CHUNK, bins.width)
     owned: dict[int, int] = {}
     entries, numbers = [rows[0, :0]], []
     for number, task in enumerate(bins.take()):
         for chunk, size in zip(task.chunks, task.sizes, strict=True):
             bin_ = int(bins.pool.owner[chunk])
-            assert owned.setdefault(bin_ % bins.slices, number) == number  # a slice belongs to one thread
+            assert owned.setdefault(bin_ % bins.slices, number) == number  # A slice belongs to one thread.
             assert 0 < size <= CHUNK
             entries.append(rows[chunk, :size].copy())
             numbers += [bin_] * int(size)
@@ -30,7 +30,7 @@ def entries_of(bins: Bins) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("slice_bits", [0, 3, 9])
 @pytest.mark.parametrize("flood", [False, True], ids=["all distinct", "one host"])
 def test_full_bins_never_overflow_and_lose_nothing(threads, slice_bits, flood):
-    """Distinct pairs spread over all bins, or all in one: many times what the smallest pool holds."""
+    """Return distinct pairs, spread over all bins or all in one: many times the capacity of the smallest pool."""
     rng = np.random.default_rng(slice_bits)
     count = 300_000
     hosts = np.full(count, 77, np.uint32) if flood else rng.integers(0, 1 << 32, count, dtype=np.uint32)
@@ -65,7 +65,7 @@ def test_recent_repeats_are_dropped_once_and_forgotten_on_clear():
     assert len(entries_of(bins)[0]) == 100
     bins.done()
     bins.add(hosts, peers, bins.done)
-    assert len(entries_of(bins)[0]) == 0  # written before, and still remembered
+    assert len(entries_of(bins)[0]) == 0  # The pairs were written before, and the caches still have them.
     bins.clear()
     bins.add(hosts, peers, bins.done)
     assert len(entries_of(bins)[0]) == 100
@@ -73,7 +73,7 @@ def test_recent_repeats_are_dropped_once_and_forgotten_on_clear():
 
 @pytest.mark.parametrize("slice_bits", [0, 2, 4, 9])
 def test_bins_finer_than_slices_still_give_a_slice_to_one_thread(slice_bits):
-    """Two threads in one slice would lose bits: there are no atomics."""
+    """Two threads in one slice would lose bits, because there are no atomics."""
     rng = np.random.default_rng(1)
     hosts, peers = rng.integers(0, 1 << 32, (2, 20_000), dtype=np.uint32)
     bins = Bins(KEY, key_bits=32, slice_bits=slice_bits, memory=FINE_BINS_MEMORY, threads=3)

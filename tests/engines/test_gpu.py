@@ -1,7 +1,7 @@
-"""Sketches on a GPU: bits and labels are the oracle's, and every answer is the CPU's.
+"""Sketches on a GPU have the same bits and labels as the oracle and give the same answers as on the CPU.
 
-`make test` runs the kernels under numba's simulator, where a thread of the GPU is a thread of Python: small inputs.
-`make test-gpu` runs the same on a real GPU, larger, and what only a real one can show.
+`make test` runs the kernels in numba's simulator, where a GPU thread is a Python thread, so inputs are small.
+`make test-gpu` runs the same tests on a real GPU with larger inputs, and tests that need a real one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def gpu_cube(geometry: Geometry = TINY, gpus: str = "cuda") -> Cube:
 
 
 def both(count: int = COUNT, geometry: Geometry = TINY) -> tuple[Cube, Cube]:
-    """The same few hosts with many peers on the CPU and on the GPU."""
+    """Return a cube on the CPU and one on the GPU with the same few hosts with many peers."""
     rng = np.random.default_rng(5)
     hosts = rng.choice(rng.integers(0, 1 << 32, 4), count).astype(np.uint32)
     peers = rng.integers(0, 1 << 32, count, dtype=np.uint32)
@@ -58,13 +58,13 @@ def both(count: int = COUNT, geometry: Geometry = TINY) -> tuple[Cube, Cube]:
 
 
 def candidates(sketch: Cube | Cbaa, threshold: float) -> list[tuple[int, ...]]:
-    """Mangled hosts that may have so many peers, with their zero counts, before anything is estimated."""
+    """Return the mangled hosts that may have this many peers and their zero counts, before any estimation."""
     hosts, counts = sketch._search(threshold)
     return sorted(tuple(row) for row in np.hstack([hosts, counts.astype(np.uint64)]).tolist())
 
 
 def assert_same(one: Cube, other: Cube, threshold: float = 8) -> None:
-    """Everything that can be asked."""
+    """Assert that all queries have the same answers."""
     for name, array in one.arrays().items():
         assert np.array_equal(array, other.arrays()[name]), name
     assert np.array_equal(one.zeros, other.zeros)
@@ -94,7 +94,7 @@ def test_pairs_that_lie_on_the_gpu_are_sorted_by_slice_and_none_is_lost(slice_bi
     monkeypatch.setattr(engine, "MIN_TILED_PAIRS", 8)
     monkeypatch.setattr(engine, "MIN_TILED_MEMORY", 0)
     geometry = TINY._replace(slice_bits=slice_bits, columns=3)
-    # Zeros, before and after mangling: an empty place must not hide them.
+    # Pairs that are zero before or after mangling must not be mistaken for an empty place of a cache.
     zero = int(unmangle32(0, make_key()))
     pairs = [(0, 0), (0, 1), (1, 0), (zero, 0), (zero, 1), *random_pairs(32, 32, 2 * COUNT)] * 2
     cube = gpu_cube(geometry)
@@ -113,7 +113,7 @@ def test_a_batch_of_host_memory_travels_in_pieces(monkeypatch):
     pairs = random_pairs(32, 32, COUNT)
     hosts, peers = (np.array(column, np.uint32) for column in zip(*pairs, strict=True))
     cube.update(hosts, peers)
-    hosts[:], peers[:] = 7, 7  # the caller's arrays are free as soon as update returns
+    hosts[:], peers[:] = 7, 7  # The caller may reuse its arrays as soon as update returns.
     assert_equal_to_oracle(cube, pairs)
 
 
@@ -169,7 +169,7 @@ def test_one_pair_none_and_arrays_with_gaps():
     cube.update(hosts[3:4], peers[3:4])
     cube.update(hosts[::2], peers[::2])
     cube.update(cuda.to_device(hosts)[1::5], cuda.to_device(peers)[1::5])
-    cube.update(cuda.to_device(hosts[18:]), peers[18:])  # one column here, one there
+    cube.update(cuda.to_device(hosts[18:]), peers[18:])  # one array on the GPU, one in main memory
     seen = {3, 18, 19, *range(0, 20, 2), *range(1, 20, 5)}
     assert_equal_to_oracle(cube, [(i, i + 100) for i in seen])
 
@@ -190,7 +190,7 @@ def test_the_same_hosts_as_on_the_cpu_with_the_same_numbers(bits):
     for cube in (on_cpu, on_gpu):
         feed(cube, pairs, bits)
     assert len(on_cpu.super_hosts(8))
-    for threshold in (8, 20, 30, 50):  # high ones, too: a column may be hot where the AND of all is not
+    for threshold in (8, 20, 30, 50):  # Include high ones: a column may be hot although the AND of all is not.
         assert_same(on_cpu, on_gpu, threshold)
     assert on_cpu.estimate(3) == on_gpu.estimate(3)
     assert on_cpu.top(2).to_dict() == on_gpu.top(2).to_dict()
@@ -208,7 +208,7 @@ def test_small_hosts_among_big_ones_are_looked_at_and_dropped_as_on_the_cpu():
     for threshold in range(20, 140, 5):
         assert candidates(on_cpu, threshold) == candidates(on_gpu, threshold)
         sizes.append(len(candidates(on_cpu, threshold)))
-    assert len(set(sizes)) > 5  # one host after the other falls
+    assert len(set(sizes)) > 5  # Hosts fail the search one by one.
 
 
 def test_where_room_runs_out_nobody_is_lost():
@@ -230,7 +230,7 @@ def test_where_memory_for_more_room_is_refused_nobody_is_lost_either(monkeypatch
 
     def refuse(count, dtype, stream):
         calls.append(count)
-        if len(calls) == 2:  # the first room was had
+        if len(calls) == 2:  # The first allocation succeeded.
             raise MemoryError
         return allocate(count, dtype, stream)
 
@@ -279,17 +279,17 @@ def test_a_recording_that_was_interrupted_is_not_kept():
         patch.setattr(launch, "simulated", lambda: False)
         patch.setattr(launch, "Stream", Stream)
         replay = launch.Replay(Stream())
-        replay(sequence)  # as it is
+        replay(sequence)  # runs the sequence directly
         with pytest.raises(KeyboardInterrupt):
             replay(lambda stream: sequence(stream, broken=True))
         replay(sequence)
         replay(sequence)
     assert played == ["first", "second"] * 2
-    assert streams == [True, False, False]  # recorded where the default stream stays free for others
+    assert streams == [True, False, False]  # The recording leaves the default stream free for other threads.
 
 
 def test_a_sketch_that_nobody_holds_is_gone_at_once():
-    """Not only when the garbage collector comes by: a scan would fill the GPU's memory meanwhile."""
+    """Memory must not wait for the garbage collector, because a scan would fill the GPU's memory meanwhile."""
     _, on_gpu = both()
     on_gpu.super_hosts(4)
     engine = weakref.ref(on_gpu.engine)
@@ -412,7 +412,7 @@ def test_merging_crosses_devices():
     among_gpus.merge(among_gpus)
     for merged in (onto_gpu, onto_cpu, among_gpus):
         assert_same(union, merged)
-    assert not np.array_equal(right.bits, union.bits)  # a copy is on its own
+    assert not np.array_equal(right.bits, union.bits)  # A copy is independent.
 
 
 def test_files_cross_devices(tmp_path):
@@ -440,7 +440,7 @@ def test_several_gpus_share_the_work_and_answer_as_one():
     feed(on_cpu, [(1, 2), (3, 4), (5, 6)], 32)
     several.merge(several.copy())
     assert_same(on_cpu, several)
-    assert several.memory == 2 * on_cpu.memory == 2 * TINY.memory  # each GPU has columns of its own
+    assert several.memory == 2 * on_cpu.memory == 2 * TINY.memory  # Each GPU has its own columns.
     several.clear()
     assert not several.bits.any()
 
@@ -461,7 +461,7 @@ def test_a_batch_that_is_interrupted_on_the_second_gpu_still_counts(monkeypatch)
     assert_equal_to_oracle(several, [(1, 2), (3, 4)])
 
 
-# 31 or 32 bits to restore from many small arrays: little to count, and a search that ends.
+# Many small arrays that restore 31 or 32 bits: zeros are counted quickly, and the search ends.
 CBAA = {
     "7 + 1": CbaaGeometry(1, 7, 5, 1, 2, 6),
     "8 + 0": CbaaGeometry(1, 8, 4, 0, 2, 6),
@@ -537,7 +537,7 @@ def test_the_cpu_imports_nothing_of_cuda():
     assert ended.stdout.strip() == "[]"
 
 
-# What only a real GPU shows.
+# Tests that need a real GPU
 
 
 def window(flows: int, packets: int, supers: int, order: str = "shuffled") -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The compiled way of one thread from host memory to the GPU, with functions of the driver played by plain copies."""
+"""The compiled transfer of one thread from host memory to the GPU, with plain copies in place of the driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WAITED = -1
 
 
 class Driver:
-    """Copies at once, and tells what it was asked."""
+    """A driver that copies immediately and logs its calls."""
 
     def __init__(self, fails_at: int | None = None) -> None:
         self.log: list[int] = []
@@ -91,5 +91,5 @@ def test_the_first_failure_is_told_after_all_has_ended(columns):
     driver = Driver(fails_at=4)  # the second column of the first part
     assert transfer(driver, columns, targets, 0, 1) == 719
     assert driver.log[-4:] == [WAITED, 5, WAITED, 6]
-    assert sum(entry in (48, 192) for entry in driver.log) == 2  # nothing is sent after it
+    assert sum(entry in (48, 192) for entry in driver.log) == 2  # Nothing is sent after the failure.
     assert transfer(Driver(), columns, targets, 0, 1, context=78) == 201
