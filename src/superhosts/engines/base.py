@@ -1,8 +1,8 @@
 """The interface of engines, which store the columns of a sketch and work on them: CPU threads, a GPU or several GPUs.
 
 A `ColumnSketch` knows what columns mean; its engine stores them, sets bits, counts zeros and finds candidates. Engines
-return only integers (bits, labels, zero counts), which are identical on every device. All estimation happens in one
-place, `detectors/estimate.py`.
+return only integers (bits, labels, zero counts), which are identical on every device. All estimation is done on the
+CPU, in one place for all devices.
 """
 
 from __future__ import annotations
