@@ -203,7 +203,7 @@ def test_a_list_of_no_hosts_cannot_be_asked_for(name: str) -> None:
         assert len(detector.top(np.int64(1))) == len(detector.top(1.0)) == 1
     with pytest.raises(sh.UsageError, match="top -1: must be a number of hosts"):
         sh.Sketch.of(detector).top(-1)
-    with pytest.raises(sh.UsageError, match="top 0: a number of hosts"):
+    with pytest.raises(sh.UsageError, match="top 0: must be a number of hosts"):
         sh.Sketch().top(0)
 
 

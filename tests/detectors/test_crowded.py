@@ -91,7 +91,8 @@ def test_hosts_above_the_crowd_are_found_all_the_same(kind, geometry):
     assert few < many
     sketch.engine.max_steps = few
     with pytest.warns(
-        ThresholdWarning, match=r"too full for threshold 20: limited to hosts with about (40|80|160) or more"
+        ThresholdWarning,
+        match=r"too full for threshold 20: the search was limited to hosts with about (40|80|160) or more",
     ):
         found = sketch.super_hosts(20)
     assert set(big.tolist()) <= set(found.hosts.tolist())

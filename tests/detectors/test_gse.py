@@ -147,12 +147,12 @@ def test_the_interval_is_that_of_the_formula_and_covers():
     assert np.mean([row.peers_low <= 150 <= row.peers_high for row in rows]) > 0.91
 
 
-def test_the_first_look_loses_nobody_who_passes_and_spares_most_of_the_work():
+def test_the_prefix_loses_no_host_that_passes_and_saves_most_of_the_work():
     tail = zipf()
     detector = Gse("16MiB")
     detector.update(tail.hosts, tail.peers)
     search = detector._search_for(1024)
-    assert 64 <= search.look < 512
+    assert 64 <= search.prefix_bits < 512
     every = search._replace(prefix_bits=detector.geometry.vector, prefix_zeros=detector.geometry.vector)
     found, plain = detector.engine.search(search), detector.engine.search(every)
     rows = [sorted(zip(map(tuple, hosts.tolist()), counts.tolist(), strict=True)) for hosts, counts in (found, plain)]
