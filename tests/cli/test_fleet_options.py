@@ -55,6 +55,11 @@ def refusal(run: Run, options: str) -> str:
         ("hub --from in --up-nkey /none", "--up-nkey: only with --up"),
         ("hub --from in --to out --up-ca /none", "--up-ca: only with --up"),
         ("edge --site ams --to out --nkey /none --tls-ca /none", "--nkey, --tls-ca: not with --to"),
+        ("edge --site ams --to out -t 1k", "--threshold and --top: only with --output"),
+        (
+            "edge --site ams --to out -o rows.parquet",
+            "--output rows.parquet: Parquet cannot be appended to; name a folder",
+        ),
     ],
 )
 def test_options_that_do_not_go_together(

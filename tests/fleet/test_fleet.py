@@ -98,13 +98,15 @@ def test_files_are_a_link_too_and_an_edge_that_is_run_again_has_nothing_to_do(tm
         *keep,
         *COMMON,
     )
-    edge = make_edge(tmp_path, "ams", ["--to", str(link)], str(path), "--window", "1m")
+    own = tmp_path / "own.csv"
+    edge = make_edge(tmp_path, "ams", ["--to", str(link)], str(path), "--window", "1m", "-o", str(own), "-n", "1")
     with ending(hub, edge):
         hub.start()
         edge.start()
         assert edge.process is not None
         assert edge.process.wait(DEADLINE) == 0
         wait_for(lambda: unions(tmp_path / "archive") == one_process([path], "1m"), "the unions are exact")
+        assert len(own.read_text().splitlines()) == 1 + 3  # the header, and one host of each window
         edge.start()
         assert edge.process.wait(DEADLINE) == 0
         assert status(tmp_path / "spool-ams")["spool"]["spooled"] == 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from superhosts.cli._console import fail_with, log_status, tell
 from superhosts.cli._links import connect_to, make_sender, sending
-from superhosts.cli._options import check_no_conflict, parse_seconds
+from superhosts.cli._options import WantedOptions, check_no_conflict, parse_seconds
 from superhosts.cli._service import Status, log_in_background
 from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import ended_by_signals
@@ -19,11 +21,14 @@ from superhosts.durable import hold_folder
 from superhosts.errors import RefusedError, SuperhostsError, UsageError
 from superhosts.fleet.edge import Edge, check_settings
 from superhosts.fleet.link import Sender
+from superhosts.fleet.localrows import LocalRows
 from superhosts.fleet.parcels import check_site
 from superhosts.fleet.position import POSITION, Position
 from superhosts.fleet.spool import Spool
 from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
+from superhosts.reports.base import RunKind
+from superhosts.reports.opening import OutputOptions, open_destinations
 from superhosts.sources.opening import open_inputs
 from superhosts.times import iso_time
 from superhosts.units import parse_size
@@ -43,19 +48,35 @@ def edge(options: EdgeOptions) -> None:
         make_settings(
             options.traffic,
             options.cube,
+            options.wanted,
             memory_total=options.memory_total,
             site=options.site,
             device=options.device,
         )
     )
-    with hold_folder(options.spool):
+    with _local_rows(options) as rows, hold_folder(options.spool):
         store = Spool(options.spool, options.site, cap=parse_size(options.spool_cap), say=tell)
         sender = make_sender(options.to, connection, options.site)
-        errors = watch(options.inputs, settings, store, sender, parse_seconds("grace", options.grace))
+        errors = watch(options.inputs, settings, store, sender, parse_seconds("grace", options.grace), rows)
     if refused := store.counters.refused:
         errors.append(RefusedError(f"{refused} {'window was' if refused == 1 else 'windows were'} refused by the hub"))
         tell(f"{errors[-1]}; they are kept in {options.spool / 'refused'}")
     fail_with(errors)
+
+
+@contextmanager
+def _local_rows(options: EdgeOptions) -> Iterator[LocalRows | None]:
+    """Open the destination of the site's own super hosts, if there is one."""
+    if options.output is None:
+        if options.wanted != WantedOptions():
+            raise UsageError("--threshold and --top: only with --output, as the hub decides what it reports")
+        yield None
+        return
+    run = RunKind(endless=True)
+    with open_destinations(OutputOptions(output=options.output), run, table=False, say=tell) as destinations:
+        rows = LocalRows(destinations, tell)
+        yield rows
+        rows.flush()
 
 
 def _connection(options: EdgeOptions) -> NatsOptions | None:
@@ -68,7 +89,14 @@ def _connection(options: EdgeOptions) -> NatsOptions | None:
     return None
 
 
-def watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, grace: float) -> list[SuperhostsError]:
+def watch(
+    inputs: list[str],
+    settings: Settings,
+    spool: Spool,
+    sender: Sender,
+    grace: float,
+    rows: LocalRows | None = None,
+) -> list[SuperhostsError]:
     """Read the inputs into the spool and send from there; return the errors of the inputs, already reported."""
     errors: list[SuperhostsError] = []
 
@@ -91,11 +119,11 @@ def watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, g
             on_warning=lambda text: tell(f"warning: {text}"),
         ),
         settings,
-        RunOptions(grace=grace, resume_from=position.frontier, find=False),
+        RunOptions(grace=grace, resume_from=position.frontier, find=rows is not None),
         on_error=on_error,
         on_progress=on_progress,
     )
-    run = Edge(scan, spool, position, tell)
+    run = Edge(scan, spool, position, tell, rows=rows)
     status = Status(
         spool.folder / "status.json",
         scan=lambda: _last_warnings(scan.counters),
@@ -105,6 +133,7 @@ def watch(inputs: list[str], settings: Settings, spool: Spool, sender: Sender, g
         waiting=lambda: len(spool.waiting()),
         aside=spool.aside,
         standard_error=log_status,
+        **({} if rows is None else {"rows": rows.status}),
     )
     with sending(sender, spool), ended_by_signals(run.stop):
         tell(f"site {settings.site} ready; windows of earlier runs that wait in {spool.folder}: {len(spool.waiting())}")

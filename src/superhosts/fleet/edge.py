@@ -20,6 +20,7 @@ from typing import Any
 from superhosts.detectors.registry import DETECTORS
 from superhosts.durable import read_state, write_json
 from superhosts.errors import OutputError, UsageError
+from superhosts.fleet.localrows import LocalRows
 from superhosts.fleet.position import Position, is_time
 from superhosts.fleet.receipts import Say
 from superhosts.fleet.spool import Spool
@@ -63,10 +64,13 @@ def check_settings(settings: Settings) -> Settings:
 class Edge:
     """Runs a scan into a spool."""
 
-    def __init__(self, scan: Scan, spool: Spool, position: Position, say: Say) -> None:
+    def __init__(
+        self, scan: Scan, spool: Spool, position: Position, say: Say, *, rows: LocalRows | None = None
+    ) -> None:
         self.counters = EdgeCounters()
         self.stopping = threading.Event()
         self._scan, self._spool, self._position, self._say = scan, spool, position, say
+        self._rows = rows
         self._replays = all(source.replays for source in scan.sources)
         if not self._replays and any(source.replays for source in scan.sources):
             raise UsageError(
@@ -88,6 +92,8 @@ class Edge:
                 writer.offer(result.sketch)
             elif self.write(result.sketch):
                 self._advance(result.window)
+            if self._rows is not None:
+                self._rows.add(result)
             if result.partial:
                 self._say(f"stopped within {window_name(result.window)}: the partial window is kept")
         if writer is None:

@@ -18,8 +18,10 @@ from superhosts.cli._options import (
     CubeOptions,
     LinkOptions,
     MemoryTotal,
+    Output,
     SpoolCap,
     TrafficOptions,
+    WantedOptions,
     shown,
 )
 
@@ -29,6 +31,8 @@ LOCAL = "nats://127.0.0.1:4222"
 @dataclass(frozen=True)
 class Edge:
     """Watch traffic at one place and send the sketch of every window to a hub. No address leaves the site in the clear.
+
+    With --output the site also reports its own super hosts, which stay here.
 
     What the hub has not acknowledged stays in the spool. Key, window, memory (or geometry) and detector must be the
     hub's.
@@ -56,5 +60,7 @@ class Edge:
     to: Annotated[Path | None, TO] = None
     nats: Annotated[str | None, shown(NATS, LOCAL)] = None
     link: LinkOptions = field(default_factory=LinkOptions)
+    output: Output = None
+    wanted: WantedOptions = field(default_factory=WantedOptions)
     traffic: TrafficOptions = field(default_factory=TrafficOptions)
     cube: CubeOptions = field(default_factory=CubeOptions)

@@ -1,0 +1,90 @@
+"""An edge with `--output` also writes its own super hosts; a destination that fails never holds up the spool."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commands import Run
+from superhosts.errors import OutputError
+from superhosts.fleet import localrows
+from superhosts.fleet.edge import Edge
+from superhosts.fleet.localrows import LocalRows
+from superhosts.fleet.position import Position
+from superhosts.fleet.spool import Spool
+from superhosts.pairs import Window
+from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.scan import RunOptions, Scan
+from superhosts.pipeline.settings import Settings
+from superhosts.reports.base import Destination, Report, RunKind
+from superhosts.reports.fanout import Destinations
+from superhosts.reports.opening import open_destination
+from superhosts.sketches.bundle import Sketch
+from superhosts.sources.opening import open_inputs
+from traffic import three_windows, write
+
+
+def test_an_edge_writes_its_own_rows_and_spools_its_sketches(run: Run, tmp_path: Path) -> None:
+    capture = write(tmp_path / "three.pcap", three_windows())
+    settings = Settings(memory="1MiB", inner=["10.0.0.0/8"], device="cpu", threads=1, site="ams", threshold=1000)
+    scan = Scan(open_inputs([capture]), settings, RunOptions())
+    position, spool = (
+        Position(tmp_path, ["three"], settings.fingerprint, print),
+        Spool(tmp_path, "ams", cap=1 << 30, say=print),
+    )
+    destination = open_destination(str(tmp_path / "rows.jsonl"), RunKind(endless=True))
+    with Destinations([destination]) as destinations:
+        Edge(scan, spool, position, print, rows=LocalRows(destinations, print)).run()
+    written = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    scanned = run("scan", capture, "--memory", "1MiB", "--inner", "10.0.0.0/8", "--device", "cpu", "--json", "-t", "1k")
+    assert written == scanned.rows != []
+    assert spool.counters.spooled == 3
+
+
+class Flaky(Destination):
+    """Fails as long as it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__("flaky")
+        self.broken = True
+        self.windows: list[Window | None] = []
+
+    def _write(self, report: Report) -> None:
+        if self.broken:
+            raise OutputError("flaky: no space left")
+        self.windows.append(report.window)
+
+
+def results(count: int) -> list[WindowResult]:
+    return [WindowResult(Window(start, start + 1), [], Sketch(), 0) for start in range(count)]
+
+
+def test_reports_that_failed_are_written_in_order_with_a_later_window() -> None:
+    destination, said = Flaky(), []
+    rows = LocalRows(Destinations([destination]), said.append)
+    first, second, third = results(3)
+    rows.add(first)
+    rows.add(second)
+    assert rows.status() == {"waiting": 2, "lost": 0}
+    assert len(said) == 1
+    assert "ROWS NOT WRITTEN: flaky: no space left" in said[0]
+    destination.broken = False
+    rows.add(third)
+    assert destination.windows == [first.window, second.window, third.window]
+    assert said[1:] == ["rows are written again"]
+
+
+def test_the_oldest_reports_are_lost_when_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(localrows, "MOST_WAITING", 2)
+    destination, said = Flaky(), []
+    rows = LocalRows(Destinations([destination]), said.append)
+    made = results(4)
+    for result in made[:3]:
+        rows.add(result)
+    assert rows.status() == {"waiting": 2, "lost": 1}
+    destination.broken = False
+    rows.add(made[3])
+    assert destination.windows == [result.window for result in made[2:]]
+    assert said[-1] == "rows are written again; reports lost: 2"
