@@ -6,6 +6,7 @@ combines both into rates of missed and false super hosts. `choice` searches for 
 
 from superhosts.planning.choice import Sizes, best_sizes, least_memory
 from superhosts.planning.formulas import (
+    MISS_EXPONENT,
     SLICE_BYTES,
     Prefix,
     Shape,
@@ -21,6 +22,7 @@ from superhosts.planning.population import Population, counted_population, popul
 from superhosts.planning.prediction import Prediction, predict
 
 __all__ = [
+    "MISS_EXPONENT",
     "SLICE_BYTES",
     "Population",
     "Prediction",

@@ -18,6 +18,8 @@ Number = TypeVar("Number", float, NDArray[np.float64])
 # Smaller slices are filled faster, larger ones reduce collisions of hosts: with c columns in each array of 2^r slices,
 # two hosts share two columns with probability 3/(2^r·c²), which makes their estimates less accurate.
 SLICE_BYTES = 2 << 20
+# A search skips labels of a priority below 1 − 24/θ: a host of θ peers has no pair above it with probability e^-24.
+MISS_EXPONENT = 24
 
 
 def check_limits(geometry: Any, limits: dict[str, tuple[int, int]]) -> None:

@@ -28,7 +28,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from superhosts.errors import UsageError
-from superhosts.planning.formulas import column_bytes, losing_probability, prefix_test, zero_limit
+from superhosts.planning.formulas import MISS_EXPONENT, column_bytes, losing_probability, prefix_test, zero_limit
 from superhosts.planning.population import CAP, Floats, Population, load_distribution, population_of
 
 POINTS = 1 << 13  # points of a load distribution
@@ -39,7 +39,6 @@ STEPS = 24  # steps of an integral over these deviations
 HALF_PEER = 0.5  # the density spreads hosts of n peers evenly over [n, n + 1), half a peer above n on average
 SIZE_CLASSES = 24  # classes of hosts away from the threshold
 ROTATIONS = 64  # rotations of a host's rows in an array; meetings matter only if both hosts have the same one
-LABEL_CUTOFF = 24  # a restore skips labels with a priority below 1 − 24/θ
 
 # Time of a restore on one core: an order of magnitude, from windows of 5 M and 50 M flows at thresholds 128 and 1024.
 SECONDS_PER_COLUMN = 1e-9
@@ -167,7 +166,7 @@ class _Naming:
 
     def __init__(self, sizes: _CubeSizes, population: Population, threshold: float) -> None:
         self._arrays = sizes.arrays
-        self._share = min(2.0**-sizes.share_bits, LABEL_CUTOFF / threshold)
+        self._share = min(2.0**-sizes.share_bits, MISS_EXPONENT / threshold)
         step = max(threshold / 128, 1 / 8)
         labels = float(sizes.columns << (sizes.slice_bits + sizes.label_bits))
         chances = load_distribution(population, labels, step, POINTS)

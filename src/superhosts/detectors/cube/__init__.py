@@ -19,11 +19,9 @@ from superhosts.detectors.locking import locked
 from superhosts.engines.arrays import Words
 from superhosts.engines.base import Engine, Plan
 from superhosts.hashing import make_key, mangle_column
-from superhosts.planning import prefix_test, unnamed_probability, zero_limit
+from superhosts.planning import MISS_EXPONENT, prefix_test, unnamed_probability, zero_limit
 
 __all__ = ["Cube", "Geometry"]
-
-MISS_EXPONENT = 24  # a host with θ peers has no priority above 1 − 24/θ, and is missed, with probability e^-24
 
 
 class Cube(ColumnSketch):
