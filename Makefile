@@ -9,7 +9,7 @@ demo: .venv/.core
 	$(BIN)/superhosts demo demo
 
 test: $(MARK)
-	$(BIN)/pytest -n auto --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest -n auto
 
 # On a machine with a GPU and the packages of superhosts[gpu] or [gpu13] in PYTHON: real kernels instead of simulated ones.
 test-gpu:

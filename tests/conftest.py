@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -34,23 +35,32 @@ settings.register_profile("superhosts", deadline=None, derandomize=True)
 settings.load_profile("superhosts")
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Return the number of workers: more than there are cores, because many tests mostly wait for processes."""
     return len(os.sched_getaffinity(0)) + 2
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep the tests of a file in one worker of a parallel run: they share fixtures and what is cached in memory.
 
-    Files of long tests that share nothing are spread over all workers, and come first, so that none of them begins
-    when the rest is done.
+    Files of long tests that share nothing are spread over all workers, test by test.
     """
-    if not hasattr(config, "workerinput"):
-        return
-    for item in items:
-        spread = item.path.stem.startswith(SPREAD)
-        item.add_marker(pytest.mark.xdist_group(item.nodeid if spread else str(item.path)))
-    items.sort(key=lambda item: not item.path.stem.startswith(SPREAD))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            return nodeid if Path(path).name.startswith(SPREAD) else path
+
+    config.option.loadscopereorder = False
+    return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that are spread over workers, so that no long one begins when the rest is done."""
+    items.sort(key=lambda item: not item.path.name.startswith(SPREAD))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
