@@ -346,6 +346,7 @@ def kill_at_call(fleet: Fleet, chance: random.Random) -> Iterator[None]:
     when = 1 if fleet.killed_at_calls == 0 else chance.randint(1, 8)
     with under(node, traced(calls, "signal=KILL", str(when)), fleet):
         yield
+    node.wait_ready()  # A busy machine may take longer to start it than the others take for the round.
     if node.running:  # The process did not make that many calls.
         node.kill()
     else:
