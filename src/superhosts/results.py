@@ -13,6 +13,20 @@ from superhosts.defaults import THRESHOLD
 from superhosts.errors import MissingExtraError
 from superhosts.pairs import Addresses, Host, Part, array_to_numbers, format_for
 
+# The columns of a result row, the same in JSON Lines, CSV and Parquet.
+COLUMNS = (
+    "window_start",
+    "window_end",
+    "host",
+    "family",
+    "side",
+    "direction",
+    "peers",
+    "peers_low",
+    "peers_high",
+    "saturated",
+    "detector",
+)
 UNBOUNDED = np.iinfo(np.int64).max  # peers_high of a saturated host
 
 

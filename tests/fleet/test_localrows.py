@@ -67,7 +67,7 @@ def test_reports_that_failed_are_written_in_order_with_a_later_window() -> None:
     first, second, third = results(3)
     rows.add(first)
     rows.add(second)
-    assert rows.status() == {"waiting": 2, "lost": 0}
+    assert rows.status() == {"waiting": 2, "lost": 0, "reopened": 0}
     assert len(said) == 1
     assert "ROWS NOT WRITTEN: flaky: no space left" in said[0]
     destination.broken = False
@@ -77,14 +77,26 @@ def test_reports_that_failed_are_written_in_order_with_a_later_window() -> None:
 
 
 def test_the_oldest_reports_are_lost_when_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(localrows, "MOST_WAITING", 2)
+    monkeypatch.setattr(localrows, "MAX_WAITING", 2)
     destination, said = Flaky(), []
     rows = LocalRows(Destinations([destination]), said.append)
     made = results(4)
     for result in made[:3]:
         rows.add(result)
-    assert rows.status() == {"waiting": 2, "lost": 1}
+    assert rows.status() == {"waiting": 2, "lost": 1, "reopened": 0}
     destination.broken = False
     rows.add(made[3])
-    assert destination.windows == [result.window for result in made[2:]]
-    assert said[-1] == "rows are written again; reports lost: 2"
+    assert destination.windows == [result.window for result in made[1:]]
+    assert said[-1] == "rows are written again; reports lost: 1"
+
+
+def test_a_reopened_window_keeps_its_first_rows() -> None:
+    destination, said = Flaky(), []
+    destination.broken = False
+    rows = LocalRows(Destinations([destination]), said.append)
+    (first,) = results(1)
+    for _ in range(3):
+        rows.add(first)
+    assert destination.windows == [first.window]
+    assert rows.status()["reopened"] == 2
+    assert len(said) == 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from superhosts.cli._console import fail_with, log_status, tell
 from superhosts.cli._links import connect_to, make_sender, sending
 from superhosts.cli._options import WantedOptions, check_no_conflict, parse_seconds
-from superhosts.cli._service import Status, log_in_background
+from superhosts.cli._service import Reloads, Status, log_in_background
 from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import ended_by_signals
 from superhosts.cli._summary import summarise
@@ -107,7 +107,12 @@ def watch(
 
     def on_progress(*_: int) -> None:
         run.on_progress()
+        reloads.run_if_asked()
         status.write()
+
+    reloads = Reloads()
+    if rows is not None:
+        reloads.add("--output", rows.reopen)
 
     position = Position(spool.folder, inputs, settings.fingerprint, tell)
     scan = Scan(
@@ -135,7 +140,8 @@ def watch(
         standard_error=log_status,
         **({} if rows is None else {"rows": rows.status}),
     )
-    with sending(sender, spool), ended_by_signals(run.stop):
+    reload = None if rows is None else reloads.ask  # an edge without files to reopen ends at SIGHUP
+    with sending(sender, spool), ended_by_signals(run.stop, reload):
         tell(f"site {settings.site} ready; windows of earlier runs that wait in {spool.folder}: {len(spool.waiting())}")
         if position.frontier is not None:
             before = f"everything before is in the spool or sent ({spool.folder / POSITION})"

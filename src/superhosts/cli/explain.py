@@ -16,7 +16,6 @@ from superhosts.cli._settings import read_key
 from superhosts.cli._sketches import find_sketches, merge_named, sites_of, window_of
 from superhosts.cli.usage.explain import Explain
 from superhosts.detectors.base import Detector
-from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.errors import HalfMergedError, InputError, MergeError, UsageError
 from superhosts.pairs import Window
 from superhosts.reports.base import Report
@@ -147,7 +146,7 @@ def _not_there(host: str, where: str, families: set[int]) -> UsageError:
 
 def _columns(detector: Detector, host: str) -> list[dict[str, Any]]:
     """Return the columns of a host: how full each is, and the mean of its array."""
-    return detector.columns_of(host) if isinstance(detector, ColumnSketch) else []
+    return detector.columns_of(host)
 
 
 def _print_columns(detector: Detector, host: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from superhosts.defaults import THRESHOLD
 from superhosts.detectors.columnsketch import Fill, ThresholdWarning
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.errors import UsageError
@@ -136,7 +137,7 @@ def calibrate(
 
     `on_window` gets every window and its number of hosts before the cubes are searched.
     """
-    threshold, memory = run.settings.least_peers or 1024.0, parse_size(run.settings.memory)
+    threshold, memory = run.settings.least_peers or float(THRESHOLD), parse_size(run.settings.memory)
     result = Calibration(threshold, memory, error, [Trial(size) for size in sizes_around(memory)])
     asked = list(dict.fromkeys((threshold, *thresholds)))
     crowds: dict[float, _Crowd] = {}

@@ -2,6 +2,9 @@
 
 The spool comes first: a destination that fails never delays it. Reports that could not be written wait in memory, up
 to a limit, and are tried again with the next window. A restart may write the rows of a window again.
+
+Late packets can reopen a window, and the second sketch then holds these packets only. The hub merges both. Here the
+rows of the first report stay, and the reopened window is counted.
 """
 
 from __future__ import annotations
@@ -10,12 +13,15 @@ from collections import deque
 
 from superhosts.errors import OutputError
 from superhosts.fleet.receipts import Say
+from superhosts.pairs import Window
 from superhosts.pipeline.building import WindowResult
 from superhosts.reports.base import Report
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.rows import make_rows
+from superhosts.times import window_name
 
-MOST_WAITING = 100  # reports
+MAX_WAITING = 100  # reports
+RECENT_WINDOWS = 1000  # windows whose reports are remembered
 
 
 class LocalRows:
@@ -23,18 +29,27 @@ class LocalRows:
 
     def __init__(self, destinations: Destinations, say: Say) -> None:
         self.lost = 0  # reports that were dropped, because too many waited
+        self.reopened = 0  # windows that late packets reopened after their report
+        self._reported: deque[Window] = deque(maxlen=RECENT_WINDOWS)
         self._destinations, self._say = destinations, say
         self._waiting: deque[Report] = deque()
         self._failed = False  # the last attempt
 
     def add(self, result: WindowResult) -> None:
         """Write the report of a window, and those that wait."""
-        rows = make_rows(result.window, result.found, partial=result.partial, revision=result.revision)
-        self._waiting.append(Report(rows=rows, window=result.window, revision=result.revision))
-        if len(self._waiting) > MOST_WAITING:
+        if result.window in self._reported:
+            self.reopened += 1
+            if self.reopened == 1:
+                name = window_name(result.window)
+                self._say(f"late packets reopened {name}: the hub counts them, the rows here do not")
+            return
+        self._reported.append(result.window)
+        rows = make_rows(result.window, result.found, partial=result.partial)
+        self._waiting.append(Report(rows=rows, window=result.window))
+        self.flush()
+        if len(self._waiting) > MAX_WAITING:
             self._waiting.popleft()
             self.lost += 1
-        self.flush()
 
     def flush(self) -> None:
         """Write the reports that wait, the oldest first, until one fails."""
@@ -52,5 +67,9 @@ class LocalRows:
         self._failed = False
 
     def status(self) -> dict[str, int]:
-        """Return how many reports wait, and how many were lost."""
-        return {"waiting": len(self._waiting), "lost": self.lost}
+        """Return how many reports wait, how many were lost, and how many windows were reopened after their report."""
+        return {"waiting": len(self._waiting), "lost": self.lost, "reopened": self.reopened}
+
+    def reopen(self) -> None:
+        """Open files again that another program may have moved away."""
+        self._destinations.reopen()

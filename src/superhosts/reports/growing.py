@@ -101,8 +101,8 @@ class ParquetFolder(Destination):
 
     @classmethod
     def recognises(cls, address: str, run: RunKind) -> bool:
-        """Return True for a name without an ending of a file, if the run has no end."""
-        return run.endless and Path(address).suffix.lower() not in (*ENDINGS, ".parquet")
+        """Return True for a folder, or a name that may become one, if the run has no end."""
+        return run.endless and (not Path(address).suffix or address.endswith("/") or Path(address).is_dir())
 
     def _write(self, report: Report) -> None:
         """Write or replace the window's file."""

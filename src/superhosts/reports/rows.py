@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from superhosts.results import COLUMNS as COLUMNS
 from superhosts.times import iso_time
 
 if TYPE_CHECKING:
@@ -17,20 +18,6 @@ if TYPE_CHECKING:
     from superhosts.results import Found
 
 Row = dict[str, Any]
-COLUMNS = (
-    "window_start",
-    "window_end",
-    "host",
-    "family",
-    "side",
-    "direction",
-    "peers",
-    "peers_low",
-    "peers_high",
-    "saturated",
-    "detector",
-)
-
 # A hub adds the sites that saw the host, the sites that are missing in the window, and the report's revision.
 HUB_COLUMNS = (*COLUMNS, "sites", "missing", "revision")
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,9 +23,11 @@ from numpy.typing import NDArray
 from superhosts.defaults import THRESHOLD
 from superhosts.errors import UsageError
 from superhosts.pairs import PacketBatch, PacketBlock
+from superhosts.results import COLUMNS
 from superhosts.synthetic.capture_writer import capture_kind
 from superhosts.synthetic.loops import insert_rows
 from superhosts.synthetic.traffic import Traffic
+from superhosts.times import iso_time
 from superhosts.units import SECOND
 
 Row = dict[str, Any]
@@ -141,22 +142,12 @@ class Tally:
         peers = np.bincount(hosts.add(host), minlength=len(hosts.rows))
         if side == "inner":
             self.super_hosts += int((peers >= THRESHOLD).sum())
-        start, end = (_utc(window * self.length) for window in (self._window, self._window + 1))
+        start, end = (iso_time(window * self.length) for window in (self._window, self._window + 1))
         for place in np.flatnonzero(peers >= self.minimum).tolist():
             words_of_host, count = tuple(hosts.rows[place].tolist()), int(peers[place])
-            row = {
-                "window_start": start,
-                "window_end": end,
-                "host": self._text(words_of_host, family),
-                "family": family,
-                "side": side,
-                "direction": "any",
-                "peers": count,
-                "peers_low": count,
-                "peers_high": count,
-                "saturated": False,
-                "detector": "exact",
-            }
+            part = (family, side, "any")
+            name = self._text(words_of_host, family)
+            row = dict(zip(COLUMNS, (start, end, name, *part, count, count, count, False, "exact"), strict=True))
             yield _Key(-count, family, side, words_of_host), row
 
     def _text(self, words: tuple[int, ...], family: int) -> str:
@@ -181,7 +172,3 @@ def _words(addresses: NDArray[Any]) -> Words:
     """Return addresses as rows of 64-bit words: one for IPv4, two for IPv6."""
     words: Words = addresses.astype(np.uint64, copy=False)
     return words.reshape(len(words), -1) if len(words) else words.reshape(0, 1 if words.ndim == 1 else 2)
-
-
-def _utc(nanoseconds: int) -> str:
-    return datetime.fromtimestamp(nanoseconds // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -57,7 +57,7 @@ from superhosts.fleet.nats.wire import (
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.receipts import MERGED, MOST_REASON, REFUSED, RESEND, Receipt, Say
 from superhosts.text import printable
-from superhosts.units import format_size
+from superhosts.units import SECOND, format_size
 
 INBOX = "_HUBBOX"  # no site may subscribe to it
 AT_ONCE = 2  # sketches to hand in at once
@@ -287,7 +287,7 @@ class NatsReceiver:
             await self._publish(message.reply, NEVER)
             return
         delay = min(PAUSE * 2.0 ** min(times - 1, 10), LONGEST)
-        await self._publish(message.reply, b'-NAK {"delay": %d}' % int(delay * 1e9))
+        await self._publish(message.reply, b'-NAK {"delay": %d}' % int(delay * SECOND))
 
     async def _add(self, assembly: Assembly, chunk: Chunk, message: Msg) -> None:
         if not assembly.whole and not assembly.fits(chunk):

@@ -18,7 +18,7 @@ from superhosts.fleet.nats.connect import Link, LinkDownError
 from superhosts.fleet.nats.identity import Identity
 from superhosts.fleet.nats.wire import CHUNK, CHUNKS, CONSUMER, HEADERS, STREAM
 from superhosts.text import printable
-from superhosts.units import format_size
+from superhosts.units import SECOND, format_size
 
 BATCH = 32  # pieces requested from the server at once: 16 MiB of memory
 PULL = 20.0  # seconds that a request for pieces is valid
@@ -131,7 +131,7 @@ async def pull(link: Link, take: Callable[[Msg], Awaitable[None]]) -> None:
     inbox = link.client.new_inbox()
     queue: asyncio.Queue[Msg] = asyncio.Queue()
     await link.client.subscribe(inbox, cb=queue.put)
-    request = json.dumps({"batch": BATCH, "expires": int(PULL * 1e9)}).encode()
+    request = json.dumps({"batch": BATCH, "expires": int(PULL * SECOND)}).encode()
     while True:
         await link.client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{CONSUMER}", request, reply=inbox)
         for _ in range(BATCH):
