@@ -129,17 +129,7 @@ def watch(
         on_progress=on_progress,
     )
     run = Edge(scan, spool, position, tell, rows=rows)
-    status = Status(
-        spool.folder / "status.json",
-        scan=lambda: _last_warnings(scan.counters),
-        edge=run.counters,
-        spool=spool.counters,
-        link=sender.counters,
-        waiting=lambda: len(spool.waiting()),
-        aside=spool.aside,
-        standard_error=log_status,
-        **({} if rows is None else {"rows": rows.status}),
-    )
+    status = _status(run, scan, spool, sender, rows)
     reload = None if rows is None else reloads.ask  # an edge without files to reopen ends at SIGHUP
     with sending(sender, spool), ended_by_signals(run.stop, reload):
         tell(f"site {settings.site} ready; windows of earlier runs that wait in {spool.folder}: {len(spool.waiting())}")
@@ -151,6 +141,21 @@ def watch(
         _deliver(run, spool, status, patient=all(source.replays for source in scan.sources))
     status.write(now=True)
     return errors
+
+
+def _status(run: Edge, scan: Scan, spool: Spool, sender: Sender, rows: LocalRows | None) -> Status:
+    """Return the file with the counters of all parts."""
+    return Status(
+        spool.folder / "status.json",
+        scan=lambda: _last_warnings(scan.counters),
+        edge=run.counters,
+        spool=spool.counters,
+        link=sender.counters,
+        waiting=lambda: len(spool.waiting()),
+        aside=spool.aside,
+        standard_error=log_status,
+        **({} if rows is None else {"rows": rows.status}),
+    )
 
 
 def _deliver(run: Edge, spool: Spool, status: Status, *, patient: bool) -> None:
