@@ -20,6 +20,10 @@ for _number, _usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _usual)
 
+# Tests start hundreds of processes: without bytecode on disk, each of them would compile all modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # GPU kernels run under numba's simulator, even on a machine with a GPU; `make test-gpu` uses the real one. numba reads
 # this variable when it is first imported.
 if "SUPERHOSTS_TEST_GPU" not in os.environ:

@@ -1,4 +1,4 @@
-"""Compile the functions that most tests use before a parallel run, so that not every worker compiles them."""
+"""Compile what most tests use before a parallel run, so that not every worker compiles it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def warm_up() -> None:
     if is_cold(fill):
         paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
         environment = {**os.environ, "PYTHONPATH": paths}
-        started = [subprocess.Popen([sys.executable, __file__, *share], env=environment) for share in SHARES]
+        commands = [[__file__, *share] for share in SHARES]
+        commands.append(["-m", "pytest", "--collect-only", "-qq", str(Path(__file__).parent)])  # bytecode of all tests
+        silent = {"env": environment, "stdout": subprocess.DEVNULL}
+        started = [subprocess.Popen([sys.executable, *command], **silent) for command in commands]
         assert [process.wait() for process in started] == [0] * len(started)
 
 

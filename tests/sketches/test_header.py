@@ -179,7 +179,7 @@ def test_the_header_of_every_detector(tmp_path: Path, name: str) -> None:
     assert (DETECTORS[name].geometry_type is not None) == ("geometry" in header["parts"][0])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
