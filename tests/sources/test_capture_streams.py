@@ -130,7 +130,7 @@ def test_no_packets_are_no_error(tmp_path: Path) -> None:
 def test_what_cannot_be_opened_is_said_in_plain_words(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="missing: cannot be opened: No such file"):
         open_capture(tmp_path / "missing")
-    with pytest.raises(InputError, match="is a directory"):
+    with pytest.raises(InputError, match="is a folder"):
         open_capture(tmp_path)
     with pytest.raises(InputError, match="cannot be opened"):
         open_capture("a\0b")

@@ -12,7 +12,7 @@ from rich.table import Table
 from superhosts.cli._console import command_line, fail_with, say
 from superhosts.cli._options import parse_share
 from superhosts.cli._progress import packet_progress
-from superhosts.cli._settings import read_key
+from superhosts.cli._settings import make_settings
 from superhosts.cli._summary import summarise
 from superhosts.cli.usage.calibrate import Calibrate
 from superhosts.errors import SuperhostsError
@@ -24,7 +24,6 @@ from superhosts.evaluation.panel import panel_maker
 from superhosts.evaluation.scores import known, percent
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import RunOptions, Scan
-from superhosts.pipeline.settings import Settings
 from superhosts.reports.terminal import OutputConsole
 from superhosts.sources.opening import open_inputs
 from superhosts.times import iso_time
@@ -41,16 +40,8 @@ def calibrate(options: Calibrate) -> None:
         errors.append(problem)
         say(f"superhosts: {problem}")
 
-    size, key = parse_size(options.memory), read_key(options.key_file)
-    settings = Settings(
-        inner=options.inner,
-        threshold=options.threshold,
-        window=options.window,
-        memory=size,
-        ipv6_prefix=options.ipv6_prefix,
-        key=key,
-        device=options.device,
-    )
+    settings = make_settings(options)
+    size, key = parse_size(settings.memory), settings.key
     share = parse_share("error", options.error)
     others = [least for least in (options.threshold / 8, options.threshold / 4, options.threshold / 2) if least >= 16]
     run = Scan(

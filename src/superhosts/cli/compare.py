@@ -14,6 +14,7 @@ from superhosts.cli._console import command_line, fail_with, say
 from superhosts.cli._options import check_threshold
 from superhosts.cli._outputs import output_options
 from superhosts.cli._progress import packet_progress
+from superhosts.cli._settings import make_settings
 from superhosts.cli._summary import summarise
 from superhosts.cli.usage.compare import Compare, SyntheticOptions
 from superhosts.device import choose_device
@@ -32,7 +33,6 @@ from superhosts.evaluation.panel import Make, panel_maker
 from superhosts.evaluation.scores import percent
 from superhosts.hashing import DEFAULT_KEY
 from superhosts.pipeline.scan import RunOptions, Scan
-from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.opening import open_destinations
 from superhosts.reports.terminal import OutputConsole
@@ -117,12 +117,8 @@ def _scan(options: Compare, makers: dict[str, Make], errors: list[SuperhostsErro
         errors.append(error)
         say(f"superhosts: {error}")
 
-    settings = Settings(
-        threshold=options.threshold,
-        inner=options.captures.inner,
-        window=options.captures.window,
-        families=(4,),  # most detectors take IPv4 hosts only
-    )
+    families = (4,)  # most detectors take IPv4 hosts only
+    settings = make_settings(options.captures, threshold=options.threshold, families=families)
     return Scan(
         open_inputs(options.inputs, on_error),
         settings,

@@ -41,16 +41,16 @@ class Position:
         self,
         folder: Path,
         inputs: Sequence[str],
-        cut: Mapping[str, Any],
+        fingerprint: Mapping[str, Any],
         say: Say = lambda text: None,
         *,
         wall: Callable[[], int] = time.time_ns,
     ) -> None:
         self._path = folder / POSITION
         self._wall = wall
-        self._window = parse_duration(cut["window"]) if "window" in cut else 0
+        self._window = parse_duration(fingerprint["window"]) if "window" in fingerprint else 0
         self._ahead: deque[int] = deque(maxlen=MOST_AHEAD)  # ends of windows ahead of the clock, in order
-        text = json.dumps([sorted(map(_full_name, inputs)), dict(cut)], sort_keys=True, default=str)
+        text = json.dumps([sorted(map(_full_name, inputs)), dict(fingerprint)], sort_keys=True, default=str)
         self._name = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         self._others = self._read(say)
         mine = self._others.pop(self._name, {})

@@ -46,11 +46,6 @@ class Stored:
     partial: bool  # True if a scan was interrupted before the end of the window, of this sketch or one merged into it
     memory: int  # bytes of its detectors once they are loaded
 
-    @property
-    def named_sites(self) -> frozenset[str]:
-        """All sites that the header names, including those of its counters."""
-        return self.sites | {entry["site"] for entry in self.entries if entry["site"]}
-
     def check_key(self, secret: bytes) -> None:
         """Raise MergeError if the file was made with another key."""
         mine = fingerprint(secret)

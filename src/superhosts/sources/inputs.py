@@ -81,7 +81,7 @@ class Input:
         except (OSError, ValueError) as error:
             raise self._unopened(error) from error
         if found is not None and stat.S_ISDIR(found.st_mode):
-            raise InputError("is a directory; name the captures in it", file=self.name)
+            raise InputError("is a folder, not a capture", file=self.name)
         regular = found is not None and stat.S_ISREG(found.st_mode)
         self.size = found.st_size if found is not None and regular else None
         self.live = not regular

@@ -53,7 +53,7 @@ def url_size(url: str) -> int | None:
     except Exception as error:
         raise _unopened(url, error) from error
     if found["type"] == "directory":
-        raise InputError("is a directory; name the captures in it", file=url)
+        raise InputError("is a folder, not a capture", file=url)
     return None if found["size"] is None else int(found["size"])
 
 
