@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numba
 import pytest
 
 from superhosts.compiled import is_cold, stamp_of
@@ -93,6 +94,7 @@ class Toy:
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # bytecode of an earlier edit within a second looks fresh
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")  # keep the machine code next to the source
     monkeypatch.syspath_prepend(tmp_path)
     yield Toy(tmp_path)
     for name in [name for name in sys.modules if name.partition(".")[0] == "toy"]:

@@ -43,7 +43,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clusters, "TIMEOUT", DEADLINE)
 
 
-WORKERS = 2
+WORKERS = 4
 
 
 def scatter(folder: Path, frames: Frames, count: int) -> list[Path]:

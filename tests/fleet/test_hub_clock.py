@@ -99,7 +99,7 @@ def test_a_clock_that_sites_agree_with_is_believed_again(tmp_path: Path, clock: 
     assert node.hub.status()["clock"] is None
     assert kept(node) == 1
     assert len(node.store.windows()) == 1
-    assert any("is believed again" in line for line in node.said)
+    assert any("is plausible again" in line for line in node.said)
 
 
 def lose_state(tmp_path: Path) -> None:

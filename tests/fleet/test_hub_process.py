@@ -176,6 +176,7 @@ def test_sighup_reloads_the_broker(tmp_path: Path):
         assert hub.process is not None
         hub.process.send_signal(signal.SIGHUP)
         wait_for(lambda: "sites and certificates" in hub.words, "it reloads")
+        wait_for((tmp_path / "hub" / "status.json").exists, "the first status is written")
         wait_for(lambda: status(tmp_path)["broker"]["reloads"] == 1, "so does the broker")
         assert hub.end(signal.SIGTERM) == 0
 
