@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import chaos
-from chaos import Fleet
+from chaos import SITES, Fleet
 from places import TESTS
-from processes import DEADLINE, SITES, Node, ending, packets_in, wait_for
+from processes import DEADLINE, Node, ending, packets_in, wait_for
 
 WRONG_CLOCK = TESTS / "wrong_clock.py"
 DAY = 86_400

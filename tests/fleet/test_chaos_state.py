@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import chaos
-from chaos import NATS_OR_BOTH, Fleet, need_link, put
-from processes import SITES, Node, ending, wait_for
+from chaos import NATS_OR_BOTH, SITES, Fleet, need_link, put
+from processes import Node, ending, wait_for
 from superhosts.durable import read_json
 
 
