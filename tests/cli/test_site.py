@@ -75,3 +75,17 @@ def test_no_site_is_enrolled(run: Run, tmp_path: Path) -> None:
     assert "no site is enrolled" in ended.err
     assert run("site", "list", "--state", tmp_path, "--json").out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", ["enroll", "revoke", "list"])
+def test_a_state_that_is_a_file_is_one_line(run: Run, tmp_path: Path, verb: str) -> None:
+    (tmp_path / "state").write_text("x")
+    ended = run("site", verb, *([] if verb == "list" else ["ams"]), "--state", tmp_path / "state")
+    assert ended.status in (2, 4)
+    assert len(ended.err.splitlines()) == 1
+    assert "Not a directory" in ended.err or "File exists" in ended.err
+
+
+def test_folders_that_enrolling_makes_are_private(run: Run, tmp_path: Path) -> None:
+    assert run("site", "enroll", "ams", "--state", tmp_path / "state").status == 0
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("state", "state/broker")] == [0o700, 0o700]

@@ -90,6 +90,16 @@ def test_the_oldest_reports_are_lost_when_too_many_wait(monkeypatch: pytest.Monk
     assert said[-1] == "rows are written again; reports lost: 1"
 
 
+def test_reports_that_wait_at_the_end_are_an_error() -> None:
+    rows, errors = LocalRows(Destinations([Flaky()]), print), []
+    for result in results(2):
+        rows.add(result)
+    rows.finish(errors.append)
+    assert [str(error) for error in errors] == ["reports that --output never got: 2"]
+    assert errors[0].exit_status == 4
+    assert rows.status() == {"waiting": 0, "lost": 2, "reopened": 0}
+
+
 def test_a_reopened_window_keeps_its_first_rows() -> None:
     destination, said = Flaky(), []
     destination.broken = False

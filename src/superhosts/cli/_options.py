@@ -195,7 +195,7 @@ Top = Annotated[
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only windows that begin before this time.")]
 Watch = Annotated[
-    list[str], typer.Option(metavar="LIST", callback=split_commas, help="Hosts to find: inner, outer, or both.")
+    list[str], typer.Option(metavar="LIST", callback=split_commas, help="Hosts to find: inner, outer, or inner,outer.")
 ]
 Window = Annotated[
     str,

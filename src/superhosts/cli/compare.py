@@ -48,14 +48,14 @@ def compare(options: Compare) -> None:
     """Run the detectors, write the scores of each window, and print their means."""
     outputs = output_options(options.results)
     threshold = check_threshold(options.threshold)
-    traffic = make_traffic(options.synthetic)
-    makers = _choose_detectors(options, traffic.flows)
+    traffic = None if options.inputs else make_traffic(options.synthetic)
+    makers = _choose_detectors(options, None if traffic is None else traffic.flows)
     if options.figures is not None:
         prepare_folder(options.figures)
     errors: list[SuperhostsError] = []
     run: Scan | None = None
     found: Iterator[list[Row]]
-    if options.inputs:
+    if traffic is None:
         run = _scan(options, makers, errors)
         found = on_inputs(run, makers, threshold)
     else:
@@ -91,14 +91,13 @@ def make_traffic(options: SyntheticOptions) -> Traffic:
     )
 
 
-def _choose_detectors(options: Compare, flows: int) -> dict[str, Make]:
-    captures = bool(options.inputs)
+def _choose_detectors(options: Compare, flows: int | None) -> dict[str, Make]:
     terms = Terms(
         threshold=options.threshold,
         device=choose_device(options.device),
         memory=None if options.memory is None else parse_size(options.memory),
-        flows=None if captures else flows,
-        key=None if captures else DEFAULT_KEY,  # the same traffic must give the same scores everywhere
+        flows=flows,
+        key=None if flows is None else DEFAULT_KEY,  # the same traffic must give the same scores everywhere
     )
     return choose(options.detector, terms, lambda name, why: say(f"superhosts: {name} is left out: {why}"))
 

@@ -74,9 +74,7 @@ def _local_rows(options: EdgeOptions) -> Iterator[LocalRows | None]:
         return
     run = RunKind(endless=True)
     with open_destinations(OutputOptions(output=options.output), run, table=False, say=tell) as destinations:
-        rows = LocalRows(destinations, tell)
-        yield rows
-        rows.flush()
+        yield LocalRows(destinations, tell)
 
 
 def _connection(options: EdgeOptions) -> NatsOptions | None:
@@ -139,6 +137,8 @@ def watch(
         run.run()
         summarise(replace(scan.counters, warnings=[]))  # warnings were written as they came
         _deliver(run, spool, status, patient=all(source.replays for source in scan.sources))
+    if rows is not None:
+        rows.finish(on_error)
     status.write(now=True)
     return errors
 

@@ -10,6 +10,7 @@ rows of the first report stay, and the reopened window is counted.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from superhosts.errors import OutputError
 from superhosts.fleet.receipts import Say
@@ -65,6 +66,14 @@ class LocalRows:
         if self._failed:
             self._say("rows are written again" + (f"; reports lost: {self.lost}" if self.lost else ""))
         self._failed = False
+
+    def finish(self, on_error: Callable[[OutputError], None]) -> None:
+        """Write the reports that wait, for the last time; tell `on_error` if some are lost."""
+        self.flush()
+        self.lost += len(self._waiting)
+        self._waiting.clear()
+        if self.lost:
+            on_error(OutputError(f"reports that --output never got: {self.lost}"))
 
     def status(self) -> dict[str, int]:
         """Return how many reports wait, how many were lost, and how many windows were reopened after their report."""

@@ -73,9 +73,12 @@ def unenroll(folder: Path, site: str) -> None:
 def read_sites(folder: Path) -> dict[str, str]:
     """Return the enrolled sites and their public keys."""
     path = folder / SITES
-    content = read_json(path)
-    if content is None and not path.exists():
-        return {}
+    try:
+        content = read_json(path)
+        if content is None and not path.exists():
+            return {}
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content.values()):
         raise UsageError(f"{path}: damaged; restore it, or remove it and enroll the sites again")
     return {check_site(site): key for site, key in content.items()}
@@ -190,7 +193,8 @@ def open_private(path: Path) -> IO[bytes]:
 def private_folder(folder: Path) -> None:
     """Create a folder that only its owner can access; leave an existing one as it is."""
     if not folder.is_dir():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
         folder.chmod(0o700)  # whatever the umask
 
 
