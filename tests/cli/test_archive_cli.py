@@ -272,3 +272,10 @@ def test_another_key_is_refused(run: Run, archive: Path) -> None:
     for command in (["hosts", archive, "--union"], ["hosts", archive], ["explain", archive, HOST]):
         ended = run(*command)
         assert (ended.status, ended.err.count("other.cube: was made with key")) == (2, 1)
+
+
+def test_a_sketch_is_not_merged_into_standard_output(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = run("merge", tmp_path / "a.cube", "-o", "-")
+    assert (ended.status, ended.out, list(tmp_path.iterdir())) == (2, "", [])
+    assert "--output -: a sketch needs a file" in ended.err

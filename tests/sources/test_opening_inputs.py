@@ -89,8 +89,8 @@ def test_what_cannot_be_opened_is_named_and_the_rest_is_opened(day: Path) -> Non
     bad = [day.parent / "nothing", f"{day}/*.gz", day / "none", f"file://{day}/none", "nowhere://a/b"]
     assert len(names(*bad, day, on_error=errors.append)) == 3
     assert [str(error) for error in errors[:4]] == [
-        f"{bad[0]}: no file is there",
-        f"{bad[1]}: no file is there",
+        f"{bad[0]}: the folder has no files",
+        f"{bad[1]}: matches no file",
         f"{bad[2]}: cannot be opened: No such file or directory",
         f"{bad[3]}: cannot be opened: no such file",
     ]
@@ -99,6 +99,17 @@ def test_what_cannot_be_opened_is_named_and_the_rest_is_opened(day: Path) -> Non
     for name in (*bad, day):
         with pytest.raises(InputError):
             names(name)
+
+
+def test_names_that_make_no_sense_end_the_command_before_anything_is_read(run: Run, day: Path) -> None:
+    for bad, words in (
+        (["synth:flowz=1"], "synth:flowz=1: unknown word 'flowz'; use flows"),
+        (["synth:flows=20"], "synth:flows=20: 20 super hosts do not fit into 20 flows"),
+        (["-", "-"], "-: given twice; standard input can be read only once"),
+    ):
+        ended = run("scan", day, *bad, "--json", "-t", 1)
+        assert (ended.status, ended.out) == (2, "")
+        assert ended.err.startswith(f"superhosts: {words}")
 
 
 def test_a_scan_takes_folders_patterns_and_schemes(run: Run, day: Path) -> None:
@@ -251,7 +262,7 @@ def test_synthetic_traffic_by_name() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("synth:flow=3", "'flow' is not known; known are flows, packets, windows, super_hosts, seed, window, family"),
+        ("synth:flow=3", "unknown word 'flow'; use flows, packets, windows, super_hosts, seed, window, family"),
         ("synth:flows=many", "flows: 'many' is not a count"),
         ("synth:seed=x", "seed: invalid literal"),
         ("synth:share=0", "share 0: above 0"),

@@ -7,7 +7,7 @@ from superhosts.cli._progress import with_progress
 from superhosts.cli._settings import read_key
 from superhosts.cli._sketches import find_sketches, merge_named
 from superhosts.cli.usage.merge import Merge
-from superhosts.errors import InputError, MergeError, SuperhostsError
+from superhosts.errors import InputError, MergeError, SuperhostsError, UsageError
 from superhosts.replacing import replaceable
 from superhosts.sketches.bundle import Sketch
 
@@ -15,6 +15,8 @@ from superhosts.sketches.bundle import Sketch
 def merge(options: Merge) -> None:
     """Write the union of sketches; nothing if one of them cannot be merged."""
     output = options.output
+    if str(output) == "-":
+        raise UsageError("--output -: a sketch needs a file; results can go to standard output, with superhosts hosts")
     replaceable(output)  # checked before the work
     key = read_key(options.sketches.key_file)
     errors: list[SuperhostsError] = []
@@ -30,4 +32,4 @@ def merge(options: Merge) -> None:
         say(f"superhosts: {output}: nothing written: the files named above cannot be merged")
         fail_with(errors)
     whole.save(output)
-    say(f"{output}: {len(paths)} sketches, sites {', '.join(sorted(whole.sites)) or 'unnamed'}")
+    say(f"{output}: {len(paths)} sketch{'es' * (len(paths) != 1)}, sites {', '.join(sorted(whole.sites)) or 'unnamed'}")

@@ -68,7 +68,7 @@ def open_destination(address: str, run: RunKind) -> Destination:
         if kind.recognises(address, run):
             return kind(address, run)
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", address):
-        known = ", ".join(sorted(f"{kind.scheme}:" for kind in with_scheme)) or "none"
+        known = ", ".join(sorted(f"{kind.scheme}:" for kind in with_scheme)) or "none yet; name a file"
         raise UsageError(f"--output {address}: unknown scheme; known schemes: {known}")
     for kind in DESTINATIONS:
         if kind.recognises(address, run):
@@ -76,6 +76,8 @@ def open_destination(address: str, run: RunKind) -> Destination:
     if run.endless and Path(address).suffix.lower() == ".parquet":
         way = "name a folder, which gets a file per window"
         raise UsageError(f"--output {address}: Parquet cannot be appended to; {way}")
+    if run.endless:
+        raise UsageError(f"--output {address}: the name must end in .jsonl or .csv, or be a folder (Parquet)")
     *most, last = files.ENDINGS
     raise UsageError(f"--output {address}: the name must end in {', '.join(most)} or {last}")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from superhosts.errors import InputError, SuperhostsError
+from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.sources.base import Source
 from superhosts.sources.capture import CAPTURES
 from superhosts.sources.finding import FoundFile, OnError, describe_file, find_files, natural_order
@@ -39,7 +39,9 @@ def open_inputs(
     done: frozenset[str] = frozenset(),
     on_warning: Callable[[str], None] | None = None,
 ) -> list[Source]:
-    """Open inputs by name. One that cannot be opened goes to `on_error` where that is given, and the rest is opened.
+    """Open inputs by name. One that cannot be read goes to `on_error` where that is given, and the rest is opened.
+
+    A name that makes no sense raises UsageError: nothing is read before all names are understood.
 
     `follow`: folders are followed. `done`: identities of files to leave out. `on_warning` takes warnings as they come,
     from the threads that read; without it all wait in the counters.
@@ -70,7 +72,7 @@ def open_input(name: Name) -> Source:
 def list_files(inputs: Iterable[str], on_error: OnError) -> list[FoundFile]:
     """Return the files that inputs stand for, each once, by names that hold in any directory: for other machines.
 
-    What is no file, or not there, goes to `on_error`.
+    Missing files, and inputs that are not files, go to `on_error`.
     """
     found: dict[str, FoundFile] = {}
     for name in inputs:
@@ -96,6 +98,8 @@ def _expand(inputs: Sequence[Name], on_error: OnError | None, *, follow: bool) -
             yield from (file for full, file in by_name.items() if full not in named and full not in found)
             found.update(by_name)
         elif _full_name(name) not in found:
+            if name == STANDARD_INPUT and _full_name(name) in named:
+                raise UsageError("-: given twice; standard input can be read only once")
             named.add(_full_name(name))
             yield name
 
@@ -122,11 +126,11 @@ def _full_name(name: Name) -> str:
 
 @contextmanager
 def _reported(on_error: OnError | None) -> Iterator[None]:
-    """Hand an error to `on_error` where that is given."""
+    """Hand the error of an input to `on_error` where that is given. Usage errors end the command."""
     try:
         yield
     except SuperhostsError as error:
-        if on_error is None:
+        if on_error is None or isinstance(error, UsageError):
             raise
         on_error(error)
 

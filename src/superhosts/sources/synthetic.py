@@ -26,7 +26,7 @@ def open_synthetic(text: str) -> Source:
     for item in filter(None, text.removeprefix("synth:").split(",")):
         word, _, value = item.partition("=")
         if word not in _WORDS:
-            raise UsageError(f"{text}: {word!r} is not known; known are {', '.join(_WORDS)}")
+            raise UsageError(f"{text}: unknown word {word!r}; use {', '.join(_WORDS)}")
         name, read = _WORDS[word]
         try:
             values[name] = read(value)
@@ -37,7 +37,11 @@ def open_synthetic(text: str) -> Source:
         raise UsageError(f"{text}: share {share:g}: above 0 and at most 1")
     if part < 0:
         raise UsageError(f"{text}: part {part}: at least 0")
-    return SyntheticSource(text, Traffic(**values), share, part)
+    try:
+        traffic = Traffic(**values)
+    except UsageError as error:
+        raise UsageError(f"{text}: {error}") from None
+    return SyntheticSource(text, traffic, share, part)
 
 
 class SyntheticSource(Source):
