@@ -22,6 +22,7 @@ TOOLS = {
     "detectors/arguments.py",
     "detectors/cube/geometry.py",
     "engines/arrays.py",
+    "engines/transfer.py",
     "device.py",
     "pairs.py",
     "planning/formulas.py",

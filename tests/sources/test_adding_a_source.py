@@ -140,6 +140,6 @@ def test_every_command_reads_it(run: Run, tmp_path: Path) -> None:
     ended = run("edge", "toy:x", "--site", "ams", "--memory", "1MiB", "--spool", spool, "--to", link)
     assert (ended.status, "toy:x: write the number of peers, like toy:7" in ended.err) == (2, True)
     ended = run("scan", "toy:x", "toy:9", "--json", "--detector", "exact", "--threshold", 1, "--inner", "10.0.0.0/8")
-    assert (ended.status, [row["peers"] for row in ended.rows]) == (2, [])  # nothing is read before all names are understood
+    assert (ended.status, [row["peers"] for row in ended.rows]) == (2, [])
     ended = run("batch", "toy:7", "--local", "--save", tmp_path / "s")
     assert (ended.status, ended.err) == (3, "superhosts: toy:7: is not a file; other inputs are for scan\n")

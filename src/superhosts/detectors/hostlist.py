@@ -15,7 +15,7 @@ from superhosts.compiled import compiled
 from superhosts.detectors.base import KeyedSketch
 from superhosts.detectors.estimate import Estimate
 from superhosts.device import choose_device
-from superhosts.engines.arrays import to_host
+from superhosts.engines.transfer import to_host
 from superhosts.errors import UsageError
 from superhosts.hashing import Key, fold, mangle_column
 from superhosts.pairs import Addresses

@@ -15,12 +15,3 @@ Counts = NDArray[np.int32]
 def is_on_gpu(column: Any) -> bool:
     """Return True if an array is in a GPU's memory: an array of CuPy, numba or any CUDA array interface."""
     return hasattr(column, "__cuda_array_interface__") or getattr(column, "__cuda_ndarray__", False)
-
-
-def to_host(column: Any) -> Any:
-    """Return an array in main memory, copied from the GPU if necessary."""
-    if not is_on_gpu(column):
-        return column
-    from superhosts.engines.gpu.launch import as_device_array
-
-    return as_device_array(column).copy_to_host()

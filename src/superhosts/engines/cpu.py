@@ -18,9 +18,10 @@ from superhosts.compiled import compiled
 from superhosts.cubefile.coding import CodedBlock
 from superhosts.cubefile.container import Take
 from superhosts.device import run_parallel, split_evenly
-from superhosts.engines.arrays import Arrays, Counts, Words, to_host
+from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.base import Engine, Plan, Sums
 from superhosts.engines.bins import Bins, Task
+from superhosts.engines.transfer import to_host
 from superhosts.hashing import Key
 from superhosts.pairs import Addresses
 

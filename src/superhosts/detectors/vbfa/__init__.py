@@ -31,8 +31,9 @@ from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.detectors.vbfa.cpu import CpuVbfa
 from superhosts.detectors.vbfa.geometry import Geometry, Noise, Reading
-from superhosts.engines.arrays import Words, to_host
+from superhosts.engines.arrays import Words
 from superhosts.engines.base import Engine, Plan
+from superhosts.engines.transfer import to_host
 from superhosts.hashing import MASK32, mangle_column
 from superhosts.pairs import Addresses
 from superhosts.planning import prefix_test

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar, cast
 import numpy as np
 
 from superhosts.device import simulated
-from superhosts.engines.arrays import Arrays, Counts, Words, is_on_gpu, to_host
+from superhosts.engines.arrays import Arrays, Counts, Words, is_on_gpu
 from superhosts.engines.base import Engine, Plan, Sums
 from superhosts.engines.gpu import kernels
 from superhosts.engines.gpu.launch import (
@@ -30,6 +30,7 @@ from superhosts.engines.gpu.launch import (
     short_key,
 )
 from superhosts.engines.gpu.staging import staging_of
+from superhosts.engines.transfer import to_host
 from superhosts.errors import GpuMemoryError
 from superhosts.pairs import Addresses
 from superhosts.units import format_size
