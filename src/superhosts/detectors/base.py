@@ -60,7 +60,7 @@ class Detector(Guarded, ABC):
     broken_laws: ClassVar[frozenset[str]] = frozenset()
     takes_ipv6: ClassVar[bool] = False  # accepts hosts of 64 and 128 bits
     runs_on_gpu: ClassVar[bool] = True
-    geometry_type: ClassVar[Any] = None  # the class of its geometries; None if it has no geometry
+    geometry_type: ClassVar[type[Any] | None] = None  # the class of its geometries; None if it has no geometry
     takes_blocks: ClassVar[bool] = False  # can merge the blocks of a file one by one
     wants_threshold: ClassVar[bool] = False  # needs the threshold before the first pair
     grows_with_traffic: ClassVar[bool] = False  # its memory depends on the traffic and cannot be chosen
@@ -283,7 +283,7 @@ class Detector(Guarded, ABC):
 class KeyedSketch(Detector):
     """A sketch with a geometry and keyed hash functions: every detector except the exact one."""
 
-    geometry: Any  # a Geometry; each subclass declares its own class
+    geometry: Geometry
 
     def __init__(self, geometry: Geometry, *, key: bytes | str | None, threads: int | None) -> None:
         self.geometry = geometry

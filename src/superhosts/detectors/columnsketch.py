@@ -49,6 +49,8 @@ class Fill(NamedTuple):
 class EngineSketch(KeyedSketch):
     """A sketch whose arrays are stored by an engine: on the CPU, on a GPU, or on several GPUs."""
 
+    geometry: ColumnGeometry
+
     def __init__(self, geometry: ColumnGeometry, *, key: bytes | str | None, device: str, threads: int | None) -> None:
         super().__init__(geometry.check(), key=key, threads=threads)
         self.device = choose_device(device)
@@ -114,8 +116,7 @@ class ColumnSketch(EngineSketch):
     @property
     def engine_geometry(self) -> ColumnGeometry:
         """The geometry that the engine uses."""
-        geometry: ColumnGeometry = self.geometry
-        return geometry
+        return self.geometry
 
     def _on_cpu(self, plan: Plan) -> Engine:
         return self.cpu_engine(plan._replace(geometry=self.engine_geometry))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from superhosts.cubefile.container import Take
 from superhosts.engines.arrays import Arrays, Counts, Words
+from superhosts.engines.geometry import ColumnGeometry
 from superhosts.hashing import Key
 from superhosts.pairs import Addresses
 
@@ -33,7 +34,7 @@ class CrowdedError(Exception):
 class Plan(NamedTuple):
     """The arguments from which every engine is built."""
 
-    geometry: Any  # a ColumnGeometry; each engine expects its own class
+    geometry: ColumnGeometry
     key: Key
     threads: int
 

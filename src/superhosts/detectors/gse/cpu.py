@@ -84,7 +84,7 @@ class CpuGse(Engine):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        geometry = plan.geometry
+        geometry = self.geometry
         self.bits: Words = np.zeros((geometry.total_columns, geometry.words), np.uint64)
         self.table: Words = np.zeros(1 << geometry.table_bits, np.uint64)
         self.known = HostSet()
