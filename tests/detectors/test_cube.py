@@ -309,3 +309,79 @@ def test_a_host_in_the_columns_of_a_big_one_is_told_from_it():
         found.append(cube.estimate(host).peers)
     assert np.mean(found) == pytest.approx(100, abs=60)
     assert max(found) < 400
+
+
+# Labels that are mixed or forged, as a damaged file or two pairs of equal priority can leave them
+
+CROWD = Geometry(64, 0, 3, 8, 4, 1, 0)
+
+
+def spelled(cube: Cube, host: int) -> list[tuple[int, int]]:
+    """Return the places (column, label) whose labels name a host, in the order of the arrays."""
+    high, low = (int(word) for word in cube.mangled(host)[0])
+    assert high == 0
+    words = (cube.labels & np.uint64(0xFFFFFFFF)).tolist()
+    return [
+        (column, label)
+        for column, labels in enumerate(words)
+        for label, limbs in enumerate(labels)
+        if limbs == [low & 0xFFFFFFFF, low >> 32]
+    ]
+
+
+def crowded(device: str) -> tuple[Cube, dict[int, list[tuple[int, int]]]]:
+    """Return a cube of two super hosts that no column shares, and where their labels are."""
+    for other in range(2, 200):
+        cube = Cube(geometry=CROWD, device=device)
+        for host in (1, other):
+            cube.update(np.full(150, host, np.uint64), np.arange(150, dtype=np.uint64))
+        places = {host: spelled(cube, host) for host in (1, other)}
+        if all(len(each) == 3 for each in places.values()):
+            return cube, places
+    raise AssertionError("no two hosts with labels of their own in all arrays")
+
+
+def found(cube: Cube) -> list[int]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ThresholdWarning)  # the cube is tiny on purpose
+        return sorted(cube.super_hosts(100).hosts.tolist())
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_label_in_the_column_of_another_host_names_nobody_twice(device):
+    cube, places = crowded(device)
+    (mine, *_), (theirs, *_) = places.values()
+    arrays = cube.arrays()
+    arrays["labels"][theirs[0], mine[1]] = arrays["labels"][mine]  # the label index is right, the column is not
+    cube.load_arrays(arrays)
+    assert found(cube) == sorted(places)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_host_in_the_label_of_others_is_not_named_there(device):
+    cube, places = crowded(device)
+    host, (mine, *_) = next(iter(places.items()))
+    arrays = cube.arrays()
+    arrays["labels"][mine[0], 1 - mine[1]] = arrays["labels"][mine]  # the column is right, the label index is not
+    cube.load_arrays(arrays)
+    assert found(cube).count(host) == 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_mixed_label_does_not_hide_the_host_from_later_arrays(device):
+    cube, places = crowded(device)
+    host, (mine, *_) = next(iter(places.items()))
+    arrays = cube.arrays()
+    arrays["labels"][mine][1] += np.uint64(1 << 32)  # its second word has another priority: the label is not whole
+    cube.load_arrays(arrays)
+    assert host in found(cube)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_label_that_another_host_has_won_does_not_hide_the_host(device):
+    cube, places = crowded(device)
+    (host, (mine, *_)), (_, (theirs, *_)) = places.items()
+    arrays = cube.arrays()
+    arrays["labels"][mine] = arrays["labels"][theirs]
+    cube.load_arrays(arrays)
+    assert host in found(cube)
