@@ -21,6 +21,7 @@ probability. The draws are the same for all geometries, so that differences betw
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, Protocol
@@ -235,34 +236,45 @@ def _normal(x: Floats) -> Floats:
     return below
 
 
+class _Fill(NamedTuple):
+    """The share of rows that others fill, the same in this many columns of a host."""
+
+    share: Floats
+    columns: int = 1
+
+
 class _Test(NamedTuple):
     """The decision of the estimator whether a host reaches the threshold."""
 
     rows: int
     threshold: float
 
-    def passes(self, peers: Floats, fills: list[Floats], common: Floats) -> Floats:
-        """Return the probability that hosts pass, given the share of rows that others fill in each column and in all.
+    def passes(self, peers: Floats, fills: Sequence[_Fill], *common: Floats) -> list[Floats]:
+        """Return the probability that hosts pass, for each given share of rows that others fill in all columns.
 
-        The estimate reaches θ where u0·(1 − Π(1 − z_i/u0)) ≥ z with u0 = e^(−θ/g): the estimator computes the noise
-        for a host with θ peers, p_i' = 1 − z_i/u0. In crowded columns that is far less than the noise of a small host.
+        `fills` contains the share that others fill in each of the columns. The estimate reaches θ where
+        u0·(1 − Π(1 − z_i/u0)) ≥ z with u0 = e^(−θ/g): the estimator computes the noise for a host with θ peers,
+        p_i' = 1 − z_i/u0. In crowded columns that is far less than the noise of a small host.
         """
         ratio = np.exp(np.minimum((self.threshold - peers) / self.rows, 30.0))  # u/u0
-        seen = np.array(np.broadcast_arrays(*[1 - ratio * (1 - fill) for fill in fills]))
-        shares = np.maximum(seen, 1e-9)
-        product = shares.prod(axis=0)
-        spread = np.maximum(1 - product - ((1 / shares - 1) * product).sum(axis=0), 1e-9)  # D'
-        margin = 1 - product - ratio * (1 - common)
         quiet = math.sqrt(float(_variance(self.rows, np.array(self.threshold), np.array(0.0))))
-        cold = seen.min(axis=0) < -3 * quiet / self.rows  # Some column has clearly fewer ones than θ peers would set.
-        deviation = np.sqrt(_variance(self.rows, np.array(self.threshold), product / spread))
-        chance: Floats = np.where(cold, 0.0, _normal(self.rows * margin / spread / deviation))
-        return chance
+        least = -3 * quiet / self.rows
+        product, inverses, cold = np.ones(1), np.zeros(1), np.zeros(1, bool)
+        for share, columns in fills:
+            seen = 1 - ratio * (1 - share)
+            cold = cold | (seen < least)  # Some column has clearly fewer ones than θ peers would set.
+            seen = np.maximum(seen, 1e-9)
+            product = product * seen**columns
+            inverses = inverses + columns * (1 / seen - 1)
+        spread = np.maximum(1 - product - inverses * product, 1e-9)  # D'
+        scale = self.rows / spread / np.sqrt(_variance(self.rows, np.array(self.threshold), product / spread))
+        free = 1 - product
+        return [np.where(cold, 0.0, _normal(scale * (free - ratio * (1 - shared)))) for shared in common]
 
     def decide(self, loads: _Loads, peers: Floats) -> Floats:
         """Return the probability that hosts pass for every draw. `peers` has a row for each draw, or one for all."""
-        fills = [fill[:, np.newaxis] for fill in loads.fills.T]
-        return self.passes(peers, fills, loads.fills.prod(axis=1)[:, np.newaxis])
+        fills = [_Fill(share[:, np.newaxis]) for share in loads.fills.T]
+        return self.passes(peers, fills, loads.fills.prod(axis=1)[:, np.newaxis])[0]
 
 
 def _around_threshold(loads: _Loads, test: _Test, population: Population, named: _Naming) -> tuple[float, float]:
@@ -301,10 +313,12 @@ def _meetings(loads: _Loads, sizes: _CubeSizes, test: _Test, population: Populat
     for met in range(2, arrays + 1):
         rate = math.comb(arrays, met) / (float(sizes.columns) ** met * (ROTATIONS << sizes.slice_bits))
         rest, weights = _bands(loads.fills[:, met:].prod(axis=1), loads.weights, 1e-3, 2.0)
-        fills = [filled] * met + [rest ** (1 / (arrays - met))] * (arrays - met) if met < arrays else [filled] * met
+        fills = [_Fill(filled, met)]
+        if met < arrays:
+            fills.append(_Fill(rest ** (1 / (arrays - met)), arrays - met))
         together = (own + (1 - own) * others**met) * rest
-        gained = test.passes(small, fills, together) - test.passes(small, fills, filled**met * rest)
-        lifted += rate * float(expected @ (np.maximum(gained, 0.0) @ weights) @ hosts)
+        real, assumed = test.passes(small, fills, together, filled**met * rest)
+        lifted += rate * float(expected @ (np.maximum(real - assumed, 0.0) @ weights) @ hosts)
     return lifted
 
 
