@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         from warming import warm_up
 
         warm_up()
+
+
+@pytest.fixture
+def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Return a function that makes bytes, or an open file, the standard input."""
+    from faults import FakeStdin
+
+    return lambda data: monkeypatch.setattr(sys, "stdin", FakeStdin(data))
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import threading
@@ -16,14 +15,16 @@ import pytest
 
 import packets
 import superhosts as sh
+from faults import full_disk
 from packets import SECOND
 from superhosts.errors import InputError, OutputError, SuperhostsError, UsageError
 from superhosts.pairs import Part, Window
-from superhosts.pipeline import second_reading as again
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.capture import CaptureSource, open_capture
+from superhosts.sources.inputs import Input
 from superhosts.sources.opening import open_inputs
+from superhosts.windows.held import LIMITS, Limits
 from traffic import MINUTES, NOON, STEP, Frames, content, everything, near, packet, talk, three_windows, write
 
 SMALL: dict[str, Any] = {"memory": "1MiB", "inner": ["10.0.0.0/8", "2001:db8::/32"], "threshold": 1000}
@@ -159,10 +160,10 @@ def test_out_of_order_packets_of_an_older_window_are_put_into_it(tmp_path: Path)
 # Files far out of order
 
 
-def revised(*paths: Path, **settings: Any) -> tuple[list[Any], Scan]:
+def revised(*paths: Path, limits: Limits = LIMITS, **settings: Any) -> tuple[list[Any], Scan]:
     """The last revision of every window, in order, and the scan."""
     sources = [open_capture(path, block_bytes=4096) for path in paths]
-    run = Scan(sources, Settings(**{**SMALL, **settings}), RunOptions(revises=True))
+    run = Scan(sources, Settings(**{**SMALL, **settings}), RunOptions(revises=True, limits=limits))
     last: dict[Window, Any] = {}
     for result in run:
         assert result.revision == (2 if result.window in last else 1)
@@ -214,22 +215,13 @@ def test_years_that_come_before_others_in_a_file_are_no_strays(tmp_path: Path) -
 
 
 def test_packets_wait_on_disk_where_memory_does_not_hold_them(
-    frames: Frames, wanted: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    frames: Frames, wanted: list[Any], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(again.Waiting.__init__, "__defaults__", (500, 100))
-    assert revised(write(tmp_path / "a.pcap", out_of_order(frames)["shuffled"]))[0] == wanted
-    full = OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr(again.tempfile, "TemporaryFile", lambda **_: Raises(full).now())
-    with pytest.raises(OutputError, match="No space left on device; TMPDIR names another folder"):
-        revised(write(tmp_path / "b.pcap", out_of_order(frames)["shuffled"]))
-
-
-class Raises:
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-    def now(self) -> None:
-        raise self.error
+    path = write(tmp_path / "a.pcap", out_of_order(frames)["shuffled"])
+    for limits in (Limits(packets=2000), Limits(pieces=20)):
+        assert revised(path, limits=limits)[0] == wanted
+        with full_disk(), pytest.raises(OutputError, match="File too large; TMPDIR names another folder"):
+            revised(path, limits=limits)
 
 
 def test_a_file_that_changes_between_two_readings_is_an_error_and_its_packets_stay_late(tmp_path: Path) -> None:
@@ -406,17 +398,25 @@ def test_excluded_hosts_are_not_found_but_are_peers(tmp_path: Path) -> None:
     assert hosts == [(f"10.0.1.{i}", 1) for i in range(50)]
 
 
-def test_phantoms_of_the_other_side_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A detector that names a host outside the monitored network is wrong: nobody there was counted."""
-    honest = sh.Exact.super_hosts
+class Haunted(sh.Exact):
+    """A detector that finds a host outside the monitored network, which is wrong: no host there was counted."""
 
-    def haunted(self: sh.Exact, threshold: float) -> sh.SuperHosts:
+    def super_hosts(self, threshold: float) -> sh.SuperHosts:
         self.update(np.full(5, 0xC0000201, np.uint32), np.arange(5, dtype=np.uint32))
-        return honest(self, threshold)
+        return super().super_hosts(threshold)
 
-    monkeypatch.setattr(sh.Exact, "super_hosts", haunted)
-    path = write(tmp_path / "a.pcap", talk("10.0.0.1", 5))
-    assert [hosts for _, _, hosts in summary(scan(path, detector="exact", threshold=5))] == [[("10.0.0.1", 5)]]
+
+def test_phantoms_of_the_other_side_are_left_out(tmp_path: Path) -> None:
+    source = open_capture(write(tmp_path / "a.pcap", talk("10.0.0.1", 5)))
+    made: list[Haunted] = []
+
+    def make_detector(_: Part) -> Haunted:
+        made.append(Haunted())
+        return made[-1]
+
+    run = Scan([source], Settings(**{**SMALL, "threshold": 5}), make_detector=make_detector)
+    assert [hosts for _, _, hosts in summary(run)] == [[("10.0.0.1", 5)]]
+    assert [[str(row.host) for row in detector.super_hosts(5)] for detector in made] == [["10.0.0.1", "192.0.2.1"]]
 
 
 # What a window carries
@@ -551,22 +551,24 @@ def test_progress_reaches_the_end(whole: Path) -> None:
     assert seen[-1][0] <= whole.stat().st_size
 
 
-def test_progress_does_not_ask_every_input_after_every_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    count, asked, seen = 120, 0, []
+class Asked(CaptureSource):
+    """A capture that counts how often it is asked how far it was read."""
+
+    asked = 0
+
+    def position(self) -> int:
+        self.asked += 1
+        return super().position()
+
+
+def test_progress_does_not_ask_every_input_after_every_block(tmp_path: Path) -> None:
+    count, seen = 120, []
     for number in range(count):
         write(tmp_path / f"{number}.pcap", talk("10.0.0.1", 3, NOON + number * SECOND))
-    position = CaptureSource.position
-
-    def asking(source: CaptureSource) -> int:
-        nonlocal asked
-        asked += 1
-        return position(source)
-
-    monkeypatch.setattr(CaptureSource, "position", asking)
-    sources = [open_capture(path) for path in sorted(tmp_path.iterdir())]
+    sources = [Asked(Input(path)) for path in sorted(tmp_path.iterdir())]
     list(Scan(sources, Settings(**SMALL), on_progress=lambda *reached: seen.append(reached)))
     assert seen[-1] == (sum(path.stat().st_size for path in tmp_path.iterdir()), 3 * count)
-    assert asked < 10 * count
+    assert count <= sum(source.asked for source in sources) < 10 * count
 
 
 def test_content_tells_sketches_apart(wanted: list[Any]) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import io
 import struct
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,11 +119,8 @@ def test_a_scan_in_python(tmp_path: Path) -> None:
     ]
 
 
-def test_a_pipe_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Stdin:
-        buffer = io.BytesIO(toy_flows(6))
-
-    monkeypatch.setattr(sys, "stdin", Stdin)
+def test_a_pipe_is_recognised(stdin: Callable[[Any], None]) -> None:
+    stdin(toy_flows(6))
     assert found("-") == [("10.0.0.8", 6)]
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import io
 import lzma
 import os
 import struct
@@ -11,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -231,17 +231,12 @@ def test_a_pipe_that_gives_one_byte_at_a_time(tmp_path: Path) -> None:
     assert source.counters == counters
 
 
-class FakeStdin:
-    def __init__(self, buffer: io.BufferedIOBase) -> None:
-        self.buffer = buffer
-
-
 @pytest.mark.parametrize("real", [True, False])
-def test_stdin(real: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stdin(real: bool, tmp_path: Path, stdin: Callable[[Any], None]) -> None:
     path = write(tmp_path, p.pcap(mixed()))
     expected = rows(path)
     with path.open("rb") as file:
-        monkeypatch.setattr(sys, "stdin", FakeStdin(file if real else io.BytesIO(path.read_bytes())))
+        stdin(file if real else path.read_bytes())
         source = open_capture("-")
         assert source.name == "stdin"
         assert source.first_time() == T
@@ -251,15 +246,15 @@ def test_stdin(real: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert not sys.stdin.buffer.closed
 
 
-def test_a_pipe_that_is_not_a_capture_or_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", FakeStdin(io.BytesIO(b"hello, world")))
+def test_a_pipe_that_is_not_a_capture_or_empty(stdin: Callable[[Any], None]) -> None:
+    stdin(b"hello, world")
     source = open_capture("-")
     for _ in range(2):
         with pytest.raises(InputError, match="stdin: not a capture: it starts with 68 65 6c 6c"):
             source.first_time()
     with pytest.raises(InputError, match="not a capture"):
         list(source.blocks())
-    monkeypatch.setattr(sys, "stdin", FakeStdin(io.BytesIO(b"")))
+    stdin(b"")
     source = open_capture("-")
     assert source.first_time() is None
     assert list(source.blocks()) == []

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import errno
 import gzip
-import io
 import os
-import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -127,26 +126,21 @@ def test_a_scan_takes_folders_patterns_and_schemes(run: Run, day: Path) -> None:
     assert (ended.status, [row["peers"] for row in ended.rows]) == (3, [30])
 
 
-class FakeStdin:
-    def __init__(self, data: bytes) -> None:
-        self.buffer = io.BytesIO(data)
-
-
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_standard_input_is_recognised_by_its_first_bytes(monkeypatch: pytest.MonkeyPatch, pack: Any) -> None:
+def test_standard_input_is_recognised_by_its_first_bytes(stdin: Callable[[Any], None], pack: Any) -> None:
     data = p.pcap(talk("10.0.0.1", 50))
-    monkeypatch.setattr(sys, "stdin", FakeStdin(pack(data)))
+    stdin(pack(data))
     heard: list[str] = []
     (source,) = open_inputs(["-"], on_warning=heard.append)
     assert (source.name, source.position(), source.counters.packets) == ("stdin", 0, 0)
     assert source.first_time() == NOON
     assert sum(len(batch) for block in source.blocks() for batch in block) == source.counters.packets == 50
     assert source.position() == len(pack(data))
-    monkeypatch.setattr(sys, "stdin", FakeStdin(pack(data[:-3])))
+    stdin(pack(data[:-3]))
     (source,) = open_inputs(["-"], on_warning=heard.append)
     list(source.blocks())
     assert [source.counters.packets, len(heard)] == [49, 1]
-    monkeypatch.setattr(sys, "stdin", FakeStdin(pack(b"hello, world")))
+    stdin(pack(b"hello, world"))
     with pytest.raises(InputError, match="stdin: not a capture: it starts with 68 65 6c 6c"):
         list(open_input("-").blocks())
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from superhosts.pairs import PacketBatch
 from superhosts.units import SECOND
-from superhosts.windows import jumps
 from superhosts.windows.events import Closed, Event, Piece, PutOff
+from superhosts.windows.held import Limits
 from superhosts.windows.jumps import Jump
 from superhosts.windows.tumbling import TumblingWindows
 
@@ -28,7 +28,9 @@ assert NOON % LENGTH == 0
 class Live:
     """Live traffic in blocks, and what comes out of it; windows may come again."""
 
-    def __init__(self, *, length: int = LENGTH, settle: int = 100, wall: int = NOON, **options: bool | int) -> None:
+    def __init__(
+        self, *, length: int = LENGTH, settle: int = 100, wall: int = NOON, **options: bool | int | Limits
+    ) -> None:
         self.wall = wall
         self.windows = TumblingWindows(length, settle=settle, wall=lambda: self.wall, **options)  # type: ignore[arg-type]
         self.inside: dict[int, list[int]] = {}  # by start of the window
@@ -230,29 +232,21 @@ def test_the_earliest_window_is_the_one_that_the_traffic_has_gone_back_to() -> N
     assert later.start > NOON
 
 
-def test_waiting_packets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jumps, "MAX_WAITING", 30)
-    run = Live().push(steady(NOON, 900), 100)
-    run.push([time + HOUR * (number % 2) for number, time in enumerate(steady(NOON + 900 * SECOND, 100))], 10)
-    assert run.windows._off is not None
-    assert run.windows._off.waiting <= 30
-    run.finish()
-    assert run.lost == (0, 100)
-
-
 @pytest.mark.parametrize("direction", [1, -1])
-def test_pieces_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch, direction: int) -> None:
-    """One packet in each of many windows: a piece takes much more memory than its packet."""
-    monkeypatch.setattr(jumps, "MAX_PIECES", 30)
-    run = Live().push(steady(NOON, 900), 100)
-    times = steady(NOON + 900 * SECOND, 100)
-    odd = [time + direction * (DAY + number * HOUR) for number, time in enumerate(times)]
-    for pair in zip(times, odd, strict=True):
-        run.push(pair)
-        assert run.windows._off is not None
-        assert run.windows._off.waiting <= 30
-    run.finish()
-    assert run.lost == ((0, 200) if direction > 0 else (200, 0))
+@pytest.mark.parametrize("limits", [Limits(off_time=150), Limits(pieces=150)], ids=["packets", "pieces"])
+def test_what_waits_off_its_time_is_bounded(limits: Limits, direction: int) -> None:
+    """Packets in time between the others put the decision off; a jump then brings back what still waits."""
+    times = steady(NOON + 900 * SECOND, 20, rate=10)
+    off = [time + direction * (DAY + number * HOUR) for number, time in enumerate(times)]
+    last = steady(max(off), 95, rate=1)
+    for bounds, dropped in ((Limits(), 0), (limits, 150)):
+        run = Live(limits=bounds).push(steady(NOON, 900), 100)
+        for pair in zip(times, off, strict=True):
+            run.push(pair)
+        assert run.jumps == []
+        run.push(last, 1).finish()
+        assert run.jumps
+        assert run.lost == ((0, dropped) if direction > 0 else (dropped, 0))
 
 
 def test_an_earlier_run_has_done_what_comes_before_its_frontier_and_nothing_that_comes_after() -> None:

@@ -31,6 +31,7 @@ from superhosts.sources.opening import open_inputs
 from superhosts.sources.streams import Stopped
 from superhosts.units import parse_duration
 from superhosts.windows.events import Event, Piece, PutOff
+from superhosts.windows.held import LIMITS, Limits
 from superhosts.windows.jumps import Jump
 from superhosts.windows.tumbling import TumblingWindows
 
@@ -53,6 +54,7 @@ class RunOptions:
     leaves_open: bool = True  # a stop leaves open windows to the next run if all inputs can be read again
     clock: Clock = time.monotonic  # any steady one, in seconds
     wall: Callable[[], int] = time.time_ns  # this machine's time, in nanoseconds since the epoch
+    limits: Limits = LIMITS
 
 
 @dataclass
@@ -141,6 +143,7 @@ class Scan:
             reopens=options.reopens or (timed and not self._follows),
             revises=options.revises and all(source.replays and not source.live for source in self.sources),
             wall=options.wall if self._follows and timed else None,
+            limits=options.limits,
         )
         self.on_jump: Callable[[Jump], None] | None = None
         self._builder = WindowBuilder(settings, make_detector, find=options.find)
@@ -305,7 +308,7 @@ class Scan:
         assert self._windows.length is not None
         length = self._windows.length
         builder = WindowBuilder(self.settings, self._make_detector, find=self._options.find)  # all is counted already
-        with closing(SecondReading(length, self._windows.put_off)) as second:
+        with closing(SecondReading(length, self._windows.put_off, self._options.limits)) as second:
             if not all(self._try(partial(self._read_again, source, second)) for source in self.sources):
                 return
             for index, batches in second.windows():

@@ -19,17 +19,16 @@ from superhosts.errors import InputError, OutputError
 from superhosts.pairs import PacketBatch
 from superhosts.sources.base import Source
 from superhosts.windows.events import split_by_window
-from superhosts.windows.held import MAX_PIECES
-from superhosts.windows.tumbling import MAX_HELD
+from superhosts.windows.held import LIMITS, Limits
 
 COLUMNS = ("src", "dst", "time")
 
 
 class Waiting:
-    """Packets by window, in memory and beyond `most` packets or `pieces` in a temporary file."""
+    """Packets by window, in memory and beyond its limits in a temporary file."""
 
-    def __init__(self, most: int = MAX_HELD, pieces: int = MAX_PIECES) -> None:
-        self._most, self._most_pieces = most, pieces
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self._limits = limits
         self._held: dict[int, list[PacketBatch]] = {}
         self._count = self._pieces = 0
         self._stored: dict[int, list[tuple[int, int]]] = {}  # family and place in the file
@@ -40,7 +39,7 @@ class Waiting:
         self._held.setdefault(index, []).append(piece)
         self._count += len(piece)
         self._pieces += 1
-        if self._count > self._most or self._pieces > self._most_pieces:
+        if self._count > self._limits.packets or self._pieces > self._limits.pieces:
             self._store()
 
     def _store(self) -> None:
@@ -54,6 +53,7 @@ class Waiting:
                     for name in COLUMNS:
                         column = np.concatenate([getattr(piece, name) for piece in pieces if piece.family == family])
                         np.save(file, column, allow_pickle=False)
+            file.flush()  # a full disk shows here, and not when the packets are read
         except OSError as error:
             way = f"{error.strerror}; TMPDIR names another folder"
             raise OutputError(f"{tempfile.gettempdir()}: a temporary file cannot be written: {way}") from None
@@ -74,16 +74,17 @@ class Waiting:
     def close(self) -> None:
         """Free the temporary file."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # what a full disk did not take is not needed
+                self._file.close()
 
 
 class SecondReading:
     """Collects whole windows, those in `wanted`, from inputs in any order."""
 
-    def __init__(self, length: int, wanted: Iterable[int]) -> None:
+    def __init__(self, length: int, wanted: Iterable[int], limits: Limits = LIMITS) -> None:
         self._length = length
         self._wanted = np.asarray(sorted(wanted), np.int64)
-        self._waiting = Waiting()
+        self._waiting = Waiting(limits)
 
     def read(self, source: Source, stopped: Callable[[], bool]) -> None:
         """Read an input. Damage ends it silently: the first reading has reported it."""

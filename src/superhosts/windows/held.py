@@ -9,12 +9,25 @@ from __future__ import annotations
 
 import heapq
 from bisect import insort
+from dataclasses import dataclass
 
 from superhosts.pairs import PacketBatch
 from superhosts.units import SECOND
 
 YEAR = 365 * 86400 * SECOND
-MAX_PIECES = 1 << 18  # pieces held: one packet in each of very many windows takes more memory than the packets
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much waits in memory at most."""
+
+    packets: int = 1 << 23  # held for other windows; beyond that, or `pieces`, the current window closes early
+    pieces: int = 1 << 18  # one packet in each of very many windows takes more memory than the packets
+    off_time: int = 1 << 20  # packets that lie off their time, in one direction (jumps.py)
+    put_off: int = 1 << 20  # windows noted to be read a second time; what is late for further ones stays late
+
+
+LIMITS = Limits()
 
 
 def is_far_behind(index: int, frontier: int, length: int) -> bool:

@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 
 from superhosts.pairs import PacketBatch, Window
 from superhosts.units import SECOND
-from superhosts.windows.held import MAX_PIECES, Held, is_far_behind
+from superhosts.windows.held import LIMITS, Held, Limits, is_far_behind
 
 AHEAD, BEHIND = 1, -1
 NEARLY_ALL = 0.9  # share of the last packets that a jump needs
 SLOW_PACKETS = 10  # packets that are enough in slow traffic, after a window's length by the clock
-MAX_WAITING = 1 << 20  # packets that wait in one direction, in at most MAX_PIECES
 MARGIN = 60 * SECOND  # less than this is never far ahead
 
 
@@ -39,12 +38,12 @@ class Jump(NamedTuple):
 class OffTime:
     """The packets off their time, in both directions, until it is known what they are."""
 
-    def __init__(self, length: int, settle: int, wall: Callable[[], int]) -> None:
+    def __init__(self, length: int, settle: int, wall: Callable[[], int], limits: Limits = LIMITS) -> None:
         """`settle`: packets over which a jump is judged. `wall`: this machine's clock, in nanoseconds."""
         self.late = 0  # behind; those that wait included
         self.stray = 0  # ahead, or more than a year behind
         self.newest: int | None = None  # the latest window that the traffic has come to
-        self._length, self._settle, self._wall = length, settle, wall
+        self._length, self._settle, self._wall, self._limits = length, settle, wall, limits
         self._needed = max(1, round(NEARLY_ALL * settle))
         self._margin = -(-max(length, MARGIN) // length)  # in windows
         self._reset()
@@ -76,7 +75,7 @@ class OffTime:
     def wait(self, direction: int, index: int, piece: PacketBatch, frontier: int | None) -> None:
         """Let packets wait until `jumped`, or until they are dropped."""
         group = self._groups[direction]
-        if group.count + len(piece) > MAX_WAITING or group.pieces >= MAX_PIECES:
+        if group.count + len(piece) > self._limits.off_time or group.pieces >= self._limits.pieces:
             self._drop(direction)
             group = self._groups[direction]
         group.add(index, piece)

@@ -20,12 +20,10 @@ from collections.abc import Callable, Iterator
 
 from superhosts.pairs import PacketBatch, PacketBlock, Window
 from superhosts.windows.events import Closed, Event, Piece, PutOff, split_by_window
-from superhosts.windows.held import MAX_PIECES, Held, is_far_behind
+from superhosts.windows.held import LIMITS, Held, Limits, is_far_behind
 from superhosts.windows.jumps import AHEAD, BEHIND, Jump, OffTime
 
 SETTLE = 1000  # packets beyond a window that close it
-MAX_HELD = 1 << 23  # packets held for other windows; beyond that, or MAX_PIECES, the current window closes early
-MAX_PUT_OFF = 1 << 20  # windows noted to be read a second time; what is late for further ones stays late
 STRAY_SHARE = 100  # strays are fewer than one in a hundred packets
 _CLOCK = -1  # the number of the clock among the inputs
 
@@ -43,6 +41,7 @@ class TumblingWindows:
         reopens: bool = False,
         revises: bool = False,
         wall: Callable[[], int] | None = None,
+        limits: Limits = LIMITS,
     ) -> None:
         self.length = length
         self.settle = settle
@@ -53,7 +52,8 @@ class TumblingWindows:
         self.repeated = 0  # packets of windows that an earlier run has done
         self._late = 0
         self._stray = 0
-        self._off = OffTime(length, settle, wall) if wall is not None and length is not None else None
+        self._limits = limits
+        self._off = OffTime(length, settle, wall, limits) if wall is not None and length is not None else None
         self._done = (
             None if resume_from is None or length is None else resume_from // length
         )  # index of the first window not yet done
@@ -123,9 +123,8 @@ class TumblingWindows:
             self._off.look([batch for batch in block if len(batch)], self._frontier)
             while (direction := self._off.jumped()) is not None:
                 yield from self._jump(direction)
-        if (
-            self._held.count >= self.settle or self._held.pieces > MAX_PIECES
-        ):  # fewer packets neither open nor close a window
+        # Fewer packets neither open nor close a window.
+        if self._held.count >= self.settle or self._held.pieces > self._limits.pieces:
             yield from self._advance(watermark, final=False)
 
     def tick(self, time: int) -> Iterator[Event]:
@@ -191,7 +190,7 @@ class TumblingWindows:
         elif self._frontier is not None and index < self._frontier and not self.reopens:
             if self._off is not None:
                 self._off.wait(BEHIND, index, piece, self._frontier)
-            elif self.revises and (index in self.put_off or len(self.put_off) < MAX_PUT_OFF):
+            elif self.revises and (index in self.put_off or len(self.put_off) < self._limits.put_off):
                 self.put_off[index] = self.put_off.get(index, 0) + len(piece)
                 self._late += len(piece)  # until it is read again
                 yield PutOff(piece)
@@ -275,7 +274,7 @@ class TumblingWindows:
             assert current is not None
             if not final:
                 behind = watermark is not None and watermark < (current + 1) * self.length
-                full = self._held.count > MAX_HELD or self._held.pieces > MAX_PIECES
+                full = self._held.count > self._limits.packets or self._held.pieces > self._limits.pieces
                 if (behind or self._beyond() < self.settle) and not full:
                     return
             yield from self._close_older(current)
