@@ -1,12 +1,18 @@
-"""Faults of the system that tests make without root."""
+"""Faults of the system that tests make without root: real ones, and calls of the system that fail or are watched."""
 
 from __future__ import annotations
 
+import errno
+import fnmatch
 import io
+import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 
 @contextmanager
@@ -25,3 +31,52 @@ class FakeStdin:
 
     def __init__(self, data: bytes | io.BufferedIOBase) -> None:
         self.buffer: Any = io.BytesIO(data) if isinstance(data, bytes) else data
+
+
+class DeadError(BaseException):
+    """The process is killed."""
+
+
+def die(*_: Any, **__: Any) -> None:
+    raise DeadError
+
+
+def fill_disk(*_: Any, **__: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@contextmanager
+def system_call(name: str, before: Callable[..., object], owner: Any = os) -> Iterator[None]:
+    """Call `before` with the arguments of each call of a function of `os`; if it raises, so does the call."""
+    real = getattr(owner, name)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        before(*arguments, **options)
+        return real(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, call)
+        yield
+
+
+@contextmanager
+def at_rename(pattern: str, fail: Callable[[], object], *, after: int = 0) -> Iterator[None]:
+    """Call `fail` before a file gets a name that matches `pattern`; the first `after` files get theirs."""
+    seen = 0
+
+    def before(_source: Any, target: Any) -> None:
+        nonlocal seen
+        if fnmatch.fnmatch(Path(target).name, pattern):
+            seen += 1
+            if seen > after:
+                fail()
+
+    with system_call("replace", before):
+        yield
+
+
+@contextmanager
+def at_sync(before: Callable[[int], object]) -> Iterator[None]:
+    """Call `before` with the handle of each file or folder that is flushed to disk."""
+    with system_call("fsync", before):
+        yield

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from forging import forge
+from superhosts.cubefile.container import VERSION
 from superhosts.fleet.parcels import Parcel
 from superhosts.pairs import Part, Window
 from superhosts.pipeline.settings import Settings
@@ -47,6 +50,15 @@ def write_parcel(sketch: Sketch, folder: Path, site: str | None = None) -> Path:
     target = folder / Parcel.of(fresh, site or min(sketch.sites), sketch.window).name
     fresh.replace(target)
     return target
+
+
+def forge_parcel(
+    folder: Path, header: Any, blocks: bytes = b"", *, site: str = "ams", number: int = 0, version: int = VERSION
+) -> Path:
+    """Write a file with a valid checksum and any header, under the name of its parcel."""
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = forge(folder / "fresh.cube", header, blocks, version)
+    return fresh.rename(folder / Parcel.of(fresh, site, window(number)).name)
 
 
 def damage(path: Path, offset: int = -100) -> None:

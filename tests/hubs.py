@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import shutil
 from collections.abc import Callable
@@ -11,8 +12,11 @@ from typing import Any
 import superhosts as sh
 from fleets import SETTINGS, make_sketch, write_parcel
 from superhosts.fleet.archive import Archive
+from superhosts.fleet.clock import THIS_MACHINE, TimeSource
 from superhosts.fleet.hub import Hub, HubSettings
 from superhosts.fleet.intake import Intake, expected_kinds
+from superhosts.fleet.limits import DEFAULT_LIMITS, Limits
+from superhosts.fleet.link import Acceptor
 from superhosts.fleet.receipts import Receipt
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
@@ -21,6 +25,7 @@ from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Sketch
 
 SITES = ("ams", "fra", "nyc")
+Accept = Callable[[Path, str, str], Receipt]
 
 
 class Node:
@@ -33,6 +38,10 @@ class Node:
         archive: Archive | None = None,
         upstream: Spool | None = None,
         kind: Settings = SETTINGS,
+        times: TimeSource = THIS_MACHINE,
+        limits: Limits = DEFAULT_LIMITS,
+        store: type[WindowStore] = WindowStore,
+        intake: type[Intake] = Intake,
         **options: Any,
     ) -> None:
         self.folder = folder
@@ -40,8 +49,8 @@ class Node:
         self.reports: list[HubReport] = []
         self.report: Callable[[HubReport], None] = self.reports.append  # a test may replace it
         self.archive = archive
-        self.store = WindowStore(folder / "state", self.said.append)
-        self.intake = Intake(self.store, expected_kinds(kind), self.said.append, archive=archive)
+        self.store = store(folder / "state", self.said.append, times)
+        self.intake = intake(self.store, expected_kinds(kind), self.said.append, archive=archive, limits=limits)
         settings = HubSettings(**{"sites": SITES, "late_pause": 0.0, "tidy_every": 0.0, **options})
         self.hub = Hub(
             self.store,
@@ -67,6 +76,26 @@ class Node:
     def union(self, number: int) -> Sketch:
         key = sorted(self.store.windows())[number]
         return sh.load(self.store.folder(key) / UNION)
+
+
+class FakeTime:
+    """A clock that a test sets. It stands still otherwise."""
+
+    def __init__(self, now: float = 1e9) -> None:
+        self.now = now
+        self.source = TimeSource(lambda: self.now, lambda: self.now)
+
+
+class WatchedIntake:
+    """An intake in front of another one: a test sees each sketch, and may fail instead of passing it on."""
+
+    def __init__(self, intake: Acceptor, accept: Accept) -> None:
+        self.folder, self.known, self.accept = intake.folder, intake.known, accept
+
+
+def full(path: Path, name: str, site: str) -> Receipt:
+    """Accept nothing, as an intake on a full disk."""
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def union_of(*sketches: Sketch) -> Sketch:

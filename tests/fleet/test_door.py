@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import json
 import os
 import shutil
@@ -17,13 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleets import make_sketch, window, write_parcel
-from hubs import Node
-from superhosts.cubefile.container import DIGEST, MAGIC, VERSION
+from fleets import forge_parcel, make_sketch, window, write_parcel
+from forging import take_apart
+from hubs import FakeTime, Node, WatchedIntake, full
+from superhosts.cubefile.container import MAGIC
 from superhosts.errors import UsageError
 from superhosts.fleet import files, limits
 from superhosts.fleet.files import FileReceiver, FileSender
-from superhosts.fleet.limits import LimitedSay
+from superhosts.fleet.limits import LimitedSay, Limits
+from superhosts.fleet.link import Acceptor
 from superhosts.fleet.nats import wire
 from superhosts.fleet.nats.wire import (
     Chunk,
@@ -44,28 +44,10 @@ START = struct.Struct("<8sII")
 T = TypeVar("T")
 
 
-def sealed(folder: Path, header: bytes, body: bytes = b"", site: str = "ams", number: int = 0) -> Path:
-    """A file with a right checksum and any header, under the name that it would travel by."""
-    text = START.pack(MAGIC, VERSION, len(header)) + header + body
-    digest = hashlib.blake2b(text, digest_size=DIGEST).digest()
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / Parcel(site, window(number), digest.hex()[:16]).name
-    path.write_bytes(text + digest)
-    return path
-
-
-def header_of(path: Path) -> dict[str, Any]:
-    data = path.read_bytes()
-    found: dict[str, Any] = json.loads(data[START.size : START.size + START.unpack(data[: START.size])[2]])
-    return found
-
-
 def rewritten(path: Path, site: str = "ams", **changes: Any) -> Path:
     """A sketch whose header says something else."""
-    data = path.read_bytes()
-    length = START.unpack(data[: START.size])[2]
-    header = {**header_of(path), **changes}
-    return sealed(path.parent / "changed", json.dumps(header).encode(), data[START.size + length : -DIGEST], site)
+    header, blocks = take_apart(path)
+    return forge_parcel(path.parent / "changed", {**header, **changes}, blocks, site=site)
 
 
 def honest(folder: Path, site: str = "ams") -> Path:
@@ -101,7 +83,7 @@ def test_a_header_of_more_than_a_mebibyte_is_refused_before_it_is_read(tmp_path:
 def test_reasons_are_cut_and_escaped(tmp_path: Path) -> None:
     node = Node(tmp_path)
     path = honest(tmp_path / "wire")
-    part = header_of(path)["parts"][0]
+    part = take_apart(path)[0]["parts"][0]
     for changes in (
         {"parts": [{**part, "detector": ESCAPES * 1000}]},
         {"sites": [ESCAPES * 1000, "ams"]},
@@ -151,67 +133,72 @@ def test_the_sites_of_a_sketch_are_the_senders(tmp_path: Path) -> None:
     nobody = rewritten(honest(tmp_path / "wire"), sites=[], counters=[])
     assert node.arrive(nobody, "ams").reason == "names no site"
     own = honest(tmp_path / "wire")
-    foreign = rewritten(own, counters=[{**header_of(own)["counters"][0], "site": "fra"}])
+    foreign = rewritten(own, counters=[{**take_apart(own)[0]["counters"][0], "site": "fra"}])
     assert node.arrive(foreign, "ams").reason == "counts for 'fra', which is not one of its sites"
     below = make_sketch("muc")
     below.merge(make_sketch("ber"))
     assert node.send(below, "eu").verdict == MERGED  # a downstream hub's union: nobody sends to this hub as ber or muc
 
 
-def test_windows_that_a_site_makes_up_do_not_fill_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "WINDOWS", 3)
-    node = Node(tmp_path)
+def test_windows_that_a_site_makes_up_do_not_fill_the_hub(tmp_path: Path) -> None:
+    node = Node(tmp_path, limits=Limits(windows=3))
     for number in range(3):
         assert node.send(make_sketch("ams", number)).verdict == MERGED
     refused = node.send(make_sketch("ams", 3))
     assert (refused.verdict, refused.reason) == (REFUSED, "ams has 3 windows here, the limit for one site")
     assert node.send(make_sketch("ams", 0, peers=50)).verdict == MERGED  # of a window that it has
     assert node.send(make_sketch("fra", 3)).verdict == MERGED  # others go on
-    again = Node(tmp_path)
+    again = Node(tmp_path, limits=Limits(windows=3))
     assert again.send(make_sketch("ams", 4)).verdict == REFUSED  # also after a restart
     again.store.retire(again.store.windows()[0])
     assert again.send(make_sketch("ams", 5)).verdict == MERGED  # a window that is gone counts no more
     assert again.send(make_sketch("ams", 6)).verdict == REFUSED
 
 
-def test_windows_in_the_future_have_a_limit_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "WINDOWS_AHEAD", 2)
-    monkeypatch.setattr("superhosts.fleet.intake.time.time", lambda: window(10).end / 1e9)
-    node = Node(tmp_path)
+def test_windows_in_the_future_have_a_limit_of_their_own(tmp_path: Path) -> None:
+    node = Node(tmp_path, limits=Limits(windows_ahead=2), times=FakeTime(window(10).end / 1e9).source)
     for number in (*range(8, 12), 20, 21):
         assert node.send(make_sketch("ams", number)).verdict == MERGED
     assert "ams has 2 windows in the future: is its clock wrong?" in node.send(make_sketch("ams", 22)).reason
     assert node.send(make_sketch("ams", 7)).verdict == MERGED
 
 
-def test_a_site_has_its_share_of_a_window_and_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SKETCHES", 2)
-    node = Node(tmp_path)
+def test_a_site_has_its_share_of_a_window(tmp_path: Path) -> None:
+    node = Node(tmp_path, limits=Limits(sketches=2))
     for peers in (10, 20):
         assert node.send(make_sketch("ams", 0, peers=peers)).verdict == MERGED
     assert "has sent 2 sketches of this window already" in node.send(make_sketch("ams", 0, peers=30)).reason
-    size = sum(path.stat().st_size for path in node.store.sketches(node.store.windows()[0]))
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(4 * size, 0, 0))  # type: ignore[attr-defined]
+
+
+def test_a_site_has_its_share_of_the_disk(tmp_path: Path) -> None:
+    clock, sketches = FakeTime(), [make_sketch("ams", 0, peers=peers) for peers in (10, 20)]
+    size = sum(write_parcel(sketch, tmp_path / "size").stat().st_size for sketch in sketches)
+    share = Limits(disk_part=shutil.disk_usage(tmp_path).total // size)
+    node = Node(tmp_path, times=clock.source, limits=share)
+    for sketch in sketches:
+        assert node.send(sketch).verdict == MERGED
     with pytest.raises(OSError, match=r"the sketches of ams have used up their share of this disk"):
         node.send(make_sketch("ams", 1))
     assert node.send(make_sketch("fra", 1)).verdict == MERGED
     with pytest.raises(OSError, match=r"the sketches of ams have used up their share of this disk"):
-        Node(tmp_path).send(make_sketch("ams", 1))  # also after a restart
+        Node(tmp_path, limits=share).send(make_sketch("ams", 1))  # also after a restart
     for path in node.store.sketches(node.store.windows()[0]):
         path.unlink()  # merged, and not needed any more
-    monkeypatch.setattr(limits, "COUNT_AGAIN", 0.0)
+    with pytest.raises(OSError, match=r"the sketches of ams have used up their share of this disk"):
+        node.send(make_sketch("ams", 1))
+    clock.now += limits.RECOUNT
     assert node.send(make_sketch("ams", 1)).verdict == MERGED
 
 
 def test_lines_about_a_site_are_few() -> None:
     said: list[str] = []
     now = 0.0
-    say = LimitedSay(said.append, clock=lambda: now, timer=False)
+    say = LimitedSay(said.append, clock=lambda: now, start_timer=lambda *_: None)
     for number in range(1000):
         say("ams", "refused sketches", f"ams {number}")
     say("ams", "malformed messages", "another kind")
     say("fra", "refused sketches", "fra 0")
-    assert said == [f"ams {number}" for number in range(limits.LINES)] + ["another kind", "fra 0"]
+    assert said == [f"ams {number}" for number in range(limits.LINES_PER_MINUTE)] + ["another kind", "fra 0"]
     now = 60.0
     say("fra", "refused sketches", "fra 1")
     assert said[-2:] == ["ams: 995 more in a minute: refused sketches", "fra 1"]
@@ -220,48 +207,26 @@ def test_lines_about_a_site_are_few() -> None:
     assert len(said) < 2000
 
 
-@pytest.fixture
-def timers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, Callable[[], None]]]:
-    """The timers that were started: after how many seconds, and what they do."""
-    started: list[tuple[float, Callable[[], None]]] = []
-
-    class Timer:
-        daemon = False
-
-        def __init__(self, seconds: float, work: Callable[[], None]) -> None:
-            self.seconds, self.work = seconds, work
-
-        def start(self) -> None:
-            assert self.daemon
-            started.append((self.seconds, self.work))
-
-        def is_alive(self) -> bool:
-            return True  # as a timer's thread is while it works
-
-    monkeypatch.setattr(limits.threading, "Timer", Timer)
-    return started
-
-
-def test_the_last_lines_that_were_left_out_are_counted_too(timers: list[tuple[float, Callable[[], None]]]) -> None:
+def test_the_last_lines_that_were_left_out_are_counted_too() -> None:
     said: list[str] = []
+    timers: list[tuple[float, Callable[[], None]]] = []
     now = 0.0
-    say = LimitedSay(said.append, clock=lambda: now)
+    say = LimitedSay(said.append, clock=lambda: now, start_timer=lambda *timer: timers.append(timer))
     for _ in range(10):
         say("ams", "kind", "line")
     ((wait, ring),) = timers
     assert wait == limits.MINUTE
     now = 61.0
     ring()
-    assert said == ["line"] * limits.LINES + [f"ams: {10 - limits.LINES} more in a minute: kind"]
+    assert said == ["line"] * limits.LINES_PER_MINUTE + [f"ams: {10 - limits.LINES_PER_MINUTE} more in a minute: kind"]
     assert len(timers) == 1
 
 
-def test_each_sites_last_lines_are_counted_though_no_more_come(
-    timers: list[tuple[float, Callable[[], None]]],
-) -> None:
+def test_each_sites_last_lines_are_counted_though_no_more_come() -> None:
     said: list[str] = []
+    timers: list[tuple[float, Callable[[], None]]] = []
     now = 0.0
-    say = LimitedSay(said.append, clock=lambda: now)
+    say = LimitedSay(said.append, clock=lambda: now, start_timer=lambda *timer: timers.append(timer))
     for site in ("ams", "fra"):
         for _ in range(10):
             say(site, "kind", "line")
@@ -271,7 +236,7 @@ def test_each_sites_last_lines_are_counted_though_no_more_come(
         _, ring = timers[number]
         now = 60.0 + 40.0 * number
         ring()
-        assert said == [f"{site}: {10 - limits.LINES} more in a minute: kind"]
+        assert said == [f"{site}: {10 - limits.LINES_PER_MINUTE} more in a minute: kind"]
         said.clear()
     assert [wait for wait, _ in timers] == [60.0, 40.0]
 
@@ -386,7 +351,7 @@ def test_whatever_a_header_says_gets_a_receipt(door: tuple[Node, Path], changes:
 @given(data=st.data())
 def test_whatever_a_part_says_gets_a_receipt(door: tuple[Node, Path], data: Any) -> None:
     node, path = door
-    header = header_of(path)
+    header = take_apart(path)[0]
     part = header["parts"][0]
     where, field = data.draw(
         st.sampled_from([*((part, name) for name in part), *((part["geometry"], name) for name in part["geometry"])])
@@ -403,7 +368,7 @@ def test_whatever_bytes_come_get_a_receipt(door: tuple[Node, Path], data: bytes)
     arrived = node.intake.folder / "any.part"
     arrived.write_bytes(data)
     assert node.intake.accept(arrived, NAME, "ams").verdict == RESEND
-    header = sealed(path.parent / "any", data)
+    header = forge_parcel(path.parent / "any", data)
     assert node.arrive(header, "ams").verdict == REFUSED
 
 
@@ -416,8 +381,8 @@ def link_of(tmp_path: Path, node: Node, **options: Any) -> tuple[Path, FileRecei
     return folder / "ams", FileReceiver(folder, node.said.append, **options)
 
 
-def step(receiver: FileReceiver, node: Node) -> None:
-    receiver.step(node.intake, threading.Event())
+def step(receiver: FileReceiver, node: Node, intake: Acceptor | None = None) -> None:
+    receiver.step(intake or node.intake, threading.Event())
 
 
 def test_a_file_larger_than_any_sketch_is_refused_without_reading_it(
@@ -443,28 +408,27 @@ def test_a_file_larger_than_any_sketch_is_refused_without_reading_it(
     assert len(node.said) == 1
 
 
-def test_a_file_with_holes_takes_no_disk_and_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = Node(tmp_path)
-    link, receiver = link_of(tmp_path, node, largest=1 << 30)
+def test_a_file_with_holes_takes_no_disk_and_is_read_once(tmp_path: Path) -> None:
+    node, clock = Node(tmp_path), FakeTime()
+    link, receiver = link_of(tmp_path, node, largest=1 << 30, clock=clock.source.steady)
     sparse = link / NAME
     with sparse.open("wb") as file:
         file.write(MAGIC)
         file.truncate(64 << 20)
     taken: list[int] = []
-    accept = node.intake.accept
 
     def look(path: Path, name: str, site: str) -> Receipt:
         taken.append(512 * path.stat().st_blocks)
         assert path.stat().st_size == 64 << 20
-        return accept(path, name, site)
+        return node.intake.accept(path, name, site)
 
-    monkeypatch.setattr(node.intake, "accept", look)
+    intake = WatchedIntake(node.intake, look)
     for _ in range(5):
-        step(receiver, node)
+        step(receiver, node, intake)
     assert len(taken) == 1
     assert taken[0] < 4 << 20
-    receiver._settle = 0.0
-    step(receiver, node)
+    clock.now += files.SETTLE
+    step(receiver, node, intake)
     assert len(taken) == 1  # what it holds is known
     assert not sparse.exists()
     assert receiver.counters.resends == 1
@@ -525,48 +489,32 @@ def test_a_file_that_cannot_be_read_keeps_nobody(tmp_path: Path) -> None:
     assert node.intake.counters.accepted == 1
 
 
-def test_a_file_that_cannot_be_taken_is_tried_ever_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = Node(tmp_path)
-    link, receiver = link_of(tmp_path, node)
+def test_a_file_that_cannot_be_taken_is_tried_ever_less_often(tmp_path: Path) -> None:
+    node, clock = Node(tmp_path), FakeTime(0.0)
+    link, receiver = link_of(tmp_path, node, clock=clock.source.steady)
     honest(link)
     asked: list[str] = []
-
-    def full(path: Path, name: str, site: str) -> Receipt:
-        asked.append(name)
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    now = 0.0
-    monkeypatch.setattr("superhosts.fleet.files.time.monotonic", lambda: now)
-    with monkeypatch.context() as patch:
-        patch.setattr(node.intake, "accept", full)
-        for second in range(1000):
-            now = float(second)
-            with pytest.raises(OSError, match="No space left"):
-                step(receiver, node)
+    disk = WatchedIntake(node.intake, lambda path, name, site: (asked.append(name), full(path, name, site))[1])
+    for _ in range(1000):
+        with pytest.raises(OSError, match="No space left"):
+            step(receiver, node, disk)
+        clock.now += 1.0
     assert 10 < len(asked) < 30
-    now += 60.0
+    clock.now += 60.0
     step(receiver, node)
     assert node.intake.counters.accepted == 1
 
 
-def test_failures_are_attempts_and_all_files_in_trouble_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = Node(tmp_path)
-    link, receiver = link_of(tmp_path, node)
+def test_failures_are_attempts_and_all_files_in_trouble_are_counted(tmp_path: Path) -> None:
+    node, clock = Node(tmp_path), FakeTime()
+    link, receiver = link_of(tmp_path, node, clock=clock.source.steady)
     for number in range(3):
         write_parcel(make_sketch("ams", number), link)
-
-    def full(path: Path, name: str, site: str) -> Receipt:
-        asked.append(name)
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    now, asked = 0.0, list[str]()
-    monkeypatch.setattr("superhosts.fleet.files.time.monotonic", lambda: now)
-    monkeypatch.setattr(node.intake, "accept", full)
+    asked: list[str] = []
+    disk = WatchedIntake(node.intake, lambda path, name, site: (asked.append(name), full(path, name, site))[1])
     for _ in range(20):
-        receiver.look(node.intake, threading.Event())
-        now += 0.5
+        receiver.look(disk, threading.Event())
+        clock.now += 0.5
     assert receiver.counters.failures == len(asked) < 20
     assert receiver.counters.down == "No space left on device; 2 more files cannot be taken"
     assert sum("No space left" in line for line in node.said) == 1
@@ -586,7 +534,7 @@ def test_a_folder_in_place_of_a_receipt_is_set_aside(tmp_path: Path) -> None:
     assert any(f"set aside as .{answer.name}.aside" in line for line in node.said)
 
 
-def test_sites_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sites_take_turns(tmp_path: Path) -> None:
     node = Node(tmp_path)
     link, receiver = link_of(tmp_path, node)
     (link.parent / "fra").mkdir()
@@ -594,11 +542,12 @@ def test_sites_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         (link / Parcel("ams", window(-1000 + number), "0" * 16).name).write_bytes(MAGIC)
     other = write_parcel(make_sketch("fra"), link.parent / "fra")
     seen: list[str] = []
-    accept = node.intake.accept
-    monkeypatch.setattr(
-        node.intake, "accept", lambda path, name, site: (seen.append(site), accept(path, name, site))[1]
-    )
-    step(receiver, node)
+
+    def watch(path: Path, name: str, site: str) -> Receipt:
+        seen.append(site)
+        return node.intake.accept(path, name, site)
+
+    step(receiver, node, WatchedIntake(node.intake, watch))
     assert "fra" in seen[:2]
     assert seen.count("ams") == files.TURN
     assert not other.exists()

@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 
 import superhosts as sh
-from fleets import damage, make_sketch, window, write_parcel
-from hubs import SITES, Node, three, union_of
+from faults import DeadError, at_rename, at_sync, die, fill_disk
+from fleets import damage, forge_parcel, make_sketch, window, write_parcel
+from forging import take_apart
+from hubs import SITES, FakeTime, Node, three, union_of
 from superhosts.cubefile import container as sketchfile
 from superhosts.errors import HalfMergedError
-from superhosts.fleet import hub as hub_module
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.files import FileReceiver, FileSender
-from superhosts.fleet.merging import Merger
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.receipts import MERGED, REFUSED, RESEND, Receipt
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
-from superhosts.fleet.store import WindowStore
+from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.growing import AppendedFile
@@ -71,14 +71,13 @@ def test_grace_reports_without_a_site_and_says_who_is_missing(tmp_path: Path):
     assert node.hub.counters.incomplete == 1
 
 
-def test_grace_counts_from_the_first_sketch_however_many_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    node = Node(tmp_path, sites=(*SITES, "lon"), grace=60.0)
-    now = 1e9
-    monkeypatch.setattr("superhosts.fleet.store.time.time", lambda: now)  # one module for all
+def test_grace_counts_from_the_first_sketch_however_many_follow(tmp_path: Path):
+    clock = FakeTime()
+    node = Node(tmp_path, sites=(*SITES, "lon"), grace=60.0, times=clock.source)
     for sketch in three():
         node.send(sketch)
         node.hub.step()
-        now += 25
+        clock.now += 25
     assert node.reports == []  # 75 seconds after the first, but nobody has looked yet
     node.hub.step()
     assert [report.attendance for report in node.reports] == ["3 of 4 sites: missing lon"]
@@ -100,42 +99,39 @@ def test_a_late_sketch_reopens_its_window_exactly(tmp_path: Path):
     assert content(node.union(0)) == content(union_of(*sketches))
 
 
-def test_what_comes_while_a_window_is_reported_again_waits_its_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_comes_while_a_window_is_reported_again_waits_its_pause(tmp_path: Path):
     """However long a report takes, and however many sketches come meanwhile."""
-    now = 1e9
-    monkeypatch.setattr("superhosts.fleet.store.time.time", lambda: now)  # one module for all
-    node = Node(tmp_path, sites=("ams",), grace=60.0, late_pause=10.0)
+    clock = FakeTime()
+    node = Node(tmp_path, sites=("ams",), grace=60.0, late_pause=10.0, times=clock.source)
     times: list[float] = []
 
     def report(report: HubReport) -> None:
-        nonlocal now
-        times.append(now)
-        now += 25  # it takes so long
+        times.append(clock.now)
+        clock.now += 25  # it takes so long
         node.send(make_sketch("fra", base=5000 * len(times)))
 
     node.report = report
     node.send(make_sketch("ams"))
     for _ in range(40):
         node.hub.step()
-        now += 1
+        clock.now += 1
     assert len(times) > 2
     assert {after - before for before, after in itertools.pairwise(times)} == {35.0}
 
 
-def test_a_late_window_waits_for_further_late_sketches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_late_window_waits_for_further_late_sketches(tmp_path: Path):
     """Sketches that come one by one, long after: one report for all that come within the pause."""
-    now = 1e9
-    monkeypatch.setattr("superhosts.fleet.store.time.time", lambda: now)  # one module for all
-    node = Node(tmp_path, sites=("ams",), grace=60.0, late_pause=10.0)
+    clock = FakeTime()
+    node = Node(tmp_path, sites=("ams",), grace=60.0, late_pause=10.0, times=clock.source)
     node.send(make_sketch("ams"))
     node.hub.step()
     assert len(node.reports) == 1
     for base in range(30):  # a second apart
         node.send(make_sketch("fra", base=1000 * base))
         node.hub.step()
-        now += 1.0
+        clock.now += 1.0
     assert len(node.reports) == 3
-    now += 10.0
+    clock.now += 10.0
     node.hub.step()
     assert node.reports[-1].revision == len(node.reports) == 4
 
@@ -192,10 +188,8 @@ def test_what_does_not_fit_is_refused_named_and_never_merged(tmp_path: Path, set
     assert node.intake.known(write_parcel(wrong, tmp_path / "wire").name) == receipt
 
 
-def test_a_sketch_of_another_version_is_refused(node: Node, monkeypatch: pytest.MonkeyPatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("superhosts.cubefile.container.VERSION", 99)
-        path = write_parcel(three()[0], node.folder / "wire")
+def test_a_sketch_of_another_version_is_refused(node: Node):
+    path = forge_parcel(node.folder / "wire", *take_apart(write_parcel(three()[0], node.folder)), version=99)
     receipt = node.arrive(path, "ams")
     assert receipt.verdict == REFUSED
     assert "version 99" in receipt.reason
@@ -233,9 +227,8 @@ def test_a_name_that_lies_about_the_window_is_refused(node: Node):
     assert "window" in receipt.reason
 
 
-def test_a_clock_an_hour_ahead_is_said_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("superhosts.fleet.intake.time.time", lambda: window(0).end / 1e9)
-    node = Node(tmp_path, sites=("ams", "fra"), grace=0.0)
+def test_a_clock_an_hour_ahead_is_said_and_the_rest_goes_on(tmp_path: Path):
+    node = Node(tmp_path, sites=("ams", "fra"), grace=0.0, times=FakeTime(window(0).end / 1e9).source)
     node.send(make_sketch("ams", 0))
     node.send(make_sketch("fra", 12))
     node.hub.step()
@@ -247,15 +240,15 @@ def test_a_clock_an_hour_ahead_is_said_and_the_rest_goes_on(tmp_path: Path, monk
     }
 
 
-def test_without_a_list_the_sites_of_the_last_windows_are_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    node = Node(tmp_path, sites=(), grace=3600.0)
+def test_without_a_list_the_sites_of_the_last_windows_are_expected(tmp_path: Path):
+    clock = FakeTime()
+    node = Node(tmp_path, sites=(), grace=3600.0, times=clock.source)
     for sketch in three(0):
         node.send(sketch)
     node.hub.step()
     assert node.reports == []  # nobody knows yet who else may come
-    monkeypatch.setattr(hub_module.time, "time", lambda: node.store.ledger("20261114T120000Z-5m").unreported + 3600)
+    clock.now += 3600
     node.hub.step()
-    monkeypatch.undo()
     assert [report.attendance for report in node.reports] == ["3 of 3 sites"]
     sketches = three(1)
     for sketch in sketches[:2]:
@@ -267,47 +260,25 @@ def test_without_a_list_the_sites_of_the_last_windows_are_expected(tmp_path: Pat
     assert len(node.reports) == 2
 
 
-STEPS = ("issuing", "union", "ledger", "rows", "report", "issued")
+STEPS = {  # the file whose new version the hub does not finish, and how many versions come before it
+    "union": (UNION, 0),
+    "ledger": (LEDGER, 1),
+    "rows": (ROWS, 0),
+    "issued": (LEDGER, 2),
+}
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_a_hub_that_dies_at_any_step_loses_nothing_and_repeats_identical_rows(
-    tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.mark.parametrize("step", [*STEPS, "report"])
+def test_a_hub_that_dies_at_any_step_loses_nothing_and_repeats_identical_rows(tmp_path: Path, step: str):
     """The step fails once with an error that nothing catches; then a new hub takes the folder as it is."""
     node = Node(tmp_path)
     for sketch in three():
         node.send(sketch)
     reported: list[HubReport] = []
-
-    class Dead(BaseException):
-        pass
-
-    def die(*_: Any, **__: Any) -> None:
-        raise Dead
-
-    with monkeypatch.context() as patch:
-        if step == "issuing":
-            patch.setattr(Merger, "complete", die)
-        elif step == "union":
-            patch.setattr(Sketch, "save", die)
-        elif step == "ledger":
-            writes = itertools.count()
-            write = WindowStore.write
-            patch.setattr(WindowStore, "write", lambda self, key: die() if next(writes) else write(self, key))
-        elif step == "rows":
-            patch.setattr(hub_module, "write_lines", die)
-        elif step == "report":
-            node.report = die
-        else:
-
-            def report(made: HubReport) -> None:
-                reported.append(made)
-                patch.setattr(WindowStore, "write", die)
-
-            node.report = report
-        with pytest.raises(Dead):
-            node.hub.step()
+    node.report = die if step == "report" else reported.append
+    file, versions = STEPS.get(step, (LEDGER, 99))
+    with at_rename(file, die, after=versions), pytest.raises(DeadError):
+        node.hub.step()
     assert len(reported) == (step == "issued")
     late = make_sketch("lon", peers=300, base=5000)
     again = Node(tmp_path)
@@ -347,7 +318,7 @@ def test_a_sketch_that_rots_on_the_hubs_disk_is_left_out_and_said(tmp_path: Path
     assert node.reports[0].sites == ["ams", "nyc"]
 
 
-def test_memory_is_that_of_one_cube_and_old_sketches_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_memory_is_that_of_one_cube_and_old_sketches_go(tmp_path: Path):
     node = Node(tmp_path, sites=("ams",))
     for number in range(15):
         node.send(make_sketch("ams", number))
@@ -364,9 +335,7 @@ def test_memory_is_that_of_one_cube_and_old_sketches_go(tmp_path: Path, monkeypa
     assert {site["site"] for site in row["sites"]} == {"ams", "fra"}  # the first from the report before
 
 
-def test_past_windows_refuse_late_sketches_unless_an_archive_holds_the_union(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_past_windows_refuse_late_sketches_unless_an_archive_holds_the_union(tmp_path: Path):
     for name, archived in (("plain", False), ("kept", True)):
         said: list[str] = []
         archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=False, key=None, say=said.append)
@@ -402,8 +371,8 @@ def test_the_archive_keeps_unions_and_sites_and_sweeps_by_age(tmp_path: Path):
     own = sh.load(archive.folder / "20261114" / "20261114T120000Z-5m-ams.cube")
     assert content(own) == content(union_of(sketches[0], make_sketch("ams", peers=100, base=10_000)))
     when = [path.stat().st_mtime for path in archive.folder.glob("*/*.cube")]
-    assert archive.sweep(now=min(when) + 90) == 0
-    assert archive.sweep(now=max(when) + 200) == 4
+    assert archive.sweep(min(when) + 90) == 0
+    assert archive.sweep(max(when) + 200) == 4
     assert list(archive.folder.iterdir()) == []
 
 
@@ -435,7 +404,7 @@ def test_a_hub_is_an_edge_of_a_higher_hub(tmp_path: Path):
     assert content(high.union(0)) == content(union_of(*three(), make_sketch("us", peers=900, base=1000), late))
 
 
-def test_files_link_survives_every_crash_and_refuses_in_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_files_link_survives_every_crash_and_refuses_in_writing(tmp_path: Path):
     said: list[str] = []
     node = Node(tmp_path, sites=("ams",))
     spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=said.append)
@@ -446,7 +415,8 @@ def test_files_link_survives_every_crash_and_refuses_in_writing(tmp_path: Path, 
     FileSender(link, "ams", said.append).step(spool)
     (link / "ams" / ".half.cube.tmp").write_bytes(b"x")
     (link / "ams" / "readme.cube").write_text("not a sketch")
-    receiver = FileReceiver(link, said.append, settle=3600)
+    clock = FakeTime()
+    receiver = FileReceiver(link, said.append, settle=3600, clock=clock.source.steady)
     receiver.step(node.intake, stop)
     FileReceiver(link, said.append).step(node.intake, stop)  # the hub was restarted
     FileSender(link, "ams", said.append).step(spool)  # so was the edge
@@ -462,7 +432,7 @@ def test_files_link_survives_every_crash_and_refuses_in_writing(tmp_path: Path, 
     receiver.step(node.intake, stop)
     assert receiver.counters.resends == 0
     assert node.intake.counters.corrupt == 1  # it was not hashed twice
-    receiver._settle = 0.0
+    clock.now += 3600
     receiver.step(node.intake, stop)
     assert receiver.counters.resends == 1
     sender = FileSender(link, "ams", said.append)
@@ -474,24 +444,25 @@ def test_files_link_survives_every_crash_and_refuses_in_writing(tmp_path: Path, 
     assert len(node.store.windows()) == 2
 
 
-def test_late_sites_that_come_back_together_are_both_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_late_sites_that_come_back_together_are_both_taken(tmp_path: Path):
+    together = threading.Barrier(2)
+
+    class Together(WindowStore):
+        """Two threads restore a window at once, if nothing keeps the second one out."""
+
+        def reopen(self, window: str, union: Path) -> None:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                together.wait(0.5)
+            super().reopen(window, union)
+
     said: list[str] = []
     archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=False, key=None, say=said.append)
-    node = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive)
+    node = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive, store=Together)
     sketches = three()
     node.send(sketches[0])
     node.hub.step()
     node.hub.tidy()
-    together = threading.Barrier(2)
     verdicts = []
-    reopen = WindowStore.reopen
-
-    def at_once(store: WindowStore, key: str, union: Path) -> None:
-        with contextlib.suppress(threading.BrokenBarrierError):
-            together.wait(0.5)
-        reopen(store, key, union)
-
-    monkeypatch.setattr(WindowStore, "reopen", at_once)
 
     def send(path: Path, site: str) -> None:
         verdicts.append(node.arrive(path, site).verdict)
@@ -545,7 +516,7 @@ def test_a_sites_sketch_that_rots_after_the_first_report_does_not_stop_the_next(
     assert any("LEFT OUT" in line for line in node.said)
 
 
-def test_one_unreadable_file_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_one_unreadable_file_does_not_keep_the_others(tmp_path: Path):
     node = Node(tmp_path, sites=("ams",))
     link = tmp_path / "link" / "ams"
     good = write_parcel(make_sketch("ams", 1), link)
@@ -571,20 +542,17 @@ def test_one_unreadable_file_does_not_keep_the_others(tmp_path: Path, monkeypatc
     assert secret.read_text() == "precious"
 
 
-def test_a_full_disk_makes_reports_wait_and_rows_come_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_makes_reports_wait_and_rows_come_once(tmp_path: Path):
     output = AppendedFile(tmp_path / "rows.jsonl")
     node = Node(tmp_path, sites=("ams",))
     node.report = output.write
     node.send(make_sketch("ams"))
-    fsync = os.fsync
 
     def full(handle: int) -> None:
         if os.fstat(handle).st_ino == (tmp_path / "rows.jsonl").stat().st_ino:
-            raise OSError(28, "No space left on device")
-        fsync(handle)
+            fill_disk()
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+    with at_sync(full):
         node.hub.step()
         node.hub.step()
     assert (tmp_path / "rows.jsonl").read_text() == ""
@@ -609,23 +577,25 @@ def test_a_file_of_rows_that_a_crash_has_cut_is_mended(tmp_path: Path):
     assert path.read_text() == "a,b\n1,2\n5,6\n"
 
 
-def test_a_window_taken_back_is_not_retired_before_its_sketch_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_window_taken_back_is_not_retired_before_its_sketch_is_in(tmp_path: Path):
+    others: list[threading.Thread] = []
+
+    class Tidied(WindowStore):
+        """The hub tidies while a window is restored."""
+
+        def reopen(self, window: str, union: Path) -> None:
+            super().reopen(window, union)
+            others.append(threading.Thread(target=node.hub.tidy))
+            others[-1].start()
+            others[-1].join(0.3)
+
     said: list[str] = []
     archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=False, key=None, say=said.append)
-    node = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive)
+    node = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive, store=Tidied)
     first, second, _ = three()
     node.send(first)
     node.hub.step()
     node.hub.tidy()
-    reopen, others = WindowStore.reopen, []
-
-    def with_tidying(store: WindowStore, key: str, union: Path) -> None:
-        reopen(store, key, union)
-        others.append(threading.Thread(target=node.hub.tidy))
-        others[-1].start()
-        others[-1].join(0.3)
-
-    monkeypatch.setattr(WindowStore, "reopen", with_tidying)
     assert node.send(second).verdict == MERGED
     others[0].join()
     node.hub.step()

@@ -309,7 +309,7 @@ def test_the_sweep_takes_a_unions_note_with_it(tmp_path: Path):
     node = report_two(tmp_path)
     archive = node.archive
     assert sorted(path.suffix for path in archive.folder.glob("*/*")) == [".cube", ".json"]
-    assert archive.sweep(now=time.time() + 2e9) == 1
+    assert archive.sweep(time.time() + 2e9) == 1
     assert list(archive.folder.iterdir()) == []
 
 
@@ -337,7 +337,7 @@ def test_a_folder_in_place_of_a_union_does_not_stop_the_sweep(tmp_path: Path, is
         os.utime(path, (0, 0))
     later = [put_old(archive, day) for day in (2, 3)]
     now = time.time() + 1e8
-    gone = [archive.sweep(now=now) for _ in range(4)]
+    gone = [archive.sweep(now) for _ in range(4)]
     assert sum(gone) == 2
     assert max(gone) == 1  # one day at a time
     assert [path for path in later if path.exists()] == []
@@ -360,7 +360,7 @@ def test_a_day_that_cannot_be_swept_is_said_once_and_the_next_ones_go(tmp_path: 
         unlink(path, missing_ok=missing_ok)
 
     monkeypatch.setattr(Path, "unlink", fail)
-    assert [archive.sweep(now=time.time() + 1e8) for _ in range(3)] == [1, 1, 0]
+    assert [archive.sweep(time.time() + 1e8) for _ in range(3)] == [1, 1, 0]
     assert [path for path in later if path.exists()] == []
     (words,) = [line for line in said if "NOT REMOVED" in line]
     assert "2 files of 20260101" in words
@@ -371,7 +371,7 @@ def test_what_was_set_aside_of_a_note_is_swept_too(tmp_path: Path):
     archive = make_archive(tmp_path)
     note = put_old(archive, 1, "hub.json")
     note.rename(note.with_name(f".{note.name}.aside"))
-    archive.sweep(now=time.time() + 2e9)
+    archive.sweep(time.time() + 2e9)
     assert list(archive.folder.iterdir()) == []
 
 

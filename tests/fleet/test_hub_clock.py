@@ -12,9 +12,8 @@ import pytest
 
 from fleets import make_sketch, write_parcel
 from hubs import SITES, Node, three
-from superhosts.fleet import hub as hub_module
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.clock import Clock
+from superhosts.fleet.clock import Clock, TimeSource
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.receipts import MERGED
 from superhosts.pairs import Part, Window
@@ -28,30 +27,28 @@ KEY = "20261114T120000Z-5m"
 class Time:
     """A clock that a test sets; the steady one runs on."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.ahead = 0.0
-        real = time.time
-        monkeypatch.setattr(time, "time", lambda: real() + self.ahead)
+        self.source = TimeSource(lambda: time.time() + self.ahead)
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
-    monkeypatch.setattr("superhosts.fleet.archive.SWEEP", -1.0)
-    return Time(monkeypatch)
+def clock() -> Time:
+    return Time()
 
 
-def make_node(tmp_path: Path, **options: Any) -> Node:
+def make_node(tmp_path: Path, clock: Time, **options: Any) -> Node:
     archive = Archive(tmp_path / "archive", keep=30 * DAY, site="hub", with_sites=False, key=None, say=print)
-    return Node(tmp_path, archive=archive, **{"grace": 0.0, **options})
+    return Node(tmp_path, archive=archive, times=clock.source, **{"grace": 0.0, "sweep_every": 0.0, **options})
 
 
 def kept(node: Node) -> int:
     return len(list(node.archive.folder.glob("*/*.cube")))
 
 
-def sketch_of_now(site: str, lag: float = 0.0) -> Sketch:
+def sketch_of_now(clock: Time, site: str, lag: float = 0.0) -> Sketch:
     """A sketch of the five minutes that ended a moment ago."""
-    end = int(time.time() - lag) // 300 * 300 * SECOND
+    end = int(clock.source.wall() - lag) // 300 * 300 * SECOND
     sketch = make_sketch(site)
     sketch.window = Window(end - 300 * SECOND, end)
     span = {"start": sketch.window.start, "end": end}
@@ -59,8 +56,8 @@ def sketch_of_now(site: str, lag: float = 0.0) -> Sketch:
     return sketch
 
 
-def reported(tmp_path: Path) -> Node:
-    node = make_node(tmp_path)
+def reported(tmp_path: Path, clock: Time) -> Node:
+    node = make_node(tmp_path, clock)
     for number in range(3):
         node.send(make_sketch("ams", number))
     node.hub.step()
@@ -70,12 +67,12 @@ def reported(tmp_path: Path) -> Node:
 
 @pytest.mark.parametrize("recorded", [True, False], ids=["state kept", "no record"])
 def test_a_clock_far_ahead_at_the_start_removes_nothing(tmp_path: Path, clock: Time, recorded: bool):
-    before = reported(tmp_path)
+    before = reported(tmp_path, clock)
     if recorded:
         before.hub.tidy()
     clock.ahead = 100 * DAY
     for _ in range(2):  # also after a second start: what was written meanwhile proves nothing
-        node = make_node(tmp_path)
+        node = make_node(tmp_path, clock)
         node.send(make_sketch("fra", 7))
         node.hub.step()
         for _ in range(3):
@@ -87,13 +84,13 @@ def test_a_clock_far_ahead_at_the_start_removes_nothing(tmp_path: Path, clock: T
 
 
 def test_a_clock_that_sites_agree_with_is_believed_again(tmp_path: Path, clock: Time):
-    reported(tmp_path)
+    reported(tmp_path, clock)
     clock.ahead = 100 * DAY
-    node = make_node(tmp_path)
+    node = make_node(tmp_path, clock)
     node.hub.tidy()
     assert kept(node) == 3
     for site in ("ams", "fra"):
-        assert node.send(sketch_of_now(site)).verdict == MERGED  # the hub was switched off for so long
+        assert node.send(sketch_of_now(clock, site)).verdict == MERGED  # the hub was switched off for so long
     node.hub.step()
     node.hub.tidy()
     assert node.hub.status()["clock"] is None
@@ -110,7 +107,7 @@ def lose_state(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lost", [True, False], ids=["state lost", "state kept"])
 def test_one_site_with_the_same_wrong_clock_removes_nothing(tmp_path: Path, clock: Time, named: bool, lost: bool):
     sites = SITES if named else ()
-    before = make_node(tmp_path, sites=sites)
+    before = make_node(tmp_path, clock, sites=sites)
     for sketch in three():
         before.send(sketch)
     before.hub.step()
@@ -119,80 +116,80 @@ def test_one_site_with_the_same_wrong_clock_removes_nothing(tmp_path: Path, cloc
         lose_state(tmp_path)
     clock.ahead = 100 * DAY
     for lags in (range(14, 0, -1), [0]):  # what the first start has written is no proof for the second
-        node = make_node(tmp_path, sites=sites)
+        node = make_node(tmp_path, clock, sites=sites)
         for lag in lags:
-            node.send(sketch_of_now("ams", lag=300.0 * lag))
+            node.send(sketch_of_now(clock, "ams", lag=300.0 * lag))
         node.hub.step()
         node.hub.tidy()
         assert node.hub.status()["clock"]
         assert node.archive.union(KEY).exists()
         for path in tmp_path.glob("archive/*/*.cube"):  # the system stamps files with the wrong time
             if KEY not in path.name:
-                os.utime(path, (time.time(), time.time()))
-    node.send(sketch_of_now("fra"))
+                os.utime(path, (clock.source.wall(), clock.source.wall()))
+    node.send(sketch_of_now(clock, "fra"))
     node.hub.tidy()
     assert node.hub.status()["clock"] is None
 
 
 @pytest.mark.parametrize("lost", [True, False], ids=["state lost", "state kept"])
 def test_the_only_site_of_a_fleet_decides(tmp_path: Path, clock: Time, lost: bool):
-    before = make_node(tmp_path, sites=())
+    before = make_node(tmp_path, clock, sites=())
     before.send(make_sketch("ams"))
     before.hub.step()
     before.hub.tidy()
     if lost:
         lose_state(tmp_path)
     clock.ahead = 100 * DAY
-    node = make_node(tmp_path, sites=())
+    node = make_node(tmp_path, clock, sites=())
     node.hub.tidy()
     assert node.hub.status()["clock"]
-    node.send(sketch_of_now("ams"))
+    node.send(sketch_of_now(clock, "ams"))
     node.hub.tidy()
     assert node.hub.status()["clock"] is None
 
 
 def test_one_site_of_a_fleet_that_nobody_knows_does_not_decide(tmp_path: Path, clock: Time):
-    reported(tmp_path)
+    reported(tmp_path, clock)
     lose_state(tmp_path)
     for note in tmp_path.glob("archive/*/*.json"):
         note.unlink()
     clock.ahead = 100 * DAY
-    node = make_node(tmp_path, sites=())
-    node.send(sketch_of_now("ams"))
+    node = make_node(tmp_path, clock, sites=())
+    node.send(sketch_of_now(clock, "ams"))
     node.hub.tidy()
     assert node.hub.status()["clock"]
-    node.send(sketch_of_now("fra"))
+    node.send(sketch_of_now(clock, "fra"))
     node.hub.tidy()
     assert node.hub.status()["clock"] is None
 
 
 def test_one_site_among_many_does_not_decide(tmp_path: Path, clock: Time):
-    reported(tmp_path)
+    reported(tmp_path, clock)
     clock.ahead = 100 * DAY
-    node = make_node(tmp_path)
-    node.send(sketch_of_now("ams"))
+    node = make_node(tmp_path, clock)
+    node.send(sketch_of_now(clock, "ams"))
     for site in ("fra", "nyc"):
-        node.send(sketch_of_now(site, lag=100 * DAY))
+        node.send(sketch_of_now(clock, site, lag=100 * DAY))
     node.hub.tidy()
     assert node.hub.status()["clock"]
     assert kept(node) == 3
 
 
 def test_an_operator_says_that_the_clock_is_right(tmp_path: Path, clock: Time):
-    reported(tmp_path).hub.tidy()
+    reported(tmp_path, clock).hub.tidy()
     clock.ahead = 100 * DAY
-    node = make_node(tmp_path)
+    node = make_node(tmp_path, clock)
     node.hub.tidy()
     assert kept(node) == 3
     (line,) = [line for line in node.said if "CLOCK IN DOUBT" in line]
     record = Path(line.rpartition("touch ")[2])
-    os.utime(record, (time.time(), time.time()))
+    os.utime(record, (clock.source.wall(), clock.source.wall()))
     node.hub.tidy()
     assert kept(node) == 0
 
 
 def test_a_clock_that_jumps_while_the_hub_runs_removes_nothing(tmp_path: Path, clock: Time):
-    node = reported(tmp_path)
+    node = reported(tmp_path, clock)
     node.hub.tidy()
     for ahead in (100 * DAY, -100 * DAY):
         clock.ahead = ahead
@@ -206,16 +203,16 @@ def test_a_clock_that_jumps_while_the_hub_runs_removes_nothing(tmp_path: Path, c
 
 def test_what_a_clock_that_was_behind_has_written_is_not_old(tmp_path: Path, clock: Time):
     clock.ahead = -100 * DAY
-    node = make_node(tmp_path)
+    node = make_node(tmp_path, clock)
     clock.ahead = 0.0
-    now = sketch_of_now("ams")
+    now = sketch_of_now(clock, "ams")
     clock.ahead = -100 * DAY
     node.send(now)
     node.hub.step()
     for path in node.archive.folder.glob("*/*.cube"):
-        os.utime(path, (time.time(), time.time()))
+        os.utime(path, (clock.source.wall(), clock.source.wall()))
     clock.ahead = 0.0
-    assert node.send(sketch_of_now("fra", lag=600)).verdict == MERGED
+    assert node.send(sketch_of_now(clock, "fra", lag=600)).verdict == MERGED
     node.hub.step()
     node.hub.tidy()
     assert node.hub.status()["clock"] is None
@@ -223,9 +220,9 @@ def test_what_a_clock_that_was_behind_has_written_is_not_old(tmp_path: Path, clo
 
 
 def test_a_short_rest_is_no_doubt_and_old_windows_go(tmp_path: Path, clock: Time):
-    reported(tmp_path)
+    reported(tmp_path, clock)
     clock.ahead = 1800.0
-    node = make_node(tmp_path, late=600.0)
+    node = make_node(tmp_path, clock, late=600.0)
     node.hub.tidy()
     assert node.hub.status()["clock"] is None
     assert node.store.windows() == []
@@ -239,14 +236,13 @@ def test_one_sweep_removes_one_day_at_most_and_says_so(tmp_path: Path):
         path = write_parcel(sketch, tmp_path / "wire")
         archive.add_union(path, Parcel.parse(path.name).window_name)
     later = time.time() + 1000 * DAY
-    assert [archive.sweep(now=later) for _ in range(4)] == [1, 1, 1, 0]
+    assert [archive.sweep(later) for _ in range(4)] == [1, 1, 1, 0]
     assert [line.split()[4] for line in said] == ["20261114", "20261115", "20261116"]
     assert "2 more days" in said[0]
 
 
-def test_windows_are_retired_a_bounded_number_at_a_time(tmp_path: Path, clock: Time, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(hub_module, "MOST_RETIRED", 2)
-    node = make_node(tmp_path, late=-1.0)
+def test_windows_are_retired_a_bounded_number_at_a_time(tmp_path: Path, clock: Time):
+    node = make_node(tmp_path, clock, late=-1.0, max_retired=2)
     for number in range(3):
         node.send(make_sketch("ams", number))
     node.hub.step()
@@ -259,4 +255,4 @@ def test_windows_are_retired_a_bounded_number_at_a_time(tmp_path: Path, clock: T
 
 def test_a_clock_without_files_is_believed(tmp_path: Path, clock: Time):
     clock.ahead = 1000 * DAY
-    assert Clock(tmp_path / "clock", lambda: 0.0, print).is_believed({})
+    assert Clock(tmp_path / "clock", lambda: 0.0, print, clock.source).is_believed({})

@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import io
 import json
 import os
 import shutil
 import stat
 import threading
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import superhosts as sh
-from fleets import make_sketch, window, write_parcel
-from hubs import SITES, Node, three, union_of
+from faults import DeadError, at_rename, at_sync, die, fill_disk, system_call
+from fleets import forge_parcel, make_sketch, window, write_parcel
+from hubs import SITES, FakeTime, Node, three, union_of
 from processes import wait_for
 from superhosts.cubefile import container as sketchfile
 from superhosts.durable import write_json, write_lines
 from superhosts.errors import OutputError, UnreadableError, UsageError
-from superhosts.fleet import intake as intake_module
-from superhosts.fleet import store as store_module
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.files import FileReceiver, FileSender
 from superhosts.fleet.hub import ROWS
+from superhosts.fleet.intake import Intake
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.receipts import MERGED, REFUSED
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import LEDGER, UNION, WindowStore
-from superhosts.fleet.trouble import Troubles
+from superhosts.fleet.trouble import LONGEST_REST, Troubles
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import Destination, Report, RunKind
 from superhosts.reports.fanout import Destinations
@@ -42,19 +40,12 @@ from superhosts.reports.files import ReplacedFile
 from superhosts.reports.growing import AppendedFile, ParquetFolder
 from superhosts.reports.rows import HUB_COLUMNS
 from superhosts.reports.stdout import StandardOutput
+from superhosts.sketches.header import Stored
 from superhosts.times import window_name
 from traffic import content
 
 KEY = "20261114T120000Z-5m"
 LARGER = Settings(memory="128KiB", device="cpu", threads=1)
-
-
-class DeadError(BaseException):
-    """The process is killed."""
-
-
-def die(*_: Any, **__: Any) -> None:
-    raise DeadError
 
 
 def make_archive(folder: Path, said: list[str], *, with_sites: bool = False, site: str = "hub") -> Archive:
@@ -79,15 +70,11 @@ def test_a_window_whose_folder_was_only_made_takes_sketches(tmp_path: Path):
     assert [node.send(sketch).verdict for sketch in three()] == [MERGED] * 3
 
 
-def test_a_sketch_that_could_not_be_placed_leaves_its_window_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+def test_a_sketch_that_could_not_be_placed_leaves_its_window_open(tmp_path: Path):
     node = Node(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(store_module, "rename_durably", full)
-        with pytest.raises(OSError, match="No space"):
-            node.send(three()[0])
+    sketch = write_parcel(three()[0], tmp_path / "wire")
+    with at_rename("*-ams-*.cube", fill_disk), pytest.raises(OSError, match="No space"):
+        node.arrive(sketch, "ams")
     assert node.store.windows() == []
     node.hub.tidy()
     assert [node.send(sketch).verdict for sketch in three()] == [MERGED] * 3
@@ -105,7 +92,7 @@ def test_a_window_whose_sketches_were_all_left_out_is_not_past(tmp_path: Path):
     assert node.send(three()[0]).verdict == MERGED
 
 
-def test_a_window_that_was_being_retired_is_not_reported_as_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_window_that_was_being_retired_is_not_reported_as_new(tmp_path: Path):
     def half(folder: Path, **_: Any) -> None:
         if folder.exists():
             for path in (folder / LEDGER, *folder.glob("*-ams-*.cube")):
@@ -116,10 +103,8 @@ def test_a_window_that_was_being_retired_is_not_reported_as_new(tmp_path: Path, 
     for sketch in three():
         node.send(sketch)
     node.hub.step()
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", half)
-        with pytest.raises(DeadError):
-            node.hub.tidy()
+    with system_call("rmtree", half, shutil), pytest.raises(DeadError):
+        node.hub.tidy()
     again = Node(tmp_path, grace=0.0)
     again.hub.step()
     assert again.reports == []
@@ -128,17 +113,15 @@ def test_a_window_that_was_being_retired_is_not_reported_as_new(tmp_path: Path, 
     assert [again.send(sketch).verdict for sketch in three()] == [MERGED] * 3  # it knows them
 
 
-def test_a_window_that_was_being_taken_back_is_taken_back_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_window_that_was_being_taken_back_is_taken_back_again(tmp_path: Path):
     archive = make_archive(tmp_path / "archive", [])
     node = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive)
     first, second, _ = three()
     node.send(first)
     node.hub.step()
     node.hub.tidy()
-    with monkeypatch.context() as patch:
-        patch.setattr(WindowStore, "write", die)
-        with pytest.raises(DeadError):
-            node.send(second)
+    with at_rename(LEDGER, die), pytest.raises(DeadError):
+        node.send(second)
     again = Node(tmp_path, sites=("ams", "fra"), archive=archive)
     assert again.send(second).verdict == MERGED
     again.hub.step()
@@ -149,48 +132,37 @@ def test_a_window_that_was_being_taken_back_is_taken_back_again(tmp_path: Path, 
 # Disks that fail for a while.
 
 
-def failing_sync(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    def fail(_handle: int) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(os, "fsync", fail)
-
-
 @pytest.mark.parametrize("what", [stat.S_ISREG, stat.S_ISDIR])
-def test_no_receipt_is_given_when_the_disk_has_not_taken_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: Callable[[int], bool]
-):
+def test_no_receipt_is_given_when_the_disk_has_not_taken_it(tmp_path: Path, what: Callable[[int], bool]):
     node = Node(tmp_path, sites=("ams",))
     path = write_parcel(make_sketch("ams"), tmp_path / "link" / "ams")
     receiver = FileReceiver(tmp_path / "link", node.said.append)
     synced: list[int] = []
-    real = os.fsync
 
-    def sync(handle: int, *, broken: bool) -> None:
-        if broken and what(os.fstat(handle).st_mode):
+    def break_disk(handle: int) -> None:
+        if what(os.fstat(handle).st_mode):
             raise OSError(errno.EIO, "Input/output error")
-        synced.append(os.fstat(handle).st_ino)
-        real(handle)
 
-    monkeypatch.setattr(os, "fsync", partial(sync, broken=True))
-    with pytest.raises(OSError, match="Input/output"):
+    with at_sync(break_disk), pytest.raises(OSError, match="Input/output"):
         receiver.step(node.intake, threading.Event())
     assert path.exists()
     assert list(path.parent.glob("*.receipt")) == []
-    synced.clear()
-    monkeypatch.setattr(os, "fsync", partial(sync, broken=False))
-    receiver.step(node.intake, threading.Event())
+    with at_sync(lambda handle: synced.append(os.fstat(handle).st_ino)):
+        receiver.step(node.intake, threading.Event())
     assert not path.exists()
     folder = node.store.folder(KEY)
     assert {folder.stat().st_ino, folder.parent.stat().st_ino} <= set(synced)
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP, errno.ENOSYS])
-def test_a_file_system_that_cannot_sync_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int):
+def test_a_file_system_that_cannot_sync_is_taken_as_it_is(tmp_path: Path, code: int):
+    def fail(_handle: int) -> None:
+        raise OSError(code, os.strerror(code))
+
     node = Node(tmp_path, sites=("ams",))
     path = write_parcel(make_sketch("ams"), tmp_path / "link" / "ams")
-    failing_sync(monkeypatch, code)
-    FileReceiver(tmp_path / "link", node.said.append).step(node.intake, threading.Event())
+    with at_sync(fail):
+        FileReceiver(tmp_path / "link", node.said.append).step(node.intake, threading.Event())
     assert not path.exists()
 
 
@@ -311,7 +283,7 @@ def test_an_archived_sketch_that_cannot_be_read_now_is_not_replaced(tmp_path: Pa
     assert content(sh.load(archive.folder / KEY[:8] / f"{KEY}-ams.cube")) == content(first)
 
 
-def test_trouble_with_one_work_says_nothing_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_trouble_with_one_work_says_nothing_of_another(tmp_path: Path):
     node = Node(tmp_path, sites=("ams",))
     node.send(make_sketch("ams"))
     stop, turns = threading.Event(), [0]
@@ -335,18 +307,10 @@ def test_trouble_with_one_work_says_nothing_of_another(tmp_path: Path, monkeypat
     assert "works again" in node.said[-1]
 
 
-def test_a_report_that_went_out_is_counted_and_not_handed_out_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_report_that_went_out_is_counted_and_not_handed_out_twice(tmp_path: Path):
     node = Node(tmp_path, sites=("ams",))
     node.send(make_sketch("ams"))
-    with monkeypatch.context() as patch:
-        write = WindowStore.write
-
-        def full(store: WindowStore, key: str) -> None:
-            if store.ledger(key).issued is not None:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            write(store, key)
-
-        patch.setattr(WindowStore, "write", full)
+    with at_rename(LEDGER, fill_disk, after=2):
         node.hub.step()
         assert node.hub.counters.reports == len(node.reports) == 1
         node.hub.step()
@@ -423,7 +387,8 @@ def test_a_destination_that_is_full_does_not_keep_rows_from_another(tmp_path: Pa
 
 def test_an_output_that_one_window_cannot_use_does_not_stop_the_others(tmp_path: Path):
     """A folder that somebody has put in place of the window's Parquet file."""
-    node = Node(tmp_path, sites=("ams",))
+    clock = FakeTime()
+    node = Node(tmp_path, sites=("ams",), times=clock.source)
     stream = Fake()
     outputs = Destinations([ParquetFolder(tmp_path / "rows", RunKind(HUB_COLUMNS, endless=True)), stream])
     node.report = outputs.write
@@ -437,7 +402,7 @@ def test_an_output_that_one_window_cannot_use_does_not_stop_the_others(tmp_path:
     assert list(node.hub.status()["stuck"]) == [f"NOT REPORTED: {KEY}"]
     assert sum("NOT REPORTED" in line for line in node.said) == 1
     shutil.rmtree(taken[0])
-    node.hub._troubles._rests.clear()  # its rest is over
+    clock.now += LONGEST_REST
     node.hub.step()
     assert taken[0].is_file()
     assert node.hub.status()["stuck"] == {}
@@ -447,9 +412,7 @@ def test_an_output_that_one_window_cannot_use_does_not_stop_the_others(tmp_path:
 
 
 @pytest.mark.parametrize("way", ["file", "lines", "parquet", "standard output", "spool"])
-def test_a_full_disk_behind_any_output_is_known_as_everyones_trouble(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-):
+def test_a_full_disk_behind_any_output_is_known_as_everyones_trouble(tmp_path: Path, way: str):
     spool = Spool(tmp_path / "up", "eu", cap=1 << 30, say=print)
     report = Report(rows=[], window=window(0))
 
@@ -468,9 +431,9 @@ def test_a_full_disk_behind_any_output_is_known_as_everyones_trouble(
         else:
             StandardOutput("json", RunKind(endless=True), stream=FullStream()).write(report)
 
-    failing_sync(monkeypatch, errno.ENOSPC)
     troubles = Troubles(print, lambda: None)
-    assert not troubles.attempt(f"NOT REPORTED: {KEY}", write, KEY)
+    with at_sync(fill_disk):
+        assert not troubles.attempt(f"NOT REPORTED: {KEY}", write, KEY)
     assert not troubles.is_resting(KEY)
 
 
@@ -507,41 +470,27 @@ def test_the_status_is_written_between_the_reports_of_a_hub_that_catches_up(tmp_
 # Crafted files.
 
 
-def craft(folder: Path, header: dict[str, Any]) -> Path:
-    """A whole file with this header and no blocks."""
-    text = json.dumps(header).encode()
-    data = sketchfile._START.pack(sketchfile.MAGIC, sketchfile.VERSION, len(text)) + text
-    data += hashlib.blake2b(data, digest_size=sketchfile.DIGEST).digest()
-    fresh = folder / "fresh.cube"
-    fresh.write_bytes(data)
-    return fresh.rename(folder / Parcel.of(fresh, "ams", window(0)).name)
-
-
 @pytest.mark.parametrize("side", [1e308, 1.5, 10**400, 1e999, "7", None], ids=lambda side: f"{side!s:.8}")
 def test_a_header_with_impossible_shapes_is_refused(tmp_path: Path, side: Any):
     node = Node(tmp_path)
     arrays = [{"name": "0/bits", "dtype": "<u8", "shape": [side, side]}]
     header = {"window": list(window(0)), "sites": ["ams"], "counters": [], "parts": [], "arrays": arrays}
-    receipt = node.arrive(craft(tmp_path, header), "ams")
+    receipt = node.arrive(forge_parcel(tmp_path, header), "ams")
     assert receipt.verdict == REFUSED
     assert node.intake.counters.refused == 1
 
 
-def test_a_sketch_that_breaks_the_reader_is_refused_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    node = Node(tmp_path)
+def test_a_sketch_that_breaks_the_reader_is_refused_and_said(tmp_path: Path):
+    errors: list[Exception] = [MemoryError("no room"), IndexError("list index out of range")]
 
-    def fail(error: Exception) -> Callable[..., Any]:
-        def read(*_: Any, **__: Any) -> Any:
-            raise error
+    class Breaking(Intake):
+        def check(self, stored: Stored, parcel: Parcel) -> None:
+            raise errors.pop(0)
 
-        return read
-
-    with monkeypatch.context() as patch:
-        patch.setattr(intake_module, "read_header", fail(MemoryError("no room")))
-        with pytest.raises(MemoryError):
-            node.send(three()[0])
-        patch.setattr(intake_module, "read_header", fail(IndexError("list index out of range")))
-        receipt = node.send(three()[0])
+    node = Node(tmp_path, intake=Breaking)
+    with pytest.raises(MemoryError):
+        node.send(three()[0])
+    receipt = node.send(three()[0])
     assert receipt.verdict == REFUSED
     assert "list index out of range" in receipt.reason
     assert node.intake.counters.refused == 1
@@ -642,7 +591,7 @@ def test_a_sweep_leaves_files_that_the_archive_did_not_make(tmp_path: Path):
         path.touch()
     for path in (*left, *others, own):
         os.utime(path, (0, 0))
-    assert archive.sweep(now=1e9) == 1
+    assert archive.sweep(1e9) == 1
     assert [path for path in (*left, own) if path.exists()] == []
     assert [path for path in others if not path.exists()] == []
 
@@ -665,23 +614,17 @@ def test_a_folder_that_is_not_there_is_said_and_waited_for(tmp_path: Path):
         thread.join()
 
 
-def test_a_sketch_that_an_edge_cannot_read_now_does_not_keep_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_sketch_that_an_edge_cannot_read_now_does_not_keep_the_others(tmp_path: Path):
     spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=print)
     first, second = (spool.put(make_sketch("ams", number)) for number in range(2))
-    real = os.open
 
-    def fail(path: Any, *arguments: Any) -> int:
+    def fail(path: Any, *_: Any) -> None:
         if path == first:
             raise OSError(errno.EIO, "Input/output error", str(path))
-        return real(path, *arguments)
 
     sender = FileSender(tmp_path / "link", "ams", print)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "open", fail)
-        with pytest.raises(OSError, match="Input/output"):
-            sender.step(spool)
+    with system_call("open", fail), pytest.raises(OSError, match="Input/output"):
+        sender.step(spool)
     assert [path.name for path in (tmp_path / "link" / "ams").iterdir()] == [second.name]
     sender.step(spool)
     assert len(list((tmp_path / "link" / "ams").iterdir())) == 2
@@ -695,15 +638,15 @@ def test_a_file_is_not_a_folder_of_sketches(tmp_path: Path):
         FileSender(tmp_path / "file", "ams", print)
 
 
-def test_names_of_new_folders_and_merged_sketches_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    synced: list[int] = []
-    real = os.fsync
+@pytest.fixture
+def synced() -> Iterator[list[int]]:
+    """The inodes of all files and folders that are flushed to disk."""
+    inodes: list[int] = []
+    with at_sync(lambda handle: inodes.append(os.fstat(handle).st_ino)):
+        yield inodes
 
-    def watch(handle: int) -> None:
-        synced.append(os.fstat(handle).st_ino)
-        real(handle)
 
-    monkeypatch.setattr(os, "fsync", watch)
+def test_names_of_new_folders_and_merged_sketches_are_synced(tmp_path: Path, synced: list[int]):
     WindowStore(tmp_path / "new" / "state")
     assert {path.stat().st_ino for path in (tmp_path, tmp_path / "new", tmp_path / "new" / "state")} <= set(synced)
     archive = make_archive(tmp_path / "archive", [], with_sites=True)
@@ -717,21 +660,20 @@ def test_names_of_new_folders_and_merged_sketches_are_synced(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_a_state_file_is_synced_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool):
+def test_a_state_file_is_synced_before_it_has_its_name(tmp_path: Path, durable: bool):
     path = tmp_path / "state.json"
     write_json(path, "old")
     synced: list[tuple[int, bool]] = []  # inode, and whether the name still stands for the file of before
-    before, real = path.stat().st_ino, os.fsync
+    before = path.stat().st_ino
 
     def watch(handle: int) -> None:
         synced.append((os.fstat(handle).st_ino, path.stat().st_ino == before))
-        real(handle)
 
-    monkeypatch.setattr(os, "fsync", watch)
-    write_json(path, "new", durable=durable)
-    expected = [(path.stat().st_ino, True), (tmp_path.stat().st_ino, False)]
-    assert synced == (expected if durable else [])
-    synced.clear()
-    before = path.stat().st_ino
-    write_lines(path, ["rows"])
+    with at_sync(watch):
+        write_json(path, "new", durable=durable)
+        expected = [(path.stat().st_ino, True), (tmp_path.stat().st_ino, False)]
+        assert synced == (expected if durable else [])
+        synced.clear()
+        before = path.stat().st_ino
+        write_lines(path, ["rows"])
     assert synced == [(path.stat().st_ino, True), (tmp_path.stat().st_ino, False)]

@@ -114,9 +114,7 @@ def test_standard_error_that_nobody_reads_keeps_nothing(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", ["folder", "unwritable"])
-def test_a_status_that_cannot_be_written_is_said(
-    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_a_status_that_cannot_be_written_is_said(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "status.json"
     if kind == "folder":
         path.mkdir()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -15,39 +14,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleets import make_sketch, window, write_parcel
-from hubs import SITES, Node, three, union_of
+from fleets import forge_parcel, make_sketch, window, write_parcel
+from forging import take_apart
+from hubs import SITES, FakeTime, Node, three, union_of
 from places import REPRO
 from superhosts.cubefile import container as sketchfile
-from superhosts.fleet import trouble as trouble_module
 from superhosts.fleet.aside import Asides
 from superhosts.fleet.intake import Intake
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.receipts import MERGED
 from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
+from superhosts.fleet.trouble import LONGEST_REST
 from superhosts.pairs import Window
+from superhosts.results import Selection
 from superhosts.sketches.bundle import Sketch
+from superhosts.sketches.header import Stored
 from traffic import content
 
 KEY = "20261114T120000Z-5m"
-
-
-def with_header(folder: Path, header: dict[str, Any], body: bytes, site: str = "ams") -> Path:
-    """A file of this header and these blocks, with a right checksum, under the name that it travels by."""
-    text = json.dumps(header).encode()
-    data = sketchfile._START.pack(sketchfile.MAGIC, sketchfile.VERSION, len(text)) + text + body
-    folder.mkdir(parents=True, exist_ok=True)
-    fresh = folder / "fresh.cube"
-    fresh.write_bytes(data + hashlib.blake2b(data, digest_size=sketchfile.DIGEST).digest())
-    return fresh.rename(folder / Parcel.of(fresh, site, window(0)).name)
-
-
-def take_apart(path: Path) -> tuple[dict[str, Any], bytes]:
-    """The header and the blocks of a file."""
-    data = path.read_bytes()
-    length = sketchfile._START.unpack(data[: sketchfile._START.size])[2]
-    end = sketchfile._START.size + length
-    return json.loads(data[sketchfile._START.size : end]), data[end : -sketchfile.DIGEST]
 
 
 # What the intake accepts is merged or set aside.
@@ -117,7 +101,7 @@ def test_accepted_implies_merged_or_set_aside(tmp_path: Path, data: st.DataObjec
         put(header, place, data.draw(of_other_type(look(header, place)) | VALUES))
     accepted = [good.name]
     assert node.arrive(good, "fra").verdict == MERGED
-    crafted = with_header(tmp_path / "wire", header, body)
+    crafted = forge_parcel(tmp_path / "wire", header, body)
     if node.arrive(crafted, "ams").verdict == MERGED:
         accepted.append(crafted.name)
     if data.draw(st.booleans()):  # a hub that was started meanwhile looks at all files itself
@@ -129,13 +113,13 @@ def test_accepted_implies_merged_or_set_aside(tmp_path: Path, data: st.DataObjec
     assert "fra" in node.reports[-1].sites
 
 
-@pytest.fixture
-def open_door(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A intake that looks at nothing but the checksum, as one with a gap in its checks."""
-    monkeypatch.setattr(Intake, "_check", lambda *_: None)
+class TrustingIntake(Intake):
+    """An intake that looks at nothing but the checksum, as one with a gap in its checks."""
+
+    def check(self, stored: Stored, parcel: Parcel) -> None:
+        pass
 
 
-@pytest.mark.usefixtures("open_door")
 @pytest.mark.parametrize(
     ("place", "value"),
     [
@@ -155,8 +139,8 @@ def test_a_stored_sketch_that_cannot_be_merged_is_set_aside_and_the_rest_is_repo
 ):
     header, body = take_apart(write_parcel(make_sketch("ams"), tmp_path / "wire"))
     put(header, place, value)
-    node = Node(tmp_path, grace=0.0)
-    crafted = with_header(tmp_path / "wire", header, body)
+    node = Node(tmp_path, grace=0.0, intake=TrustingIntake)
+    crafted = forge_parcel(tmp_path / "wire", header, body)
     accepted = [crafted.name] if node.arrive(crafted, "ams").verdict == MERGED else []
     for sketch in three()[1:]:
         accepted.append(write_parcel(sketch, tmp_path / "wire").name)
@@ -383,7 +367,8 @@ def test_sketches_whose_ledger_is_lost_are_never_removed(tmp_path: Path):
 
 
 def test_a_window_that_cannot_be_reported_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    node = Node(tmp_path, grace=0.0)
+    clock = FakeTime()
+    node = Node(tmp_path, grace=0.0, times=clock.source)
     for number in range(3):
         node.send(make_sketch("ams", number))
     save = Sketch.save
@@ -401,7 +386,7 @@ def test_a_window_that_cannot_be_reported_does_not_keep_the_others(tmp_path: Pat
         assert list(node.hub.status()["stuck"]) == [f"NOT REPORTED: {KEY}"]
         assert sum("NOT REPORTED" in line for line in node.said) == 1
         assert node.hub.counters.waits == 1  # it rests
-    monkeypatch.setattr(trouble_module.time, "monotonic", lambda: 1e9)
+    clock.now += LONGEST_REST
     node.hub.step()
     assert len(node.reports) == 3
     assert node.hub.status()["stuck"] == {}
@@ -410,39 +395,33 @@ def test_a_window_that_cannot_be_reported_does_not_keep_the_others(tmp_path: Pat
 @pytest.mark.parametrize(
     "error", [TypeError("odd"), MemoryError(), OSError(errno.EACCES, "Permission denied")], ids=repr
 )
-def test_whatever_goes_wrong_with_one_window_the_hub_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
-):
-    node = Node(tmp_path, grace=0.0)
+def test_whatever_goes_wrong_with_one_window_the_hub_goes_on(tmp_path: Path, error: Exception):
+    class Failing(Selection):
+        def ask(self, asked: Any) -> Any:
+            if asked.window == window(0):
+                raise error
+            return super().ask(asked)
+
+    node = Node(tmp_path, grace=0.0, selection=Failing(500.0))
     for number in range(2):
         node.send(make_sketch("ams", number))
-    find = Sketch.super_hosts
-
-    def fail(sketch: Sketch, threshold: float) -> Any:
-        if sketch.window == window(0):
-            raise error
-        return find(sketch, threshold)
-
-    monkeypatch.setattr(Sketch, "super_hosts", fail)
     for _ in range(3):
         node.hub.step()
     assert [report.window for report in node.reports] == [window(1)]
     assert node.store.ledger(KEY).issuing is not None  # it is tried again
 
 
-def test_one_window_that_cannot_be_tidied_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    node = Node(tmp_path, grace=0.0, late=-1.0)
+def test_one_window_that_cannot_be_tidied_does_not_keep_the_others(tmp_path: Path):
+    class Stuck(WindowStore):
+        def retire(self, window: str) -> None:
+            if window == KEY:
+                raise OSError(errno.EACCES, "Permission denied")
+            super().retire(window)
+
+    node = Node(tmp_path, grace=0.0, late=-1.0, store=Stuck)
     for number in range(2):
         node.send(make_sketch("ams", number))
     node.hub.step()
-    retire = WindowStore.retire
-
-    def fail(store: WindowStore, key: str) -> None:
-        if key == KEY:
-            raise OSError(errno.EACCES, "Permission denied")
-        retire(store, key)
-
-    monkeypatch.setattr(WindowStore, "retire", fail)
     node.hub.tidy()
     assert node.store.windows() == [KEY]
     assert list(node.hub.status()["stuck"]) == [f"NOT TIDIED: {KEY}"]

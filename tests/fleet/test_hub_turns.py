@@ -5,20 +5,19 @@ from __future__ import annotations
 import errno
 import math
 import time
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from fleets import make_sketch, window
 from hubs import Node
+from superhosts.durable import write_json
 from superhosts.errors import OutputError, UnreadableError
-from superhosts.fleet import hub as hub_module
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.hub import Hub
 from superhosts.fleet.ledger import Ledger
 from superhosts.fleet.report import HubReport
-from superhosts.fleet.store import WindowStore
+from superhosts.fleet.spool import Spool
+from superhosts.fleet.store import LEDGER, WindowStore
+from superhosts.pairs import Window
 from superhosts.times import window_name
 
 FRESH = 100  # the number of a window that lies after all others
@@ -63,9 +62,7 @@ def test_a_window_that_comes_while_others_are_reported_is_next_but_one_at_most(t
     assert sorted(numbers(node)) == [*range(12), FRESH]
 
 
-def test_sketches_for_many_windows_of_the_archive_do_not_keep_a_fresh_one_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_sketches_for_many_windows_of_the_archive_do_not_keep_a_fresh_one_waiting(tmp_path: Path):
     """Windows that are reported again have many sites, too; what counts is whose sketches are new."""
     archive = Archive(tmp_path / "archive", keep=1e9, site="hub", with_sites=False, key=None, say=print)
     node = Node(tmp_path, sites=("ams", "fra"), grace=0.0, late=-1.0, archive=archive)
@@ -103,94 +100,87 @@ def test_a_site_that_always_has_one_more_window_takes_every_other_turn(tmp_path:
     assert len(node.reports) == 6 + 9
 
 
-def test_a_window_that_cannot_be_read_now_is_tried_once_in_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_window_that_cannot_be_read_now_is_tried_once_in_a_step(tmp_path: Path):
     node = Node(tmp_path, sites=("ams",), grace=0.0)
     for number in range(3):
         send(node, "ams", number)
-    tried: list[str] = []
-    issue = Hub._issue
+    tried: list[Window | None] = []
 
-    def fail(hub: Hub, key: str, ledger: Ledger) -> None:
-        tried.append(key)
-        if key == window_name(window(0)):
+    def fail(made: HubReport) -> None:
+        tried.append(made.window)
+        if made.window == window(0):
             raise UnreadableError("Input/output error", file="x.cube")
-        issue(hub, key, ledger)
 
-    monkeypatch.setattr(Hub, "_issue", fail)
+    node.report = fail
     node.hub.step(on_turn=node.intake.arrived.set)  # something arrives all the time
-    assert tried == [window_name(window(number)) for number in range(3)]
+    assert tried == [window(number) for number in range(3)]
 
 
-def test_a_report_that_waits_for_a_full_disk_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_report_that_waits_for_a_full_disk_is_made_once(tmp_path: Path):
     """Nobody has had a turn then: the same window is first again."""
-    node = Node(tmp_path, sites=("ams", "fra"), grace=0.0)
+    upstream = Spool(tmp_path / "up", "eu", cap=1 << 30, say=print)
+    node = Node(tmp_path, sites=("ams", "fra"), grace=0.0, upstream=upstream)
     send(node, "ams", 0)
     send(node, "fra", 1)
-    made: list[str] = []
-    make = Hub._make
-
-    def watch(hub: Hub, key: str, ledger: Ledger) -> Any:
-        made.append(key)
-        return make(hub, key, ledger)
 
     def full(_report: HubReport) -> None:
         raise OutputError("rows.jsonl: cannot be written") from OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Hub, "_make", watch)
     node.report = full
     for _ in range(3):
         node.hub.step()
-    assert made == [window_name(window(0))]
+    assert upstream.counters.spooled == 1  # the union goes there whenever a report is made
     node.report = node.reports.append
     node.hub.step()
     assert numbers(node) == [0, 1]
 
 
-def wait_in_windows(node: Node, count: int, since: float) -> None:
-    """Have windows of one sketch each in the store, without the files."""
+class CountingStore(WindowStore):
+    """Counts how often ledgers are looked up."""
+
+    looked = 0
+
+    def ledger(self, window: str) -> Ledger:
+        self.looked += 1
+        return super().ledger(window)
+
+
+def cost_of_a_step(node: Node) -> int:
+    """Return how often a step looks up ledgers."""
+    assert isinstance(node.store, CountingStore)
+    before = node.store.looked
+    node.hub.step()
+    return node.store.looked - before
+
+
+def write_ledgers(state: Path, count: int) -> None:
+    """Put windows of one sketch each into a hub's state, without the sketches."""
+    since = time.time() - 60
     for number in range(count):
-        key = window_name(window(number))
-        node.store._ledgers[key] = Ledger(since + number, since, [f"{key}-ams-{number:016x}.cube"])
+        name = window_name(window(number))
+        (state / "windows" / name).mkdir(parents=True)
+        ledger = Ledger(since + number, since, [f"{name}-ams-{number:016x}.cube"])
+        write_json(state / "windows" / name / LEDGER, asdict(ledger), durable=False)
 
 
-def test_the_work_of_a_step_grows_with_the_windows_not_with_their_square(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_work_of_a_step_grows_with_the_windows_not_with_their_square(tmp_path: Path):
     """Without `--sites` the sites of the last windows are expected, and are looked up once for all."""
-    looked = [0]
-    ledger = WindowStore.ledger
-
-    def count(store: WindowStore, key: str) -> Ledger:
-        looked[0] += 1
-        return ledger(store, key)
-
-    monkeypatch.setattr(WindowStore, "ledger", count)
-    monkeypatch.setattr(Hub, "_merge_ahead", lambda *_: None)
-    monkeypatch.setattr(hub_module, "LOOK", math.inf)  # a step that takes long would look for sketches in between
     costs = []
     for size in (100, 200):
-        node = Node(tmp_path / str(size), sites=(), grace=3600.0)
-        wait_in_windows(node, size, time.time() - 60)
-        looked[0] = 0
-        node.hub.step()
-        costs.append(looked[0])
+        write_ledgers(tmp_path / str(size) / "state", size)
+        node = Node(tmp_path / str(size), sites=(), grace=3600.0, look_every=math.inf, store=CountingStore)
+        assert len(node.store.windows()) == size
+        costs.append(cost_of_a_step(node))
     assert costs[1] < 2.5 * costs[0]
     assert costs[1] < 10 * 200
 
 
-def test_reports_do_not_look_up_the_last_windows_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(hub_module, "LOOK", math.inf)
-    node = Node(tmp_path, sites=(), grace=0.0)
-    for number in range(8):
-        send(node, "ams", number)
-    calls = [0]
-    recent = Hub._recent
-
-    def count(hub: Hub, *arguments: Any) -> list[str]:
-        calls[0] += 1
-        return recent(hub, *arguments)
-
-    monkeypatch.setattr(Hub, "_recent", count)
-    node.hub.step()
-    assert numbers(node) == list(range(8))
-    assert calls[0] == 1
+def test_reports_do_not_look_up_the_last_windows_again(tmp_path: Path):
+    costs = []
+    for size in (6, 12):
+        node = Node(tmp_path / str(size), sites=(), grace=0.0, look_every=math.inf, store=CountingStore)
+        for number in range(size):
+            send(node, "ams", number)
+        costs.append(cost_of_a_step(node))
+        assert numbers(node) == list(range(size))
+    assert costs[1] < 2.5 * costs[0]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -38,7 +37,7 @@ from superhosts.sketches.header import Stored, read_header
 from superhosts.text import printable
 from superhosts.units import SECOND
 
-SWEEP = 600.0  # seconds between two searches for sketches that are too old
+LEFTOVER = 600.0  # age in seconds of a temporary file that no running hub can be writing
 
 
 class Archive:
@@ -54,7 +53,6 @@ class Archive:
         self._site = site
         self._key = key
         self._say = say
-        self._swept = 0.0
         self._stuck_days: set[str] = set()  # days with files that could not be removed; these were logged
         try:
             make_folder(folder)
@@ -154,20 +152,16 @@ class Archive:
         """Return when a sketch was last written here, in seconds since 1970; 0 if there is none."""
         return max((_written(path) for path in self.folder.glob("*/*.cube")), default=0.0)
 
-    def sweep(self, *, now: float | None = None) -> int:
-        """Remove sketches older than `keep`, from time to time; return how many. Files of others are not touched.
+    def sweep(self, now: float) -> int:
+        """Remove sketches that are older than `keep` at a given time; return how many. Files of others are not touched.
 
         One call removes the sketches of at most one day: if the clock is wrong after all, an operator can still stop
         it. A day of which nothing can be removed is skipped.
         """
-        if now is None and time.monotonic() - self._swept < SWEEP:
-            return 0
-        self._swept = time.monotonic()
-        self._remove_temporaries()
-        moment = time.time() if now is None else now
+        self._remove_temporaries(now)
         days: dict[Path, list[Path]] = {}
         for path in self._own_files():
-            if _age(path, moment) > self.keep:
+            if _age(path, now) > self.keep:
                 days.setdefault(path.parent, []).append(path)
         for number, day in enumerate(sorted(days)):
             removed = self._remove(day, days[day])
@@ -214,11 +208,11 @@ class Archive:
             if is_archived(path.parent.name, name):
                 yield path
 
-    def _remove_temporaries(self) -> None:
+    def _remove_temporaries(self, now: float) -> None:
         """Remove what a killed hub has left."""
         for left in self.folder.glob("*/.*.tmp"):
             with contextlib.suppress(OSError):
-                if is_archived(left.parent.name, _target_of(left)) and left.stat().st_mtime < time.time() - SWEEP:
+                if is_archived(left.parent.name, _target_of(left)) and left.stat().st_mtime < now - LEFTOVER:
                     left.unlink()
 
     def _place(self, window: str, site: str) -> Path:

@@ -14,6 +14,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
 
 from superhosts.fleet.receipts import Say
@@ -22,19 +23,31 @@ from superhosts.times import iso_time
 from superhosts.units import SECOND
 
 RECORD = "clock"  # the file in the state folder whose modification time is the last plausible time
-NEAR = 3600.0  # seconds that two clocks may differ, or that a hub may be down, without raising doubt
+TOLERANCE = 3600.0  # seconds that two clocks may differ, or that a hub may be down, without raising doubt
+
+
+@dataclass(frozen=True)
+class TimeSource:
+    """Where a hub gets the time from, in seconds."""
+
+    wall: Callable[[], float] = time.time  # since 1970; somebody may set it
+    steady: Callable[[], float] = time.monotonic
+
+
+THIS_MACHINE = TimeSource()
 
 
 class Clock:
     """Judges this machine's clock. `newest` returns the modification time of the newest file, 0 if there is none."""
 
-    def __init__(self, record: Path, newest: Callable[[], float], say: Say) -> None:
+    def __init__(self, record: Path, newest: Callable[[], float], say: Say, times: TimeSource = THIS_MACHINE) -> None:
         self.doubt: str | None = None  # why the clock is not trusted
+        self._times = times
         self._record = record
         self._say = say
         recorded = self._recorded()
-        self._believed = recorded or newest() or time.time()
-        self._steady = time.monotonic()
+        self._believed = recorded or newest() or times.wall()
+        self._steady = times.steady()
         if recorded is None:  # Files written while the clock is in doubt must not count as evidence at the next start.
             self._record_time(self._believed)
 
@@ -49,14 +62,14 @@ class Clock:
         `heard` maps each site to the end (ns) of the window of its latest sketch since the start. `known` has all sites
         that belong to the fleet, heard or not.
         """
-        now = time.time()
-        expected = self._believed + time.monotonic() - self._steady
+        now = self._times.wall()
+        expected = self._believed + self._times.steady() - self._steady
         ends = dict(heard)
-        agreeing = sum(abs(now - end / SECOND) <= NEAR for end in ends.values())
+        agreeing = sum(abs(now - end / SECOND) <= TOLERANCE for end in ends.values())
         fleet = known | ends.keys()
         by_sites = 2 * agreeing >= len(fleet) and (agreeing > 1 or len(fleet) == len(known) == 1)
-        by_hand = self.doubt is not None and abs(now - (self._recorded() or 0.0)) <= NEAR
-        if abs(now - expected) <= NEAR or by_sites or by_hand:
+        by_hand = self.doubt is not None and abs(now - (self._recorded() or 0.0)) <= TOLERANCE
+        if abs(now - expected) <= TOLERANCE or by_sites or by_hand:
             self._believe(now)
             return True
         if self.doubt is None:
@@ -72,7 +85,7 @@ class Clock:
         if self.doubt is not None:
             self.doubt = None
             self._say("the clock is plausible again: old files are removed")
-        self._believed, self._steady = now, time.monotonic()
+        self._believed, self._steady = now, self._times.steady()
         self._record_time(now)
 
     def _record_time(self, moment: float) -> None:

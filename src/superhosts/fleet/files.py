@@ -166,13 +166,21 @@ class FileSender:
 class FileReceiver:
     """Takes sketches from a folder and writes receipts there. Nothing in the folder is trusted."""
 
-    def __init__(self, folder: Path, say: Say, *, settle: float = SETTLE, largest: int = LARGEST) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        say: Say,
+        *,
+        settle: float = SETTLE,
+        largest: int = LARGEST,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Receive sketches of at most `largest` bytes."""
         _refuse_file("--from", folder)
         self.folder = folder
         self.counters = FileCounters()
         self._say = LimitedSay(say)
-        self._settle, self._largest = settle, largest
+        self._settle, self._largest, self._clock = settle, largest, clock
         self._trouble = _Trouble(folder, say, self.counters)
         self._ignored: set[Path] = set()
         self._bad: dict[Path, _Bad] = {}  # files with wrong checksums
@@ -206,7 +214,7 @@ class FileReceiver:
         self._attempts = 1
         found, trouble = self._find()
         self._attempts = 1 if trouble is not None else 0
-        now = time.monotonic()
+        now = self._clock()
         self._bad = {path: state for path, state in self._bad.items() if path in found}
         self._failed = {path: state for path, state in self._failed.items() if path in found}
         self._ignored &= found
@@ -277,7 +285,7 @@ class FileReceiver:
             reason = f"{format_size(size)} is more than any sketch of this hub's --memory or --geometry can have"
             self._say(site, "files that are too large", f"REFUSED: {path}: {reason}")
             return Receipt(path.name, REFUSED, reason)
-        state, now = (status.st_size, status.st_mtime_ns, status.st_ino), time.monotonic()
+        state, now = (status.st_size, status.st_mtime_ns, status.st_ino), self._clock()
         bad = self._bad.get(path)
         if bad is not None:
             if state != bad.seen:

@@ -10,7 +10,6 @@ one cube, whatever the number of sites and open windows.
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,9 +39,7 @@ from superhosts.sketches.bundle import Sketch
 
 REMEMBERED = 12  # recent windows: their sites are expected again, and their sites' own sketches are kept
 LATE_PAUSE = 10.0  # seconds to wait for further late sketches before a window is reported again
-LOOK = 1.0  # seconds of reporting after which all windows are examined again: a grace period may have passed
 PAST = 90 * 86400.0  # seconds to keep the ledger of a past window, so that it is not reported as new again
-MOST_RETIRED = 100  # windows to retire at a time
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,10 @@ class HubSettings:
     grace: float = 60.0
     late: float = 86400.0
     late_pause: float = LATE_PAUSE
+    look_every: float = 1.0  # of reporting, before all windows are examined again: a grace period may have passed
     tidy_every: float = 30.0  # between two searches for files that can be removed
+    sweep_every: float = 600.0  # between two searches of the archive for sketches that are too old
+    max_retired: int = 100  # windows to retire at a time
     key: bytes | str | None = None
 
 
@@ -116,13 +116,14 @@ class Hub:
         self._store, self._intake = store, intake
         self._report, self._say = report, say
         self._archive, self._upstream = archive, upstream
-        self._tidied = 0.0
-        self._troubles = Troubles(say, self._count_wait)
+        self._times = store.times
+        self._tidied = self._swept = 0.0
+        self._troubles = Troubles(say, self._count_wait, self._times.steady)
         self._made: _Made | None = None
         self._last = _LastSites({})
         self._turns = Turns()
         self._merger = Merger(store, archive, UnionBuilder(settings.key, intake.check_kinds), self._count_damaged)
-        self._clock = Clock(store.state / RECORD, self._newest, say)
+        self._clock = Clock(store.state / RECORD, self._newest, say, self._times)
         self._fleet = self._known_sites()
 
     def status(self) -> dict[str, Any]:
@@ -169,13 +170,13 @@ class Hub:
         failed: set[str] = set()  # retried at the next step
         while True:
             self._intake.arrived.clear()
-            again = time.monotonic() + LOOK
+            again = self._times.steady() + self.settings.look_every
             ready, waiting = self._look(failed)
             for window in ready:
                 if stop.is_set() or not self._take_turn(window, failed):
                     return
                 on_turn()
-                if self._intake.arrived.is_set() or time.monotonic() >= again:
+                if self._intake.arrived.is_set() or self._times.steady() >= again:
                     break
             else:
                 break
@@ -239,7 +240,7 @@ class Hub:
             if expected and expected <= ledger.sites:
                 return True
             pause = self.settings.grace
-        return not 0 <= time.time() - ledger.unreported < pause  # negative: this machine's clock was set back
+        return not 0 <= self._times.wall() - ledger.unreported < pause  # negative: this machine's clock was set back
 
     def _issue(self, window: str, ledger: Ledger) -> None:
         """Report a window. What is needed to repeat the report is on disk before, the fact that it is done after."""
@@ -258,7 +259,7 @@ class Hub:
             before = ledger.issued
             ledger.issued, ledger.issuing = made.issue, None
             if ledger.is_due:  # sketches that arrived meanwhile wait as long as one that arrives now
-                ledger.unreported = time.time()
+                ledger.unreported = self._times.wall()
             try:
                 self._store.write(window)
             except OSError:  # only what is on disk counts
@@ -345,22 +346,27 @@ class Hub:
 
     def tidy(self) -> None:
         """Remove what no report needs any more, from time to time; by age only if the clock is plausible."""
-        if time.monotonic() - self._tidied < self.settings.tidy_every:
+        if self._times.steady() - self._tidied < self.settings.tidy_every:
             return
-        self._tidied = time.monotonic()
+        self._tidied = self._times.steady()
         by_age = self._clock.is_believed(self._store.heard, self._fleet)
         recent, before = set(self._recent()), self.counters.retired
         for window in self._store.windows():
-            retire = by_age and self.counters.retired - before < MOST_RETIRED
+            retire = by_age and self.counters.retired - before < self.settings.max_retired
             self._troubles.attempt(
                 f"NOT TIDIED: {window}", partial(self._tidy_window, window, window in recent, retire)
             )
-        if self.counters.retired - before == MOST_RETIRED:
-            self._say(f"{MOST_RETIRED} windows were past --late and are retired; others may follow")
+        if self.counters.retired - before == self.settings.max_retired:
+            self._say(f"{self.settings.max_retired} windows were past --late and are retired; others may follow")
         if by_age:
-            if self._archive is not None:
-                self._archive.sweep()
+            self._sweep()
             self._store.forget_past(max(self._archive.keep if self._archive else 0.0, PAST))
+
+    def _sweep(self) -> None:
+        now = self._times.steady()
+        if self._archive is not None and now - self._swept >= self.settings.sweep_every:
+            self._swept = now
+            self._archive.sweep(self._times.wall())
 
     def _tidy_window(self, window: str, is_recent: bool, retire: bool) -> None:
         with self._store.lock:  # an arriving sketch must find the window either complete or gone
@@ -376,4 +382,4 @@ class Hub:
 
     def _is_past_late(self, window: str, ledger: Ledger) -> bool:
         span = parse_window_name(window)
-        return span is not None and age_of(ledger.unreported, span.end, time.time()) > self.settings.late
+        return span is not None and age_of(ledger.unreported, span.end, self._times.wall()) > self.settings.late

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from superhosts.detectors.kinds import Kind, check_alike
 from superhosts.durable import is_plain
 from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.limits import AHEAD, LimitedSay, Shares, seconds_ahead
+from superhosts.fleet.limits import DEFAULT_LIMITS, FUTURE, LimitedSay, Limits, Shares, seconds_ahead
 from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.receipts import MERGED, MOST_REASON, REFUSED, RESEND, Receipt, Say
 from superhosts.fleet.store import UNION, WindowStore
@@ -27,7 +26,7 @@ from superhosts.pipeline.settings import DIRECTIONS, SIDES, Settings
 from superhosts.sketches.header import Stored, read_header
 from superhosts.text import printable
 
-MOST_CHECKED = 10_000  # windows to remember as checked
+MAX_CHECKED = 10_000  # windows to remember as checked
 Senders = Callable[[], Collection[str]]  # the sites that send to this hub directly, as far as known
 
 
@@ -59,6 +58,7 @@ class Intake:
         say: Say,
         *,
         archive: Archive | None = None,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.folder = store.incoming
         self.counters = IntakeCounters()
@@ -70,7 +70,7 @@ class Intake:
         self._say = LimitedSay(say)
         self._checked: set[str] = set()  # windows whose union fits this hub's settings
         with store.lock:
-            self._shares = Shares(store)
+            self._shares = Shares(store, limits)
 
     def known(self, name: str) -> Receipt | None:
         """Return the earlier receipt for a sketch, if there is one."""
@@ -97,9 +97,9 @@ class Intake:
                 text = f"{name} from {site}: did not arrive intact, requested again"
                 self._say(site, "sketches that did not arrive intact", text)
                 return Receipt(name, RESEND, "its checksum is not right")
-            self._check(read_header(path, trusted=True, max_header=SITE_HEADER), parcel)
+            self.check(read_header(path, trusted=True, max_header=SITE_HEADER), parcel)
             with self._store.lock:
-                self._shares.check(parcel, size, time.time())
+                self._shares.check(parcel, size)
                 self._open_window(parcel)
                 self._store.add(path, name)
                 self._shares.add(parcel, size)
@@ -117,7 +117,7 @@ class Intake:
         self.arrived.set()
         return Receipt(name, MERGED)
 
-    def _check(self, stored: Stored, parcel: Parcel) -> None:
+    def check(self, stored: Stored, parcel: Parcel) -> None:
         """Refuse a sketch that contradicts its name, or does not fit this hub."""
         if stored.window != parcel.window:
             raise UsageError(f"contains the window {stored.window}, its name says {parcel.window}")
@@ -181,7 +181,7 @@ class Intake:
                 self.check_kinds(stored)
         except MergeError as error:
             raise UsageError(f"the union of its window has other settings: {error}") from None
-        if len(self._checked) >= MOST_CHECKED:
+        if len(self._checked) >= MAX_CHECKED:
             self._checked.clear()
         self._checked.add(window)
 
@@ -216,8 +216,8 @@ class Intake:
         return Receipt(name, REFUSED, reason)
 
     def _look_at_clock(self, parcel: Parcel) -> None:
-        ahead = seconds_ahead(parcel.window, time.time())
-        if ahead > AHEAD:
+        ahead = seconds_ahead(parcel.window, self._store.times.wall())
+        if ahead > FUTURE:
             self.counters.ahead += 1
             off = f"{ahead / 3600:.1f} hours" if ahead < 2 * 86400 else f"{ahead / 86400:.0f} days"
             text = f"{parcel.site} reports a window that ends {off} from now: whose clock is wrong?"

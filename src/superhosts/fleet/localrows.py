@@ -28,11 +28,11 @@ RECENT_WINDOWS = 1000  # windows whose reports are remembered
 class LocalRows:
     """Writes the rows of a site's windows."""
 
-    def __init__(self, destinations: Destinations, say: Say) -> None:
+    def __init__(self, destinations: Destinations, say: Say, *, max_waiting: int = MAX_WAITING) -> None:
         self.lost = 0  # reports that were dropped, because too many waited
         self.reopened = 0  # windows that late packets reopened after their report
         self._reported: deque[Window] = deque(maxlen=RECENT_WINDOWS)
-        self._destinations, self._say = destinations, say
+        self._destinations, self._say, self._max_waiting = destinations, say, max_waiting
         self._waiting: deque[Report] = deque()
         self._failed = False  # the last attempt
 
@@ -48,7 +48,7 @@ class LocalRows:
         rows = make_rows(result.window, result.found, partial=result.partial)
         self._waiting.append(Report(rows=rows, window=result.window))
         self.flush()
-        if len(self._waiting) > MAX_WAITING:
+        if len(self._waiting) > self._max_waiting:
             self._waiting.popleft()
             self.lost += 1
 

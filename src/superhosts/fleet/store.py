@@ -19,7 +19,6 @@ import contextlib
 import os
 import shutil
 import threading
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from superhosts.durable import (
 )
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.aside import Asides
-from superhosts.fleet.clock import age_of
+from superhosts.fleet.clock import THIS_MACHINE, TimeSource, age_of
 from superhosts.fleet.ledger import UNKNOWN, Issue, Ledger
 from superhosts.fleet.parcels import Parcel, parse_window_name
 from superhosts.fleet.receipts import MERGED, REFUSED, Receipt, Say
@@ -45,8 +44,8 @@ from superhosts.replacing import rename_durably, sync_folder
 UNION = "merged.cube"
 LEDGER = "ledger.json"
 ROWS = "rows.jsonl"  # the rows of a window's last report
-MOST_REFUSED = 1000  # refused sketches to remember: no site can fill the memory with them
-MOST_FORGOTTEN = 1000  # past ledgers to remove in one call
+MAX_REFUSED = 1000  # refused sketches to remember: no site can fill the memory with them
+MAX_FORGOTTEN = 1000  # past ledgers to remove in one call
 
 
 def _discard(_text: str) -> None:
@@ -56,8 +55,8 @@ def _discard(_text: str) -> None:
 class WindowStore:
     """The windows of a hub. Safe to use from several threads."""
 
-    def __init__(self, state: Path, say: Say = _discard) -> None:
-        self.state = state
+    def __init__(self, state: Path, say: Say = _discard, times: TimeSource = THIS_MACHINE) -> None:
+        self.state, self.times = state, times
         self.incoming, self._windows, self._past = state / "incoming", state / "windows", state / "past"
         self.lock = threading.RLock()
         self.asides = Asides(say)
@@ -111,7 +110,7 @@ class WindowStore:
         for path in self.sketches(window):
             if path.name not in ledger.known:
                 self._enter(ledger, path.name)
-        ledger.unreported = ledger.unreported or time.time()  # without a time it would never be retired
+        ledger.unreported = ledger.unreported or self.times.wall()  # without a time it would never be retired
         if mended:
             write_json(self.folder(window) / LEDGER, asdict(ledger))
             (self._past / f"{window}.json").unlink(missing_ok=True)  # its content is in the new ledger
@@ -214,7 +213,7 @@ class WindowStore:
             self.write(window)
 
     def _enter(self, ledger: Ledger, name: str) -> None:
-        now = time.time()
+        now = self.times.wall()
         if not ledger.known:
             ledger.first = now
         if set(ledger.known) == set(ledger.issued.members if ledger.issued else ()):
@@ -225,7 +224,7 @@ class WindowStore:
         """Remember that a sketch was refused, and why."""
         with self.lock:
             self._refused[name] = reason
-            while len(self._refused) > MOST_REFUSED:
+            while len(self._refused) > MAX_REFUSED:
                 del self._refused[next(iter(self._refused))]
 
     def reopen(self, window: str, union: Path) -> None:
@@ -236,13 +235,13 @@ class WindowStore:
         with self.lock:
             if window in self._ledgers:
                 return  # restored already
-            ledger = self._past_ledger(window) or Ledger(first=time.time(), issued=Issue(UNKNOWN))
+            ledger = self._past_ledger(window) or Ledger(first=self.times.wall(), issued=Issue(UNKNOWN))
             folder = self.folder(window)
             make_folder(folder)
             temporary = folder / f".{UNION}.tmp"
             copy_synced(union.resolve(), temporary)
             rename_durably(temporary, folder / UNION)
-            ledger.unreported = time.time()
+            ledger.unreported = self.times.wall()
             self._ledgers[window] = ledger
             self.write(window)
             (self._past / f"{window}.json").unlink(missing_ok=True)
@@ -277,10 +276,10 @@ class WindowStore:
         for path in self._past.glob("*.json"):
             window = parse_window_name(path.stem)
             with contextlib.suppress(OSError):  # restored meanwhile, or not a file
-                if window is not None and age_of(path.lstat().st_mtime, window.end, time.time()) > age:
+                if window is not None and age_of(path.lstat().st_mtime, window.end, self.times.wall()) > age:
                     path.unlink()
                     gone += 1
-            if gone == MOST_FORGOTTEN:
+            if gone == MAX_FORGOTTEN:
                 return
 
     def write(self, window: str) -> None:
@@ -305,7 +304,7 @@ class WindowStore:
             return None
         except ValueError as error:
             self.asides.put(path, error)
-        ledger = Ledger(first=time.time(), unreported=time.time(), issued=Issue(UNKNOWN))
+        ledger = Ledger(first=self.times.wall(), unreported=self.times.wall(), issued=Issue(UNKNOWN))
         write_json(path, asdict(ledger))
         return ledger
 

@@ -36,15 +36,16 @@ class _Rest:
 class Troubles:
     """Runs work and remembers what failed. `on_wait` is called for each failed attempt."""
 
-    def __init__(self, say: Say, on_wait: Callable[[], None]) -> None:
+    def __init__(self, say: Say, on_wait: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
         self.open: dict[str, str] = {}  # what failed at the last attempt, and why
         self._say = say
         self._on_wait = on_wait
+        self._clock = clock
         self._rests: defaultdict[str, _Rest] = defaultdict(_Rest)
 
     def is_resting(self, window: str) -> bool:
         """Return True if a window is on hold."""
-        return window in self._rests and time.monotonic() < self._rests[window].until
+        return window in self._rests and self._clock() < self._rests[window].until
 
     def attempt(self, what: str, work: Callable[[], None], window: str | None = None) -> bool:
         """Run some work, on a window or on something else. Return False if no other work could succeed now."""
@@ -66,7 +67,7 @@ class Troubles:
             return True
         if window is not None:
             rest = self._rests[window]
-            rest.until = time.monotonic() + min(2.0**rest.attempts, LONGEST_REST)
+            rest.until = self._clock() + min(2.0**rest.attempts, LONGEST_REST)
             rest.attempts += 1
         return True
 
