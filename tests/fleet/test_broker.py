@@ -18,8 +18,8 @@ import nats.errors
 import pytest
 
 from brokers import accepts, eventually, make_broker, server_pid
+from faults import at_sync
 from processes import DEADLINE
-from superhosts import durable
 from superhosts.errors import MissingExtraError, UsageError
 from superhosts.fleet.nats import setup as broker_setup
 from superhosts.fleet.nats.broker import Broker
@@ -196,17 +196,12 @@ def test_revoking_the_last_site_does_not_open_the_door(tmp_path: Path) -> None:
         assert accepts(broker, broker.options.nkey)
 
 
-def test_a_seed_is_on_disk_before_the_broker_knows_its_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[Path] = []
-    real = durable.sync_folder
-
-    def watched(folder: Path) -> None:
-        synced.append(folder)
-        real(folder)
-
-    monkeypatch.setattr(durable, "sync_folder", watched)
-    assert enroll(tmp_path, "ams").exists()
-    assert synced == [tmp_path / "seeds", tmp_path]
+def test_a_seed_is_on_disk_before_the_broker_knows_its_site(tmp_path: Path) -> None:
+    synced: list[int] = []
+    with at_sync(lambda handle: synced.append(os.fstat(handle).st_ino)):
+        assert enroll(tmp_path, "ams").exists()
+    folders = [path.stat().st_ino for path in (tmp_path / "seeds", tmp_path)]
+    assert [inode for inode in synced if inode in folders] == folders
 
 
 def test_a_running_server_learns_of_new_and_changed_keys(tmp_path: Path) -> None:

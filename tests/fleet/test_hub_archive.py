@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 import time
@@ -13,13 +14,13 @@ from typing import Any
 import pytest
 
 import superhosts as sh
+from faults import system_call
 from fleets import damage, make_sketch, write_parcel
 from hubs import Node, three, union_of
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.receipts import MERGED, REFUSED
 from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
 from superhosts.pipeline.settings import Settings
-from superhosts.sketches.bundle import Sketch
 from traffic import content
 
 KEY = "20261114T120000Z-5m"
@@ -168,23 +169,16 @@ def test_an_older_state_that_was_restored_does_not_shrink_the_archive(tmp_path: 
     assert content(sh.load(again.archive.union(KEY))) == content(union_of(*three()))
 
 
-def test_a_union_that_the_state_knows_is_not_read_again_from_the_archive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_union_that_the_state_knows_is_not_read_again_from_the_archive(tmp_path: Path):
     node = make_node(tmp_path)
-    read: list[str] = []
-    merge_file = Sketch.merge_file
-
-    def watch(whole: Sketch, path: Path, **options: Any) -> None:
-        read.append(str(path))
-        merge_file(whole, path, **options)
-
-    monkeypatch.setattr(Sketch, "merge_file", watch)
-    for sketch in three():
-        node.send(sketch)
-        node.hub.step()
+    opened: list[str] = []
+    with system_call("open", lambda path, *_, **__: opened.append(str(path)), io):
+        for sketch in three():
+            node.send(sketch)
+            node.hub.step()
     assert len(node.reports) == 3
-    assert [path for path in read if "archive" in path] == []
+    assert str(node.store.folder(KEY) / UNION) in opened
+    assert str(node.archive.union(KEY)) not in opened
 
 
 @pytest.mark.parametrize("way", ["cut", "empty", "folder", "fifo", "another window", "another kind"])
@@ -347,20 +341,18 @@ def test_a_folder_in_place_of_a_union_does_not_stop_the_sweep(tmp_path: Path, is
     assert all(str(aside) in line and "not empty" in line for line in words)
 
 
-def test_a_day_that_cannot_be_swept_is_said_once_and_the_next_ones_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_day_that_cannot_be_swept_is_said_once_and_the_next_ones_go(tmp_path: Path):
     said: list[str] = []
     archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=True, key=None, say=said.append)
     stuck = [put_old(archive, 1), put_old(archive, 1, "ams.cube")]
     later = [put_old(archive, day) for day in (2, 3)]
-    unlink = Path.unlink
 
-    def fail(path: Path, missing_ok: bool = False) -> None:
+    def fail(path: Path) -> None:
         if path in stuck:
             raise PermissionError(errno.EACCES, "Permission denied")
-        unlink(path, missing_ok=missing_ok)
 
-    monkeypatch.setattr(Path, "unlink", fail)
-    assert [archive.sweep(time.time() + 1e8) for _ in range(3)] == [1, 1, 0]
+    with system_call("unlink", fail):
+        assert [archive.sweep(time.time() + 1e8) for _ in range(3)] == [1, 1, 0]
     assert [path for path in later if path.exists()] == []
     (words,) = [line for line in said if "NOT REMOVED" in line]
     assert "2 files of 20260101" in words

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from commands import Run
 from superhosts.errors import OutputError
-from superhosts.fleet import localrows
 from superhosts.fleet.edge import Edge
 from superhosts.fleet.localrows import LocalRows
 from superhosts.fleet.position import Position
@@ -76,10 +73,9 @@ def test_reports_that_failed_are_written_in_order_with_a_later_window() -> None:
     assert said[1:] == ["rows are written again"]
 
 
-def test_the_oldest_reports_are_lost_when_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(localrows, "MAX_WAITING", 2)
+def test_the_oldest_reports_are_lost_when_too_many_wait() -> None:
     destination, said = Flaky(), []
-    rows = LocalRows(Destinations([destination]), said.append)
+    rows = LocalRows(Destinations([destination]), said.append, max_waiting=2)
     made = results(4)
     for result in made[:3]:
         rows.add(result)

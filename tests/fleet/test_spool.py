@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import superhosts as sh
+from faults import full_disk, system_call
 from fleets import damage, make_sketch, window
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.position import Position
 from superhosts.fleet.receipts import MERGED, REFUSED, RESEND, Receipt
 from superhosts.fleet.spool import Spool
-from superhosts.sketches.bundle import Sketch
 from traffic import content
 
 
@@ -124,16 +124,13 @@ def test_a_start_finds_what_is_whole_and_sets_aside_what_is_not(spool: Spool, tm
     assert content(sh.load(good)) == content(make_sketch("ams", 0))
 
 
-def test_a_sketch_that_cannot_be_read_now_is_not_damaged(
-    spool: Spool, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_a_sketch_that_cannot_be_read_now_is_not_damaged(spool: Spool, tmp_path: Path, said: list[str]):
     path = spool.put(make_sketch("ams"))
 
     def broken(*_: object) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pread", broken)
+    with system_call("pread", broken):
         spool.settle(Receipt(path.name, RESEND, "checksum"))
         again = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=said.append)
     assert spool.waiting() == again.waiting() == [path]
@@ -178,13 +175,8 @@ def test_one_sketch_larger_than_the_cap_is_kept(tmp_path: Path, said: list[str])
     assert spool.waiting() == [path]
 
 
-def test_a_disk_that_takes_no_more_leaves_nothing_half(spool: Spool, monkeypatch: pytest.MonkeyPatch):
-    def full(self: Sketch, path: Path) -> None:
-        path.write_bytes(b"half")
-        raise OutputError(f"{path}: No space left on device")
-
-    monkeypatch.setattr(Sketch, "save", full)
-    with pytest.raises(OutputError, match="No space"):
+def test_a_disk_that_takes_no_more_leaves_nothing_half(spool: Spool):
+    with full_disk(100), pytest.raises(OutputError, match="File too large"):
         spool.put(make_sketch("ams"))
     assert [path for path in spool.folder.iterdir() if path.is_file()] == []
 
