@@ -130,7 +130,7 @@ def measure_case(report: Report, case: Case, hosts: Any, peers: Any, limits: dic
         add_rate(report, f"GPU update, {case.label}: {detector.name}", len(hosts), runs, note)
         if case.order == "trains":
             continue
-        search = detector._search_for(THETA)
+        search = detector.search_for(THETA)
         found, _ = detector.engine.search(search)
         runs = [1e3 * run for run in seconds(lambda d=detector, s=search: d.engine.search(s), lambda: None, SEARCHES)]
         bits = detector.geometry.memory / limits["copy"] * 1e3

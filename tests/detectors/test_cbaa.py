@@ -61,13 +61,12 @@ def test_bits_are_the_oracles(rows_by_peer, threads):
     ids=["3+2", "2+2", "4+2", "3+0"],
 )
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_join_finds_what_trying_every_address_finds(geometry, threads, monkeypatch):
+def test_the_join_finds_what_trying_every_address_finds(geometry, threads):
     """The join finds the oracle's candidates. The pre-check is disabled, since it may drop noise that is not a host."""
-    monkeypatch.setattr("superhosts.detectors.cbaa.prefix_test", _no_look)
     detector = Cbaa(geometry=geometry, threads=threads)
     detector.update(*traffic(2, big=12, small=500))
     detector.flush()
-    mangled, counts = detector._search(200)
+    mangled, counts = detector.engine.search(detector.search_for(200)._replace(prefix_words=1, prefix_ones=0))
     assert {int(m) for m in mangled[:, 1]} == every_address(geometry)
     assert len(mangled) == len({int(m) for m in mangled[:, 1]})
     assert counts.shape == (len(mangled), geometry.arrays + 1)
@@ -82,12 +81,6 @@ def every_address(geometry: Geometry) -> set[int]:
     found = oracle.restore(naive.zero_limit(geometry.rows, 200))
     assert len(found) >= 12
     return found
-
-
-def _no_look(column_bits, threshold):
-    from superhosts.planning import Prefix
-
-    return Prefix(1, 0)
 
 
 @settings(max_examples=200, deadline=None)
@@ -152,7 +145,7 @@ def test_the_papers_detector_keeps_the_papers_threshold_and_noise():
     assert edges == [0, 4096, 8192, 12288, 16384]
     noise = fills.prod(axis=1)
     expected = np.floor(4096 * (1 + noise) * np.exp(-0.25) - 4096 * noise)
-    assert detector._limits(1024) == expected.tolist()
+    assert detector.search_for(1024).zeros.tolist() == expected.tolist()
     row = next(iter(detector.super_hosts(1024)))
     mangled = detector.mangled(row.host)
     common = int(detector.engine.measure(mangled)[0, -1])

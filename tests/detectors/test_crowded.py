@@ -58,7 +58,7 @@ def fewest_steps(sketch: ColumnSketch, threshold: float) -> int:
     while high - low > 1:
         sketch.engine.max_steps = (low + high) // 2
         try:
-            sketch.engine.search(sketch._search_for(threshold))
+            sketch.engine.search(sketch.search_for(threshold))
             high = sketch.engine.max_steps
         except CrowdedError:
             low = sketch.engine.max_steps
@@ -77,9 +77,9 @@ def test_every_device_and_number_of_threads_gives_up_at_the_same_limit(kind, geo
         limit = min(limits.values())
         sketch.engine.max_steps = limit - 1
         with pytest.raises(CrowdedError):
-            sketch.engine.search(sketch._search_for(60))
+            sketch.engine.search(sketch.search_for(60))
         sketch.engine.max_steps = limit
-        sketch.engine.search(sketch._search_for(60))
+        sketch.engine.search(sketch.search_for(60))
     assert 16 < limit < MAX_STEPS
 
 

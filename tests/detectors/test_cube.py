@@ -14,18 +14,19 @@ from cubes import assert_equal_to_oracle, feed, filled_oracle, random_pairs
 from shapes import SHAPES, Shape, all_equal, ddos_victim, one_scanner, zipf
 from superhosts import Cube, Geometry, GeometryError, PairBatch, ThresholdWarning, UsageError
 from superhosts.detectors.estimate import saturation_of
-from superhosts.engines import bins
+from superhosts.engines.tuning import Tuning
 from superhosts.hashing import DEFAULT_KEY
 from superhosts.pairs import numbers_to_array
+from tuned import tuned
 
 SMALL = Geometry(32, 3, 3, 10, 17, 2, 1)  # small enough that everything collides
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(("bits", "peer_bits"), [(32, 32), (32, 64), (32, 128), (64, 64), (64, 128), (128, 128)])
-def test_bits_and_labels_are_the_oracles_for_every_width(bits, peer_bits, threads, monkeypatch):
-    monkeypatch.setattr(bins, "MIN_PAIRS_PER_THREAD", 64)  # let several threads work on few pairs
-    cube = Cube(geometry=SMALL._replace(key_bits=bits), threads=threads)
+def test_bits_and_labels_are_the_oracles_for_every_width(bits, peer_bits, threads):
+    kind = tuned(Cube, Tuning(min_pairs_per_thread=64))  # lets several threads work on few pairs
+    cube = kind(geometry=SMALL._replace(key_bits=bits), threads=threads)
     pairs = random_pairs(bits, peer_bits, 3000)
     feed(cube, pairs, peer_bits)
     assert_equal_to_oracle(cube, pairs)
@@ -63,11 +64,10 @@ def test_the_all_zero_pair_is_not_taken_for_a_repeat():
         assert_equal_to_oracle(cube, [(0, 0), (1, 1)])
 
 
-def test_full_bins_are_drained_without_losing_a_pair(monkeypatch):
+def test_full_bins_are_drained_without_losing_a_pair():
     """A flood of pairs of one host, many times the capacity of the bins, arrives in one call and in many."""
     shape = ddos_victim()
-    cube = Cube(geometry=SMALL, threads=2)
-    monkeypatch.setattr(bins, "MIN_PAIRS_PER_THREAD", 512)
+    cube = tuned(Cube, Tuning(min_pairs_per_thread=512))(geometry=SMALL, threads=2)
     cube.engine.bins.memory = 1  # gives the smallest possible bins
     for start in range(0, len(shape.hosts), 7000):
         cube.update(shape.hosts[start : start + 7000], shape.peers[start : start + 7000])

@@ -14,10 +14,10 @@ from shapes import near_threshold, one_scanner, zipf
 from superhosts import GeometryError, UsageError, device, load
 from superhosts.detectors.dcds import Dcds, Geometry, addressing
 from superhosts.hashing import DEFAULT_KEY
-from superhosts.planning import Prefix
 
 LONG = Geometry(column_bits=8)
 TINY = Geometry(6, (41, 43, 47, 53, 59, 61, 37), 6)  # six small moduli whose product exceeds 2^32: few columns
+NO_PRE_CHECK = {"prefix_words": 1, "prefix_ones": 0}  # The pre-check may drop noise that is not a host.
 needs_cuda = pytest.mark.skipif(device.cuda_problem() is not None, reason=f"no GPU: {device.cuda_problem()}")
 
 
@@ -47,9 +47,9 @@ def assert_bits(detector: Dcds, oracle: naive.Dcds) -> None:
     assert np.array_equal(detector.zeros, (~expected).sum(axis=1))
 
 
-def found(detector: Dcds, threshold: float) -> dict[int, list[int]]:
+def found(detector: Dcds, threshold: float, **limits: int) -> dict[int, list[int]]:
     """Return the mangled hosts of the search with their zero counts; assert that there are no duplicates."""
-    mangled, counts = detector._search(threshold)
+    mangled, counts = detector.engine.search(detector.search_for(threshold)._replace(**limits))
     assert not mangled[:, 0].any()
     result = dict(zip(mangled[:, 1].tolist(), counts.tolist(), strict=True))
     assert len(result) == len(mangled)
@@ -81,33 +81,31 @@ def test_bits_are_the_oracles(geometry, threads):
     ],
     ids=["2+1", "2+0", "2+2", "3+1"],
 )
-def test_the_search_finds_what_all_combinations_give(geometry, threads, monkeypatch):
-    """Compare hosts and zero counts. The pre-check is disabled, because it may drop noise that is not a host."""
-    monkeypatch.setattr("superhosts.detectors.dcds.prefix_test", lambda *_: Prefix(1, 0))
+def test_the_search_finds_what_all_combinations_give(geometry, threads):
+    """Compare hosts and zero counts."""
     detector = Dcds(geometry=geometry, threads=threads, device="cpu")
     hosts, peers = traffic(2, 30, 2000)
     oracle = filled(detector, hosts, peers)
     expected = oracle.restore(naive.zero_limit(geometry.rows, 200))
-    assert found(detector, 200) == expected
+    assert found(detector, 200, **NO_PRE_CHECK) == expected
     key = oracle.key
     assert {naive.mangle32(host, key) for host in hosts[: 30 * 300].tolist()} <= expected.keys()
 
 
-def test_what_begins_in_crowded_columns_is_a_combination_below_two_to_the_32(monkeypatch):
+def test_what_begins_in_crowded_columns_is_a_combination_below_two_to_the_32():
     """All columns are full: every combination is a number, and numbers beyond the last address are dropped."""
-    monkeypatch.setattr("superhosts.detectors.dcds.prefix_test", lambda *_: Prefix(1, 0))
     geometry = Geometry(2, (1 << 20, 65537), 6)  # their product is 16 times the number of addresses
     detector = Dcds(geometry=geometry, device="cpu", threads=2)
     hosts = np.repeat(np.arange(24, dtype=np.uint32), 2000)
     oracle = filled(detector, hosts, np.arange(len(hosts), dtype=np.uint32))
     expected = oracle.restore(10)
     assert len(expected) > 24
-    assert found(detector, 400) == oracle.restore(naive.zero_limit(64, 400))
+    assert found(detector, 400, **NO_PRE_CHECK) == oracle.restore(naive.zero_limit(64, 400))
     own = {naive.mangle32(host, oracle.key) for host in range(24)}
     assert own <= expected.keys()
     assert len(expected) < 24 * 24  # Most combinations of such columns are beyond 2^32.
     detector.clear()
-    assert not found(detector, 400)
+    assert not found(detector, 400, **NO_PRE_CHECK)
 
 
 @given(st.integers(0, (1 << 32) - 1), st.sampled_from([LONG, TINY, Geometry(2, (1 << 20, 4099), 6)]))

@@ -7,8 +7,9 @@ import pytest
 
 import naive
 from superhosts import Exact
-from superhosts.detectors import exact as module
+from superhosts.engines.tuning import Tuning
 from superhosts.pairs import array_to_numbers, numbers_to_array
+from tuned import tuned
 
 
 def pairs_of(bits: int, peer_bits: int, count: int = 4000) -> list[tuple[int, int]]:
@@ -20,10 +21,9 @@ def pairs_of(bits: int, peer_bits: int, count: int = 4000) -> list[tuple[int, in
 
 
 @pytest.mark.parametrize(("bits", "peer_bits"), [(32, 32), (32, 64), (32, 128), (64, 64), (64, 128), (128, 128)])
-def test_counts_are_those_of_sets(bits, peer_bits, monkeypatch):
-    monkeypatch.setattr(module, "MIN_PENDING", 500)  # compacts often
+def test_counts_are_those_of_sets(bits, peer_bits):
     pairs = pairs_of(bits, peer_bits)
-    exact = Exact(key_bits=bits)
+    exact = tuned(Exact, Tuning(min_pending=500))(key_bits=bits)  # compacts often
     for start in range(0, len(pairs), 333):
         piece = pairs[start : start + 333]
         exact.update(
@@ -48,9 +48,8 @@ def test_a_pair_is_the_same_in_every_width():
         assert dict(zip(found.tolist(), counts.tolist(), strict=True)) == naive.peers(pairs)
 
 
-def test_memory_follows_distinct_pairs_not_packets(monkeypatch):
-    monkeypatch.setattr(module, "MIN_PENDING", 1000)
-    exact = Exact()
+def test_memory_follows_distinct_pairs_not_packets():
+    exact = tuned(Exact, Tuning(min_pending=1000))()
     hosts, peers = np.zeros(900, np.uint32), np.arange(900, dtype=np.uint32)
     for _ in range(50):
         exact.update(hosts, peers)

@@ -17,13 +17,15 @@ import pytest
 
 import naive
 from crowd import together
-from superhosts import Exact, load
-from superhosts.detectors import exact as module
-from superhosts.detectors.exact import cuda as exact_gpu
+from gpus import Driver, machine_with
+from superhosts import load
+from superhosts.detectors.exact import Exact as UntunedExact
 from superhosts.device import cuda_problem, simulated
+from superhosts.engines.tuning import Tuning
 from superhosts.pairs import array_to_numbers, numbers_to_array
-from superhosts.sketches import bundle as sketch
+from tuned import tuned
 
+Exact = tuned(UntunedExact, Tuning(min_pending=500))  # sorts pending rows often
 WIDTHS = [(32, 32), (32, 64), (32, 128), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128)]
 PLACES = ["host", "gpu", "both"]
 
@@ -141,21 +143,16 @@ class StandIn:
         pytest.param("real", marks=[pytest.mark.gpu, pytest.mark.skipif(not real_gpu(), reason="needs a GPU")]),
     ]
 )
-def gpu(request, monkeypatch):
-    """The array library of the GPU. Pending rows are sorted often."""
-    monkeypatch.setattr(module, "MIN_PENDING", 500)
+def gpu(request):
+    """The array library of the GPU."""
     if request.param == "real":
         import cupy
 
-        return cupy
+        yield cupy
+        return
     stand_in = StandIn()
-    monkeypatch.delenv("NUMBA_ENABLE_CUDASIM", raising=False)
-    monkeypatch.setattr(exact_gpu, "array_module", lambda gpu: np if gpu is None else stand_in)
-    for user in (module, sketch):
-        monkeypatch.setattr(
-            user, "choose_device", lambda device: {"auto": "cuda:0", "cuda": "cuda:0"}.get(device, device)
-        )
-    return stand_in
+    with machine_with(Driver(), stand_in):
+        yield stand_in
 
 
 # Traffic and comparison

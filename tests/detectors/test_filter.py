@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 
 import naive
+from forging import forge, take_apart
 from shapes import one_scanner, zipf
-from superhosts import GeometryError, MergeError, Sketch, SketchFileError, UsageError, load
-from superhosts.detectors import hostset
+from superhosts import GeometryError, MergeError, Part, Sketch, SketchFileError, UsageError, load
+from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
 from superhosts.detectors.filter import Filter, Geometry
 from superhosts.detectors.hostset import HostSet
+from superhosts.engines.tuning import Tuning
 from superhosts.hashing import DEFAULT_KEY, make_key, mangle32, unmangle32
+from taken import little_memory
+from tuned import tuned
 
 SMALL = Geometry(words=40, rows=3, counters=50, threshold=20)
 
@@ -95,9 +99,8 @@ def test_batches_of_any_size_are_one_stream():
         assert np.array_equal(array, many.arrays()[name]), name
 
 
-def test_a_long_list_grows_and_counts_as_memory(monkeypatch):
-    monkeypatch.setattr(hostset, "INITIAL_SLOTS", 4)
-    detector = Filter(geometry=Geometry(words=1000, rows=2, counters=5000, threshold=1))
+def test_a_long_list_grows_and_counts_as_memory():
+    detector = tuned(Filter, Tuning(host_slots=4))(geometry=Geometry(words=1000, rows=2, counters=5000, threshold=1))
     small = detector.memory
     hosts = np.arange(700, dtype=np.uint32)
     oracle = filled(detector, hosts, hosts)
@@ -106,11 +109,10 @@ def test_a_long_list_grows_and_counts_as_memory(monkeypatch):
     assert detector.memory == small + 4 * (2048 - 4)
 
 
-def test_a_set_of_hosts_holds_every_host_once(monkeypatch):
-    monkeypatch.setattr(hostset, "INITIAL_SLOTS", 2)
+def test_a_set_of_hosts_holds_every_host_once():
     rng = np.random.default_rng(3)
     numbers = np.concatenate([rng.integers(0, 1 << 32, 500, dtype=np.uint32), [0, 1, 2, 4, 8, 0, 0xFFFFFFFF]])
-    known = HostSet()
+    known = HostSet(2)
     for part in np.array_split(numbers.astype(np.uint32), 7):
         known.add(part)
         known.add(part)
@@ -208,23 +210,18 @@ def test_a_file_whose_counters_are_no_numbers_is_refused(tmp_path, counter):
         load(tmp_path / "a.cube")
 
 
-def test_a_geometry_that_its_arrays_do_not_have_is_refused_before_memory_is_taken(tmp_path, monkeypatch):
-    detector = Filter(geometry=SMALL)
-    header = {**detector.header(), "geometry": SMALL._replace(counters=1 << 20)._asdict()}
-    monkeypatch.setattr(Filter, "header", lambda self: header)
-    detector.save(tmp_path / "a.cube")
-
-    def no_memory(*_, **__):
-        raise AssertionError("memory was taken")
-
-    monkeypatch.setattr(Filter, "__init__", no_memory)
-    with pytest.raises(SketchFileError, match="header field arrays"):
+def test_a_geometry_that_its_arrays_do_not_have_is_refused_before_memory_is_taken(tmp_path):
+    Filter(geometry=SMALL).save(tmp_path / "a.cube")
+    header, blocks = take_apart(tmp_path / "a.cube")
+    header["parts"][0]["geometry"]["counters"] = 1 << 20
+    forge(tmp_path / "a.cube", header, blocks)
+    with little_memory(), pytest.raises(SketchFileError, match="header field arrays"):
         load(tmp_path / "a.cube")
 
 
 @pytest.mark.parametrize("wrong", ["shape", "length", "type", "missing"])
-def test_a_file_whose_list_is_none_is_refused(tmp_path, monkeypatch, wrong):
-    detector = Filter(geometry=SMALL)
+def test_a_file_whose_list_is_none_is_refused(tmp_path, wrong):
+    path, detector = tmp_path / "a.cube", Filter(geometry=SMALL)
     arrays = detector.arrays()
     arrays |= {
         "shape": {"hosts": np.zeros((2, 2), np.uint32)},
@@ -234,8 +231,7 @@ def test_a_file_whose_list_is_none_is_refused(tmp_path, monkeypatch, wrong):
     }[wrong]
     if wrong == "missing":
         del arrays["hosts"]
-    monkeypatch.setattr(Filter, "_arrays", lambda self: arrays)
-    detector.save(tmp_path / "a.cube")
-    monkeypatch.undo()
+    parts = [StoredPart(Part(4), detector.header(), arrays)]
+    write_parts(path, compose_header(parts), parts)
     with pytest.raises(SketchFileError, match="header field arrays"):
         load(tmp_path / "a.cube")

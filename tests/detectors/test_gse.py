@@ -10,27 +10,23 @@ import pytest
 import naive
 from shapes import near_threshold, one_scanner, zipf
 from superhosts import GeometryError, MergeError, SketchFileError, UsageError, device, load
-from superhosts.detectors import hostset
 from superhosts.detectors.estimate import saturation_of
-from superhosts.detectors.gse import Geometry, Gse
+from superhosts.detectors.gse import Geometry
+from superhosts.detectors.gse import Gse as UntunedGse
+from superhosts.engines.tuning import GpuTuning, Tuning
 from superhosts.hashing import DEFAULT_KEY, make_key, mangle32, unmangle32
+from tuned import tuned
 
+# Sets of hosts are so small that they must grow.
+Gse = tuned(UntunedGse, Tuning(host_slots=4, gpu=GpuTuning(host_slots=4)))
 SMALL = Geometry(array_bits=13, vector_bits=6, table_bits=4)
 LARGE_TABLE = SMALL._replace(table_bits=12)  # The table of recent pairs drops hardly any.
 SIMULATED = device.simulated()
 DEVICES = ["cpu", "cuda"] if device.cuda_problem() is None else ["cpu"]
 on_any_device = pytest.mark.parametrize("place", DEVICES)
+if len(DEVICES) > 1:
+    from superhosts.detectors.gse.cuda import MAX_PROBES
 on_gpu = pytest.mark.skipif(len(DEVICES) == 1, reason=f"no GPU: {device.cuda_problem()}")
-
-
-@pytest.fixture(autouse=True)
-def few_slots(monkeypatch):
-    """Make sets of hosts so small that they must grow."""
-    monkeypatch.setattr(hostset, "INITIAL_SLOTS", 4)
-    if len(DEVICES) > 1:
-        from superhosts.detectors.gse import cuda
-
-        monkeypatch.setattr(cuda, "INITIAL_SLOTS", 4)
 
 
 def traffic(count: int = 400, hosts: int = 30, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -112,7 +108,7 @@ def test_a_saturated_host_has_whole_numbers_and_an_honest_bound():
         detector = Gse(geometry=geometry, device="cpu")
         hosts = np.repeat(np.arange(60, dtype=np.uint32), peers)
         detector.update(hosts, rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32))
-        known = saturation_of(geometry.vector, detector._free())
+        known = saturation_of(geometry.vector, int(detector.engine.zero_sums().sum()) / 2**24)
         rows = [detector.estimate(host) for host in range(60)]
         saturated = [row for row in rows if row.saturated]
         assert all((row.peers, row.peers_low) == known for row in saturated)
@@ -151,7 +147,7 @@ def test_the_prefix_loses_no_host_that_passes_and_saves_most_of_the_work():
     tail = zipf()
     detector = Gse("16MiB")
     detector.update(tail.hosts, tail.peers)
-    search = detector._search_for(1024)
+    search = detector.search_for(1024)
     assert 64 <= search.prefix_bits < 512
     every = search._replace(prefix_bits=detector.geometry.vector, prefix_zeros=detector.geometry.vector)
     found, plain = detector.engine.search(search), detector.engine.search(every)
@@ -249,19 +245,26 @@ def test_memory_counts_the_set_of_hosts(place):
 
 
 @on_gpu
-def test_no_host_is_lost_while_the_set_grows(monkeypatch):
-    """The set must grow several times during one batch, even when hardly any probes are allowed."""
-    from superhosts.detectors.gse import cuda
-
+def test_no_host_is_lost_while_the_set_grows():
+    """The set must grow several times during one batch."""
     hosts = np.arange(1, 120, dtype=np.uint32)
-    sizes = []
-    grow = cuda.CudaGse._grow
-    monkeypatch.setattr(cuda.CudaGse, "_grow", lambda self: sizes.append(len(self.slots)) or grow(self))
-    monkeypatch.setattr(cuda, "MAX_PROBES", 3)
     detector = Gse(geometry=LARGE_TABLE, device="cuda")
+    before = detector.engine.host_memory
     oracle = filled(detector, hosts, hosts)
     assert_equal(detector, oracle)
-    assert len(sizes) >= 2
+    assert detector.engine.host_memory > 16 * before
+
+
+@on_gpu
+def test_no_host_is_lost_if_a_set_that_is_half_empty_must_grow():
+    """The mangled hosts end in ten zeros, so they all begin at one slot and need ever more probes."""
+    count, slots = MAX_PROBES + 30, 1024
+    assert count < slots // 2
+    hosts = np.array([unmangle32(np.uint64(k << 10), make_key(DEFAULT_KEY)) for k in range(1, count + 1)], np.uint32)
+    detector = tuned(Gse, Tuning(gpu=GpuTuning(host_slots=slots)))(geometry=LARGE_TABLE, device="cuda")
+    oracle = filled(detector, hosts, hosts)
+    assert_equal(detector, oracle)
+    assert detector.engine.host_memory > 4 * (slots + 1)
 
 
 @on_gpu
@@ -297,12 +300,10 @@ def test_several_gpus_share_the_pairs():
 
 
 @on_gpu
-def test_more_hosts_than_an_answer_has_room_for(monkeypatch):
-    from superhosts.engines.gpu import engine
-
-    monkeypatch.setattr(engine, "INITIAL_ROWS", 3)
+def test_more_hosts_than_an_answer_has_room_for():
     hosts, peers = traffic(150)
-    detector, single = Gse(geometry=SMALL, device="cuda"), Gse(geometry=SMALL, device="cpu")
+    few_rows = tuned(Gse, Tuning(gpu=GpuTuning(host_slots=4, rows=3)))
+    detector, single = few_rows(geometry=SMALL, device="cuda"), Gse(geometry=SMALL, device="cpu")
     detector.update(hosts, peers)
     single.update(hosts, peers)
     assert len(single.super_hosts(1)) > 3

@@ -12,7 +12,9 @@ from shapes import near_threshold, one_scanner
 from superhosts import GeometryError, MergeError, UsageError, load
 from superhosts.detectors.spreadsketch import Geometry, SpreadSketch, addressing, cpu
 from superhosts.detectors.spreadsketch.geometry import SATURATION
+from superhosts.engines.tuning import Tuning
 from superhosts.hashing import DEFAULT_KEY, mangle32
+from tuned import tuned
 
 SMALL = Geometry(rows=3, buckets=7)
 
@@ -50,9 +52,8 @@ def assert_equal(detector: SpreadSketch, oracle: naive.SpreadSketch) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_buckets_are_the_oracles(threads, monkeypatch):
-    monkeypatch.setattr("superhosts.detectors.spreadsketch.MIN_PAIRS_PER_THREAD", 100)
-    detector = SpreadSketch(geometry=SMALL, threads=threads)
+def test_buckets_are_the_oracles(threads):
+    detector = tuned(SpreadSketch, Tuning(min_pairs_per_thread=100))(geometry=SMALL, threads=threads)
     assert_equal(detector, filled(detector, *traffic()))
 
 

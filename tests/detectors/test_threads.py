@@ -31,9 +31,11 @@ from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.dcds import Geometry as DcdsGeometry
 from superhosts.detectors.gse import Geometry as GseGeometry
 from superhosts.detectors.vbfa import Geometry as VbfaGeometry
+from superhosts.engines.tuning import GpuTuning, Tuning
 from superhosts.pipeline.scan import scan
 from superhosts.sketches.bundle import DETECTORS
 from traffic import three_windows, write
+from tuned import tuned
 
 ROUNDS = int(os.environ.get("SUPERHOSTS_THREAD_ROUNDS", "5"))
 WRITERS, READERS = 8, 2
@@ -119,22 +121,22 @@ def feeding(detector: Detector, given: list[Columns]) -> Call:
 # Many writers and readers
 
 
-def race(detector: Detector, given: list[Columns], writers: int, readers: int) -> list[int]:
-    """Write and read from many threads; return the order in which the batches were written."""
+def race(name: str, given: list[Columns], threads: int) -> tuple[Detector, list[int]]:
+    """Write and read from many threads; return the detector and the order in which the batches were written."""
     order: list[int] = []
     number_of = {id(columns[0]): number for number, columns in enumerate(given)}
-    inner = detector._update
 
-    def noted(hosts: np.ndarray, peers: np.ndarray) -> None:
-        order.append(number_of[id(hosts)])
-        inner(hosts, peers)
+    class Noting(DETECTORS[name]):  # type: ignore[misc]
+        def _update(self, hosts: np.ndarray, peers: np.ndarray) -> None:
+            order.append(number_of[id(hosts)])
+            super()._update(hosts, peers)
 
-    detector._update = noted  # type: ignore[method-assign]
+    detector = Noting(**SMALL[name], threads=threads, device="cpu")
     while_others_work(
-        [questions(detector) for _ in range(readers)],
-        [feeding(detector, given[first::writers]) for first in range(writers)],
+        [questions(detector) for _ in range(READERS)],
+        [feeding(detector, given[first::WRITERS]) for first in range(WRITERS)],
     )
-    return order
+    return detector, order
 
 
 @pytest.mark.parametrize("name", DETECTORS)
@@ -143,8 +145,7 @@ def test_writers_and_readers_leave_what_one_thread_leaves(name: str) -> None:
     *_, alone = prefixes(name, given)
     expected = content(alone)
     for number in range(ROUNDS):
-        detector = make(name, threads=1 + number % 2, device="cpu")
-        order = race(detector, given, WRITERS, READERS)
+        detector, order = race(name, given, threads=1 + number % 2)
         assert sorted(order) == list(range(len(given)))
         if "order" in detector.broken_laws:
             *_, alone = prefixes(name, [given[i] for i in order])
@@ -155,12 +156,10 @@ def test_writers_and_readers_leave_what_one_thread_leaves(name: str) -> None:
 
 @pytest.mark.skipif(device.cuda_problem() is not None, reason=f"no GPU: {device.cuda_problem()}")
 @pytest.mark.parametrize("name", ON_GPU)
-def test_writers_and_readers_on_a_gpu_leave_what_one_thread_leaves(name: str, monkeypatch: Any) -> None:
-    from superhosts.detectors.gse import cuda as gse
-
-    monkeypatch.setattr(gse, "INITIAL_SLOTS", 64)
+def test_writers_and_readers_on_a_gpu_leave_what_one_thread_leaves(name: str) -> None:
     given = batches(6, 5)
-    make_one = partial(DETECTORS[name], geometry=TINY[name], threads=2)
+    kind = tuned(DETECTORS[name], Tuning(gpu=GpuTuning(host_slots=64)))
+    make_one: Any = partial(kind, geometry=TINY[name], threads=2)
     one, two, alone = make_one(device="cuda"), make_one(device="cuda"), make_one(device="cpu")
     together(
         feeding(one, given[::3]),
@@ -421,6 +420,7 @@ CALLS: dict[str, Callable[[Any, Path], Any]] = {
     "estimate_many": lambda d, _: d.estimate_many(["10.0.0.7"]),
     "buffers": lambda d, _: d.buffers({name: array.shape for name, array in d.twin.arrays().items()}),
     "__deepcopy__": lambda d, _: copy.deepcopy(d),
+    "search_for": lambda d, _: d.search_for(5),
     "columns_of": lambda d, _: d.columns_of("10.0.0.7"),
     # Methods of sketches
     "part": lambda s, _: s.part(FOUR),
@@ -430,7 +430,7 @@ CALLS: dict[str, Callable[[Any, Path], Any]] = {
 # Names that need no lock, because they depend only on the constructor's arguments.
 NO_LOCK = {
     *("key_bits", "kind", "header", "check_alike", "mangle", "mangled", "engine_geometry"),
-    *("name", "broken_laws", "takes_ipv6", "runs_on_gpu", "cpu_engine"),
+    *("name", "broken_laws", "takes_ipv6", "runs_on_gpu", "cpu_engine", "tuning"),
     *("geometry_type", "takes_blocks", "wants_threshold", "grows_with_traffic"),
     *("array_shapes", "loaded_memory", "shown_hosts", "stored_hosts"),  # class methods
     *("make_empty", "paper", "of"),  # constructors
@@ -478,7 +478,7 @@ def test_every_public_method_of_a_detector_takes_its_lock(name: str, tmp_path: P
         detector = make(name, device="cpu")
         detector.update(*HOSTS)
         detector.twin = make(name, device="cpu")  # type: ignore[attr-defined]
-        detector._lock = Trap()  # type: ignore[assignment]
+        detector.lock = Trap()  # type: ignore[assignment]
         assert takes_lock(detector, method, tmp_path), f"{name}.{method} runs without the lock: see Detector"
 
 
@@ -493,7 +493,7 @@ def test_a_method_that_takes_no_lock_is_seen(tmp_path: Path) -> None:
 
     assert {"peek", "rows"} <= set(public(Forgetful))
     detector = Forgetful(device="cpu")
-    detector._lock = Trap()  # type: ignore[assignment]
+    detector.lock = Trap()  # type: ignore[assignment]
     assert not takes_lock(detector, "peek", tmp_path)
     assert not takes_lock(detector, "rows", tmp_path)
     assert takes_lock(detector, "memory", tmp_path)
@@ -502,11 +502,11 @@ def test_a_method_that_takes_no_lock_is_seen(tmp_path: Path) -> None:
 def test_merging_takes_the_lock_of_the_other_too() -> None:
     for name in MERGING:
         one, two = make(name, device="cpu"), make(name, device="cpu")
-        two._lock = Trap()  # type: ignore[assignment]
+        two.lock = Trap()  # type: ignore[assignment]
         with pytest.raises(Taken):
             one.merge(two)
     a, b = bundle("a", [HOSTS], FOUR), bundle("b", [HOSTS], FOUR)
-    b._lock = Trap()
+    b.lock = Trap()
     with pytest.raises(Taken):
         a.merge(b)
 
@@ -530,9 +530,9 @@ def test_who_needs_two_takes_their_locks_in_one_order() -> None:
     for one, two in pairs:
         taken: list[str] = []
         for name, each in (("one", one), ("two", two)):
-            each._lock = Noted(name, taken)
+            each.lock = Noted(name, taken)
             for part in getattr(each, "parts", {}).values():
-                part._lock = Noted(f"part of {name}", taken)
+                part.lock = Noted(f"part of {name}", taken)
         orders = []
         for into, other in ((one, two), (two, one)):
             taken.clear()
@@ -551,7 +551,7 @@ def test_every_public_method_of_a_sketch_takes_its_lock_and_those_of_its_parts(t
             sketch = bundle("a", [HOSTS], FOUR)
             sketch.twin = bundle("b", [HOSTS], FOUR)  # type: ignore[attr-defined]
             guarded: Any = sketch.parts[FOUR] if of_part else sketch
-            guarded._lock = Trap()
+            guarded.lock = Trap()
             whose = "its part" if of_part else "its own"
             assert takes_lock(sketch, method, tmp_path), f"Sketch.{method} runs without the lock of {whose}"
 
@@ -567,7 +567,7 @@ def test_a_copy_has_content_and_a_lock_of_its_own(again: Callable[[Any], Any]) -
         twin.clear()
         other.clear()
         assert detector.estimate("10.0.0.7").peers > 0
-        assert len({id(each._lock) for each in (detector, twin, sketch, other, other.parts[FOUR])}) == 5
+        assert len({id(each.lock) for each in (detector, twin, sketch, other, other.parts[FOUR])}) == 5
 
 
 # Scans

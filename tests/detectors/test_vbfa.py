@@ -12,7 +12,6 @@ from shapes import near_threshold, one_scanner, zipf
 from superhosts import GeometryError, MergeError, UsageError, device, load
 from superhosts.detectors.vbfa import Geometry, Vbfa
 from superhosts.hashing import DEFAULT_KEY
-from superhosts.planning import Prefix
 
 SMALL = Geometry(11, 7, 8)
 TINY = Geometry(8, 3, 6)  # windows of one byte, which do not overlap: few columns
@@ -76,9 +75,8 @@ def test_bits_are_the_oracles(window, mangled, threads):
 @pytest.mark.parametrize("noise", [2, 5])
 @pytest.mark.parametrize("mangled", [0, 1])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_join_finds_what_the_published_one_finds(threads, mangled, noise, monkeypatch):
+def test_the_join_finds_what_the_published_one_finds(threads, mangled, noise):
     """The pre-check is disabled, because it may drop noise that is not a host."""
-    monkeypatch.setattr("superhosts.detectors.vbfa.prefix_test", lambda *_: Prefix(1, 0))
     detector = Vbfa(geometry=SMALL._replace(mangled=mangled, noise_arrays=noise), threads=threads, device="cpu")
     hosts, peers = traffic(2, 60, 4000, np.linspace(150, 330, 60).astype(int))  # many near the threshold
     oracle = filled(detector, hosts, peers)
@@ -86,7 +84,7 @@ def test_the_join_finds_what_the_published_one_finds(threads, mangled, noise, mo
     assert delta > 0.5  # There is enough noise to distinguish the two.
     limit = math.floor(256 * math.exp(-(200 + delta) / 256))
     expected = oracle.restore(limit)
-    mangled_hosts, counts = detector._search(200)
+    mangled_hosts, counts = detector.engine.search(detector.search_for(200)._replace(prefix_words=1, prefix_ones=0))
     assert {oracle.turned(x) for x in expected} == set(mangled_hosts[:, 1].tolist())
     assert len(mangled_hosts) == len(expected) > 20
     peers_of = {oracle.address(int(row.host)): row.peers for row in detector.super_hosts(200)}
@@ -99,10 +97,14 @@ def test_the_join_finds_what_the_published_one_finds(threads, mangled, noise, mo
 
 def test_the_noise_of_two_arrays_is_the_published_formula():
     detector = Vbfa(geometry=SMALL, device="cpu")
-    oracle = filled(detector, *traffic(3, 10, 3000))
+    hosts, peers = traffic(3, 10, 3000)
+    oracle = filled(detector, hosts, peers)
     v5 = float(detector.zeros[4 * 2048 :].mean()) / 256
-    assert oracle.noise(2) == pytest.approx(-256 * math.log(v5 * (2 - v5)))
-    assert -256 * math.log(1 - detector._noise()) == pytest.approx(oracle.noise(2))
+    noise = -256 * math.log(v5 * (2 - v5))
+    assert oracle.noise(2) == pytest.approx(noise)
+    for host in np.unique(hosts)[:100]:
+        zeros = int(detector.engine.measure(detector.mangled(int(host)))[0, -1])
+        assert detector.estimate(int(host)).peers == max(0, round(256 * math.log(256 / zeros) - noise))
 
 
 def test_the_interval_is_that_of_linear_counting_with_noise():
@@ -199,7 +201,7 @@ def test_the_gpu_has_the_oracles_bits_and_finds_what_the_cpu_finds(mangled):
     on_cpu.update(hosts, peers)
     assert_bits(on_gpu, oracle)
     assert np.array_equal(on_cpu.zeros, on_gpu.zeros)
-    results = [np.hstack(detector._search(30)).tolist() for detector in (on_cpu, on_gpu)]
+    results = [np.hstack(detector.engine.search(detector.search_for(30))).tolist() for detector in (on_cpu, on_gpu)]
     assert sorted(results[0]) == sorted(results[1])
     assert {oracle.turned(oracle.address(host)) for host in hosts[:180].tolist()} <= {row[1] for row in results[0]}
     assert on_gpu.super_hosts(30).to_dict() == on_cpu.super_hosts(30).to_dict()

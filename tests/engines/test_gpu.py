@@ -11,26 +11,33 @@ import gc
 import os
 import subprocess
 import sys
-import time
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
 
 import naive
+from crowd import DEADLINE
 from cubes import assert_equal_to_oracle, feed, random_pairs
+from gpus import Driver, full_gpu, machine_with
 from superhosts import Cbaa, Cube, Geometry, UsageError, device, load, scan
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.cbaa import PaperCbaa
+from superhosts.detectors.cube.cuda import CudaCube
 from superhosts.detectors.dcds import Dcds
 from superhosts.detectors.gse import Gse
 from superhosts.detectors.vbfa import Vbfa
-from superhosts.engines.gpu import engine, lane, launch, staging
+from superhosts.engines.gpu import launch, staging
+from superhosts.engines.gpu.lane import Lane
 from superhosts.engines.gpu.launch import cuda
+from superhosts.engines.tuning import GpuTuning, TransferSizes, Tuning
 from superhosts.hashing import DEFAULT_KEY, make_key, unmangle32
 from superhosts.pairs import numbers_to_array
 from superhosts.synthetic.capture_writer import write_capture
 from superhosts.synthetic.traffic import Traffic, packet_blocks, window_flows, window_packets
+from tuned import tuned
 
 SIMULATED = device.simulated()
 COUNT = 60 if SIMULATED else 3000
@@ -42,16 +49,16 @@ pytestmark = [
 real = pytest.mark.skipif(SIMULATED, reason="needs a real GPU: make test-gpu")
 
 
-def gpu_cube(geometry: Geometry = TINY, gpus: str = "cuda") -> Cube:
-    return Cube(geometry=geometry, device=gpus, threads=2)
+def gpu_cube(geometry: Geometry = TINY, gpus: str = "cuda", tuning: GpuTuning = Cube.tuning.gpu) -> Cube:
+    return tuned(Cube, Tuning(gpu=tuning))(geometry=geometry, device=gpus, threads=2)
 
 
-def both(count: int = COUNT, geometry: Geometry = TINY) -> tuple[Cube, Cube]:
+def both(count: int = COUNT, tuning: GpuTuning = Cube.tuning.gpu) -> tuple[Cube, Cube]:
     """Return a cube on the CPU and one on the GPU with the same few hosts with many peers."""
     rng = np.random.default_rng(5)
     hosts = rng.choice(rng.integers(0, 1 << 32, 4), count).astype(np.uint32)
     peers = rng.integers(0, 1 << 32, count, dtype=np.uint32)
-    cubes = Cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
+    cubes = Cube(geometry=TINY, device="cpu"), gpu_cube(tuning=tuning)
     for cube in cubes:
         cube.update(hosts, peers)
     return cubes
@@ -59,7 +66,7 @@ def both(count: int = COUNT, geometry: Geometry = TINY) -> tuple[Cube, Cube]:
 
 def candidates(sketch: Cube | Cbaa, threshold: float) -> list[tuple[int, ...]]:
     """Return the mangled hosts that may have this many peers and their zero counts, before any estimation."""
-    hosts, counts = sketch._search(threshold)
+    hosts, counts = sketch.engine.search(sketch.search_for(threshold))
     return sorted(tuple(row) for row in np.hstack([hosts, counts.astype(np.uint64)]).tolist())
 
 
@@ -89,27 +96,25 @@ def test_any_number_of_arrays(arrays):
     assert_equal_to_oracle(cube, pairs)
 
 
+TILED = GpuTuning(min_tiled_pairs=8, min_tiled_memory=0, max_tiled_pairs=50)  # sorts a batch in several rounds
+
+
 @pytest.mark.parametrize("slice_bits", [1, 2, 6])
-def test_pairs_that_lie_on_the_gpu_are_sorted_by_slice_and_none_is_lost(slice_bits, monkeypatch):
-    monkeypatch.setattr(engine, "MIN_TILED_PAIRS", 8)
-    monkeypatch.setattr(engine, "MIN_TILED_MEMORY", 0)
+def test_pairs_that_lie_on_the_gpu_are_sorted_by_slice_and_none_is_lost(slice_bits):
     geometry = TINY._replace(slice_bits=slice_bits, columns=3)
     # Pairs that are zero before or after mangling must not be mistaken for an empty place of a cache.
     zero = int(unmangle32(0, make_key()))
     pairs = [(0, 0), (0, 1), (1, 0), (zero, 0), (zero, 1), *random_pairs(32, 32, 2 * COUNT)] * 2
-    cube = gpu_cube(geometry)
-    cube.engine._max_tiled = 50  # several rounds
+    cube = gpu_cube(geometry, tuning=TILED)
     hosts, peers = (np.array(column, np.uint32) for column in zip(*pairs, strict=True))
     cube.update(cuda.to_device(hosts), cuda.to_device(peers))
-    assert cube.engine._tiles is not None
+    assert cube.engine.tiles is not None
     assert_equal_to_oracle(cube, pairs)
 
 
 def test_a_batch_of_host_memory_travels_in_pieces(monkeypatch):
-    monkeypatch.setattr(staging, "PAGEABLE_PIECE", 17)
-    monkeypatch.setattr(lane, "PART_BYTES", 16)
-    monkeypatch.setattr(engine, "staging_of", lambda gpu: staging.Staging(gpu, 3))
-    cube = gpu_cube()
+    monkeypatch.setenv("SUPERHOSTS_THREADS", "3")
+    cube = gpu_cube(tuning=GpuTuning(transfer=TransferSizes(piece=17, part_bytes=16)))
     pairs = random_pairs(32, 32, COUNT)
     hosts, peers = (np.array(column, np.uint32) for column in zip(*pairs, strict=True))
     cube.update(hosts, peers)
@@ -128,21 +133,17 @@ def test_one_cube_takes_peers_of_every_width_in_turn(lies_there):
     assert_same(on_cpu, on_gpu)
 
 
-def test_where_there_is_no_room_to_sort_pairs_are_written_as_they_come(monkeypatch):
-    def no_room(_):
-        raise RuntimeError("[CUresult.CUDA_ERROR_OUT_OF_MEMORY] Call to cuMemAlloc")
-
-    monkeypatch.setattr(engine, "MIN_TILED_PAIRS", 8)
-    monkeypatch.setattr(engine, "MIN_TILED_MEMORY", 0)
-    cube = gpu_cube()
-    monkeypatch.setattr(cube.engine, "_reserve_tiles", no_room)
+def test_where_there_is_no_room_to_sort_pairs_are_written_as_they_come():
+    cube = gpu_cube(tuning=TILED)
     pairs = random_pairs(32, 32, COUNT)
-    hosts, peers = (np.array(column, np.uint32) for column in zip(*pairs, strict=True))
-    cube.update(cuda.to_device(hosts), cuda.to_device(peers))
+    columns = [cuda.to_device(np.array(column, np.uint32)) for column in zip(*pairs, strict=True)]
+    with full_gpu():
+        cube.update(*columns)
+    assert cube.engine.tiles is None
     assert_equal_to_oracle(cube, pairs)
 
 
-def test_an_array_on_a_stream_of_its_own_is_waited_for(monkeypatch):
+def test_an_array_on_a_stream_of_its_own_is_waited_for():
     waited = []
 
     class Column:
@@ -212,32 +213,18 @@ def test_small_hosts_among_big_ones_are_looked_at_and_dropped_as_on_the_cpu():
 
 
 def test_where_room_runs_out_nobody_is_lost():
-    on_cpu, on_gpu = both()
-    assert len(on_cpu.super_hosts(4)) > 1
     for rows, candidates in ((1, 100), (100, 1), (1, 1)):
-        on_gpu.engine._make_answer(rows, candidates)
+        on_cpu, on_gpu = both(tuning=GpuTuning(rows=rows, candidates=candidates))
+        assert len(on_cpu.super_hosts(4)) > 1
         assert on_gpu.super_hosts(4).to_dict() == on_cpu.super_hosts(4).to_dict()
         assert (on_gpu.engine.max_rows > rows) is (rows == 1)
         assert (on_gpu.engine.max_candidates > candidates) is (candidates == 1)
 
 
-def test_where_memory_for_more_room_is_refused_nobody_is_lost_either(monkeypatch):
-    on_cpu, on_gpu = both()
-    on_gpu.engine._make_answer(1, 1)
-    allocate = engine.device_zeros
-
-    calls = []
-
-    def refuse(count, dtype, stream):
-        calls.append(count)
-        if len(calls) == 2:  # The first allocation succeeded.
-            raise MemoryError
-        return allocate(count, dtype, stream)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(engine, "device_zeros", refuse)
-        with pytest.raises(MemoryError):
-            on_gpu.super_hosts(4)
+def test_where_memory_for_more_room_is_refused_nobody_is_lost_either():
+    on_cpu, on_gpu = both(tuning=GpuTuning(rows=1, candidates=1))
+    with full_gpu(allocations=1), pytest.raises(RuntimeError, match="OUT_OF_MEMORY"):
+        on_gpu.super_hosts(4)
     assert on_gpu.super_hosts(4).to_dict() == on_cpu.super_hosts(4).to_dict()
 
 
@@ -262,6 +249,9 @@ def test_a_recording_that_was_interrupted_is_not_kept():
         def __init__(self, waits_for_default=True):
             self.waits_for_default = waits_for_default
 
+        def separate(self):
+            return Stream(waits_for_default=False)
+
         def synchronize(self):
             pass
 
@@ -275,15 +265,12 @@ def test_a_recording_that_was_interrupted_is_not_kept():
     streams: list[bool] = []
     recorded: list[str] = []
     played: list[str] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "simulated", lambda: False)
-        patch.setattr(launch, "Stream", Stream)
-        replay = launch.Replay(Stream())
-        replay(sequence)  # runs the sequence directly
-        with pytest.raises(KeyboardInterrupt):
-            replay(lambda stream: sequence(stream, broken=True))
-        replay(sequence)
-        replay(sequence)
+    replay = launch.Replay(Stream())
+    replay(sequence)  # runs the sequence directly
+    with pytest.raises(KeyboardInterrupt):
+        replay(lambda stream: sequence(stream, broken=True))
+    replay(sequence)
+    replay(sequence)
     assert played == ["first", "second"] * 2
     assert streams == [True, False, False]  # The recording leaves the default stream free for other threads.
 
@@ -301,53 +288,65 @@ def test_a_sketch_that_nobody_holds_is_gone_at_once():
         gc.enable()
 
 
-def test_threads_have_ended_when_a_batch_fails(monkeypatch):
-    monkeypatch.setattr(staging, "PAGEABLE_PIECE", 8)
-    monkeypatch.setattr(lane, "PART_BYTES", 16)
+def test_threads_have_ended_when_a_batch_fails():
+    """The first piece fails on the GPU while threads still copy the second one."""
+    copying, may_end = threading.Barrier(4), threading.Event()
     running = []
 
-    def slow(_lane, _columns, _rooms, first, _step):
-        running.append(first)
-        time.sleep(0.05)
-        running.remove(first)
+    class SlowLane(Lane):
+        def transfer(self, columns, targets, first, step):
+            if columns[0][0] == 0:
+                return
+            running.append(first)
+            copying.wait(DEADLINE)
+            assert may_end.wait(DEADLINE)
+            running.remove(first)
 
     def fail(*_):
+        copying.wait(DEADLINE)
         raise RuntimeError("no launch")
 
-    monkeypatch.setattr(staging.Lane, "transfer", slow)
-    column = np.arange(40, dtype=np.uint32)
-    with pytest.raises(RuntimeError, match="no launch"):
-        staging.Staging(0, 3).send(column, column, fail)
+    column = np.arange(12, dtype=np.uint32)  # two pieces of three parts
+    stage = staging.Staging(0, 3, TransferSizes(piece=6, part_bytes=16), SlowLane)
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(stage.send, column, column, fail)
+        assert not wait([sending], 0.05).done
+        may_end.set()
+        with pytest.raises(RuntimeError, match="no launch"):
+            sending.result(DEADLINE)
     assert not running
 
 
-def test_copying_threads_keep_to_rooms_of_their_own(monkeypatch):
-    monkeypatch.setattr(staging, "PAGEABLE_PIECE", 64)
-    monkeypatch.setattr(lane, "PART_BYTES", 32)
-    transfer, busy, shared = staging.Lane.transfer, set(), []
+def test_copying_threads_have_lanes_of_their_own():
+    made, busy, shared = [], set(), []
+    copying = threading.Barrier(4)
 
-    def watched(mine, *arguments):
-        shared.append(mine in busy)
-        busy.add(mine)
-        time.sleep(0.001 * (id(mine) % 7))
-        transfer(mine, *arguments)
-        busy.remove(mine)
+    class Watched(Lane):
+        def __init__(self, part_bytes):
+            super().__init__(part_bytes)
+            made.append(self)
 
-    monkeypatch.setattr(staging.Lane, "transfer", watched)
-    column, stage = np.arange(1000, dtype=np.uint32), staging.Staging(0, 4)
+        def transfer(self, *arguments):
+            shared.append(self in busy)
+            busy.add(self)
+            copying.wait(DEADLINE)  # All threads copy at the same time.
+            super().transfer(*arguments)
+            busy.remove(self)
+
+    column = np.arange(1000, dtype=np.uint32)
+    stage = staging.Staging(0, 4, TransferSizes(piece=64, part_bytes=32), Watched)
     seen: list[np.ndarray] = []
     stage.send(column, column, lambda hosts, _peers, _stream: seen.append(hosts.copy_to_host()))
     assert np.array_equal(np.concatenate(seen), column)
     assert len(shared) == 16 * 4
     assert not any(shared)
-    assert len(stage._idle) <= 5
+    assert len(made) == 4
 
 
-def test_rooms_serve_batches_of_any_width(monkeypatch):
+def test_a_lane_serves_batches_of_any_width():
     made: list[int] = []
     seen: list[tuple[np.ndarray, np.ndarray]] = []
-    monkeypatch.setattr(lane, "pinned", lambda count, dtype: made.append(count) or np.empty(count, dtype))
-    stage = staging.Staging(0, 1)
+    stage = staging.Staging(0, 1, TransferSizes(), lambda part_bytes: made.append(part_bytes) or Lane(part_bytes))
     for count in range(100, 200, 10):
         for width in (np.uint32, np.uint64):
             column = np.arange(count, dtype=width)
@@ -355,7 +354,7 @@ def test_rooms_serve_batches_of_any_width(monkeypatch):
                 column, column, lambda hosts, peers, _: seen.append((hosts.copy_to_host(), peers.copy_to_host()))
             )
             assert all(np.array_equal(part, column) for part in seen.pop())
-    assert made == [2 * lane.PART_BYTES]
+    assert made == [TransferSizes().part_bytes]
 
 
 def test_arrays_go_by_their_names():
@@ -445,17 +444,20 @@ def test_several_gpus_share_the_work_and_answer_as_one():
     assert not several.bits.any()
 
 
-def test_a_batch_that_is_interrupted_on_the_second_gpu_still_counts(monkeypatch):
-    several = gpu_cube(gpus="cuda:0,0")
+def test_a_batch_that_is_interrupted_on_the_second_gpu_still_counts():
+    class Interrupted(CudaCube):
+        def update(self, hosts, peers):
+            super().update(hosts, peers)
+            raise KeyboardInterrupt
+
+    class Several(Cube):
+        gpus = iter([CudaCube, Interrupted])
+
+        def _on_gpu(self, plan, gpu):
+            return next(self.gpus)(plan, gpu)
+
+    several = Several(geometry=TINY, device="cuda:0,0", threads=2)
     feed(several, [(1, 2)], 32)
-    second = several.engine.engines[1]
-    update = second.update
-
-    def interrupted(*columns):
-        update(*columns)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(second, "update", interrupted)
     with pytest.raises(KeyboardInterrupt):
         feed(several, [(3, 4)], 32)
     assert_equal_to_oracle(several, [(1, 2), (3, 4)])
@@ -499,22 +501,15 @@ def test_a_gpu_that_is_not_there_is_named():
         Cube(geometry=TINY, device="cuda:x")
 
 
-def test_a_sketch_too_large_for_the_gpu_is_refused_and_auto_takes_the_cpu(monkeypatch):
-    from superhosts.detectors import columnsketch
-
-    def no_room(*_):
-        raise RuntimeError("[CUresult.CUDA_ERROR_OUT_OF_MEMORY] Call to cuMemAlloc")
-
-    monkeypatch.setattr(columnsketch, "choose_device", lambda _: "cuda:0")
-    with monkeypatch.context() as patch:
-        patch.setattr(engine, "MAX_MEMORY", 1024)
-        with pytest.raises(UsageError, match="a sketch on a GPU must be smaller than 1 KiB"):
-            gpu_cube()
-        assert Cube(geometry=TINY, device="auto").device == "cpu"
-    monkeypatch.setattr(engine, "device_zeros", no_room)
-    with pytest.raises(UsageError, match="GPU 0 does not have enough free memory"):
+def test_a_sketch_too_large_for_the_gpu_is_refused_and_auto_takes_the_cpu():
+    small_gpu = GpuTuning(max_memory=1024)
+    with pytest.raises(UsageError, match="a sketch on a GPU must be smaller than 1 KiB"):
+        gpu_cube(tuning=small_gpu)
+    with machine_with(Driver()):
+        assert device.choose_device("auto") == "cuda:0"
+        assert gpu_cube(gpus="auto", tuning=small_gpu).device == "cpu"
+    with full_gpu(), pytest.raises(UsageError, match="GPU 0 does not have enough free memory"):
         gpu_cube()
-    assert Cube(geometry=TINY, device="auto").device == "cpu"
 
 
 def test_without_a_driver_the_way_to_one_is_named():

@@ -11,6 +11,7 @@ from superhosts.engines.gpu import lane
 
 WORD = ctypes.c_uint64
 WAITED = -1
+PART_BYTES = 240
 
 
 class Driver:
@@ -42,7 +43,7 @@ class Driver:
 
 
 def transfer(driver: Driver, columns, targets, first: int, step: int, context: int = 77) -> int:
-    buffer = np.zeros(2 * lane.PART_BYTES, np.uint8)
+    buffer = np.zeros(2 * PART_BYTES, np.uint8)
     return lane.make_transfer(driver.calls())(
         context,
         np.array([column.ctypes.data for column in columns], np.int64),
@@ -50,7 +51,7 @@ def transfer(driver: Driver, columns, targets, first: int, step: int, context: i
         np.array([column.nbytes // len(column) for column in columns], np.int64),
         len(columns[0]),
         buffer.ctypes.data,
-        lane.PART_BYTES,
+        PART_BYTES,
         np.array([5, 6], np.int64),
         first,
         step,
@@ -58,8 +59,7 @@ def transfer(driver: Driver, columns, targets, first: int, step: int, context: i
 
 
 @pytest.fixture
-def columns(monkeypatch):
-    monkeypatch.setattr(lane, "PART_BYTES", 240)
+def columns():
     rng = np.random.default_rng(3)
     return rng.integers(0, 1 << 32, 103, dtype=np.uint32), rng.integers(0, 1 << 63, (103, 2), dtype=np.uint64)
 

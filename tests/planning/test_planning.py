@@ -303,7 +303,7 @@ def test_work_and_size_agree_with_a_cube():
     cube = Cube("8MiB", device="cpu")
     cube.update(*window_flows(Traffic(flows=flows, packets=flows, super_hosts=100), 0))
     expected = predict(cube.geometry, flows, 1024)
-    hot = int((cube.zeros <= cube._search_for(1024).zeros).sum())
+    hot = int((cube.zeros <= cube.search_for(1024).zeros).sum())
     assert hot / 1.5 < expected.hot_columns < 1.5 * hot
     assert expected.fill == pytest.approx(cube.fill().mean, rel=0.1)
     assert expected.memory == cube.memory

@@ -28,6 +28,7 @@ from superhosts.detectors.kinds import Kind, check_alike
 from superhosts.detectors.locking import Guarded, holding
 from superhosts.engines.arrays import Arrays
 from superhosts.engines.geometry import ArrayShape, Geometry
+from superhosts.engines.tuning import Tuning
 from superhosts.errors import MergeError, UsageError
 from superhosts.hashing import fingerprint, make_key, secret_of
 from superhosts.pairs import Addresses, Host, HostFormat, PairBatch, Part, format_for, numbers_to_array
@@ -64,6 +65,7 @@ class Detector(Guarded, ABC):
     takes_blocks: ClassVar[bool] = False  # can merge the blocks of a file one by one
     wants_threshold: ClassVar[bool] = False  # needs the threshold before the first pair
     grows_with_traffic: ClassVar[bool] = False  # its memory depends on the traffic and cannot be chosen
+    tuning: ClassVar[Tuning] = Tuning()
     format: HostFormat  # how this detector's integers represent hosts
     threads: int
 
@@ -105,7 +107,7 @@ class Detector(Guarded, ABC):
                 f"update: hosts have {bits_of(left)} bits, but this {self.name} takes {self.key_bits}-bit hosts"
             )
         if len(left):
-            with self._lock:
+            with self.lock:
                 self._update(left, right)
         return None
 
@@ -120,14 +122,14 @@ class Detector(Guarded, ABC):
     def super_hosts(self, threshold: float) -> SuperHosts:
         """Return the hosts with at least `threshold` peers, largest first."""
         minimum = check_threshold(threshold)
-        with self._lock:
+        with self.lock:
             return self._super_hosts(minimum)
 
     @final
     def top(self, count: int) -> SuperHosts:
         """Return the `count` hosts with the most peers. Some detectors do not find hosts with only a few peers."""
         limit = check_count(count)
-        with self._lock:
+        with self.lock:
             return self._top(limit)
 
     @final
@@ -139,44 +141,44 @@ class Detector(Guarded, ABC):
     def estimate_many(self, hosts: Hosts) -> SuperHosts:
         """Return the numbers of peers of any hosts (an array, a result or addresses), in the given order."""
         column = host_column(hosts, self.format)
-        with self._lock:
+        with self.lock:
             return self._estimate_many(column).as_asked()
 
     @final
     def columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
         """Return how full the columns of a host are; an empty list if the detector has no columns."""
-        with self._lock:
+        with self.lock:
             return self._columns_of(host)
 
     @final
     def flush(self) -> None:
         """Write all pending pairs. Every query does this automatically."""
-        with self._lock:
+        with self.lock:
             self._flush()
 
     @final
     def clear(self) -> None:
         """Discard all pairs."""
-        with self._lock:
+        with self.lock:
             self._clear()
 
     @final
     @property
     def memory(self) -> int:
         """Bytes of the detector's data, on all of its devices together."""
-        with self._lock:
+        with self.lock:
             return self._memory()
 
     @final
     def arrays(self) -> Arrays:
         """Return copies of the arrays that make up the detector's state."""
-        with self._lock:
+        with self.lock:
             return {name: array.copy() for name, array in self._arrays().items()}
 
     @final
     def load_arrays(self, arrays: Arrays) -> None:
         """Replace the detector's state by arrays that `arrays` returned."""
-        with self._lock:
+        with self.lock:
             self._load_arrays(arrays)
 
     @final
@@ -187,7 +189,7 @@ class Detector(Guarded, ABC):
     @final
     def save(self, path: str | Path) -> None:
         """Write a .cube file with this detector as its only part."""
-        with self._lock:
+        with self.lock:
             parts = [StoredPart(Part(self.format.family), self.header(), self._arrays())]
             write_parts(path, compose_header(parts), parts)
 
@@ -227,13 +229,13 @@ class Detector(Guarded, ABC):
 
         The caller must keep other threads from using this detector until all blocks are merged.
         """
-        with self._lock:
+        with self.lock:
             return self._block_takers()
 
     @final
     def buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
         """Return arrays with these sides for reading a file; pass them to `load_arrays` when they are filled."""
-        with self._lock:
+        with self.lock:
             return self._buffers(sides)
 
     # Methods that a detector implements. The caller holds the lock.

@@ -63,7 +63,7 @@ class EngineSketch(KeyedSketch):
             self.engine = self._make_engine()
 
     def _make_engine(self) -> Engine:
-        plan = Plan(self.geometry, self.key, self.threads)
+        plan = Plan(self.geometry, self.key, self.threads, self.tuning)
         engines = [self._on_gpu(plan, gpu) for gpu in gpus_of(self.device)]
         if not engines:
             return self._on_cpu(plan)
@@ -76,6 +76,15 @@ class EngineSketch(KeyedSketch):
     @abstractmethod
     def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
         """Return an engine on one GPU."""
+
+    @locked
+    def search_for(self, threshold: float) -> Any:
+        """Return the search for hosts with at least `threshold` peers, in the form that `engine.search` takes."""
+        return self._search_for(threshold)
+
+    @abstractmethod
+    def _search_for(self, threshold: float) -> Any:
+        """Return the limits that a host with at least `threshold` peers satisfies."""
 
     def _block_takers(self) -> dict[str, Take] | None:
         return self.engine.block_takers()
@@ -125,10 +134,6 @@ class ColumnSketch(EngineSketch):
     def stored_hosts(cls, kind: Kind, secret: bytes, hosts: Addresses) -> StoredHosts:
         """Return an object that estimates some hosts from the columns of a file, block by block."""
         return StoredColumns(cls, kind, secret, hosts)
-
-    @abstractmethod
-    def _search_for(self, threshold: float) -> Any:
-        """Return the limits that a host with at least `threshold` peers satisfies."""
 
     def _unnamed(self, threshold: float, pairs: float) -> float:
         """Return the share of hosts with `threshold` peers that cannot be named in a sketch of `pairs` pairs."""

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from superhosts.compiled import compiled
 
 Slots = NDArray[np.uint32]
-INITIAL_SLOTS = 1 << 10
 
 
 @compiled
@@ -50,12 +49,13 @@ def _insert_all(slots: Slots, hosts: Slots) -> int:
 class HostSet:
     """A set of hosts that grows as needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, initial_slots: int) -> None:
+        self._initial_slots = initial_slots
         self.clear()
 
     def clear(self) -> None:
         """Remove all hosts and release their memory."""
-        self.slots: Slots = np.zeros(INITIAL_SLOTS + 1, np.uint32)
+        self.slots: Slots = np.zeros(self._initial_slots + 1, np.uint32)
         self.count = 0
 
     @property

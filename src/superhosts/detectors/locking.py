@@ -21,21 +21,21 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 class Guarded:
     """An object with its own lock. `__new__` creates it before `__init__` runs, so no subclass can forget it."""
 
-    _lock: AbstractContextManager[object]  # reentrant, because a public method may call others of the same object
+    lock: AbstractContextManager[object]  # reentrant, because a public method may call others of the same object
 
     def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
         """Return a new object with its lock. Copying and unpickling call this too."""
         guarded = super().__new__(cls)
-        guarded._lock = threading.RLock()
+        guarded.lock = threading.RLock()
         return guarded
 
     def _held(self) -> AbstractContextManager[object]:
         """Return a context manager that keeps other threads from using this object and its parts."""
-        return self._lock
+        return self.lock
 
     def _state(self) -> dict[str, Any]:
         """Return the attributes without the lock, which belongs to this object alone."""
-        return {name: value for name, value in vars(self).items() if name != "_lock"}
+        return {name: value for name, value in vars(self).items() if name != "lock"}
 
     def _twin(self, state: dict[str, Any]) -> Self:
         """Return another object of this class with its own lock and these attributes."""
@@ -66,7 +66,7 @@ def holding(*guarded: Guarded) -> Iterator[None]:
         yield
         return
     first, *others = sorted(guarded, key=id)
-    with first._lock, holding(*others):
+    with first.lock, holding(*others):
         yield
 
 
@@ -75,7 +75,7 @@ def locked(method: Method) -> Method:
 
     @wraps(method)
     def run(self: Guarded, *arguments: Any, **named: Any) -> Any:
-        with self._lock:
+        with self.lock:
             return method(self, *arguments, **named)
 
     return cast(Method, run)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from superhosts.cubefile.container import Take
 from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.geometry import ColumnGeometry
+from superhosts.engines.tuning import Tuning
 from superhosts.hashing import Key
 from superhosts.pairs import Addresses
 
@@ -37,6 +38,7 @@ class Plan(NamedTuple):
     geometry: ColumnGeometry
     key: Key
     threads: int
+    tuning: Tuning = Tuning()
 
 
 class Engine(ABC):
@@ -45,7 +47,7 @@ class Engine(ABC):
     max_steps = MAX_STEPS
 
     def __init__(self, plan: Plan) -> None:
-        self.geometry, self.key, self.threads = plan
+        self.geometry, self.key, self.threads, self.tuning = plan
 
     def _check_steps(self, steps: int) -> None:
         """Raise CrowdedError if a search took too many steps.

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.device import run_parallel, split_evenly
+from superhosts.engines.tuning import Tuning
 from superhosts.hashing import MASK32, Key, fold, mangle32, mangle64, mangle128
 from superhosts.pairs import Addresses
 
@@ -39,7 +40,6 @@ FINE_BINS_MEMORY = 4 << 20  # least memory, in bytes, for which the number of bi
 MAX_MEMORY = 1 << 30  # bytes of pending pairs: enough for any number of threads, and slot numbers fit 32 bits
 BATCH = 4096  # entries that leave the bins together; passing arrays to a function costs atomic reference counts
 PADDING = 32  # cells after a thread's cursors, so that no two threads write to the same cache line
-MIN_PAIRS_PER_THREAD = 8192  # for fewer pairs, waking another thread costs more than it saves
 # Odd multipliers that only distribute pairs over a cache.
 CACHE_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 
@@ -190,8 +190,18 @@ def unpack(first: int, task: Task, pool: Pool, out: Scratch) -> tuple[int, int]:
 class Bins:
     """The bins of one sketch: pairs that are not yet written to the slices."""
 
-    def __init__(self, key: Key, *, key_bits: int, slice_bits: int, memory: int, threads: int) -> None:
+    def __init__(
+        self,
+        key: Key,
+        *,
+        key_bits: int,
+        slice_bits: int,
+        memory: int,
+        threads: int,
+        min_pairs_per_thread: int = Tuning.min_pairs_per_thread,
+    ) -> None:
         self.key, self.key_bits, self.threads = key, key_bits, threads
+        self.min_pairs_per_thread = min_pairs_per_thread
         self.slices = 1 << slice_bits
         # With few slices, there are several bins per slice: the pairs cached for a bin must fit a core's own cache.
         self.bins = 1 << (MAX_BIN_BITS if memory >= FINE_BINS_MEMORY else min(slice_bits, MAX_BIN_BITS))
@@ -245,10 +255,10 @@ class Bins:
         while start < len(hosts):
             free = self.free()
             # Draining bins that are nearly full costs less than filling them in many small runs.
-            if free < max(MIN_PAIRS_PER_THREAD, self.chunks * CHUNK // 16):
+            if free < max(self.min_pairs_per_thread, self.chunks * CHUNK // 16):
                 drain()
                 free = self.free()
-            threads = self.threads if len(hosts) - start > MIN_PAIRS_PER_THREAD else 1
+            threads = self.threads if len(hosts) - start > self.min_pairs_per_thread else 1
             stop = min(len(hosts), start + free * threads)
             calls = []
             for thread, (a, b) in enumerate(split_evenly(stop - start, threads)):

@@ -107,6 +107,7 @@ class CpuEngine(Engine):
             slice_bits=geometry.slice_bits,
             memory=geometry.memory // 2,
             threads=plan.threads,
+            min_pairs_per_thread=plan.tuning.min_pairs_per_thread,
         )
 
     @abstractmethod

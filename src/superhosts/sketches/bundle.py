@@ -78,7 +78,7 @@ class Sketch(Guarded):
 
     def part(self, part: Part) -> Detector:
         """Return the detector of a part. It is created on first use."""
-        with self._lock:
+        with self.lock:
             if part not in self.parts:
                 if self._make is None:
                     raise UsageError(f"this sketch has no part {part}")

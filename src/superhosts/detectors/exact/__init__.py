@@ -41,7 +41,6 @@ from superhosts.results import SuperHosts
 
 BUCKETS = 64
 COPIES_WHILE_SORTING = 3  # copies of the pairs in memory during a sort
-MIN_PENDING = 1 << 20  # pending pairs; sorting fewer at a time is not worth the calls
 
 
 class Exact(Detector):
@@ -116,7 +115,7 @@ class Exact(Detector):
     def _append(self, rows: Rows) -> None:
         self.pending.append(rows)
         self.pending_rows += len(rows)
-        if self.pending_rows > max(MIN_PENDING, self.kept):
+        if self.pending_rows > max(self.tuning.min_pending, self.kept):
             self._compact()
 
     def _compact(self) -> None:

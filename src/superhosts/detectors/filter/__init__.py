@@ -64,7 +64,7 @@ class Filter(HostListSketch):
         self.device = on_cpu_only(self.name, device)
         self.bits = np.zeros(geometry.words, np.uint64)
         self.counters = np.zeros(geometry.rows * geometry.counters, np.float32)
-        self.listed = HostSet()
+        self.listed = HostSet(self.tuning.host_slots)
         self.ones = 0
         self._crowd: float | None = None  # peers that others may have added to a host; None after a change
 

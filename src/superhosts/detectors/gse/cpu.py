@@ -87,7 +87,7 @@ class CpuGse(Engine):
         geometry = self.geometry
         self.bits: Words = np.zeros((geometry.total_columns, geometry.words), np.uint64)
         self.table: Words = np.zeros(1 << geometry.table_bits, np.uint64)
-        self.known = HostSet()
+        self.known = HostSet(self.tuning.host_slots)
         self.ones = 0
         self._clear_recent()
 

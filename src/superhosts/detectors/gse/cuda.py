@@ -26,7 +26,6 @@ from superhosts.errors import GpuMemoryError
 from superhosts.hashing import fold, mangle32, pair_hash
 from superhosts.units import format_size
 
-INITIAL_SLOTS = 1 << 20  # 4 MiB; with most traffic, the set grows once or never
 MAX_PROBES = 256  # slots that a thread examines before it reports that the set is too full
 GROWTH = 4  # factor by which the set grows
 HOSTS, FAILED = 0, 1  # indexes of the set's state: number of hosts, and whether a host found no slot
@@ -165,7 +164,7 @@ class CudaGse(CudaEngine):
     @on_gpu
     def _allocate(self) -> None:
         super()._allocate()
-        self._make_slots(INITIAL_SLOTS)
+        self._make_slots(self.tuning.gpu.host_slots)
         self._clear_recent()
 
     def _make_slots(self, capacity: int) -> None:

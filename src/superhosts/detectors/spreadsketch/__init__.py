@@ -27,12 +27,11 @@ from superhosts.detectors.spreadsketch.geometry import (
 )
 from superhosts.device import run_parallel, split_evenly
 from superhosts.engines.arrays import Arrays
+from superhosts.engines.tuning import Tuning
 from superhosts.pairs import Addresses
 from superhosts.results import SuperHosts
 
 __all__ = ["Geometry", "SpreadSketch"]
-
-MIN_PAIRS_PER_THREAD = 4096  # for fewer pairs, waking another thread costs more than it saves
 
 
 class SpreadSketch(HostListSketch):
@@ -45,6 +44,7 @@ class SpreadSketch(HostListSketch):
 
     name = "spreadsketch"
     runs_on_gpu = False
+    tuning = Tuning(min_pairs_per_thread=4096)
     geometry: Geometry
     geometry_type = Geometry
 
@@ -72,7 +72,7 @@ class SpreadSketch(HostListSketch):
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         self._crowd = None
         columns = plain_columns(hosts, peers, self.key)
-        threads = min(self.threads, self.geometry.rows) if len(hosts) > MIN_PAIRS_PER_THREAD else 1
+        threads = min(self.threads, self.geometry.rows) if len(hosts) > self.tuning.min_pairs_per_thread else 1
         calls = [(*columns, (row, threads), self.buckets, self.geometry, self.key) for row in range(threads)]
         run_parallel(cpu.write, calls, threads)
 

@@ -37,13 +37,7 @@ from superhosts.units import format_size
 
 GROUP_BITS = 5  # log2 of the groups by which pairs are sorted: two slices each in the default cube; 4 and 6 are slower
 FILL_BLOCKS = 16  # blocks per multiprocessor, over all groups
-MIN_TILED_PAIRS = 1 << 22  # pairs per batch; sorting fewer by slice does not pay
-MIN_TILED_MEMORY = 32 << 20  # bytes of a sketch; a smaller one stays in the cache without sorting
-MAX_TILED_PAIRS = 1 << 27  # pairs sorted at a time: 1 GiB if that is a small part of the GPU's memory
 MAX_LAUNCH_PAIRS = 1 << 30  # pairs per launch
-MAX_MEMORY = 1 << 34  # bytes of columns that 32-bit indexes can address
-INITIAL_ROWS = 1024  # capacity of an answer, in hosts; it is copied as a whole and grows when it is too small
-INITIAL_CANDIDATES = 1 << 16  # capacity of the list of candidates
 Method = TypeVar("Method", bound=Callable[..., Any])
 _simulator = threading.RLock() if simulated() else None  # It runs one kernel at a time and replaces modules meanwhile.
 
@@ -77,10 +71,10 @@ class CudaEngine(Engine):
 
     def __init__(self, plan: Plan, gpu: int) -> None:
         super().__init__(plan)
+        size, most = format_size(plan.geometry.memory), plan.tuning.gpu.max_memory
+        if plan.geometry.memory >= most:
+            raise GpuMemoryError(f"memory {size}: a sketch on a GPU must be smaller than {format_size(most)}")
         self.gpu, self.launch = gpu, launch_of(gpu)
-        size = format_size(plan.geometry.memory)
-        if plan.geometry.memory >= MAX_MEMORY:
-            raise GpuMemoryError(f"memory {size}: a sketch on a GPU must be smaller than {format_size(MAX_MEMORY)}")
         try:
             self._allocate()
         except Exception as error:
@@ -103,7 +97,7 @@ class CudaEngine(Engine):
         geometry = self.geometry
         self._bound: dict[Any, BoundKernel] = {}
         self.stream = Stream()
-        self.staging = staging_of(self.gpu)
+        self.staging = staging_of(self.gpu, self.tuning.gpu.transfer)
         bits = geometry.total_columns * geometry.words
         self.memory = device_zeros(bits + self._extra_words(), np.uint64, self.stream)
         self.words, self.halves = self.memory[:bits], self.memory[:bits].view(np.uint32)
@@ -115,10 +109,10 @@ class CudaEngine(Engine):
         self.array_edges = cuda.to_device(np.array(self.geometry.edges, np.int64))
         self.counts = cuda.to_device(np.full(geometry.total_columns, geometry.rows, np.int32))
         self._sums: Sums | None = None  # sums of zeros; None after a change
-        self._tiles: Any = None
+        self.tiles: Any = None
         free = cuda.current_context().get_memory_info().free
-        self._max_tiled = int(min(MAX_TILED_PAIRS, free // 64))
-        self._make_answer(INITIAL_ROWS, INITIAL_CANDIDATES)
+        self._max_tiled = int(min(self.tuning.gpu.max_tiled_pairs, free // 64))
+        self._make_answer(self.tuning.gpu.rows, self.tuning.gpu.candidates)
         self.stream.synchronize()
 
     def _make_answer(self, rows: int, candidates: int) -> None:
@@ -193,10 +187,11 @@ class CudaEngine(Engine):
             self.staging.send(to_host(hosts), to_host(peers), self._write_directly)
 
     def _write(self, hosts: Any, peers: Any, stream: Stream) -> None:
-        geometry = self.geometry
+        geometry, tuning = self.geometry, self.tuning.gpu
         narrow = hosts.dtype == np.uint32 and peers.dtype == np.uint32
         step, write = MAX_LAUNCH_PAIRS, self._write_directly
-        if narrow and geometry.slice_bits and len(hosts) >= MIN_TILED_PAIRS and geometry.memory >= MIN_TILED_MEMORY:
+        is_large = len(hosts) >= tuning.min_tiled_pairs and geometry.memory >= tuning.min_tiled_memory
+        if narrow and geometry.slice_bits and is_large:
             try:
                 step, write = self._reserve_tiles(len(hosts)), self._write_tiled
             except Exception as error:
@@ -221,15 +216,15 @@ class CudaEngine(Engine):
         """Allocate memory for sorted tiles and return the number of pairs that fit."""
         size = self.launch.threads * self.launch.items
         pairs = min(pairs, self._max_tiled)
-        if self._tiles is None or len(self._tiles[0]) < pairs:
-            self._tiles = None
+        if self.tiles is None or len(self.tiles[0]) < pairs:
+            self.tiles = None
             tiles = pairs // size + 1
             starts = cuda.device_array((tiles, (1 << self.group_bits) + 1), np.int32)
-            self._tiles = cuda.device_array(tiles * size, np.uint64), starts
-        return len(self._tiles[1]) * size
+            self.tiles = cuda.device_array(tiles * size, np.uint64), starts
+        return len(self.tiles[1]) * size
 
     def _write_tiled(self, hosts: Any, peers: Any, stream: Stream) -> None:
-        launch, (pairs, starts) = self.launch, self._tiles
+        launch, (pairs, starts) = self.launch, self.tiles
         group_bits = self.group_bits
         sort = kernels.make_tiles(self.geometry.slice_bits, group_bits, launch)
         fill = kernels.make_fill(self.put, group_bits, launch)

@@ -18,7 +18,6 @@ from superhosts.device import simulated
 from superhosts.engines.gpu.launch import Stream, current_context, driver_call, pinned
 from superhosts.pairs import Addresses
 
-PART_BYTES = 1 << 22  # bytes copied at a time; with fewer, threads wait for each other in the driver
 Columns = tuple[Addresses, Addresses]
 
 
@@ -87,8 +86,9 @@ def make_transfer(calls: Calls) -> Callable[..., int]:
 class Lane:
     """The pinned memory and the streams of one thread, which fills one half while the GPU copies the other."""
 
-    def __init__(self) -> None:
-        self._buffer = pinned(2 * PART_BYTES, np.uint8)
+    def __init__(self, part_bytes: int) -> None:
+        self._part_bytes = part_bytes
+        self._buffer = pinned(2 * part_bytes, np.uint8)
         self._streams = [Stream(waits_for_default=False) for _ in range(2)]
 
     def transfer(self, columns: Columns, targets: tuple[Any, Any], first: int, step: int) -> None:
@@ -103,7 +103,7 @@ class Lane:
             np.array([_width(column) for column in columns], np.int64),
             len(columns[0]),
             self._buffer.ctypes.data,
-            len(self._buffer) // 2,
+            self._part_bytes,
             np.array([stream.cupy.ptr for stream in self._streams], np.int64),
             first,
             step,
@@ -111,10 +111,9 @@ class Lane:
         if status:
             raise RuntimeError(f"the GPU driver refused a copy: status {status}")
 
-    @staticmethod
-    def _transfer_simulated(columns: Columns, targets: tuple[Any, Any], first: int, step: int) -> None:
+    def _transfer_simulated(self, columns: Columns, targets: tuple[Any, Any], first: int, step: int) -> None:
         """Copy the same parts in the simulator."""
-        rows, size = len(columns[0]), part_rows(columns)
+        rows, size = len(columns[0]), part_rows(columns, self._part_bytes)
         for start in range(first * size, rows, step * size):
             for column, target in zip(columns, targets, strict=True):
                 target[start : start + size].copy_to_device(column[start : start + size])
@@ -125,6 +124,6 @@ def _width(column: Addresses) -> int:
     return column.dtype.itemsize * (column.shape[1] if column.ndim > 1 else 1)
 
 
-def part_rows(columns: Columns) -> int:
-    """Return the number of pairs per part."""
-    return PART_BYTES // sum(map(_width, columns))
+def part_rows(columns: Columns, part_bytes: int) -> int:
+    """Return the number of pairs per part of `part_bytes` bytes."""
+    return part_bytes // sum(map(_width, columns))

@@ -90,6 +90,10 @@ class Stream:
             self.cupy = cupy.cuda.Stream(non_blocking=not waits_for_default)
             self.numba = cuda.external_stream(self.cupy.ptr)
 
+    def separate(self) -> Stream:
+        """Return another stream, which is not ordered with the default stream."""
+        return Stream(waits_for_default=False)
+
     def synchronize(self) -> None:
         """Wait until all work of the stream is done."""
         if self.cupy is not None:
@@ -192,7 +196,9 @@ class Replay:
 
     def __call__(self, sequence: Callable[[Stream], None]) -> None:
         """Run the sequence and wait until it is done."""
-        if simulated() or not self._ran:  # The first run compiles and loads the kernels, which cannot be recorded.
+        if (
+            self._stream.cupy is None or not self._ran
+        ):  # The first run compiles and loads the kernels, which cannot be recorded.
             sequence(self._stream)
             self._stream.synchronize()
             self._ran = True
@@ -202,10 +208,9 @@ class Replay:
         self._graph.launch(self._stream.cupy)
         self._stream.synchronize()
 
-    @staticmethod
-    def _record(sequence: Callable[[Stream], None]) -> Any:
+    def _record(self, sequence: Callable[[Stream], None]) -> Any:
         # A stream ordered with the default one would make the default stream unusable for other threads meanwhile.
-        stream = Stream(waits_for_default=False)
+        stream = self._stream.separate()
         stream.cupy.begin_capture()
         try:
             sequence(stream)
@@ -216,8 +221,6 @@ class Replay:
 
 def device_zeros(count: int, dtype: Any, stream: Stream) -> Any:
     """Return an array of zeros on the current GPU."""
-    if simulated():
-        return cuda.to_device(np.zeros(count, dtype))
     array = cuda.device_array(count, dtype)
     set_zero(array, stream)
     return array

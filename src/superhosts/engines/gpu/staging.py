@@ -17,11 +17,11 @@ import numpy as np
 from superhosts.device import simulated, start_parallel, thread_count
 from superhosts.engines.gpu.lane import Columns, Lane, part_rows
 from superhosts.engines.gpu.launch import Stream, cuda, send_rows, use_gpu
+from superhosts.engines.tuning import TransferSizes
 from superhosts.pairs import Addresses
 
 SLOTS = 3  # pieces in flight on the GPU
 PINNED_PIECE = 1 << 22  # pairs per piece of pinned memory: small, so that little work is left after the last transfer
-PAGEABLE_PIECE = 1 << 24  # pairs per piece of pageable memory: larger, because threads are started for each piece
 MAX_THREADS = 8  # more threads copy no faster
 MAX_VIEWS = 16  # shapes of pieces that a slot remembers
 Process = Callable[[Any, Any, Stream], None]  # works on a piece: hosts, peers, stream
@@ -63,8 +63,9 @@ class Staging:
     All sketches of a GPU share one object, because pinned memory and streams are slow to create.
     """
 
-    def __init__(self, gpu: int, threads: int) -> None:
-        self._gpu, self._threads = gpu, min(threads, MAX_THREADS)
+    def __init__(self, gpu: int, threads: int, sizes: TransferSizes, make_lane: Callable[[int], Lane] = Lane) -> None:
+        self._gpu, self._threads, self._sizes = gpu, min(threads, MAX_THREADS), sizes
+        self._make_lane = make_lane
         self._idle: list[Lane] = []
         self._slots = [Slot() for _ in range(SLOTS)]
         self._turn = 0
@@ -92,7 +93,7 @@ class Staging:
         copies: list[Future[None]] = []
         previous: tuple[Slot, tuple[Any, Any], int] | None = None
         try:
-            for slot, piece in self._pieces(columns, PAGEABLE_PIECE):
+            for slot, piece in self._pieces(columns, self._sizes.piece):
                 buffers = slot.buffers(piece)
                 copies += self._start_copying(piece, buffers)
                 if previous is not None:  # The GPU processes the previous piece while threads copy this one.
@@ -106,7 +107,7 @@ class Staging:
     def _start_copying(self, piece: Columns, buffers: tuple[Any, Any]) -> list[Future[None]]:
         """Start to copy a piece. With n threads, each copies every n-th part of it."""
         contiguous = _contiguous(piece[0]), _contiguous(piece[1])
-        threads = max(1, min(self._threads, len(contiguous[0]) // part_rows(contiguous)))
+        threads = max(1, min(self._threads, len(contiguous[0]) // part_rows(contiguous, self._sizes.part_bytes)))
         if threads == 1:
             self._transfer(contiguous, buffers, 0, 1)
             return []
@@ -118,7 +119,7 @@ class Staging:
         try:
             lane = self._idle.pop()
         except IndexError:
-            lane = Lane()
+            lane = self._make_lane(self._sizes.part_bytes)
         lane.transfer(piece, buffers, first, step)
         self._idle.append(lane)  # A lane whose transfer failed is not reused.
 
@@ -155,9 +156,9 @@ def _finish(copies: list[Future[None]], slot: Slot, buffers: tuple[Any, Any], co
 
 
 @cache
-def staging_of(gpu: int) -> Staging:
+def staging_of(gpu: int, sizes: TransferSizes) -> Staging:
     """Return the staging object of a GPU, which must be the current device."""
-    return Staging(gpu, thread_count())
+    return Staging(gpu, thread_count(), sizes)
 
 
 def is_pinned(array: Addresses) -> bool:

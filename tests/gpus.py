@@ -1,0 +1,104 @@
+"""Stand-ins for a machine's GPUs: NVIDIA's driver with any GPUs or without, and a GPU whose memory is full."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from superhosts import device
+
+
+class Driver:
+    """Two GPUs, as libcuda.so.1 would tell of them."""
+
+    gpus = (("NVIDIA H200", 141 << 30, (9, 0)), ("Tesla T4", 15 << 30, (7, 5)))
+
+    def __init__(self, status: int = 0) -> None:
+        self.status = status  # what cuInit returns
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802
+        return self.status
+
+    def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802
+        count._obj.value = len(self.gpus)
+        return 0
+
+    def cuDriverGetVersion(self, version: Any) -> int:  # noqa: N802
+        version._obj.value = 12_040
+        return 0
+
+    def cuDeviceGet(self, gpu: Any, number: int) -> int:  # noqa: N802
+        gpu._obj.value = number + 10  # a handle is not the number
+        return 0
+
+    def cuDeviceGetName(self, name: Any, size: int, gpu: int) -> int:  # noqa: N802
+        assert size == len(name)
+        name.value = self.gpus[gpu - 10][0].encode()
+        return 0
+
+    def cuDeviceTotalMem_v2(self, memory: Any, gpu: int) -> int:  # noqa: N802
+        memory._obj.value = self.gpus[gpu - 10][1]
+        return 0
+
+    def cuDeviceGetAttribute(self, value: Any, which: int, gpu: int) -> int:  # noqa: N802
+        value._obj.value = self.gpus[gpu - 10][2][{75: 0, 76: 1}[which]]
+        return 0
+
+
+@contextmanager
+def machine_with(driver: Driver | None, cupy: Any = None) -> Iterator[None]:
+    """Make this a machine with a driver, numba and this CuPy, or, with None, one without GPU, driver and packages."""
+    library, version = ctypes.CDLL, importlib.metadata.version
+
+    def load(name: str | None, *options: Any, **more: Any) -> Any:
+        if name != "libcuda.so.1":
+            return library(name, *options, **more)
+        if driver is None:
+            raise OSError(name)
+        return driver
+
+    def version_of(name: str) -> str:
+        if "cu" in name and driver is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version(name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("NUMBA_ENABLE_CUDASIM", raising=False)
+        patch.setattr(ctypes, "CDLL", load)
+        patch.setattr(importlib.metadata, "version", version_of)
+        if driver is not None:
+            module = cupy or ModuleType("cupy")
+            module.__spec__ = ModuleSpec("cupy", None)
+            patch.setitem(sys.modules, "cupy", module)
+            patch.setattr(device.import_cuda(), "gpus", driver.gpus)
+        device.cuda_problem.cache_clear()
+        try:
+            yield
+        finally:
+            device.cuda_problem.cache_clear()
+
+
+@contextmanager
+def full_gpu(allocations: int = 0) -> Iterator[None]:
+    """Make a GPU, real or simulated, refuse memory after this many allocations."""
+    from superhosts.engines.gpu.launch import cuda
+
+    allocate, left = cuda.device_array, [None] * allocations
+
+    def refuse(*arguments: Any, **named: Any) -> Any:
+        if not left:
+            raise RuntimeError("[CUresult.CUDA_ERROR_OUT_OF_MEMORY] Call to cuMemAlloc")
+        left.pop()
+        return allocate(*arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda, "device_array", refuse)
+        yield

@@ -1,0 +1,15 @@
+"""Detectors that work in small steps, so that a few pairs take the ways of millions."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from superhosts.detectors.base import Detector
+from superhosts.engines.tuning import Tuning
+
+Kind = TypeVar("Kind", bound=Detector)
+
+
+def tuned(kind: type[Kind], tuning: Tuning) -> type[Kind]:
+    """Return a class of detectors that work like `kind` with other sizes."""
+    return type(kind.__name__, (kind,), {"tuning": tuning})
