@@ -10,8 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,12 @@ from superhosts.sketches.bundle import Sketch, load
 from superhosts.synthetic.capture_writer import write_capture
 from superhosts.synthetic.traffic import Traffic, packet_blocks
 from traffic import content
+from waiting import DEADLINE as DEADLINE
+from waiting import wait_for as wait_for
 
 COMMON = ["--memory", "256KiB"]
 INNER = ["--inner", "10.0.0.0/8"]
 SITES = ("ams", "fra", "nyc")
-DEADLINE = 600.0  # seconds; enough for a busy machine with an empty compile cache
 
 
 class Node:
@@ -90,13 +90,6 @@ def ending(*nodes: Node) -> Iterator[None]:
         for node in nodes:
             if node.running:
                 node.kill()
-
-
-def wait_for(condition: Callable[[], Any], what: str, deadline: float = DEADLINE) -> None:
-    until = time.monotonic() + deadline
-    while not condition():
-        assert time.monotonic() < until, f"did not happen in {deadline:g} s: {what}"
-        time.sleep(0.05)
 
 
 def free_port() -> int:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,37 +22,28 @@ import pytest
 import packets as p
 import superhosts as sh
 from superhosts.errors import InputError, SuperhostsError, UsageError
-from superhosts.pairs import PacketBatch, Window
+from superhosts.pairs import PacketBatch, PacketBlock, Window
 from superhosts.pipeline.building import WindowResult
 from superhosts.pipeline.scan import GAPS, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sources import live as reading
-from superhosts.sources import streams
-from superhosts.sources.base import Source
-from superhosts.sources.capture import open_capture
+from superhosts.sources.base import Source, SourceCounters
+from superhosts.sources.capture import CaptureSource, open_capture
 from superhosts.sources.folder import FolderSource
+from superhosts.sources.inputs import Input
+from superhosts.sources.live import EventClock, Following
 from superhosts.sources.opening import open_inputs
-from superhosts.windows import tumbling
+from superhosts.sources.pace import Pace
+from superhosts.windows.held import Limits
 from traffic import MINUTES, NOON, Frames, everything, packet, talk, three_windows, write
+from waiting import wait_for
 
 SOON = 240.0  # seconds; reached only by what hangs, but the first run compiles for many of them
 LENGTH = 5 * MINUTES
 YEARS = 10 * 365 * 86400 * p.SECOND
 EXACT: dict[str, Any] = {"detector": "exact", "inner": ["10.0.0.0/8"], "threshold": 1, "site": "ams"}
 SMALL: dict[str, Any] = {"memory": "1MiB", "inner": ["10.0.0.0/8", "2001:db8::/32"], "threshold": 1000}
-WAITS_OF_A_STOP = (reading.WAKE, streams._WAKE, streams._LINGER)  # seconds, as they are outside of these tests
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "CAUGHT_UP", 0.1)
-    monkeypatch.setattr(reading, "WAKE", 0.02)
-
-
-@pytest.fixture
-def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows close only by what the inputs have reached."""
-    monkeypatch.setattr(reading, "CAUGHT_UP", 1e9)
+QUICK = Pace(wake=0.02, caught_up=0.0, poll=0.01, quiet=0.1)  # the clock counts once everything was read
+NO_CLOCK = replace(QUICK, caught_up=1e9)  # windows close only by what the inputs have reached
 
 
 class Clock:
@@ -70,15 +62,15 @@ class Pipe:
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
         self.path = f"/dev/fd/{self._read}"
-        self._send(p.pcap_header())
+        self.write(p.pcap_header())
         self.sent = 0
 
     def send(self, frames: Frames) -> None:
         for place in range(0, len(frames), 500):
-            self._send(b"".join(p.record(*frame) for frame in frames[place : place + 500]))
+            self.write(b"".join(p.record(*frame) for frame in frames[place : place + 500]))
         self.sent += len(frames)
 
-    def _send(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         assert os.write(self._write, data) == len(data)
 
     def deafen(self) -> None:
@@ -104,7 +96,7 @@ class Live:
         self.steps = 0  # of the scan, with or without packets
         self._done = 0  # packets that have come to their windows
         on_error = options.pop("on_error", None)
-        way = RunOptions(**{"grace": 30.0, **options})
+        way = RunOptions(**{"grace": 30.0, "pace": QUICK, **options})
         self.scan = Scan(sources, Settings(**settings), way, on_error=on_error, on_progress=self._look)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -129,26 +121,30 @@ class Live:
         return [((result.window.start - NOON) // LENGTH, result.packets) for result in self.results]
 
     def until(self, condition: Callable[[], bool]) -> None:
-        limit = time.monotonic() + SOON
-        while not condition():
-            assert time.monotonic() < limit, (self.seen, self.scan.counters)
+        def met() -> bool:
             assert self.error is None, self.error
-            time.sleep(0.005)
+            return condition()
+
+        wait_for(met, lambda: (self.seen, self.scan.counters), SOON)
 
     def read(self, count: int) -> None:
         """Wait until so many packets have come to their windows."""
         self.until(lambda: self._done == count)
 
     def rest(self) -> None:
-        """Wait until the scan has seen that there is nothing to read."""
+        """Wait until the scan has seen that there is nothing to read, and has looked at the clock."""
         self.until(lambda: all(source.waits() for source in self.scan.sources))
+        self.go_on(5)  # the first four, of packets and of the clock in turn, may have begun earlier
+
+    def go_on(self, steps: int) -> None:
+        """Wait until the scan has made so many steps more."""
         before = self.steps
-        self.until(lambda: self.steps >= before + 2)  # the first of them may have begun earlier
+        self.until(lambda: self.steps >= before + steps)
 
     def gives(self, *windows: tuple[int, int]) -> None:
-        """Wait for exactly these windows; a moment longer, for those that must not come."""
+        """Wait for exactly these windows, and until no more can come."""
         self.until(lambda: len(self.seen) >= len(windows))
-        time.sleep(0.25)
+        self.rest()
         assert self.seen == list(windows)
 
     def ends(self) -> None:
@@ -201,7 +197,7 @@ def batch_at(time: int) -> PacketBatch:
 
 
 def folder(path: Path, **options: Any) -> FolderSource:
-    return FolderSource(path, block_bytes=4096, poll=0.01, quiet=0.1, **options)
+    return FolderSource(path, block_bytes=4096, pace=QUICK, **options)
 
 
 # The clock
@@ -226,19 +222,16 @@ def test_a_window_closes_by_the_clock_when_traffic_stops(pipe: Pipes, live: Star
     assert run.scan.counters.late == 2
 
 
-def test_a_window_closes_by_the_clock_in_slow_traffic_that_never_rests(
-    pipe: Pipes, live: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reading, "CAUGHT_UP", 0.3)
-    monkeypatch.setattr(reading, "HELD_UP", SOON)  # however long this machine lets a thread wait
+def test_a_window_closes_by_the_clock_in_slow_traffic_that_never_rests(pipe: Pipes, live: Start) -> None:
     clock, end = Clock(), pipe()
-    run = live(open_capture(end.path), clock=clock)
-    for number, second in enumerate(range(0, 1400, 20)):  # more often than everything must have been read for
+    pace = replace(QUICK, caught_up=0.3, held_up=SOON)  # however long this machine lets a thread wait
+    run = live(open_capture(end.path), clock=clock, pace=pace)
+    for number, second in enumerate(range(0, 1400, 50)):  # more often than everything must have been read for
         clock.now = 1000.0 + second
         end.send(some(1, seconds=second))
         run.read(number + 1)
         run.rest()
-    assert run.seen[:3] == [(0, 15), (1, 15), (2, 15)]  # 1,000 packets would settle none of them
+    assert run.seen[:3] == [(0, 6), (1, 6), (2, 6)]  # 1,000 packets would settle none of them
     assert run.scan.counters.late == 0
 
 
@@ -276,7 +269,7 @@ def test_packets_read_long_after_they_were_sent_do_not_hold_the_clock_back(
 
 def test_the_clock_forgets_packets_of_before_it_was_set_back() -> None:
     clock = Clock()
-    event = reading.EventClock(clock)
+    event = EventClock(clock)
 
     def note(time: int) -> None:
         event.note(clock.now, (batch_at(time),))
@@ -295,7 +288,7 @@ def test_the_clock_forgets_packets_of_before_it_was_set_back() -> None:
 def test_times_ahead_of_all_clocks_do_not_set_the_clock() -> None:
     """More than a tenth of the last packets, which else would run it ahead."""
     clock = Clock(0.0)
-    event = reading.EventClock(clock)
+    event = EventClock(clock)
     for second in range(100):
         clock.now = float(second)
         event.note(clock.now, (batch_at(NOON + second * p.SECOND + (YEARS if second % 3 == 0 else 0)),))
@@ -384,17 +377,45 @@ def test_a_backlog_never_closes_by_the_clock(tmp_path: Path, live: Start) -> Non
     assert run.scan.counters.late == 0
 
 
-def test_a_process_that_was_held_up_looks_before_it_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+class OnePacket(Source):
+    """A live input that gives one packet, and then waits until it is stopped."""
+
+    name, live = "one packet", True
+
+    def __init__(self) -> None:
+        self.counters = SourceCounters()
+        self._stopped = threading.Event()
+
+    def blocks(self) -> Iterator[PacketBlock]:
+        yield (batch_at(NOON),)
+        assert self._stopped.wait(SOON)
+
+    def waits(self) -> bool:
+        return True
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+
+def test_a_process_that_was_held_up_looks_before_it_closes() -> None:
     """Nobody has looked at the inputs for long: what the clock says then is not yet to be believed."""
-    real = Clock(50.0)
-    monkeypatch.setattr(reading.time, "monotonic", real)
-    monkeypatch.setattr(reading, "CAUGHT_UP", 0.5)
-    following = reading.Following([], grace=1.0, clock=real, attempt=lambda call: call(), stopped=lambda: False)
-    following._event.note(50.0, (batch_at(NOON),))
+    clock, pace = Clock(50.0), replace(QUICK, caught_up=0.5)
+    following = Following(
+        [OnePacket()],
+        grace=1.0,
+        clock=clock,
+        attempt=lambda call: call(),
+        stopped=lambda: False,
+        pace=pace,
+        steady=clock,
+    )
+    steps = iter(following)
+    next(step for step in steps if step.block)
     answers = []
-    for step in (0.1, 0.25, 0.25, 0.25, 600.0, 0.25, 0.25):
-        real.now += step
-        answers.append(following._passed() is not None)
+    for passed in (0.1, 0.25, 0.25, 0.25, 600.0, 0.25, 0.25):
+        clock.now += passed
+        answers.append(next(steps).clock is not None)
+    steps.close()  # type: ignore[attr-defined]
     assert answers == [False, False, True, True, False, False, True]
 
 
@@ -423,7 +444,7 @@ def test_empty_windows_by_the_clock(pipe: Pipes, live: Start, tmp_path: Path) ->
     run.gives((0, 4))
     for _ in range(2):
         clock.now += 300
-        time.sleep(0.2)
+        run.rest()
     run.gives((0, 4), (1, 0), (2, 0))
     empty = run.results[1]
     assert (empty.window, empty.found, empty.partial) == (Window(NOON + LENGTH, NOON + 2 * LENGTH), [], False)
@@ -439,10 +460,9 @@ def test_empty_windows_by_the_clock(pipe: Pipes, live: Start, tmp_path: Path) ->
     assert run.seen[:5] == [(0, 4), (1, 0), (2, 0), (3, 0), (4, 3)]
 
 
-@pytest.mark.usefixtures("no_clock")
 def test_empty_windows_of_a_gap_are_the_last_twelve(pipe: Pipes, live: Start) -> None:
     clock, end = Clock(), pipe()
-    run = live(open_capture(end.path), clock=clock)
+    run = live(open_capture(end.path), clock=clock, pace=NO_CLOCK)
     end.send(some(1500) + some(1500, window=50) + some(1200, window=52))
     run.gives((0, 1500), *((window, 0) for window in range(50 - GAPS, 50)), (50, 1500))
     end.close()
@@ -467,10 +487,9 @@ def test_files_and_scans_without_grace_have_no_empty_windows(tmp_path: Path, pip
 # Several inputs
 
 
-@pytest.mark.usefixtures("no_clock")
 def test_a_quiet_input_holds_the_others_up_for_the_grace_and_no_longer(pipe: Pipes, live: Start) -> None:
     clock, quiet, busy = Clock(), pipe(), pipe()
-    run = live(open_capture(quiet.path), open_capture(busy.path), clock=clock)
+    run = live(open_capture(quiet.path), open_capture(busy.path), clock=clock, pace=NO_CLOCK)
     quiet.send(some(1, seconds=298))
     busy.send(some(1500, seconds=297))
     run.read(1501)
@@ -489,7 +508,6 @@ def test_a_quiet_input_holds_the_others_up_for_the_grace_and_no_longer(pipe: Pip
     assert run.scan.counters.late == 0
 
 
-@pytest.mark.usefixtures("no_clock")
 def test_inputs_without_any_packet_hold_up_the_others_no_longer_either(
     pipe: Pipes, live: Start, tmp_path: Path
 ) -> None:
@@ -498,7 +516,7 @@ def test_inputs_without_any_packet_hold_up_the_others_no_longer_either(
     os.mkfifo(fifo)  # nobody opens it to write
     silent, busy, clock = pipe(), pipe(), Clock()
     captures = [open_capture(end) for end in (silent.path, busy.path, fifo)]
-    run = live(folder(tmp_path / "empty"), *captures, clock=clock)
+    run = live(folder(tmp_path / "empty"), *captures, clock=clock, pace=NO_CLOCK)
     busy.send(some(1500) + some(1500, window=1))
     run.read(3000)
     run.gives()  # the silent ones may still have something for the first window
@@ -532,26 +550,34 @@ def test_live_inputs_together_give_what_one_gives(pipe: Pipes, live: Start, tmp_
     assert run.scan.counters.late == 0
 
 
-def test_two_folders_with_a_backlog_go_side_by_side(
-    live: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Slow(FolderSource):
+    """A folder that calls `before` when it has read a block."""
+
+    before: Callable[[], None]
+
+    def blocks(self) -> Iterator[PacketBlock]:
+        for block in super().blocks():
+            self.before()
+            yield block
+
+
+def test_two_folders_with_a_backlog_go_side_by_side(live: Start, tmp_path: Path) -> None:
     """One is slow to read: the other waits, and does not run ahead until memory ends and windows close early."""
-    monkeypatch.setattr(tumbling, "MAX_HELD", 3000)
     frames, clock = three_windows(), Clock()
     for name, part in (("a", frames[::2]), ("b", frames[1::2])):
         (tmp_path / name).mkdir()
         for number, (a, b) in enumerate(pairwise([0, 900, 1800, len(part)])):
             write(tmp_path / name / f"{number}", part[a:b])
-    slow, fast = folder(tmp_path / "a"), folder(tmp_path / "b")
-    read = slow.blocks
+    slow, fast = Slow(tmp_path / "a", block_bytes=4096, pace=QUICK), folder(tmp_path / "b")
+    begun = threading.Event()
 
-    def slowly() -> Iterator[Any]:
-        for block in read():
-            time.sleep(0.02)
-            yield block
+    def wait() -> None:
+        assert begun.wait(SOON)
+        run.go_on(3)  # in which the other could run ahead
 
-    monkeypatch.setattr(slow, "blocks", slowly)
-    run = live(slow, fast, settings=SMALL, clock=clock)
+    slow.before = wait
+    run = live(slow, fast, settings=SMALL, clock=clock, limits=Limits(packets=3000))
+    begun.set()
     run.read(len(frames))
     clock.now += 1000
     run.until(lambda: len(run.results) >= 3)
@@ -562,15 +588,17 @@ def test_an_input_that_fails_does_not_end_the_others(pipe: Pipes, live: Start) -
     errors: list[SuperhostsError] = []
     bad, good, clock = pipe(), pipe(), Clock()
     run = live(open_capture(bad.path), open_capture(good.path), clock=clock, on_error=errors.append)
-    bad._send(p.record(NOON, b"x" * 60, captured=1 << 31))
+    bad.write(p.record(NOON, b"x" * 60, captured=1 << 31))
     good.send(some(5))
     run.read(5)
     run.until(lambda: len(errors) == 1)
     clock.now += 400
-    run.gives((0, 5))
+    run.until(lambda: len(run.seen) >= 1)
+    run.go_on(5)
+    assert run.seen == [(0, 5)]
     lone = pipe()
     alone = live(open_capture(lone.path))
-    lone._send(p.record(NOON, b"x" * 60, captured=1 << 31))
+    lone.write(p.record(NOON, b"x" * 60, captured=1 << 31))
     with pytest.raises(AssertionError):
         alone.until(lambda: False)
     assert isinstance(alone.error, InputError)
@@ -615,16 +643,22 @@ def test_a_folder_that_is_stopped_and_followed_again(tmp_path: Path) -> None:
     written, frontier = 0, None
     got: list[Any] = []
     done: set[str] = set()
+
+    def read_some(run: Live) -> None:
+        """Wait until it has read anything from the first packets to all that are there."""
+        enough = rng.randrange(len(frames))
+        run.until(lambda: run.scan.counters.packets >= enough or run.scan.sources[0].waits())
+
     for number, edge in enumerate([*edges, len(frames)]):
         run = Live([folder(captures, done=frozenset(done))], SMALL, clock=clock, resume_from=frontier, grace=1e9)
         with (captures / f"dump{number // 2}").open("ab") as file:  # each file over two runs
             data = p.pcap(frames[written:edge]) if number % 2 == 0 else p.pcap(frames[written:edge])[24:]
             file.write(data[: len(data) // 2])
             file.flush()
-            time.sleep(0.03)
+            read_some(run)
             file.write(data[len(data) // 2 :])
         written = edge
-        time.sleep(rng.random() / 4)
+        read_some(run)
         if number == 7:  # however slow this machine is, by now two windows are done, and so are three files
             run.until(lambda: len(got) + len(run.results) >= 2)  # noqa: B023
         run.stop()
@@ -668,12 +702,17 @@ def test_a_stop_yields_what_a_pipe_has_given(pipe: Pipes, live: Start) -> None:
     assert [result.partial for result in run.results] == [False, True, True]
 
 
-def test_a_stop_in_the_middle_of_a_flood_ends(pipe: Pipes, live: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "DRAIN", SOON)  # the end of the reader is waited for, however slow this machine is
+class Flood(CaptureSource):
+    """A pipe that never waits: a flood that this machine holds up is one all the same."""
+
+    def waits(self) -> bool:
+        return False
+
+
+def test_a_stop_in_the_middle_of_a_flood_ends(pipe: Pipes, live: Start) -> None:
     end = pipe()
-    source = open_capture(end.path)
-    monkeypatch.setattr(source, "waits", lambda: False)  # a flood that this machine holds up is one all the same
-    run = live(source)
+    pace = replace(QUICK, drain=SOON)  # the end of the reader is waited for, however slow this machine is
+    run = live(Flood(Input(end.path)), pace=pace)
     stopped, frames = threading.Event(), some(400)
 
     def flood() -> None:
@@ -713,7 +752,7 @@ def test_a_stop_while_nothing_comes(pipe: Pipes, live: Start, tmp_path: Path) ->
     for sources in ([open_capture(pipe().path)], [folder(tmp_path)], [folder(tmp_path), open_capture(pipe().path)]):
         before = set(threading.enumerate())
         run = Live(sources)
-        time.sleep(0.05)
+        run.rest()
         run.stop()
         assert run.results == []
         for thread in set(threading.enumerate()) - before:
@@ -731,14 +770,13 @@ def test_a_stop_of_a_scan_without_grace(pipe: Pipes) -> None:
     assert run.results[0].partial
 
 
-def test_a_stop_takes_what_a_capture_program_writes_as_it_ends(pipe: Pipes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_takes_what_a_capture_program_writes_as_it_ends(pipe: Pipes) -> None:
     """Ctrl-C goes to tcpdump, too, which then writes what it has in its buffer."""
-    monkeypatch.setattr(reading, "DRAIN", SOON)
-    monkeypatch.setattr(streams, "_LINGER", SOON)
+    pace = replace(QUICK, drain=SOON, linger=SOON)
     for grace in (None, 30.0):
         for before in (0, 7):  # packets that have come when it is stopped; without any it waits for the first
             end = pipe()
-            run = Live([open_capture(end.path)], grace=grace)
+            run = Live([CaptureSource(Input(end.path, pace))], grace=grace, pace=pace)
             end.send(some(before))
             run.read(before)
             run.until(run.scan.sources[0].waits)
@@ -769,7 +807,7 @@ def test_a_scan_of_a_pipe_that_nobody_opens_can_be_stopped(tmp_path: Path) -> No
 
 def test_the_waits_of_a_stop_are_less_than_a_second() -> None:
     """A slow machine makes a stop as slow as it likes: what counts is how long it waits of its own will."""
-    assert sum(WAITS_OF_A_STOP) < 1.0
+    assert 2 * Pace().wake + Pace().linger < 1.0  # of the reader and of the thread that takes its blocks
 
 
 def test_a_signal_handler_may_stop(pipe: Pipes) -> None:
@@ -805,10 +843,7 @@ def test_a_process_that_reads_standard_input_ends_without_a_crash() -> None:
     assert child.stdin is not None
     child.stdin.write(p.pcap(some(3)))
     child.stdin.flush()
-    limit = time.monotonic() + SOON
-    while child.poll() is None and time.monotonic() < limit:  # stdin stays open all the while
-        time.sleep(0.05)
-    assert child.poll() == 0
+    assert child.wait(SOON) == 0  # stdin stays open all the while
     out, err = child.communicate()
     assert (out.decode().strip(), err) == ("[(3, True)]", b"")
 

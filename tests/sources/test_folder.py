@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zstandard
@@ -18,11 +17,12 @@ import packets as p
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sources import folder as folder_module
 from superhosts.sources.capture import open_capture
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.opening import open_inputs
+from superhosts.sources.pace import Clocks, Pace
 from traffic import NOON, STEP, Frames, packet, talk, write
+from waiting import wait_for
 
 SOON = 240.0  # seconds; reached only by what hangs, but the first run compiles for many of them
 
@@ -32,16 +32,35 @@ def frames(first: int, count: int) -> Frames:
     return talk("10.0.0.1", count, NOON + first * STEP)
 
 
+class Clock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 class Follower:
     """Reads a folder in a thread, and says which packets have come, by number."""
 
     def __init__(
-        self, folder: Path, done: frozenset[str] = frozenset(), quiet: float = 0.15, **options: Callable[[], int]
+        self,
+        folder: Path,
+        *,
+        done: frozenset[str] = frozenset(),
+        quiet: float = 0.15,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], int] = time.time_ns,
+        on_error: Callable[[SuperhostsError], None] = lambda _: None,
     ) -> None:
         self.errors: list[SuperhostsError] = []
-        self.source = FolderSource(
-            folder, done=done, on_error=self.errors.append, block_bytes=4096, poll=0.01, quiet=quiet, **options
-        )
+        self.pauses = 0  # in which all that the last look has found was read
+        self._on_error = on_error
+        self._clock = clock
+        pace, clocks = Pace(poll=0.01, quiet=quiet), Clocks(clock, wall, self._pause)
+        self.source = FolderSource(folder, done=done, on_error=self._report, block_bytes=4096, pace=pace, clocks=clocks)
         self.numbers: list[int] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -51,45 +70,37 @@ class Follower:
             for batch in block:
                 self.numbers += ((batch.time - NOON) // STEP).tolist()
 
+    def _pause(self, seconds: float) -> None:
+        self.pauses += 1
+        time.sleep(seconds)
+
+    def _report(self, error: SuperhostsError) -> None:
+        self.errors.append(error)
+        self._on_error(error)
+
     def until(self, condition: Callable[[], bool], what: str = "") -> None:
-        limit = time.monotonic() + SOON
-        while not condition():
-            assert time.monotonic() < limit, (what, self.numbers[-10:], self.source.counters.warnings, self.errors)
+        def met() -> bool:
             assert self._thread.is_alive()
-            time.sleep(0.005)
+            return condition()
+
+        wait_for(met, lambda: (what, self.numbers[-10:], self.source.counters.warnings, self.errors), SOON)
+
+    def look(self) -> None:
+        """Wait until it has looked at the folder as it is now, and has read what it could."""
+        assert isinstance(self._clock, Clock)
+        before = self.pauses
+        self._clock.now += 0.02  # the pause between two looks is over
+        self.until(lambda: self.pauses >= before + 2)  # the first look may have begun earlier
 
     def come(self, *numbers: int) -> None:
         """Wait until these packets have come, no others, in this order."""
         self.until(lambda: len(self.numbers) >= len(numbers), "too few packets")
         assert self.numbers == list(numbers)
 
-    def knows(self, name: str) -> bool:
-        """Whether a look at the folder has found the first packet of a file."""
-        file = self.source._files.get(name)
-        return file is not None and file.first is not None
-
     def stop(self) -> None:
         self.source.stop()
         self._thread.join(SOON)
         assert not self._thread.is_alive()
-
-
-class Clock:
-    """What a folder takes for the clock: it stands still until it is set. Pauses are real, and short."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.sleep = time.sleep
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(folder_module, "time", clock)
-    return clock
 
 
 @pytest.fixture
@@ -124,7 +135,7 @@ def test_files_come_in_the_order_of_time_whatever_their_names(tmp_path: Path, fo
 
 
 def test_a_file_of_a_clock_that_was_ahead_does_not_end_the_one_that_grows(
-    tmp_path: Path, follow: Callable[..., Follower], clock: Clock
+    tmp_path: Path, follow: Callable[..., Follower]
 ) -> None:
     """As a restart finds it: the file that was stamped ahead lies there unread, and begins later than all others."""
     day = 86400 * p.SECOND // STEP
@@ -133,7 +144,8 @@ def test_a_file_of_a_clock_that_was_ahead_does_not_end_the_one_that_grows(
     write(tmp_path / "c", frames(10, 2))
     for name, number in (("a", 2), ("b", 9), ("c", 12)):
         os.utime(tmp_path / name, ns=(NOON, NOON + number * STEP))
-    follower = follow(tmp_path, wall=lambda: NOON + 20 * STEP)
+    clock = Clock()
+    follower = follow(tmp_path, clock=clock, wall=lambda: NOON + 20 * STEP)
     follower.until(lambda: len(follower.numbers) == 2)
     clock.now += 1  # none has grown for a second
     follower.come(0, 1, day, day + 1, day + 2, 10, 11)
@@ -154,16 +166,13 @@ def test_a_folder_that_is_empty_at_first(tmp_path: Path, follow: Callable[..., F
     assert FolderSource(tmp_path).first_time() == NOON + 3 * STEP
 
 
-def test_a_file_is_read_while_it_grows_byte_by_byte(
-    tmp_path: Path, follow: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(folder_module, "SETTLED", SOON)  # the first bytes may stand alone for as long as they like
+def test_a_file_is_read_while_it_grows_byte_by_byte(tmp_path: Path, follow: Callable[..., Follower]) -> None:
     path, data = tmp_path / "dump.pcap", p.pcap(frames(0, 3))
-    follower = follow(tmp_path)
+    follower = follow(tmp_path, clock=Clock())
     path.touch()
     for place in range(0, len(data), 7):
         append(path, data[place : place + 7])
-        time.sleep(0.002)
+        follower.look()
     follower.come(0, 1, 2)
     append(path, frames(3, 2))
     follower.come(*range(5))
@@ -173,22 +182,17 @@ def test_a_file_is_read_while_it_grows_byte_by_byte(
 
 
 def test_rotation_while_traffic_goes_on(tmp_path: Path, follow: Callable[..., Follower]) -> None:
-    """A writer thread rotates every 40 packets, never on a record's edge of the block; nothing is lost or repeated."""
+    """The files rotate every 40 packets, some of which come in two halves; nothing is lost or repeated."""
     follower = follow(tmp_path)
-
-    def capture() -> None:
-        for file in range(8):
-            path = tmp_path / f"dump{7 - file}"  # names run the other way
-            path.write_bytes(p.pcap_header())
-            for frame in frames(40 * file, 40):
-                append(path, p.record(*frame)[:30])
-                append(path, p.record(*frame)[30:])
-                if frame[0] // STEP % 16 == 0:
-                    time.sleep(0.01)
-
-    writer = threading.Thread(target=capture)
-    writer.start()
-    writer.join()
+    for file in range(8):
+        path = tmp_path / f"dump{7 - file}"  # names run the other way
+        path.write_bytes(p.pcap_header())
+        for number, frame in enumerate(frames(40 * file, 40)):
+            append(path, p.record(*frame)[:30])
+            if number % 16 == 5:
+                before = follower.pauses
+                follower.until(lambda before=before: follower.pauses >= before + 2)  # type: ignore[misc]
+            append(path, p.record(*frame)[30:])
     follower.come(*range(320))
     follower.until(lambda: len(follower.source.finished()) == 7)
     ends = follower.source.finished()[identity(tmp_path / "dump7", 0)]
@@ -197,20 +201,21 @@ def test_rotation_while_traffic_goes_on(tmp_path: Path, follow: Callable[..., Fo
 
 
 def test_a_file_is_not_over_while_it_grows_although_a_later_one_is_there(
-    tmp_path: Path, clock: Clock, follow: Callable[..., Follower]
+    tmp_path: Path, follow: Callable[..., Follower]
 ) -> None:
-    first = write(tmp_path / "a", frames(0, 1))
-    follower = follow(tmp_path, quiet=0.5)
+    first, clock = write(tmp_path / "a", frames(0, 1)), Clock()
+    follower = follow(tmp_path, clock=clock, quiet=0.5)
     follower.come(0)
+    follower.until(follower.source.waits)
     write(tmp_path / "b", frames(100, 1))
     clock.now += 0.4
-    follower.until(lambda: follower.knows("b"))
+    follower.until(lambda: not follower.source.waits())  # it knows b
     for number in range(1, 8):
         append(first, frames(number, 1))
         follower.come(*range(number + 1))
         clock.now += 0.4  # at no time half a second since it grew
-    follower.until(lambda: not follower.source.waits())  # b is there to be read
-    time.sleep(0.1)
+    follower.look()
+    assert not follower.source.waits()  # b is there to be read
     assert follower.numbers[-1] < 100
     clock.now += 0.2
     follower.come(*range(8), 100)
@@ -228,14 +233,16 @@ def test_a_file_that_is_compressed_after_its_rotation_is_read_once(
 ) -> None:
     compress = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress, ".xz": lzma.compress}[ending]
     first, packed = write(tmp_path / "a.pcap", frames(0, 50)), tmp_path / f"a.pcap{ending}"
-    follower = follow(tmp_path)
+    clock = Clock()
+    follower = follow(tmp_path, clock=clock)
     follower.come(*range(50))
     write(tmp_path / "b.pcap", frames(50, 10))
+    clock.now += 1
     follower.come(*range(60))
     packed.write_bytes(compress(first.read_bytes()))  # both are there for a moment
-    time.sleep(0.05)
+    follower.look()
     first.unlink()
-    time.sleep(0.1)
+    follower.look()
     follower.come(*range(60))
     done = frozenset(follower.source.finished())
     assert done == {identity(first, 0)}
@@ -254,11 +261,11 @@ def test_a_compressed_file_that_is_still_written_is_followed_too(
 ) -> None:
     packed = gzip.compress(p.pcap(frames(0, 400)))
     path = tmp_path / "a.pcap.gz"
-    follower = follow(tmp_path)
+    follower = follow(tmp_path, clock=Clock())
     path.touch()
     for place in range(0, len(packed), 500):
         append(path, packed[place : place + 500])
-        time.sleep(0.02)
+        follower.look()
     follower.come(*range(400))
     assert follower.source.counters.warnings == follower.errors == []
 
@@ -287,18 +294,20 @@ def test_a_file_that_is_used_again_while_it_is_read(tmp_path: Path, follow: Call
 def test_a_file_that_was_renamed_or_removed_is_over(
     tmp_path: Path, follow: Callable[..., Follower], rename: bool
 ) -> None:
-    path = write(tmp_path / "a", frames(0, 5))
-    follower = follow(tmp_path, quiet=SOON)
+    path, clock = write(tmp_path / "a", frames(0, 5)), Clock()
+    follower = follow(tmp_path, clock=clock)
     follower.come(*range(5))
     with path.open("ab") as writer:
         if rename:
             path.rename(tmp_path / ".old")
         else:
             path.unlink()
+        follower.look()
         writer.write(b"".join(p.record(*frame) for frame in frames(5, 5)))  # the descriptor is still written to
     follower.come(*range(10))
-    follower.source._quiet = 0.15
+    clock.now += 1
     follower.until(follower.source.waits)  # it is over, and nothing else is there
+    clock.now += 1
     write(tmp_path / "b", frames(10, 1))
     follower.come(*range(11))
 
@@ -328,16 +337,14 @@ def test_what_is_no_capture_is_reported_once_and_the_rest_goes_on(
     write(tmp_path / "good", frames(5, 2))
     follower = follow(tmp_path)
     follower.come(0, 1, 2, 3, 5, 6)
-    for number in range(3):
-        append(tmp_path / "notes.txt", b"more" * number)
-        time.sleep(0.03)
+    append(tmp_path / "notes.txt", b"more")
+    append(tmp_path / "header", frames(7, 1))  # at last; the look that finds it has also found more notes
+    follower.come(0, 1, 2, 3, 5, 6, 7)
     assert sorted(Path(error.file).name for error in follower.errors) == ["damaged", "notes.txt"]  # type: ignore[attr-defined]
     assert all(isinstance(error, InputError) for error in follower.errors)
     assert [warning.split(":")[0] for warning in follower.source.counters.warnings] == [str(cut)]
     follower.until(lambda: identity(cut, 2) in follower.source.finished())
     assert identity(damaged, 0) not in follower.source.finished()
-    append(tmp_path / "header", frames(7, 1))  # at last
-    follower.come(0, 1, 2, 3, 5, 6, 7)
 
 
 def test_what_came_before_damage_counts_in_every_file(tmp_path: Path, follow: Callable[..., Follower]) -> None:
@@ -365,7 +372,7 @@ def test_what_came_before_damage_counts_in_every_file(tmp_path: Path, follow: Ca
 
 def test_without_a_taker_errors_are_warnings(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("this is no capture, and it is long enough")
-    source = FolderSource(tmp_path, poll=0.01)
+    source = FolderSource(tmp_path)
     assert source.first_time() is None
     assert "notes.txt: not a capture" in source.counters.warnings[0]
 
@@ -415,13 +422,14 @@ def test_many_files_need_one_descriptor_and_no_second_each(tmp_path: Path, follo
     held = Path("/proc/self/fd")
     before = len(list(held.iterdir())) if held.exists() else 0
     most = 0
-    follower = follow(tmp_path, quiet=1.0)
-    limit = time.monotonic() + SOON
-    while len(follower.numbers) < 300:
-        assert time.monotonic() < limit
-        if before:
-            most = max(most, len(list(held.iterdir())))
-        time.sleep(0.005)
+
+    def clock() -> float:
+        """Count open descriptors whenever the reader asks for the time."""
+        nonlocal most
+        most = max(most, len(list(held.iterdir())) if before else 0)
+        return time.monotonic()
+
+    follower = follow(tmp_path, quiet=1.0, clock=clock)
     follower.come(*range(300))
     assert most <= before + 4
     for path in list(tmp_path.iterdir())[:290]:
@@ -429,29 +437,22 @@ def test_many_files_need_one_descriptor_and_no_second_each(tmp_path: Path, follo
     follower.until(lambda: len(follower.source.finished()) <= 10)  # what is gone is forgotten
 
 
-def test_a_slow_first_look_does_not_blind_it(
-    tmp_path: Path, clock: Clock, follow: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_first_look_does_not_blind_it(tmp_path: Path, follow: Callable[..., Follower]) -> None:
     """Compiling, or thousands of files to look into, may take long; the files of meanwhile are seen right after."""
-    look_into = folder_module.first_packet
-    looking, written = threading.Event(), threading.Event()
+    clock = Clock()
 
-    def slow(file: Any) -> int | None:
-        if file.name.endswith("a") and not written.is_set():
-            looking.set()
-            assert written.wait(SOON)
-            clock.now += 0.5
-        return look_into(file)
+    def slow(_: SuperhostsError) -> None:
+        """Take half a second, in which another file comes, while a first look finds that a file is no capture."""
+        write(tmp_path / "b", frames(1, 1))
+        clock.now += 0.5
 
-    monkeypatch.setattr(folder_module, "first_packet", slow)
+    (tmp_path / "notes.txt").write_text("this is no capture, and it is long enough")
     write(tmp_path / "a", frames(0, 1))
-    follower = follow(tmp_path)
-    assert looking.wait(SOON)
-    write(tmp_path / "b", frames(1, 1))
-    written.set()
+    follower = follow(tmp_path, clock=clock, on_error=slow)
     follower.come(0)
+    follower.until(follower.source.waits)
     clock.now += 0.02  # the usual pause; a rest in proportion to the look would be much longer
-    follower.until(lambda: follower.knows("b"))
+    follower.until(lambda: not follower.source.waits())  # it knows b
     clock.now += 1
     follower.come(0, 1)
 
@@ -471,7 +472,7 @@ def test_stopping_while_it_waits_and_while_it_reads(tmp_path: Path) -> None:
 
 def test_the_wait_of_a_stop_is_short() -> None:
     """A slow machine makes a stop as slow as it likes: what counts is how long it waits of its own will."""
-    assert folder_module.POLL < 0.5
+    assert Pace().poll < 0.5
 
 
 def test_the_identity_is_that_of_the_very_first_packet(tmp_path: Path) -> None:

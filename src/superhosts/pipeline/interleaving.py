@@ -9,6 +9,7 @@ from typing import Any
 
 from superhosts.sources.base import Source
 from superhosts.sources.live import YOUNG, Ahead, Step, drain, is_pipe, middle_time
+from superhosts.sources.pace import PACE, Pace
 
 
 class Interleaving:
@@ -19,11 +20,17 @@ class Interleaving:
     """
 
     def __init__(
-        self, sources: Sequence[Source], *, attempt: Callable[[Callable[[], Any]], Any], stopped: Callable[[], bool]
+        self,
+        sources: Sequence[Source],
+        *,
+        attempt: Callable[[Callable[[], Any]], Any],
+        stopped: Callable[[], bool],
+        pace: Pace = PACE,
     ) -> None:
         self._sources = sources
         self._attempt = attempt
         self._stopped = stopped
+        self._pace = pace
         self._started: list[Ahead] = []
         self._reading: dict[int, Source] = {}  # inputs that have begun and not ended, by number
         self._ended = (0, 0)  # bytes and packets of inputs that have ended
@@ -58,7 +65,7 @@ class Interleaving:
             for _, number, source in waiting:
                 if is_pipe(source):
                     self._start(number, source)
-            for block in drain(self._started, self._attempt):
+            for block in drain(self._started, self._attempt, self._pace.drain):
                 yield Step(block)
         finally:
             for ahead in self._started:
@@ -81,7 +88,7 @@ class Interleaving:
         return sorted(starts, key=lambda item: item[:2])
 
     def _start(self, number: int, source: Source) -> Ahead:
-        self._started.append(Ahead(source, number, stopped=self._stopped))
+        self._started.append(Ahead(source, number, stopped=self._stopped, pace=self._pace))
         return self._started[-1]
 
     def _end(self, number: int) -> None:

@@ -28,6 +28,7 @@ from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
 from superhosts.sources.live import Clock, Following
 from superhosts.sources.opening import open_inputs
+from superhosts.sources.pace import PACE, Pace
 from superhosts.sources.streams import Stopped
 from superhosts.units import parse_duration
 from superhosts.windows.events import Event, Piece, PutOff
@@ -54,6 +55,7 @@ class RunOptions:
     leaves_open: bool = True  # a stop leaves open windows to the next run if all inputs can be read again
     clock: Clock = time.monotonic  # any steady one, in seconds
     wall: Callable[[], int] = time.time_ns  # this machine's time, in nanoseconds since the epoch
+    pace: Pace = PACE
     limits: Limits = LIMITS
 
 
@@ -243,7 +245,9 @@ class Scan:
                 yield self._windows.tick(step.clock)
 
     def _interleave(self) -> Interleaving:
-        self._interleaving = Interleaving(self.sources, attempt=self._try, stopped=lambda: self._stopping)
+        self._interleaving = Interleaving(
+            self.sources, attempt=self._try, stopped=lambda: self._stopping, pace=self._options.pace
+        )
         return self._interleaving
 
     def _follow(self) -> Following:
@@ -254,6 +258,7 @@ class Scan:
             attempt=self._try,
             stopped=lambda: self._stopping,
             horizon=self._windows.horizon,
+            pace=self._options.pace,
         )
         return self._following
 

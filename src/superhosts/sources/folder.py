@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,16 +28,14 @@ from superhosts.sources.base import Source, SourceCounters
 from superhosts.sources.capture import Span, first_packet, identity_of, without_compression
 from superhosts.sources.capture_reader import BLOCK_BYTES, BLOCK_PACKETS, CaptureReader
 from superhosts.sources.finding import is_finished
+from superhosts.sources.pace import CLOCKS, PACE, Clocks, Pace
 from superhosts.sources.streams import PlainStream, Stopped, Stream, Waiting, decompressed
 from superhosts.units import SECOND
 
-POLL = 0.2  # seconds between two checks of a file or the folder
-QUIET = 1.0  # seconds without growth after which a file may be finished
-SETTLED = 2.0  # seconds after which a file too short for a capture is opened
 _SHORT = 24  # bytes: less than the header of a capture
 _LOOKING = 10  # pause between two listings, in multiples of the time of one: a folder may hold very many files
 _LONGEST = 1.0  # seconds of that pause at most: files that are not listed yet do not exist for the source
-_SET_BACK = 10  # multiple of QUIET after which a growing file that begins earlier takes over
+_SET_BACK = 10  # multiple of `Pace.quiet` after which a growing file that begins earlier takes over
 _AHEAD = 3600 * SECOND  # nanoseconds ahead of the clock from which the time of a first packet is not accepted
 
 
@@ -73,17 +70,17 @@ class FolderSource(Source):
         done: frozenset[str] = frozenset(),
         on_error: Callable[[SuperhostsError], None] | None = None,
         block_bytes: int = BLOCK_BYTES,
-        poll: float = POLL,
-        quiet: float = QUIET,
-        wall: Callable[[], int] = time.time_ns,
+        pace: Pace = PACE,
+        clocks: Clocks = CLOCKS,
     ) -> None:
         self.name = str(path)
-        self._wall = wall
+        self.now = clocks.steady
         self.counters = SourceCounters()
         self._path = Path(path).absolute()
         self._on_error = on_error
         self._block_bytes = block_bytes
-        self._poll, self._quiet = poll, quiet
+        self._pace = pace
+        self._clocks = clocks
         self._waiting = Waiting()
         self._files: dict[str, _File] = {}
         self._taken: set[str] = set(done)
@@ -172,7 +169,7 @@ class FolderSource(Source):
     def is_over(self, tail: _Tail) -> bool:
         """Return True if a file that was read to its present end is finished; else wait a moment."""
         self._look()
-        listed, now = self._files.get(tail.file.name), time.monotonic()
+        listed, now = self._files.get(tail.file.name), self.now()
         tail.replaced = True
         if tail.size() < tail.position:
             self.counters.warn(f"{tail.name}: was truncated while it was read")
@@ -185,7 +182,7 @@ class FolderSource(Source):
             if listed.size == tail.position:
                 tail.grew = min(tail.grew, listed.since)
         tail.replaced = False
-        needed = self._quiet if gone else self._quiet_needed(tail)
+        needed = self._pace.quiet if gone else self._quiet_needed(tail)
         if needed is not None and now - tail.grew >= needed:
             return True
         self._waiting.waits = needed is None
@@ -197,9 +194,9 @@ class FolderSource(Source):
         unread = [f for f in self._files.values() if f.first is not None and f.identity not in self._taken]
         here = self._place(self._files.get(tail.file.name, tail.file))
         if any(self._place(other) > here for other in unread):
-            return self._quiet
+            return self._pace.quiet
         if any(other.grows and other.since > tail.grew for other in unread):
-            return _SET_BACK * self._quiet
+            return _SET_BACK * self._pace.quiet
         return None
 
     def read_more(self) -> None:
@@ -212,7 +209,7 @@ class FolderSource(Source):
 
     def _pause(self) -> None:
         self._check()
-        time.sleep(self._poll)
+        self._clocks.sleep(self._pace.poll)
         self._check()
 
     # Looking
@@ -229,11 +226,11 @@ class FolderSource(Source):
         count as finished in every pause.
         """
         first = file.first or 0
-        return (min(first, file.changed) if first > self._wall() + _AHEAD else first), file.name
+        return (min(first, file.changed) if first > self._clocks.wall() + _AHEAD else first), file.name
 
     def _look(self) -> None:
         """Find new and changed files, and forget those that are gone; at most once per pause."""
-        began = time.monotonic()
+        began = self.now()
         if began < self._next_look:
             return
         try:
@@ -243,21 +240,21 @@ class FolderSource(Source):
             if not self._unreadable:
                 self.counters.warn(f"{self.name}: cannot be read: {error.strerror or error}; trying again")
             self._unreadable = True
-            self._next_look = time.monotonic() + self._poll
+            self._next_look = self.now() + self._pace.poll
             return
         self._unreadable = False
         # Opening new files does not count: the first may compile for seconds, and files come meanwhile.
-        listing = time.monotonic() - began
+        listing = self.now() - began
         for name, status in found.items():
             self._check()
             self._update(name, status)
         self._files = {name: file for name, file in self._files.items() if name in found}
         self._forget(found)
-        self._next_look = time.monotonic() + max(self._poll, min(_LOOKING * listing, _LONGEST))
+        self._next_look = self.now() + max(self._pace.poll, min(_LOOKING * listing, _LONGEST))
 
     def _update(self, name: str, status: os.stat_result) -> None:
         """Open a file that is new or has changed, to find its first packet."""
-        before, now = self._files.get(name), time.monotonic()
+        before, now = self._files.get(name), self.now()
         same = before is not None and (before.inode, before.size, before.changed) == _signature(status)
         if before is not None and same and (before.first is not None or not 0 < before.size < _SHORT):
             return
@@ -266,7 +263,7 @@ class FolderSource(Source):
             file.since = before.since if same else now
             file.grows = status.st_ino == before.inode and status.st_size > before.size
         self._files[name] = file
-        if status.st_size < _SHORT and now - file.since < SETTLED:
+        if status.st_size < _SHORT and now - file.since < self._pace.settled:
             return
         try:
             file.first = first_packet(_Still(file))
@@ -355,7 +352,7 @@ class _Tail(_Still):
 
     def __init__(self, source: FolderSource, file: _File) -> None:
         super().__init__(file)
-        self.grew = time.monotonic()  # when it last had more to read
+        self.grew = source.now()  # when it last had more to read
         self.replaced = False  # by other content
         self._source = source
 
@@ -370,6 +367,6 @@ class _Tail(_Still):
                 if self.replaced or not (got := super().readinto(view)):  # it may have grown since
                     return 0
                 break
-        self.grew = time.monotonic()
+        self.grew = self._source.now()
         self._source.read_more()
         return got

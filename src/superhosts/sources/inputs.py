@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from superhosts.errors import InputError
+from superhosts.sources.pace import PACE, Pace
 from superhosts.sources.streams import PlainStream, Stopped, Stream, Waiting, decompressed, standard_input
 from superhosts.sources.urls import UrlFile, is_url, url_size
 
@@ -63,11 +64,11 @@ class PeekedStream:
 class Input:
     """A file, URL, pipe or stdin ("-") by name: what kind it is, how large, and its bytes."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, pace: Pace = PACE) -> None:
         self.path = path
         self._standard = str(path) == STANDARD_INPUT
         self.name = "stdin" if self._standard else str(path)
-        self.waiting = Waiting()
+        self.waiting = Waiting(pace)
         self._head: bytes | None = None
         self._peeked: Stream | None = None  # of a pipe, whose bytes come only once
         if self._standard and sys.stdin is None:

@@ -28,13 +28,10 @@ import numpy as np
 
 from superhosts.pairs import PacketBlock
 from superhosts.sources.base import Source
+from superhosts.sources.pace import PACE, Pace
 from superhosts.units import SECOND
 
 READ_AHEAD = 4  # blocks of an input that wait to be processed
-WAKE = 0.25  # seconds after which a waiting thread checks the clock, and whether to stop
-CAUGHT_UP = 1.0  # seconds without a backlog before the clock counts
-HELD_UP = 1.0  # seconds after which the last check of the inputs is out of date
-DRAIN = 5.0  # seconds after which a stop no longer waits for a reader
 MOST_KEPT = 1000  # packets by which the event clock is set
 STALE_AFTER = 3600.0  # seconds after which a packet no longer sets the clock: clocks drift, and are set
 LEAST_KEPT = 10  # packets kept even when stale
@@ -57,6 +54,7 @@ class Ahead:
         stopped: Callable[[], bool],
         clock: Clock = time.monotonic,
         wake: threading.Event | None = None,
+        pace: Pace = PACE,
     ) -> None:
         self.source = source
         self.number = number
@@ -67,6 +65,7 @@ class Ahead:
         self._stopped = stopped
         self._clock = clock
         self._wake = wake or threading.Event()
+        self._pace = pace
         self._queue: queue.Queue[Item] = queue.Queue(READ_AHEAD)
         self._left = False
         self._next: tuple[float, PacketBlock] | None = None
@@ -84,7 +83,7 @@ class Ahead:
     def _put(self, item: Item) -> bool:
         while not self._left:
             try:
-                self._queue.put(item, timeout=0.2)
+                self._queue.put(item, timeout=self._pace.wake)
                 self._wake.set()
                 return True
             except queue.Full:
@@ -100,7 +99,7 @@ class Ahead:
         """Return True if there is a block to take. Raises the errors of the reading thread."""
         while self._next is None and not self.ended:
             try:
-                item = self._queue.get(timeout=WAKE) if wait else self._queue.get_nowait()
+                item = self._queue.get(timeout=self._pace.wake) if wait else self._queue.get_nowait()
             except queue.Empty:
                 if not wait or self._stopped():
                     return False
@@ -135,9 +134,11 @@ def is_pipe(source: Source) -> bool:
     return source.live and not source.replays
 
 
-def drain(inputs: Iterable[Ahead], attempt: Callable[[Callable[[], Any]], Any]) -> Iterator[PacketBlock]:
+def drain(
+    inputs: Iterable[Ahead], attempt: Callable[[Callable[[], Any]], Any], seconds: float
+) -> Iterator[PacketBlock]:
     """Yield what pipes delivered before a stop. Their readers were told to stop and end soon."""
-    limit, pipes = time.monotonic() + DRAIN, [ahead for ahead in inputs if is_pipe(ahead.source)]
+    limit, pipes = time.monotonic() + seconds, [ahead for ahead in inputs if is_pipe(ahead.source)]
     while (pipes := [ahead for ahead in pipes if not ahead.ended]) and time.monotonic() < limit:
         for ahead in pipes:
             if attempt(ahead.ready):
@@ -209,23 +210,28 @@ class Following:
         attempt: Callable[[Callable[[], Any]], Any],
         stopped: Callable[[], bool],
         horizon: Callable[[], int | None] = lambda: None,
+        pace: Pace = PACE,
+        steady: Clock = time.monotonic,
     ) -> None:
         """Prepare to read.
 
         `attempt` makes a call that may fail for one input, and returns None if it failed and the run continues.
-        `horizon` returns the time up to which the times of packets are accepted.
+        `horizon` returns the time up to which the times of packets are accepted. `clock` times the packets, and
+        `steady` the checks of the inputs.
         """
         self._sources = sources
         self._horizon = horizon
         self._grace = None if grace is None else round(grace * SECOND)
+        self._pace = pace
         self._clock = clock
+        self._steady = steady
         self._event = EventClock(clock)
         self._attempt = attempt
         self._stopped = stopped
         self._wake = threading.Event()
         self._files: deque[tuple[int, int, Source]] = deque()  # inputs that end by themselves and were not started yet
         self._active: list[Ahead] = []
-        self._looked = self._kept_up = time.monotonic()
+        self._looked = self._kept_up = steady()
         self._since: float | None = None  # since when there is no backlog
 
     def __iter__(self) -> Iterator[Step]:
@@ -248,10 +254,10 @@ class Following:
                 elif not self._active and not self._files:
                     return
                 else:
-                    self._wake.wait(WAKE)
+                    self._wake.wait(self._pace.wake)
                     self._wake.clear()
                 yield Step(watermark=self._watermark(), clock=self._passed())
-            for block in drain(self._active, self._attempt):
+            for block in drain(self._active, self._attempt, self._pace.drain):
                 self._event.note(time.monotonic(), block)
                 yield Step(block, self._watermark())
         finally:
@@ -259,9 +265,13 @@ class Following:
                 ahead.leave()
 
     def _start(self, source: Source, number: int, first: int = _NOT_YET) -> None:
-        wake = self._wake
-        ahead = Ahead(source, number, reached=first, stopped=self._stopped, clock=self._clock, wake=wake)
-        self._active.append(ahead)
+        common: dict[str, Any] = {
+            "stopped": self._stopped,
+            "clock": self._clock,
+            "wake": self._wake,
+            "pace": self._pace,
+        }
+        self._active.append(Ahead(source, number, reached=first, **common))
 
     def _start_files(self) -> None:
         """Start the files whose first packet the other inputs have reached; there may be thousands."""
@@ -309,18 +319,20 @@ class Following:
 
     def _passed(self) -> int | None:
         """Return the time before which no packet is still to come; None while there is a backlog."""
-        looked, self._looked = self._looked, time.monotonic()
-        if self._looked - looked > HELD_UP:  # no check for a while: packets that came meanwhile are not read yet
+        looked, self._looked = self._looked, self._steady()
+        if (
+            self._looked - looked > self._pace.held_up
+        ):  # no check for a while: packets that came meanwhile are not read yet
             self._since = None
         if self._files or not all(self._is_caught_up(ahead) for ahead in self._active):
-            if self._looked - self._kept_up > HELD_UP:
+            if self._looked - self._kept_up > self._pace.held_up:
                 self._since = None
             return None
         self._kept_up = self._looked
         if self._since is None:
             self._since = self._looked
         now = self._event.now(self._horizon())
-        if self._grace is None or now is None or self._looked - self._since < CAUGHT_UP:
+        if self._grace is None or now is None or self._looked - self._since < self._pace.caught_up:
             return None
         return now - self._grace
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from superhosts.errors import InputError
+from superhosts.sources.pace import PACE, Pace
 from superhosts.sources.unpacking import (
     LONGEST_WINDOW,
     MOST_INPUT,
@@ -33,8 +34,6 @@ from superhosts.units import format_size
 _MOST_IDLE = 1000  # steps without output
 _HEAD = 6  # bytes by which compressions are told apart
 _BRIEFLY = 0.02  # seconds without bytes that do not count as waiting: a busy pipe, too, is empty for moments
-_WAKE = 0.2  # seconds after which a waiting reader checks whether it was stopped
-_LINGER = 0.2  # seconds that a stopped reader still reads: the same Ctrl-C makes a capture program flush its packets
 
 
 class Stopped(Exception):  # noqa: N818  not an error
@@ -44,7 +43,8 @@ class Stopped(Exception):  # noqa: N818  not an error
 class Waiting:
     """Flags of a reader that waits for bytes: whether it waits, and whether to stop. A signal handler may set them."""
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Pace = PACE) -> None:
+        self.pace = pace
         self.waits = False
         self.stopped = False
 
@@ -127,8 +127,8 @@ class PlainStream:
             if self._poll.poll(1000 * pause):
                 self._waiting.waits = False
                 return
-            self._waiting.waits, pause = True, _WAKE
-        self._until = self._until or time.monotonic() + _LINGER
+            self._waiting.waits, pause = True, self._waiting.pace.wake
+        self._until = self._until or time.monotonic() + self._waiting.pace.linger
         left = self._until - time.monotonic()
         if left <= 0 or not self._poll.poll(1000 * left):
             raise Stopped
