@@ -94,7 +94,7 @@ def test_a_panel_feeds_everybody_the_same_and_knows_the_truth():
     assert two.score == Score(3, 0, 0, 0)
     assert two.estimates.mean_error == 0
     assert two.estimates.coverage == 1
-    assert one.score == score(alone.super_hosts(300), Truth.of(panel.truth), 300)
+    assert one.score == score(alone.super_hosts(300), Truth.of(panel), 300)
     assert one.pairs == len(hosts)
     assert one.update_seconds > 0
     assert one.restore_seconds > 0

@@ -20,7 +20,7 @@ from superhosts.evaluation.calibration import Calibration, Trial, cubes_around
 from superhosts.evaluation.calibration import calibrate as judge
 from superhosts.evaluation.experiment import why_nothing
 from superhosts.evaluation.figures import draw_estimates, prepare_file
-from superhosts.evaluation.panel import panel_maker
+from superhosts.evaluation.panel import Panels
 from superhosts.evaluation.scores import known, percent
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import RunOptions, Scan
@@ -44,15 +44,16 @@ def calibrate(options: Calibrate) -> None:
     size, key = parse_size(settings.memory), settings.key
     share = parse_share("error", options.error)
     others = [least for least in (options.threshold / 8, options.threshold / 4, options.threshold / 2) if least >= 16]
+    panels = Panels(cubes_around(size, key=key, device=options.device), settings)
     run = Scan(
         open_inputs(options.inputs, on_error),
         settings,
         RunOptions(find=False),
-        make_detector=panel_maker(cubes_around(size, key=key, device=options.device), settings),
+        make_detector=panels.make,
         on_error=on_error,
         on_progress=packet_progress(),
     )
-    result = judge(run, error=share, thresholds=others, on_window=_show_window)
+    result = judge(run, panels, error=share, thresholds=others, on_window=_show_window)
     summarise(run.counters)
     if not result.windows:
         say(f"superhosts: nothing to judge: {why_nothing(run.counters)}")

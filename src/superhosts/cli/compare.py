@@ -17,6 +17,7 @@ from superhosts.cli._progress import packet_progress
 from superhosts.cli._settings import make_settings
 from superhosts.cli._summary import summarise
 from superhosts.cli.usage.compare import Compare, SyntheticOptions
+from superhosts.detectors.base import Detector
 from superhosts.device import choose_device
 from superhosts.errors import SuperhostsError
 from superhosts.evaluation.entrants import Terms, choose
@@ -29,7 +30,7 @@ from superhosts.evaluation.experiment import (
     why_nothing,
 )
 from superhosts.evaluation.figures import draw_comparison, prepare_folder
-from superhosts.evaluation.panel import Make, panel_maker
+from superhosts.evaluation.panel import Makers, Panels
 from superhosts.evaluation.scores import percent
 from superhosts.hashing import DEFAULT_KEY
 from superhosts.pipeline.scan import RunOptions, Scan
@@ -56,8 +57,8 @@ def compare(options: Compare) -> None:
     run: Scan | None = None
     found: Iterator[list[Row]]
     if traffic is None:
-        run = _scan(options, makers, errors)
-        found = on_inputs(run, makers, threshold)
+        run, panels = _scan(options, makers, errors)
+        found = on_inputs(run, panels, threshold)
     else:
         found = on_synthetic(traffic, makers, threshold, _window_progress(traffic, len(makers)))
     rows: list[Row] = []
@@ -91,7 +92,7 @@ def make_traffic(options: SyntheticOptions) -> Traffic:
     )
 
 
-def _choose_detectors(options: Compare, flows: int | None) -> dict[str, Make]:
+def _choose_detectors(options: Compare, flows: int | None) -> Makers[Detector]:
     terms = Terms(
         threshold=options.threshold,
         device=choose_device(options.device),
@@ -111,21 +112,23 @@ def _window_progress(traffic: Traffic, detectors: int) -> Callable[[int], None]:
     return show
 
 
-def _scan(options: Compare, makers: dict[str, Make], errors: list[SuperhostsError]) -> Scan:
+def _scan(options: Compare, makers: Makers[Detector], errors: list[SuperhostsError]) -> tuple[Scan, Panels[Detector]]:
     def on_error(error: SuperhostsError) -> None:
         errors.append(error)
         say(f"superhosts: {error}")
 
     families = (4,)  # most detectors take IPv4 hosts only
     settings = make_settings(options.captures, threshold=options.threshold, families=families)
-    return Scan(
+    panels = Panels(lambda _bits: makers, settings)
+    run = Scan(
         open_inputs(options.inputs, on_error),
         settings,
         RunOptions(find=False),
-        make_detector=panel_maker(lambda _bits: makers, settings),
+        make_detector=panels.make,
         on_error=on_error,
         on_progress=packet_progress(),
     )
+    return run, panels
 
 
 def _draw(rows: list[Row], folder: Path) -> None:

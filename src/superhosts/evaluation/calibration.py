@@ -15,8 +15,7 @@ from superhosts.defaults import THRESHOLD
 from superhosts.detectors.columnsketch import Fill, ThresholdWarning
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.errors import UsageError
-from superhosts.evaluation.experiment import panels_of
-from superhosts.evaluation.panel import Make, Makers
+from superhosts.evaluation.panel import Makers, Panels
 from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, score
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import Scan
@@ -109,10 +108,10 @@ def sizes_around(memory: int) -> list[int]:
     return [size for size in (memory // 4, memory // 2, memory, 2 * memory) if size >= LEAST_MEMORY or size == memory]
 
 
-def cubes_around(memory: int, **options: Any) -> Makers:
+def cubes_around(memory: int, **options: Any) -> Callable[[int], Makers[Cube]]:
     """Return a function that makes the cubes to try, for hosts of this many bits."""
 
-    def makers(key_bits: int) -> dict[str, Make]:
+    def makers(key_bits: int) -> Makers[Cube]:
         return {str(size): partial(Cube, size, key_bits=key_bits, **options) for size in sizes_around(memory)}
 
     return makers
@@ -128,12 +127,13 @@ class _Crowd(NamedTuple):
 
 def calibrate(
     run: Scan,
+    panels: Panels[Cube],
     *,
     error: float,
     thresholds: Sequence[float],
     on_window: Callable[[Window, int], None] | None = None,
 ) -> Calibration:
-    """Run cubes over inputs and compare them with the exact answer. `cubes_around` makes the cubes of the run's panels.
+    """Run cubes over inputs and compare them with the exact answer. `cubes_around` makes the cubes of the panels.
 
     `on_window` gets every window and its number of hosts before the cubes are searched.
     """
@@ -142,13 +142,13 @@ def calibrate(
     asked = list(dict.fromkeys((threshold, *thresholds)))
     crowds: dict[float, _Crowd] = {}
     seen = set()
-    for window, panel in panels_of(run):
+    for window, panel in panels.of(run):
         seen.add(window)
-        hosts, peers = panel.truth.counts()
+        hosts, peers = panel.counts()
         truth, flows = Truth(hosts, peers), int(peers.sum())
         if on_window is not None:
             on_window(window, len(truth))
-        cubes = [_cube(panel.detectors[str(trial.memory)]) for trial in result.trials]
+        cubes = [panel.detectors[str(trial.memory)] for trial in result.trials]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ThresholdWarning)  # the scores say how low a threshold may be
             for trial, cube in zip(result.trials, cubes, strict=True):
@@ -165,11 +165,6 @@ def calibrate(
             trial.expected[least] = prediction_for(geometry, crowd.population, least)
     result.windows = len(seen)
     return result
-
-
-def _cube(detector: Any) -> Cube:
-    assert isinstance(detector, Cube)
-    return detector
 
 
 def prediction_for(geometry: Geometry, population: Population, threshold: float) -> Prediction | None:

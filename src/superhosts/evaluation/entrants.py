@@ -56,7 +56,7 @@ ENTRANTS: dict[str, Callable[[Terms], Detector]] = {
 
 def choose(
     names: Iterable[str], terms: Terms, on_left_out: Callable[[str, str], None] | None = None
-) -> dict[str, Make]:
+) -> dict[str, Make[Detector]]:
     """Return functions that make the named detectors; no name means all.
 
     A detector that the terms rule out is left out: `on_left_out` gets its name and the reason.
@@ -65,7 +65,7 @@ def choose(
     for name in wanted:
         if name not in ENTRANTS:
             raise UsageError(f"--detector {name}: one of {', '.join(ENTRANTS)}")
-    makers: dict[str, Make] = {name: partial(ENTRANTS[name], terms) for name in wanted}
+    makers: dict[str, Make[Detector]] = {name: partial(ENTRANTS[name], terms) for name in wanted}
     for name in wanted:
         reason = _reason(name, makers[name], terms, wanted)
         if reason and len(makers) == 1:
@@ -77,7 +77,7 @@ def choose(
     return makers
 
 
-def _reason(name: str, make: Make, terms: Terms, wanted: list[str]) -> str | None:
+def _reason(name: str, make: Make[Detector], terms: Terms, wanted: list[str]) -> str | None:
     """Return why a detector cannot take part; None if it can."""
     try:
         make()

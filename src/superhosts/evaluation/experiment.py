@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from statistics import fmean, stdev
 from typing import Any
 
-from superhosts.evaluation.panel import Make, Outcome, Panel
+from superhosts.detectors.base import Detector
+from superhosts.evaluation.panel import Makers, Outcome, Panel, Panels
 from superhosts.evaluation.scores import known
-from superhosts.pairs import Window
 from superhosts.pipeline.scan import Counters, Scan
 from superhosts.synthetic.traffic import Traffic, window_flows, window_packets
 from superhosts.times import iso_time
@@ -68,7 +68,7 @@ def make_row(window: str, outcome: Outcome) -> Row:
 
 
 def on_synthetic(
-    traffic: Traffic, makers: Mapping[str, Make], threshold: float, on_window: Callable[[int], None] | None = None
+    traffic: Traffic, makers: Makers[Detector], threshold: float, on_window: Callable[[int], None] | None = None
 ) -> Iterator[list[Row]]:
     """Run over synthetic windows: packets in trains, as on a link."""
     panel = Panel(makers)
@@ -86,18 +86,10 @@ def on_synthetic(
         panel.clear()
 
 
-def panels_of(run: Scan) -> Iterator[tuple[Window, Panel]]:
-    """Yield the panels of all windows of a run whose detectors are panels (`panel_maker`)."""
-    for result in run:
-        for panel in result.sketch.parts.values():
-            assert isinstance(panel, Panel)
-            yield result.window, panel
-
-
-def on_inputs(run: Scan, makers: Mapping[str, Make], threshold: float) -> Iterator[list[Row]]:
-    """Compare detectors over inputs; `makers` are those of the run's panels."""
-    Panel(makers).warm_up(threshold)  # every window has new detectors, which share the compiled code
-    for window, panel in panels_of(run):
+def on_inputs(run: Scan, panels: Panels[Detector], threshold: float) -> Iterator[list[Row]]:
+    """Compare detectors over inputs: those of the run's panels."""
+    panels.warm_up(threshold)
+    for window, panel in panels.of(run):
         yield [make_row(iso_time(window.start), outcome) for outcome in panel.outcomes(threshold)]
 
 

@@ -1,4 +1,4 @@
-"""A panel of detectors that see the same pairs, each timed separately, and the exact answer."""
+"""A panel: the exact detector, and others that see the same pairs, each timed separately."""
 
 from __future__ import annotations
 
@@ -6,30 +6,27 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from superhosts.detectors.base import Detector, Place
+from superhosts.detectors.base import Detector
 from superhosts.detectors.exact import Exact
-from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
-from superhosts.engines.arrays import Arrays
-from superhosts.engines.geometry import ArrayShape
 from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, score
-from superhosts.pairs import Addresses, Part, format_for
-from superhosts.pipeline.building import MakeDetector
+from superhosts.pairs import Addresses, Part, Window
+from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.results import SuperHosts
 from superhosts.sketches.bundle import Sketch
 
 WARM = 1000  # pairs of a first, untimed update
 RESTORES = 3  # repetitions of a quick search
 QUICK = 0.5  # seconds
-Make = Callable[[], Detector]
-Makers = Callable[[int], Mapping[str, Make]]  # for hosts of this many bits
+Compared = TypeVar("Compared", bound=Detector)
+Make = Callable[[], Compared]
+Makers = Mapping[str, Callable[[], Compared]]  # by the names that tables show
 
 
 class Outcome(NamedTuple):
@@ -45,19 +42,12 @@ class Outcome(NamedTuple):
     wire: int  # bytes of its .cube file
 
 
-class Panel(Detector):
-    """Detectors that see the same pairs, and the exact one, which knows the truth. `Scan` takes it as a detector."""
+class Panel(Exact, Generic[Compared]):
+    """An exact detector, which knows the truth, and the detectors to compare with it, which see the same pairs."""
 
-    name = Exact.name
-    takes_ipv6 = True
-
-    def __init__(self, makers: Mapping[str, Make], key_bits: int = 32) -> None:
-        self.format = format_for(key_bits)
-        self.truth = Exact(key_bits=key_bits, device="cpu")
-        self.threads = self.truth.threads
-        self.detectors: dict[str, Detector] = {name: make() for name, make in makers.items()}
-        self.seconds = dict.fromkeys(makers, 0.0)
-        self.pairs = 0
+    def __init__(self, makers: Makers[Compared], key_bits: int = 32) -> None:
+        self.detectors = {name: make() for name, make in makers.items()}
+        super().__init__(key_bits=key_bits, device="cpu")
 
     @locked
     def warm_up(self, threshold: float) -> None:
@@ -72,7 +62,7 @@ class Panel(Detector):
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         self.pairs += len(hosts)
-        self.truth.update(hosts, peers)
+        super()._update(hosts, peers)
         for name, detector in self.detectors.items():
             start = time.perf_counter()
             detector.update(hosts, peers)
@@ -87,17 +77,17 @@ class Panel(Detector):
 
     def _clear(self) -> None:
         """Forget all pairs and times."""
-        self.truth.clear()
-        for name, detector in self.detectors.items():
+        super()._clear()
+        for detector in self.detectors.values():
             detector.clear()
-            self.seconds[name] = 0.0
+        self.seconds = dict.fromkeys(self.detectors, 0.0)
         self.pairs = 0
 
     @locked
     def outcomes(self, threshold: float) -> list[Outcome]:
         """Ask every detector, and compare its answers with the truth."""
         self.flush()
-        truth = Truth.of(self.truth)
+        truth = Truth.of(self)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a comparison shows the effect of a low threshold; a warning adds nothing
             return [self._outcome(name, truth, threshold) for name in self.detectors]
@@ -120,67 +110,40 @@ class Panel(Detector):
             wire=wire_size(detector),
         )
 
-    # As a detector, a panel answers as the exact one among them.
-
-    @property
-    def kind(self) -> Kind:
-        """What another panel must have in common with this one to be merged."""
-        return self.truth.kind
-
-    def header(self) -> dict[str, Any]:
-        """Describe the exact detector for a file."""
-        return self.truth.header()
-
-    @classmethod
-    def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Panel:
-        """Return a panel of the exact detector alone."""
-        return cls({}, kind.format.key_bits)
-
-    @classmethod
-    def array_shapes(cls, kind: Kind) -> dict[str, ArrayShape]:
-        """Return the arrays of the exact detector."""
-        return Exact.array_shapes(kind)
-
-    @classmethod
-    def loaded_memory(cls, kind: Kind, lengths: Mapping[str, Sequence[int]]) -> int:
-        """Return the bytes of the exact detector."""
-        return Exact.loaded_memory(kind, lengths)
-
-    def _merge(self, other: Panel) -> None:
-        self.truth.merge(other.truth)
-        for name, detector in self.detectors.items():
-            detector.merge(other.detectors[name])
-
-    def _super_hosts(self, threshold: float) -> SuperHosts:
-        return self.truth.super_hosts(threshold)
-
-    def _top(self, count: int) -> SuperHosts:
-        return self.truth.top(count)
-
-    def _estimate_many(self, hosts: Addresses) -> SuperHosts:
-        return self.truth.estimate_many(hosts)
-
     def _memory(self) -> int:
-        return self.truth.memory + sum(detector.memory for detector in self.detectors.values())
-
-    def _arrays(self) -> Arrays:
-        return self.truth.arrays()
-
-    def _load_arrays(self, arrays: Arrays) -> None:
-        self.truth.load_arrays(arrays)
+        return super()._memory() + sum(detector.memory for detector in self.detectors.values())
 
 
-def panel_maker(makers: Makers, settings: Settings) -> MakeDetector:
-    """Return the `make_detector` of a scan that compares detectors over its windows."""
+class Panels(Generic[Compared]):
+    """Makes the panels of a run, one for each part of a window, and hands them out as the windows close.
 
-    def make(part: Part) -> Panel:
-        host = settings.host_format(part)
-        panel = Panel(makers(host.key_bits), host.key_bits)
-        for detector in (panel, panel.truth, *panel.detectors.values()):
+    `makers` returns the functions that make the detectors to compare, for hosts of this many bits. The run takes `make`
+    as its `make_detector`.
+    """
+
+    def __init__(self, makers: Callable[[int], Makers[Compared]], settings: Settings) -> None:
+        self._makers, self._settings = makers, settings
+        self._open: dict[int, Panel[Compared]] = {}  # by identity, because a sketch knows its parts as detectors only
+
+    def warm_up(self, threshold: float) -> None:
+        """Compile what the detectors need. Every window has new detectors, which share the compiled code."""
+        Panel(self._makers(32)).warm_up(threshold)
+
+    def make(self, part: Part) -> Detector:
+        """Return the panel of a part of a new window."""
+        host = self._settings.host_format(part)
+        panel = Panel(self._makers(host.key_bits), host.key_bits)
+        everybody: list[Detector] = [panel, *panel.detectors.values()]
+        for detector in everybody:
             detector.format = host
+        self._open[id(panel)] = panel
         return panel
 
-    return make
+    def of(self, run: Scan) -> Iterator[tuple[Window, Panel[Compared]]]:
+        """Yield the panels of all windows of the run."""
+        for result in run:
+            for detector in result.sketch.parts.values():
+                yield result.window, self._open.pop(id(detector))
 
 
 def wire_size(detector: Detector) -> int:
