@@ -106,11 +106,11 @@ class Cube:
         ticket = h
         row = h & ((1 << g["column_bits"]) - 1)
         for array, column in enumerate(self.places(m)):
-            self.columns.setdefault(column, set()).add(self.turned(row, self.turn(m, array)))
+            self.columns.setdefault(column, set()).add(self.rotated(row, self.rotation(m, array)))
             if array and array % 3 == 0:
                 ticket = pair_hash(ticket, self.key.pair[1], self.key)
-            turn = 16 * (array % 3)
-            priority = ((ticket << turn | ticket >> (64 - turn)) & M64) >> 32
+            rotation = 16 * (array % 3)
+            priority = ((ticket << rotation | ticket >> (64 - rotation)) & M64) >> 32
             if priority < (1 << 32) - (1 << (32 - g["share_bits"])):
                 continue
             for limb in range(g["key_bits"] // 32):
@@ -118,20 +118,20 @@ class Cube:
                 place = (column, label, limb)
                 self.labels[place] = max(self.labels.get(place, 0), word)
 
-    def turn(self, m: int, array: int) -> int:
+    def rotation(self, m: int, array: int) -> int:
         """Return by how much a host's rows are rotated within their group of 64, in one array."""
         multiplier, addend = self.key.columns[array]
         return (fold(m, self.key) * multiplier + addend & M64) >> 26 & 63
 
-    def turned(self, row: int, turn: int) -> int:
+    def rotated(self, row: int, rotation: int) -> int:
         """Rotate a row within its group of 64."""
-        return row // 64 * 64 + (row + turn) % 64
+        return row // 64 * 64 + (row + rotation) % 64
 
     def zeros(self, host: int) -> tuple[list[int], int]:
         """Return the zero bits of a host's columns, and of their AND after each is rotated back."""
         m = mangle(host, self.g["key_bits"], self.key)
         sets = [self.columns.get(c, set()) for c in self.places(m)]
-        back = [{self.turned(row, -self.turn(m, array)) for row in rows} for array, rows in enumerate(sets)]
+        back = [{self.rotated(row, -self.rotation(m, array)) for row in rows} for array, rows in enumerate(sets)]
         count = 1 << self.g["column_bits"]
         return [count - len(s) for s in sets], count - len(set.intersection(*back))
 
@@ -260,27 +260,27 @@ class Vbfa:
         self.key = Key(secret)
         self.arrays: dict[tuple[int, int], set[int]] = {}
 
-    def turned(self, x: int) -> int:
+    def rotated(self, x: int) -> int:
         """Return the address to hash: rotated right, so that the third byte's window begins at the lowest bit."""
-        turn = 16 - self.window
-        return (x >> turn | x << (32 - turn)) & M32
+        rotation = 16 - self.window
+        return (x >> rotation | x << (32 - rotation)) & M32
 
     def address(self, host: int) -> int:
         """Return the address whose bytes are used: the host's own, or the one whose rotation is its mangled form."""
         if not self.mangled:
             return host
-        m, turn = mangle32(host, self.key), 16 - self.window
-        return (m << turn | m >> (32 - turn)) & M32
+        m, rotation = mangle32(host, self.key), 16 - self.window
+        return (m << rotation | m >> (32 - rotation)) & M32
 
     def windows(self, x: int) -> list[int]:
         """Return h1 to h4, windows of bits that begin at each byte and wrap around to the first, and then h5."""
         ring = 2 * f"{x:032b}"
         own = [int(ring[8 * byte : 8 * byte + self.window], 2) for byte in range(4)]
-        return [*own, column_hash(self.turned(x), 4, 1 << self.hashed, self.key)]
+        return [*own, column_hash(self.rotated(x), 4, 1 << self.hashed, self.key)]
 
     def update(self, host: int, peer: int) -> None:
         x = self.address(host)
-        row = pair_hash(self.turned(x), fold(peer, self.key), self.key) % self.rows
+        row = pair_hash(self.rotated(x), fold(peer, self.key), self.key) % self.rows
         for array, column in enumerate(self.windows(x)):
             self.arrays.setdefault((array, column), set()).add(row)
 

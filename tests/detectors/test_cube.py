@@ -295,11 +295,13 @@ def test_a_host_in_the_columns_of_a_big_one_is_told_from_it():
     def places(host: int) -> list[int]:
         return oracle.places(naive.mangle32(host, oracle.key))
 
-    def turns(host: int) -> set[int]:
+    def rotations(host: int) -> set[int]:
         m = naive.mangle32(host, oracle.key)
-        return {oracle.turn(m, array) - oracle.turn(naive.mangle32(big, oracle.key), array) for array in range(3)}
+        return {
+            oracle.rotation(m, array) - oracle.rotation(naive.mangle32(big, oracle.key), array) for array in range(3)
+        }
 
-    sharing = [host for host in others if places(host) == places(big) and len(turns(host)) == 3]
+    sharing = [host for host in others if places(host) == places(big) and len(rotations(host)) == 3]
     assert len(sharing) > 10
     found = []
     for host in sharing:
@@ -341,10 +343,10 @@ def crowded(device: str) -> tuple[Cube, dict[int, list[tuple[int, int]]]]:
     raise AssertionError("no two hosts with labels of their own in all arrays")
 
 
-def found(cube: Cube) -> list[int]:
+def found(cube: Cube, threshold: float = 100) -> list[int]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ThresholdWarning)  # the cube is tiny on purpose
-        return sorted(cube.super_hosts(100).hosts.tolist())
+        return sorted(cube.super_hosts(threshold).hosts.tolist())
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -385,3 +387,26 @@ def test_a_label_that_another_host_has_won_does_not_hide_the_host(device):
     arrays["labels"][mine] = arrays["labels"][theirs]
     cube.load_arrays(arrays)
     assert host in found(cube)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_empty_labels_name_nobody(device):
+    """An empty label spells the mangled host 0. Here all columns are hot, its own too."""
+    cube = Cube(geometry=CROWD, device=device)
+    arrays = cube.arrays()
+    cube.load_arrays({"bits": np.full_like(arrays["bits"], ~np.uint64(0)), "labels": arrays["labels"]})
+    assert found(cube) == found(cube, 2) == []
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_label_of_lower_priority_than_a_super_host_has_names_nobody(device):
+    """With 100 peers, one of them has a high priority, except with a tiny probability."""
+    cube, places = crowded(device)
+    host, mine = next(iter(places.items()))
+    lowest = cube.search_for(100).priority
+    for priority, is_named in ((lowest, True), (lowest - 1, False)):
+        arrays = cube.arrays()
+        for place in mine:
+            arrays["labels"][place] = arrays["labels"][place] & np.uint64(0xFFFFFFFF) | np.uint64(priority << 32)
+        cube.load_arrays(arrays)
+        assert (host in found(cube)) is is_named

@@ -85,7 +85,7 @@ def test_the_join_finds_what_the_published_one_finds(threads, mangled, noise):
     limit = math.floor(256 * math.exp(-(200 + delta) / 256))
     expected = oracle.restore(limit)
     mangled_hosts, counts = detector.engine.search(detector.search_for(200)._replace(prefix_words=1, prefix_ones=0))
-    assert {oracle.turned(x) for x in expected} == set(mangled_hosts[:, 1].tolist())
+    assert {oracle.rotated(x) for x in expected} == set(mangled_hosts[:, 1].tolist())
     assert len(mangled_hosts) == len(expected) > 20
     peers_of = {oracle.address(int(row.host)): row.peers for row in detector.super_hosts(200)}
     assert peers_of.keys() == expected
@@ -203,7 +203,7 @@ def test_the_gpu_has_the_oracles_bits_and_finds_what_the_cpu_finds(mangled):
     assert np.array_equal(on_cpu.zeros, on_gpu.zeros)
     results = [np.hstack(detector.engine.search(detector.search_for(30))).tolist() for detector in (on_cpu, on_gpu)]
     assert sorted(results[0]) == sorted(results[1])
-    assert {oracle.turned(oracle.address(host)) for host in hosts[:180].tolist()} <= {row[1] for row in results[0]}
+    assert {oracle.rotated(oracle.address(host)) for host in hosts[:180].tolist()} <= {row[1] for row in results[0]}
     assert on_gpu.super_hosts(30).to_dict() == on_cpu.super_hosts(30).to_dict()
     assert on_gpu.estimate(int(hosts[0])) == on_cpu.estimate(int(hosts[0]))
     from superhosts.engines.gpu.launch import cuda
