@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.detectors.arguments import check_key_bits, check_threads
-from superhosts.detectors.base import Detector, Place, check_detector
+from superhosts.detectors.base import Detector, Place
 from superhosts.detectors.exact import cuda as exact_gpu
 from superhosts.detectors.exact.cuda import on_own_gpu, to_host
 from superhosts.detectors.exact.rows import (
@@ -35,7 +35,6 @@ from superhosts.detectors.locking import locked
 from superhosts.device import choose_device, gpus_of, run_parallel, simulated
 from superhosts.engines.arrays import Arrays
 from superhosts.engines.geometry import ArrayShape
-from superhosts.errors import MergeError
 from superhosts.pairs import Addresses, format_for
 from superhosts.results import SuperHosts
 
@@ -161,12 +160,6 @@ class Exact(Detector):
     def counts(self) -> tuple[Addresses, NDArray[np.int64]]:
         """Return every host and its exact number of peers."""
         return self._columns(self._counts())
-
-    def check_alike(self, other: Detector) -> None:
-        """Raise MergeError if `other` is not an exact detector with the same host format."""
-        check_detector(other, self.name)
-        if not isinstance(other, Exact) or other.format != self.format:
-            raise MergeError(f"cannot merge {other.name} of {other.format} into {self.name} of {self.format}")
 
     @on_own_gpu
     def _merge(self, other: Self) -> None:
