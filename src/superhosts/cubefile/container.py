@@ -271,11 +271,9 @@ class CubeReader:
             raise self._error("truncated or damaged: the checksum does not match")
         return bytes(text[_START.size :])
 
-    def check_memory(self, limit: int) -> None:
-        """Raise SketchFileError if the arrays need more than `limit` bytes. Allocates nothing."""
-        total = sum(dtype.itemsize * count for dtype, count in self._shapes().values())
-        if total > limit:
-            raise self._error(f"needs {format_size(total)} of memory, the limit is {format_size(limit)}")
+    def array_bytes(self) -> int:
+        """Return the bytes of all arrays, as the header gives their shapes."""
+        return sum(dtype.itemsize * count for dtype, count in self._shapes().values())
 
     def _shapes(self) -> dict[str, tuple[np.dtype[Any], int]]:
         shapes = {}

@@ -89,7 +89,7 @@ def header_errors(file: str) -> Iterator[None]:
 
 def describe(reader: CubeReader, limit: int) -> Stored:
     """Validate the whole header, and check that the file's detectors need at most `limit` bytes."""
-    reader.check_memory(limit)
+    check_memory(reader.array_bytes(), limit, reader.name)
     try:
         fields = read_fields({name: value for name, value in reader.header.items() if name != "arrays"})
         check_arrays(fields.kinds, reader.header["arrays"])
