@@ -38,7 +38,7 @@ from superhosts.replacing import replacing
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-LIBRARIES = {"builtins", "math", "numba", "numpy"}  # what is defined here changes with its version alone
+LIBRARIES = {"builtins", "math", "numba", "numpy"}  # described by name only: the stamp has their versions
 DIGEST = 32  # bytes
 KINDS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
@@ -47,8 +47,8 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 def compiled(function: Function) -> Function:
     """Compile `function` with numba when it is first called; keep the result on disk."""
     dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
-    if dispatcher is not function:  # as it is when numba is switched off
-        with contextlib.suppress(RuntimeError):  # no folder to keep it in: a read-only install without a home
+    if dispatcher is not function:  # With NUMBA_DISABLE_JIT, numba returns the function itself.
+        with contextlib.suppress(RuntimeError):  # numba found no folder to write to, so nothing is kept on disk.
             dispatcher._cache = _Cache(dispatcher)
     return cast(Function, dispatcher)
 
@@ -152,15 +152,15 @@ def _describe_type(kind: Any) -> Any:
         return name, [_describe_type(each) for each in kind.types]
     if isinstance(kind, Array | Boolean | Number):
         return str(kind)
-    raise TypeError(f"{kind} may hold what its name does not tell")
+    raise TypeError(f"the name of {kind} does not describe the type completely")
 
 
 def stamp_of(function: Callable[..., Any]) -> bytes:
     """Return a digest of everything that the machine code of a compiled function is made from.
 
-    These are its bytecode and constants, the globals it reads, and the same of all functions it calls. Globals are read
-    when this is called, and the first call of a compiled function is soon enough: functions may be called before they
-    are defined, as far as the file is concerned.
+    These are its bytecode and constants, the globals it reads, and the same of all functions it calls. The globals
+    must be defined by then: call this when the compiled function is first called, not when it is decorated, because a
+    module may define a function below the one that calls it.
     """
     return _digest(repr((numba.__version__, np.__version__, _describe(function, {}))).encode())
 
