@@ -18,7 +18,7 @@ from cases import THETA, Column, update_in_batches
 from superhosts.detectors.cube import Cube
 from superhosts.fleet.files import FileSender
 from superhosts.fleet.link import Sender
-from superhosts.fleet.nats.connect import NatsOptions
+from superhosts.fleet.nats.options import NatsOptions
 from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.spool import Spool

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -15,6 +17,7 @@ import nats.errors
 import numpy as np
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.js.api import StreamConfig, StreamInfo, StreamState
 
 from fleets import window
 from processes import DEADLINE, free_port
@@ -22,7 +25,7 @@ from superhosts.cubefile import container as sketchfile
 from superhosts.cubefile.container import CubeReader
 from superhosts.errors import SketchFileError
 from superhosts.fleet.nats.broker import Broker
-from superhosts.fleet.nats.connect import NatsOptions
+from superhosts.fleet.nats.options import NatsOptions, Timing
 from superhosts.fleet.nats.wire import Chunk
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.receipts import MERGED, RESEND, Receipt
@@ -31,8 +34,13 @@ from superhosts.fleet.spool import Spool
 MIB = 1 << 20
 
 
-def make_broker(folder: Path, said: list[str], **options: Any) -> Broker:
-    return Broker(folder, said.append, **{"listen": f"127.0.0.1:{free_port()}", "cap": 64 * MIB, **options})
+# Attempts follow each other quickly, and a slow answer does not count as a link that does not work.
+QUICK = Timing(reply=int(DEADLINE), first_pause=0.1, last_pause=0.3, answer=DEADLINE, look=0.2)
+
+
+def make_broker(folder: Path, said: list[str], kind: type[Broker] = Broker, **options: Any) -> Broker:
+    defaults = {"listen": f"127.0.0.1:{free_port()}", "cap": 64 * MIB, "timing": QUICK}
+    return kind(folder, said.append, **{**defaults, **options})
 
 
 def server_pid(broker: Broker) -> int | None:
@@ -188,6 +196,31 @@ def running(run: Callable[[Any, threading.Event], None], other: Any) -> Iterator
     assert failures == []
 
 
+class ClosingServer:
+    """A server that ends every connection at once."""
+
+    def __init__(self, url: str) -> None:
+        self.connections = 0
+        host, _, port = url.rpartition("/")[2].rpartition(":")
+        self._socket = socket.create_server((host, int(port)))
+        self._thread = threading.Thread(target=self._serve)
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):  # the socket was closed
+            while True:
+                self._socket.accept()[0].close()
+                self.connections += 1
+
+    def __enter__(self) -> ClosingServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join()
+
+
 def eventually(condition: Callable[[], Any]) -> None:
     deadline = time.monotonic() + DEADLINE
     while not condition():
@@ -208,6 +241,9 @@ class Heard:
 
     async def consumer_info(self, *names: str) -> Any:
         raise nats.errors.TimeoutError
+
+    async def stream_info(self, *names: str, **options: Any) -> StreamInfo:
+        return StreamInfo(StreamConfig(), StreamState(0, 0, 0, 0, 0))  # an empty queue
 
 
 def message(number: int, subject: str, headers: dict[str, str] | None, data: bytes, reply: str | None = None) -> Msg:

@@ -89,8 +89,8 @@ class FakeTime:
 class WatchedIntake:
     """An intake in front of another one: a test sees each sketch, and may fail instead of passing it on."""
 
-    def __init__(self, intake: Acceptor, accept: Accept) -> None:
-        self.folder, self.known, self.accept = intake.folder, intake.known, accept
+    def __init__(self, intake: Acceptor, accept: Accept, known: Callable[[str], Receipt | None] | None = None) -> None:
+        self.folder, self.accept, self.known = intake.folder, accept, known or intake.known
 
 
 def full(path: Path, name: str, site: str) -> Receipt:

@@ -12,6 +12,7 @@ import socket
 import ssl
 import stat
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -32,6 +33,7 @@ from nats.js import JetStreamContext
 
 from brokers import (
     MIB,
+    QUICK,
     Heard,
     KeepingIntake,
     accepts,
@@ -45,14 +47,17 @@ from brokers import (
     running,
     settle,
 )
+from hubs import FakeTime, WatchedIntake
 from places import ROOT
 from processes import DEADLINE, ending, free_port, make_edge, make_hub, wait_for
 from superhosts.errors import UsageError
-from superhosts.fleet.nats import arrivals, receive, stream
-from superhosts.fleet.nats import connect as nats_connect
+from superhosts.fleet.nats import arrivals, stream
 from superhosts.fleet.nats.broker import Broker
-from superhosts.fleet.nats.connect import NatsOptions, UnfitServerError, check_version
+from superhosts.fleet.nats.connect import UnfitServerError, check_version
 from superhosts.fleet.nats.enrolment import enroll, public_key, unenroll
+from superhosts.fleet.nats.identity import NOBODY
+from superhosts.fleet.nats.options import NatsOptions
+from superhosts.fleet.nats.pieces import AT_ONCE, Patience
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NO_ROOM, NatsSender
 from superhosts.fleet.nats.setup import Tls, find_server, parse_listen
@@ -61,14 +66,6 @@ from superhosts.fleet.receipts import MERGED, Receipt
 
 NEVER = 3600.0
 CHUNK, ASK = "superhosts.from.ams.chunk", "superhosts.from.ams.ask"
-
-
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nats_connect, "FIRST_PAUSE", 0.1)
-    monkeypatch.setattr(nats_connect, "LAST_PAUSE", 0.3)
-    monkeypatch.setattr(nats_connect, "TIMEOUT", int(DEADLINE))
-    monkeypatch.setattr(stream, "LOOK", 0.2)
 
 
 @pytest.fixture
@@ -86,7 +83,7 @@ def intake(tmp_path: Path) -> KeepingIntake:
 
 
 def key_of(broker: Broker, site: str) -> NatsOptions:
-    return NatsOptions(broker.options.url, nkey=broker.folder / "seeds" / f"{site}.nk")
+    return NatsOptions(broker.options.url, nkey=broker.folder / "seeds" / f"{site}.nk", timing=QUICK)
 
 
 def make_receiver(broker: Broker, said: list[str] | None = None, **options: Any) -> NatsReceiver:
@@ -342,8 +339,8 @@ def test_a_flood_of_tiny_messages_keeps_to_its_sites_share(
     receiver = make_receiver(broker, said)
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
-    share = receiver._queue.site_pieces
-    assert share == stream.LEAST_PIECES == 64
+    share = receiver.queue.site_pieces
+    assert share == stream.MIN_PIECES == 64
     flood(broker, "ams", 3000)
     eventually(lambda: queued(broker).get(CHUNK, 0) == share)
     path = noise(tmp_path, "fra", 0, 100_000)
@@ -357,16 +354,16 @@ def test_a_flood_of_tiny_messages_keeps_to_its_sites_share(
 
 
 def test_the_share_grows_with_the_queue() -> None:
-    assert stream.Queue(4 << 30, 1.0, 1.0, receive.NOBODY).site_pieces == 2016
-    assert stream.Queue(4 << 20, 1.0, 1.0, receive.NOBODY).site_pieces == 64
+    assert stream.Queue(4 << 30, 1.0, 1.0, NOBODY).site_pieces == 2016
+    assert stream.Queue(4 << 20, 1.0, 1.0, NOBODY).site_pieces == 64
 
 
 def test_beginnings_that_never_end_leave_the_queue_and_keep_nobody(
-    tmp_path: Path, broker: Broker, intake: KeepingIntake, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, broker: Broker, intake: KeepingIntake
 ) -> None:
-    monkeypatch.setattr(receive, "PAUSE", 0.01)
     said: list[str] = []
-    receiver = make_receiver(broker, said)
+    clock = FakeTime()
+    receiver = make_receiver(broker, said, clock=clock.source.steady, patience=Patience(stale=60.0, pause=0.01))
     begun = [pieces(noise(tmp_path, "ams", number, 20_000), 8000)[0] for number in range(60)]
     path = noise(tmp_path, "fra", 0, 100_000)
     with running(receiver.run, intake):
@@ -374,12 +371,12 @@ def test_beginnings_that_never_end_leave_the_queue_and_keep_nobody(
         publish(broker, "ams", begun)
         eventually(lambda: receiver.counters.dropped == 60 - arrivals.ARRIVING)
         eventually(lambda: queued(broker) == {CHUNK: arrivals.ARRIVING})
-        assert len(receiver._assemblies) == len(list(intake.folder.iterdir())) == arrivals.ARRIVING
+        assert len(receiver.arrivals.assemblies) == len(list(intake.folder.iterdir())) == arrivals.ARRIVING
         assert any(f"ams has begun {arrivals.ARRIVING} sketches and does not finish them" in line for line in said)
         assert len(said) < receiver.counters.put_off
         deliver(broker, "fra", path)
         eventually(lambda: intake.names() == {path.name})
-        receiver._stale = 0.0  # the old ones give way to new ones
+        clock.now += 60.0  # the old ones give way to new ones
         more = [pieces(noise(tmp_path, "ams", 100 + number, 20_000), 8000) for number in range(2)]
         publish(broker, "ams", [piece for each in more for piece in each])
         eventually(lambda: len(intake.names()) == 3)
@@ -395,7 +392,7 @@ def test_a_site_does_not_hold_more_than_half_of_its_share(
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         publish(broker, "ams", cut[:-1])  # more pieces than the server takes of one site at once
-        eventually(lambda: queued(broker) == {CHUNK: receiver._queue.site_pieces // 2})
+        eventually(lambda: queued(broker) == {CHUNK: receiver.queue.site_pieces // 2})
         publish(broker, "ams", cut[-1:])
         eventually(lambda: intake.names() == {path.name})
         eventually(lambda: queued(broker) == {})
@@ -435,21 +432,18 @@ def test_a_hub_that_was_away_finds_nothing_of_a_revoked_site(
     assert intake.calls == []
 
 
-def test_questions_of_one_site_do_not_keep_the_others(
-    tmp_path: Path, broker: Broker, intake: KeepingIntake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_questions_of_one_site_do_not_keep_the_others(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     receiver = make_receiver(broker)
     gate, waiting = threading.Event(), threading.Event()
-    known = intake.known
     theirs, mine = noise(tmp_path, "fra").name, noise(tmp_path, "ams").name
 
     def slow(name: str) -> Receipt | None:
         if name == mine:
             waiting.set()
             assert gate.wait(DEADLINE)
-        return known(name)
+        return intake.known(name)
 
-    monkeypatch.setattr(intake, "known", slow)
+    watched = WatchedIntake(intake, intake.accept, slow)
 
     async def attack(client: Client, errors: list[str]) -> None:
         for _ in range(500):
@@ -460,7 +454,7 @@ def test_questions_of_one_site_do_not_keep_the_others(
         question = json.dumps([theirs]).encode()
         return (await client.request("superhosts.from.fra.ask", question, timeout=DEADLINE)).data
 
-    with running(receiver.run, intake):
+    with running(receiver.run, watched):
         eventually(lambda: receiver.counters.connects)
         as_client(key_of(broker, "ams"), attack, "_INBOX.ams")
         assert waiting.wait(DEADLINE)
@@ -470,27 +464,23 @@ def test_questions_of_one_site_do_not_keep_the_others(
     assert receiver.counters.unanswered > 400
 
 
-def test_sites_take_turns_at_the_intake(
-    tmp_path: Path, broker: Broker, intake: KeepingIntake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sites_take_turns_at_the_intake(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     receiver = make_receiver(broker)
     mine = [noise(tmp_path, "ams", number, 1000) for number in range(20)]
     theirs = noise(tmp_path, "fra", 0, 1000)
     entered: list[str] = []
-    accept = intake.accept
 
     def enter(path: Path, name: str, site: str) -> Receipt:
         entered.append(site)
-        return accept(path, name, site)
+        return intake.accept(path, name, site)
 
-    monkeypatch.setattr(intake, "accept", enter)
     intake.gate.clear()
-    with running(receiver.run, intake):
+    with running(receiver.run, WatchedIntake(intake, enter)):
         eventually(lambda: receiver.counters.connects)
         for path in mine:
             deliver(broker, "ams", path)
         deliver(broker, "fra", theirs)
-        eventually(lambda: len(entered) == receive.AT_ONCE)
+        eventually(lambda: len(entered) == AT_ONCE)
         assert entered == ["ams", "fra"]
         intake.gate.set()
         eventually(lambda: len(intake.names()) == 21)
@@ -523,14 +513,14 @@ def test_versions() -> None:
 
 
 def test_a_server_that_is_not_strict_is_refused(tmp_path: Path, intake: KeepingIntake) -> None:
+    class LenientBroker(Broker):
+        def config(self, sites: dict[str, str] | None) -> dict[str, Any]:
+            config = super().config(sites)
+            config["jetstream"]["strict"] = False
+            return config
+
     said: list[str] = []
-    with make_broker(tmp_path / "broker", []) as broker:
-        config = json.loads((broker.folder / "nats.conf").read_text())
-    config["jetstream"]["strict"] = False
-    (broker.folder / "nats.conf").write_text(json.dumps(config))
-    write = broker._write_config
-    broker._write_config = lambda: None  # type: ignore[method-assign]
-    with broker:
+    with make_broker(tmp_path / "broker", [], LenientBroker) as broker:
         receiver = make_receiver(broker, said)
         with pytest.raises(UsageError, match=r"^--nats nats://\S+: the server accepts requests .*strict: true"):
             receiver.check_no_other_hub()
@@ -539,19 +529,58 @@ def test_a_server_that_is_not_strict_is_refused(tmp_path: Path, intake: KeepingI
         assert "a site could empty the queue" in said[0]
         assert "a site could empty the queue" in receiver.counters.down
         assert receiver.counters.connects == 0
-    broker._write_config = write  # type: ignore[method-assign]
 
 
-def test_an_old_server_of_ones_own_is_refused(tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nats_connect, "LEAST_VERSION", (99, 0))
-    with pytest.raises(UsageError, match=r"^--nats nats://\S+: the server is nats-server 2\.\S+; 99\.0 or a later"):
-        make_receiver(broker).check_no_other_hub()
+OLD_SERVER = """#!{python}
+import json, socketserver, sys
+from pathlib import Path
+
+class Client(socketserver.StreamRequestHandler):
+    def handle(self):
+        greeting = dict(server_name=config["server_name"], version="2.9.1", jetstream=True, max_payload=1024)
+        self.wfile.write(b"INFO " + json.dumps(greeting).encode() + b"\\r\\n")
+        for line in self.rfile:
+            if line.startswith(b"PING"):
+                self.wfile.write(b"PONG\\r\\n")
+
+config = json.loads(Path(sys.argv[2]).read_text())
+socketserver.ThreadingTCPServer.daemon_threads = True
+socketserver.ThreadingTCPServer((config["host"], config["port"]), Client).serve_forever()
+"""
 
 
-def test_an_old_embedded_server_is_refused_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nats_connect, "LEAST_VERSION", (99, 0))
-    with pytest.raises(UsageError, match=r"nats-server is nats-server 2\.\S+; 99\.0 or a later one is needed"):
-        make_broker(tmp_path / "broker", []).start()
+@pytest.fixture
+def old_server(tmp_path: Path) -> Path:
+    """A program that greets clients as an old nats-server does."""
+    program = tmp_path / "old-server"
+    program.write_text(OLD_SERVER.format(python=sys.executable))
+    program.chmod(0o755)
+    return program
+
+
+def is_open(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def test_an_old_server_of_ones_own_is_refused(tmp_path: Path, old_server: Path) -> None:
+    address = {"host": "127.0.0.1", "port": free_port(), "server_name": "old"}
+    (tmp_path / "config").write_text(json.dumps(address))
+    receiver = NatsReceiver(NatsOptions(f"nats://127.0.0.1:{address['port']}", timing=QUICK), print)
+    with subprocess.Popen([old_server, "-c", tmp_path / "config"]) as server:
+        try:
+            eventually(lambda: is_open(address["port"]))
+            words = r"^--nats nats://\S+: the server is nats-server 2\.9\.1; 2\.12 or a later one is needed"
+            with pytest.raises(UsageError, match=words):
+                receiver.check_no_other_hub()
+        finally:
+            server.kill()
+
+
+def test_an_old_embedded_server_is_refused_and_named(tmp_path: Path, old_server: Path) -> None:
+    with pytest.raises(UsageError, match=r"old-server is nats-server 2\.9\.1; 2\.12 or a later one is needed"):
+        make_broker(tmp_path / "broker", [], server=old_server).start()
 
 
 def test_a_server_without_keys_is_said(tmp_path: Path, broker: Broker) -> None:
@@ -583,7 +612,9 @@ def test_the_server_that_the_guide_describes(tmp_path: Path, intake: KeepingInta
     url = f"nats://127.0.0.1:{port}"
     spool = make_spool(tmp_path / "spool", "ams")
     sent = {noise(spool.folder, "ams", number, 700_000).name for number in range(2)}
-    hub, ams = (NatsOptions(url, nkey=tmp_path / "keys" / "seeds" / f"{name}.nk") for name in ("hub", "ams"))
+    hub, ams = (
+        NatsOptions(url, nkey=tmp_path / "keys" / "seeds" / f"{name}.nk", timing=QUICK) for name in ("hub", "ams")
+    )
     said: list[str] = []
     with subprocess.Popen([find_server(), "-c", documented(tmp_path, port)]) as server:
         try:
@@ -611,7 +642,7 @@ def test_a_new_site_can_send_at_once(tmp_path: Path, broker: Broker, intake: Kee
         seed = enroll(broker.folder, "lon")
         broker.reload()
         assert broker.admitted() == {"ams", "fra", "lon"}
-        with running(NatsSender(NatsOptions(broker.options.url, nkey=seed), "lon", print).run, spool):
+        with running(NatsSender(NatsOptions(broker.options.url, nkey=seed, timing=QUICK), "lon", print).run, spool):
             eventually(lambda: not spool.waiting())
     assert intake.names() == {path.name}
     assert receiver.counters.connects == 1  # the others' connections live on
@@ -653,18 +684,24 @@ def test_certificates_are_taken_over_by_a_reload(tmp_path: Path) -> None:
         assert broker.counters.reloads == 1
 
 
-def test_a_configuration_that_the_server_refuses_is_taken_back(
-    tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = (broker.folder / "nats.conf").read_text()
-    monkeypatch.setattr(
-        "superhosts.fleet.nats.broker.accounts", lambda hub, sites: {"hub": {"users": [{"nkey": "no"}]}}
-    )
-    with pytest.raises(UsageError, match=r"rejects its new configuration: .*nkey"):
-        broker.reload()
-    assert (broker.folder / "nats.conf").read_text() == config
-    assert broker.admitted() == {"ams", "fra"}
-    assert accepts(broker, broker.folder / "seeds" / "ams.nk")
+def test_a_configuration_that_the_server_refuses_is_taken_back(tmp_path: Path) -> None:
+    class MistakenBroker(Broker):
+        mistaken = False
+
+        def config(self, sites: dict[str, str] | None) -> dict[str, Any]:
+            wrong = {"accounts": {"hub": {"users": [{"nkey": "no"}]}}} if self.mistaken else {}
+            return {**super().config(sites), **wrong}
+
+    for site in ("ams", "fra"):
+        enroll(tmp_path / "broker", site)
+    with make_broker(tmp_path / "broker", [], MistakenBroker) as broker:
+        config = (broker.folder / "nats.conf").read_text()
+        broker.mistaken = True  # type: ignore[attr-defined]
+        with pytest.raises(UsageError, match=r"rejects its new configuration: .*nkey"):
+            broker.reload()
+        assert (broker.folder / "nats.conf").read_text() == config
+        assert broker.admitted() == {"ams", "fra"}
+        assert accepts(broker, broker.folder / "seeds" / "ams.nk")
 
 
 def test_an_expired_certificate_is_said_with_its_file(tmp_path: Path, intake: KeepingIntake) -> None:
@@ -754,18 +791,17 @@ def test_whatever_comes_the_next_piece_is_taken(
     async def main() -> Heard:
         link: Any = Heard()
         receiver.begin(intake)
-        receiver._link = link
+        receiver.reception.replies.link = link
         for number, (kind, what) in enumerate(order, 1):
             if kind == "honest":
                 chunk, piece = what
-                await receiver._take(message(number, CHUNK, chunk.headers("0"), piece))
+                await receiver.pieces.take(message(number, CHUNK, chunk.headers("0"), piece))
             else:
                 subject, headers, piece, reply = what
-                await receiver._take(message(number, subject, headers, piece, reply))
-                await receiver._question(message(number, subject, headers, piece, reply or "_R_.x"))
-        while receiver._tasks:
-            await asyncio.gather(*receiver._tasks)
-        assert len(receiver._assemblies) <= 2 * arrivals.ARRIVING
+                await receiver.pieces.take(message(number, subject, headers, piece, reply))
+                await receiver.questions.take(message(number, subject, headers, piece, reply or "_R_.x"))
+        await receiver.jobs.finish()
+        assert len(receiver.arrivals.assemblies) <= 2 * arrivals.ARRIVING
         return link
 
     link = asyncio.run(main())
@@ -841,7 +877,7 @@ def test_words_about_certificates_name_what_is_wrong(tmp_path: Path) -> None:
     cert = certificate(tmp_path, authority, "server", not_after=datetime.now(UTC) - timedelta(days=1))
     heard: list[str] = []
     with make_broker(tmp_path / "broker", [], tls=Tls(cert, cert)) as broker:
-        options = NatsOptions(broker.options.url, tls_ca=tmp_path / "ca.pem")
+        options = NatsOptions(broker.options.url, tls_ca=tmp_path / "ca.pem", timing=QUICK)
         with running(NatsSender(options, "ams", heard.append).run, make_spool(tmp_path / "spool", "ams")):
             eventually(lambda: heard)
     assert "its certificate has expired: the server needs another one, unless" in heard[0]

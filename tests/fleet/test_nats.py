@@ -8,8 +8,8 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from nats.js.errors import NotFoundError
 
 from brokers import (
     MIB,
+    QUICK,
+    ClosingServer,
     KeepingIntake,
     accepts,
     as_client,
@@ -35,14 +37,16 @@ from brokers import (
     server_pid,
     settle,
 )
+from hubs import FakeTime, WatchedIntake
 from processes import DEADLINE
 from superhosts.errors import UsageError
-from superhosts.fleet.nats import arrivals, receive, send, stream
-from superhosts.fleet.nats import connect as nats_connect
+from superhosts.fleet.nats import arrivals, send, stream
 from superhosts.fleet.nats.broker import Broker
-from superhosts.fleet.nats.connect import LinkStatus, NatsOptions
+from superhosts.fleet.nats.connect import LinkStatus
 from superhosts.fleet.nats.enrolment import enroll, make_key
 from superhosts.fleet.nats.identity import Identity, own_identity
+from superhosts.fleet.nats.options import NatsOptions
+from superhosts.fleet.nats.pieces import Patience
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.nats.setup import Tls
@@ -52,15 +56,6 @@ from superhosts.fleet.spool import Spool
 
 CHUNK = 512 << 10
 NEVER = 3600.0  # seconds: what a test does not speak of does not happen in it, however slow the machine is
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nats_connect, "FIRST_PAUSE", 0.1)
-    monkeypatch.setattr(nats_connect, "LAST_PAUSE", 0.3)
-    monkeypatch.setattr(nats_connect, "TIMEOUT", int(DEADLINE))  # a slow answer is no link that does not work
-    monkeypatch.setattr(send, "ANSWER", DEADLINE)
-    monkeypatch.setattr(stream, "LOOK", 0.2)
 
 
 @pytest.fixture
@@ -81,7 +76,8 @@ def make_receiver(broker: Broker, said: list[str] | None = None, **options: Any)
 
 def make_sender(broker: Broker, site: str, said: list[str] | None = None, **options: Any) -> NatsSender:
     say = (said if said is not None else []).append
-    return NatsSender(NatsOptions(broker.options.url), site, say, **{"ask_every": NEVER, **options})
+    link = NatsOptions(broker.options.url, timing=QUICK)
+    return NatsSender(link, site, say, **{"ask_every": NEVER, **options})
 
 
 def fill(spool: Spool, site: str, count: int, size: int) -> dict[str, bytes]:
@@ -145,36 +141,17 @@ def wait_for_answers(broker: Broker, receiver: NatsReceiver) -> None:
     receiver.counters.questions = 0
 
 
-class WaitsForever:
-    """asyncio for a sender that finds new sketches only when it is woken."""
-
-    def __init__(self) -> None:
-        self.waits = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(asyncio, name)
-
-    def timeout(self, _seconds: float) -> Any:
-        self.waits += 1
-        return asyncio.timeout(None)
-
-
-def test_sketches_of_several_sites_arrive_as_they_were(
-    tmp_path: Path, broker: Broker, intake: KeepingIntake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sketches_of_several_sites_arrive_as_they_were(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     spools = {site: make_spool(tmp_path / site, site) for site in ("ams", "fra")}
     sent = fill(spools["ams"], "ams", 3, 2_500_000) | fill(spools["fra"], "fra", 12, 1000)
     receiver = make_receiver(broker)
-    senders = {site: make_sender(broker, site) for site in spools}
+    senders = {site: make_sender(broker, site, look_every=NEVER) for site in spools}
     with (
         running(receiver.run, intake),
         running(senders["ams"].run, spools["ams"]),
         running(senders["fra"].run, spools["fra"]),
     ):
         eventually(lambda: not any(spool.waiting() for spool in spools.values()))
-        forever = WaitsForever()
-        monkeypatch.setattr(send, "asyncio", forever)
-        eventually(lambda: forever.waits >= 2)  # both senders
         late = noise(spools["ams"].folder, "ams", 99, 10)
         sent[late.name] = late.read_bytes()
         with spools["ams"].changed:
@@ -191,14 +168,11 @@ def test_sketches_of_several_sites_arrive_as_they_were(
     assert receiver.counters.chunks == senders["ams"].counters.chunks + senders["fra"].counters.chunks == 28
 
 
-def test_the_oldest_sketches_go_first(
-    tmp_path: Path, broker: Broker, intake: KeepingIntake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(send, "TOGETHER", 1)
-    monkeypatch.setattr(receive, "AT_ONCE", 1)
+def test_the_oldest_sketches_go_first(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 11, 1000)
-    with running(make_receiver(broker).run, intake), running(make_sender(broker, "ams").run, spool):
+    receiver, sender = make_receiver(broker, at_once=1), make_sender(broker, "ams", together=1)
+    with running(receiver.run, intake), running(sender.run, spool):
         eventually(lambda: not spool.waiting())
     assert [name for name, _ in intake.calls] == sorted(sent)
 
@@ -253,22 +227,19 @@ def test_a_corrupt_piece_is_asked_for_again(tmp_path: Path, broker: Broker, inta
     assert spool.counters.damaged == 0
 
 
-def test_a_broker_killed_while_sending_loses_nothing(
-    tmp_path: Path, broker: Broker, intake: KeepingIntake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_killed_while_sending_loses_nothing(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 12, 2_000_000)
     heard: list[str] = []
     receiver = make_receiver(broker)
     sender = make_sender(broker, "ams", heard, ask_every=0.5)  # receipts die with the broker: the edge has to ask
-    accept, killed = intake.accept, threading.Event()
+    killed = threading.Event()
 
     def half(path: Path, name: str, site: str) -> Receipt:
         assert len(intake.calls) < 6 or killed.wait(DEADLINE)
-        return accept(path, name, site)
+        return intake.accept(path, name, site)
 
-    monkeypatch.setattr(intake, "accept", half)
-    with running(receiver.run, intake), running(sender.run, spool):
+    with running(receiver.run, WatchedIntake(intake, half)), running(sender.run, spool):
         for round_ in (1, 2):
             eventually(lambda target=round_ * 12: receiver.counters.chunks >= target)
             pid = server_pid(broker)
@@ -293,15 +264,17 @@ def test_a_broker_away_is_said_once(tmp_path: Path, broker: Broker, intake: Keep
     sender, receiver = make_sender(broker, "ams", heard), make_receiver(broker, hub_heard)
     with running(sender.run, spool), running(receiver.run, intake):
         eventually(lambda: heard and hub_heard)
-        time.sleep(0.8)  # several attempts
-        assert [len(heard), len(hub_heard)] == [1, 1]
+        with ClosingServer(broker.options.url) as other:
+            eventually(lambda: other.connections >= 8)
+        for lines in (heard, hub_heard):  # at first nobody was there, then the connections ended, in a way or two
+            assert 2 <= len(set(lines)) == len(lines) <= 4
         assert heard[0].startswith(f"the link to {broker.options.url} does not work: ")
         assert "refused" in heard[0]
         assert "; 2 windows wait; retrying" in heard[0]
         broker.start()
         eventually(lambda: not spool.waiting())
     assert contents(intake) == sent
-    assert hub_heard[1:] == [f"the link to {broker.options.url} works again"]
+    assert [line.endswith("works again") for line in hub_heard].index(True) == len(hub_heard) - 1
 
 
 def test_a_hub_stopped_in_the_middle_goes_on(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
@@ -341,30 +314,25 @@ def test_a_hub_killed_between_storing_and_receipt_tells_the_edge(
 
 
 def test_sketches_that_the_broker_has_lost_are_sent_again(
-    tmp_path: Path, broker: Broker, intake: KeepingIntake, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, broker: Broker, intake: KeepingIntake
 ) -> None:
+    """The edge asks when it connects again."""
+
+    async def lose(client: Client, errors: list[str]) -> None:
+        await client.jetstream(timeout=DEADLINE).purge_stream("superhosts")
+
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 2, 1000)
-    receiver, sender = make_receiver(broker), make_sender(broker, "ams", ask_every=0.5)
-    ask = send._Session._ask
-
-    async def until_known(session: Any, link: Any, names: list[str]) -> None:
-        """Later questions would concern sketches that are arriving, if this machine takes its time."""
-        if receiver.counters.lost < 2:
-            await ask(session, link, names)
-
-    monkeypatch.setattr(send._Session, "_ask", until_known)
+    receiver, sender = make_receiver(broker), make_sender(broker, "ams")
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
     with running(sender.run, spool):
         eventually(lambda: sender.counters.sketches == 2)
         assert len(spool.waiting()) == 2  # that the server has them is not enough
-
-        async def lose(client: Client, errors: list[str]) -> None:
-            await client.jetstream(timeout=DEADLINE).purge_stream("superhosts")
-
-        as_client(broker.options, lose)
-        with running(receiver.run, intake):
+    as_client(broker.options, lose)
+    with running(receiver.run, intake):
+        wait_for_answers(broker, receiver)
+        with running(sender.run, spool):
             eventually(lambda: not spool.waiting())
     assert contents(intake) == sent
     assert sender.counters.resends == receiver.counters.lost == 2
@@ -392,12 +360,15 @@ def test_a_intake_that_takes_its_time_is_not_asked_twice(tmp_path: Path, broker:
     intake.gate.clear()
 
     async def until_told(client: Client, errors: list[str]) -> None:
-        """Hear that the server is told to be patient, for every piece and twice: before it would lose its patience."""
+        """Hear that the server is told to be patient, for every piece and for longer than it waits without a word.
+
+        The hub says so three times in that time, so eight times take more than twice as long.
+        """
         told: dict[str, int] = {}
         found = await client.subscribe("$JS.ACK.>")
         await settle(client)
         await asyncio.to_thread(send_by_hand, broker, "ams", pieces(path, 8000))
-        while len(told) < 3 or min(told.values()) < 2:
+        while len(told) < 3 or min(told.values()) < 8:
             message = await found.next_msg(DEADLINE)
             place = message.subject.split(".")[5]  # in the stream
             assert message.data == b"+WPI"
@@ -406,7 +377,6 @@ def test_a_intake_that_takes_its_time_is_not_asked_twice(tmp_path: Path, broker:
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         as_client(broker.options, until_told)
-        time.sleep(2.5)  # longer than the server waits without a word
         intake.gate.set()
         eventually(lambda: queued(broker) == 0)
     assert len(intake.calls) == 1
@@ -454,11 +424,16 @@ def test_another_cap_changes_the_queue_and_keeps_what_is_in_it(tmp_path: Path, i
 
 
 def test_a_server_without_room_for_the_queue_is_said_with_the_option_and_the_hub_is_not_ready(
-    tmp_path: Path, intake: KeepingIntake, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, intake: KeepingIntake
 ) -> None:
-    monkeypatch.setattr("superhosts.fleet.nats.broker.UNLIMITED", 8 * MIB)
+    class SmallBroker(Broker):
+        def config(self, sites: dict[str, str] | None) -> dict[str, Any]:
+            config = super().config(sites)
+            config["jetstream"]["max_file_store"] = 8 * MIB
+            return config
+
     said: list[str] = []
-    with make_broker(tmp_path / "broker", []) as broker:
+    with make_broker(tmp_path / "broker", [], SmallBroker) as broker:
         receiver = make_receiver(broker, said)
         with running(lambda intake, stop: receiver.run(intake, stop, lambda: said.append("ready")), intake):
             eventually(lambda: said)
@@ -485,12 +460,13 @@ def test_half_sketches_do_not_block_each_other_for_ever(tmp_path: Path, intake: 
 
 def test_a_sketch_that_is_never_finished_is_given_up(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     path = noise(tmp_path, "ams", 0, 20_000)
-    receiver = make_receiver(broker)
+    clock = FakeTime()
+    receiver = make_receiver(broker, clock=clock.source.steady, patience=Patience(abandon=3600.0))
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         send_by_hand(broker, "ams", pieces(path, 8000)[:2])
-        eventually(lambda: [each.missing for each in list(receiver._assemblies.values())] == [1])
-        receiver._abandon = 0.3
+        eventually(lambda: [each.missing for each in list(receiver.arrivals.assemblies.values())] == [1])
+        clock.now += 3601.0
         eventually(lambda: receiver.counters.abandoned == 1)
         eventually(lambda: queued(broker) == 0)
     assert list(intake.folder.iterdir()) == []
@@ -559,12 +535,12 @@ def test_a_site_does_not_fill_the_disk_with_beginnings(tmp_path: Path, broker: B
         for begun in mine:
             send_by_hand(broker, "ams", begun[:1])
         eventually(lambda: receiver.counters.chunks >= 6)
-        assert len(receiver._assemblies) == len(list(intake.folder.iterdir())) == arrivals.LARGE == 4
+        assert len(receiver.arrivals.assemblies) == len(list(intake.folder.iterdir())) == arrivals.LARGE == 4
         send_by_hand(broker, "fra", pieces(other, 8000))  # of no concern to another site
         eventually(lambda: intake.names() == {other.name})
         send_by_hand(broker, "ams", mine[0][1:])  # makes room for one more, which the server offers again
         eventually(lambda: mine[0][0][0].name in intake.names())
-        eventually(lambda: len(receiver._assemblies) == 4)
+        eventually(lambda: len(receiver.arrivals.assemblies) == 4)
 
 
 def waits(broker: Broker) -> bool:
@@ -622,17 +598,16 @@ class ToldQueue:
         return ConsumerInfo("hub", "superhosts", config, None, delivered=delivered, num_waiting=waiting)  # type: ignore[arg-type]
 
 
-def test_when_a_hub_counts_as_being_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "LOOK", 0)
+def test_when_a_hub_counts_as_being_there() -> None:
     me, other = Identity("1", "here"), Identity("2", "there")
 
     def check(*told: tuple[int, int] | None, metadata: dict[str, str] | None = other.metadata) -> Identity | None:
         server: Any = ToldQueue(*told, metadata=metadata)
-        return asyncio.run(stream.check_no_other_hub(server, me))
+        return asyncio.run(stream.check_no_other_hub(server, me, look=0.0))
 
     assert check(None) is None  # no queue
     assert check((1, 5), metadata=me.metadata) is None  # our own, of a connection that is dying
-    quiet = [(0, 5)] * stream.LOOKS
+    quiet = [(0, 5)] * stream.CHECKS
     assert check(*quiet) == other
     assert check(*quiet, metadata=None) == Identity("", "")  # of an older version
     for last in ((1, 5), (0, 6)):  # it asks, or it is so busy that it has no time to ask
@@ -677,7 +652,7 @@ def guarded(tmp_path: Path) -> Iterator[Broker]:
 
 
 def as_site(broker: Broker, site: str) -> NatsOptions:
-    return NatsOptions(broker.options.url, nkey=broker.folder / "seeds" / f"{site}.nk")
+    return NatsOptions(broker.options.url, nkey=broker.folder / "seeds" / f"{site}.nk", timing=QUICK)
 
 
 def test_a_site_sends_with_its_own_key(tmp_path: Path, guarded: Broker, intake: KeepingIntake) -> None:
@@ -798,10 +773,9 @@ def test_a_wrong_key_is_said_until_the_server_knows_it(tmp_path: Path, guarded: 
     seed.write_text(make_key()[0])
     heard: list[str] = []
     receiver = make_receiver(guarded)
-    sender = NatsSender(NatsOptions(guarded.options.url, nkey=seed), "lon", heard.append)
+    sender = NatsSender(NatsOptions(guarded.options.url, nkey=seed, timing=QUICK), "lon", heard.append)
     with running(receiver.run, intake), running(sender.run, spool):
-        eventually(lambda: heard)
-        time.sleep(0.5)
+        eventually(lambda: (guarded.folder / "nats.log").read_text().count("authentication error") >= 3)
         assert len(heard) == 1
         assert "does not accept these credentials" in heard[0]
         enroll(guarded.folder, "lon", seed)
@@ -826,12 +800,13 @@ def test_user_and_password_in_the_address_are_used_and_never_shown(
     spool = make_spool(tmp_path / "spool", "ams")
     fill(spool, "ams", 1, 1000)
     heard: list[str] = []
-    wrong = NatsSender(NatsOptions(url.replace("geheim", "geraten")), "ams", heard.append)
+    wrong = NatsSender(NatsOptions(url.replace("geheim", "geraten"), timing=QUICK), "ams", heard.append)
     with running(wrong.run, spool):
         eventually(lambda: heard)
     assert "credentials" in heard[0]
     assert "geraten" not in heard[0]
-    receiver, sender = NatsReceiver(NatsOptions(url), print, cap=broker.cap), NatsSender(NatsOptions(url), "ams", print)
+    right = NatsOptions(url, timing=QUICK)
+    receiver, sender = NatsReceiver(right, print, cap=broker.cap), NatsSender(right, "ams", print)
     with running(receiver.run, intake), running(sender.run, spool):
         eventually(lambda: not spool.waiting())
 
@@ -857,14 +832,13 @@ def test_over_tls(tmp_path: Path, intake: KeepingIntake, certificates: Path, mut
     with make_broker(tmp_path / "broker", [], tls=Tls(server, server, ca if mutual else None)) as broker:
         url = broker.options.url
         assert url.startswith("tls://")
-        right = NatsOptions(
-            url, nkey=seed, tls_ca=ca, tls_cert=edge if mutual else None, tls_key=edge if mutual else None
-        )
-        wrong = [(NatsOptions(url, nkey=seed, tls_ca=certificates / "others-ca.pem"), "certificate is not trusted")]
+        plain = NatsOptions(url, nkey=seed, tls_ca=ca, timing=QUICK)
+        right = replace(plain, tls_cert=edge, tls_key=edge) if mutual else plain
+        wrong = [(replace(plain, tls_ca=certificates / "others-ca.pem"), "certificate is not trusted")]
         if mutual:
             other = certificates / "others-edge.pem"
-            wrong.append((NatsOptions(url, nkey=seed, tls_ca=ca), "certificate"))
-            wrong.append((NatsOptions(url, nkey=seed, tls_ca=ca, tls_cert=other, tls_key=other), "certificate"))
+            wrong.append((plain, "certificate"))
+            wrong.append((replace(plain, tls_cert=other, tls_key=other), "certificate"))
         receiver = make_receiver(broker)
         with running(receiver.run, intake):
             for options, reason in wrong:
@@ -881,7 +855,7 @@ def test_over_tls(tmp_path: Path, intake: KeepingIntake, certificates: Path, mut
 def test_nothing_is_said_in_the_clear_when_tls_was_asked_for(tmp_path: Path, broker: Broker) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     heard: list[str] = []
-    sender = NatsSender(NatsOptions(broker.options.url.replace("nats:", "tls:")), "ams", heard.append)
+    sender = NatsSender(NatsOptions(broker.options.url.replace("nats:", "tls:"), timing=QUICK), "ams", heard.append)
     with running(sender.run, spool):
         eventually(lambda: heard)
     assert "the server offers no TLS, and TLS was requested" in heard[0]

@@ -18,7 +18,7 @@ from fuzz.sketches import WINDOW, sketches_like
 from fuzz.targets import fresh_folder, target
 from hubs import Node
 from superhosts.fleet.files import FileReceiver
-from superhosts.fleet.nats.connect import NatsOptions
+from superhosts.fleet.nats.options import NatsOptions
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.wire import LEAST, Chunk, decode_receipt
 from superhosts.fleet.parcels import Parcel
@@ -180,22 +180,21 @@ def pieces_of(name: str, data: bytes) -> list[tuple[dict[str, str], bytes]]:
 async def deliver(receiver: NatsReceiver, node: Node, data: bytes, messages: list[Any], name: str) -> Wire:
     wire = Wire()
     receiver.begin(node.intake)
-    receiver._link = wire
+    receiver.reception.replies.link = wire
     whole = pieces_of(name, data)
     everything = [(_SUBJECTS[0], number, None, []) for number in range(len(whole))]
     for place, message in enumerate([*messages, *everything]):  # at last all of them, as they should be
         if len(message) == 3:
             subject, text, reply = message
-            await receiver._question(Msg(None, subject, reply, text.replace(b"NAME", f'"{name}"'.encode()), None))
+            await receiver.questions.take(Msg(None, subject, reply, text.replace(b"NAME", f'"{name}"'.encode()), None))
             continue
         subject, number, header, changes = message
         headers, part = whole[number % len(whole)]
         if header is not None:
             headers = {**headers, header[0]: header[1]} if header[1] is not None else {_HEADERS[0]: name}
         reply = f"$JS.ACK.superhosts.hub.1.{place}.{place}.1.0"  # the server's own
-        await receiver._take(Msg(None, subject, reply, apply(part, changes), headers))
-    while receiver._tasks:
-        await asyncio.gather(*receiver._tasks)
+        await receiver.pieces.take(Msg(None, subject, reply, apply(part, changes), headers))
+    await receiver.jobs.finish()
     return wire
 
 

@@ -17,8 +17,8 @@ from superhosts.cli.usage.hub import BROKER_CAP, LISTEN, Hub
 from superhosts.durable import exposure_warning
 from superhosts.errors import UsageError
 from superhosts.fleet.nats.broker import Broker
-from superhosts.fleet.nats.connect import NatsOptions
 from superhosts.fleet.nats.identity import own_identity
+from superhosts.fleet.nats.options import NatsOptions
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.nats.setup import Tls

@@ -8,6 +8,7 @@ from superhosts.fleet.nats.assembly import Assembly
 from superhosts.fleet.nats.stream import Queue
 
 ARRIVING = 32  # sketches of one site that may arrive at once
+SILENCE = 5.0  # seconds without a new piece, after which a question suggests that pieces are lost
 LARGE = 4  # how many of them may have the largest size: an edge sends that many at once
 
 
@@ -17,15 +18,16 @@ class Arrivals:
     def __init__(self, queue: Queue, largest: int) -> None:
         """Divide a queue and the disk among sites; no sketch has more than `largest` bytes."""
         self.assemblies: dict[str, Assembly] = {}
-        self._queue, self._largest = queue, largest
-        self._held = 0  # bytes of pieces that are acknowledged when their sketch is handed in
-        self._held_of: Counter[str] = Counter()  # the number of these pieces, by site
+        self.largest = largest
+        self._queue = queue
+        self.held_bytes = 0  # bytes of pieces that are acknowledged when their sketch is handed in
+        self.held_pieces: Counter[str] = Counter()  # the number of these pieces, by site
 
     def clear(self) -> None:
         """Forget all sketches."""
         self.assemblies.clear()
-        self._held_of.clear()
-        self._held = 0
+        self.held_pieces.clear()
+        self.held_bytes = 0
 
     def of(self, site: str) -> list[Assembly]:
         """Return the sketches that are arriving from a site."""
@@ -34,16 +36,21 @@ class Arrivals:
     def has(self, site: str, size: int) -> bool:
         """Return True if a site may begin one more sketch: it must not fill the disk with unfinished ones."""
         sizes = [each.size for each in self.of(site)]
-        return len(sizes) < ARRIVING and sum(sizes) + size <= LARGE * self._largest
+        return len(sizes) < ARRIVING and sum(sizes) + size <= LARGE * self.largest
+
+    def is_arriving(self, name: str, now: float) -> bool:
+        """Return True if a sketch is complete, or a piece of it came a moment ago."""
+        found = self.assemblies.get(name)
+        return found is not None and (found.whole or now - found.touched < SILENCE)
 
     def hold(self, assembly: Assembly, place: int, address: str, size: int) -> bool:
         """Keep the address for a later acknowledgement; return False if the queue would become too full."""
         if place not in assembly.held:  # otherwise it was delivered a second time
-            of_site = self._held_of[assembly.site]
-            if self._held + size > self._queue.cap // 2 or of_site >= self._queue.site_pieces // 2:
+            of_site = self.held_pieces[assembly.site]
+            if self.held_bytes + size > self._queue.cap // 2 or of_site >= self._queue.site_pieces // 2:
                 return False
-            self._held += size
-            self._held_of[assembly.site] += 1
+            self.held_bytes += size
+            self.held_pieces[assembly.site] += 1
         assembly.held[place] = (address, size)
         return True
 
@@ -55,5 +62,5 @@ class Arrivals:
         """Release the resources of a sketch that was handed in or given up."""
         if self.is_current(assembly):
             del self.assemblies[assembly.name]
-            self._held -= sum(size for _, size in assembly.held.values())
-            self._held_of[assembly.site] -= len(assembly.held)
+            self.held_bytes -= sum(size for _, size in assembly.held.values())
+            self.held_pieces[assembly.site] -= len(assembly.held)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,13 +38,11 @@ class Assembly:
     failures: int = 0
 
     @classmethod
-    def begin(cls, folder: Path, chunk: Chunk, site: str) -> Assembly:
+    def begin(cls, folder: Path, chunk: Chunk, site: str, now: float) -> Assembly:
         """Begin with whichever piece arrives first."""
         path = folder / (chunk.name + ENDING)
         remove_or_set_aside(path)
-        return cls(
-            path, chunk.name, site, chunk.step, chunk.size, bytearray(chunk.pieces), chunk.pieces, time.monotonic()
-        )
+        return cls(path, chunk.name, site, chunk.step, chunk.size, bytearray(chunk.pieces), chunk.pieces, now)
 
     @property
     def whole(self) -> bool:
@@ -74,11 +71,11 @@ class Assembly:
         finally:
             os.close(handle)
 
-    def mark(self, chunk: Chunk) -> None:
+    def mark(self, chunk: Chunk, now: float) -> None:
         """Count a piece that is on disk."""
         self.have[chunk.number] = 1
         self.missing -= 1
-        self.touched = time.monotonic()
+        self.touched = now
 
     def step_aside(self) -> Path:
         """Rename the file, so that the same sketch can begin again at once; return the path to remove."""

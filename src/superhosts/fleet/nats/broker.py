@@ -26,7 +26,7 @@ from typing import IO, Any
 
 from superhosts.durable import exposure_warning, write_private
 from superhosts.errors import OutputError, SuperhostsError, UsageError
-from superhosts.fleet.nats.connect import LinkDownError, NatsOptions, UnfitServerError, check_version, connect
+from superhosts.fleet.nats.connect import LinkDownError, UnfitServerError, check_version, connect
 from superhosts.fleet.nats.enrolment import (
     ANYONE,
     SITES,
@@ -36,6 +36,7 @@ from superhosts.fleet.nats.enrolment import (
     private_folder,
     read_sites,
 )
+from superhosts.fleet.nats.options import DEFAULT_TIMING, NatsOptions, Timing
 from superhosts.fleet.nats.process import end_leftover, last_words, wait_for_reload
 from superhosts.fleet.nats.setup import (
     Tls,
@@ -51,9 +52,7 @@ from superhosts.fleet.receipts import Say
 
 MIB = 1 << 20
 CAP = 4096 * MIB  # bytes of sketches in transit
-UNLIMITED = (
-    1 << 50
-)  # bytes: the stream has its own limit, and a server with less space than an old stream needs would exit
+UNLIMITED = 1 << 50  # bytes: the stream has a limit; a server with less space than an old stream needs would exit
 PAYLOAD = MIB  # the largest message
 READY = 60.0  # seconds for the start; a store of many GiB is checked first
 GRACE = 10.0  # seconds for an orderly end
@@ -82,9 +81,19 @@ class Broker:
     """A nats-server with its folder; use `start` and `stop`, or `with`. Port 0 selects a free port (`options.url`)."""
 
     def __init__(
-        self, folder: Path, say: Say, *, listen: str = "127.0.0.1:4222", cap: int = CAP, tls: Tls | None = None
+        self,
+        folder: Path,
+        say: Say,
+        *,
+        listen: str = "127.0.0.1:4222",
+        cap: int = CAP,
+        tls: Tls | None = None,
+        server: Path | None = None,
+        timing: Timing = DEFAULT_TIMING,
     ) -> None:
+        """Run `server`, or the nats-server that is installed. `timing` is for the connections of its hub."""
         self.folder = folder.absolute()
+        self._binary, self._timing = server, timing
         self.counters = BrokerCounters()
         self.cap = cap
         self._name = f"superhosts-{secrets.token_hex(6)}"  # to recognise a foreign server on the port
@@ -130,15 +139,21 @@ class Broker:
         url = f"{scheme}://{place_name(near(self._host), self._port)}"
         tls = self._tls
         if tls is None:
-            return NatsOptions(url, nkey=hub_key(self.folder)[0])
+            return NatsOptions(url, nkey=hub_key(self.folder)[0], timing=self._timing)
         # The hub trusts exactly the certificate that it gave the broker; its name may be that of another interface.
         return NatsOptions(
-            url, nkey=hub_key(self.folder)[0], tls_ca=tls.cert, tls_cert=tls.cert, tls_key=tls.key, pinned=True
+            url,
+            nkey=hub_key(self.folder)[0],
+            tls_ca=tls.cert,
+            tls_cert=tls.cert,
+            tls_key=tls.key,
+            pinned=True,
+            timing=self._timing,
         )
 
     def start(self) -> None:
         """Start it and wait until it is ready. Raises UsageError, with the server's messages, if it does not start."""
-        binary = find_server()
+        binary = self._binary or find_server()
         if self.exposed and not self.sites:
             raise UsageError(
                 f"--listen {place_name(self._host, self._port)} can be reached by others, and no site is enrolled: "
@@ -326,9 +341,8 @@ class Broker:
             raise UsageError(str(error)) from None
         return bool(info.get("jetstream"))
 
-    def _write_config(self) -> None:
-        self._seen = _stamp(self.folder / SITES)
-        sites = self.sites if self.guarded else None
+    def config(self, sites: dict[str, str] | None) -> dict[str, Any]:
+        """Return the server's configuration, with the keys of sites; None admits everybody."""
         config: dict[str, Any] = {
             "server_name": self._name,
             "host": self._host,
@@ -349,11 +363,16 @@ class Broker:
         if self._tls is not None:
             config["tls"] = tls_config(self._tls)
             self.options.context()  # refuses an invalid certificate, or one that does not match the key
-        seed, hub = hub_key(self.folder)
-        config["accounts"] = accounts(hub, sites)
+        config["accounts"] = accounts(hub_key(self.folder)[1], sites)
         if sites is None:
             config["no_auth_user"] = ANYONE
-        for secret in (seed, *([self._tls.key] if self._tls else [])):
+        return config
+
+    def _write_config(self) -> None:
+        self._seen = _stamp(self.folder / SITES)
+        sites = self.sites if self.guarded else None
+        config = self.config(sites)
+        for secret in (hub_key(self.folder)[0], *([self._tls.key] if self._tls else [])):
             if warning := exposure_warning(secret):
                 self._say(warning)
         write_private(self._config, json.dumps(config, indent=1) + "\n")  # its configuration language accepts JSON

@@ -1,4 +1,4 @@
-"""The connection to a NATS server: addresses, credentials, certificates, and readable errors.
+"""The connection to a NATS server, and readable errors.
 
 nats-py can reconnect by itself; that is switched off. Both ends open a new connection and start from their own state,
 which is easier to reason about than a connection that changes behind the scenes.
@@ -15,13 +15,10 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from superhosts.errors import MissingExtraError, SuperhostsError, UsageError
-from superhosts.fleet.nats.enrolment import public_key
+from superhosts.errors import MissingExtraError, SuperhostsError
+from superhosts.fleet.nats.options import DEFAULT_TIMING, NatsOptions, Timing
 from superhosts.fleet.receipts import Say
 from superhosts.text import printable
 
@@ -32,11 +29,9 @@ try:
 except ImportError:
     raise MissingExtraError("the link over NATS", "fleet") from None
 
-TIMEOUT = 5  # seconds for a connection attempt, and for a reply of the server
-FIRST_PAUSE, LAST_PAUSE = 1.0, 30.0  # seconds between two attempts to connect, growing
 POLL = 0.1
 NOT_NOW = {9, 10}  # OpenSSL's codes for a certificate that is not yet valid, or has expired
-LEAST_VERSION = (2, 12)  # of nats-server: JetStream refuses requests with unknown fields from this version on
+MIN_VERSION = (2, 12)  # of nats-server: JetStream refuses requests with unknown fields from this version on
 
 
 class LinkDownError(Exception):
@@ -45,89 +40,6 @@ class LinkDownError(Exception):
 
 class UnfitServerError(LinkDownError):
     """A server that cannot isolate sites from each other."""
-
-
-@dataclass(frozen=True)
-class NatsOptions:
-    """The address of the server (several of a cluster, separated by commas) and the credentials."""
-
-    url: str
-    creds: Path | None = None  # a user's .creds file (JWT)
-    nkey: Path | None = None  # a file with an nkey seed
-    tls_ca: Path | None = None
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    pinned: bool = False  # tls_ca is the server's own certificate; its host name is not checked
-    up: bool = False  # to an upstream hub: --up and its options
-
-    def check(self) -> None:
-        """Refuse options that can never work, by name."""
-        for url in self.urls:
-            if not _is_address(url):
-                raise UsageError(
-                    f"{self._option('nats')} {hide_password(url)!r}: "
-                    "not an address like nats://hub.example:4222 or tls://[2001:db8::1]:4222"
-                )
-        if self.creds and self.nkey:
-            raise UsageError("--creds and --nkey: give one of them")
-        if bool(self.tls_cert) != bool(self.tls_key):
-            raise UsageError(f"{self._option('tls_cert')} and {self._option('tls_key')}: give both or none")
-        for name in ("creds", "nkey", "tls_ca", "tls_cert", "tls_key"):
-            path = getattr(self, name)
-            if path is not None and not (path.is_file() and os.access(path, os.R_OK)):
-                raise UsageError(f"{self._option(name)} {path}: cannot be read")
-        if self.nkey:
-            public_key(self.nkey)
-        if self.creds and b"NATS USER JWT" not in self.creds.read_bytes():
-            raise UsageError(f"--creds {self.creds}: is not a user's credentials file")
-        self.context()
-
-    def _option(self, name: str) -> str:
-        """Return the name of an option on the command line."""
-        if self.up:
-            return "--up" if name == "nats" else f"--up-{name.removeprefix('tls_')}"
-        return f"--{name.replace('_', '-')}"
-
-    @property
-    def secrets(self) -> list[Path]:
-        """The files that only their owner should be able to read."""
-        return [path for path in (self.creds, self.nkey, self.tls_key) if path is not None]
-
-    @property
-    def urls(self) -> list[str]:
-        """The addresses as a list."""
-        texts = [text.strip() for text in self.url.split(",") if text.strip()]
-        return [text if "://" in text else f"nats://{text}" for text in texts] or [self.url]
-
-    @property
-    def shown(self) -> str:
-        """The address for messages, without the password."""
-        return ", ".join(hide_password(url) for url in self.urls)
-
-    @property
-    def wants_tls(self) -> bool:
-        """Return True if the connection must use TLS."""
-        return any((self.tls_ca, self.tls_cert, *(urlsplit(url).scheme == "tls" for url in self.urls)))
-
-    def context(self) -> ssl.SSLContext | None:
-        """Return the TLS context; None if TLS was not requested (the server may still require it)."""
-        if not self.wants_tls:
-            return None
-        try:
-            context = ssl.create_default_context(cafile=self.tls_ca)
-        except (OSError, ssl.SSLError):
-            option = self._option("tls_cert" if self.pinned else "tls_ca")
-            raise UsageError(f"{option} {self.tls_ca}: is not a certificate (PEM)") from None
-        if self.pinned:
-            context.check_hostname = False
-            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        if self.tls_cert:
-            try:
-                context.load_cert_chain(self.tls_cert, self.tls_key)
-            except (OSError, ssl.SSLError) as error:
-                names = f"{self._option('tls_cert')} {self.tls_cert}, {self._option('tls_key')} {self.tls_key}"
-                raise UsageError(f"{names}: {error}") from None
-        return context
 
 
 class GuardedClient(Client):
@@ -170,9 +82,10 @@ class GuardedClient(Client):
 class Link:
     """One open connection."""
 
-    def __init__(self, client: GuardedClient) -> None:
+    def __init__(self, client: GuardedClient, timing: Timing) -> None:
         self.client = client
-        self.jetstream = client.jetstream(timeout=TIMEOUT)
+        self.jetstream = client.jetstream(timeout=timing.reply)
+        self._timing = timing
 
     @property
     def is_open(self) -> bool:
@@ -188,7 +101,7 @@ class Link:
         check_version(str(self.client._server_info.get("version")))
         question = json.dumps({"superhosts": "a field that no request has"}).encode()
         try:
-            answer = await self.client.request("$JS.API.STREAM.NAMES", question, timeout=TIMEOUT)
+            answer = await self.client.request("$JS.API.STREAM.NAMES", question, timeout=self._timing.reply)
         except nats.errors.NoRespondersError:
             raise nats.js.errors.ServiceUnavailableError from None
         try:
@@ -205,8 +118,8 @@ class Link:
 def check_version(text: str, name: str = "the server") -> None:
     """Refuse a NATS server whose version does not support strict JetStream."""
     found = re.match(r"v?([0-9]{1,6})\.([0-9]{1,6})", text)
-    if found is None or tuple(map(int, found.groups())) < LEAST_VERSION:
-        least = ".".join(map(str, LEAST_VERSION))
+    if found is None or tuple(map(int, found.groups())) < MIN_VERSION:
+        least = ".".join(map(str, MIN_VERSION))
         raise UnfitServerError(f"{name} is nats-server {printable(text, 40)}; {least} or a later one is needed")
 
 
@@ -231,7 +144,7 @@ async def connect(options: NatsOptions, inbox: str, on_error: Callable[[str], No
             options.urls,
             error_cb=error_seen,
             allow_reconnect=False,
-            connect_timeout=TIMEOUT,
+            connect_timeout=options.timing.reply,
             max_reconnect_attempts=1,
             reconnect_time_wait=0,
             ping_interval=10,
@@ -243,7 +156,7 @@ async def connect(options: NatsOptions, inbox: str, on_error: Callable[[str], No
         if not client.is_connected:  # the library does not check
             raise ConnectionResetError
         met = True
-        yield Link(client)
+        yield Link(client, options.timing)
     except (nats.errors.Error, SuperhostsError, OSError) as error:
         first = seen[0] if isinstance(error, nats.errors.NoServersError) and seen else error
         if not met and options.wants_tls and isinstance(first, (ConnectionResetError, BrokenPipeError)):
@@ -291,9 +204,10 @@ async def keep_connected(
     stop: threading.Event,
     status: LinkStatus,
     waiting: Callable[[], str] = lambda: "",
+    timing: Timing = DEFAULT_TIMING,
 ) -> None:
     """Run one session after the other until told to stop, with growing pauses while the link is down."""
-    pause = FIRST_PAUSE
+    pause = timing.first_pause
     loop = asyncio.get_running_loop()
     while not stop.is_set():
         began = loop.time()
@@ -301,12 +215,12 @@ async def keep_connected(
             await session()
         except (LinkDownError, SuperhostsError, OSError, nats.errors.Error) as error:
             status.down(_words(error), waiting())
-        if loop.time() - began > LAST_PAUSE:
-            pause = FIRST_PAUSE
+        if loop.time() - began > timing.last_pause:
+            pause = timing.first_pause
         until = loop.time() + pause
         while loop.time() < until and not stop.is_set():
             await asyncio.sleep(POLL)
-        pause = min(pause * 2, LAST_PAUSE)
+        pause = min(pause * 2, timing.last_pause)
 
 
 async def race(stop: threading.Event, link: Link, *work: Coroutine[Any, Any, None]) -> None:
@@ -342,22 +256,6 @@ def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def hide_password(url: str) -> str:
-    """Return an address without user name and password, even if it is invalid."""
-    scheme, mark, rest = url.rpartition("://")
-    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
-
-
-def _is_address(url: str) -> bool:
-    """Return True if an address is valid."""
-    try:
-        parts = urlsplit(url)
-        (parts.hostname or "").encode("idna")
-        return parts.scheme in ("nats", "tls") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # invalid port, IPv6 address or host name
-        return False
 
 
 def _words(error: BaseException, options: NatsOptions | None = None) -> str:

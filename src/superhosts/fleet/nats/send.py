@@ -20,7 +20,8 @@ import nats.errors
 import nats.js.errors
 from nats.aio.msg import Msg
 
-from superhosts.fleet.nats.connect import Link, LinkDownError, LinkStatus, NatsOptions, connect, keep_connected, race
+from superhosts.fleet.nats.connect import Link, LinkDownError, LinkStatus, connect, keep_connected, race
+from superhosts.fleet.nats.options import NatsOptions
 from superhosts.fleet.nats.pace import Pace
 from superhosts.fleet.nats.wire import CHUNK, HEADERS, QUESTION, Chunk, decode_receipt, decode_receipts
 from superhosts.fleet.parcels import check_site
@@ -28,9 +29,9 @@ from superhosts.fleet.receipts import RESEND, Receipt, Say
 from superhosts.fleet.spool import Spool
 
 TOGETHER = 4  # sketches to send at once
+LOOK_EVERY = 1.0  # seconds between two looks at the spool, unless it reports a new sketch
 STORED = 60.0  # seconds for the server to confirm that it has stored a piece
 ATTEMPTS = 3  # attempts to send a piece before the connection is given up
-ANSWER = 2.0  # seconds for the hub to answer a question
 LONGEST = 60.0  # longest time in seconds before a sketch is sent again
 NO_ROOM = (10077, 10023, 10047, 10122)  # error codes for a stream at its limit, and for a full disk
 
@@ -68,13 +69,23 @@ class _UnreadableError(Exception):
 class NatsSender:
     """Sends one site's sketches."""
 
-    def __init__(self, options: NatsOptions, site: str, say: Say, *, ask_every: float = 15.0) -> None:
+    def __init__(
+        self,
+        options: NatsOptions,
+        site: str,
+        say: Say,
+        *,
+        ask_every: float = 15.0,
+        look_every: float = LOOK_EVERY,
+        together: int = TOGETHER,
+    ) -> None:
+        """Send `together` sketches at once; ask for missing receipts, and look at the spool, every so many seconds."""
         options.check()
         self.site = check_site(site)
         self.counters = SendCounters()
         self._options = options
         self._say = say
-        self._ask_every = ask_every
+        self._ask_every, self._look_every, self._together = ask_every, look_every, together
         self._status = LinkStatus(options, say, self.counters)
         self._progress: dict[str, _Progress] = {}
 
@@ -95,7 +106,11 @@ class NatsSender:
         listener.start()
         try:
             await keep_connected(
-                lambda: _Session(self, spool, wake).run(stop), stop, self._status, lambda: _windows(spool)
+                lambda: _Session(self, spool, wake).run(stop),
+                stop,
+                self._status,
+                lambda: _windows(spool),
+                self._options.timing,
             )
         finally:
             over.set()
@@ -108,6 +123,7 @@ class _Session:
     def __init__(self, sender: NatsSender, spool: Spool, wake: asyncio.Event) -> None:
         self._site, self._options, self._counters = sender.site, sender._options, sender.counters
         self._say, self._status, self._ask_every = sender._say, sender._status, sender._ask_every
+        self._look_every, self._together = sender._look_every, sender._together
         self._progress = sender._progress
         for each in self._progress.values():  # the tasks of the last connection have ended
             each.sending = False
@@ -137,10 +153,10 @@ class _Session:
                     del sending[name]
                 paths = await asyncio.to_thread(self._spool.waiting)
                 self._forget({path.name for path in paths} | sending.keys())
-                for path in self._due(paths, TOGETHER - len(sending)):
+                for path in self._due(paths, self._together - len(sending)):
                     sending[path.name] = group.create_task(self._send(link, path))
                 try:
-                    async with asyncio.timeout(1.0):
+                    async with asyncio.timeout(self._look_every):
                         await self._wake.wait()
                 except TimeoutError:
                     continue
@@ -246,7 +262,9 @@ class _Session:
         for start in range(0, len(names), QUESTION):
             question = json.dumps(names[start : start + QUESTION]).encode()
             try:
-                answer = await link.client.request(f"superhosts.from.{self._site}.ask", question, timeout=ANSWER)
+                answer = await link.client.request(
+                    f"superhosts.from.{self._site}.ask", question, timeout=self._options.timing.answer
+                )
             except (nats.errors.TimeoutError, nats.errors.NoRespondersError):
                 return  # no hub is connected now; send the sketches nevertheless
             for receipt in decode_receipts(answer.data):

@@ -24,9 +24,9 @@ BATCH = 32  # pieces requested from the server at once: 16 MiB of memory
 PULL = 20.0  # seconds that a request for pieces is valid
 DUPLICATES = 2.0  # seconds in which the server drops duplicates; it keeps their names in memory
 SHARE = 4  # one site's pieces take at most a quarter of the queue
-LEAST_PIECES = 64  # pieces of one site that even the smallest queue takes
+MIN_PIECES = 64  # pieces of one site that even the smallest queue takes
 NO_ROOM = {10002, 10023, 10047}  # error codes of a server that has less space than the stream needs
-LOOKS, LOOK = 6, 1.0  # checks of another hub's queue before it counts as abandoned, and seconds between them
+CHECKS = 6  # of another hub's queue before it counts as abandoned
 
 
 class TakenError(LinkDownError):
@@ -45,18 +45,18 @@ class Queue:
     @property
     def site_pieces(self) -> int:
         """How many pieces of one site the queue holds, whatever their size."""
-        return max(LEAST_PIECES, self.cap // SHARE // (CHUNK + HEADERS))
+        return max(MIN_PIECES, self.cap // SHARE // (CHUNK + HEADERS))
 
 
-async def check_no_other_hub(js: JetStreamContext, me: Identity) -> Identity | None:
-    """Refuse a queue that another hub reads: each would take the other's sketches.
+async def check_no_other_hub(js: JetStreamContext, me: Identity, look: float) -> Identity | None:
+    """Refuse a queue that another hub reads: each would take the other's sketches. Check every `look` seconds.
 
     A running hub has requested pieces, or has received some since the last check. Return the previous owner of an
     abandoned queue, else None.
     """
     seen: int | None = None
     other = None
-    for _ in range(LOOKS):
+    for _ in range(CHECKS):
         try:
             info = await js.consumer_info(STREAM, CONSUMER)
         except NotFoundError:
@@ -71,17 +71,17 @@ async def check_no_other_hub(js: JetStreamContext, me: Identity) -> Identity | N
                 "of its own, or end that one; if it is gone already, this one can have the queue in half a minute"
             )
         seen = given
-        await asyncio.sleep(LOOK)
+        await asyncio.sleep(look)
     return other
 
 
-async def prepare(js: JetStreamContext, queue: Queue) -> Identity | None:
+async def prepare(js: JetStreamContext, queue: Queue, look: float) -> Identity | None:
     """Create or update the stream, and create a new consumer; return the previous owner if it was another hub.
 
     A new consumer gets everything that was not acknowledged at once. An old one would get what the server has sent into
     a broken connection only after a timeout.
     """
-    before = await check_no_other_hub(js, queue.owner)
+    before = await check_no_other_hub(js, queue.owner, look)
     wanted: dict[str, Any] = {
         "subjects": [CHUNKS],
         "retention": RetentionPolicy.WORK_QUEUE,
