@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 from commands import Run
 from superhosts.cli import app
 from superhosts.errors import OutputError, UsageError
-from superhosts.evaluation.entrants import ENTRANTS, Terms, choose
+from superhosts.evaluation.entrants import Terms, choose
 from superhosts.evaluation.experiment import COLUMNS
+from superhosts.evaluation.lineup import ENTRANTS
 from superhosts.hashing import DEFAULT_KEY
 from superhosts.synthetic.capture_writer import write_capture
 from superhosts.synthetic.traffic import Traffic, packet_blocks

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from superhosts.evaluation import figures
-from superhosts.evaluation.entrants import ENTRANTS
 from superhosts.evaluation.experiment import Row, averages
+from superhosts.evaluation.lineup import ENTRANTS
 
 Text = pytest.importorskip("matplotlib.text").Text
 

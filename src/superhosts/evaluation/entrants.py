@@ -1,7 +1,4 @@
-"""The detectors of a comparison: ours with their defaults, the rivals as their papers set them.
-
-Where a memory is given, all of them get it.
-"""
+"""Makes the detectors of a comparison (`lineup.py`). Where a memory is given, all of them get it."""
 
 from __future__ import annotations
 
@@ -10,14 +7,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from superhosts.detectors.base import Detector
-from superhosts.detectors.cbaa import Cbaa, PaperCbaa
-from superhosts.detectors.cube import Cube
-from superhosts.detectors.dcds import Dcds
-from superhosts.detectors.filter import Filter
-from superhosts.detectors.gse import Gse
-from superhosts.detectors.spreadsketch import SpreadSketch
-from superhosts.detectors.vbfa import Vbfa
+from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import UsageError
+from superhosts.evaluation.lineup import ENTRANTS, Entrant
 from superhosts.evaluation.panel import Make
 
 
@@ -31,27 +23,16 @@ class Terms(NamedTuple):
     key: bytes | None = None  # None: that of the environment, else the public one
 
 
-def _sized(terms: Terms) -> dict[str, Any]:
-    return {"key": terms.key} | ({} if terms.memory is None else {"memory": terms.memory})
-
-
-def _common(terms: Terms) -> dict[str, Any]:
-    return _sized(terms) | {"device": terms.device}
-
-
-ENTRANTS: dict[str, Callable[[Terms], Detector]] = {
-    "cube": lambda terms: Cube(**_common(terms)),
-    "cube-planned": lambda terms: Cube(**_common(terms), flows=terms.flows, threshold=terms.threshold),
-    "cbaa": lambda terms: Cbaa(**_common(terms)),
-    "cbaa-paper": lambda terms: PaperCbaa(**_common(terms)),
-    "dcds": lambda terms: Dcds(**_common(terms)),
-    "vbfa": lambda terms: Vbfa(reading="published", **_common(terms)),
-    "vbfa-long": lambda terms: Vbfa(reading="long", **_common(terms)),
-    "vbfa-wide": lambda terms: Vbfa(reading="wide", **_common(terms)),
-    "gse": lambda terms: Gse(**_common(terms)),
-    "filter": lambda terms: Filter(**_sized(terms), threshold=terms.threshold, device="cpu"),
-    "spreadsketch": lambda terms: SpreadSketch(**_sized(terms), device="cpu"),
-}
+def _make(entrant: Entrant, terms: Terms) -> Detector:
+    kind = DETECTORS[entrant.detector]
+    arguments: dict[str, Any] = {"key": terms.key, "device": terms.device if kind.runs_on_gpu else "cpu"}
+    if terms.memory is not None:
+        arguments["memory"] = terms.memory
+    if entrant.planned:
+        arguments["flows"] = terms.flows
+    if entrant.planned or kind.wants_threshold:
+        arguments["threshold"] = terms.threshold
+    return kind(**arguments, **entrant.arguments)
 
 
 def choose(
@@ -65,7 +46,7 @@ def choose(
     for name in wanted:
         if name not in ENTRANTS:
             raise UsageError(f"--detector {name}: one of {', '.join(ENTRANTS)}")
-    makers: dict[str, Make[Detector]] = {name: partial(ENTRANTS[name], terms) for name in wanted}
+    makers: dict[str, Make[Detector]] = {name: partial(_make, ENTRANTS[name], terms) for name in wanted}
     for name in wanted:
         reason = _reason(name, makers[name], terms, wanted)
         if reason and len(makers) == 1:

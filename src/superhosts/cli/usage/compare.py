@@ -10,7 +10,6 @@ import typer
 
 from superhosts import defaults
 from superhosts.cli._options import (
-    DETECTORS,
     DEVICE,
     FLOWS,
     INPUTS,
@@ -24,8 +23,10 @@ from superhosts.cli._options import (
     ResultOptions,
     Window,
     shown,
-    split_commas,
+    worded,
 )
+from superhosts.cli._values import split_commas
+from superhosts.evaluation.lineup import ENTRANTS
 
 
 @dataclass(frozen=True)
@@ -57,20 +58,24 @@ class Compare:
     The default is the experiment of the paper: 12 windows, 5 M flows and 600 super hosts each; it takes some minutes.
     Some detectors run on the CPU only.
 
-    Examples: superhosts compare --quick · superhosts compare --figures figures -o comparison.csv ·
-    superhosts compare day.pcap --inner 10.0.0.0/8 --detector cube,gse
+    Examples:
+        superhosts compare --quick
+        superhosts compare --figures figures -o comparison.csv
+        superhosts compare day.pcap --inner 10.0.0.0/8 --detector cube,gse
     """
 
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="[INPUT...]", help=f"{INPUTS} Without any, the traffic of the paper's experiment."),
+        typer.Argument(metavar="INPUT...", help=f"{INPUTS} Without any, the traffic of the paper's experiment."),
     ] = field(default_factory=list)
     detector: Annotated[
         list[str],
-        typer.Option(metavar="LIST", callback=split_commas, help=f"Of {DETECTORS}, only these.", show_default="all"),
+        typer.Option(
+            metavar="LIST", callback=split_commas, help=f"Only these, of {', '.join(ENTRANTS)}.", show_default="all"
+        ),
     ] = field(default_factory=list)
     threshold: Annotated[float, THRESHOLD] = defaults.THRESHOLD
-    memory: Annotated[str | None, shown(MEMORY, "as each paper sets it")] = None
+    memory: Annotated[str | None, shown(worded(MEMORY, "Memory of each detector."), "as each paper sets it")] = None
     device: Annotated[str, DEVICE] = "cpu"
     figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Draw figures (PNG, SVG) into DIR.")] = None
     synthetic: SyntheticOptions = field(default_factory=SyntheticOptions)
