@@ -306,7 +306,7 @@ def test_one_bad_input_among_many(run: Run, folder: Path) -> None:
         (["--detector", "magic"], "--detector magic"),
         (["--threshold", "0"], "--threshold 0"),
         (["--threshold", "inf"], "--threshold inf: at least 1, and finite"),
-        (["--top", "-1"], "--top -1"),
+        (["--top", "-1"], "--top: -1 is too small"),
         (["--ipv6-prefix", "0"], "--ipv6-prefix 0"),
         (["--device", "abacus"], "abacus"),
         (["--key-file", "nowhere"], "--key-file nowhere: cannot be read"),

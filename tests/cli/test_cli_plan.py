@@ -60,8 +60,8 @@ def test_a_memory_that_does_not_hold_the_error_is_refused_with_one_that_does(run
     ("arguments", "message"),
     [
         (["--error", "0.01%"], "cannot be reached"),
-        (["--error", "none"], "write a share of the super hosts, like 1%"),
-        (["--error", "5"], "write a share"),
+        (["--error", "none"], "not a share of the super hosts; write it like 1%"),
+        (["--error", "5"], "not a share"),
         (["--memory", "100"], "too small"),
         (["--memory", "900TiB"], "memory 900 TiB is too large: a cube has at most 780 TiB"),
         (["--memory", "big"], "not a size"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from commands import Run, parsed_commands
-from superhosts.cli._options import parse_threshold, split_commas
+from superhosts.cli._values import parse_threshold, split_commas
 from traffic import talk, write
 
 SMALL = ["--memory", "1MiB", "--device", "cpu"]

@@ -12,8 +12,8 @@ import packets as p
 from fuzz.mutations import apply, edits
 from fuzz.sketches import run_command
 from fuzz.targets import fresh_folder, target
-from superhosts.cli._options import parse_seconds, parse_share
 from superhosts.cli._sketches import parse_time
+from superhosts.cli._values import parse_seconds, parse_share
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.device import choose_device
 from superhosts.errors import UsageError
@@ -32,8 +32,8 @@ READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "size": (parse_size, "1.5GiB"),
     "count": (parse_count, "100k"),
     "duration": (parse_duration, "90s"),
-    "seconds": (lambda text: parse_seconds("grace", text), "5m"),
-    "share": (lambda text: parse_share("error", text), "1%"),
+    "seconds": (parse_seconds, "5m"),
+    "share": (parse_share, "1%"),
     "time": (lambda text: parse_time("since", text), "2026-11-14T12:00:00Z"),
     "geometry": (Geometry.parse, GEOMETRY),
     "device": (choose_device, "cpu"),

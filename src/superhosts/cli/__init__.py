@@ -11,11 +11,11 @@ import warnings
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from superhosts._version import __version__
 from superhosts.cli._console import say
 from superhosts.cli._loading import Entry, add_commands
+from superhosts.cli._parsing import Group
 from superhosts.errors import SuperhostsError
 from superhosts.reports.streams import open_streams
 
@@ -48,7 +48,7 @@ COMMANDS = {  # in the order of the help; the text is the first line of the help
     "calibrate": Entry(
         ".usage.calibrate:Calibrate",
         ".calibrate:calibrate",
-        "Hold the cube against the exact answer on your own traffic, and say what memory it needs.",
+        "Compare the cube with the exact answer on your own traffic, and say how much memory it needs.",
     ),
     "compare": Entry(
         ".usage.compare:Compare",
@@ -104,13 +104,18 @@ COMMANDS = {  # in the order of the help; the text is the first line of the help
     "doctor": Entry(
         ".usage.doctor:Doctor",
         ".doctor:doctor",
-        "Say what works here and what to do about the rest: versions, memory, compiled code, GPUs, optional packages.",
+        "Check this installation: versions, memory, compiled code, GPUs and optional packages.",
     ),
 }
-GROUPS = {"site": "Enroll, revoke and list the sites of a hub."}  # commands of two words, by the first
+GROUPS = {  # commands of two words, by the first
+    "site": """Enroll, revoke and list the sites of a hub.
+
+Example: superhosts site enroll ams
+""",
+}
 
 
-class Program(TyperGroup):
+class Program(Group):
     """All commands, each loaded when it is called."""
 
     def __init__(self, **settings: Any) -> None:
@@ -122,7 +127,7 @@ app = typer.Typer(
     name="superhosts",
     cls=Program,
     help="Find hosts that talk to very many distinct peers: scanners, worms, DDoS victims, resolvers, busy servers.",
-    epilog="Start with: superhosts demo. Then: superhosts scan trace.pcap --inner 10.0.0.0/8",
+    epilog="Start with: superhosts demo\n\nThen: superhosts scan trace.pcap --inner 10.0.0.0/8",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

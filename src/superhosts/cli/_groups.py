@@ -22,6 +22,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from typer.models import OptionInfo
 
+from superhosts.cli._parsing import fill_paragraphs
+
 
 def list_parameters(options: type) -> Iterator[inspect.Parameter]:
     """Return the parameters of all options of a class and of its groups."""
@@ -53,7 +55,7 @@ def as_function(options: type, body: Callable[[Any], None]) -> Callable[..., Non
         body(gather(options, values))
 
     parameters = list(list_parameters(options))
-    command.__doc__ = options.__doc__
+    command.__doc__ = fill_paragraphs(options.__doc__)
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     return command

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from superhosts.cli._groups import as_function
+from superhosts.cli._parsing import Command, Group
 from superhosts.reports.streams import silence_stdout
 
 PACKAGE = "superhosts.cli"  # to which names with a leading dot are relative
@@ -40,7 +41,7 @@ class LazyCommand(TyperCommand):
         """Return the command with its options, as typer makes it."""
         options = _load(self._entry.options)
         app = typer.Typer(add_completion=False)
-        app.command(self.name)(as_function(options, lambda given: _run(self._entry, given)))
+        app.command(self.name, cls=Command)(as_function(options, lambda given: _run(self._entry, given)))
         return typer.main.get_command(app)
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
@@ -55,7 +56,7 @@ def add_commands(program: TyperGroup, entries: Mapping[str, Entry], groups: Mapp
         group = program
         for step in path:
             if step not in group.commands:
-                group.add_command(TyperGroup(name=step, help=groups[step], no_args_is_help=True))
+                group.add_command(Group(name=step, help=groups[step], no_args_is_help=True))
             inner = group.commands[step]
             assert isinstance(inner, TyperGroup)
             group = inner

@@ -1,14 +1,13 @@
-"""Every option that more than one command has: one name, short form, type and help, in groups that commands share.
+"""Every option that more than one command has: one name, short form and type, in groups that commands share.
 
-Sizes are written like 128MiB, durations like 5m, counts like 5M; a list is written with commas or by repeating the
-option. This module imports nothing that is slow to load, because help needs it.
+The help is the same, too, unless an option does something else in a command: `worded` gives it other words there.
+This module imports nothing that is slow to load, because help needs it.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,48 +16,26 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from superhosts import defaults
+from superhosts.cli._values import (
+    check_count,
+    check_device,
+    check_duration,
+    check_seconds,
+    check_share,
+    check_size,
+    check_window,
+    parse_at_least_one,
+    parse_threshold,
+    parse_whole,
+    split_commas,
+)
 from superhosts.errors import UsageError
-from superhosts.units import SECOND, parse_count, parse_duration
 
+# Names of detectors, written out because the registry is slow to load; tests/cli/test_structure.py compares them.
 DETECTORS = "cube, cbaa, cbaa-paper, exact, dcds, vbfa, gse, filter or spreadsketch"
+MERGED_BY_BATCH = "cube, cbaa, cbaa-paper, exact, dcds, vbfa, gse or spreadsketch"
+MERGED_BY_HUBS = "cube, cbaa, cbaa-paper, dcds or vbfa"
 SKETCH_FILES = "Saved sketches: files, folders, or patterns in quotes ('archive/**/*.cube')."
-
-
-# How values are written
-
-
-def parse_threshold(text: str | float) -> float:
-    """Read a number of peers: 1024, 1k, 1.5k or 1e3."""
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        return float(parse_count(str(text)))
-    except UsageError:
-        raise typer.BadParameter(f"{text!r} is not a number; write it like 1024 or 1k") from None
-
-
-def split_commas(values: list[str] | None) -> list[str]:
-    """Return the items of a list whose items may hold several each: `in,out` is two."""
-    return [item.strip() for value in values or [] for item in value.split(",")]
-
-
-def parse_share(option: str, text: str) -> float:
-    """Read a share like 1% or 0.01."""
-    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(%?)\s*", text)
-    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
-    if not 0 < share < 1:
-        raise UsageError(f"--{option} {text}: write a share of the super hosts, like 1% or 0.01")
-    return share
-
-
-def parse_seconds(option: str, text: str) -> float:
-    """Read a duration in seconds; zero is allowed."""
-    try:
-        return 0.0 if text.strip().rstrip("smhd") == "0" else parse_duration(text) / SECOND
-    except UsageError as error:
-        raise UsageError(f"--{option}: {error}") from None
 
 
 def check_threshold(threshold: float) -> float:
@@ -75,55 +52,78 @@ def check_no_conflict(options: Mapping[str, object], why: str) -> None:
         raise UsageError(f"{', '.join(given)}: {why}")
 
 
-def shown(option: Any, default: str) -> Any:
-    """Return an option that shows this text as its default value."""
+def shown(option: Any, default: str | bool) -> Any:
+    """Return an option that shows this text as its default value; False: none."""
     same = copy.copy(option)
     same.show_default = default
     return same
 
 
+def worded(option: Any, help: str) -> Any:
+    """Return an option with the help for a command in which it does something else."""
+    same = copy.copy(option)
+    same.help = help
+    return same
+
+
 # Options. Those whose default differs between commands are constants, the others are types.
 
-DETECTOR = typer.Option(
-    metavar="NAME", help=f"{DETECTORS}. Fleets and batch need one whose sketches merge, which filter's do not."
+DETECTOR = typer.Option(metavar="NAME", help=f"{DETECTORS}.")
+DEVICE = typer.Option(metavar="DEVICE", callback=check_device, help="cpu, cuda, cuda:all, cuda:0,1 or auto.")
+ERROR = typer.Option(
+    metavar="SHARE",
+    callback=check_share,
+    help="Wrong answers to accept, as a share of the super hosts, like 1%.",
 )
-DEVICE = typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:all, cuda:0,1 or auto.")
-ERROR = typer.Option(metavar="SHARE", help="Wrong answers to accept, as a share of the super hosts, like 1%.")
-FLOWS = typer.Option(metavar="COUNT", help="Distinct (host, peer) pairs in each window, like 5M.")
-GRACE = typer.Option(
-    metavar="DURATION",
-    help="Longest wait before a window closes: an edge waits for packets of a live input, a hub for missing sites.",
+FLOWS = typer.Option(metavar="COUNT", callback=check_count, help="Distinct (host, peer) pairs in each window, like 5M.")
+GRACE = typer.Option(metavar="DURATION", callback=check_seconds, help="Longest wait before a window closes.")
+FILES = "Captures (pcap, pcapng; also .gz, .zst, .xz), folders of them, patterns in quotes ('day/**/*.pcap')"
+INPUTS = f"{FILES}, URLs (s3://…), - for standard input, or synth:flows=100k,… for synthetic traffic."
+JSON = typer.Option("--json", help="Write results to standard output as JSON Lines.")
+MEMORY = typer.Option(
+    "--memory", "-m", metavar="SIZE", callback=check_size, help="Memory of one cube, or of another detector."
 )
-INPUTS = (
-    "Captures (pcap, pcapng; also .gz, .zst, .xz), folders of them, patterns in quotes ('day/**/*.pcap'), URLs "
-    "(s3://…), - for standard input, or synth:flows=100k,… for synthetic traffic."
+MEMORY_TOTAL = typer.Option(
+    metavar="SIZE", callback=check_size, help="Refuse to use more memory than this for all sketches together."
 )
-MEMORY = typer.Option("--memory", "-m", metavar="SIZE", help="Memory of one cube, or of another detector.")
-MEMORY_TOTAL = typer.Option(metavar="SIZE", help="Refuse to use more memory than this for all sketches together.")
-NATS = typer.Option(
-    metavar="URL", help="The NATS server of the link. A hub with this option starts no broker of its own."
+NATS = typer.Option(metavar="URL", help="The NATS server of the link.")
+NKEY = typer.Option(metavar="FILE", help="File with this site's nkey seed, as `superhosts site enroll` wrote it.")
+OUTPUT = typer.Option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    help="Also write results to FILE (.jsonl, .csv, .parquet), which is replaced. With - they go to standard output, "
+    "as JSON Lines unless --csv is given.",
 )
-PACKETS = typer.Option(metavar="COUNT", help="Packets in each window, repeats included.")
+ENDLESS_OUTPUT = (
+    "rows are appended to a file (.jsonl, .csv), or a Parquet file for each window is written to a folder. "
+    "With - they go to standard output, as JSON Lines."
+)
+PACKETS = typer.Option(metavar="COUNT", callback=check_count, help="Packets in each window, repeats included.")
 SAVE = typer.Option(
     metavar="DIR",
     help="Save the sketch of every window to DIR. A sketch of the same window and site that is already there is "
     "merged into it.",
 )
-SEED = typer.Option(help="The same seed gives the same traffic.")
+SEED = typer.Option(metavar="NUMBER", parser=parse_whole, help="The same seed gives the same traffic.")
 SITE = typer.Option(metavar="NAME", help="Name of this site, kept in its sketches; unique in a fleet.")
 STATE = typer.Option(metavar="DIR", help="Where the hub keeps its windows, and the broker its queue and keys.")
 HUB_STATE = Path("superhosts-hub")
-SUPER_HOSTS = typer.Option(metavar="COUNT", help="Hosts with 1024 or more peers in each window.")
+SUPER_HOSTS = typer.Option(metavar="COUNT", callback=check_count, help="Hosts with 1024 or more peers in each window.")
 THRESHOLD = typer.Option(
     "--threshold",
     "-t",
     metavar="COUNT",
     parser=parse_threshold,
     help="Least number of distinct peers, like 1024 or 1k.",
-    show_default=str(defaults.THRESHOLD),
 )
-TO = typer.Option(metavar="DIR", help="Send sketches as files to a folder that the (upstream) hub reads with --from.")
-WINDOWS = typer.Option(metavar="COUNT", help="Number of synthetic windows.")
+TLS_CERT = typer.Option(metavar="FILE", help="This site's own certificate, for mutual TLS.")
+TLS_CA = typer.Option(metavar="FILE", help="Certificate of the authority that signed the server's certificate.")
+TO = typer.Option(metavar="DIR", help="Send sketches as files to a folder that the hub reads with --from.")
+WINDOW = typer.Option(
+    "--window", "-w", metavar="DURATION", callback=check_duration, help="Length of a window: 90s, 5m, 1h or 30d."
+)
+WINDOWS = typer.Option(metavar="COUNT", callback=check_count, help="Number of synthetic windows.")
 
 Csv = Annotated[bool, typer.Option("--csv", help="Write results to standard output as CSV.")]
 Creds = Annotated[Path | None, typer.Option(metavar="FILE", help="Credentials file (.creds) for the NATS server.")]
@@ -146,9 +146,13 @@ Inner = Annotated[
     ),
 ]
 Ipv6Prefix = Annotated[
-    int, typer.Option(metavar="BITS", help="Bits of an IPv6 host: 64 counts /64 prefixes, 128 full addresses.")
+    int,
+    typer.Option(
+        metavar="BITS", parser=parse_whole, help="Bits of an IPv6 host: 64 counts /64 prefixes, 128 full addresses."
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Write results to standard output as JSON Lines.")]
+Json = Annotated[bool, JSON]
+JsonObject = Annotated[bool, worded(JSON, "Write results to standard output as one line of JSON.")]
 KeyFile = Annotated[
     Path | None,
     typer.Option(
@@ -156,20 +160,7 @@ KeyFile = Annotated[
     ),
 ]
 MemoryTotal = Annotated[str | None, MEMORY_TOTAL]
-Nkey = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="File with this site's nkey seed, as `superhosts site enroll` wrote it."),
-]
-Output = Annotated[
-    str | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Also write results to FILE (.jsonl, .csv, .parquet), or - for standard output. A run that ends replaces "
-        "the file; a run without an end appends to it, and writes Parquet to a folder.",
-    ),
-]
+Output = Annotated[str | None, OUTPUT]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Write nothing but errors to standard error.")]
 Since = Annotated[
     str | None, typer.Option(metavar="TIME", help="Only windows that end after this time (2026-11-14T12:00, UTC).")
@@ -177,18 +168,19 @@ Since = Annotated[
 SpoolCap = Annotated[
     str,
     typer.Option(
-        metavar="SIZE", help="Most disk space for sketches that wait for the hub; then the oldest is dropped."
+        metavar="SIZE",
+        callback=check_size,
+        help="Most disk space for sketches that wait for the hub; then the oldest is dropped.",
     ),
 ]
-TlsCa = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate of the authority that the link trusts.")]
-TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", help="Own certificate, for (mutual) TLS.")]
-TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Key of the own certificate.")]
+TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Private key of that certificate.")]
 Top = Annotated[
     int | None,
     typer.Option(
         "--top",
         "-n",
         metavar="K",
+        parser=parse_at_least_one,
         help="Only the K hosts with the most peers. Without --threshold they may have few peers, down to about 16: "
         "with fewer, a sketch cannot name a host.",
     ),
@@ -200,7 +192,11 @@ Watch = Annotated[
 Window = Annotated[
     str,
     typer.Option(
-        "--window", "-w", metavar="DURATION", help="Length of a window: 90s, 5m, 1h, 30d, or all (the whole input)."
+        "--window",
+        "-w",
+        metavar="DURATION",
+        callback=check_window,
+        help="Length of a window: 90s, 5m, 1h, 30d, or all: one window over the whole input.",
     ),
 ]
 
@@ -226,6 +222,13 @@ class TrafficOptions:
 
 
 @dataclass(frozen=True)
+class EndlessTrafficOptions(TrafficOptions):
+    """The same without an end of the traffic."""
+
+    window: Annotated[str, WINDOW] = defaults.WINDOW
+
+
+@dataclass(frozen=True)
 class CubeOptions:
     """What hosts are counted with; the same at all sites whose sketches are to be merged."""
 
@@ -238,11 +241,18 @@ class CubeOptions:
 
 
 @dataclass(frozen=True)
+class FleetCubeOptions(CubeOptions):
+    """The same for edges and hubs."""
+
+    detector: Annotated[str, worded(DETECTOR, f"{MERGED_BY_HUBS}.")] = "cube"
+
+
+@dataclass(frozen=True)
 class WantedOptions:
     """Which hosts are reported."""
 
     panel: ClassVar = "Results"
-    threshold: Annotated[float | None, THRESHOLD] = None
+    threshold: Annotated[float | None, shown(THRESHOLD, f"{defaults.THRESHOLD}; with --top none")] = None
     top: Top = None
 
 
@@ -254,6 +264,13 @@ class ResultOptions:
     json: Json = False
     csv: Csv = False
     output: Output = None
+
+
+@dataclass(frozen=True)
+class EndlessResultOptions(ResultOptions):
+    """The same for a command that runs without an end."""
+
+    output: Annotated[str | None, worded(OUTPUT, f"Also write results to FILE: {ENDLESS_OUTPUT}")] = None
 
 
 @dataclass(frozen=True)
@@ -278,10 +295,10 @@ class LinkOptions:
     """How this end of a link over NATS proves who it is."""
 
     panel: ClassVar = "Link"
-    nkey: Nkey = None
+    nkey: Annotated[Path | None, NKEY] = None
     creds: Creds = None
-    tls_ca: TlsCa = None
-    tls_cert: TlsCert = None
+    tls_ca: Annotated[Path | None, TLS_CA] = None
+    tls_cert: Annotated[Path | None, TLS_CERT] = None
     tls_key: TlsKey = None
 
     @property

@@ -10,10 +10,10 @@ from typing import Any
 from rich.table import Table
 
 from superhosts.cli._console import command_line, fail_with, say
-from superhosts.cli._options import parse_share
 from superhosts.cli._progress import packet_progress
 from superhosts.cli._settings import make_settings
 from superhosts.cli._summary import summarise
+from superhosts.cli._values import parse_share
 from superhosts.cli.usage.calibrate import Calibrate
 from superhosts.errors import SuperhostsError
 from superhosts.evaluation.calibration import Calibration, Trial, cubes_around
@@ -42,7 +42,7 @@ def calibrate(options: Calibrate) -> None:
 
     settings = make_settings(options)
     size, key = parse_size(settings.memory), settings.key
-    share = parse_share("error", options.error)
+    share = parse_share(options.error)
     others = [least for least in (options.threshold / 8, options.threshold / 4, options.threshold / 2) if least >= 16]
     panels = Panels(cubes_around(size, key=key, device=options.device), settings)
     run = Scan(

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from superhosts.cli._console import fail_with, log_status, tell
 from superhosts.cli._links import connect_to, make_sender, sending
-from superhosts.cli._options import WantedOptions, check_no_conflict, parse_seconds
+from superhosts.cli._options import WantedOptions, check_no_conflict
 from superhosts.cli._service import Reloads, Status, log_in_background
 from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import ended_by_signals
 from superhosts.cli._summary import summarise
+from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.edge import LOCAL
 from superhosts.cli.usage.edge import Edge as EdgeOptions
 from superhosts.durable import hold_folder
@@ -57,7 +58,7 @@ def edge(options: EdgeOptions) -> None:
     with _local_rows(options) as rows, hold_folder(options.spool):
         store = Spool(options.spool, options.site, cap=parse_size(options.spool_cap), say=tell)
         sender = make_sender(options.to, connection, options.site)
-        errors = watch(options.inputs, settings, store, sender, parse_seconds("grace", options.grace), rows)
+        errors = watch(options.inputs, settings, store, sender, parse_seconds(options.grace), rows)
     if refused := store.counters.refused:
         errors.append(RefusedError(f"{refused} {'window was' if refused == 1 else 'windows were'} refused by the hub"))
         tell(f"{errors[-1]}; they are kept in {options.spool / 'refused'}")

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from superhosts.cli._console import log_status, tell
 from superhosts.cli._links import connect_to, make_sender, sending
-from superhosts.cli._options import LinkOptions, check_no_conflict, parse_seconds
+from superhosts.cli._options import LinkOptions, check_no_conflict
 from superhosts.cli._outputs import output_options
 from superhosts.cli._service import Reloads, Status, in_background, log_in_background
 from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import ended_by_signals, set_safely
+from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.hub import Hub as HubOptions
 from superhosts.cubefile.container import SITE_HEADER
 from superhosts.durable import hold_folder
@@ -110,8 +111,8 @@ def make_plan(options: HubOptions) -> Plan:
     settings = HubSettings(
         selection=traffic.selection,
         sites=tuple(check_site(name, "--sites") for name in sites),
-        grace=parse_seconds("grace", options.grace),
-        late=parse_seconds("late", options.late),
+        grace=parse_seconds(options.grace),
+        late=parse_seconds(options.late),
         key=traffic.key,
     )
     check_site(options.site)
@@ -146,7 +147,7 @@ def _open_archive(options: HubOptions, traffic: Settings) -> Archive | None:
         return None
     return Archive(
         wanted.archive,
-        keep=parse_seconds("keep", wanted.keep),
+        keep=parse_seconds(wanted.keep),
         site=options.site,
         with_sites=wanted.archive_sites,
         key=traffic.key,

@@ -13,7 +13,7 @@ from superhosts.detectors.cube.geometry import Geometry
 from superhosts.detectors.hostlist import on_cpu_only
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import choose_device, thread_count
-from superhosts.errors import UsageError
+from superhosts.errors import GeometryError, UsageError
 from superhosts.pairs import DIRECTIONS as DIRECTIONS
 from superhosts.pairs import SIDES as SIDES
 from superhosts.pairs import HostFormat, Part
@@ -67,7 +67,10 @@ class Settings:
         if self.geometry and self.memory != defaults.MEMORY:
             raise UsageError("--geometry and --memory: choose one; a geometry has its own size")
         if self.geometry:
-            Geometry.parse(self.geometry)  # raises if it is invalid
+            try:
+                Geometry.parse(self.geometry)
+            except GeometryError as error:
+                raise GeometryError(f"--geometry: {error}") from None
         if not DETECTORS[self.detector].runs_on_gpu:
             on_cpu_only(self.detector, self.device)
         choose_device(self.device)

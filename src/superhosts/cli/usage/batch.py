@@ -9,7 +9,9 @@ from typing import Annotated, ClassVar
 import typer
 
 from superhosts.cli._options import (
-    INPUTS,
+    DETECTOR,
+    FILES,
+    MERGED_BY_BATCH,
     SAVE,
     SITE,
     CubeOptions,
@@ -17,7 +19,9 @@ from superhosts.cli._options import (
     ResultOptions,
     TrafficOptions,
     WantedOptions,
+    worded,
 )
+from superhosts.cli._values import check_size, parse_at_least_one
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,13 @@ class PlaceOptions:
     ] = None
     local: Annotated[bool, typer.Option("--local", help="Start worker processes on this machine instead.")] = False
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes of --local.", show_default="one for each core")
+        int | None,
+        typer.Option(
+            metavar="COUNT",
+            parser=parse_at_least_one,
+            help="Worker processes of --local.",
+            show_default="one for each core",
+        ),
     ] = None
     work: Annotated[
         Path | None,
@@ -41,8 +51,20 @@ class PlaceOptions:
     keep_work: Annotated[bool, typer.Option("--keep-work", help="Keep the intermediate results.")] = False
     task_size: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Captures of one task, like 1GiB.", show_default="by the number of workers"),
+        typer.Option(
+            metavar="SIZE",
+            callback=check_size,
+            help="Size of the captures that one task reads, like 1GiB.",
+            show_default="by the number of workers",
+        ),
     ] = None
+
+
+@dataclass(frozen=True)
+class MergedCubeOptions(CubeOptions):
+    """What hosts are counted with: a detector whose sketches merge."""
+
+    detector: Annotated[str, worded(DETECTOR, f"{MERGED_BY_BATCH}.")] = "cube"
 
 
 @dataclass(frozen=True)
@@ -52,19 +74,20 @@ class Batch:
     The workers read the captures, so these must be in a shared folder or behind URLs. A run that was interrupted
     resumes when the same command is given again. The key is sent to the workers: use Dask's TLS if others can listen.
 
-    Examples: superhosts batch 'day/**/*.pcap.gz' --local --save sketches · superhosts batch s3://captures/2026-11-14
-    --scheduler tcp://head:8786 --save /shared/sketches
+    Examples:
+        superhosts batch 'day/**/*.pcap.gz' --local --save sketches
+        superhosts batch s3://captures --scheduler tcp://head:8786 --save /shared
     """
 
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="INPUT...", help=f"{INPUTS} Batch takes files only: not - or synth:…"),
+        typer.Argument(metavar="INPUT...", help=f"{FILES}, or URLs (s3://…)."),
     ]
     save: Annotated[Path, SAVE]
     place: PlaceOptions = field(default_factory=PlaceOptions)
     traffic: TrafficOptions = field(default_factory=TrafficOptions)
     wanted: WantedOptions = field(default_factory=WantedOptions)
     results: ResultOptions = field(default_factory=ResultOptions)
-    cube: CubeOptions = field(default_factory=CubeOptions)
+    cube: MergedCubeOptions = field(default_factory=MergedCubeOptions)
     site: Annotated[str, SITE] = "local"
     quiet: Quiet = False

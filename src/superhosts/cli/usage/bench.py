@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from superhosts import defaults
-from superhosts.cli._options import DEVICE, FLOWS, MEMORY, PACKETS, Json
+from superhosts.cli._options import DEVICE, FLOWS, MEMORY, PACKETS, JsonObject, worded
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,8 @@ class Bench:
     Example: superhosts bench --flows 5M --packets 50M
     """
 
-    flows: Annotated[str, FLOWS] = "1M"
-    packets: Annotated[str, PACKETS] = "10M"
-    memory: Annotated[str, MEMORY] = defaults.MEMORY
+    flows: Annotated[str, worded(FLOWS, "Distinct (host, peer) pairs to measure with, like 5M.")] = "1M"
+    packets: Annotated[str, worded(PACKETS, "Packets to measure with, repeats included.")] = "10M"
+    memory: Annotated[str, worded(MEMORY, "Memory of the cube.")] = defaults.MEMORY
     device: Annotated[str, DEVICE] = "auto"
-    json: Json = False
+    json: JsonObject = False

@@ -17,28 +17,30 @@ from superhosts.cli._options import (
     THRESHOLD,
     Inner,
     Ipv6Prefix,
-    Json,
+    JsonObject,
     KeyFile,
     Window,
+    worded,
 )
 
 
 @dataclass(frozen=True)
 class Calibrate:
-    """Hold the cube against the exact answer on your own traffic, and say what memory it needs.
+    """Compare the cube with the exact answer on your own traffic, and say how much memory it needs.
 
-    Cubes with more and with less than --memory are tried, too. The exact answer keeps every pair of a window: of very
-    long captures take a part.
+    Cubes with more and with less memory than --memory are tried, too. The exact answer keeps every pair of a window in
+    memory: of very long captures, take a part.
 
-    Examples: superhosts calibrate trace.pcap --inner 10.0.0.0/8 --figure estimates.png ·
-    superhosts calibrate trace.pcap --threshold 300 --memory 64MiB
+    Examples:
+        superhosts calibrate trace.pcap --inner 10.0.0.0/8 --figure est.png
+        superhosts calibrate trace.pcap --threshold 300 --memory 64MiB
     """
 
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help=INPUTS)]
     inner: Inner = field(default_factory=list)
     threshold: Annotated[float, THRESHOLD] = defaults.THRESHOLD
     window: Window = defaults.WINDOW
-    memory: Annotated[str, MEMORY] = defaults.MEMORY
+    memory: Annotated[str, worded(MEMORY, "Memory of the cube that is judged.")] = defaults.MEMORY
     error: Annotated[str, ERROR] = "1%"
     ipv6_prefix: Ipv6Prefix = defaults.IPV6_PREFIX
     key_file: KeyFile = None
@@ -46,4 +48,4 @@ class Calibrate:
     figure: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Plot estimates against the truth (FILE.png and FILE.svg).")
     ] = None
-    json: Json = False
+    json: JsonObject = False

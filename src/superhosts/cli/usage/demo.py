@@ -17,7 +17,9 @@ class Demo:
 
     With --fleet: start a hub and three edges, and show that their union is exact.
 
-    Examples: superhosts demo /tmp/demo · superhosts demo /tmp/demo --fleet
+    Examples:
+        superhosts demo /tmp/demo
+        superhosts demo /tmp/demo --fleet
     """
 
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the capture and its truth are written.")] = Path(

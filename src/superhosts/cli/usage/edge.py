@@ -10,19 +10,21 @@ import typer
 
 from superhosts.cli._options import (
     DEVICE,
+    ENDLESS_OUTPUT,
     GRACE,
     INPUTS,
     NATS,
+    OUTPUT,
     SITE,
     TO,
-    CubeOptions,
+    EndlessTrafficOptions,
+    FleetCubeOptions,
     LinkOptions,
     MemoryTotal,
-    Output,
     SpoolCap,
-    TrafficOptions,
     WantedOptions,
     shown,
+    worded,
 )
 
 LOCAL = "nats://127.0.0.1:4222"
@@ -34,33 +36,41 @@ class Edge:
 
     With --output the site also reports its own super hosts, which stay here.
 
-    What the hub has not acknowledged stays in the spool. Key, window, memory (or geometry) and detector must be the
-    hub's.
+    Sketches stay in the spool until the hub has acknowledged them. All edges and the hub must have the same key, memory
+    (or geometry) and detector, and all edges the same window.
 
-    Examples: superhosts edge /var/captures --site ams --inner 10.0.0.0/8 --to /mnt/fleet ·
-    tcpdump -U -w - | superhosts edge - --site ams --nats tls://hub:4222 --nkey ams.nk
+    Examples:
+        superhosts edge /var/captures --site ams --to /mnt/fleet
+        tcpdump -U -w - | superhosts edge - --site ams --nkey ams.nk
     """
 
     inputs: Annotated[
         list[str],
         typer.Argument(
             metavar="INPUT...",
-            help=f"{INPUTS} A folder is followed: a capture program rotates files in it. "
+            help=f"{INPUTS} A folder is followed: files that a capture program adds to it are read. "
             "Without any input, only what waits in the spool is sent.",
         ),
     ] = field(default_factory=list)
-    site: Annotated[str, shown(SITE, "none: it must be given")] = ""
+    site: Annotated[str, shown(worded(SITE, "Name of this site, unique in the fleet. It must be given."), False)] = ""
     spool: Annotated[
         Path, typer.Option(metavar="DIR", help="Where sketches wait until the hub has acknowledged them.")
     ] = Path("superhosts-spool")
     spool_cap: SpoolCap = "10GiB"
-    grace: Annotated[str, GRACE] = "10s"
+    grace: Annotated[
+        str, worded(GRACE, "How long after its end a window of a live input stays open for packets that are late.")
+    ] = "10s"
     device: Annotated[str, DEVICE] = "auto"
     memory_total: MemoryTotal = None
     to: Annotated[Path | None, TO] = None
-    nats: Annotated[str | None, shown(NATS, LOCAL)] = None
+    nats: Annotated[
+        str | None,
+        shown(worded(NATS, "Send sketches to this NATS server: the hub's, or your own."), f"{LOCAL}; with --to none"),
+    ] = None
     link: LinkOptions = field(default_factory=LinkOptions)
-    output: Output = None
+    output: Annotated[
+        str | None, worded(OUTPUT, f"Also report this site's own super hosts, in FILE: {ENDLESS_OUTPUT}")
+    ] = None
     wanted: WantedOptions = field(default_factory=WantedOptions)
-    traffic: TrafficOptions = field(default_factory=TrafficOptions)
-    cube: CubeOptions = field(default_factory=CubeOptions)
+    traffic: EndlessTrafficOptions = field(default_factory=EndlessTrafficOptions)
+    cube: FleetCubeOptions = field(default_factory=FleetCubeOptions)

@@ -13,17 +13,21 @@ from superhosts.cli._options import (
     GRACE,
     HUB_STATE,
     NATS,
+    NKEY,
     SITE,
     STATE,
+    TLS_CA,
+    TLS_CERT,
     TO,
-    CubeOptions,
+    EndlessResultOptions,
+    FleetCubeOptions,
     LinkOptions,
-    ResultOptions,
     SpoolCap,
     WantedOptions,
-    split_commas,
+    worded,
 )
 from superhosts.cli._signals import sighup_held
+from superhosts.cli._values import check_seconds, check_size, split_commas
 from superhosts.errors import UsageError
 
 LISTEN = "127.0.0.1:4222"
@@ -36,9 +40,14 @@ class WayInOptions:
 
     panel: ClassVar = "Link"
     listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where the embedded broker listens.", show_default=LISTEN)
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where the embedded broker listens.",
+            show_default=f"{LISTEN}; with --nats or --from none",
+        ),
     ] = None
-    nats: Annotated[str | None, NATS] = None
+    nats: Annotated[str | None, worded(NATS, "Use this NATS server instead of starting the embedded broker.")] = None
     from_folder: Annotated[
         Path | None,
         typer.Option("--from", metavar="DIR", help="Take sketches from a folder (edge --to), without a broker."),
@@ -47,9 +56,28 @@ class WayInOptions:
         str | None,
         typer.Option(
             metavar="SIZE",
+            callback=check_size,
             help="Most disk space for sketches in transit, in the embedded broker or in the stream of your own server.",
             show_default=BROKER_CAP,
         ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class HubLinkOptions(LinkOptions):
+    """How the hub proves who it is, to its edges or to your own server."""
+
+    nkey: Annotated[Path | None, worded(NKEY, "File with the hub's nkey seed for your own server (--nats).")] = None
+    tls_ca: Annotated[
+        Path | None,
+        worded(
+            TLS_CA,
+            "Certificate of the authority that signed the certificates of the sites (mutual TLS); with --nats, that of "
+            "the server.",
+        ),
+    ] = None
+    tls_cert: Annotated[
+        Path | None, worded(TLS_CERT, "Certificate of the embedded broker; with --nats, this hub's own.")
     ] = None
 
 
@@ -60,7 +88,9 @@ class ArchiveOptions:
     panel: ClassVar = "Archive"
     archive: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the union of every window in DIR.")] = None
     archive_sites: Annotated[bool, typer.Option("--archive-sites", help="Keep the sketch of every site, too.")] = False
-    keep: Annotated[str, typer.Option(metavar="DURATION", help="How long archived sketches are kept.")] = "90d"
+    keep: Annotated[
+        str, typer.Option(metavar="DURATION", callback=check_seconds, help="How long archived sketches are kept.")
+    ] = "90d"
 
 
 @dataclass(frozen=True)
@@ -68,7 +98,9 @@ class UpstreamOptions:
     """The upstream hub, to which this hub is an edge."""
 
     panel: ClassVar = "Upstream hub"
-    to: Annotated[Path | None, TO] = None
+    to: Annotated[
+        Path | None, worded(TO, "Send unions as files to a folder that the upstream hub reads with --from.")
+    ] = None
     up: Annotated[
         str | None, typer.Option(metavar="URL", help="Send unions to the NATS server of an upstream hub.")
     ] = None
@@ -106,13 +138,15 @@ class Hub:
     again with a higher revision. Memory, detector and key must be those of the edges. SIGHUP reloads keys, certificates
     and the file of --output.
 
-    Examples: superhosts hub --sites ams,fra,nyc --json · superhosts site enroll ams ·
-    superhosts hub --listen 0.0.0.0:4222 --tls-cert hub.crt --tls-key hub.key --archive archive --keep 90d
+    Examples:
+        superhosts hub --sites ams,fra,nyc --json
+        superhosts hub --from /mnt/fleet --archive archive --keep 90d
+        superhosts hub --listen 0.0.0.0:4222 --tls-cert hub.crt --tls-key hub.key
     """
 
     around: ClassVar = (sighup_held,)
     state: Annotated[Path, STATE] = HUB_STATE
-    site: Annotated[str, SITE] = "hub"
+    site: Annotated[str, worded(SITE, "Name of this hub, in its archive and at the upstream hub.")] = "hub"
     sites: Annotated[
         list[str],
         typer.Option(
@@ -122,18 +156,24 @@ class Hub:
             show_default="those of the last 12 windows",
         ),
     ] = field(default_factory=list)
-    grace: Annotated[str, GRACE] = "60s"
+    grace: Annotated[
+        str, worded(GRACE, "Longest wait for the other sites after the first sketch of a window has arrived.")
+    ] = "60s"
     late: Annotated[
         str,
-        typer.Option(metavar="DURATION", help="How long a late sketch re-opens its window (longer with --archive)."),
+        typer.Option(
+            metavar="DURATION",
+            callback=check_seconds,
+            help="How long a late sketch re-opens its window (longer with --archive).",
+        ),
     ] = "1d"
     way_in: WayInOptions = field(default_factory=WayInOptions)
-    link: LinkOptions = field(default_factory=LinkOptions)
+    link: HubLinkOptions = field(default_factory=HubLinkOptions)
     archive: ArchiveOptions = field(default_factory=ArchiveOptions)
     upstream: UpstreamOptions = field(default_factory=UpstreamOptions)
     wanted: WantedOptions = field(default_factory=WantedOptions)
-    results: ResultOptions = field(default_factory=ResultOptions)
-    cube: CubeOptions = field(default_factory=CubeOptions)
+    results: EndlessResultOptions = field(default_factory=EndlessResultOptions)
+    cube: FleetCubeOptions = field(default_factory=FleetCubeOptions)
     enroll: Annotated[
         str | None, typer.Option("--enroll", hidden=True, is_eager=True, callback=_refuse("site enroll"))
     ] = None

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from superhosts import defaults
-from superhosts.cli._options import ERROR, FLOWS, MEMORY, THRESHOLD, Json, shown
+from superhosts.cli._options import ERROR, FLOWS, MEMORY, THRESHOLD, JsonObject, shown, worded
+from superhosts.cli._values import parse_whole
 
 
 @dataclass(frozen=True)
@@ -17,14 +18,21 @@ class Plan:
 
     False rates are shares of the true super hosts. They are predicted for hosts with a heavy tail of peers: exponent
     1.05, one host in 10,000 flows with 1024 peers or more. Give the plan to scan, edge, hub and batch with --geometry;
-    in Python: sh.Cube("128MiB", flows="20M", threshold=1024)
+    in Python: sh.Cube("128MiB", flows="20M", threshold=1024).
 
-    Examples: superhosts plan --flows 20M --threshold 1024 --memory 128MiB · superhosts plan --flows 20M --error 1%
+    Examples:
+        superhosts plan --flows 20M --threshold 1024 --memory 128MiB
+        superhosts plan --flows 20M --error 1%
     """
 
     flows: Annotated[str, FLOWS] = "5M"
     threshold: Annotated[float, THRESHOLD] = defaults.THRESHOLD
-    memory: Annotated[str | None, shown(MEMORY, f"{defaults.MEMORY}; with --error the least that suffices")] = None
+    memory: Annotated[
+        str | None,
+        shown(worded(MEMORY, "Memory of one cube."), f"{defaults.MEMORY}; with --error the least that suffices"),
+    ] = None
     error: Annotated[str | None, ERROR] = None
-    key_bits: Annotated[int, typer.Option(metavar="BITS", help="Bits of a host: 32, 64 or 128.")] = 32
-    json: Json = False
+    key_bits: Annotated[
+        int, typer.Option(metavar="BITS", parser=parse_whole, help="Bits of a host: 32, 64 or 128.")
+    ] = 32
+    json: JsonObject = False

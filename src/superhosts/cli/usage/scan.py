@@ -26,14 +26,16 @@ from superhosts.cli._options import (
 class Scan:
     """Find the super hosts of captures: hosts that talk to many distinct peers within a window.
 
-    Examples: superhosts scan trace.pcap --inner 10.0.0.0/8 · tcpdump -w - | superhosts scan - --json ·
-    superhosts scan day/*.pcap.gz --window 1h --top 20 --save sketches
-
     Ctrl-C and SIGTERM stop it in an orderly way: the open window is reported and saved, marked as partial. A second
     signal, at least half a second later, ends it at once.
 
     If a sketch cannot be saved (a file of its name is damaged, or has another geometry), the file stays as it is, the
     scan goes on, and the exit status is 4.
+
+    Examples:
+        superhosts scan trace.pcap --inner 10.0.0.0/8
+        tcpdump -w - | superhosts scan - --json
+        superhosts scan day/*.pcap.gz --window 1h --top 20 --save sketches
     """
 
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help=INPUTS)]
@@ -45,5 +47,7 @@ class Scan:
     device: Annotated[str, DEVICE] = "auto"
     site: Annotated[str, SITE] = "local"
     save: Annotated[Path | None, SAVE] = None
-    fail_on_find: Annotated[bool, typer.Option(help="Exit with status 1 if any super host was found.")] = False
+    fail_on_find: Annotated[
+        bool, typer.Option("--fail-on-find", help="Exit with status 1 if any super host was found.")
+    ] = False
     quiet: Quiet = False

@@ -9,18 +9,21 @@ from typing import Annotated
 import typer
 
 from superhosts import defaults
-from superhosts.cli._options import FLOWS, PACKETS, SEED, SUPER_HOSTS, WINDOWS, Ipv6Prefix, Window
+from superhosts.cli._options import FLOWS, PACKETS, SEED, SUPER_HOSTS, WINDOW, WINDOWS, Ipv6Prefix
+from superhosts.cli._values import check_count
 
 
 @dataclass(frozen=True)
 class Synth:
     """Make synthetic backbone traffic, and its exact answer beside it.
 
-    Heavy-tailed hosts, popular servers, scanners and victims of floods; the inner network is 10.0.0.0/8,
-    for IPv6 2001:db8::/32. The answer is written beside OUT, with the ending .truth.jsonl: rows like those of
-    scan --json.
+    The traffic has hosts with a heavy tail of peers, popular servers, scanners and victims of floods. The inner network
+    is 10.0.0.0/8, for IPv6 2001:db8::/32. The answer is written beside OUT, with the ending .truth.jsonl: rows like
+    those of scan --json.
 
-    Example: superhosts synth day.pcap.zst --flows 5M --packets 50M --super-hosts 600 --windows 3
+    Examples:
+        superhosts synth day.pcap --super-hosts 50
+        superhosts synth day.pcap.zst --flows 5M --packets 50M --windows 3
     """
 
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Capture to write: .pcap, .pcap.zst or .parquet.")]
@@ -30,8 +33,11 @@ class Synth:
     super_hosts: Annotated[str, SUPER_HOSTS] = "20"
     seed: Annotated[int, SEED] = 1
     family: Annotated[str, typer.Option(metavar="FAMILY", help="Address family: 4, 6 or both (one third IPv6).")] = "4"
-    window: Window = defaults.WINDOW
+    window: Annotated[str, WINDOW] = defaults.WINDOW
     truth_min: Annotated[
-        str, typer.Option(metavar="COUNT", help="Write the true peers of hosts with at least this many.")
+        str,
+        typer.Option(
+            metavar="COUNT", callback=check_count, help="Hosts of the answer: those with at least this many peers."
+        ),
     ] = "100"
     ipv6_prefix: Ipv6Prefix = defaults.IPV6_PREFIX

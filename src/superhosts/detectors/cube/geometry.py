@@ -101,14 +101,14 @@ class Geometry(NamedTuple):
         for word in text.split(","):
             name, _, number = word.strip().partition("=")
             if name not in _NUMBERS or name in given or not re.fullmatch("[1-9][0-9]{0,8}", number):
-                raise GeometryError(f"geometry {text!r}: {word!r} is invalid; {_EXAMPLE}")
+                raise GeometryError(f"{text!r} is not a geometry: {word!r} is invalid; {_EXAMPLE}")
             given[name] = int(number)
         missing = _NUMBERS.keys() - given.keys()
         if missing:
-            raise GeometryError(f"geometry {text!r}: {', '.join(sorted(missing))} missing; {_EXAMPLE}")
+            raise GeometryError(f"{text!r} is not a geometry: {', '.join(sorted(missing))} missing; {_EXAMPLE}")
         for name, (_, is_power) in _NUMBERS.items():
             if is_power and given[name].bit_count() != 1:
-                raise GeometryError(f"geometry {text!r}: {name}={given[name]} must be a power of two")
+                raise GeometryError(f"{text!r} is not a geometry: {name}={given[name]} must be a power of two")
         fields = {
             field: given[name].bit_length() - 1 if is_power else given[name]
             for name, (field, is_power) in _NUMBERS.items()

@@ -1,0 +1,95 @@
+"""How the values of options are written: sizes like 128MiB, durations like 5m, counts like 5M, lists with commas.
+
+An error says which value is wrong and what is accepted; `_parsing.py` adds the name of the option.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from superhosts.device import choose_device
+from superhosts.errors import UsageError
+from superhosts.units import SECOND, parse_count, parse_duration, parse_size
+
+
+def parse_threshold(text: str | float) -> float:
+    """Read a number of peers: 1024, 1k, 1.5k or 1e3."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return float(parse_count(str(text)))
+    except UsageError:
+        raise typer.BadParameter(f"{text!r} is not a number; write it like 1024 or 1k") from None
+
+
+def parse_whole(text: str | int) -> int:
+    """Read a whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a whole number; write it like 20") from None
+
+
+def parse_at_least_one(text: str | int) -> int:
+    """Read a whole number that is not below 1."""
+    number = parse_whole(text)
+    if number < 1:
+        raise typer.BadParameter(f"{number} is too small; write a whole number, at least 1")
+    return number
+
+
+def parse_share(text: str) -> float:
+    """Read a share like 1% or 0.01."""
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(%?)\s*", text)
+    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < share < 1:
+        raise UsageError(f"{text!r} is not a share of the super hosts; write it like 1% or 0.01")
+    return share
+
+
+def parse_seconds(text: str) -> float:
+    """Read a duration in seconds; zero is allowed."""
+    return 0.0 if text.strip().rstrip("smhd") == "0" else parse_duration(text) / SECOND
+
+
+def split_commas(values: list[str] | None) -> list[str]:
+    """Return the items of a list whose items may hold several each: `in,out` is two."""
+    return [item.strip() for value in values or [] for item in value.split(",")]
+
+
+def checked(parse: Callable[[str], Any]) -> Callable[[str | None], str | None]:
+    """Return the callback of an option whose text is kept, and read by `parse` when the command runs."""
+
+    def check(text: str | None) -> str | None:
+        try:
+            if text is not None:
+                parse(text)
+        except UsageError as error:
+            raise typer.BadParameter(str(error)) from None
+        return text
+
+    return check
+
+
+def _window(text: str) -> None:
+    """Raise UsageError if the text is neither a duration nor "all"."""
+    try:
+        if text != "all":
+            parse_duration(text)
+    except UsageError as error:
+        raise UsageError(f"{error}, or all") from None
+
+
+check_size = checked(parse_size)
+check_count = checked(parse_count)
+check_device = checked(choose_device)
+check_duration = checked(parse_duration)
+check_seconds = checked(parse_seconds)
+check_share = checked(parse_share)
+check_window = checked(_window)

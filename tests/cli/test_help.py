@@ -1,0 +1,174 @@
+"""Help and usage errors as a user sees them: whole sentences, examples to copy, and errors that name the option."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import Run, parsed_commands
+from superhosts.cli import COMMANDS, GROUPS
+from superhosts.cli._parsing import fill_paragraphs
+from superhosts.evaluation.lineup import ENTRANTS
+
+NAMES = ["", *GROUPS, *COMMANDS]
+REQUIRED = {  # arguments without which a command cannot be parsed
+    "scan": ["x.pcap"],
+    "hosts": ["x.cube"],
+    "explain": ["x.cube", "10.0.0.1"],
+    "merge": ["x.cube", "-o", "y.cube"],
+    "calibrate": ["x.pcap"],
+    "synth": ["x.pcap"],
+    "edge": ["x.pcap", "--site", "ams", "--to", "out"],
+    "hub": ["--from", "in"],
+    "batch": ["x.pcap", "--local", "--save", "out"],
+}
+VALUES = {"SIZE", "COUNT", "DURATION", "SHARE", "NUMBER", "BITS", "K", "DEVICE", "TIME", "TEXT", "FAMILY"}
+CHOICES = {"detector", "watch", "direction"}
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def options_of(name: str) -> list[Any]:
+    return [each for each in parsed_commands()[name].params if not each.hidden and each.param_type_name == "option"]
+
+
+def valued_options() -> list[tuple[str, str]]:
+    """Return command and option for every option whose value has to be written in some way."""
+    return [
+        (name, max(option.opts, key=len))
+        for name in COMMANDS
+        for option in options_of(name)
+        if option.metavar in VALUES or option.name in CHOICES
+    ]
+
+
+def text_before_panels(shown: str) -> list[str]:
+    return [line.strip() for line in shown.partition("╭")[0].splitlines()]
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("name", NAMES)
+def test_help_shows_names_and_no_types(run: Run, name: str) -> None:
+    shown = run(*name.split(), "--help").out
+    for odd in ("{", "}", "<", ">", "....", "[[", "]]"):
+        assert odd not in shown.replace("ARGS]...", "")
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_lines_of_help_are_full(run: Run, name: str) -> None:
+    """A line ends where the next word would not fit, or with a sentence."""
+    lines = text_before_panels(run(*name.split(), "--help").out)
+    prose = lines[2 : next(number for number, line in enumerate(lines) if line.startswith("Example"))]
+    for line, after in pairwise(prose):
+        if line and after:
+            assert len(line) + 1 + len(after.split()[0]) > 77, line
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("name", [*GROUPS, *COMMANDS])
+def test_every_help_has_examples_to_copy(run: Run, name: str) -> None:
+    lines = text_before_panels(run(*name.split(), "--help").out)
+    (start,) = [number for number, line in enumerate(lines) if line.startswith("Example")]
+    examples = [line.removeprefix("Example: ") for line in lines[start:] if line and line != "Examples:"]
+    assert examples
+    for example in examples:
+        assert f"superhosts {name}" in example  # one line each, even in a narrow terminal
+
+
+def test_paragraphs_are_filled_and_indented_lines_stay() -> None:
+    assert fill_paragraphs("One\n    two.\n\n    Examples:\n        a b\n        c\n    ") == (
+        "One two.\n\nExamples:\n    a b\n    c"
+    )
+    assert fill_paragraphs(None) == ""
+
+
+def test_compare_names_its_detectors(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    assert f"Only these, of {', '.join(ENTRANTS)}." in run("compare", "--help").out
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "words", "others"),
+    [
+        ("edge", "grace", "packets", "sites"),
+        ("hub", "grace", "sites", "packets"),
+        ("scan", "output", "replaced", "appended"),
+        ("hub", "output", "appended", "replaced"),
+        ("edge", "output", "own super hosts", "replaced"),
+        ("scan", "window", "all", ""),
+        ("edge", "window", "5m", "all"),
+        ("synth", "window", "5m", "all"),
+        ("edge", "detector", "cube", "filter"),
+        ("batch", "detector", "exact", "filter"),
+        ("edge", "to", "the hub", "upstream"),
+        ("hub", "to", "upstream", ""),
+    ],
+)
+def test_help_speaks_of_the_command_at_hand(name: str, option: str, words: str, others: str) -> None:
+    (found,) = [each for each in options_of(name) if each.name == option]
+    assert words in found.help
+    assert not others or others not in found.help
+
+
+def test_batch_offers_no_input_that_it_refuses() -> None:
+    (inputs,) = [each for each in parsed_commands()["batch"].params if each.name == "inputs"]
+    assert "synth" not in inputs.help
+    assert "standard input" not in inputs.help
+
+
+@pytest.mark.parametrize(("name", "option"), valued_options())
+def test_a_bad_value_is_an_error_that_names_the_option(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, option: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = run(*name.split(), *REQUIRED.get(name, []), option, "5 apples")
+    assert (ended.status, ended.out) == (2, "")
+    (line,) = ended.err.splitlines()
+    assert line.startswith(f"superhosts: {option}")
+    assert "5 apples" in line
+    assert any(words in line for words in ("write it", "write a", "one of", "merges", "choose")), line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("scan x.pcap -w 5", "--window: '5' is not a duration; write it like 90s, 5m, 1h or 30d, or all"),
+        ("edge x.pcap --site a --to out -w 5", "--window: '5' is not a duration; write it like 90s, 5m, 1h or 30d"),
+        ("synth x.pcap -w all", "--window: 'all' is not a duration; write it like 90s, 5m, 1h or 30d"),
+        ("scan x.pcap -m 1X", "--memory: '1X' is not a size; write it like 128MiB"),
+        ("scan x.pcap -n 0", "--top: 0 is too small; write a whole number, at least 1"),
+        ("hub --from in --keep never", "--keep: 'never' is not a duration; write it like 90s, 5m, 1h or 30d"),
+        ("scan x.pcap --device abacus", "--device: unknown device 'abacus'; use one of cpu"),
+    ],
+)
+def test_messages(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = run(*arguments.split())
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith(f"superhosts: {message}")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if "output" in {each.name for each in options_of(name)}])
+def test_two_outputs_are_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [word for word in REQUIRED.get(name, []) if word not in ("-o", "y.cube")]
+    ended = run(name, *given, "-o", "a.jsonl", "--output=b.jsonl")
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err == "superhosts: --output: given 2 times; results go to one place, so give it once\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_argument_shows_the_usage(run: Run) -> None:
+    ended = run("scan")
+    assert ended.status == 2
+    assert "scan [OPTIONS] INPUT..." in ended.err
+    assert "Missing argument" in ended.err
