@@ -9,8 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,18 +18,21 @@ import pytest
 
 import superhosts as sh
 from commands import Run, command
-from processes import DEADLINE
 from superhosts.batch import cluster as clusters
-from superhosts.batch import run as batches
-from superhosts.batch.run import MOST_FILES, BatchWindow, split_into_tasks
+from superhosts.batch.cluster import check_workers, connect
+from superhosts.batch.run import MOST_FILES, Batch, BatchWindow, prepare, split_into_tasks
+from superhosts.batch.tasks import Result, Task, run_task
+from superhosts.cli._saving import file_name
 from superhosts.cli.batch import save_window as save
 from superhosts.cubefile import container as sketchfile
-from superhosts.errors import SketchFileError
+from superhosts.errors import SketchFileError, SuperhostsError, UsageError
 from superhosts.pairs import Window
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.capture_reader import BLOCK_PACKETS
 from superhosts.sources.finding import FoundFile
+from superhosts.sources.opening import list_files
 from traffic import MINUTES, NOON, Frames, content, talk, three_windows, write
+from waiting import DEADLINE, wait_for
 
 SMALL = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--inner", "2001:db8::/32", "--threshold", "1000"]
 EACH = ["--task-size", "1"]  # one capture per task
@@ -43,7 +44,9 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clusters, "TIMEOUT", DEADLINE)
 
 
-WORKERS = 4
+WORKERS = 2
+CAPTURES = 10  # Two levels of merges: one task merges at most eight sketches.
+TASKS = CAPTURES + 3 * 3 + 3  # The merges of three windows, and their restores.
 
 
 def scatter(folder: Path, frames: Frames, count: int) -> list[Path]:
@@ -58,12 +61,13 @@ def scatter(folder: Path, frames: Frames, count: int) -> list[Path]:
 @pytest.fixture(scope="module")
 def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("captures")
-    scatter(folder, three_windows(), 20)
+    scatter(folder, three_windows(), CAPTURES)
     return folder
 
 
 @pytest.fixture(scope="module")
 def cluster(captures: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    import dask
     from distributed import LocalCluster
 
     path = tmp_path_factory.mktemp("warm") / "a.cube"
@@ -72,10 +76,12 @@ def cluster(captures: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         window.sketch.save(path)
         window.sketch.merge_file(path)
         sh.load(path)
-    with LocalCluster(
-        n_workers=WORKERS, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
-    ) as cluster:
-        yield cluster
+    once_more = {"distributed.scheduler.allowed-failures": 1}  # A task that has killed two workers fails.
+    with (
+        dask.config.set(once_more),
+        LocalCluster(n_workers=WORKERS, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as made,
+    ):
+        yield made
 
 
 def saved(folder: Path, **options: Any) -> dict[str, Any]:
@@ -152,7 +158,7 @@ def test_what_is_saved_already_stays(run: Run, cluster: Any, captures: Path, tmp
     names = sorted(captures.iterdir())
     address = ["--scheduler", cluster.scheduler_address, "--quiet"]
     run("scan", *names, *SMALL, "--quiet", "--save", tmp_path / "whole")
-    for half in (names[:10], names[10:], names[10:]):
+    for half in (names[:5], names[5:], names[5:]):
         assert run("batch", *half, *SMALL, *address, "--save", tmp_path / "halves").status == 0
     whole, halves = saved(tmp_path / "whole"), saved(tmp_path / "halves")
     assert {name: (w[0], w[3]) for name, w in whole.items()} == {name: (h[0], h[3]) for name, h in halves.items()}
@@ -162,13 +168,31 @@ def test_what_is_saved_already_stays(run: Run, cluster: Any, captures: Path, tmp
 # Killed processes
 
 
-def wait_for(condition: Callable[[], Any], what: str) -> Any:
-    end = time.monotonic() + DEADLINE
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"{what} did not come")
+Execute = Callable[[Task, dict[str, int]], Result]
+
+
+class Direct:
+    """A batch without the command line, whose tasks `execute` runs on the workers."""
+
+    def __init__(self, cluster: Any, captures: Path, folder: Path, execute: Execute, task_size: int) -> None:
+        self.errors: list[SuperhostsError] = []
+        self.work, self.save = folder / "work", folder / "save"
+        self.save.mkdir()
+        inner = ["10.0.0.0/8", "2001:db8::/32"]
+        settings = prepare(Settings(memory="1MiB", inner=inner, threshold=1000, site="local", device="cpu"))
+        with connect(cluster.scheduler_address, timeout=DEADLINE) as client:
+            self.batch = Batch(
+                client,
+                list_files([str(captures)], self.errors.append),
+                settings,
+                self.work,
+                task_size=task_size,
+                on_error=self.errors.append,
+                on_progress=lambda *_: None,
+                execute=execute,
+            )
+            for result in self.batch:
+                save(result, self.save / file_name(result.window, settings), settings)
 
 
 def records(work: Path) -> dict[str, int]:
@@ -180,17 +204,14 @@ def records(work: Path) -> dict[str, int]:
     }
 
 
-def test_a_worker_that_is_killed_at_work(
-    run: Run, cluster: Any, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_is_killed_at_work(run: Run, cluster: Any, captures: Path, tmp_path: Path) -> None:
     run("scan", *captures.iterdir(), *SMALL, "--quiet", "--save", tmp_path / "one")
-    work, note, deadline = tmp_path / "many.work", tmp_path / "note", DEADLINE
-    real = batches.run_task
+    note = tmp_path / "note"
 
-    def caught(task: Any, threads: Any) -> Any:
-        """Let one worker wait to be killed while it is saving a sketch."""
+    def caught(task: Task, threads: dict[str, int]) -> Result:
+        """Kill one worker while it is saving a sketch."""
         import os
-        import time
+        import signal
 
         from superhosts.sketches.bundle import Sketch
 
@@ -198,53 +219,43 @@ def test_a_worker_that_is_killed_at_work(
 
         def halt(sketch: Any, path: Any) -> None:
             save(sketch, path)
-            part.write_text(str(os.getpid()))
-            part.rename(note)
-            time.sleep(deadline)
+            note.write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
 
-        part = note.with_name("part")
         if task.kind == "fold" and task.names[0].endswith("dump.pcap7") and not note.exists():
             Sketch.save = halt  # type: ignore[method-assign]
-        return real(task, threads)
+        return run_task(task, threads)
 
-    left: list[Path] = []
-
-    def kill() -> None:
-        process = int(wait_for(lambda: note.exists() and note.read_text(), "a worker at work"))
-        left.extend(work.glob(f".{'?' * 32}.{process}.{'?' * 32}"))
-        os.kill(process, signal.SIGKILL)
-
-    monkeypatch.setattr(batches, "run_task", caught)
-    killer = threading.Thread(target=kill)
-    killer.start()
-    common = ["batch", captures, *SMALL, "--save", tmp_path / "many", *EACH, "--scheduler", cluster.scheduler_address]
-    ended = run(*common)
-    killer.join(DEADLINE)
-    assert ended.status == 0, ended.err
-    assert len(left) == 1
-    assert saved(tmp_path / "many") == saved(tmp_path / "one")
-    assert not work.exists()  # including what the dead worker left
+    direct = Direct(cluster, captures, tmp_path, caught, task_size=1)
+    assert direct.errors == []
+    assert len(list(direct.work.glob(f".{'?' * 32}.{note.read_text()}.{'?' * 32}"))) == 1  # the dead worker left it
+    assert saved(direct.save) == saved(tmp_path / "one")
+    direct.batch.clear()
+    assert not direct.work.exists()
     assert wait_for(lambda: len(cluster.scheduler.workers) == WORKERS, "a new worker")
 
 
 GATED = """
 import sys
-from superhosts import cli
-from superhosts.batch import run as batches
+from pathlib import Path
+from superhosts.batch.cluster import connect
+from superhosts.batch.run import Batch, prepare
+from superhosts.batch.tasks import run_task
+from superhosts.pipeline.settings import Settings
+from superhosts.sources.opening import list_files
 
-gate = sys.argv.pop(1)
-real = batches.run_task
+gate, address, captures, work = sys.argv[1:]
 
 def gated(task, threads):
-    import os, time
-    while task.kind != "fold" or not task.names[0].endswith(tuple(f"dump.pcap{number}" for number in range(8))):
-        if os.path.exists(gate):
-            break
-        time.sleep(0.01)
-    return real(task, threads)
+    if task.kind != "fold" or not task.names[0].endswith(("dump.pcap0", "dump.pcap1", "dump.pcap2", "dump.pcap3")):
+        open(gate).close()  # It is a pipe: this waits until it is opened to write.
+    return run_task(task, threads)
 
-batches.run_task = gated
-cli.main()
+inner = ["10.0.0.0/8", "2001:db8::/32"]
+settings = prepare(Settings(memory="1MiB", inner=inner, threshold=1000, site="local", device="cpu"))
+common = {"task_size": 1, "on_error": print, "on_progress": lambda *_: None}
+with connect(address, timeout=600) as client:
+    list(Batch(client, list_files([captures], print), settings, Path(work), execute=gated, **common))
 """
 
 
@@ -262,21 +273,23 @@ def test_a_client_that_is_killed_goes_on_when_started_again(
     run("scan", *captures.iterdir(), *SMALL, "--json", "--save", tmp_path / "one")
     common = ["batch", captures, *SMALL, "--save", tmp_path / "many", "--scheduler", cluster.scheduler_address]
     work = tmp_path / "many.work"
-    gate = tmp_path / "gate"  # Until this file exists, captures from number 8 on are not read.
-    start = [sys.executable, "-c", GATED, str(gate), *command(*common, *EACH)[3:]]
+    gate = tmp_path / "gate"  # Until this is open, captures from number 4 on are not read.
+    os.mkfifo(gate)
+    start = [sys.executable, "-c", GATED, str(gate), cluster.scheduler_address, str(captures), str(work)]
     with subprocess.Popen(start, stderr=subprocess.PIPE) as client:
         wait_for(lambda: len(records(work)) >= 3, "the first results")
         client.kill()
     assert client.returncode == -signal.SIGKILL
     wait_for(lambda: not cluster.scheduler.clients.keys() - {"fire-and-forget"}, "the end of the client")
-    gate.touch()
+    writer = os.open(gate, os.O_RDWR)
     wait_for(lambda: is_idle(cluster), "the end of what its workers were at")
+    os.close(writer)
     assert not list(work.glob(".*"))
     before = records(work)
-    assert 3 <= len(before) < 20
+    assert 3 <= len(before) < CAPTURES
     ended = run(*common, "--keep-work")  # The size of tasks is reused, too.
     after = records(work)
-    assert len(after) == 20
+    assert len(after) == CAPTURES
     assert after.items() >= before.items()
     assert f"{len(before)} of them from an earlier run" in ended.err
     assert saved(tmp_path / "many") == saved(tmp_path / "one")
@@ -284,9 +297,9 @@ def test_a_client_that_is_killed_goes_on_when_started_again(
     other = run(*common, "--keep-work", "--window", "10m")  # Other settings reuse nothing.
     assert "from an earlier run" not in other.err
     question = run(*common, "--keep-work", "--threshold", "100")  # Reuses everything but the restores of three windows.
-    assert "35 tasks, 32 of them from an earlier run" in question.err
+    assert f"{TASKS} tasks, {TASKS - 3} of them from an earlier run" in question.err
     os.utime(captures / "dump.pcap3", (1, 1))  # Repeats its fold, and for each window two merges and the restore.
-    assert "35 tasks, 25 of them from an earlier run" in run(*common).err
+    assert f"{TASKS} tasks, {TASKS - 10} of them from an earlier run" in run(*common).err
 
 
 def flip(path: Path) -> None:
@@ -306,7 +319,7 @@ def test_results_that_have_rotted_are_made_again(run: Run, cluster: Any, capture
     flip(next(path for path in work.glob("*.cube") if path.samefile(min((tmp_path / "a").iterdir()))))  # a union
     flip(next(work.glob(f"{fold}-*.cube")))
     again = run(*common, "--json", "--save", tmp_path / "b")
-    assert "35 tasks, 33 of them from an earlier run" in again.err
+    assert f"{TASKS} tasks, {TASKS - 2} of them from an earlier run" in again.err
     assert again.out == first.out
     assert {path.name: path.read_bytes() for path in work.glob("*.cube")} == made
     assert saved(tmp_path / "b") == saved(tmp_path / "a")
@@ -318,7 +331,7 @@ def test_records_that_somebody_has_changed_are_none(run: Run, cluster: Any, capt
     first = run(*common, *EACH, "--json", "--save", tmp_path / "a")
     assert first.status == 0, first.err
     changed = sorted(path for path in work.glob("*.json") if not path.read_text().strip().isdigit())
-    assert len(changed) == 35
+    assert len(changed) == TASKS
     for number, path in enumerate(changed):
         record = json.loads(path.read_text())
         result = record["result"]
@@ -369,29 +382,27 @@ def test_a_result_that_rots_before_it_is_saved_is_not_saved(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["union.cube"]
 
 
-def test_an_input_that_kills_its_workers(
-    run: Run, cluster: Any, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_input_that_kills_its_workers(cluster: Any, captures: Path, tmp_path: Path) -> None:
     """The other tasks finish, and the exit status reports the failure."""
-    real = batches.run_task
 
-    def deadly(task: Any, threads: Any) -> Any:
-        if any(name.endswith("dump.pcap7") for name in task.names):
-            import os
+    def deadly(task: Task, threads: dict[str, int]) -> Result:
+        """End the worker at the last captures once the other folds are done, which Dask would blame, too."""
+        import os
+        import time
+        from pathlib import Path
 
+        if any(name.endswith("dump.pcap9") for name in task.names):
+            while len(list(Path(task.folder).glob("*.json"))) < 5:  # four folds and the size of tasks
+                time.sleep(0.01)
             os._exit(1)
-        return real(task, threads)
+        return run_task(task, threads)
 
-    monkeypatch.setattr(batches, "run_task", deadly)
-    monkeypatch.setattr(
-        cluster.scheduler, "allowed_failures", 2
-    )  # Dask may also blame tasks that wait on the same worker.
-    address = ["--scheduler", cluster.scheduler_address]
-    ended = run("batch", captures, *SMALL, "--save", tmp_path / "s", *address, "--task-size", "100k")
-    assert ended.status == 3
-    (line,) = [line for line in ended.err.splitlines() if line.startswith("superhosts:")]
-    assert re.search(r"dump\.pcap\d+ and \d+ more: every worker that ran this task died", line)
-    assert len(list((tmp_path / "s").iterdir())) == 3
+    size = max(path.stat().st_size for path in captures.iterdir()) + 1  # two captures per task
+    direct = Direct(cluster, captures, tmp_path, deadly, task_size=size)
+    (error,) = direct.errors
+    assert re.search(r"dump\.pcap8 and 1 more: every worker that ran this task died", str(error))
+    assert error.exit_status == 3
+    assert len(list(direct.save.iterdir())) == 3
     assert wait_for(lambda: len(cluster.scheduler.workers) == WORKERS, "a new worker")
 
 
@@ -437,31 +448,27 @@ def test_an_input_that_failed_is_tried_again(run: Run, cluster: Any, tmp_path: P
 def test_progress_on_a_terminal(
     run: Run, cluster: Any, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    common = ["batch", captures, *SMALL, "--save", tmp_path / "s", *EACH, "--scheduler", cluster.scheduler_address]
+    common = ["batch", captures, *SMALL, "--save", tmp_path / "s", "--scheduler", cluster.scheduler_address]
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert "35/35 tasks" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", run(*common).err)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert "\x1b" not in run(*common, "--quiet").err
+    for quiet in ([], ["--quiet"]):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        shown = run(*common, *quiet).err
+        assert ("4/4 tasks" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)) == (not quiet)
+        assert ("\x1b" in shown) == (not quiet)
 
 
-def test_local_workers_and_urls(captures: Path, tmp_path: Path) -> None:
-    local = ["--local", "--workers", 2, "--work", tmp_path / "w"]
+def test_local_workers_and_urls(run: Run, captures: Path, tmp_path: Path) -> None:
+    local = ["--local", "--workers", 1, "--work", tmp_path / "w"]
     ended = subprocess.run(
-        command("batch", f"file://{captures}/**/dump*", *local, *SMALL, "--json", *EACH, "--save", tmp_path / "s"),
+        command("batch", f"file://{captures}/**/dump*", *local, *SMALL, "--json", "--save", tmp_path / "s"),
         capture_output=True,
         text=True,
         timeout=DEADLINE,
     )
-    assert (ended.returncode, ended.stderr) == (0, "20 captures, 35 tasks\n8,840 packets\n")
-    one = subprocess.run(
-        command("scan", *(f"file://{path}" for path in captures.iterdir()), *SMALL, "--json"),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
-    assert ended.stdout == one.stdout
-    assert len(one.stdout.splitlines()) == 5
+    assert (ended.returncode, ended.stderr) == (0, "10 captures, 4 tasks\n8,840 packets\n")
+    one = run("scan", *(f"file://{path}" for path in captures.iterdir()), *SMALL, "--json")
+    assert ended.stdout == one.out
+    assert len(one.rows) == 5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s"]
 
 
@@ -494,7 +501,6 @@ def test_a_package_for_urls_that_is_missing(run: Run, tmp_path: Path, monkeypatc
         ("either --scheduler ADDRESS or --local", []),
         ("either --scheduler ADDRESS or --local", ["--local", "--scheduler", "tcp://localhost:1"]),
         ("--workers: only with --local", ["--workers", "2", "--scheduler", "tcp://localhost:1"]),
-        ("--scheduler tcp://localhost:1: cannot be reached", ["--scheduler", "tcp://localhost:1"]),
         ("--scheduler udp://localhost:1: cannot be reached", ["--scheduler", "udp://localhost:1"]),
         ("--detector filter: its sketches", ["--local", "--detector", "filter"]),
         ("--inner 10.0.0.0/33", ["--local", "--inner", "10.0.0.0/33"]),
@@ -502,24 +508,26 @@ def test_a_package_for_urls_that_is_missing(run: Run, tmp_path: Path, monkeypatc
         ("a name without slashes", ["--local", "--site", "a/b"]),
     ],
 )
-def test_usage(
-    run: Run, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, options: list[str]
-) -> None:
-    monkeypatch.setattr(clusters, "TIMEOUT", 1)
+def test_usage(run: Run, captures: Path, tmp_path: Path, words: str, options: list[str]) -> None:
     ended = run("batch", captures, "--save", tmp_path / "s", *options)
     assert ended.status == 2
     assert words.replace("--inner 10.0.0.0/33", "'10.0.0.0/33' is not a prefix") in ended.err
     assert not (tmp_path / "s.work").exists()
 
 
-def test_local_workers_that_die_at_their_start(
-    run: Run, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(**_options: object) -> None:
-        raise RuntimeError("Nanny failed to start.")
+def test_a_scheduler_that_does_not_answer() -> None:
+    address = "tcp://localhost:1"
+    with pytest.raises(UsageError, match=f"--scheduler {address}: cannot be reached"), connect(address, timeout=0.1):
+        pass
 
-    monkeypatch.setattr("distributed.LocalCluster", fails)
-    ended = run("batch", captures, *SMALL, "--local", "--workers", 3, "--save", tmp_path / "s")
+
+def test_local_workers_that_die_at_their_start(run: Run, captures: Path, tmp_path: Path) -> None:
+    import dask
+
+    preload = tmp_path / "preload.py"  # Runs in the process that starts the workers.
+    preload.write_text("raise RuntimeError('Nanny failed to start.')")
+    with dask.config.set({"distributed.nanny.preload": [str(preload)]}):
+        ended = run("batch", captures, *SMALL, "--local", "--workers", 3, "--save", tmp_path / "s")
     assert ended.status == 2
     assert ended.err == (
         "superhosts: --local: 3 worker processes cannot be started: Nanny failed to start; "
@@ -534,16 +542,9 @@ def test_without_dask(run: Run, captures: Path, tmp_path: Path, monkeypatch: pyt
     assert ended.err.startswith("superhosts: the batch command needs packages that are not installed: pip install ")
 
 
-def test_workers_that_cannot_do_it(
-    run: Run, cluster: Any, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_that_cannot_do_it(run: Run, captures: Path, tmp_path: Path) -> None:
     """No worker, a worker without the package, and one with another version, each in a separate process."""
     from distributed import LocalCluster
-
-    def impatient(*arguments: Any) -> Any:
-        with monkeypatch.context() as patch:
-            patch.setattr(clusters, "TIMEOUT", 1)
-            return clusters.check_workers(*arguments)
 
     (tmp_path / "none" / "superhosts").mkdir(parents=True)
     (tmp_path / "none" / "superhosts" / "__init__.py").write_text("raise ImportError")
@@ -552,10 +553,8 @@ def test_workers_that_cannot_do_it(
     (tmp_path / "old" / "superhosts" / "_version.py").write_text("__version__ = '0.0.1'")
     with LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as own:
         common = ["batch", captures, "--save", tmp_path / "s", "--scheduler", own.scheduler_address]
-        with monkeypatch.context() as patch:
-            patch.setattr(batches, "check_workers", impatient)
-            ended = run(*common)
-        assert (ended.status, "has no workers" in ended.err) == (2, True)
+        with connect(own.scheduler_address, timeout=DEADLINE) as client, pytest.raises(UsageError, match="no workers"):
+            check_workers(client, tmp_path, None, timeout=0.1)
         for place, words in (
             ("none", "does not have superhosts: run pip install superhosts=="),
             ("old", "has superhosts 0.0.1,"),
@@ -572,18 +571,17 @@ def test_workers_that_cannot_do_it(
 
 
 def test_a_folder_that_workers_do_not_see(
-    run: Run, cluster: Any, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = clusters._worker_check
-    common = ["batch", captures, "--save", tmp_path / "s", "--scheduler", cluster.scheduler_address]
-    monkeypatch.setattr(clusters, "_worker_check", lambda probe, word, sample: ask(f"{probe}/x", word, sample))
-    ended = run(*common)
-    assert (ended.status, f"--work {tmp_path}/s.work: worker tcp://" in ended.err) == (2, True)
-    assert "does not see it" in ended.err
-    monkeypatch.setattr(clusters, "_worker_check", lambda probe, word, sample: ask(probe, word, f"{sample}.elsewhere"))
-    ended = run(*common)
-    assert (ended.status, f"{captures}/dump.pcap0: worker tcp://" in ended.err) == (2, True)
-    assert "cannot read it" in ended.err
+    monkeypatch.chdir(tmp_path)  # The workers are elsewhere: to them, a path in this folder is another place.
+    (tmp_path / "w").mkdir()
+    with connect(cluster.scheduler_address, timeout=DEADLINE) as client:
+        assert len(check_workers(client, tmp_path / "w", str(captures / "dump.pcap0"))) == WORKERS
+        with pytest.raises(UsageError, match=r"^--work w: worker tcp://.* does not see it"):
+            check_workers(client, Path("w"), None)
+        with pytest.raises(UsageError, match=r"^gone: worker tcp://.* cannot read it"):
+            check_workers(client, tmp_path / "w", "gone")
+    assert list((tmp_path / "w").iterdir()) == []
 
 
 def test_a_work_folder_that_has_more_in_it(run: Run, cluster: Any, captures: Path, tmp_path: Path) -> None:

@@ -551,14 +551,16 @@ def test_live_inputs_together_give_what_one_gives(pipe: Pipes, live: Start, tmp_
 
 
 class Slow(FolderSource):
-    """A folder that calls `before` when it has read a block."""
+    """A folder that calls `before` when it has read its first block."""
 
     before: Callable[[], None]
 
     def blocks(self) -> Iterator[PacketBlock]:
-        for block in super().blocks():
-            self.before()
-            yield block
+        blocks = super().blocks()
+        first = next(blocks)
+        self.before()
+        yield first
+        yield from blocks
 
 
 def test_two_folders_with_a_backlog_go_side_by_side(live: Start, tmp_path: Path) -> None:
@@ -566,21 +568,22 @@ def test_two_folders_with_a_backlog_go_side_by_side(live: Start, tmp_path: Path)
     frames, clock = three_windows(), Clock()
     for name, part in (("a", frames[::2]), ("b", frames[1::2])):
         (tmp_path / name).mkdir()
-        for number, (a, b) in enumerate(pairwise([0, 900, 1800, len(part)])):
-            write(tmp_path / name / f"{number}", part[a:b])
+        write(tmp_path / name / "0", part)
     slow, fast = Slow(tmp_path / "a", block_bytes=4096, pace=QUICK), folder(tmp_path / "b")
     begun = threading.Event()
 
     def wait() -> None:
         assert begun.wait(SOON)
-        run.go_on(3)  # in which the other could run ahead
+        run.go_on(150)  # in which the other could run ahead
 
     slow.before = wait
-    run = live(slow, fast, settings=SMALL, clock=clock, limits=Limits(packets=3000))
+    pace = replace(QUICK, wake=0.005)
+    run = live(slow, fast, settings=SMALL, clock=clock, pace=pace, limits=Limits(packets=1500))
     begun.set()
     run.read(len(frames))
     clock.now += 1000
     run.until(lambda: len(run.results) >= 3)
+    assert run.seen[:3] == [(0, 2080), (1, 3380), (2, 3380)]
     assert run.scan.counters.late == 0
 
 
@@ -781,7 +784,9 @@ def test_a_stop_takes_what_a_capture_program_writes_as_it_ends(pipe: Pipes) -> N
             run.read(before)
             run.until(run.scan.sources[0].waits)
             run.scan.stop()
-            end.send(some(20, seconds=1))
+            for part in (1, 2):
+                end.send(some(10, seconds=part))
+                run.until(lambda: run.scan.counters.packets == before + 10 * part)  # noqa: B023
             end.close()
             run.ends()
             assert [(result.packets, result.partial) for result in run.results] == [(before + 20, True)]

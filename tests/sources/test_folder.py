@@ -307,9 +307,9 @@ def test_a_file_that_was_renamed_or_removed_is_over(
     follower.come(*range(10))
     clock.now += 1
     follower.until(follower.source.waits)  # it is over, and nothing else is there
+    write(tmp_path / "b", frames(-5, 1))  # it begins earlier, and does not end a file that may still grow
     clock.now += 1
-    write(tmp_path / "b", frames(10, 1))
-    follower.come(*range(11))
+    follower.come(*range(10), -5)
 
 
 def test_a_clock_that_was_set_back_does_not_end_the_following(tmp_path: Path, follow: Callable[..., Follower]) -> None:

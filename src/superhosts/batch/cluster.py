@@ -14,17 +14,17 @@ from superhosts._version import __version__
 from superhosts.device import thread_count
 from superhosts.errors import MissingExtraError, OutputError, UsageError
 
-TIMEOUT = 10  # seconds to wait for the scheduler, and for the first worker
+TIMEOUT = 10  # seconds to wait for the scheduler, and for the first worker, unless another timeout is given
 
 
 @contextmanager
-def connect(scheduler: str | None, workers: int | None = None) -> Iterator[Any]:
+def connect(scheduler: str | None, workers: int | None = None, *, timeout: float | None = None) -> Iterator[Any]:
     """Yield a client of the cluster at `scheduler`, or without one, of local worker processes."""
     before = logging.root.manager.disable
     # Dask logs a traceback of every error that it recovers from. Errors that matter are raised as ours.
     logging.disable()
     try:
-        with _connect_to(scheduler) if scheduler is not None else _start_local(workers) as client:
+        with _connect_to(scheduler, timeout) if scheduler is not None else _start_local(workers) as client:
             yield client
     finally:
         logging.disable(before)
@@ -53,9 +53,9 @@ def _start_local(workers: int | None) -> Iterator[Any]:
 
 
 @contextmanager
-def _connect_to(scheduler: str) -> Iterator[Any]:
+def _connect_to(scheduler: str, timeout: float | None) -> Iterator[Any]:
     try:
-        client = _import_dask().Client(scheduler, timeout=TIMEOUT, set_as_default=False)
+        client = _import_dask().Client(scheduler, timeout=timeout or TIMEOUT, set_as_default=False)
     except (OSError, ValueError) as error:  # A timeout is an OSError, too.
         raise UsageError(f"--scheduler {scheduler}: cannot be reached: {error}") from None
     with client:
@@ -70,13 +70,13 @@ def _import_dask() -> Any:
     return distributed
 
 
-def check_workers(client: Any, folder: Path, sample: str | None) -> dict[str, int]:
+def check_workers(client: Any, folder: Path, sample: str | None, *, timeout: float | None = None) -> dict[str, int]:
     """Return for each worker how many threads its cubes may use. Raise an error if a worker is unsuitable.
 
     `sample` is the path of an input, which every worker must be able to read.
     """
     try:
-        client.wait_for_workers(1, timeout=TIMEOUT)
+        client.wait_for_workers(1, timeout=timeout or TIMEOUT)
     except OSError:
         raise UsageError(f"the cluster at {client.scheduler.address} has no workers; start some") from None
     token = uuid.uuid4().hex

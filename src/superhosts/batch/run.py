@@ -103,7 +103,9 @@ class Batch:
         task_size: int | None = None,
         on_error: Callable[[SuperhostsError], None],
         on_progress: Callable[[int, int], None],
+        execute: Callable[[Task, dict[str, int]], Result] = run_task,
     ) -> None:
+        """Prepare a run. `execute` runs a task on a worker, which knows how many threads each worker may use."""
         self.counters = Counters()
         self.tasks = self.reused = 0  # number of all tasks so far, and of those whose results already existed
         self._client = client
@@ -113,6 +115,7 @@ class Batch:
         self._task_size = task_size
         self._on_error = on_error
         self._on_progress = on_progress
+        self._execute = execute
         self._run = uuid.uuid4().hex[:8]  # distinguishes the tasks of this client from those of other clients
         self._made: set[str] = set()  # digests of this run's results
         self._done = 0
@@ -240,7 +243,7 @@ class Batch:
         futures = {}
         for task in todo:
             key = f"superhosts-{task.kind}-{task.digest}-{self._run}"
-            futures[self._client.submit(run_task, task, self._threads, key=key)] = task
+            futures[self._client.submit(self._execute, task, self._threads, key=key)] = task
         for task, result in known:
             self._progress()
             yield task, result

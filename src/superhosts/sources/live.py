@@ -320,9 +320,7 @@ class Following:
     def _passed(self) -> int | None:
         """Return the time before which no packet is still to come; None while there is a backlog."""
         looked, self._looked = self._looked, self._steady()
-        if (
-            self._looked - looked > self._pace.held_up
-        ):  # no check for a while: packets that came meanwhile are not read yet
+        if self._looked - looked > self._pace.held_up:  # packets that came since the last check are not read yet
             self._since = None
         if self._files or not all(self._is_caught_up(ahead) for ahead in self._active):
             if self._looked - self._kept_up > self._pace.held_up:
