@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from superhosts import Cube
-from superhosts.cli.bench import _update_rate
+from superhosts.cli.bench import update_rate
 
 
 class Watched:
@@ -29,6 +29,6 @@ def test_pairs_are_written_once_before_they_are_timed() -> None:
     """A cube that is cleared while its pairs wait has touched no page and loaded no loop: a cold start."""
     cube: Any = Watched(Cube("1MiB", device="cpu", threads=1))
     column = np.arange(1000, dtype=np.uint32)
-    assert _update_rate(cube, column, column) > 0
+    assert update_rate(cube, column, column) > 0
     assert cube.written == [1]
     assert cube.calls == ["update", "flush", "clear", "flush", "update", "flush"]

@@ -25,11 +25,15 @@ from rich.text import Text
 import packets
 import superhosts as sh
 from commands import Ended, Run, parsed_commands, process, start
-from processes import wait_for
+from faults import full_disk
 from superhosts import cli
-from superhosts.pipeline.scan import Scan
+from superhosts.cli._summary import warn_of_late
+from superhosts.pipeline.scan import RunOptions, Scan
+from superhosts.pipeline.settings import Settings
 from superhosts.reports.rows import COLUMNS
+from superhosts.sources.opening import open_inputs
 from traffic import MINUTES, NOON, content, near, packet, talk, three_windows, write
+from waiting import wait_for
 
 SMALL = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--inner", "2001:db8::/32"]
 COMMANDS = ["scan", "hosts", "explain", "merge", "plan", "calibrate", "compare", "synth", "demo"]
@@ -344,25 +348,21 @@ def test_an_output_folder_that_is_missing(run: Run, folder: Path, tmp_path: Path
     assert (ended.status, f"{tmp_path}/none is not a folder" in ended.err) == (4, True)
 
 
-def test_a_failed_run_leaves_no_half_output(run: Run, folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    def fail(*_: Any) -> None:
-        raise sh.InputError("broke in the middle", file="x", offset=7)
-
-    monkeypatch.setattr("superhosts.sketches.bundle.Sketch.save", fail)
-    ended = run("scan", folder / "three.pcap", "--output", tmp_path / "a.csv", "--save", tmp_path / "s", *SMALL)
-    assert (ended.status, "x: byte 7: broke in the middle" in ended.err) == (3, True)
-    assert [path.name for path in tmp_path.rglob("*")] == ["s"]
-
-
-def test_an_old_output_survives_a_failed_run(run: Run, folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    (tmp_path / "a.jsonl").write_text("old\n")
-
-    def fail(*_: object) -> None:
-        raise sh.UsageError("no")
-
-    monkeypatch.setattr("superhosts.pipeline.building.WindowBuilder.close", fail)
-    assert run("scan", folder / "three.pcap", "--output", tmp_path / "a.jsonl", *SMALL).status == 2
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.jsonl", "old\n")]
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_a_failed_run_leaves_no_half_output_and_an_old_one_survives(
+    run: Run, folder: Path, tmp_path: Path, name: str
+) -> None:
+    common = ["scan", folder / "three.pcap", *SMALL, "--output"]
+    assert run(*common, tmp_path / name).status == 0  # and everything is compiled
+    room = (tmp_path / name).stat().st_size - 1
+    (tmp_path / name).unlink()
+    for old in ([], ["old\n"]):
+        for text in old:
+            (tmp_path / name).write_text(text)
+        with full_disk(room):
+            ended = run(*common, tmp_path / name)
+        assert (ended.status, f"{tmp_path / name}: cannot be written: File too large" in ended.err) == (4, True)
+        assert [path.read_text() for path in tmp_path.iterdir()] == old
 
 
 def test_a_missing_extra_names_the_command(run: Run, folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
@@ -727,15 +727,15 @@ def test_a_window_of_a_file_out_of_order_comes_again_whole(tmp_path: Path, run: 
 
 
 def test_an_interrupt_before_the_second_reading_leaves_windows_incomplete(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stop(self: Scan, *_: Any) -> bool:
-        self.stop()
-        return False
-
-    monkeypatch.setattr(Scan, "_read_again", stop)
-    ended = run("scan", far_out_of_order(tmp_path / "a.pcap"), "-q", "--json", "--detector", "exact", "-t", 400)
-    assert ended.err == (
+    sources = open_inputs([far_out_of_order(tmp_path / "a.pcap")])
+    scan = Scan(sources, Settings(detector="exact", threshold=400), RunOptions(revises=True))
+    for number, _ in enumerate(scan):
+        if number == 1:  # all windows were reported once
+            scan.stop()
+    warn_of_late(scan.counters)
+    assert capsys.readouterr().err == (
         "superhosts: warning: INCOMPLETE: 1 window was reported and saved without 1,000 packets that were far out of "
         "order; scan the files again\n"
     )

@@ -10,7 +10,7 @@ import pytest
 
 import superhosts as sh
 from commands import Ended, Run
-from superhosts.errors import OutputError
+from faults import full_disk
 from traffic import MINUTES, NOON, talk, write
 
 COMMON = ["-q", "--json", "--detector", "exact", "--inner", "10.0.0.0/8", "-t", 20]
@@ -70,10 +70,9 @@ def test_a_sketch_of_another_geometry_is_named(run: Run, tmp_path: Path) -> None
     assert (ended.status, ended.err.startswith(f"superhosts: NOT SAVED: {saved}: cannot merge: geometry")) == (4, True)
 
 
-def test_a_disk_that_takes_no_sketch_ends_no_scan(run: Run, capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: Any, path: Path) -> None:
-        raise OutputError(f"{path}: cannot be written: No space left on device")
-
-    monkeypatch.setattr("superhosts.sketches.bundle.Sketch.save", fail)
-    ended = scan(run, capture)
+def test_a_disk_that_takes_no_sketch_ends_no_scan(run: Run, capture: Path) -> None:
+    (capture.parent / "s").mkdir()
+    with full_disk(500):
+        ended = scan(run, capture)
+    assert list((capture.parent / "s").iterdir()) == []
     assert (ended.status, len(ended.rows), ended.err.count("NOT SAVED")) == (4, 2, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -125,24 +126,30 @@ def test_memory_total_bounds_the_union_with_its_parts(run: Run, two: list[Path],
     assert run("explain", *two, *two, "10.0.0.1", "--memory-total", "1500KiB").status == 3
 
 
-def test_without_it_the_limit_is_what_the_container_has_left(two: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(header, "memory_left", lambda: 1_200_000)
+@pytest.fixture
+def leave(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Return a function that says how many bytes of memory are left."""
+    return lambda count: monkeypatch.setattr(header, "memory_left", lambda: count)
+
+
+def test_without_it_the_limit_is_what_the_container_has_left(two: list[Path], leave: Callable[[int], None]) -> None:
+    leave(1_200_000)
     whole = Sketch()
     whole.merge_file(two[0])
     whole.merge_file(two[0])  # nothing more is taken
     whole.merge_file(two[1])  # what the union has already is not left, and not asked for again
-    monkeypatch.setattr(header, "memory_left", lambda: 800_000)
+    leave(800_000)
     for read in (sh.load, Sketch().merge_file):
         with pytest.raises(SketchFileError, match=r"4\.cube: needs 1 MiB of memory, the limit is 781 KiB"):
             read(two[0])
     whole.merge_file(two[1])
 
 
-def test_exact_pairs_are_sorted_beside_those_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exact_pairs_are_sorted_beside_those_that_are_there(tmp_path: Path, leave: Callable[[int], None]) -> None:
     make("exact").save(tmp_path / "a.cube")
-    monkeypatch.setattr(header, "memory_left", lambda: 3 * 8 * 300)
+    leave(3 * 8 * 300)
     sketch = Sketch()
     sketch.merge_file(tmp_path / "a.cube")
-    monkeypatch.setattr(header, "memory_left", lambda: 3 * 8 * 300 - 1)
+    leave(3 * 8 * 300 - 1)
     with pytest.raises(SketchFileError, match=r"needs .* of memory"):
         sketch.merge_file(tmp_path / "a.cube")

@@ -40,8 +40,8 @@ class Toy(Destination):
 
 
 @pytest.fixture(autouse=True)
-def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Toy]]:
-    monkeypatch.setattr(Toy, "opened", [])
+def toys() -> Iterator[list[Toy]]:
+    Toy.opened.clear()
     DESTINATIONS.append(Toy)
     yield Toy.opened
     DESTINATIONS.remove(Toy)

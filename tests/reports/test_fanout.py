@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 
 import pytest
 
@@ -74,22 +77,26 @@ def test_a_run_that_fails_abandons_its_results(error: type[BaseException] | None
     assert fake.calls == [call]
 
 
-def test_the_reader_of_standard_output_may_go_where_results_are_wanted_elsewhere(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Gone:
-        def write(self, _text: str) -> int:
-            raise BrokenPipeError
+@contextmanager
+def reader_gone() -> Iterator[None]:
+    """Make standard output a pipe without a reader."""
+    read, write = os.pipe()
+    os.close(read)
+    out = os.fdopen(write, "w")
+    with redirect_stdout(out):
+        yield
+    with suppress(BrokenPipeError):  # what was not written is lost
+        out.close()
 
-        def flush(self) -> None: ...
 
-    monkeypatch.setattr("superhosts.reports.stdout.silence_stdout", lambda: None)
-    with pytest.raises(BrokenPipeError):
-        Destinations([StandardOutput("json", stream=Gone())]).write(REPORT)  # type: ignore[arg-type]
-    outputs = Destinations([StandardOutput("json", stream=Gone()), Fake()])  # type: ignore[arg-type]
-    outputs.outlive_reader()
-    for _ in range(2):
-        outputs.write(REPORT)
+def test_the_reader_of_standard_output_may_go_where_results_are_wanted_elsewhere() -> None:
+    with reader_gone(), pytest.raises(BrokenPipeError):
+        Destinations([StandardOutput("json")]).write(REPORT)
+    with reader_gone():
+        outputs = Destinations([StandardOutput("json"), Fake()])
+        outputs.outlive_reader()
+        for _ in range(2):
+            outputs.write(REPORT)
     assert outputs.status("standard output")["reports"] == 2
     assert outputs.status("nowhere") == {"reports": 0, "rows": 0, "failures": 0, "waiting": 0, "dropped": 0}
 

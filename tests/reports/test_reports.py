@@ -7,10 +7,10 @@ import json
 import os
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from faults import full_disk
 from packets import SECOND
 from superhosts.errors import OutputError, UsageError
 from superhosts.pairs import Part, Window
@@ -110,12 +110,13 @@ def test_names_that_tell_no_kind(tmp_path: Path, name: str) -> None:
         open_destination(str(tmp_path / name), RunKind())
 
 
-def full(*_: Any) -> None:
-    raise OSError(28, "No space left on device")
-
-
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
 def test_a_full_disk_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """A file system may take bytes that it cannot keep, and say so only when they are flushed."""
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
     if kind == "parquet":
         pytest.importorskip("pyarrow")
     file = ReplacedFile(tmp_path / f"a.{kind}")
@@ -126,16 +127,13 @@ def test_a_full_disk_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_disk_in_the_middle(tmp_path: Path) -> None:
     file = ReplacedFile(tmp_path / "a.jsonl")
-    descriptor = os.open("/dev/full", os.O_WRONLY)
-    os.dup2(descriptor, file._stream.fileno())
-    os.close(descriptor)
-    with pytest.raises(OutputError, match="No space left on device"):
-        file.write(Report(rows=ROWS * 10_000))
-    with pytest.raises(OutputError, match="No space left on device"):
-        file.close()
+    with full_disk():
+        with pytest.raises(OutputError, match="File too large"):
+            file.write(Report(rows=ROWS * 10_000))
+        with pytest.raises(OutputError, match="File too large"):
+            file.close()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -321,27 +321,22 @@ class Counting:
     def copy(self) -> Counting:
         return Counting(self._inner.copy())
 
+    def decompressobj(self) -> Counting:
+        return Counting(self._inner.decompressobj())
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
 
-class CountingContext:
-    def __init__(self, **options: Any) -> None:
-        self._inner = zstandard_decompressor(**options)
-
-    def decompressobj(self) -> Counting:
-        return Counting(self._inner.decompressobj())
-
-
-zstandard_decompressor = zstandard.ZstdDecompressor
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_work_for_empty_members_is_linear(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    new_gzip, new_xz = zlib.decompressobj, lzma.LZMADecompressor
-    monkeypatch.setattr(unpacking.zlib, "decompressobj", lambda **options: Counting(new_gzip(**options)))
-    monkeypatch.setattr(unpacking.lzma, "LZMADecompressor", lambda **options: Counting(new_xz(**options)))
-    monkeypatch.setattr(unpacking.zstandard, "ZstdDecompressor", CountingContext)
+    library, name = {
+        "gzip": (zlib, "decompressobj"),
+        "xz": (lzma, "LZMADecompressor"),
+        "zstd": (zstandard, "ZstdDecompressor"),
+    }[kind]
+    make = getattr(library, name)
+    monkeypatch.setattr(library, name, lambda **options: Counting(make(**options)))
     empty = COMPRESSORS[kind](b"")
     for count in (1000, 10_000):
         Counting.calls = Counting.work = 0

@@ -7,13 +7,13 @@ import ipaddress
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from faults import full_disk
 from superhosts.errors import OutputError, UsageError
 from superhosts.pairs import PacketBatch, PacketBlock
 from superhosts.synthetic.capture_writer import write_capture
@@ -169,20 +169,10 @@ def test_unwritable_output_is_an_output_error(name: str, tmp_path: Path, blocks:
     assert list(tmp_path.iterdir()) == [tmp_path / name]
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize("name", NAMES)
-def test_a_full_disk_is_an_output_error(
-    name: str, tmp_path: Path, blocks: list[PacketBlock], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: Any = Path.open
-
-    def full(path: Path, mode: str = "r", **options: Any) -> Any:
-        return opened(Path("/dev/full") if mode == "wb" else path, mode, **options)
-
-    if name.endswith(".parquet"):
-        monkeypatch.setattr(pq.ParquetWriter, "write_table", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
-    monkeypatch.setattr(Path, "open", full)
-    with pytest.raises(OutputError, match="cannot be written"):
+@pytest.mark.parametrize("room", [0, 100])
+def test_a_full_disk_is_an_output_error(name: str, room: int, tmp_path: Path, blocks: list[PacketBlock]) -> None:
+    with full_disk(room), pytest.raises(OutputError, match="cannot be written"):
         write_capture(tmp_path / name, blocks)
     assert list(tmp_path.iterdir()) == []
 

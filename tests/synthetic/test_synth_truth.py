@@ -14,10 +14,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from faults import full_disk
 from superhosts.cli._groups import as_function
 from superhosts.cli.synth import synth
 from superhosts.cli.usage.synth import Synth
-from superhosts.errors import OutputError, SuperhostsError, UsageError
+from superhosts.errors import OutputError, UsageError
 from superhosts.pairs import PacketBatch, PacketBlock
 from superhosts.synthetic.traffic import Traffic, packet_blocks
 from superhosts.synthetic.truth import DistinctRows, Row, Tally, truth_path
@@ -170,7 +171,7 @@ def test_command_writes_capture_and_truth(tmp_path: Path) -> None:
     ("arguments", "error"),
     [
         (["x.pcap", "--family", "5"], UsageError),
-        (["x.pcap", "--flows", "many"], UsageError),
+        (["x.pcap", "--flows", "many"], SystemExit),  # the option itself refuses it
         (["x.pcap", "--flows", "2M"], UsageError),  # more flows than packets
         (["x.pcap", "--window", "1.5s"], UsageError),
         (["x.pcap", "--ipv6-prefix", "200"], UsageError),
@@ -179,25 +180,28 @@ def test_command_writes_capture_and_truth(tmp_path: Path) -> None:
     ],
 )
 def test_command_refuses_with_errors_for_users(
-    arguments: list[str], error: type[SuperhostsError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(APP, arguments)
     assert isinstance(result.exception, error), result.output
+    assert result.exit_code != 0
     assert list(tmp_path.iterdir()) == []
 
 
-def test_command_leaves_no_half_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> str:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("superhosts.synthetic.truth.json.dumps", full)
-    result = CliRunner().invoke(
-        APP, [str(tmp_path / "x.pcap"), "--flows", "3k", "--packets", "3k", "--super-hosts", "1"]
-    )
+def test_command_leaves_no_half_truth(tmp_path: Path) -> None:
+    common = ["--flows", "3k", "--packets", "3k", "--super-hosts", "1", "--truth-min", "1"]
+    capture, truth = tmp_path / "x.pcap.zst", tmp_path / "x.truth.jsonl"
+    assert CliRunner().invoke(APP, [str(capture), *common]).exception is None
+    room = capture.stat().st_size
+    assert truth.stat().st_size > room
+    capture.unlink()
+    truth.unlink()
+    with full_disk(room):
+        result = CliRunner().invoke(APP, [str(capture), *common])
     assert isinstance(result.exception, OutputError)
-    assert "x.truth.jsonl: cannot be written: No space left" in str(result.exception)
-    assert [path.name for path in tmp_path.iterdir()] == ["x.pcap"]
+    assert "x.truth.jsonl: cannot be written: File too large" in str(result.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.pcap.zst"]
 
 
 def test_command_leaves_no_truth_without_capture(tmp_path: Path) -> None:

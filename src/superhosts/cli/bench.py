@@ -37,9 +37,9 @@ def bench(options: Bench) -> None:
     for order in ("trains", "shuffled"):
         picks = window_packets(traffic, 0, order=order)
         batch = hosts[picks], peers[picks]
-        figures[f"update, {order} (M pairs/s)"] = _update_rate(cube, *batch)
+        figures[f"update, {order} (M pairs/s)"] = update_rate(cube, *batch)
     if len(gpus_of(cube.device)) == 1 and not simulated():  # a batch is in the memory of one GPU
-        figures["update from GPU memory, shuffled (M pairs/s)"] = _update_rate(cube, *_on_gpu(cube.device, *batch))
+        figures["update from GPU memory, shuffled (M pairs/s)"] = update_rate(cube, *_on_gpu(cube.device, *batch))
     cube.super_hosts(defaults.THRESHOLD)
     start = time.perf_counter()
     found = cube.super_hosts(defaults.THRESHOLD)
@@ -76,7 +76,7 @@ def _machine(device: str) -> str:
     return ", ".join([device, *gpus, platform.machine(), f"{thread_count()} threads"])
 
 
-def _update_rate(cube: Cube, hosts: Addresses, peers: Addresses) -> float:
+def update_rate(cube: Cube, hosts: Addresses, peers: Addresses) -> float:
     """Return million pairs per second into an empty cube, until the last bit is written."""
     cube.update(hosts, peers)  # warm up: load kernels, touch pages
     cube.flush()  # otherwise clear would drop the pairs that wait, and nothing would be warm
