@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,17 @@ import pytest
 
 import superhosts as sh
 from fleets import LENGTH, NOON, SETTINGS, make_sketch
-from processes import DEADLINE
+from processes import DEADLINE, wait_for
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet import edge as edge_module
-from superhosts.fleet.edge import Edge, check_settings
+from superhosts.fleet.edge import Edge, EdgeTiming, check_settings
 from superhosts.fleet.position import Position
 from superhosts.fleet.spool import Spool
 from superhosts.pairs import PacketBatch, PacketBlock, Window
 from superhosts.pipeline.building import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
+from superhosts.sketches.bundle import Sketch
 from superhosts.sources.base import SourceCounters
 from superhosts.windows.jumps import Jump
 from traffic import content
@@ -72,6 +72,18 @@ def make_edge(
     return Edge(scan, spool, position, said.append)
 
 
+class SpoolOn(Spool):
+    """A spool on a disk that a test controls: `before` is called before each write, and may fail."""
+
+    def __init__(self, folder: Path, before: Callable[[], None]) -> None:
+        super().__init__(folder, "ams", cap=1 << 30, say=print)
+        self._before = before
+
+    def put(self, sketch: Sketch) -> Path:
+        self._before()
+        return super().put(sketch)
+
+
 def spooled(folder: Path) -> list[Any]:
     return [content(sh.load(path)) for path in sorted(folder.glob("*.cube"))]
 
@@ -102,7 +114,7 @@ class Stamped(Packets):
     def __init__(self, numbers: list[int]) -> None:
         super().__init__(0)
         self._numbers = numbers
-        self._waits = self._stopped = False
+        self._waits, self._stopped = False, threading.Event()
 
     def blocks(self) -> Iterator[PacketBlock]:
         for number in self._numbers:
@@ -111,28 +123,32 @@ class Stamped(Packets):
             self.counters.packets += 1500
             yield (PacketBatch(4, np.full(1500, 0x0A000007, np.uint32), peers, times),)
         self._waits = True
-        while not self._stopped:
-            time.sleep(0.01)
+        assert self._stopped.wait(DEADLINE)
 
     def waits(self) -> bool:
         return self._waits
 
     def stop(self) -> None:
-        self._stopped = True
+        self._stopped.set()
 
 
 def run_until(edge: Edge, done: Callable[[], bool]) -> None:
     """Run an edge until something has happened, and stop it."""
     thread = threading.Thread(target=edge.run)
     thread.start()
-    limit = time.monotonic() + DEADLINE
-    while not done():
-        assert thread.is_alive()
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    wait_for(lambda: done() or not thread.is_alive(), "the edge has read everything")
     edge.stop()
     thread.join(DEADLINE)
     assert not thread.is_alive()
+
+
+class Counted:
+    """Stands for the local rows of an edge, and counts the packets of its windows."""
+
+    packets = 0
+
+    def add(self, result: WindowResult) -> None:
+        self.packets += result.packets
 
 
 def windows_in(folder: Path) -> list[int]:
@@ -147,12 +163,17 @@ def test_a_clock_that_was_ahead_costs_nothing_also_over_a_restart(tmp_path: Path
     numbers, said = [0, 1, 2, 3 + ahead, 4 + ahead, 5, 6, 7, 8], list[str]()
     for read in range(1, len(numbers) + 1):
         wall = NOON + (read + 1) * LENGTH
-        edge = make_edge(tmp_path, said, Stamped(numbers[:read]), wall=wall, grace=1e6)
-        edge._scan._windows._off._wall = lambda wall=wall: wall  # type: ignore[union-attr,misc]
-        packets = 1500 * read
-        run_until(edge, lambda edge=edge, packets=packets: edge._scan._windows._seen == packets)  # type: ignore[misc]
-        counters = edge._scan.counters
-        assert (counters.late, counters.stray) == (0, 0)
+        position = Position(tmp_path, ["packets"], SETTINGS.fingerprint, said.append, wall=lambda wall=wall: wall)  # type: ignore[misc]
+        options = RunOptions(grace=1e6, resume_from=position.frontier, find=False, wall=lambda wall=wall: wall)  # type: ignore[misc]
+        scan = Scan([Stamped(numbers[:read])], SETTINGS, options)
+        done: Any = Counted()
+        edge = Edge(scan, Spool(tmp_path, "ams", cap=1 << 30, say=said.append), position, said.append, rows=done)
+
+        def everything(scan: Scan = scan, done: Counted = done, read: int = read) -> bool:
+            return done.packets + scan.pending() + scan.counters.repeated == 1500 * read
+
+        run_until(edge, everything)
+        assert (scan.counters.late, scan.counters.stray) == (0, 0)
         frontier = Position(tmp_path, ["packets"], SETTINGS.fingerprint, wall=lambda: 2**62).frontier
         assert frontier is None or frontier <= wall + LENGTH
     assert {0, 1, 2, 3 + ahead, 5, 6, 7} <= set(windows_in(tmp_path))
@@ -187,27 +208,27 @@ def test_a_frontier_in_the_future_is_neither_kept_nor_believed(tmp_path: Path):
 
 def test_jumps_that_never_end_are_said_now_and_then(tmp_path: Path):
     said: list[str] = []
-    edge = make_edge(tmp_path, said, Packets(0))
+    scan: Any = Windows([])
+    edge = Edge(scan, SpoolOn(tmp_path, lambda: None), Position(tmp_path, ["-"], {}), said.append)
     for number in range(1000):
-        edge._jumped(Jump((-1) ** number * LENGTH, Window(NOON, NOON + LENGTH)))
+        scan.on_jump(Jump((-1) ** number * LENGTH, Window(NOON, NOON + LENGTH)))
     assert edge.counters.jumps == 1000
     assert len(said) == edge_module.JUMPS_SAID
     assert said[0] == "TIMES JUMPED ahead by 5m, to 2026-11-14T12:00:00Z: whose clock is wrong?"
     assert said[1] == "TIMES JUMPED back by 5m, to 2026-11-14T12:00:00Z: windows of that time are opened again"
 
 
-def test_input_that_can_wait_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_input_that_can_wait_waits_for_the_disk(tmp_path: Path):
     said: list[str] = []
-    monkeypatch.setattr(edge_module, "RETRY", 0.01)
-    edge = make_edge(tmp_path, said, Packets(3))
-    put, failures = Spool.put, iter([True, True, False, True])
+    failures = iter([True, True, False, True])
 
-    def sometimes(spool: Spool, sketch: Any) -> Path:
+    def fail() -> None:
         if next(failures, False):
             raise OutputError("No space left on device")
-        return put(spool, sketch)
 
-    monkeypatch.setattr(Spool, "put", sometimes)
+    scan = Scan([Packets(3)], SETTINGS, RunOptions(find=False))
+    position = Position(tmp_path, ["packets"], SETTINGS.fingerprint)
+    edge = Edge(scan, SpoolOn(tmp_path, fail), position, said.append, timing=EdgeTiming(retry=0.01))
     edge.run()
     assert len(spooled(tmp_path)) == 3
     assert edge.counters.waits == 3
@@ -219,6 +240,8 @@ def test_input_that_can_wait_waits_for_the_disk(tmp_path: Path, monkeypatch: pyt
 
 class Windows:
     """What an edge needs of a scan, with windows that come when the test says so."""
+
+    on_jump: Callable[[Jump], None]
 
     def __init__(self, gates: list[threading.Event]) -> None:
         self.sources = [Packets(0, replays=False)]
@@ -237,36 +260,27 @@ class Windows:
         return Window(NOON, NOON + LENGTH)
 
 
-def test_live_input_goes_on_while_the_disk_does_not_and_loses_whole_windows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_live_input_goes_on_while_the_disk_does_not_and_loses_whole_windows(tmp_path: Path):
     said: list[str] = []
-    monkeypatch.setattr(edge_module, "RETRY", 0.01)
-    monkeypatch.setattr(edge_module, "FINAL", DEADLINE)
-    gates = [threading.Event() for _ in range(4)]
-    spool = Spool(tmp_path, "ams", cap=1 << 30, say=said.append)
-    scan: Any = Windows(gates)
-    edge = Edge(scan, spool, Position(tmp_path, ["-"], {}), said.append)
-    full = threading.Event()
+    full, tried = threading.Event(), threading.Event()
     full.set()
-    put, tried = Spool.put, threading.Event()
 
-    def sometimes(spool: Spool, sketch: Any) -> Path:
+    def fail() -> None:
         tried.set()
         if full.is_set():
             raise OutputError("No space left on device")
-        return put(spool, sketch)
 
-    monkeypatch.setattr(Spool, "put", sometimes)
+    gates = [threading.Event() for _ in range(4)]
+    scan: Any = Windows(gates)
+    timing = EdgeTiming(retry=0.01, final=DEADLINE)
+    edge = Edge(scan, SpoolOn(tmp_path, fail), Position(tmp_path, ["-"], {}), said.append, timing=timing)
     thread = threading.Thread(target=edge.run)
     thread.start()
     gates[0].set()
     assert tried.wait(DEADLINE)  # the first is being tried; the second waits, the third pushes it out
     for gate in gates[1:]:
         gate.set()
-    while edge.counters.lost < 2:
-        assert thread.is_alive()
-        time.sleep(0.005)
+    wait_for(lambda: edge.counters.lost == 2 or not thread.is_alive(), "two windows are lost")
     full.clear()
     thread.join(DEADLINE)
     assert not thread.is_alive()
@@ -277,33 +291,19 @@ def test_live_input_goes_on_while_the_disk_does_not_and_loses_whole_windows(
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_windows_that_close_back_to_back_wait_for_a_slow_disk_but_not_for_one_that_hangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool
-):
+def test_windows_that_close_back_to_back_wait_for_a_slow_disk_but_not_for_one_that_hangs(tmp_path: Path, hangs: bool):
     said: list[str] = []
-    monkeypatch.setattr(edge_module, "HOLD_UP", 0.0 if hangs else DEADLINE)
-    monkeypatch.setattr(edge_module, "FINAL", DEADLINE)
     gates = [threading.Event() for _ in range(4)]
     for gate in gates:
         gate.set()
     scan: Any = Windows(gates)
-    spool = Spool(tmp_path, "ams", cap=1 << 30, say=said.append)
-    edge = Edge(scan, spool, Position(tmp_path, ["-"], {}), said.append)
-    put, slow = Spool.put, threading.Event()
-
-    def slowly(spool: Spool, sketch: Any) -> Path:
-        assert slow.wait(DEADLINE)
-        return put(spool, sketch)
-
-    monkeypatch.setattr(Spool, "put", slowly)
+    slow = threading.Event()
+    timing = EdgeTiming(hold_up=0.0 if hangs else DEADLINE, final=DEADLINE)
+    spool = SpoolOn(tmp_path, lambda: slow.wait(DEADLINE))
+    edge = Edge(scan, spool, Position(tmp_path, ["-"], {}), said.append, timing=timing)
     thread = threading.Thread(target=edge.run, daemon=True)
     thread.start()
-    while edge.counters.windows < 3 or (hangs and edge.counters.lost < 2):  # one is being written, one waits
-        assert thread.is_alive()
-        time.sleep(0.005)
-    if not hangs:
-        time.sleep(0.3)
-        assert edge.counters.windows == 3
+    wait_for(lambda: edge.counters.lost == 2 if hangs else edge.counters.windows == 3, "one is written, one waits")
     slow.set()
     thread.join(DEADLINE)
     assert not thread.is_alive()
@@ -313,9 +313,8 @@ def test_windows_that_close_back_to_back_wait_for_a_slow_disk_but_not_for_one_th
 
 def test_a_window_that_was_open_at_a_crash_is_named_at_the_next_start(tmp_path: Path):
     said: list[str] = []
-    edge = make_edge(tmp_path, said, Packets(0, replays=False))
-    edge._scan.open_window = lambda: Window(NOON, NOON + LENGTH)  # type: ignore[method-assign]
-    edge.on_progress()
+    scan: Any = Windows([])
+    Edge(scan, SpoolOn(tmp_path, lambda: None), Position(tmp_path, ["-"], {}), said.append).on_progress()
     assert (tmp_path / "open.json").exists()  # and now it is killed
     again = make_edge(tmp_path, said, Packets(0, replays=False))
     again.run()

@@ -32,10 +32,19 @@ from superhosts.times import iso_time, window_name
 from superhosts.units import SECOND, format_duration, parse_duration
 from superhosts.windows.jumps import Jump
 
-RETRY = 1.0  # seconds before a failed write is retried
-FINAL = 60.0  # longest time in seconds for a stopping edge to write its last sketch
 JUMPS_SAID = 10  # jumps in time that are all logged; later ones at most once per minute
-HOLD_UP = 10.0  # seconds that live input waits for a slow disk: several windows may close at once
+
+
+@dataclass(frozen=True)
+class EdgeTiming:
+    """How long an edge waits for its disk, in seconds."""
+
+    retry: float = 1.0  # before a failed write is retried
+    hold_up: float = 10.0  # of live input for a slow disk: several windows may close at once
+    final: float = 60.0  # for the last sketch of a stopping edge
+
+
+DEFAULT_TIMING = EdgeTiming()
 
 
 @dataclass
@@ -65,12 +74,19 @@ class Edge:
     """Runs a scan into a spool."""
 
     def __init__(
-        self, scan: Scan, spool: Spool, position: Position, say: Say, *, rows: LocalRows | None = None
+        self,
+        scan: Scan,
+        spool: Spool,
+        position: Position,
+        say: Say,
+        *,
+        rows: LocalRows | None = None,
+        timing: EdgeTiming = DEFAULT_TIMING,
     ) -> None:
         self.counters = EdgeCounters()
         self.stopping = threading.Event()
         self._scan, self._spool, self._position, self._say = scan, spool, position, say
-        self._rows = rows
+        self._rows, self._timing = rows, timing
         self._replays = all(source.replays for source in scan.sources)
         if not self._replays and any(source.replays for source in scan.sources):
             raise UsageError(
@@ -85,7 +101,7 @@ class Edge:
     def run(self) -> None:
         """Spool every window until the input ends or the edge is stopped."""
         self.counters.interrupted += self._note.tell_lost()
-        writer = self._writer = None if self._replays else _Writer(self)
+        writer = self._writer = None if self._replays else _Writer(self, self._timing)
         for result in self._scan:
             self.counters.windows += 1
             if writer is not None:
@@ -153,7 +169,7 @@ class Edge:
                 if not self.is_stuck:
                     self.is_stuck = True
                     self._say(f"SPOOL NOT WRITABLE: {error}; retrying until it is")
-                if self.stopping.wait(RETRY):
+                if self.stopping.wait(self._timing.retry):
                     return False
                 continue
             if self.is_stuck:
@@ -165,8 +181,8 @@ class Edge:
 class _Writer:
     """Writes the sketches of live input in a thread of its own, so that a failing disk does not stop the reading."""
 
-    def __init__(self, edge: Edge) -> None:
-        self._edge = edge
+    def __init__(self, edge: Edge, timing: EdgeTiming) -> None:
+        self._edge, self._timing = edge, timing
         self._queue: queue.Queue[Sketch | None] = queue.Queue(1)
         self._unwritten: list[Window] = []  # closed, but not in the spool yet
         self._thread = threading.Thread(target=self._run, name="spool", daemon=True)
@@ -176,7 +192,7 @@ class _Writer:
         """Queue a sketch. If the disk fails or is too slow, the sketch that waits in the queue is dropped for it."""
         assert sketch.window is not None
         self._unwritten.append(sketch.window)
-        limit = time.monotonic() + HOLD_UP
+        limit = time.monotonic() + self._timing.hold_up
         while True:
             try:
                 return self._queue.put(sketch, timeout=0.1)
@@ -213,11 +229,11 @@ class _Writer:
     def finish(self) -> bool:
         """Write what is left; return False if that took too long."""
         with contextlib.suppress(queue.Full):
-            self._queue.put(None, timeout=FINAL)
-            self._thread.join(FINAL)
+            self._queue.put(None, timeout=self._timing.final)
+            self._thread.join(self._timing.final)
         if self._thread.is_alive():
             self._edge.counters.lost += 1
-            self._edge._say(f"LOST: the last window could not be written within {FINAL:g} s")
+            self._edge._say(f"LOST: the last window could not be written within {self._timing.final:g} s")
         return not self._thread.is_alive()
 
 
