@@ -30,7 +30,7 @@ def rows(path: Path | str, **options: int) -> tuple[list[Row], SourceCounters]:
                 ends = [str(ip_address(end.to_bytes(4 if batch.family == 4 else 16, "big"))) for end in (src, dst)]
                 found.append((batch.family, ends[0], ends[1], time))
     counters = source.counters
-    without_addresses = counters.not_ip + counters.cut + counters.unsupported_link
+    without_addresses = counters.not_ip + counters.truncated + counters.unsupported_link
     assert counters.packets == counters.ipv4 + counters.ipv6 + without_addresses
     assert counters.ipv4 == sum(row[0] == 4 for row in found)
     assert counters.ipv6 == sum(row[0] == 6 for row in found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ import pytest
 import packets as p
 from brokers import KeepingIntake, eventually, make_broker, running
 from commands import Run
+from places import ROOT
 from superhosts.cli._console import tell
 from superhosts.cli._service import Reloads
 from superhosts.cli._signals import Interruption, ended_by_signals, set_safely
@@ -27,8 +29,8 @@ from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import SendCounters
 from superhosts.fleet.receipts import MERGED, Receipt
 from superhosts.fleet.spool import Spool
-from superhosts.pairs import Window
-from superhosts.pipeline.settings import DIRECTIONS, SIDES, Settings
+from superhosts.pairs import DIRECTIONS, SIDES, Window
+from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Sketch
 from traffic import talk
 
@@ -228,6 +230,10 @@ def test_an_edge_says_warnings_as_they_come_and_once(tmp_path: Path, capsys: pyt
     assert len(places) == 1
     assert lines[places[0]].startswith(f"superhosts: warning: {cut}: ")
     assert places[0] < next(place for place, line in enumerate(lines) if line.startswith("29 packets"))
+    counters = json.loads((tmp_path / "spool" / "status.json").read_text())["scan"]
+    manual = (ROOT / "docs" / "operating.md").read_text()
+    assert [name for name in counters if f"`{name}`" not in manual] == []
+    assert (counters["packets"], counters["cut"]) == (29, 0)
 
 
 def test_a_log_on_a_full_disk_ends_nothing(monkeypatch: pytest.MonkeyPatch):

@@ -71,7 +71,7 @@ def compare(reading: Reading, oracle: naive_capture.Capture) -> None:
     assert reading.ends_inside == oracle.ends_inside
     assert counters.packets == oracle.packets
     assert (counters.ipv4, counters.ipv6) == (len(oracle.ipv4), len(oracle.ipv6))
-    assert (counters.not_ip, counters.cut) == (oracle.not_ip, oracle.truncated)
+    assert (counters.not_ip, counters.truncated) == (oracle.not_ip, oracle.truncated)
 
 
 # Captures that are well-formed but for a lie now and then. Each is made from a number of records and a seed: drawing

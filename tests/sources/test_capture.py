@@ -24,11 +24,11 @@ def test_every_way_to_an_ip_header(case: str, tmp_path: Path) -> None:
     link, frame, family, _ = FRAMES[case]
     found, counters = rows(write(tmp_path, p.pcap([(T, frame)], link)))
     assert found == expected(family)
-    assert (counters.packets, counters.not_ip, counters.cut) == (1, int(family == 0), 0)
+    assert (counters.packets, counters.not_ip, counters.truncated) == (1, int(family == 0), 0)
     ticks = T // 1000
     found, counters = rows(write(tmp_path, p.section() + p.interface(link) + p.enhanced(ticks, frame)))
     assert found == expected(family)
-    assert (counters.packets, counters.not_ip, counters.cut) == (1, int(family == 0), 0)
+    assert (counters.packets, counters.not_ip, counters.truncated) == (1, int(family == 0), 0)
 
 
 @pytest.mark.parametrize("case", FRAMES)
@@ -38,7 +38,7 @@ def test_a_frame_that_is_cut_before_its_addresses_is_counted_as_cut(case: str, t
     for length in range(len(frame) + 1):
         found, counters = rows(write(tmp_path, p.pcap([(T, frame[:length]), (T, frame)], link)))
         assert len(found) == (0 if family == 0 else 1 + (length >= needed)), length
-        assert counters.cut == (length < needed), length
+        assert counters.truncated == (length < needed), length
         assert counters.not_ip == (0 if family else 1 + (length >= needed)), length
 
 
@@ -63,7 +63,7 @@ def test_the_output_does_not_depend_on_where_blocks_are_cut(data: bytes, tmp_pat
     path = write(tmp_path, data)
     whole = rows(path)
     assert len(whole[0]) > 20
-    assert all((whole[1].not_ip, whole[1].cut, whole[1].ipv4, whole[1].ipv6))
+    assert all((whole[1].not_ip, whole[1].truncated, whole[1].ipv4, whole[1].ipv6))
     for size in [*range(1, 130), 1000, 1500, len(data) - 1, len(data)]:
         assert rows(path, block_bytes=size) == whole, size
 

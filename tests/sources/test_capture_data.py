@@ -34,7 +34,7 @@ def test_a_real_capture(name: str) -> None:
     assert counters.packets == entry["packets"]
     assert counters.ipv4 == entry["ipv4"]
     assert counters.ipv6 == entry["ipv6"]
-    assert counters.not_ip + counters.cut == entry["other"]
+    assert counters.not_ip + counters.truncated == entry["other"]
     assert any("ends inside" in text or "ends early" in text for text in counters.warnings) == entry["truncated"]
     for family in (4, 6):
         pairs = {(src, dst) for kind, src, dst, _ in found if kind == family and src != dst}

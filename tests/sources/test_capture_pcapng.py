@@ -108,7 +108,7 @@ def test_a_simple_packet_is_cut_at_the_snaplen(tmp_path: Path) -> None:
         captured = PLAIN[: snaplen or None]
         data = p.section() + p.interface(1, "<", snaplen=snaplen) + p.simple(captured, "<", len(PLAIN))
         _, counters = rows(write(tmp_path, data))
-        assert (counters.ipv4, counters.cut) == (int(whole), int(not whole))
+        assert (counters.ipv4, counters.truncated) == (int(whole), int(not whole))
 
 
 def test_padding_and_options_are_not_packet_bytes(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_padding_and_options_are_not_packet_bytes(tmp_path: Path) -> None:
         data = p.section() + p.interface() + p.enhanced(1, PLAIN[:length], 0, "<", options) + p.enhanced(2, PLAIN)
         found, counters = rows(write(tmp_path, data))
         assert len(found) == 1 + (length >= 34)
-        assert counters.cut == (length < 34)
+        assert counters.truncated == (length < 34)
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -210,7 +210,7 @@ def test_all_frames_in_one_file_with_an_interface_each(tmp_path: Path) -> None:
     for family in (4, 6):
         times = [i for i, (_, _, kind, _) in enumerate(FRAMES.values()) if kind == family]
         assert [row[3] for row in found if row[0] == family] == times
-    assert counters.cut == 0
+    assert counters.truncated == 0
 
 
 def calls_of(path: Path) -> int:

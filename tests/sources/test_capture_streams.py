@@ -41,7 +41,7 @@ def test_compressed_is_the_same_as_plain(kind: str, capture: str, tmp_path: Path
     for size in (1, 100, 4096, 1 << 22):
         found, counters = rows(path, block_bytes=size)
         assert found == plain[0]
-        assert (counters.packets, counters.cut) == (plain[1].packets, plain[1].cut)
+        assert (counters.packets, counters.truncated) == (plain[1].packets, plain[1].truncated)
     source = open_capture(path)
     assert source.first_time() is not None
     assert source.size() == path.stat().st_size

@@ -22,7 +22,7 @@ from superhosts.units import SECOND
 def find_sketches(names: Iterable[str], errors: list[Any], span: TimeOptions | None = None) -> list[Path]:
     """Return the files that the names stand for. A folder or pattern without files is reported and added to `errors`.
 
-    A name that is a file is taken as it is, whatever it looks like; a file that is not there is for its reader to say.
+    A name of an existing file is never a pattern. A file that does not exist is returned, too: reading it is an error.
     """
     since, until = (None, None) if span is None else (span.since, span.until)
     start, end = parse_time("since", since), parse_time("until", until)

@@ -11,7 +11,7 @@ def summarise(counters: Counters) -> None:
     parts = [f"{counters.packets:,} packet" + "s" * (counters.packets != 1)]
     notes = {
         "not_ip": "not IP",
-        "cut": "truncated before their addresses",
+        "truncated": "truncated before their addresses",
         "unsupported_link": "of an unsupported link type",
         "no_inner_end": "without an inner end",
         "same_ends": "from an address to itself",

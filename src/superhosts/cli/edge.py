@@ -179,4 +179,6 @@ def _deliver(run: Edge, spool: Spool, status: Status, *, patient: bool) -> None:
 
 def _last_warnings(counters: Counters) -> dict[str, Any]:
     """Return the counters with the last few warnings: a folder of damaged files has very many."""
-    return {**vars(counters), "warnings": counters.warnings[-20:]}
+    names = {"truncated": "cut"}  # in status files, and whatever reads them
+    values = {names.get(name, name): value for name, value in vars(counters).items()}
+    return {**values, "warnings": counters.warnings[-20:]}

@@ -30,7 +30,8 @@ from superhosts.fleet.parcels import check_site
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
-from superhosts.pipeline.settings import DIRECTIONS, SIDES, Settings
+from superhosts.pairs import DIRECTIONS, SIDES
+from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import RunKind
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import OutputOptions, open_destinations

@@ -22,7 +22,8 @@ from superhosts.fleet.limits import DEFAULT_LIMITS, FUTURE, LimitedSay, Limits, 
 from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.receipts import MERGED, MOST_REASON, REFUSED, RESEND, Receipt, Say
 from superhosts.fleet.store import UNION, WindowStore
-from superhosts.pipeline.settings import DIRECTIONS, SIDES, Settings
+from superhosts.pairs import DIRECTIONS, SIDES
+from superhosts.pipeline.settings import Settings
 from superhosts.sketches.header import Stored, read_header
 from superhosts.text import printable
 

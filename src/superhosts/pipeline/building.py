@@ -25,7 +25,7 @@ class WindowResult:
     sketch: Sketch
     packets: int
     partial: bool = False  # interrupted while it was open: more packets would have come
-    revision: int = 1  # 2: it was yielded before, without packets that lay far out of order; this is all of it
+    revision: int = 1  # 2: yielded again, complete; the first time it lacked packets that were far out of order
 
     def __iter__(self) -> Iterator[Found]:
         return iter(self.found)
@@ -53,16 +53,16 @@ class WindowBuilder:
         self._settings = settings
         self._make_detector = settings.make_detector if make_detector is None else make_detector
         self._find = find
-        self._open: dict[int, _OpenWindow] = {}  # by key; more than one only where an older window turns up late
+        self._open: dict[int, _OpenWindow] = {}  # by start; more than one only if an older window turns up late
 
     @property
     def packets(self) -> int:
         """Packets of the windows that are open."""
         return sum(opened.packets for opened in self._open.values())
 
-    def update(self, key: int, batch: PacketBatch) -> None:
-        """Take packets into the window that `key` stands for."""
-        opened = self._open.setdefault(key, self._new())
+    def update(self, start: int, batch: PacketBatch) -> None:
+        """Take packets into the window that begins at `start`, or 0 for the one window over everything."""
+        opened = self._open.setdefault(start, self._new())
         for part, pairs in self._pairs(batch):
             if len(pairs):
                 opened.sketch.part(part).update(pairs)
@@ -74,9 +74,9 @@ class WindowBuilder:
         for _ in self._pairs(batch):
             pass
 
-    def close(self, key: int, window: Window) -> WindowResult:
-        """Return the window that `key` stands for; an empty one where no packet came."""
-        opened = self._open.pop(key, None) or self._new()
+    def close(self, start: int, window: Window) -> WindowResult:
+        """Return the window that begins at `start`; an empty one if no packet came."""
+        opened = self._open.pop(start, None) or self._new()
         sketch, site = opened.sketch, self._settings.site
         sketch.window = window
         sketch.entries = [

@@ -67,7 +67,7 @@ class Counters:
     ipv4: int = 0
     ipv6: int = 0
     not_ip: int = 0
-    cut: int = 0
+    truncated: int = 0
     unsupported_link: int = 0  # packets of interfaces whose kind of frames cannot be read
     no_inner_end: int = 0
     same_ends: int = 0
@@ -101,7 +101,7 @@ class Results:
 
 
 class Scan:
-    """One run over inputs. Iterate over it for the windows; `counters` tells what passed.
+    """One run over inputs. Iterating over it yields the windows; `counters` has the packets read so far, by kind.
 
     Any thread may call it at any time. Threads that iterate at the same time share the windows.
 
@@ -280,7 +280,7 @@ class Scan:
 
     def _handle(self, event: Event) -> Iterator[WindowResult]:
         if isinstance(event, Piece):
-            self._builder.update(self._key(event.window), event.batch)
+            self._builder.update(self._start_of(event.window), event.batch)
         elif isinstance(event, PutOff):
             self._builder.count(event.batch)  # counted now, and not when they are read again
         elif isinstance(event, Jump):
@@ -289,9 +289,9 @@ class Scan:
             if self.on_jump is not None:
                 self.on_jump(event)
         else:
-            yield self._builder.close(self._key(event.window), event.window)
+            yield self._builder.close(self._start_of(event.window), event.window)
 
-    def _key(self, window: Window) -> int:
+    def _start_of(self, window: Window) -> int:
         return 0 if self._windows.length is None else window.start  # the one window over everything grows
 
     def _try(self, call: Callable[[], Any]) -> Any:
@@ -317,9 +317,10 @@ class Scan:
             if not all(self._try(partial(self._read_again, source, second)) for source in self.sources):
                 return
             for index, batches in second.windows():
+                window = Window(index * length, (index + 1) * length)
                 for batch in batches:
-                    builder.update(index, batch)
-                result = builder.close(index, Window(index * length, (index + 1) * length))
+                    builder.update(window.start, batch)
+                result = builder.close(window.start, window)
                 late = self._windows.was_read_again(index)
                 result.revision = 2 if result.packets > late else 1  # or all of it was late: it is new
                 self._revised += result.revision > 1

@@ -14,9 +14,7 @@ from superhosts.detectors.hostlist import on_cpu_only
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import choose_device, thread_count
 from superhosts.errors import GeometryError, UsageError
-from superhosts.pairs import DIRECTIONS as DIRECTIONS
-from superhosts.pairs import SIDES as SIDES
-from superhosts.pairs import HostFormat, Part
+from superhosts.pairs import DIRECTIONS, SIDES, HostFormat, Part
 from superhosts.results import Selection
 from superhosts.text import NAME_RULE, is_name, printable
 from superhosts.units import format_size, parse_size

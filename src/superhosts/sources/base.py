@@ -23,7 +23,7 @@ class SourceCounters:
     ipv4: int = 0
     ipv6: int = 0
     not_ip: int = 0  # ARP, LLDP, ... : whole frames that carry no IP header
-    cut: int = 0  # truncated (snaplen, damage) before the end of the addresses
+    truncated: int = 0  # (snaplen, damage) before the end of the addresses
     unsupported_link: int = 0  # of an interface with an unsupported link type
     warnings: list[str] = field(default_factory=list)  # for the user; only the last few if `on_warning` takes them
 

@@ -2,7 +2,7 @@
 
 `open_capture` looks at the content, never at the name. What it guarantees:
 
-- Every packet is counted once: packets = ipv4 + ipv6 + not_ip + cut + unsupported_link.
+- Every packet is counted once: packets = ipv4 + ipv6 + not_ip + truncated + unsupported_link.
 - The output does not depend on how the bytes arrive. A block of bytes may end anywhere; a record that is not whole yet
   is carried over to the next one.
 - A capture that ends inside a record is read up to there, with a warning. A capture that is damaged (a length beyond

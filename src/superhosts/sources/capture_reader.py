@@ -193,7 +193,7 @@ class CaptureReader:
         counters.ipv4 += int(tally[IPV4])
         counters.ipv6 += int(tally[IPV6])
         counters.not_ip += int(tally[NOT_IP])
-        counters.cut += int(tally[TRUNCATED])
+        counters.truncated += int(tally[TRUNCATED])
         counters.unsupported_link += int(tally[UNSUPPORTED_LINK])
         self._counted += int(tally[PACKETS])
         self._unsupported += int(tally[UNSUPPORTED_LINK])

@@ -29,7 +29,7 @@ class FoundFile(NamedTuple):
 
     name: str  # a path or a URL
     size: int
-    stamp: str  # when it was last written, or another mark of its content, as its place tells
+    stamp: str  # changes with the content: the time of the last write, or a digest that the server gives
 
 
 def find_files(name: str, on_error: OnError) -> list[FoundFile] | None:

@@ -2,8 +2,8 @@
 
 `ip_header` finds the outermost IP header of a frame; `put_ipv4` and `put_ipv6` write its addresses into columns. They
 are scalar functions, compiled into the walk of each format (pcap.py, pcapng.py). A packet ends in exactly one of five
-counters: ipv4, ipv6, not_ip, cut (the captured bytes do not reach both addresses), or unsupported_link, so nothing is
-lost in silence.
+counters, so that none is lost in silence: ipv4, ipv6, not_ip, truncated (the captured bytes do not reach both
+addresses) or unsupported_link.
 
 What may stand before the outermost IP header, in any stacking: VLAN tags, an MPLS label stack, PPPoE, LLC/SNAP. Where
 a frame says "IP", the version nibble of the header decides which one; tags and link types that claim another version
