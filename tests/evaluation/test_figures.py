@@ -38,7 +38,7 @@ def row(detector: str, ftr: float | None, window: int = 1, memory: int = 128 << 
 
 @pytest.fixture
 def axes() -> Any:
-    plt = figures._pyplot()
+    plt = figures.pyplot()
     figure, axes = plt.subplots(figsize=(7.2, 4.4), layout="constrained")
     yield axes
     plt.close(figure)
@@ -47,7 +47,7 @@ def axes() -> Any:
 @pytest.mark.parametrize("rate", [0.0, 0.002, 1.5])
 def test_names_do_not_cover_each_other(axes, rate):
     rows = [row(name, 0.0 if number < 4 else rate) for number, name in enumerate(ENTRANTS)]
-    figures._memory(axes, averages(rows))
+    figures.plot_memory(axes, averages(rows))
     axes.figure.canvas.draw()
     boxes = [Text.get_window_extent(text) for text in axes.texts]  # without the line to its mark
     assert len(boxes) == len(ENTRANTS)
@@ -57,7 +57,7 @@ def test_names_do_not_cover_each_other(axes, rate):
 
 
 def test_no_error_is_an_open_mark_at_nought(axes):
-    figures._memory(axes, averages([row("cube", 0.0), row("gse", 0.004), row("filter", None)]))
+    figures.plot_memory(axes, averages([row("cube", 0.0), row("gse", 0.004), row("filter", None)]))
     assert [text.get_text() for text in axes.texts] == ["cube: 0", "gse"]
     marks = {float(line.get_ydata()[0]): line for line in axes.lines if line.get_marker() in figures.MARKERS.values()}
     assert sorted(marks) == [0.0, 0.004]
@@ -68,7 +68,7 @@ def test_no_error_is_an_open_mark_at_nought(axes):
 
 def test_every_line_of_equal_rates_is_seen(axes):
     rows = [row(name, 0.0, window) for window in range(3) for name in ENTRANTS]
-    figures._by_window(axes, rows, "ftr", "FTR")
+    figures.plot_by_window(axes, rows, "ftr", "FTR")
     places = [tuple(line.get_xdata()) for line in axes.lines]
     assert len(set(places)) == len(ENTRANTS)
     assert all(abs(x - number) < 0.5 for place in places for number, x in enumerate(place, 1))
@@ -76,7 +76,7 @@ def test_every_line_of_equal_rates_is_seen(axes):
 
 
 def test_windows_without_super_hosts_are_gaps(axes):
-    figures._by_window(axes, [row("cube", 0.1, 1), row("cube", None, 2), row("cube", 0.2, 3)], "ftr", "FTR")
+    figures.plot_by_window(axes, [row("cube", 0.1, 1), row("cube", None, 2), row("cube", 0.2, 3)], "ftr", "FTR")
     values = axes.lines[0].get_ydata()
     assert np.isnan(values).tolist() == [False, True, False]
     assert axes.get_xlim() == (0.5, 3.5)
@@ -84,10 +84,10 @@ def test_windows_without_super_hosts_are_gaps(axes):
 
 def test_names_are_spread_near_their_places():
     apart = figures.LABEL_HEIGHT
-    assert figures._spread([]) == []
-    assert figures._spread([0.2, 0.5]) == [0.2, 0.5]
-    assert figures._spread([0.0, 0.0, 0.5]) == pytest.approx([0.0, apart, 0.5])
-    assert figures._spread([0.9, 1.0, 1.0]) == pytest.approx([1 - 2 * apart, 1 - apart, 1.0])
-    high = figures._spread([1.0] * 5)
+    assert figures.spread_labels([]) == []
+    assert figures.spread_labels([0.2, 0.5]) == [0.2, 0.5]
+    assert figures.spread_labels([0.0, 0.0, 0.5]) == pytest.approx([0.0, apart, 0.5])
+    assert figures.spread_labels([0.9, 1.0, 1.0]) == pytest.approx([1 - 2 * apart, 1 - apart, 1.0])
+    high = figures.spread_labels([1.0] * 5)
     assert np.diff(high) == pytest.approx([apart] * 4)
     assert high[-1] == 1.0

@@ -45,7 +45,7 @@ LABEL_HEIGHT = 0.055  # of a name beside the axes, as a share of their height
 
 def prepare_folder(folder: Path) -> None:
     """Raise if figures cannot be drawn or written, before hours of work; make the folder."""
-    _pyplot()
+    pyplot()
     _check(folder, folder.parent)
     try:
         folder.mkdir(exist_ok=True)
@@ -56,7 +56,7 @@ def prepare_folder(folder: Path) -> None:
 
 def prepare_file(path: Path) -> None:
     """Raise if a figure cannot be drawn or written to this file, before the work."""
-    _pyplot()
+    pyplot()
     _check(path, path.parent)
     for file in _files(path):
         if file.is_dir():
@@ -79,21 +79,21 @@ def draw_comparison(rows: Sequence[Row], folder: Path, command: str) -> list[Pat
 
     Without super hosts there are no rates, and no figures of them.
     """
-    plt = _pyplot()
+    plt = pyplot()
     made: list[Path] = []
     rated = any(row.ftr is not None for row in rows)
     for column, label in RATES.items() if rated else ():
-        made += _draw(plt, folder / column, command, partial(_by_window, rows=rows, column=column, label=label))
-    restore = partial(_by_window, rows=rows, column="restore_ms", label="restore, ms")
+        made += _draw(plt, folder / column, command, partial(plot_by_window, rows=rows, column=column, label=label))
+    restore = partial(plot_by_window, rows=rows, column="restore_ms", label="restore, ms")
     made += _draw(plt, folder / "restore", command, restore)
     if rated:
-        made += _draw(plt, folder / "memory", command, partial(_memory, means=averages(rows)))
+        made += _draw(plt, folder / "memory", command, partial(plot_memory, means=averages(rows)))
     return made
 
 
 def draw_estimates(estimates: Estimates, path: Path, command: str, threshold: float) -> list[Path]:
     """Draw the estimate of every super host against its true number of peers, with intervals."""
-    return _draw(_pyplot(), path, command, partial(_estimates, estimates=estimates, threshold=threshold))
+    return _draw(pyplot(), path, command, partial(plot_estimates, estimates=estimates, threshold=threshold))
 
 
 def _files(path: Path) -> list[Path]:
@@ -102,7 +102,8 @@ def _files(path: Path) -> list[Path]:
     return [path.with_name(stem + kind) for kind in (".png", ".svg")]
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
+    """Return matplotlib's pyplot, set up for files. Raise MissingExtraError if it is not installed."""
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -130,7 +131,8 @@ def _draw(plt: Any, path: Path, command: str, draw: Callable[[Any], None]) -> li
     return files
 
 
-def _by_window(axes: Any, rows: Sequence[Row], column: str, label: str) -> None:
+def plot_by_window(axes: Any, rows: Sequence[Row], column: str, label: str) -> None:
+    """Draw a column of the rows by window: one line for each detector."""
     names = list(dict.fromkeys(row.detector for row in rows))
     for number, name in enumerate(names):
         values = [getattr(row, column) for row in rows if row.detector == name]
@@ -161,7 +163,7 @@ def _style(name: str, number: int) -> dict[str, Any]:
     return {"color": COLOURS.get(name), "marker": MARKERS.get(name, "o"), "ls": LINES[number % len(LINES)]}
 
 
-def _memory(axes: Any, means: Sequence[Mean]) -> None:
+def plot_memory(axes: Any, means: Sequence[Mean]) -> None:
     """Draw memory against error, with names in a column beside it. No error is an open mark on the lower edge."""
     rated = sorted(((mean.ftr, mean) for mean in means if mean.ftr is not None), key=lambda pair: pair[0])
     for rate, mean in rated:
@@ -176,7 +178,7 @@ def _memory(axes: Any, means: Sequence[Mean]) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     scale = axes.yaxis.get_transform().transform
     places = scale(np.array([rate for rate, _ in rated])) / scale(np.array(axes.get_ylim()[1]))
-    for (rate, mean), height in zip(rated, _spread(places.tolist()), strict=True):
+    for (rate, mean), height in zip(rated, spread_labels(places.tolist()), strict=True):
         line = {"arrowstyle": "-", "lw": 0.5, "relpos": (0, 0.5), "color": COLOURS.get(mean.detector, "black")}
         axes.annotate(
             mean.detector if rate else f"{mean.detector}: 0",
@@ -190,7 +192,7 @@ def _memory(axes: Any, means: Sequence[Mean]) -> None:
         )
 
 
-def _spread(places: Sequence[float]) -> list[float]:
+def spread_labels(places: Sequence[float]) -> list[float]:
     """Return heights for names near their rising places (0 to 1), so far apart that none covers another."""
     heights: list[float] = []
     for place in places:
@@ -202,7 +204,8 @@ def _spread(places: Sequence[float]) -> list[float]:
     return heights
 
 
-def _estimates(axes: Any, estimates: Estimates, threshold: float) -> None:
+def plot_estimates(axes: Any, estimates: Estimates, threshold: float) -> None:
+    """Draw estimates against true numbers of peers, with intervals."""
     known = estimates.measured
     true, peers = estimates.true[known], estimates.peers[known]
     bars = np.array([peers - estimates.low[known], estimates.high[known] - peers]).clip(0)
