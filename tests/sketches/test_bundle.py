@@ -12,7 +12,6 @@ import pytest
 
 import superhosts as sh
 from forging import forge, frame, take_apart
-from superhosts.cubefile import container as sketchfile
 from superhosts.detectors.cbaa import Cbaa, PaperCbaa
 from superhosts.detectors.cbaa.geometry import Geometry as CbaaGeometry
 from superhosts.detectors.dcds import Dcds
@@ -26,6 +25,7 @@ from superhosts.errors import MergeError, SketchFileError, UsageError, VersionEr
 from superhosts.pairs import HostFormat
 from superhosts.sketches.header import read_header
 from superhosts.sketches.queries import estimate_in_file
+from taken import little_memory
 from traffic import content
 
 FOUR, SIX, OUTER = sh.Part(4), sh.Part(6), sh.Part(4, "outer", "in")
@@ -337,13 +337,13 @@ def test_another_version_and_a_damaged_version_are_told_apart(tmp_path: Path) ->
     assert not isinstance(caught.value, VersionError)
 
 
-def test_no_second_sketch_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bundle(2).save(tmp_path / "b.cube")
-    sketch = bundle(1)
-    monkeypatch.setattr(sketchfile.CubeReader, "arrays", None)
-    monkeypatch.setattr("superhosts.engines.cpu.CpuEngine.__init__", None)
-    sketch.merge_file(tmp_path / "b.cube")
-    answer = estimate_in_file(tmp_path / "b.cube", {FOUR: columns(32, seed=2)[0][:9]})
+def test_no_second_sketch_is_made(tmp_path: Path) -> None:
+    sketch = sh.Sketch.of(sh.Cube("64MiB", device="cpu", threads=2))
+    sketch.part(FOUR).update(*columns(32, seed=2))
+    sketch.save(tmp_path / "b.cube")
+    with little_memory(16 << 20):
+        sketch.merge_file(tmp_path / "b.cube")
+        answer = estimate_in_file(tmp_path / "b.cube", {FOUR: columns(32, seed=2)[0][:9]})
     assert len(answer[FOUR]) == 9
 
 
