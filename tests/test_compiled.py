@@ -13,6 +13,7 @@ from typing import Any
 import numba
 import pytest
 
+from faults import full_disk
 from superhosts.compiled import is_cold, stamp_of
 
 FILES = {
@@ -207,12 +208,9 @@ def test_files_of_another_function_or_types_are_not_taken(toy: Toy) -> None:
     assert kernel.below.stats.cache_misses
 
 
-def test_full_disk_costs_only_time(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    assert toy.call("below", 5) == (1005, True)
+def test_full_disk_costs_only_time(toy: Toy) -> None:
+    with full_disk():
+        assert toy.call("below", 5) == (1005, True)
     assert not toy.kept
 
 

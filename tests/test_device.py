@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
+from crowd import DEADLINE
 from superhosts.device import run_parallel, split_evenly, thread_count
 
 
@@ -20,17 +22,20 @@ def test_results_come_in_the_order_of_the_calls():
 
 def test_an_interrupted_caller_waits_for_its_threads():
     """Otherwise they would go on writing to a sketch that the caller believes to be at rest."""
-    done = []
+    working, may_end = threading.Barrier(2), threading.Event()
 
     def work(number: int) -> None:
+        working.wait(DEADLINE)
         if number == 0:
             raise KeyboardInterrupt
-        time.sleep(0.2)
-        done.append(number)
+        assert may_end.wait(DEADLINE)
 
-    with pytest.raises(KeyboardInterrupt):
-        run_parallel(work, [(0,), (1,)], 2)
-    assert done == [1]
+    with ThreadPoolExecutor(1) as pool:
+        calling = pool.submit(run_parallel, work, [(0,), (1,)], 2)
+        assert not wait([calling], 0.05).done
+        may_end.set()
+        with pytest.raises(KeyboardInterrupt):
+            calling.result(DEADLINE)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -41,13 +46,10 @@ def test_a_forked_child_has_threads_of_its_own():
         child = os.fork()
     if child == 0:
         os._exit(0 if run_parallel(abs, [(-3,), (-4,)], 2) == [3, 4] else 1)
-    deadline = time.monotonic() + 240
-    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    if ended == (0, 0):
+    reaper = ThreadPoolExecutor(1).submit(os.waitpid, child, 0)
+    if not wait([reaper], 240).done:
         os.kill(child, 9)
-        os.waitpid(child, 0)
-    assert ended == (child, 0)
+    assert reaper.result() == (child, 0)
 
 
 def test_even_splits_cover_everything_once():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,6 +102,12 @@ def test_what_is_left_is_what_the_process_has_not(tmp_path: Path) -> None:
     assert memory_left(proc) == 0
 
 
-def test_a_limit_of_its_own_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (100 * MIB, resource.RLIM_INFINITY))
-    assert memory_of_machine(tmp_path) == 100 * MIB
+def test_a_limit_of_its_own_counts(tmp_path: Path) -> None:
+    most = PHYSICAL - MIB
+    code = (
+        "import resource; from pathlib import Path; from superhosts.memory import memory_of_machine;"
+        f"resource.setrlimit(resource.RLIMIT_AS, ({most}, resource.RLIM_INFINITY));"
+        f"print(memory_of_machine(Path({str(tmp_path)!r})))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(ended.stdout) == most

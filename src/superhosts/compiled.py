@@ -60,6 +60,11 @@ def is_cold(function: Callable[..., Any]) -> bool:
     return not getattr(dispatcher, "signatures", True) and not (isinstance(cache, _Cache) and cache.holds_any())
 
 
+def cache_folder(function: Callable[..., Any]) -> str | None:
+    """Return the folder in which the machine code of `function` is kept; None if numba cannot write anywhere."""
+    return getattr(getattr(function, "_cache", None), "cache_path", None)
+
+
 class _Cache(FunctionCache):  # type: ignore[misc]
     """numba's cache of one function, with files that are checked against the stamp of the function."""
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import importlib.metadata
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,9 @@ from test_cli import SMALL
 
 import superhosts as sh
 from commands import Run
-from superhosts import device
+from gpus import Driver, machine_with
+from stand_in import StandIn
 from superhosts.cli import _checks as checks
-from superhosts.detectors.cube.cpu import fill
 from traffic import talk, write
 
 NAMES = [
@@ -38,79 +36,11 @@ NAMES = [
 ]
 
 
-class Driver:
-    """Two GPUs, as libcuda.so.1 would tell of them."""
-
-    start = 0  # what cuInit gives
-    gpus = (("NVIDIA H200", 141 << 30, (9, 0)), ("Tesla T4", 15 << 30, (7, 5)))
-
-    def cuInit(self, flags: int) -> int:  # noqa: N802
-        return self.start
-
-    def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802
-        count._obj.value = len(self.gpus)
-        return 0
-
-    def cuDriverGetVersion(self, version: Any) -> int:  # noqa: N802
-        version._obj.value = 12_040
-        return 0
-
-    def cuDeviceGet(self, gpu: Any, number: int) -> int:  # noqa: N802
-        gpu._obj.value = number + 10  # a handle is not the number
-        return 0
-
-    def cuDeviceGetName(self, name: Any, size: int, gpu: int) -> int:  # noqa: N802
-        assert size == len(name)
-        name.value = self.gpus[gpu - 10][0].encode()
-        return 0
-
-    def cuDeviceTotalMem_v2(self, memory: Any, gpu: int) -> int:  # noqa: N802
-        memory._obj.value = self.gpus[gpu - 10][1]
-        return 0
-
-    def cuDeviceGetAttribute(self, value: Any, which: int, gpu: int) -> int:  # noqa: N802
-        value._obj.value = self.gpus[gpu - 10][2][{75: 0, 76: 1}[which]]
-        return 0
-
-
-class NoDriver(ctypes.CDLL):
-    """All libraries but NVIDIA's driver."""
-
-    def __init__(self, name: str, *options: Any, **more: Any) -> None:
-        if name == "libcuda.so.1":
-            raise OSError(name)
-        super().__init__(name, *options, **more)
-
-
 @pytest.fixture
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+def no_gpu() -> Iterator[None]:
     """A machine without GPU, driver and packages, whatever this one has."""
-    monkeypatch.delenv("NUMBA_ENABLE_CUDASIM", raising=False)
-    monkeypatch.setattr(ctypes, "CDLL", NoDriver)
-    real = importlib.metadata.version
-
-    def version(name: str) -> str:
-        if "cu" in name:
-            raise importlib.metadata.PackageNotFoundError(name)
-        return real(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", version)
-    device.cuda_problem.cache_clear()
-    yield
-    device.cuda_problem.cache_clear()
-
-
-@pytest.fixture
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Two GPUs that the CPU stands for: one is right, the other does what is asked."""
-
-    def install(second: Callable[[sh.Cube], sh.Cube]) -> None:
-        real = checks._small_cube
-        monkeypatch.setattr(device, "cuda_problem", lambda: None)
-        monkeypatch.setattr(device, "choose_device", lambda _: "cuda:0,1")
-        monkeypatch.setattr(checks, "_small_cube", lambda on: second(real("cpu")) if on == "cuda:1" else real("cpu"))
-
-    return install
+    with machine_with(None):
+        yield
 
 
 @pytest.fixture
@@ -157,22 +87,31 @@ def test_missing_tables_name_the_command(run: Run, no_gpu: None, monkeypatch: py
     assert "pip install 'superhosts[tables]'" in last
 
 
-def test_the_driver_tells_of_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
-    assert checks._gpu() == (
-        "ok",
-        "cuda:0 NVIDIA H200, 141 GiB, compute capability 9.0; "
-        "cuda:1 Tesla T4, 15 GiB, compute capability 7.5; driver for CUDA 12.4",
-    )
-    monkeypatch.setattr(Driver, "start", 100)
-    state, text = checks._gpu()
+def test_the_driver_tells_of_its_gpus() -> None:
+    with machine_with(Driver()):
+        assert checks.CHECKS["GPU"]() == (
+            "ok",
+            "cuda:0 NVIDIA H200, 141 GiB, compute capability 9.0; "
+            "cuda:1 Tesla T4, 15 GiB, compute capability 7.5; driver for CUDA 12.4",
+        )
+    with machine_with(Driver(status=100)):
+        state, text = checks.CHECKS["GPU"]()
     assert (state, "sees no GPU (status 100)" in text) == ("missing", True)
 
 
-def test_gpus_that_agree(two_gpus: Callable[..., None]) -> None:
-    two_gpus(lambda cube: cube)
-    assert checks._gpu_check()[0] == "ok"
-    assert "GPU and CPU give the same bits" in checks._gpu_check()[1]
+def compare_two_gpus(second: Callable[[sh.Cube], sh.Cube]) -> tuple[str, str]:
+    """Compare two GPUs for which the CPU stands in: one is right, the other does what is asked."""
+
+    def make(device: str) -> sh.Cube:
+        cube = checks.small_cube("cpu")
+        return second(cube) if device == "cuda:1" else cube
+
+    return checks.compare_gpus([0, 1], make)
+
+
+def test_gpus_that_agree() -> None:
+    state, text = compare_two_gpus(lambda cube: cube)
+    assert (state, "GPU and CPU give the same bits" in text) == ("ok", True)
 
 
 def one_pair_more(cube: sh.Cube) -> sh.Cube:
@@ -187,61 +126,65 @@ def other_labels(cube: sh.Cube) -> sh.Cube:
     return cube
 
 
-@pytest.mark.parametrize("wrong", [one_pair_more, other_labels])
-@pytest.mark.parametrize("options", [[], ["--json"]])
-def test_a_gpu_that_gives_other_bits(run: Run, two_gpus: Any, wrong: Any, options: list[str]) -> None:
-    two_gpus(wrong)
-    ended = run("doctor", *options)
-    assert (ended.status, ended.err) == (2, "superhosts: problems found: GPU check\n")
-    assert "cuda:1 gives other bits than the CPU" in ended.out
-    if options:
-        assert [row["name"] for row in json.loads(ended.out) if row["state"] == "problem"] == ["GPU check"]
-    else:
-        assert "\nproblem  GPU check" in ended.out
+class Blind(sh.Cube):
+    """A cube that finds nobody."""
+
+    def _super_hosts(self, threshold: float) -> sh.SuperHosts:
+        return sh.Exact().super_hosts(threshold)
 
 
-def test_hosts_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    left, right = checks._small_cube("cpu"), checks._small_cube("cpu")
-    assert checks.same_content(left, right)
-    monkeypatch.setattr(right, "super_hosts", lambda threshold: sh.Exact().super_hosts(threshold))
-    assert not checks.same_content(left, right)
+def no_hosts(cube: sh.Cube) -> sh.Cube:
+    blind = Blind(geometry=cube.geometry, key="superhosts doctor", device="cpu")
+    blind.load_arrays(cube.arrays())
+    return blind
 
 
-def test_a_gpu_that_fails(run: Run, two_gpus: Any) -> None:
+@pytest.mark.parametrize("wrong", [one_pair_more, other_labels, no_hosts])
+def test_a_gpu_that_gives_other_bits_or_hosts(wrong: Any) -> None:
+    state, text = compare_two_gpus(wrong)
+    assert (state, text.partition(":")[0]) == ("problem", "cuda")
+    assert text.startswith("cuda:1 gives other bits than the CPU: do not trust it")
+
+
+def test_a_gpu_that_fails() -> None:
     def fail(_: sh.Cube) -> sh.Cube:
         raise RuntimeError("no kernel image\nand much more")
 
-    two_gpus(fail)
-    ended = run("doctor")
-    assert (ended.status, ended.err) == (2, "superhosts: problems found: GPU check\n")
-    assert "a small cube fails there: RuntimeError: no kernel image; " in ended.out
-    assert "much more" not in ended.out
-    assert "pip install 'superhosts[gpu]'" in ended.out
+    state, text = compare_two_gpus(fail)
+    assert (state, "much more" in text) == ("problem", False)
+    assert text.startswith("a small cube fails there: RuntimeError: no kernel image; ")
+    assert "pip install 'superhosts[gpu]'" in text
 
 
-def test_a_cpu_that_fails(run: Run, no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(checks, "_small_cube", lambda _: sh.Cube("1MiB", device="cpu"))  # nobody is found
-        ended = run("doctor")
-    assert (ended.status, "\nproblem  CPU check" in ended.out) == (2, True)
+def test_a_cpu_that_finds_nobody() -> None:
+    assert checks.check_answer(checks.small_cube("cpu"))[0] == "ok"
+    state, text = checks.check_answer(sh.Cube("1MiB", device="cpu"))
+    assert (state, "please report this" in text) == ("problem", True)
+
+
+def test_a_check_that_breaks(run: Run, no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUPERHOSTS_THREADS", "two")
     ended = run("doctor")
     assert (ended.status, ended.err) == (2, "superhosts: problems found: CPU, CPU check\n")
+    assert "\nproblem  CPU check" in ended.out
     assert "SUPERHOSTS_THREADS='two': must be a positive number" in ended.out
     assert [line[9:24].strip() for line in ended.out.splitlines()] == NAMES  # one that breaks does not end the list
+    ended = run("doctor", "--json")
+    assert (ended.status, ended.err) == (2, "superhosts: problems found: CPU, CPU check\n")
+    assert [row["name"] for row in json.loads(ended.out) if row["state"] == "problem"] == ["CPU", "CPU check"]
 
 
 def test_code_that_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fill, "_cache", object())
-    state, text = checks._compiled_code()
+    assert checks.CHECKS["compiled code"]()[0] == "ok"
+    state, text = checks.describe_code(lambda: None)  # a function that numba does not keep
     assert (state, "NUMBA_CACHE_DIR" in text) == ("missing", True)
     monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
-    assert "NUMBA_DISABLE_JIT" in checks._compiled_code()[1]
+    assert "NUMBA_DISABLE_JIT" in checks.CHECKS["compiled code"]()[1]
 
 
 def test_the_gpu_check_in_the_simulator() -> None:
     """The real kernels, in a process of its own: numba decides on its simulator when it is imported."""
-    code = "from superhosts.cli import _checks as checks; checks.MEMORY = '16KiB'; print(*checks._gpu_check())"
+    code = "from superhosts.cli import _checks as checks; print(*checks.gpu_check('16KiB'))"
     ended = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
@@ -274,16 +217,14 @@ def device_line(err: str) -> str:
     return line
 
 
-def test_scan_says_its_device(run: Run, no_gpu: None, quiet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scan_says_its_device(run: Run, no_gpu: None, quiet: Path) -> None:
     line = device_line(run("scan", quiet, "--json", *SMALL).err)
     assert line == "device: cpu (auto; superhosts doctor says more about GPUs)"
     assert device_line(run("scan", quiet, "--device", "cpu", *SMALL).err) == "device: cpu"
     assert run("scan", quiet, "--quiet", *SMALL).err == ""
-    monkeypatch.setattr(
-        "superhosts.cli.scan.choose_device", lambda _: "cuda:0"
-    )  # the line alone: cubes stay where they are
-    assert device_line(run("scan", quiet, *SMALL).err) == "device: cuda:0 (auto)"
-    assert device_line(run("scan", quiet, "--device", "cpu", *SMALL).err) == "device: cuda:0"
+    with machine_with(Driver(), StandIn()):
+        assert device_line(run("scan", quiet, "--detector", "exact").err) == "device: cuda:0 (auto)"
+        assert device_line(run("scan", quiet, "--detector", "exact", "--device", "cuda").err) == "device: cuda:0"
 
 
 def test_bench_names_its_device(run: Run, no_gpu: None) -> None:

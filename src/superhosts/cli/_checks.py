@@ -117,17 +117,23 @@ def _versions(modules: dict[str, str]) -> tuple[list[str], list[str]]:
 
 
 def _compiled_code() -> Answer:
+    from superhosts.detectors.cube.cpu import fill
+
+    return describe_code(fill)
+
+
+def describe_code(function: Callable[..., Any]) -> Answer:
+    """Return whether the machine code of a compiled function is kept on disk, and where."""
     import numba
 
-    from superhosts.compiled import is_cold
-    from superhosts.detectors.cube.cpu import fill
+    from superhosts.compiled import cache_folder, is_cold
 
     if numba.config.DISABLE_JIT:
         return MISSING, "numba is switched off and all is very slow: unset NUMBA_DISABLE_JIT"
-    folder = getattr(getattr(fill, "_cache", None), "cache_path", None)  # None if numba could not write there
+    folder = cache_folder(function)
     if folder is None:
         return MISSING, "cannot be kept, so every start compiles: set NUMBA_CACHE_DIR to a folder that can be written"
-    if is_cold(fill):
+    if is_cold(function):
         if sys.stderr.isatty():
             say("first run on this machine: compiling, 10 to 20 seconds …")
         return OK, f"kept in {folder}; not compiled yet: the first run compiles for 10 to 20 seconds"
@@ -135,20 +141,25 @@ def _compiled_code() -> Answer:
 
 
 def _cpu_check() -> Answer:
-    found = list(_small_cube("cpu").super_hosts(256))
+    return check_answer(small_cube("cpu"))
+
+
+def check_answer(cube: Cube) -> Answer:
+    """Return whether a small cube finds its one super host."""
+    found = list(cube.super_hosts(256))
     names = [str(item.host) for item in found]
     if names != ["10.0.0.7"] or not found[0].peers_low <= 500 <= (found[0].peers_high or 500):
         return PROBLEM, f"a small cube with one host of 500 peers, 10.0.0.7, gave {found}: please report this"
     return OK, "a small cube finds its one super host"
 
 
-def _small_cube(device: str) -> Cube:
+def small_cube(device: str, memory: str = MEMORY) -> Cube:
     """Return a cube with a host of 500 peers and 300 hosts of one."""
     import numpy as np
 
     from superhosts.detectors.cube import Cube
 
-    cube = Cube(MEMORY, key="superhosts doctor", device=device)
+    cube = Cube(memory, key="superhosts doctor", device=device)
     hosts = np.concatenate([np.full(500, 0x0A000007), 0x0A010000 + np.arange(300)]).astype(np.uint32)
     cube.update(hosts, np.arange(len(hosts), dtype=np.uint32))
     return cube
@@ -215,16 +226,24 @@ def _gpu_packages() -> Answer:
     return OK, ", ".join(found)
 
 
-def _gpu_check() -> Answer:
-    from superhosts.device import INSTALL, choose_device, cuda_problem, gpus_of, simulated
+def gpu_check(memory: str = MEMORY) -> Answer:
+    """Return whether cubes of this memory are the same on all GPUs and on the CPU."""
+    from functools import partial
+
+    from superhosts.device import choose_device, cuda_problem, gpus_of
 
     if cuda_problem() is not None:
         return MISSING, "not made: it needs a GPU, its driver and the packages"
+    return compare_gpus(gpus_of(choose_device("cuda:all")), partial(small_cube, memory=memory))
+
+
+def compare_gpus(gpus: list[int], make: Callable[[str], Cube]) -> Answer:
+    """Return whether the small cubes that `make` makes on GPUs are equal to the one on the CPU."""
+    from superhosts.device import INSTALL, simulated
+
     try:
-        truth = _small_cube("cpu")
-        other = [
-            gpu for gpu in gpus_of(choose_device("cuda:all")) if not same_content(truth, _small_cube(f"cuda:{gpu}"))
-        ]
+        truth = make("cpu")
+        other = [gpu for gpu in gpus if not same_content(truth, make(f"cuda:{gpu}"))]
     except Exception as error:
         return PROBLEM, f"a small cube fails there: {in_words(error)}; do packages and driver fit? {INSTALL}"
     if other:
@@ -250,7 +269,7 @@ CHECKS: dict[str, Callable[[], Answer]] = {
     "CPU check": _cpu_check,
     "GPU": _gpu,
     "GPU packages": _gpu_packages,
-    "GPU check": _gpu_check,
+    "GPU check": gpu_check,
     "tables": _tables,
     "fleet": _fleet,
     "batch": _batch,
