@@ -310,8 +310,9 @@ def test_threads_have_ended_when_a_batch_fails():
     stage = staging.Staging(0, 3, TransferSizes(piece=6, part_bytes=16), SlowLane)
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(stage.send, column, column, fail)
-        assert not wait([sending], 0.05).done
+        still_waits = not wait([sending], 0.05).done
         may_end.set()
+        assert still_waits
         with pytest.raises(RuntimeError, match="no launch"):
             sending.result(DEADLINE)
     assert not running
