@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +15,7 @@ from superhosts.fields import FieldError
 from superhosts.pairs import Window
 from superhosts.sketches.bundle import Sketch
 from superhosts.sketches.grammar import sites_field, window_field
+from superhosts.sources.finding import match_pattern
 from superhosts.units import SECOND
 
 
@@ -44,13 +44,16 @@ def find_sketches(names: Iterable[str], errors: list[Any], span: TimeOptions | N
 
 
 def _expand(name: str) -> list[Path]:
-    path = Path(name)
-    if path.is_dir():
-        return sorted(path.rglob("*.cube"))
-    if path.exists() or not glob.has_magic(name):
-        return [path]
-    matches = [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207  # ~ and ** as shells
-    return [path for match in matches for path in ([match] if match.is_file() else sorted(match.rglob("*.cube")))]
+    """Return the sketches that a name stands for: of a folder those below it, of a pattern those of each match."""
+    matches = match_pattern(name)
+    if matches is None:
+        path = Path(name)
+        return sorted(path.rglob("*.cube")) if path.is_dir() else [path]
+    return [
+        path
+        for match in sorted(matches, key=str)
+        for path in ([match] if match.is_file() else sorted(match.rglob("*.cube")))
+    ]
 
 
 def _overlaps(path: Path, start: int | None, end: int | None) -> bool:

@@ -47,6 +47,13 @@ def _is_folder(name: str) -> bool:
     return not glob.has_magic(name) or (not is_url(name) and Path(name).is_dir())
 
 
+def match_pattern(name: str) -> list[Path] | None:
+    """Return the files and folders on disk that a pattern matches; None for the name of one, which is no pattern."""
+    if not glob.has_magic(name) or Path(name).exists():
+        return None
+    return [Path(match) for match in glob.glob(name, recursive=True)]  # noqa: PTH207  Path.glob takes no absolute ones
+
+
 def describe_file(name: str) -> FoundFile:
     """Return a file by its name, with its size and state. Pipes and devices are an InputError."""
     if is_url(name):
@@ -76,10 +83,8 @@ def _on_disk(name: str, on_error: OnError) -> list[FoundFile] | None:
     try:
         if path.is_dir():
             return list(_below(path, on_error))
-        if path.exists() or not glob.has_magic(name):
-            return None
-        matches = glob.glob(name, recursive=True)  # noqa: PTH207  Path.glob takes no absolute patterns
-        return [_file(Path(match)) for match in matches if Path(match).is_file()]
+        matches = match_pattern(name)
+        return None if matches is None else [_file(match) for match in matches if match.is_file()]
     except (OSError, ValueError) as error:
         raise _unopened(name, error) from None
 
