@@ -15,7 +15,7 @@ test: $(MARK)
 test-gpu:
 	SUPERHOSTS_TEST_GPU=1 PYTHONPATH="src:$$PYTHONPATH" $(PYTHON) -m pytest -W default -rs \
 		tests/engines/test_gpu.py tests/detectors/test_exact_gpu.py tests/detectors/test_laws.py tests/cli/test_doctor.py \
-		tests/detectors/test_gse.py tests/detectors/test_dcds.py tests/detectors/test_vbfa.py tests/detectors/test_crowded.py tests/detectors/test_threads.py
+		tests/detectors/test_gse.py tests/detectors/test_dcds.py tests/detectors/test_vbfa.py tests/detectors/test_columnsketch.py tests/detectors/test_threads.py
 
 # Two hundred rounds of faults instead of the few that `make test` makes; SUPERHOSTS_CHAOS_SEED chooses the points.
 # With strace also faults at system calls. A round takes some seconds.
