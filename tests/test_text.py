@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from superhosts.text import MOST_NAME, MOST_SHOWN, is_name, printable
+from superhosts.text import MOST_SHOWN, printable
 
 
 def test_control_characters_line_breaks_and_marks_are_escaped() -> None:
@@ -24,13 +22,3 @@ def test_whatever_comes_is_one_line_that_can_be_encoded(text: str) -> None:
     assert shown.isprintable()
     shown.encode()  # Raises an error for a lone surrogate.
     assert len(shown) <= 10 * MOST_SHOWN + 40
-
-
-@given(st.text(st.characters(), max_size=80))
-def test_a_name_is_shown_and_stored_as_it_is(text: str) -> None:
-    if is_name(text):
-        assert printable(text) == text
-        assert json.dumps(text, ensure_ascii=False) == f'"{text}"'
-        assert 0 < len(text.encode()) <= MOST_NAME
-    else:
-        assert not text or not text.isprintable() or set(text) & set('"\\') or len(text.encode()) > MOST_NAME

@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from superhosts.text import NAME_RULE, is_name, printable
+from superhosts.names import NAME_RULE, is_name
+from superhosts.text import printable
 
 Check = Callable[[Any, str], Any]
 MOST_QUOTED = 60  # characters of an invalid value that a message quotes

@@ -8,8 +8,6 @@ text passes it through `printable` first.
 from __future__ import annotations
 
 MOST_SHOWN = 200  # characters of untrusted text that a message quotes
-MOST_NAME = 63  # bytes of a name in UTF-8
-NAME_RULE = f'1 to {MOST_NAME} bytes of printable text without " and \\'
 
 
 def printable(text: object, most: int = MOST_SHOWN) -> str:
@@ -21,8 +19,3 @@ def printable(text: object, most: int = MOST_SHOWN) -> str:
 
 def _escape(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-
-
-def is_name(text: str) -> bool:
-    """Return True if `text` is a valid site name: short, printable, and without quotes and backslashes."""
-    return text.isprintable() and not set(text) & set('"\\') and 1 <= len(text.encode()) <= MOST_NAME

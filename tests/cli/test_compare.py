@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from commands import Run
 from superhosts.cli import app
 from superhosts.errors import OutputError, UsageError
-from superhosts.evaluation.entrants import Terms, choose
+from superhosts.evaluation.entrants import SharedSettings, choose
 from superhosts.evaluation.experiment import COLUMNS
 from superhosts.evaluation.lineup import ENTRANTS
 from superhosts.hashing import DEFAULT_KEY
@@ -185,11 +185,11 @@ def test_quick_fills_in_only_what_is_not_given() -> None:
 
 
 def test_the_key_of_the_environment_does_not_move_scores_of_synthetic_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
-    terms = ["--windows", "1", "--flows", "20000", "--super-hosts", "4", "--threshold", "64"]
+    shared = ["--windows", "1", "--flows", "20000", "--super-hosts", "4", "--threshold", "64"]
 
     def scores() -> list[dict[str, float]]:
         names = [word for name in ("cube", "spreadsketch", "filter") for word in ("--detector", name)]
-        rows = [json.loads(line) for line in run(*terms, *names, "-m", "64KiB", "--json").splitlines()]
+        rows = [json.loads(line) for line in run(*shared, *names, "-m", "64KiB", "--json").splitlines()]
         return [{name: row[name] for name in ("fnr", "fpr", "error")} for row in rows]
 
     before = scores()
@@ -199,20 +199,21 @@ def test_the_key_of_the_environment_does_not_move_scores_of_synthetic_traffic(mo
 
 def test_captures_are_compared_with_the_key_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     for key in (None, b"a key of our own"):
-        made = choose(["cube"], Terms(1024, "cpu", 1 << 20, key=key))["cube"]()
+        shared = SharedSettings(1024, "cpu", 1 << 20, key=key)
+        made = choose(["cube"], shared)["cube"]()
         monkeypatch.setenv("SUPERHOSTS_KEY", "another key of a user")
-        assert (made.kind == choose(["cube"], Terms(1024, "cpu", 1 << 20, key=key))["cube"]().kind) == (key is not None)
+        assert (made.kind == choose(["cube"], shared)["cube"]().kind) == (key is not None)
 
 
 def test_a_given_memory_is_that_of_every_detector() -> None:
     left_out = []
-    makers = choose([], Terms(1024, "cpu", 64 << 20, key=DEFAULT_KEY), lambda name, _: left_out.append(name))
+    makers = choose([], SharedSettings(1024, "cpu", 64 << 20, key=DEFAULT_KEY), lambda name, _: left_out.append(name))
     assert left_out == ["vbfa-long"]  # columns as long as the memory allows make it the same as vbfa
     for name, make in makers.items():
         assert 0.5 < make().memory / (64 << 20) < 1.1, name
-    usual = {name: make().memory >> 20 for name, make in choose(VBFAS, Terms(1024, "cpu")).items()}
+    usual = {name: make().memory >> 20 for name, make in choose(VBFAS, SharedSettings(1024, "cpu")).items()}
     assert usual == {"cbaa-paper": 128, "vbfa": 20, "vbfa-wide": 160, "vbfa-long": 160}
-    assert choose(["vbfa-long"], Terms(1024, "cpu", 64 << 20))["vbfa-long"]().memory == 40 << 20
+    assert choose(["vbfa-long"], SharedSettings(1024, "cpu", 64 << 20))["vbfa-long"]().memory == 40 << 20
 
 
 VBFAS = ["cbaa-paper", "vbfa", "vbfa-wide", "vbfa-long"]

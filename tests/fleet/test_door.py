@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from faults import system_call
 from fleets import forge_parcel, make_sketch, window, write_parcel
 from forging import take_apart
 from hubs import FakeTime, Node, WatchedIntake, full
@@ -35,7 +36,7 @@ from superhosts.fleet.nats.wire import (
     site_of,
 )
 from superhosts.fleet.parcels import Parcel, parse_window_name
-from superhosts.fleet.receipts import MERGED, MOST_REASON, REFUSED, RESEND, Receipt
+from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt
 from superhosts.fleet.spool import Spool
 
 NAME = "20261114T120000Z-5m-ams-0123456789abcdef.cube"
@@ -92,7 +93,7 @@ def test_reasons_are_cut_and_escaped(tmp_path: Path) -> None:
         receipt = node.arrive(rewritten(path, **changes), "ams")
         assert receipt.verdict == REFUSED
         assert printable_line(receipt.reason)
-        assert len(receipt.reason) < 20 * MOST_REASON
+        assert len(receipt.reason) < 20 * MAX_REASON
         assert len(encode_receipt(receipt)) < 64 << 10
     assert node.intake.counters.refused == len(node.said) == 3
     assert all(printable_line(line) for line in node.said)
@@ -110,11 +111,11 @@ def test_an_edge_does_not_trust_the_text_of_a_receipt() -> None:
     receipt = decode_receipt(json.dumps({"name": NAME, "verdict": REFUSED, "reason": ESCAPES * 100_000}).encode())
     assert receipt is not None
     assert printable_line(receipt.reason)
-    assert len(receipt.reason) < 20 * MOST_REASON
+    assert len(receipt.reason) < 20 * MAX_REASON
 
 
 def test_an_answer_fits_into_a_message() -> None:
-    receipts = [Receipt(NAME, REFUSED, "\U0001f600" * MOST_REASON)] * wire.QUESTION
+    receipts = [Receipt(NAME, REFUSED, "\U0001f600" * MAX_REASON)] * wire.QUESTION
     answer = encode_receipts(receipts)
     assert len(answer) <= wire.ANSWER
     assert 0 < len(decode_receipts(answer)) < wire.QUESTION  # the edge asks for the others again
@@ -260,7 +261,7 @@ def test_headers_are_a_piece_or_refused(headers: dict[str, str] | None, length: 
     chunk = refused_or(lambda: Chunk.parse(headers, length))
     if chunk is None:
         return
-    assert 0 <= chunk.number < chunk.pieces <= wire.MOST
+    assert 0 <= chunk.number < chunk.pieces <= wire.MAX_PIECES
     assert 0 < chunk.length == length <= chunk.step
     assert chunk.number * chunk.step + chunk.length <= chunk.size <= wire.LARGEST
     assert Chunk.parse(chunk.headers("0"), length) == chunk
@@ -395,9 +396,8 @@ def test_a_file_larger_than_any_sketch_is_refused_without_reading_it(
         file.write(MAGIC)
         file.truncate(50 << 30)  # it takes no disk where it lies
     opened: list[str] = []
-    real = os.open
-    monkeypatch.setattr(os, "open", lambda path, *rest: (opened.append(str(path)), real(path, *rest))[1])
-    step(receiver, node)
+    with system_call("open", lambda path, *_: opened.append(str(path))):
+        step(receiver, node)
     assert str(huge) not in opened
     assert not huge.exists()
     receipt = json.loads(Path(f"{huge}.receipt").read_text())
@@ -568,7 +568,7 @@ def test_an_edge_does_not_trust_receipts_in_a_folder(tmp_path: Path) -> None:
     assert [path.name for path in spool.waiting()] == [second.name]
     (line,) = said
     assert printable_line(line)
-    assert len(line) < 20 * MOST_REASON
+    assert len(line) < 20 * MAX_REASON
     (link / f"{second.name}.receipt").write_text(" " * (65 << 10) + json.dumps({"verdict": MERGED}))
     sender.step(spool)
     assert [path.name for path in spool.waiting()] == [second.name]

@@ -7,6 +7,7 @@ from pathlib import Path
 from superhosts.cli._console import say
 from superhosts.cli._sketches import merge_named
 from superhosts.errors import InputError, MergeError, OutputError, UsageError
+from superhosts.names import FILE_NAME_RULE, is_file_name
 from superhosts.pairs import Window
 from superhosts.pipeline.building import WindowResult
 from superhosts.pipeline.settings import Settings
@@ -18,9 +19,8 @@ from superhosts.units import SECOND
 
 def prepare_folder(folder: Path, site: str) -> None:
     """Create the folder for sketches; check the site's name, which becomes part of their file names."""
-    if not site or set(site) & set("/\\\0"):
-        shown = printable(site) if site else "is empty"
-        raise UsageError(f"--site {shown}: a name without slashes is needed, since it becomes part of file names")
+    if not is_file_name(site):
+        raise UsageError(f"--site {printable(site) if site else 'is empty'}: {FILE_NAME_RULE}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -20,7 +20,7 @@ from superhosts.cli.usage.compare import Compare, SyntheticOptions
 from superhosts.detectors.base import Detector
 from superhosts.device import choose_device
 from superhosts.errors import SuperhostsError
-from superhosts.evaluation.entrants import Terms, choose
+from superhosts.evaluation.entrants import SharedSettings, choose
 from superhosts.evaluation.experiment import (
     COLUMNS,
     Row,
@@ -93,14 +93,14 @@ def make_traffic(options: SyntheticOptions) -> Traffic:
 
 
 def _choose_detectors(options: Compare, flows: int | None) -> Makers[Detector]:
-    terms = Terms(
+    shared = SharedSettings(
         threshold=options.threshold,
         device=choose_device(options.device),
         memory=None if options.memory is None else parse_size(options.memory),
         flows=flows,
         key=None if flows is None else DEFAULT_KEY,  # the same traffic must give the same scores everywhere
     )
-    return choose(options.detector, terms, lambda name, why: say(f"superhosts: {name} is left out: {why}"))
+    return choose(options.detector, shared, lambda name, why: say(f"superhosts: {name} is left out: {why}"))
 
 
 def _window_progress(traffic: Traffic, detectors: int) -> Callable[[int], None]:

@@ -13,7 +13,7 @@ from superhosts.evaluation.lineup import ENTRANTS, Entrant
 from superhosts.evaluation.panel import Make
 
 
-class Terms(NamedTuple):
+class SharedSettings(NamedTuple):
     """What all entrants of a comparison have in common."""
 
     threshold: float
@@ -23,32 +23,32 @@ class Terms(NamedTuple):
     key: bytes | None = None  # None: that of the environment, else the public one
 
 
-def _make(entrant: Entrant, terms: Terms) -> Detector:
+def _make(entrant: Entrant, shared: SharedSettings) -> Detector:
     kind = DETECTORS[entrant.detector]
-    arguments: dict[str, Any] = {"key": terms.key, "device": terms.device if kind.runs_on_gpu else "cpu"}
-    if terms.memory is not None:
-        arguments["memory"] = terms.memory
+    arguments: dict[str, Any] = {"key": shared.key, "device": shared.device if kind.runs_on_gpu else "cpu"}
+    if shared.memory is not None:
+        arguments["memory"] = shared.memory
     if entrant.planned:
-        arguments["flows"] = terms.flows
+        arguments["flows"] = shared.flows
     if entrant.planned or kind.wants_threshold:
-        arguments["threshold"] = terms.threshold
+        arguments["threshold"] = shared.threshold
     return kind(**arguments, **entrant.arguments)
 
 
 def choose(
-    names: Iterable[str], terms: Terms, on_left_out: Callable[[str, str], None] | None = None
+    names: Iterable[str], shared: SharedSettings, on_left_out: Callable[[str, str], None] | None = None
 ) -> dict[str, Make[Detector]]:
     """Return functions that make the named detectors; no name means all.
 
-    A detector that the terms rule out is left out: `on_left_out` gets its name and the reason.
+    A detector that these settings rule out is left out: `on_left_out` gets its name and the reason.
     """
     wanted = list(dict.fromkeys(names)) or list(ENTRANTS)
     for name in wanted:
         if name not in ENTRANTS:
             raise UsageError(f"--detector {name}: one of {', '.join(ENTRANTS)}")
-    makers: dict[str, Make[Detector]] = {name: partial(_make, ENTRANTS[name], terms) for name in wanted}
+    makers: dict[str, Make[Detector]] = {name: partial(_make, ENTRANTS[name], shared) for name in wanted}
     for name in wanted:
-        reason = _reason(name, makers[name], terms, wanted)
+        reason = _reason(name, makers[name], shared, wanted)
         if reason and len(makers) == 1:
             raise UsageError(f"no detector can take part: {name}: {reason}")
         if reason:
@@ -58,12 +58,12 @@ def choose(
     return makers
 
 
-def _reason(name: str, make: Make[Detector], terms: Terms, wanted: list[str]) -> str | None:
+def _reason(name: str, make: Make[Detector], shared: SharedSettings, wanted: list[str]) -> str | None:
     """Return why a detector cannot take part; None if it can."""
     try:
         make()
     except UsageError as error:
         return str(error)
-    if terms.memory is not None and name == "vbfa-long" and "vbfa" in wanted:
+    if shared.memory is not None and name == "vbfa-long" and "vbfa" in wanted:
         return "of a given memory it is the same as vbfa"  # both have as long columns as the memory allows
     return None

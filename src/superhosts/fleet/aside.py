@@ -10,7 +10,7 @@ from collections import deque
 from pathlib import Path
 
 from superhosts.durable import set_aside
-from superhosts.fleet.receipts import MOST_SAID, Say
+from superhosts.fleet.receipts import MAX_SAID, Say
 from superhosts.text import printable
 
 NAMED = 20  # how many of these files the status names
@@ -41,4 +41,4 @@ class Asides:
             self.count += 1
             self._last.append(str(path))
         why = str(reason).removeprefix(f"{path}: ")  # an error about a file repeats its path
-        self._say(f"{word}: {path}: {printable(why, MOST_SAID)} ({where})")
+        self._say(f"{word}: {path}: {printable(why, MAX_SAID)} ({where})")

@@ -26,7 +26,7 @@ from superhosts.errors import UsageError
 from superhosts.fleet.limits import LimitedSay
 from superhosts.fleet.link import Acceptor
 from superhosts.fleet.parcels import Parcel, check_site
-from superhosts.fleet.receipts import MERGED, MOST_REASON, REFUSED, RESEND, Receipt, Say
+from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, Say
 from superhosts.fleet.spool import Spool
 from superhosts.replacing import open_fresh, rename_durably, sync
 from superhosts.text import printable
@@ -82,7 +82,7 @@ class _Trouble:
     def tell(self, error: OSError, *, times: int = 1, others: int = 0) -> None:
         """Log the reason, count the failed attempts, and record how many other files cannot be taken."""
         self._counters.failures += times
-        text = printable(f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""), MOST_REASON)
+        text = printable(f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""), MAX_REASON)
         self._counters.down = text + (f"; {others} more files cannot be taken" if others else "")
         if text != self._last:
             self._last = text
@@ -154,7 +154,7 @@ class FileSender:
             return
         sketch = path.with_name(path.name.removesuffix(ENDING))
         if isinstance(content, dict) and content.get("verdict") in (MERGED, REFUSED, RESEND):
-            receipt = Receipt(sketch.name, content["verdict"], printable(content.get("reason", ""), MOST_REASON))
+            receipt = Receipt(sketch.name, content["verdict"], printable(content.get("reason", ""), MAX_REASON))
             if receipt.verdict == RESEND:
                 self.counters.resends += 1
             spool.settle(receipt)

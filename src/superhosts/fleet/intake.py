@@ -20,7 +20,7 @@ from superhosts.errors import MergeError, SketchFileError, UnreadableError, Usag
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.limits import DEFAULT_LIMITS, FUTURE, LimitedSay, Limits, Shares, seconds_ahead
 from superhosts.fleet.parcels import Parcel, check_site
-from superhosts.fleet.receipts import MERGED, MOST_REASON, REFUSED, RESEND, Receipt, Say
+from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, Say
 from superhosts.fleet.store import UNION, WindowStore
 from superhosts.pairs import DIRECTIONS, SIDES
 from superhosts.pipeline.settings import Settings
@@ -209,7 +209,7 @@ class Intake:
     def _refuse(self, name: str, site: str, why: str) -> Receipt:
         """Refuse a sketch. The reason, which may quote the sketch, goes to the log and to the edge."""
         self.counters.refused += 1
-        name, reason = printable(name), printable(why, MOST_REASON)
+        name, reason = printable(name), printable(why, MAX_REASON)
         self._say(site, "refused sketches", f"REFUSED: {name} from {site}: {reason}")
         with contextlib.suppress(UsageError):
             if Parcel.parse(name).site == site:  # otherwise the site that it names could no longer send it

@@ -12,7 +12,7 @@ from superhosts.fleet.parcels import Parcel, check_site
 
 UNKNOWN = 0  # the revision of a report whose number is lost
 LATEST = 1e12  # seconds since 1970, later than any clock shows
-MOST_REVISIONS = 1 << 53  # JSON readers may round larger numbers
+MAX_REVISIONS = 1 << 53  # JSON readers may round larger numbers
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Issue:
             return None
         found = _fields(content, "a report")
         revision = found.get("revision", 1)
-        if type(revision) is not int or not UNKNOWN <= revision < MOST_REVISIONS:
+        if type(revision) is not int or not UNKNOWN <= revision < MAX_REVISIONS:
             raise ValueError("revision is not a number of reports")
         return cls(revision, _members(found, "members", window), _sites(found, "missing"))
 

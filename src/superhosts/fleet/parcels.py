@@ -15,27 +15,25 @@ from typing import NamedTuple
 
 from superhosts.cubefile.container import DIGEST
 from superhosts.errors import SuperhostsError, UsageError
+from superhosts.names import FLEET_NAME, FLEET_NAME_RULE, is_fleet_name
 from superhosts.pairs import Window
 from superhosts.text import printable
 from superhosts.times import window_name
 from superhosts.units import SECOND, parse_duration
 
 DIGITS = 16  # hexadecimal digits of the checksum in a name
-_SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # part of a NATS subject and of file names
 _WINDOW = re.compile(r"([0-9]{8}T[0-9]{6}Z)-([0-9]{1,10}[a-z])")
 _TIMES = range(-(1 << 63), 1 << 63)  # valid times of a window, in nanoseconds since 1970
-_ARCHIVED = re.compile(rf"{_WINDOW.pattern}-{_SITE.pattern}\.cube")
-_NAME = re.compile(rf"{_WINDOW.pattern}-({_SITE.pattern})-([0-9a-f]{{{DIGITS}}})\.cube")
+_ARCHIVED = re.compile(rf"{_WINDOW.pattern}-{FLEET_NAME.pattern}\.cube")
+_NAME = re.compile(rf"{_WINDOW.pattern}-({FLEET_NAME.pattern})-([0-9a-f]{{{DIGITS}}})\.cube")
 
 
 def check_site(name: str, option: str = "--site") -> str:
     """Return a site's name if it is valid; `option` names its origin in the error message."""
     if not name:
         raise UsageError(f"{option}: a name is missing; every site needs its own, like ams")
-    if not _SITE.fullmatch(name):
-        raise UsageError(
-            f"{option} '{printable(name)}': letters, digits, - and _ (63 at most, the first a letter or digit)"
-        )
+    if not is_fleet_name(name):
+        raise UsageError(f"{option} '{printable(name)}': {FLEET_NAME_RULE}")
     return name
 
 

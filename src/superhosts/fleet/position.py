@@ -29,7 +29,7 @@ from superhosts.times import iso_time
 from superhosts.units import parse_duration
 
 POSITION = "position.json"  # the file in the spool folder; without it an edge starts at the beginning
-MOST_AHEAD = 1 << 16  # windows ahead of the clock to remember
+MAX_AHEAD = 1 << 16  # windows ahead of the clock to remember
 KEPT = 16  # positions of other command lines to keep
 Spans = Mapping[str, tuple[int, int]]  # identity of a file → times of its first and last packet
 
@@ -49,7 +49,7 @@ class Position:
         self._path = folder / POSITION
         self._wall = wall
         self._window = parse_duration(fingerprint["window"]) if "window" in fingerprint else 0
-        self._ahead: deque[int] = deque(maxlen=MOST_AHEAD)  # ends of windows ahead of the clock, in order
+        self._ahead: deque[int] = deque(maxlen=MAX_AHEAD)  # ends of windows ahead of the clock, in order
         text = json.dumps([sorted(map(_full_name, inputs)), dict(fingerprint)], sort_keys=True, default=str)
         self._name = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         self._others = self._read(say)

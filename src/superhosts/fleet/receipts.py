@@ -12,8 +12,8 @@ from typing import NamedTuple
 MERGED = "merged"  # the hub's disk has it in its window's folder; the union is computed from that folder
 REFUSED = "refused"  # another key, geometry or version: sending it again would not help
 RESEND = "resend"  # it did not arrive whole, or was lost on the way
-MOST_REASON = 400  # characters of a reason: it may quote text made up by a site, and goes to the logs of hub and edge
-MOST_SAID = 500  # characters of a reason in a log line
+MAX_REASON = 400  # characters of a reason: it may quote text made up by a site, and goes to the logs of hub and edge
+MAX_SAID = 500  # characters of a reason in a log line
 Say = Callable[[str], None]  # writes one line for the operator
 
 

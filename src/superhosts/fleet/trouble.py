@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from superhosts.errors import OutputError, SuperhostsError, UnreadableError
-from superhosts.fleet.receipts import MOST_SAID, Say
+from superhosts.fleet.receipts import MAX_SAID, Say
 from superhosts.text import printable
 
 LONGEST_REST = 300.0  # seconds between two attempts at a window that cannot be reported because of its content
@@ -74,7 +74,7 @@ class Troubles:
     def _note(self, what: str, error: object) -> None:
         self._on_wait()
         if what not in self.open:
-            self._say(f"{what}: {printable(error, MOST_SAID)}; retrying until it works")
+            self._say(f"{what}: {printable(error, MAX_SAID)}; retrying until it works")
         self.open[what] = printable(error)
 
     def forget(self, window: str) -> None:

@@ -14,9 +14,10 @@ from superhosts.detectors.hostlist import on_cpu_only
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import choose_device, thread_count
 from superhosts.errors import GeometryError, UsageError
+from superhosts.names import NAME_RULE, is_name
 from superhosts.pairs import DIRECTIONS, SIDES, HostFormat, Part
 from superhosts.results import Selection
-from superhosts.text import NAME_RULE, is_name, printable
+from superhosts.text import printable
 from superhosts.units import format_size, parse_size
 
 # The settings that decide which bits a packet sets. The key does, too, but is never stored.

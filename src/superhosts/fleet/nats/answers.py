@@ -14,7 +14,7 @@ from superhosts.fleet.link import Acceptor
 from superhosts.fleet.nats.arrivals import Arrivals
 from superhosts.fleet.nats.reception import Reception
 from superhosts.fleet.nats.wire import CONSUMER, STREAM, decode_names, encode_receipts, site_of
-from superhosts.fleet.receipts import MOST_REASON, RESEND, Receipt
+from superhosts.fleet.receipts import MAX_REASON, RESEND, Receipt
 from superhosts.text import printable
 
 MAX_MISSING = 2_000  # unknown names of one site to remember; more must be invented
@@ -106,7 +106,7 @@ class Questions:
                 await self._reception.replies.publish(message.reply, encode_receipts(receipts))
         except Exception as error:  # the edge will ask again
             self._reception.counters.failures += 1
-            said = printable(f"{type(error).__name__}: {error}", MOST_REASON)
+            said = printable(f"{type(error).__name__}: {error}", MAX_REASON)
             self._reception.complain(site, "questions that could not be answered", f"a question of {site}: {said}")
         finally:
             self._asking[site] -= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-MOST = 16
+MAX_PIECES = 16  # in transit at once
 QUICK, SLOW = 1.0, 4.0  # seconds per piece: below QUICK more are sent at once, above SLOW fewer
 
 
@@ -27,7 +27,7 @@ class Pace:
         """Release the place of a piece that was stored after `took` seconds, or not at all (None)."""
         self._used -= 1
         if took is not None and took < QUICK:
-            self._limit = min(self._limit + 1, MOST)
+            self._limit = min(self._limit + 1, MAX_PIECES)
         elif took is None or took > SLOW:
             self._limit = max(self._limit / 2, 1)
         self._free.set()

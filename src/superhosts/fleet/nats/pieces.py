@@ -25,7 +25,7 @@ from superhosts.fleet.nats.assembly import Assembly
 from superhosts.fleet.nats.reception import ACK, NEVER, PROGRESS, Reception
 from superhosts.fleet.nats.wire import Chunk, site_of
 from superhosts.fleet.parcels import Parcel
-from superhosts.fleet.receipts import MERGED, MOST_REASON, REFUSED, Receipt
+from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, Receipt
 from superhosts.text import printable
 from superhosts.units import SECOND, format_size
 
@@ -74,7 +74,7 @@ class Pieces:
         except Exception as error:
             self._reception.counters.failures += 1
             subject = printable(message.subject)
-            said = printable(f"{type(error).__name__}: {error}", MOST_REASON)
+            said = printable(f"{type(error).__name__}: {error}", MAX_REASON)
             self._reception.complain(
                 subject, "pieces that could not be taken", f"{subject}: {said}; it will be delivered again"
             )
@@ -194,7 +194,7 @@ class Pieces:
                 receipt = await asyncio.to_thread(assembly.hand_in, self._intake)
             except Exception as error:  # no sketch may stop the hub
                 self._reception.counters.failures += 1
-                said = printable(getattr(error, "strerror", None) or f"{type(error).__name__}: {error}", MOST_REASON)
+                said = printable(getattr(error, "strerror", None) or f"{type(error).__name__}: {error}", MAX_REASON)
                 text = f"{assembly.name} cannot be stored now: {said}; retrying"
                 self._reception.complain(assembly.site, "sketches that could not be stored", text)
                 if assembly.path.exists():

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from superhosts.errors import UsageError
 from superhosts.fleet.parcels import Parcel, check_site
-from superhosts.fleet.receipts import MERGED, MOST_REASON, REFUSED, RESEND, Receipt
+from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt
 from superhosts.text import printable
 
 STREAM = "superhosts"
@@ -28,8 +28,8 @@ QUESTIONS = "superhosts.from.*.ask"
 CHUNK = 512 << 10  # bytes; larger messages would delay all others on the connection
 HEADERS = 8 << 10  # bytes for the subject and headers of a chunk
 LARGEST = 8 << 30  # largest plausible sketch, in bytes
-MOST = 1 << 16  # most plausible chunks of a sketch
-LEAST = 4096  # smallest piece in bytes, unless the sketch is smaller: bookkeeping for tiny pieces would fill the memory
+MAX_PIECES = 1 << 16  # of a sketch
+MIN_STEP = 4096  # bytes of a piece, unless the sketch is smaller: bookkeeping for tiny pieces would fill the memory
 QUESTION = 500  # names in one question
 ASKED = 256 << 10  # longest question in bytes; 500 names take less than half of it
 ANSWER = 256 << 10  # longest answer in bytes; an edge asks again for names that are left out
@@ -72,8 +72,8 @@ class Chunk(NamedTuple):
             raise UsageError("a message that is not a piece of a sketch")
         number, step, size = map(int, match.groups())
         chunk = cls(Parcel.parse(found.get("Superhosts-Name", "")).name, number, step, size)
-        good = 0 < size <= LARGEST and min(size, LEAST) <= step <= min(size, CHUNK + HEADERS) and chunk.pieces <= MOST
-        if not (good and number < chunk.pieces):
+        fits = 0 < size <= LARGEST and min(size, MIN_STEP) <= step <= min(size, CHUNK + HEADERS)
+        if not (fits and number < chunk.pieces <= MAX_PIECES):
             raise UsageError(f"{chunk.name}: piece {number} of {step} bytes, {size} in total, is invalid")
         if length != chunk.length:
             raise UsageError(f"{chunk.name}: piece {number} has {length} bytes, not {chunk.length}")
@@ -123,7 +123,7 @@ def _receipt(found: Any) -> Receipt | None:
         name = Parcel.parse(str(found.get("name"))).name
     except UsageError:
         return None  # names become paths, so only a sketch's name may pass
-    return Receipt(name, found["verdict"], printable(found.get("reason", ""), MOST_REASON))  # the edge shows it
+    return Receipt(name, found["verdict"], printable(found.get("reason", ""), MAX_REASON))  # the edge shows it
 
 
 def decode_names(data: bytes, site: str) -> list[str]:
