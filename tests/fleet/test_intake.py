@@ -1,4 +1,4 @@
-"""The hub's door against sites that are broken or hostile: whatever arrives gets a receipt, and the others go on."""
+"""The intake against sites that are broken or hostile: whatever arrives gets a receipt, and the others go on."""
 
 from __future__ import annotations
 
