@@ -20,7 +20,6 @@ Memory follows the flows and packets of one window: 8 bytes a flow and 4 a packe
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.device import thread_count
 from superhosts.errors import UsageError
 from superhosts.pairs import Addresses, PacketBatch, PacketBlock
 from superhosts.synthetic import loops, model
@@ -246,7 +246,7 @@ def _draw_peers(traffic: Traffic, window: int, family: int, plan: model.Plan) ->
     outside = np.array([address >> (32 - length), 32 - length, servers, key], np.uint64)
     offsets = plan.offsets
     peers = np.empty(offsets[-1], np.uint32)
-    workers = min(8, os.cpu_count() or 1)
+    workers = min(8, thread_count())
     edges = np.searchsorted(offsets, np.linspace(0, offsets[-1], 4 * workers + 1)).tolist()
     with ThreadPoolExecutor(workers) as pool:
         for done in [
