@@ -24,7 +24,7 @@ from superhosts.fleet.files import FileCounters
 from superhosts.fleet.hub import HubCounters
 from superhosts.fleet.intake import IntakeCounters
 from superhosts.fleet.nats.broker import BrokerCounters
-from superhosts.fleet.nats.receive import ReceiveCounters
+from superhosts.fleet.nats.reception import ReceiveCounters
 from superhosts.fleet.nats.send import SendCounters
 from superhosts.fleet.parcels import check_site
 from superhosts.fleet.spool import SpoolCounters
