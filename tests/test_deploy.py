@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from commands import parsed_commands
+from superhosts.cli.edge import status_counters
 from superhosts.fleet.edge import EdgeCounters
 from superhosts.fleet.files import FileCounters
 from superhosts.fleet.hub import HubCounters
@@ -294,7 +295,6 @@ def table(title: str) -> list[str]:
 @pytest.mark.parametrize(
     ("title", "kind"),
     [
-        ("Edge / `scan`", Counters),
         ("Edge / `edge`", EdgeCounters),
         ("Edge / `spool`", SpoolCounters),
         ("Edge / `link`", SendCounters),
@@ -307,6 +307,10 @@ def table(title: str) -> list[str]:
 )
 def test_every_counter_is_explained_and_none_is_made_up(title: str, kind: Any) -> None:
     assert sorted(table(title)) == sorted(field.name for field in fields(kind))
+
+
+def test_every_counter_of_a_scan_is_explained_by_its_name_in_the_status() -> None:
+    assert sorted(table("Edge / `scan`")) == sorted(status_counters(Counters()))
 
 
 def test_the_source_package_has_the_deployment() -> None:

@@ -148,7 +148,7 @@ def _status(run: Edge, scan: Scan, spool: Spool, sender: Sender, rows: LocalRows
     """Return the file with the counters of all parts."""
     return Status(
         spool.folder / "status.json",
-        scan=lambda: _last_warnings(scan.counters),
+        scan=lambda: status_counters(scan.counters),
         edge=run.counters,
         spool=spool.counters,
         link=sender.counters,
@@ -177,8 +177,8 @@ def _deliver(run: Edge, spool: Spool, status: Status, *, patient: bool) -> None:
     tell(f"windows: {counters.spooled} spooled, {counters.delivered} acknowledged by the hub, {left} in the spool")
 
 
-def _last_warnings(counters: Counters) -> dict[str, Any]:
-    """Return the counters with the last few warnings: a folder of damaged files has very many."""
+def status_counters(counters: Counters) -> dict[str, Any]:
+    """Return the counters as a status file has them, with the last few warnings: damaged files have very many."""
     names = {"truncated": "cut"}  # in status files, and whatever reads them
     values = {names.get(name, name): value for name, value in vars(counters).items()}
     return {**values, "warnings": counters.warnings[-20:]}
