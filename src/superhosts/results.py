@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from superhosts.defaults import THRESHOLD
 from superhosts.errors import MissingExtraError
 from superhosts.pairs import Addresses, Host, Part, array_to_numbers, format_for
+from superhosts.text import counted
 
 # The columns of a result row, the same in JSON Lines, CSV and Parquet.
 COLUMNS = (
@@ -70,7 +71,7 @@ class SuperHosts:
             yield SuperHost(host, peers, low, None if high == UNBOUNDED else high, saturated)
 
     def __repr__(self) -> str:
-        return f"<SuperHosts: {len(self)} hosts>"
+        return f"<SuperHosts: {counted(len(self), 'host')}>"
 
     def select(self, keep: NDArray[Any] | slice) -> SuperHosts:
         """Return the rows that `keep` selects: a mask, indexes or a slice."""

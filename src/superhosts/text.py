@@ -1,4 +1,4 @@
-"""Make text from files, sites and the network safe to display.
+"""Text for people: numbers with their nouns, and text from files, sites and the network that is safe to display.
 
 Untrusted names and messages may contain escape codes that change a terminal, line breaks that forge log lines,
 characters that reverse the reading direction, or lone surrogates that cannot be encoded. All code that displays such
@@ -15,6 +15,11 @@ def printable(text: object, most: int = MOST_SHOWN) -> str:
     whole = str(text)
     shown = "".join(map(_escape, whole[:most]))
     return shown if len(whole) <= most else f"{shown}… ({len(whole):,} characters)"
+
+
+def counted(number: float, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: 1 host, 2,000 hosts. A plural that is more than an added s is given as well."""
+    return f"{number:,.0f} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def _escape(character: str) -> str:

@@ -271,7 +271,7 @@ def test_updates_that_cannot_be_are_refused():
     one = np.zeros(1, np.uint32)
     with pytest.raises(UsageError, match="int64"):
         cube.update(np.zeros(1, np.int64), one)
-    with pytest.raises(UsageError, match="1 hosts but 2 peers"):
+    with pytest.raises(UsageError, match="1 host but 2 peers"):
         cube.update(one, np.zeros(2, np.uint32))
     with pytest.raises(UsageError, match="64 bits, but this cube takes 32-bit hosts"):
         cube.update(np.zeros(1, np.uint64), one)

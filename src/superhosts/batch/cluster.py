@@ -13,6 +13,7 @@ from typing import Any
 from superhosts._version import __version__
 from superhosts.device import thread_count
 from superhosts.errors import MissingExtraError, OutputError, UsageError
+from superhosts.text import counted
 
 TIMEOUT = 10  # seconds to wait for the scheduler, and for the first worker, unless another timeout is given
 
@@ -44,9 +45,9 @@ def _start_local(workers: int | None) -> Iterator[Any]:
             silence_logs=logging.CRITICAL,
         )
     except (RuntimeError, OSError) as error:  # A worker died, or the system refused a process or a file.
+        processes = counted(count, "worker process", "worker processes")
         raise UsageError(
-            f"--local: {count} worker process{'es' * (count != 1)} cannot be started: {str(error).rstrip('.')}; "
-            "out of memory? try fewer --workers"
+            f"--local: {processes} cannot be started: {str(error).rstrip('.')}; out of memory? try fewer --workers"
         ) from None
     with cluster, dask.Client(cluster, set_as_default=False) as client:
         yield client

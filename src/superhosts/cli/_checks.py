@@ -36,9 +36,10 @@ def _python() -> Answer:
 def _cpu() -> Answer:
     from superhosts.device import thread_count
     from superhosts.memory import memory_of_machine
+    from superhosts.text import counted
     from superhosts.units import format_size
 
-    return OK, f"{thread_count()} threads, {format_size(memory_of_machine())} of memory"
+    return OK, f"{counted(thread_count(), 'thread')}, {format_size(memory_of_machine())} of memory"
 
 
 def _packages() -> Answer:

@@ -28,6 +28,7 @@ from superhosts.pipeline.settings import Settings
 from superhosts.reports.terminal import OutputConsole, interval
 from superhosts.sketches.bundle import load
 from superhosts.sources.opening import open_inputs
+from superhosts.text import counted
 
 SITES = ("ams", "fra", "nyc")
 WINDOWS = 3
@@ -133,7 +134,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
         table.add_row(row["host"], *(seen.get(site, "–") for site in SITES), f"{row['peers']:,}", interval(row))
     OutputConsole().print(table)
     only = sum(all(site["peers"] < defaults.THRESHOLD for site in row["sites"]) for row in rows)
-    print(f"{len(rows)} super hosts in {WINDOWS} windows; {only} of them no single site would have found")
+    print(f"{counted(len(rows), 'super host')} in {WINDOWS} windows; {only} of them no single site would have found")
 
 
 def _compare(expected: dict[Window, Any], archive: Path) -> None:

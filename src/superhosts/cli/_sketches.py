@@ -16,6 +16,7 @@ from superhosts.pairs import Window
 from superhosts.sketches.bundle import Sketch
 from superhosts.sketches.grammar import sites_field, window_field
 from superhosts.sources.finding import match_pattern
+from superhosts.text import counted
 from superhosts.units import SECOND
 
 
@@ -39,7 +40,7 @@ def find_sketches(names: Iterable[str], errors: list[Any], span: TimeOptions | N
     chosen = [path for path in found if _overlaps(path, start, end)]
     if found and not chosen:
         given = " ".join(f"--{option} {text}" for option, text in (("since", since), ("until", until)) if text)
-        raise UsageError(f"{given}: none of {len(found):,} sketches has a window in this time")
+        raise UsageError(f"{given}: none of {counted(len(found), 'sketch', 'sketches')} has a window in this time")
     return chosen
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from superhosts.cli._console import say
 from superhosts.pipeline.scan import Counters
+from superhosts.text import counted
 
 
 def summarise(counters: Counters) -> None:
     """Write how many packets were read, and how many did not become pairs, by reason."""
-    parts = [f"{counters.packets:,} packet" + "s" * (counters.packets != 1)]
+    parts = [counted(counters.packets, "packet")]
     notes = {
         "not_ip": "not IP",
         "truncated": "truncated before their addresses",
@@ -29,14 +30,15 @@ def summarise(counters: Counters) -> None:
 def warn_of_late(counters: Counters) -> None:
     """Write what makes results incomplete or repeated, even with --quiet."""
     if counters.revised:
-        windows = "1 window was" if counters.revised == 1 else f"{counters.revised:,} windows were"
+        windows = counted(counters.revised, "window was", "windows were")
         again = f"{windows} reported a second time, as revision 2: keep the later rows"
         say(f"superhosts: warning: packets far out of order: {again}")
     if counters.unrevised:
-        windows = "1 window was" if counters.unrevised == 1 else f"{counters.unrevised:,} windows were"
-        lacking = f"without {counters.late:,} packets that were far out of order; scan the files again"
+        windows = counted(counters.unrevised, "window was", "windows were")
+        late = counted(counters.late, "packet that was", "packets that were")
+        lacking = f"without {late} far out of order; scan the files again"
         say(f"superhosts: warning: INCOMPLETE: {windows} reported and saved {lacking}")
     elif counters.late * 100 > counters.packets:
-        share = f"{counters.late:,} of {counters.packets:,} packets ({counters.late / counters.packets:.1%})"
+        share = f"{counters.late:,} of {counted(counters.packets, 'packet')} ({counters.late / counters.packets:.1%})"
         way = "a file may be in any order, a pipe may not"
         say(f"superhosts: warning: {share} came too late for their window and are not counted; {way}")

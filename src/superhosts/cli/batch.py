@@ -28,6 +28,7 @@ from superhosts.reports.opening import open_destinations
 from superhosts.reports.titles import window_title
 from superhosts.sketches.bundle import Sketch
 from superhosts.sources.opening import list_files
+from superhosts.text import counted
 from superhosts.units import parse_size
 
 
@@ -108,7 +109,7 @@ def _run(
             run.clear()
     if not quiet:
         again = f", {run.reused:,} of them from an earlier run" if run.reused else ""
-        say(f"{len(captures):,} captures, {run.tasks:,} tasks{again}")
+        say(f"{counted(len(captures), 'capture')}, {counted(run.tasks, 'task')}{again}")
         summarise(run.counters)
     return errors
 

@@ -16,6 +16,7 @@ from superhosts.detectors.exact import Exact
 from superhosts.device import gpus_of, import_cuda, simulated, thread_count
 from superhosts.pairs import Addresses
 from superhosts.synthetic.traffic import Traffic, window_flows, window_packets
+from superhosts.text import counted
 from superhosts.units import parse_count
 
 
@@ -73,7 +74,7 @@ def _machine(device: str) -> str:
 
     names = [getattr(import_cuda().gpus[gpu], "name", "simulated GPU") for gpu in gpus_of(device)]
     gpus = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
-    return ", ".join([device, *gpus, platform.machine(), f"{thread_count()} threads"])
+    return ", ".join([device, *gpus, platform.machine(), counted(thread_count(), "thread")])
 
 
 def update_rate(cube: Cube, hosts: Addresses, peers: Addresses) -> float:

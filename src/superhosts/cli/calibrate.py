@@ -26,6 +26,7 @@ from superhosts.pairs import Window
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.reports.terminal import OutputConsole
 from superhosts.sources.opening import open_inputs
+from superhosts.text import counted
 from superhosts.times import iso_time
 from superhosts.units import format_size, parse_size
 
@@ -71,7 +72,7 @@ def calibrate(options: Calibrate) -> None:
 def _show_window(window: Window, hosts: int) -> None:
     """Show progress on a terminal: estimating many hosts may take a while."""
     if sys.stderr.isatty():
-        say(f"window {iso_time(window.start)}: {hosts:,} hosts …")
+        say(f"window {iso_time(window.start)}: {counted(hosts, 'host')} …")
 
 
 def _draw(result: Calibration, figure: Path) -> None:
@@ -120,8 +121,8 @@ def _facts(result: Calibration) -> dict[str, Any]:
 def _print(result: Calibration) -> None:
 
     true = result.asked.scores[result.threshold].true
-    windows = "1 window" if result.windows == 1 else f"{result.windows} windows"
-    title = f"{windows}, {true:,} super hosts of {result.threshold:,g} peers, up to {result.most_flows:,} flows"
+    windows, hosts = counted(result.windows, "window"), counted(true, "super host")
+    title = f"{windows}, {hosts} of {result.threshold:,g} peers, up to {counted(result.most_flows, 'flow')}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     names = ("memory", "missed", "false", "FTR %", "predicted", "error %", "held %", "saturated", "fill %")
     for name in names:

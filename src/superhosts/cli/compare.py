@@ -39,6 +39,7 @@ from superhosts.reports.opening import open_destinations
 from superhosts.reports.terminal import OutputConsole
 from superhosts.sources.opening import open_inputs
 from superhosts.synthetic.traffic import Traffic
+from superhosts.text import counted
 from superhosts.units import parse_count, parse_size
 
 WINDOWS, FLOWS, SUPER_HOSTS = "12", "5M", "600"
@@ -106,8 +107,10 @@ def _choose_detectors(options: Compare, flows: int | None) -> Makers[Detector]:
 def _window_progress(traffic: Traffic, detectors: int) -> Callable[[int], None]:
     """Return a function that shows which window is next."""
 
+    work = f"{counted(traffic.flows, 'flow')}, {counted(detectors, 'detector')}"
+
     def show(number: int) -> None:
-        say(f"window {number + 1} of {traffic.windows}: {traffic.flows:,} flows, {detectors} detectors …")
+        say(f"window {number + 1} of {traffic.windows}: {work} …")
 
     return show
 
@@ -141,8 +144,8 @@ def _draw(rows: list[Row], folder: Path) -> None:
 def _print_table(means: list[Any], threshold: float) -> None:
 
     first = means[0]
-    hosts = f"{first.true:,.0f} super hosts (at least {threshold:,g} peers) a window"
-    windows = "1 window" if first.windows == 1 else f"means of {first.windows} windows"
+    hosts = f"{counted(round(first.true), 'super host')} (at least {threshold:,g} peers) a window"
+    windows = ("" if first.windows == 1 else "means of ") + counted(first.windows, "window")
     table = Table(title=f"{windows}, {hosts}", title_justify="left", box=None, pad_edge=False)
     table.add_column("detector", no_wrap=True)
     for name in ("FNR %", "FPR %", "FTR %", "±", "err %", "held %", "M/s", "ms", "MiB", "file"):

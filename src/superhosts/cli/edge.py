@@ -31,6 +31,7 @@ from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import RunKind
 from superhosts.reports.opening import OutputOptions, open_destinations
 from superhosts.sources.opening import open_inputs
+from superhosts.text import counted
 from superhosts.times import iso_time
 from superhosts.units import parse_size
 
@@ -60,7 +61,7 @@ def edge(options: EdgeOptions) -> None:
         sender = make_sender(options.to, connection, options.site)
         errors = watch(options.inputs, settings, store, sender, parse_seconds(options.grace), rows)
     if refused := store.counters.refused:
-        errors.append(RefusedError(f"{refused} {'window was' if refused == 1 else 'windows were'} refused by the hub"))
+        errors.append(RefusedError(f"{counted(refused, 'window was', 'windows were')} refused by the hub"))
         tell(f"{errors[-1]}; they are kept in {options.spool / 'refused'}")
     fail_with(errors)
 

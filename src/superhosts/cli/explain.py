@@ -28,7 +28,7 @@ from superhosts.reports.timeline import print_timeline
 from superhosts.results import Found
 from superhosts.sketches.bundle import Sketch, load
 from superhosts.sketches.queries import find_in_file
-from superhosts.text import printable
+from superhosts.text import counted, printable
 
 
 class Question(NamedTuple):
@@ -90,7 +90,7 @@ def _explain_many(
         found = _ask(groups[window, site], question, good, errors)
         rows += [{**row, "site": site} for row in make_rows(window, sorted(found))]
     if good and not rows:
-        raise _not_there(question.host, f"none of {len(good):,} sketches", set())
+        raise _not_there(question.host, f"none of {counted(len(good), 'sketch', 'sketches')}", set())
     plain = [{name: row[name] for name in COLUMNS} for row in rows]
     outputs.write(Report(rows=plain))
     if format == "csv":

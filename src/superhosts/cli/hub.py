@@ -38,6 +38,7 @@ from superhosts.reports.opening import OutputOptions, open_destinations
 from superhosts.reports.rows import HUB_COLUMNS
 from superhosts.reports.titles import window_title
 from superhosts.results import Selection
+from superhosts.text import counted
 from superhosts.units import parse_size
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def hub(options: HubOptions) -> None:
         merging.run(stop, on_turn=on_turn)
         status.write(now=True)
     counters = merging.counters
-    tell(f"{intake.counters.accepted} sketches, {counters.reports} reports ({counters.revisions} of them revisions)")
+    sketches = counted(intake.counters.accepted, "sketch", "sketches")
+    tell(f"{sketches}, {counted(counters.reports, 'report')} ({counters.revisions} of them revisions)")
 
 
 def make_plan(options: HubOptions) -> Plan:

@@ -10,6 +10,7 @@ from superhosts.cli.usage.merge import Merge
 from superhosts.errors import InputError, MergeError, SuperhostsError, UsageError
 from superhosts.replacing import replaceable
 from superhosts.sketches.bundle import Sketch
+from superhosts.text import counted
 
 
 def merge(options: Merge) -> None:
@@ -32,4 +33,4 @@ def merge(options: Merge) -> None:
         say(f"superhosts: {output}: nothing written: the files named above cannot be merged")
         fail_with(errors)
     whole.save(output)
-    say(f"{output}: {len(paths)} sketch{'es' * (len(paths) != 1)}, sites {', '.join(sorted(whole.sites)) or 'unnamed'}")
+    say(f"{output}: {counted(len(paths), 'sketch', 'sketches')}, sites {', '.join(sorted(whole.sites)) or 'unnamed'}")

@@ -15,6 +15,7 @@ from superhosts.detectors.cube.geometry import Geometry
 from superhosts.errors import GeometryError, UsageError
 from superhosts.planning import Prediction, Sizes, best_sizes, least_memory, predict
 from superhosts.reports.terminal import OutputConsole
+from superhosts.text import counted
 from superhosts.units import format_size, parse_count, parse_size
 
 Planned = tuple[Sizes, Prediction]
@@ -106,8 +107,8 @@ def _print(memory: int, chosen: Planned, others: list[Planned]) -> None:
         table.add_row(name, *(column[name] for column in cells))
     console = OutputConsole()
     console.print(
-        f"{expected.flows:,} flows, threshold {expected.threshold:,g}, keys of {sizes.key_bits} bits: "
-        f"about {expected.super_hosts:,.0f} super hosts",
+        f"{counted(expected.flows, 'flow')}, threshold {expected.threshold:,g}, keys of {sizes.key_bits} bits: "
+        f"about {counted(round(expected.super_hosts), 'super host')}",
         highlight=False,
     )
     console.print()

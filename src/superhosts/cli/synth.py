@@ -14,6 +14,7 @@ from superhosts.replacing import output_errors, replaceable, replacing
 from superhosts.synthetic.capture_writer import write_capture
 from superhosts.synthetic.traffic import Family, Traffic, packet_blocks
 from superhosts.synthetic.truth import Tally, truth_path, write_rows
+from superhosts.text import counted
 from superhosts.units import SECOND, format_size, parse_count, parse_duration
 
 
@@ -42,8 +43,10 @@ def synth(options: Synth) -> None:
         rows = tally.rows()
         write_rows(part, rows)
     say(
-        f"{out}: {written.packets:,} packets, {tally.flows:,} flows, {tally.super_hosts:,} hosts of 1024+ peers, "
-        f"{format_size(written.bytes)}, {time.perf_counter() - began:.1f} s; truth in {truth}: {len(rows):,} rows"
+        f"{out}: {counted(written.packets, 'packet')}, {counted(tally.flows, 'flow')}, "
+        f"{counted(tally.super_hosts, 'host')} of 1024+ peers, "
+        f"{format_size(written.bytes)}, {time.perf_counter() - began:.1f} s; "
+        f"truth in {truth}: {counted(len(rows), 'row')}"
     )
 
 

@@ -33,6 +33,7 @@ from superhosts.errors import MergeError, UsageError
 from superhosts.hashing import fingerprint, make_key, secret_of
 from superhosts.pairs import Addresses, Host, HostFormat, PairBatch, Part, format_for, numbers_to_array
 from superhosts.results import SuperHost, SuperHosts
+from superhosts.text import counted
 
 Hosts = SuperHosts | Addresses | Sequence[str | int | Host]
 BYTES_PER_LISTED_HOST = 16  # upper bound: a set has up to four slots per host
@@ -101,7 +102,7 @@ class Detector(Guarded, ABC):
             raise UsageError("update: peers are missing; pass hosts and peers, or one PairBatch")
         left, right = as_column(hosts, "hosts"), as_column(peers, "peers")
         if len(left) != len(right):
-            raise UsageError(f"update: {len(left)} hosts but {len(right)} peers")
+            raise UsageError(f"update: {counted(len(left), 'host')} but {counted(len(right), 'peer')}")
         if bits_of(left) != self.key_bits:
             raise UsageError(
                 f"update: hosts have {bits_of(left)} bits, but this {self.name} takes {self.key_bits}-bit hosts"

@@ -34,7 +34,7 @@ from superhosts.fleet.parcels import Parcel, is_archived, parse_window_name
 from superhosts.fleet.receipts import Say
 from superhosts.replacing import rename_durably, sync_folder
 from superhosts.sketches.header import Stored, read_header
-from superhosts.text import printable
+from superhosts.text import counted, printable
 from superhosts.units import SECOND
 
 LEFTOVER = 600.0  # age in seconds of a temporary file that no running hub can be writing
@@ -170,8 +170,9 @@ class Archive:
             gone = sum(path.suffix == ".cube" for path in removed)
             age = f"older than {self.keep / 86400:.3g} days"
             later = len(days) - number - 1
-            rest = f"; those of {later} more days go at the next looks" if later else ""
-            self._say(f"archive: {gone} sketches of {day.name} were {age} and are removed{rest}")
+            rest = f"; those of {counted(later, 'more day')} go at the next looks" if later else ""
+            sketches = counted(gone, "sketch", "sketches")
+            self._say(f"archive: {sketches} of {day.name} removed: {age}{rest}")
             return gone
         return 0
 
@@ -194,7 +195,7 @@ class Archive:
             day.rmdir()
         if stuck and day.name not in self._stuck_days:
             self._stuck_days.add(day.name)
-            self._say(f"archive: NOT REMOVED: {len(stuck)} files of {day.name}, like {stuck[0]}")
+            self._say(f"archive: NOT REMOVED: {counted(len(stuck), 'file')} of {day.name}, like {stuck[0]}")
         return removed
 
     def _own_files(self) -> Iterator[Path]:

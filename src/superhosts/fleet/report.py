@@ -10,6 +10,7 @@ from superhosts.fleet.ledger import Issue
 from superhosts.fleet.sightings import Sightings
 from superhosts.reports.base import Report
 from superhosts.reports.rows import Row
+from superhosts.text import counted
 
 
 class HubRows(Sequence[Row]):
@@ -41,6 +42,6 @@ class HubReport(Report):
     @property
     def attendance(self) -> str:
         """Which sites took part: "5 of 5 sites", "4 of 5 sites: missing fra"."""
-        total = len(self.sites) + len(self.missing)
-        text = f"{len(self.sites)} of {total} sites" + (f": missing {', '.join(self.missing)}" if self.missing else "")
+        total = counted(len(self.sites) + len(self.missing), "site")
+        text = f"{len(self.sites)} of {total}" + (f": missing {', '.join(self.missing)}" if self.missing else "")
         return text + "".join(f"; refused {site} ({reason})" for site, reason in self.refused.items())

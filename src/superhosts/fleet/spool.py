@@ -23,7 +23,7 @@ from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.receipts import MERGED, REFUSED, Receipt, Say
 from superhosts.replacing import rename_durably
 from superhosts.sketches.bundle import Sketch
-from superhosts.text import printable
+from superhosts.text import counted, printable
 from superhosts.units import format_size
 
 STATES = ("position.json", "open.json", "status.json")  # small files of an edge in the same folder
@@ -211,7 +211,8 @@ class Spool:
             if path in waiting:
                 self.counters.dropped += 1
                 full = f"the spool is at its cap of {format_size(self.cap)}"
-                self._say(f"DROPPED, lost for good: {path.name}; {full}, {len(waiting)} windows wait for the hub")
+                wait = counted(len(waiting), "window waits", "windows wait")
+                self._say(f"DROPPED, lost for good: {path.name}; {full}, {wait} for the hub")
 
 
 def _named_like_sketches(folder: Path) -> Iterator[Path]:

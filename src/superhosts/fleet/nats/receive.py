@@ -29,7 +29,7 @@ from superhosts.fleet.nats.reception import Admitted, Reception
 from superhosts.fleet.nats.stream import Queue, TakenError, check_no_other_hub, expel, prepare, pull
 from superhosts.fleet.nats.wire import LARGEST, QUESTIONS
 from superhosts.fleet.receipts import Say
-from superhosts.text import printable
+from superhosts.text import counted, printable
 
 INBOX = "_HUBBOX"  # no site may subscribe to it
 ANSWER_PATIENCE = 30.0  # seconds, besides the server's own timeout, until a sketch that does not come counts as lost
@@ -172,7 +172,7 @@ class NatsReceiver:
         self._expelled_for = admitted
         for site, count in gone.items():
             self.counters.expelled += count
-            text = f"{site} is not enrolled: {count:,} pieces of its sketches were removed from the queue"
+            text = f"{site} is not enrolled: removed {counted(count, 'piece')} of its sketches from the queue"
             self.reception.say(site, "pieces of a site that is not enrolled", text)
 
     def _complain(self, text: str) -> None:
