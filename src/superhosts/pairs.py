@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.errors import UsageError
+from superhosts.errors import GeometryError, UsageError
 
 Addresses = NDArray[np.uint32] | NDArray[np.uint64]
 Times = NDArray[np.int64]
@@ -118,10 +118,14 @@ class HostFormat(NamedTuple):
 
 def format_for(key_bits: int) -> HostFormat:
     """Return the default format of hosts of 32 bits (IPv4), 64 bits (IPv6 /64) or 128 bits (IPv6)."""
-    formats = {32: HostFormat(4, 32), 64: HostFormat(6, 64), 128: HostFormat(6, 128)}
-    if key_bits not in formats:
-        raise UsageError(f"key_bits={key_bits}: must be 32, 64 or 128")
-    return formats[key_bits]
+    check_width(key_bits)
+    return HostFormat(4, 32) if key_bits == 32 else HostFormat(6, key_bits)
+
+
+def check_width(key_bits: int) -> None:
+    """Raise GeometryError if hosts cannot have this number of bits."""
+    if key_bits not in (32, 64, 128):
+        raise GeometryError(f"key_bits={key_bits}: must be 32, 64 or 128")
 
 
 def numbers_to_array(numbers: list[int], key_bits: int) -> Addresses:

@@ -80,7 +80,7 @@ class SuperHosts:
         chosen.format = self.format
         return chosen
 
-    def as_asked(self) -> SuperHosts:
+    def in_original_order(self) -> SuperHosts:
         """Return the rows in the order in which the caller named the hosts, not sorted by peers."""
         rows = copy.copy(self)
         original = np.argsort(self._order)

@@ -152,7 +152,7 @@ def test_streams(run: Run, folder: Path) -> None:
     ended = run("scan", folder / "three.pcap", "--json", *SMALL)
     assert all(line.startswith("{") for line in ended.out.splitlines())
     assert "memory: at most" in ended.err
-    assert "(2 cubes of 1 MiB with buffers)" in ended.err
+    assert "(2 detectors of 1 MiB with buffers)" in ended.err
     assert re.search(r"[\d,]+ packets", ended.err)
     silent = run("scan", folder / "three.pcap", "--json", "--quiet", *SMALL)
     assert (silent.out, silent.err) == (ended.out, "")
@@ -309,7 +309,7 @@ def test_one_bad_input_among_many(run: Run, folder: Path) -> None:
         (["--direction", "sideways"], "--direction sideways"),
         (["--detector", "magic"], "--detector magic"),
         (["--threshold", "0"], "--threshold 0"),
-        (["--threshold", "inf"], "--threshold inf: at least 1, and finite"),
+        (["--threshold", "inf"], "--threshold inf: must be a number of peers, at least 1"),
         (["--top", "-1"], "--top: -1 is too small"),
         (["--ipv6-prefix", "0"], "--ipv6-prefix 0"),
         (["--device", "abacus"], "abacus"),

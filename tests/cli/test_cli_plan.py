@@ -67,7 +67,7 @@ def test_a_memory_that_does_not_hold_the_error_is_refused_with_one_that_does(run
         (["--memory", "big"], "not a size"),
         (["--flows", "0"], "at least 1"),
         (["--flows", "many"], "not a count"),
-        (["--threshold", "0"], "--threshold 0: at least 1"),
+        (["--threshold", "0"], "--threshold 0: must be a number of peers, at least 1"),
         (["--threshold", "200k"], "predictions need a threshold from 1 to below 200,000 peers"),
         (["--threshold", "1M"], "predictions need a threshold from 1"),
         (["--key-bits", "33"], "32, 64 or 128"),

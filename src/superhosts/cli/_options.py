@@ -7,7 +7,6 @@ This module imports nothing that is slow to load, because help needs it.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,13 +35,6 @@ DETECTORS = "cube, cbaa, cbaa-paper, exact, dcds, vbfa, gse, filter or spreadske
 MERGED_BY_BATCH = "cube, cbaa, cbaa-paper, exact, dcds, vbfa, gse or spreadsketch"
 MERGED_BY_HUBS = "cube, cbaa, cbaa-paper, dcds or vbfa"
 SKETCH_FILES = "Saved sketches: files, folders, or patterns in quotes ('archive/**/*.cube')."
-
-
-def check_threshold(threshold: float) -> float:
-    """Return a threshold that is at least 1 and finite."""
-    if not 1 <= threshold < math.inf:
-        raise UsageError(f"--threshold {threshold:g}: at least 1, and finite")
-    return threshold
 
 
 def check_no_conflict(options: Mapping[str, object], why: str) -> None:

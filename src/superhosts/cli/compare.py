@@ -11,12 +11,12 @@ from typing import Any
 from rich.table import Table
 
 from superhosts.cli._console import command_line, fail_with, say
-from superhosts.cli._options import check_threshold
 from superhosts.cli._outputs import output_options
 from superhosts.cli._progress import packet_progress
 from superhosts.cli._settings import make_settings
 from superhosts.cli._summary import summarise
 from superhosts.cli.usage.compare import Compare, SyntheticOptions
+from superhosts.detectors.arguments import check_threshold
 from superhosts.detectors.base import Detector
 from superhosts.device import choose_device
 from superhosts.errors import SuperhostsError
@@ -49,7 +49,7 @@ QUICK_WINDOWS, QUICK_FLOWS, QUICK_SUPER_HOSTS = "2", "500k", "60"
 def compare(options: Compare) -> None:
     """Run the detectors, write the scores of each window, and print their means."""
     outputs = output_options(options.results)
-    threshold = check_threshold(options.threshold)
+    threshold = check_threshold(options.threshold, "--threshold")
     traffic = None if options.inputs else make_traffic(options.synthetic)
     makers = _choose_detectors(options, None if traffic is None else traffic.flows)
     if options.figures is not None:

@@ -8,7 +8,7 @@ from superhosts.cli._progress import with_progress
 from superhosts.cli._settings import read_key
 from superhosts.cli._sketches import find_sketches, merge_named
 from superhosts.cli.usage.hosts import Hosts
-from superhosts.errors import HalfMergedError, InputError, UsageError
+from superhosts.errors import HalfMergedError, InputError
 from superhosts.reports.base import Report
 from superhosts.reports.opening import open_destinations
 from superhosts.reports.rows import make_rows
@@ -20,8 +20,6 @@ from superhosts.sketches.bundle import Sketch, load
 def hosts(options: Hosts) -> None:
     """Write the super hosts of every sketch, or of their union."""
     selection = Selection.of(options.wanted.threshold, options.wanted.top)
-    if selection.top is not None and selection.top < 1:
-        raise UsageError(f"--top {selection.top}: at least 1")
     key, memory = read_key(options.sketches.key_file), options.sketches.memory_total
     errors: list[InputError] = []
     with open_destinations(output_options(options.results), with_part=True) as outputs:

@@ -8,9 +8,9 @@ from typing import Any
 from rich.table import Table
 
 from superhosts import defaults
-from superhosts.cli._options import check_threshold
 from superhosts.cli._values import parse_share
 from superhosts.cli.usage.plan import Plan
+from superhosts.detectors.arguments import check_threshold
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.errors import GeometryError, UsageError
 from superhosts.planning import Prediction, Sizes, best_sizes, least_memory, predict
@@ -23,7 +23,8 @@ Planned = tuple[Sizes, Prediction]
 
 def plan(options: Plan) -> None:
     """Print the plan, and those for half and for twice the memory."""
-    pairs, least, key_bits = parse_count(options.flows), round(check_threshold(options.threshold)), options.key_bits
+    pairs, key_bits = parse_count(options.flows), options.key_bits
+    least = round(check_threshold(options.threshold, "--threshold"))
     wanted = None if options.error is None else parse_share(options.error)
     size = parse_size(defaults.MEMORY if options.memory is None else options.memory)
     if wanted is not None:

@@ -16,8 +16,6 @@ from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import Interruption
 from superhosts.cli._summary import summarise, warn_of_late
 from superhosts.cli.usage.scan import Scan as ScanOptions
-from superhosts.compiled import is_cold
-from superhosts.detectors.cube.cpu import fill
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import choose_device, gpus_of
 from superhosts.errors import SuperhostsError
@@ -31,6 +29,7 @@ from superhosts.reports.rows import make_rows
 from superhosts.reports.titles import PARTIAL, window_title
 from superhosts.sources.capture_reader import MOST_MEMORY
 from superhosts.sources.opening import open_inputs
+from superhosts.text import counted
 from superhosts.units import format_size
 
 
@@ -106,18 +105,18 @@ def _title(result: WindowResult, settings: Settings) -> str:
 
 
 def _announce(settings: Settings) -> None:
-    gpus = gpus_of(choose_device(settings.device))
-    if DETECTORS[settings.detector].grows_with_traffic:
+    kind, gpus = DETECTORS[settings.detector], gpus_of(choose_device(settings.device))
+    if kind.grows_with_traffic:
         say("memory: grows with the traffic, as the exact answer needs every distinct pair")
     else:
-        cubes = f"{len(settings.parts)} cubes of {format_size(settings.cube_memory)}"
+        detectors = f"{counted(len(settings.parts), 'detector')} of {format_size(settings.cube_memory)}"
         besides = f"{format_size(MOST_MEMORY)} for each open input and 250 MiB for Python"
         if gpus:
-            say(f"memory: {cubes} on each GPU, and 0.1 GB of main memory, {besides}")
+            say(f"memory: {detectors} on each GPU, and 0.1 GB of main memory, {besides}")
         else:
-            say(f"memory: at most {format_size(settings.most_memory)} ({cubes} with buffers), {besides}")
+            say(f"memory: at most {format_size(settings.most_memory)} ({detectors} with buffers), {besides}")
     say(_device(settings))
-    if sys.stderr.isatty() and is_cold(fill):
+    if sys.stderr.isatty() and not gpus and kind.has_to_compile():
         say("first run on this machine: compiling, 10 to 20 seconds …")
     elif sys.stderr.isatty() and gpus:
         say("compiling kernels for the GPU, a few seconds …")

@@ -33,18 +33,19 @@ def bits_of(column: Addresses) -> int:
     return 128 if column.ndim == 2 else column.dtype.itemsize * 8
 
 
-def check_threshold(threshold: Any) -> float:
-    """Return the threshold as a float; raise UsageError if it is invalid."""
+def check_threshold(threshold: Any, name: str = "threshold") -> float:
+    """Return the threshold as a float; raise UsageError, which names the argument or option, if it is invalid."""
     if not isinstance(threshold, Real) or not 1 <= float(threshold) < math.inf:
-        raise UsageError(f"threshold {threshold!s}: must be a number of peers, at least 1")
+        shown = f"{threshold:g}" if isinstance(threshold, float) else threshold
+        raise UsageError(f"{name} {shown!s}: must be a number of peers, at least 1")
     return float(threshold)
 
 
-def check_count(count: int) -> int:
-    """Return the number of hosts to list as an integer; raise UsageError if it is invalid."""
+def check_count(count: int, name: str = "top") -> int:
+    """Return the number of hosts to list as an integer; raise UsageError, which names it, if it is invalid."""
     number = whole_number(count)
     if number is None or number < 1:
-        raise UsageError(f"top {count!s}: must be a number of hosts, at least 1")
+        raise UsageError(f"{name} {count!s}: must be a number of hosts, at least 1")
     return number
 
 

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.compiled import is_cold
 from superhosts.cubefile.container import Take
 from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
 from superhosts.detectors.arguments import as_column, bits_of, check_count, check_threads, check_threshold
@@ -63,12 +64,19 @@ class Detector(Guarded, ABC):
     takes_ipv6: ClassVar[bool] = False  # accepts hosts of 64 and 128 bits
     runs_on_gpu: ClassVar[bool] = True
     geometry_type: ClassVar[type[Any] | None] = None  # the class of its geometries; None if it has no geometry
+    takes_geometry: ClassVar[bool] = False  # its sizes can be given as text, which `geometry_type.parse` reads
     takes_blocks: ClassVar[bool] = False  # can merge the blocks of a file one by one
     wants_threshold: ClassVar[bool] = False  # needs the threshold before the first pair
     grows_with_traffic: ClassVar[bool] = False  # its memory depends on the traffic and cannot be chosen
     tuning: ClassVar[Tuning] = Tuning()
+    compiled_update: ClassVar[Callable[..., Any] | None] = None  # the function that writes pairs on the CPU
     format: HostFormat  # how this detector's integers represent hosts
     threads: int
+
+    @classmethod
+    def has_to_compile(cls) -> bool:
+        """Return True if the first update on the CPU compiles, which takes seconds: it never ran on this machine."""
+        return cls.compiled_update is not None and is_cold(cls.compiled_update)
 
     # Constant properties, which need no lock
 
@@ -143,7 +151,7 @@ class Detector(Guarded, ABC):
         """Return the numbers of peers of any hosts (an array, a result or addresses), in the given order."""
         column = host_column(hosts, self.format)
         with self.lock:
-            return self._estimate_many(column).as_asked()
+            return self._estimate_many(column).in_original_order()
 
     @final
     def columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:

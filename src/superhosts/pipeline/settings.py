@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from superhosts import defaults
+from superhosts.detectors.arguments import check_count, check_threshold
 from superhosts.detectors.base import Detector
-from superhosts.detectors.cube.geometry import Geometry
 from superhosts.detectors.hostlist import on_cpu_only
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import choose_device, thread_count
@@ -17,7 +16,7 @@ from superhosts.errors import GeometryError, UsageError
 from superhosts.names import NAME_RULE, is_name
 from superhosts.pairs import DIRECTIONS, SIDES, HostFormat, Part
 from superhosts.results import Selection
-from superhosts.text import printable
+from superhosts.text import counted, printable
 from superhosts.units import format_size, parse_size
 
 # The settings that decide which bits a packet sets. The key does, too, but is never stored.
@@ -57,28 +56,30 @@ class Settings:
             raise UsageError("--watch outer needs --inner: without it every address is inner and no host is outer")
         if self.detector not in DETECTORS:
             raise UsageError(f"--detector {self.detector}: one of {', '.join(DETECTORS)}")
-        if self.threshold is not None and not 1 <= self.threshold < math.inf:
-            raise UsageError(f"--threshold {self.threshold:g}: at least 1, and finite")
-        if self.top is not None and self.top < 1:
-            raise UsageError(f"--top {self.top}: at least 1")
-        if self.geometry and self.detector != "cube":
-            raise UsageError(f"--geometry: for the cube only, not for {self.detector}")
+        kind = DETECTORS[self.detector]
+        if self.threshold is not None:
+            check_threshold(self.threshold, "--threshold")
+        if self.top is not None:
+            check_count(self.top, "--top")
+        if self.geometry and not kind.takes_geometry:
+            able = ", ".join(name for name, each in DETECTORS.items() if each.takes_geometry)
+            raise UsageError(f"--geometry: only with --detector {able}, not with {self.detector}")
         if self.geometry and self.memory != defaults.MEMORY:
             raise UsageError("--geometry and --memory: choose one; a geometry has its own size")
         if self.geometry:
             try:
-                Geometry.parse(self.geometry)
+                self._geometry(32)
             except GeometryError as error:
                 raise GeometryError(f"--geometry: {error}") from None
-        if not DETECTORS[self.detector].runs_on_gpu:
+        if not kind.runs_on_gpu:
             on_cpu_only(self.detector, self.device)
         choose_device(self.device)
         limit = self.memory_total
-        if DETECTORS[self.detector].grows_with_traffic:
+        if kind.grows_with_traffic:
             if limit is not None:
-                raise UsageError("--memory-total: the exact detector's memory grows with the traffic")
+                raise UsageError(f"--memory-total: the memory of --detector {self.detector} grows with the traffic")
         elif limit is not None and self.most_memory > parse_size(limit):
-            needs = f"may reach {format_size(self.most_memory)} ({len(self.parts)} cubes and their buffers)"
+            needs = f"may reach {format_size(self.most_memory)} ({counted(len(self.parts), 'detector')} with buffers)"
             raise UsageError(f"--memory-total {limit}: this scan {needs}; take less --memory")
 
     @property
@@ -121,8 +122,15 @@ class Settings:
 
     def _memory(self, part: Part) -> int:
         if self.geometry:
-            return Geometry.parse(self.geometry, self.host_format(part).key_bits).memory
+            memory: int = self._geometry(self.host_format(part).key_bits).memory
+            return memory
         return parse_size(self.memory)
+
+    def _geometry(self, key_bits: int) -> Any:
+        """Return the geometry that the option gives, of the type of the detector."""
+        kind = DETECTORS[self.detector].geometry_type
+        assert kind is not None
+        return kind.parse(self.geometry, key_bits)
 
     def make_detector(self, part: Part) -> Detector:
         """Return an empty detector for a part."""
@@ -134,7 +142,7 @@ class Settings:
         if kind.wants_threshold:
             common["threshold"] = defaults.THRESHOLD if self.least_peers is None else self.least_peers
         if self.geometry:
-            common["geometry"] = Geometry.parse(self.geometry, host.key_bits)
+            common["geometry"] = self._geometry(host.key_bits)
         elif not kind.grows_with_traffic:
             common["memory"] = self.memory
         detector = kind(**common)

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from superhosts.errors import GeometryError, UsageError
+from superhosts.pairs import check_width
 from superhosts.planning.formulas import column_bytes, shape_for
 from superhosts.planning.prediction import SEARCH_DRAWS, Prediction, predict
 from superhosts.units import format_size
@@ -42,8 +43,7 @@ def best_sizes(memory: int, flows: int, threshold: float, key_bits: int = 32) ->
     The number of slices depends only on the memory, because it determines how fast a cube is filled. The second round
     varies the label bits, only for the numbers of arrays and rows that did best in the first round.
     """
-    if key_bits not in (32, 64, 128):
-        raise GeometryError(f"key_bits={key_bits}: must be 32, 64 or 128")
+    check_width(key_bits)
     tried: dict[Sizes, Prediction] = {}
     forms: list[tuple[int, int]] = [(arrays, column_bits) for arrays in ARRAYS for column_bits in COLUMN_BITS]
     for labels in (FIRST_ROUND_LABELS, LABEL_BITS):

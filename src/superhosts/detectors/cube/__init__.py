@@ -12,7 +12,7 @@ from superhosts.defaults import MEMORY
 from superhosts.detectors.arguments import check_key_bits, check_no_conflict
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.cube.addressing import lowest_priority
-from superhosts.detectors.cube.cpu import CpuCube, labelled_hosts
+from superhosts.detectors.cube.cpu import CpuCube, fill, labelled_hosts
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
@@ -34,6 +34,8 @@ class Cube(ColumnSketch):
     takes_ipv6 = True
     geometry: Geometry
     geometry_type = Geometry
+    compiled_update = fill
+    takes_geometry = True
     cpu_engine = CpuCube
 
     def __init__(

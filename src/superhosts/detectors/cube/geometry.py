@@ -9,6 +9,7 @@ from superhosts import defaults
 from superhosts.engines.geometry import ArrayShape
 from superhosts.errors import GeometryError
 from superhosts.hashing import MAX_ARRAYS
+from superhosts.pairs import check_width
 from superhosts.planning import best_sizes, check_limits, column_bytes, shape_for
 from superhosts.planning.choice import MOST_COLUMNS
 from superhosts.units import format_size, parse_count, parse_size
@@ -89,8 +90,7 @@ class Geometry(NamedTuple):
             "label_bits": (0, 6),
             "share_bits": (0, 16),
         }
-        if self.key_bits not in (32, 64, 128):
-            raise GeometryError(f"key_bits={self.key_bits}: must be 32, 64 or 128")
+        check_width(self.key_bits)
         check_limits(self, limits)
         return self
 

@@ -49,6 +49,7 @@ class Exact(Detector):
     """
 
     name = "exact"
+    compiled_update = group_by_bucket
     takes_ipv6 = True
     grows_with_traffic = True
 

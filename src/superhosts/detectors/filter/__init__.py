@@ -44,6 +44,7 @@ class Filter(HostListSketch):
     broken_laws = frozenset({"order", "merge"})
     geometry: Geometry
     geometry_type = Geometry
+    compiled_update = cpu.write
 
     def __init__(
         self,

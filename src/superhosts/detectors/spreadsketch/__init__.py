@@ -47,6 +47,7 @@ class SpreadSketch(HostListSketch):
     tuning = Tuning(min_pairs_per_thread=4096)
     geometry: Geometry
     geometry_type = Geometry
+    compiled_update = cpu.write
 
     def __init__(
         self,
