@@ -20,7 +20,7 @@ from hubs import Node
 from superhosts.fleet.files import FileReceiver
 from superhosts.fleet.nats.options import NatsOptions
 from superhosts.fleet.nats.receive import NatsReceiver
-from superhosts.fleet.nats.wire import LEAST, Chunk, decode_receipt
+from superhosts.fleet.nats.wire import MIN_STEP, Chunk, decode_receipt
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.receipts import MERGED, REFUSED, RESEND
 
@@ -172,7 +172,7 @@ class Wire:
 
 
 def pieces_of(name: str, data: bytes) -> list[tuple[dict[str, str], bytes]]:
-    step = max(-(-len(data) // 8), min(len(data), LEAST))
+    step = max(-(-len(data) // 8), min(len(data), MIN_STEP))
     chunks = [Chunk(name, number, step, len(data)) for number in range(-(-len(data) // step))]
     return [(chunk.headers("1"), data[chunk.number * step : chunk.number * step + chunk.length]) for chunk in chunks]
 
