@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from commands import Run
+    from livescans import Pipes, Start
 
 
 # A shell that runs tests in the background (`nohup`, `&`) ignores these signals, and child processes inherit that.
@@ -82,6 +83,24 @@ def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     from faults import FakeStdin
 
     return lambda data: monkeypatch.setattr(sys, "stdin", FakeStdin(data))
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipes]:
+    """Return a function that opens a pipe into which a capture program writes."""
+    from livescans import pipes
+
+    with pipes() as make:
+        yield make
+
+
+@pytest.fixture
+def live() -> Iterator[Start]:
+    """Return a function that starts a scan of live inputs in a thread."""
+    from livescans import live_scans
+
+    with live_scans() as start:
+        yield start
 
 
 @pytest.fixture

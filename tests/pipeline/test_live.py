@@ -1,204 +1,46 @@
-"""A sensor's run: live inputs, windows that close by a clock, a run that goes on where another ended, the stop."""
+"""A sensor's run: live inputs, and windows that close by a clock."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 import packets as p
 import superhosts as sh
-from superhosts.errors import InputError, SuperhostsError, UsageError
-from superhosts.pairs import PacketBatch, PacketBlock, Window
-from superhosts.pipeline.building import WindowResult
+from livescans import (
+    EXACT,
+    LENGTH,
+    NO_CLOCK,
+    QUICK,
+    SMALL,
+    SOON,
+    YEARS,
+    Clock,
+    Live,
+    Pipes,
+    Start,
+    batch_at,
+    folder,
+    some,
+)
+from superhosts.errors import InputError, SuperhostsError
+from superhosts.pairs import PacketBlock, Window
 from superhosts.pipeline.scan import GAPS, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source, SourceCounters
-from superhosts.sources.capture import CaptureSource, open_capture
+from superhosts.sources.capture import open_capture
 from superhosts.sources.folder import FolderSource
-from superhosts.sources.inputs import Input
 from superhosts.sources.live import EventClock, Following
-from superhosts.sources.opening import open_inputs
-from superhosts.sources.pace import Pace
 from superhosts.windows.held import Limits
-from traffic import MINUTES, NOON, Frames, everything, packet, talk, three_windows, write
-from waiting import wait_for
-
-SOON = 240.0  # seconds; reached only by what hangs, but the first run compiles for many of them
-LENGTH = 5 * MINUTES
-YEARS = 10 * 365 * 86400 * p.SECOND
-EXACT: dict[str, Any] = {"detector": "exact", "inner": ["10.0.0.0/8"], "threshold": 1, "site": "ams"}
-SMALL: dict[str, Any] = {"memory": "1MiB", "inner": ["10.0.0.0/8", "2001:db8::/32"], "threshold": 1000}
-QUICK = Pace(wake=0.02, caught_up=0.0, poll=0.01, quiet=0.1)  # the clock counts once everything was read
-NO_CLOCK = replace(QUICK, caught_up=1e9)  # windows close only by what the inputs have reached
-
-
-class Clock:
-    """A clock that stands still until it is set."""
-
-    def __init__(self, now: float = 1000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Pipe:
-    """A pipe into which a capture program writes."""
-
-    def __init__(self) -> None:
-        self._read, self._write = os.pipe()
-        self.path = f"/dev/fd/{self._read}"
-        self.write(p.pcap_header())
-        self.sent = 0
-
-    def send(self, frames: Frames) -> None:
-        for place in range(0, len(frames), 500):
-            self.write(b"".join(p.record(*frame) for frame in frames[place : place + 500]))
-        self.sent += len(frames)
-
-    def write(self, data: bytes) -> None:
-        assert os.write(self._write, data) == len(data)
-
-    def deafen(self) -> None:
-        """Read no more: whoever writes is told so, unless a scan still reads with a descriptor of its own."""
-        if self._read >= 0:
-            os.close(self._read)
-            self._read = -1
-
-    def close(self) -> None:
-        """End the traffic."""
-        self.deafen()
-        if self._write >= 0:
-            os.close(self._write)
-            self._write = -1
-
-
-class Live:
-    """A scan that runs in a thread, and its results so far."""
-
-    def __init__(self, sources: Sequence[Source], settings: dict[str, Any] = EXACT, **options: Any) -> None:
-        self.results: list[WindowResult] = []
-        self.error: BaseException | None = None
-        self.steps = 0  # of the scan, with or without packets
-        self._done = 0  # packets that have come to their windows
-        on_error = options.pop("on_error", None)
-        way = RunOptions(**{"grace": 30.0, "pace": QUICK, **options})
-        self.scan = Scan(sources, Settings(**settings), way, on_error=on_error, on_progress=self._look)
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            for result in self.scan:
-                self.results.append(result)
-        except BaseException as error:  # told to the test by the next wait
-            self.error = error
-
-    def _look(self, *_: int) -> None:
-        """Count, between two steps of the scan: only there no packet is on its way from one place to another."""
-        counters = self.scan.counters
-        lost = counters.late + counters.stray + counters.repeated
-        self._done = self.scan.pending() + lost + sum(result.packets for result in self.results)
-        self.steps += 1
-
-    @property
-    def seen(self) -> list[tuple[int, int]]:
-        """Windows counted from noon, and their packets."""
-        return [((result.window.start - NOON) // LENGTH, result.packets) for result in self.results]
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        def met() -> bool:
-            assert self.error is None, self.error
-            return condition()
-
-        wait_for(met, lambda: (self.seen, self.scan.counters), SOON)
-
-    def read(self, count: int) -> None:
-        """Wait until so many packets have come to their windows."""
-        self.until(lambda: self._done == count)
-
-    def rest(self) -> None:
-        """Wait until the scan has seen that there is nothing to read, and has looked at the clock."""
-        self.until(lambda: all(source.waits() for source in self.scan.sources))
-        self.go_on(5)  # the first four, of packets and of the clock in turn, may have begun earlier
-
-    def go_on(self, steps: int) -> None:
-        """Wait until the scan has made so many steps more."""
-        before = self.steps
-        self.until(lambda: self.steps >= before + steps)
-
-    def gives(self, *windows: tuple[int, int]) -> None:
-        """Wait for exactly these windows, and until no more can come."""
-        self.until(lambda: len(self.seen) >= len(windows))
-        self.rest()
-        assert self.seen == list(windows)
-
-    def ends(self) -> None:
-        self._thread.join(SOON)
-        assert not self._thread.is_alive()
-        assert self.error is None
-
-    def stop(self) -> None:
-        self.scan.stop()
-        self.ends()
-
-
-@pytest.fixture
-def pipe() -> Iterator[Callable[[], Pipe]]:
-    pipes: list[Pipe] = []
-
-    def make() -> Pipe:
-        pipes.append(Pipe())
-        return pipes[-1]
-
-    yield make
-    for each in pipes:
-        each.close()
-
-
-@pytest.fixture
-def live() -> Iterator[Callable[..., Live]]:
-    runs: list[Live] = []
-
-    def start(*sources: Source, **options: Any) -> Live:
-        runs.append(Live(sources, **options))
-        return runs[-1]
-
-    yield start
-    for run in runs:
-        run.stop()
-
-
-Pipes = Callable[[], Pipe]
-Start = Callable[..., Live]
-
-
-def some(count: int, window: int = 0, seconds: int = 0, host: str = "10.0.0.1") -> Frames:
-    return talk(host, count, NOON + window * LENGTH + seconds * p.SECOND)
-
-
-def batch_at(time: int) -> PacketBatch:
-    nobody = np.zeros(1, np.uint32)
-    return PacketBatch(4, nobody, nobody, np.array([time]))
-
-
-def folder(path: Path, **options: Any) -> FolderSource:
-    return FolderSource(path, block_bytes=4096, pace=QUICK, **options)
-
+from traffic import MINUTES, NOON, everything, packet, talk, three_windows, write
 
 # The clock
 
@@ -606,274 +448,3 @@ def test_an_input_that_fails_does_not_end_the_others(pipe: Pipes, live: Start) -
         alone.until(lambda: False)
     assert isinstance(alone.error, InputError)
     alone.error = None
-
-
-# Going on where another run ended
-
-
-@pytest.mark.parametrize("after", [0, 1, 2, 3])
-@pytest.mark.parametrize("split", [1, 4])
-def test_a_run_that_is_resumed_gives_the_rest(tmp_path: Path, after: int, split: int) -> None:
-    frames = three_windows()
-    paths = [write(tmp_path / f"{i}.pcap", frames[i::split]) for i in range(split)]
-
-    def run(resume_from: int | None = None) -> Scan:
-        way = RunOptions(resume_from=resume_from)
-        return Scan([open_capture(q, block_bytes=4096) for q in paths], Settings(**SMALL), way)
-
-    wanted = everything(run())
-    frontier = NOON if after == 0 else wanted[after - 1][0].end
-    resumed = run(frontier)
-    assert everything(resumed) == wanted[after:]
-    done = sum(window[1] for window in wanted[:after])
-    counters = resumed.counters
-    assert (counters.repeated, counters.late, counters.stray, counters.packets) == (done, 0, 0, len(frames))
-
-
-def test_resuming_at_any_time_takes_whole_windows(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", some(1500) + some(1500, window=1))
-    for frontier, wanted in ((NOON + LENGTH - 1, 2), (NOON + LENGTH, 1), (NOON + LENGTH + 1, 1)):
-        assert len(list(Scan([open_capture(path)], Settings(**EXACT), RunOptions(resume_from=frontier)))) == wanted
-
-
-def test_a_folder_that_is_stopped_and_followed_again(tmp_path: Path) -> None:
-    """Stopped again and again, at any place, while a capture program writes: together the bits of one run."""
-    frames, captures = three_windows(), tmp_path / "captures"
-    wanted = everything(Scan([open_capture(write(tmp_path / "whole.pcap", frames))], Settings(**SMALL)))
-    captures.mkdir()
-    rng, clock = random.Random(6), Clock()
-    edges = sorted(rng.sample(range(1, len(frames)), 9))
-    written, frontier = 0, None
-    got: list[Any] = []
-    done: set[str] = set()
-
-    def read_some(run: Live) -> None:
-        """Wait until it has read anything from the first packets to all that are there."""
-        enough = rng.randrange(len(frames))
-        run.until(lambda: run.scan.counters.packets >= enough or run.scan.sources[0].waits())
-
-    for number, edge in enumerate([*edges, len(frames)]):
-        run = Live([folder(captures, done=frozenset(done))], SMALL, clock=clock, resume_from=frontier, grace=1e9)
-        with (captures / f"dump{number // 2}").open("ab") as file:  # each file over two runs
-            data = p.pcap(frames[written:edge]) if number % 2 == 0 else p.pcap(frames[written:edge])[24:]
-            file.write(data[: len(data) // 2])
-            file.flush()
-            read_some(run)
-            file.write(data[len(data) // 2 :])
-        written = edge
-        read_some(run)
-        if number == 7:  # however slow this machine is, by now two windows are done, and so are three files
-            run.until(lambda: len(got) + len(run.results) >= 2)  # noqa: B023
-        run.stop()
-        assert not any(result.partial for result in run.results)
-        assert run.scan.counters.late == 0
-        got += everything(run.results)
-        frontier = got[-1][0].end if got else None
-        spans = run.scan.sources[0].finished()
-        done |= {name for name, (_, last) in spans.items() if frontier is not None and last < frontier}
-    last = Live([folder(captures, done=frozenset(done))], SMALL, clock=clock, resume_from=frontier)
-    last.rest()
-    assert last.scan.open_window() is not None
-    clock.now += 1000
-    last.until(lambda: len(got) + len([r for r in last.results if r.packets]) >= 3)
-    last.stop()
-    got += everything(result for result in last.results if result.packets)
-    assert got == wanted
-    assert 0 < last.scan.counters.packets < len(frames) - last.scan.counters.repeated  # some files were left out
-
-
-def test_after_a_restart_empty_windows_go_on(tmp_path: Path, live: Start) -> None:
-    clock = Clock()
-    write(tmp_path / "a", some(5, seconds=100))
-    run = live(folder(tmp_path), clock=clock, resume_from=NOON + 2 * LENGTH)
-    run.read(5)
-    assert run.scan.counters.repeated == 5
-    clock.now += 900
-    run.gives((2, 0))
-
-
-# The stop
-
-
-def test_a_stop_yields_what_a_pipe_has_given(pipe: Pipes, live: Start) -> None:
-    end = pipe()
-    run = live(open_capture(end.path))
-    end.send(some(1500) + some(1200, window=1) + some(40, window=2))
-    run.read(2740)
-    run.stop()
-    assert run.seen == [(0, 1500), (1, 1200), (2, 40)]
-    assert [result.partial for result in run.results] == [False, True, True]
-
-
-class Flood(CaptureSource):
-    """A pipe that never waits: a flood that this machine holds up is one all the same."""
-
-    def waits(self) -> bool:
-        return False
-
-
-def test_a_stop_in_the_middle_of_a_flood_ends(pipe: Pipes, live: Start) -> None:
-    end = pipe()
-    pace = replace(QUICK, drain=SOON)  # the end of the reader is waited for, however slow this machine is
-    run = live(Flood(Input(end.path)), pace=pace)
-    stopped, frames = threading.Event(), some(400)
-
-    def flood() -> None:
-        with contextlib.suppress(OSError, AssertionError):  # a pipe that nobody reads takes nothing, or a part
-            while not stopped.is_set():
-                end.send(frames)
-
-    writer = threading.Thread(target=flood, daemon=True)
-    writer.start()
-    run.until(lambda: run.scan.counters.packets > 5000)
-    run.stop()
-    packets = run.scan.counters.packets
-    stopped.set()
-    end.deafen()
-    writer.join(SOON)
-    assert [result.partial for result in run.results] == [True]
-    assert run.results[0].packets == packets  # whatever was taken from the pipe is in
-
-
-def test_a_stop_leaves_what_can_be_read_again(tmp_path: Path, live: Start) -> None:
-    path = write(tmp_path / "a.pcap", some(1500) + some(1500, window=1))
-    run = live(folder(tmp_path))
-    run.until(lambda: len(run.results) == 1)
-    run.stop()
-    assert run.seen == [(0, 1500)]
-    assert run.scan.open_window() == Window(NOON + LENGTH, NOON + 2 * LENGTH)
-    again = Scan([open_capture(path, block_bytes=4096)], Settings(**EXACT))
-    for result in again:
-        assert not result.partial
-        again.stop()
-        last = result
-    assert last.packets == 1500
-    assert last.window.start == NOON
-
-
-def test_a_stop_while_nothing_comes(pipe: Pipes, live: Start, tmp_path: Path) -> None:
-    for sources in ([open_capture(pipe().path)], [folder(tmp_path)], [folder(tmp_path), open_capture(pipe().path)]):
-        before = set(threading.enumerate())
-        run = Live(sources)
-        run.rest()
-        run.stop()
-        assert run.results == []
-        for thread in set(threading.enumerate()) - before:
-            thread.join(SOON)
-            assert not thread.is_alive()
-
-
-def test_a_stop_of_a_scan_without_grace(pipe: Pipes) -> None:
-    end = pipe()
-    run = Live([open_capture(end.path)], grace=None)
-    end.send(some(7))
-    run.read(7)
-    run.stop()
-    assert run.seen == [(0, 7)]
-    assert run.results[0].partial
-
-
-def test_a_stop_takes_what_a_capture_program_writes_as_it_ends(pipe: Pipes) -> None:
-    """Ctrl-C goes to tcpdump, too, which then writes what it has in its buffer."""
-    pace = replace(QUICK, drain=SOON, linger=SOON)
-    for grace in (None, 30.0):
-        for before in (0, 7):  # packets that have come when it is stopped; without any it waits for the first
-            end = pipe()
-            run = Live([CaptureSource(Input(end.path, pace))], grace=grace, pace=pace)
-            end.send(some(before))
-            run.read(before)
-            run.until(run.scan.sources[0].waits)
-            run.scan.stop()
-            for part in (1, 2):
-                end.send(some(10, seconds=part))
-                run.until(lambda: run.scan.counters.packets == before + 10 * part)  # noqa: B023
-            end.close()
-            run.ends()
-            assert [(result.packets, result.partial) for result in run.results] == [(before + 20, True)]
-
-
-def test_a_stop_of_files_may_report_the_open_window(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", some(1500) + some(1500, window=1) + some(20, window=2))
-    run = Scan([open_capture(path, block_bytes=4096)], Settings(**EXACT), RunOptions(leaves_open=False))
-    seen = []
-    for result in run:
-        run.stop()
-        seen.append((result.window.start, result.partial))
-    assert seen[:2] == [(NOON, False), (NOON + LENGTH, True)]
-
-
-def test_a_scan_of_a_pipe_that_nobody_opens_can_be_stopped(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    run = Live([open_capture(tmp_path / "fifo")], grace=None)
-    run.until(lambda: run.scan.sources[0].waits())
-    run.stop()
-    assert run.results == []
-
-
-def test_the_waits_of_a_stop_are_less_than_a_second() -> None:
-    """A slow machine makes a stop as slow as it likes: what counts is how long it waits of its own will."""
-    assert 2 * Pace().wake + Pace().linger < 1.0  # of the reader and of the thread that takes its blocks
-
-
-def test_a_signal_handler_may_stop(pipe: Pipes) -> None:
-    end = pipe()
-    end.send(some(3))
-    read: list[int] = []
-
-    def on_progress(*_: int) -> None:
-        if scan.pending() == 3 and not read:  # the signal comes while the scan waits for more
-            read.append(3)
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
-
-    scan = Scan([open_capture(end.path)], Settings(**EXACT), RunOptions(grace=30.0), on_progress=on_progress)
-    before = signal.signal(signal.SIGALRM, lambda *_: scan.stop())
-    try:
-        results = list(scan)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert [(result.packets, result.partial) for result in results] == [(3, True)]
-
-
-def test_a_process_that_reads_standard_input_ends_without_a_crash() -> None:
-    program = (
-        "import threading; from superhosts.pipeline.scan import *\n"
-        "def seen(*_):\n"
-        "    if run.pending() == 3 and run.sources[0].waits(): threading.Timer(0, run.stop).start()\n"
-        "settings, way = Settings(detector='exact', threshold=1), RunOptions(grace=30.0)\n"
-        "run = Scan(open_inputs(['-']), settings, way, on_progress=seen)\n"
-        "print([(r.packets, r.partial) for r in run])\n"
-    )
-    child = subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1, stderr=-1)
-    assert child.stdin is not None
-    child.stdin.write(p.pcap(some(3)))
-    child.stdin.flush()
-    assert child.wait(SOON) == 0  # stdin stays open all the while
-    out, err = child.communicate()
-    assert (out.decode().strip(), err) == ("[(3, True)]", b"")
-
-
-def test_open_window_is_the_earliest(pipe: Pipes, live: Start) -> None:
-    end, clock = pipe(), Clock()
-    run = live(open_capture(end.path), clock=clock)
-    assert run.scan.open_window() is None
-    end.send(some(3, window=1))
-    run.read(3)
-    assert run.scan.open_window() == Window(NOON + LENGTH, NOON + 2 * LENGTH)
-    end.send(some(1))
-    run.read(4)
-    assert run.scan.open_window() == Window(NOON, NOON + LENGTH)
-
-
-def test_at_each_window_the_next_one_is_open_already(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", three_windows())
-    scan = Scan([open_capture(path, block_bytes=4096)], Settings(**SMALL), RunOptions(find=False))
-    nexts = [(result.window.end, scan.open_window(), result.found) for result in scan]
-    assert [(window and window.start) for _, window, _ in nexts] == [nexts[0][0], nexts[1][0], None]
-    assert all(found == [] for _, _, found in nexts)
-
-
-def test_one_window_over_everything_cannot_close_by_a_clock(tmp_path: Path) -> None:
-    for options in ({"grace": 3.0}, {"resume_from": NOON}):
-        with pytest.raises(UsageError, match="--window all"):
-            Scan(open_inputs([tmp_path], follow=True), Settings(window="all"), RunOptions(**options))
