@@ -122,10 +122,10 @@ def format_for(key_bits: int) -> HostFormat:
     return HostFormat(4, 32) if key_bits == 32 else HostFormat(6, key_bits)
 
 
-def check_width(key_bits: int) -> None:
-    """Raise GeometryError if hosts cannot have this number of bits."""
+def check_width(key_bits: int, name: str = "key_bits=") -> None:
+    """Raise GeometryError, which names the argument or option, if hosts cannot have this number of bits."""
     if key_bits not in (32, 64, 128):
-        raise GeometryError(f"key_bits={key_bits}: must be 32, 64 or 128")
+        raise GeometryError(f"{name}{key_bits}: must be 32, 64 or 128")
 
 
 def numbers_to_array(numbers: list[int], key_bits: int) -> Addresses:

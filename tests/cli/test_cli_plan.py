@@ -65,12 +65,12 @@ def test_a_memory_that_does_not_hold_the_error_is_refused_with_one_that_does(run
         (["--memory", "100"], "too small"),
         (["--memory", "900TiB"], "memory 900 TiB is too large: a cube has at most 780 TiB"),
         (["--memory", "big"], "not a size"),
-        (["--flows", "0"], "at least 1"),
+        (["--flows", "0"], "--flows: '0' is too small; write a count of at least 1"),
         (["--flows", "many"], "not a count"),
         (["--threshold", "0"], "--threshold 0: must be a number of peers, at least 1"),
         (["--threshold", "200k"], "predictions need a threshold from 1 to below 200,000 peers"),
         (["--threshold", "1M"], "predictions need a threshold from 1"),
-        (["--key-bits", "33"], "32, 64 or 128"),
+        (["--key-bits", "33"], "--key-bits 33: must be 32, 64 or 128"),
     ],
 )
 def test_bad_wishes_are_one_line_and_status_2(run: Run, arguments: list[str], message: str) -> None:

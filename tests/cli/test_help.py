@@ -146,6 +146,8 @@ def test_a_bad_value_is_an_error_that_names_the_option(
         ("scan x.pcap -m 1X", "--memory: '1X' is not a size; write it like 128MiB"),
         ("scan x.pcap -n 0", "--top: 0 is too small; write a whole number, at least 1"),
         ("hub --from in --keep never", "--keep: 'never' is not a duration; write it like 90s, 5m, 1h or 30d"),
+        ("hosts x.cube -t 0", "--threshold 0: must be a number of peers, at least 1"),
+        ("compare --windows 0", "--windows: '0' is too small; write a count of at least 1"),
         ("scan x.pcap --device abacus", "--device: unknown device 'abacus'; use one of cpu"),
     ],
 )

@@ -19,6 +19,7 @@ from superhosts.cli._values import (
     check_count,
     check_device,
     check_duration,
+    check_positive_count,
     check_seconds,
     check_share,
     check_size,
@@ -67,7 +68,9 @@ ERROR = typer.Option(
     callback=check_share,
     help="Wrong answers to accept, as a share of the super hosts, like 1%.",
 )
-FLOWS = typer.Option(metavar="COUNT", callback=check_count, help="Distinct (host, peer) pairs in each window, like 5M.")
+FLOWS = typer.Option(
+    metavar="COUNT", callback=check_positive_count, help="Distinct (host, peer) pairs in each window, like 5M."
+)
 GRACE = typer.Option(metavar="DURATION", callback=check_seconds, help="Longest wait before a window closes.")
 FILES = "Captures (pcap, pcapng; also .gz, .zst, .xz), folders of them, patterns in quotes ('day/**/*.pcap')"
 INPUTS = f"{FILES}, URLs (s3://…), - for standard input, or synth:flows=100k,… for synthetic traffic."
@@ -91,7 +94,7 @@ ENDLESS_OUTPUT = (
     "rows are appended to a file (.jsonl, .csv), or a Parquet file for each window is written to a folder. "
     "With - they go to standard output, as JSON Lines."
 )
-PACKETS = typer.Option(metavar="COUNT", callback=check_count, help="Packets in each window, repeats included.")
+PACKETS = typer.Option(metavar="COUNT", callback=check_positive_count, help="Packets in each window, repeats included.")
 SAVE = typer.Option(
     metavar="DIR",
     help="Save the sketch of every window to DIR. A sketch of the same window and site that is already there is "
@@ -115,7 +118,7 @@ TO = typer.Option(metavar="DIR", help="Send sketches as files to a folder that t
 WINDOW = typer.Option(
     "--window", "-w", metavar="DURATION", callback=check_duration, help="Length of a window: 90s, 5m, 1h or 30d."
 )
-WINDOWS = typer.Option(metavar="COUNT", callback=check_count, help="Number of synthetic windows.")
+WINDOWS = typer.Option(metavar="COUNT", callback=check_positive_count, help="Number of synthetic windows.")
 
 Csv = Annotated[bool, typer.Option("--csv", help="Write results to standard output as CSV.")]
 Creds = Annotated[Path | None, typer.Option(metavar="FILE", help="Credentials file (.creds) for the NATS server.")]

@@ -86,8 +86,15 @@ def _window(text: str) -> None:
         raise UsageError(f"{error}, or all") from None
 
 
+def _positive_count(text: str) -> None:
+    """Raise UsageError if the text is not a count of at least 1."""
+    if parse_count(text) < 1:
+        raise UsageError(f"{text!r} is too small; write a count of at least 1, like 100k or 5M")
+
+
 check_size = checked(parse_size)
 check_count = checked(parse_count)
+check_positive_count = checked(_positive_count)
 check_device = checked(choose_device)
 check_duration = checked(parse_duration)
 check_seconds = checked(parse_seconds)

@@ -8,6 +8,7 @@ from superhosts.cli._progress import with_progress
 from superhosts.cli._settings import read_key
 from superhosts.cli._sketches import find_sketches, merge_named
 from superhosts.cli.usage.hosts import Hosts
+from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import HalfMergedError, InputError
 from superhosts.reports.base import Report
 from superhosts.reports.opening import open_destinations
@@ -20,6 +21,8 @@ from superhosts.sketches.bundle import Sketch, load
 def hosts(options: Hosts) -> None:
     """Write the super hosts of every sketch, or of their union."""
     selection = Selection.of(options.wanted.threshold, options.wanted.top)
+    if selection.threshold is not None:
+        check_threshold(selection.threshold, "--threshold")
     key, memory = read_key(options.sketches.key_file), options.sketches.memory_total
     errors: list[InputError] = []
     with open_destinations(output_options(options.results), with_part=True) as outputs:

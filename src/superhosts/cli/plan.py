@@ -13,6 +13,7 @@ from superhosts.cli.usage.plan import Plan
 from superhosts.detectors.arguments import check_threshold
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.errors import GeometryError, UsageError
+from superhosts.pairs import check_width
 from superhosts.planning import Prediction, Sizes, best_sizes, least_memory, predict
 from superhosts.reports.terminal import OutputConsole
 from superhosts.text import counted
@@ -24,6 +25,7 @@ Planned = tuple[Sizes, Prediction]
 def plan(options: Plan) -> None:
     """Print the plan, and those for half and for twice the memory."""
     pairs, key_bits = parse_count(options.flows), options.key_bits
+    check_width(key_bits, "--key-bits ")
     least = round(check_threshold(options.threshold, "--threshold"))
     wanted = None if options.error is None else parse_share(options.error)
     size = parse_size(defaults.MEMORY if options.memory is None else options.memory)
