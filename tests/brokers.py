@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from nats.aio.msg import Msg
 from nats.js.api import StreamConfig, StreamInfo, StreamState
 
 from fleets import window
-from processes import DEADLINE, free_port
+from processes import DEADLINE, free_port, wait_for
 from superhosts.cubefile import container as sketchfile
 from superhosts.cubefile.container import CubeReader
 from superhosts.errors import SketchFileError
@@ -222,10 +221,7 @@ class ClosingServer:
 
 
 def eventually(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.02)
+    wait_for(condition, "what the test waits for")
 
 
 class Heard:
