@@ -62,7 +62,9 @@ def worded(option: Any, help: str) -> Any:
 # Options. Those whose default differs between commands are constants, the others are types.
 
 DETECTOR = typer.Option(metavar="NAME", help=f"{DETECTORS}.")
-DEVICE = typer.Option(metavar="DEVICE", callback=check_device, help="cpu, cuda, cuda:all, cuda:0,1 or auto.")
+DEVICE = typer.Option(
+    "--device", metavar="DEVICE", callback=check_device, help="cpu, cuda, cuda:all, cuda:0,1 or auto."
+)
 ERROR = typer.Option(
     metavar="SHARE",
     callback=check_share,

@@ -32,7 +32,9 @@ class Synth:
     windows: Annotated[str, WINDOWS] = "1"
     super_hosts: Annotated[str, SUPER_HOSTS] = "20"
     seed: Annotated[int, SEED] = 1
-    family: Annotated[str, typer.Option(metavar="FAMILY", help="Address family: 4, 6 or both (one third IPv6).")] = "4"
+    family: Annotated[
+        str, typer.Option("--family", metavar="FAMILY", help="Address family: 4, 6 or both (one third IPv6).")
+    ] = "4"
     window: Annotated[str, WINDOW] = defaults.WINDOW
     truth_min: Annotated[
         str,
