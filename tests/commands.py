@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import forking
 from superhosts.cli import COMMANDS
 from superhosts.cli._loading import LazyCommand
 
@@ -37,7 +38,7 @@ def command(*arguments: object) -> list[str]:
 def start(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
     """Start `superhosts ARGUMENTS` as a separate process."""
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    return subprocess.Popen(command(*arguments), **{**pipes, **options})
+    return forking.start([*map(str, arguments)], **{**pipes, **options})
 
 
 def process(*arguments: object, given: bytes = b"", **options: Any) -> Ended:

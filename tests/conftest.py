@@ -26,6 +26,9 @@ for _number, _usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Workers and processes share the cores, so a thread of linear algebra for every core would only get in their way.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # GPU kernels run under numba's simulator, even on a machine with a GPU; `make test-gpu` uses the real one. numba reads
 # this variable when it is first imported.
 if "SUPERHOSTS_TEST_GPU" not in os.environ:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+import forking
 from superhosts.pairs import PacketBatch
 from superhosts.pipeline.scan import scan
 from superhosts.sketches.bundle import Sketch, load
@@ -37,17 +38,19 @@ class Node:
         self.log = log
         self.arguments = arguments
         self.prefix = prefix
-        self.runner: tuple[str, ...] = ("-m", "superhosts")
+        self.runner: tuple[str, ...] = ()  # arguments of an interpreter that runs a changed command
         self.process: subprocess.Popen[bytes] | None = None
         self._since = 0  # length of the log at the last start
 
     def start(self, **options: Any) -> Node:
         self._since = len(self.words)
         with self.log.open("ab") as log:
-            command = [*self.prefix, sys.executable, *self.runner, *self.arguments]
-            self.process = subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=log, **{"stdin": subprocess.DEVNULL, **options}
-            )
+            options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": log, **options}
+            if self.prefix or self.runner:
+                command = [*self.prefix, sys.executable, *(self.runner or ("-m", "superhosts")), *self.arguments]
+                self.process = subprocess.Popen(command, **options)
+            else:
+                self.process = forking.start([*self.arguments], **options)
         return self
 
     @property

@@ -41,7 +41,7 @@ def shift_clock(fleet: Fleet, chance: random.Random) -> Iterator[None]:
     node.wait_ready()
     assert node.end() == 0
     node.start(**set_clock(node, DAY * days))
-    node.runner = ("-m", "superhosts")
+    node.runner = ()
     node.wait_ready()
     yield
     wait_for(fleet.is_exact, "the unions are exact with a clock that is wrong")
