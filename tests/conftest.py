@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -70,6 +71,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests that are spread over workers, so that no long one begins when the rest is done."""
     items.sort(key=lambda item: not item.path.name.startswith(SPREAD))
+
+
+def pytest_collection_finish() -> None:
+    """Hide modules and collected tests from the garbage collector: it would examine them hundreds of times."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

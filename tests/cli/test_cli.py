@@ -756,8 +756,8 @@ def test_many_late_packets_of_a_pipe_are_a_warning_also_for_the_quiet(tmp_path: 
     assert re.fullmatch(
         r"superhosts: warning: 1,000 of 81,000 packets \(1\.2%\) came too late for their .*\n", ended.err
     )
-    few = write(tmp_path / "b.pcap", talk("10.0.0.7", 200_000) + talk("10.0.0.8", 40_000, NOON + 5 * MINUTES))
-    fewer = few.read_bytes() + packets.pcap(talk("10.0.0.9", 500))[24:]
+    few = write(tmp_path / "b.pcap", talk("10.0.0.7", 70_000) + talk("10.0.0.8", 12_000, NOON + 5 * MINUTES))
+    fewer = few.read_bytes() + packets.pcap(talk("10.0.0.9", 160))[24:]
     assert process("scan", "-", "-q", "--json", "--detector", "exact", given=fewer).err == ""
 
 

@@ -92,9 +92,9 @@ def filled_rows(peers: int, rows: int, times: int) -> np.ndarray:
 
 @pytest.mark.parametrize("rows", [64, 1024, 4096])
 def test_below_the_bound_hardly_anybody_is_saturated(rows):
-    """At the bound itself, one host in 40 is saturated: of 2,000, within five standard deviations of a binomial."""
+    """At the bound itself, one host in 40 is saturated: of 1,000, within five standard deviations of a binomial."""
     typical, low = saturation_of(rows)
-    times = 2000 if rows < 4096 else 400
+    times = 1000 if rows < 4096 else 200
     slack = 5 * math.sqrt(0.025 * 0.975 / times)
     assert abs(filled_rows(low, rows, times).mean() - 0.025) < slack
     assert filled_rows(round(0.9 * low), rows, times).mean() < 0.01

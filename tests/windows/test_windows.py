@@ -546,8 +546,8 @@ def scattered(years: int, count: int) -> list[int]:
 def test_work_grows_with_packets_and_windows_only(
     shape: Callable[[int], list[int]], length: int, ticks: bool, size: int
 ) -> None:
-    small = work(in_blocks(shape(400), size), length, ticks=ticks)
-    work(in_blocks(shape(1600), size), length, ticks=ticks, most=6 * small)  # four times as much, and a logarithm
+    small = work(in_blocks(shape(200), size), length, ticks=ticks)
+    work(in_blocks(shape(800), size), length, ticks=ticks, most=6 * small)  # four times as much, and a logarithm
 
 
 def test_work_does_not_grow_with_the_number_of_inputs() -> None:
