@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import forking
@@ -26,6 +27,7 @@ class Ended(NamedTuple):
 Run = Callable[..., Ended]
 
 
+@cache
 def parsed_commands() -> dict[str, Any]:
     """Return every command with its options, as typer parses it, by its full name."""
     return {words: LazyCommand(words.split()[-1], entry).load() for words, entry in COMMANDS.items()}

@@ -73,10 +73,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.path.name.startswith(SPREAD))
 
 
+# Modules and collected tests are no garbage, but there are so many of them that examining them takes seconds.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """Hide modules and collected tests from the garbage collector: it would examine them hundreds of times."""
-    gc.collect()
+    """Hide what is loaded and collected from the garbage collector, then let it work."""
     gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
