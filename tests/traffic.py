@@ -26,8 +26,12 @@ def talk(
 ) -> Frames:
     """Return one packet from `host` to each of its peers, beginning at `start`."""
     first = ip_address(base or ("2a00::" if ":" in host else "172.16.0.0"))
-    ends = [(host, str(first + i)) for i in range(peers)]
-    return [packet(start + i * step, *(pair[::-1] if inbound else pair)) for i, pair in enumerate(ends)]
+    ends = (host, str(first))
+    frame = packet(start, *(ends[::-1] if inbound else ends))[1]
+    width = len(first.packed)
+    place = 14 + (12 if width == 4 else 8) + (0 if inbound else width)  # of the peer's address in the frame
+    before, after, number = frame[:place], frame[place + width :], int(first)
+    return [(start + i * step, before + (number + i).to_bytes(width, "big") + after) for i in range(peers)]
 
 
 def three_windows() -> Frames:
