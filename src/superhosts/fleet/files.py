@@ -26,6 +26,7 @@ from superhosts.errors import UsageError
 from superhosts.fleet.limits import LimitedSay
 from superhosts.fleet.link import Acceptor
 from superhosts.fleet.parcels import Parcel, check_site
+from superhosts.fleet.pauses import growing_pause
 from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, Say
 from superhosts.fleet.spool import Spool
 from superhosts.replacing import open_fresh, rename_durably, sync
@@ -230,7 +231,7 @@ class FileReceiver:
                 failed = self._failed.setdefault(path, _Failed())
                 failed.times += 1
                 self._attempts += 1
-                failed.until = now + (min(2.0**failed.times, LONGEST) if failed.times > 1 else 0.0)
+                failed.until = now + (growing_pause(failed.times - 1, 4.0, LONGEST) if failed.times > 1 else 0.0)
                 failed.error = error
         errors = [failed.error for failed in self._failed.values() if failed.error is not None]
         if trouble is not None or errors:

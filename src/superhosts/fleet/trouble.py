@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from superhosts.errors import OutputError, SuperhostsError, UnreadableError
+from superhosts.fleet.pauses import growing_pause
 from superhosts.fleet.receipts import MAX_SAID, Say
 from superhosts.text import printable
 
@@ -67,8 +68,8 @@ class Troubles:
             return True
         if window is not None:
             rest = self._rests[window]
-            rest.until = self._clock() + min(2.0**rest.attempts, LONGEST_REST)
             rest.attempts += 1
+            rest.until = self._clock() + growing_pause(rest.attempts, 1.0, LONGEST_REST)
         return True
 
     def _note(self, what: str, error: object) -> None:

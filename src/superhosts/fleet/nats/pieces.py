@@ -25,6 +25,7 @@ from superhosts.fleet.nats.assembly import Assembly
 from superhosts.fleet.nats.reception import ACK, NEVER, PROGRESS, Reception
 from superhosts.fleet.nats.wire import Chunk, site_of
 from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.pauses import growing_pause
 from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, Receipt
 from superhosts.text import printable
 from superhosts.units import SECOND, format_size
@@ -32,6 +33,7 @@ from superhosts.units import SECOND, format_size
 AT_ONCE = 2  # sketches to hand in at once
 TRIES = 6  # deliveries of a piece that exceeds its site's share; then it leaves the queue
 LONGEST = 300.0  # longest time in seconds before a piece is delivered again
+LONGEST_RETRY = 60.0  # longest time in seconds before a complete sketch is handed in again
 UNFINISHED = "has not sent the rest of it; waiting until it is sent again"
 
 
@@ -150,7 +152,7 @@ class Pieces:
             self._reception.counters.dropped += 1
             await self._reception.replies.publish(message.reply, NEVER)
             return
-        delay = min(self._patience.pause * 2.0 ** min(times - 1, 10), LONGEST)
+        delay = growing_pause(times, self._patience.pause, LONGEST)
         await self._reception.replies.publish(message.reply, b'-NAK {"delay": %d}' % int(delay * SECOND))
 
     async def _add(self, assembly: Assembly, chunk: Chunk, message: Msg) -> None:
@@ -199,7 +201,7 @@ class Pieces:
                 self._reception.complain(assembly.site, "sketches that could not be stored", text)
                 if assembly.path.exists():
                     assembly.failures += 1
-                    assembly.retry = self._reception.clock() + min(2.0**assembly.failures, 60.0)
+                    assembly.retry = self._reception.clock() + growing_pause(assembly.failures, 2.0, LONGEST_RETRY)
                     assembly.handed_in = False
                 else:  # whether the intake has it will show when its pieces are delivered again
                     self.arrivals.forget(assembly)

@@ -25,6 +25,7 @@ from superhosts.fleet.nats.options import NatsOptions
 from superhosts.fleet.nats.pace import Pace
 from superhosts.fleet.nats.wire import CHUNK, HEADERS, QUESTION, Chunk, decode_receipt, decode_receipts
 from superhosts.fleet.parcels import check_site
+from superhosts.fleet.pauses import growing_pause
 from superhosts.fleet.receipts import RESEND, Receipt, Say
 from superhosts.fleet.spool import Spool
 
@@ -285,8 +286,8 @@ class _Session:
             if state.sent is None:
                 return  # this process has not sent it yet, and will
             state.sent = None
-            state.due = asyncio.get_running_loop().time() + min(0.5 * 2**state.resends, LONGEST)
             state.resends += 1
+            state.due = asyncio.get_running_loop().time() + growing_pause(state.resends, 0.5, LONGEST)
             self._counters.resends += 1
         self._counters.receipts += 1
         try:
