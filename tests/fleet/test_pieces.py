@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from brokers import Heard, KeepingIntake, message, noise, pieces
-from faults import system_call
+from brokers import Heard, KeepingIntake, message, noise, pieces, window
+from faults import fill_disk, system_call
+from hubs import FakeTime
 from processes import DEADLINE
+from superhosts.fleet.nats.arrivals import ARRIVING, LARGE
 from superhosts.fleet.nats.options import NatsOptions
+from superhosts.fleet.nats.pieces import DEFAULT_PATIENCE, TRIES, Patience
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.wire import Chunk
+from superhosts.fleet.parcels import Parcel
+from superhosts.fleet.receipts import Receipt
 
 CHUNK = "superhosts.from.ams.chunk"
 ALL = frozenset({"ams", "fra"})
@@ -43,7 +49,16 @@ class Arrival:
     def __init__(self, folder: Path) -> None:
         self.intake = KeepingIntake(folder)
         self.admitted = ALL
-        self.receiver = NatsReceiver(NatsOptions("nats://127.0.0.1:1"), lambda text: None, admitted=self.who)
+        self.time = FakeTime()
+        self.said: list[str] = []
+        self.receiver = NatsReceiver(
+            NatsOptions("nats://127.0.0.1:1"),
+            self.said.append,
+            largest=1 << 20,
+            admitted=self.who,
+            clock=self.time.source.steady,
+            patience=Patience(pause=7.0),
+        )
         self.link: Any = Heard()
         self.number = 0
 
@@ -139,3 +154,91 @@ def test_a_site_that_is_revoked_while_a_piece_is_written_leaves_nothing(
     asyncio.run(main())
     assert arrival.intake.calls == []
     arrival.check_empty()
+
+
+def beginning(number: int, size: int) -> tuple[Chunk, bytes]:
+    """Return the first piece of a sketch that claims to have `size` bytes."""
+    return Chunk(Parcel("ams", window(0), f"{number:016x}").name, 0, 4096, size), bytes(4096)
+
+
+def test_a_site_cannot_exceed_its_limit_with_sketches_that_begin_again_larger(arrival: Arrival) -> None:
+    arrivals = arrival.receiver.arrivals
+    limit = LARGE * arrivals.largest
+
+    async def main() -> None:
+        arrival.begin()
+        for number in range(ARRIVING):
+            await arrival.take(beginning(number, 8192))
+        for number in range(ARRIVING):
+            await arrival.take(beginning(number, arrivals.largest))
+            assert sum(each.size for each in arrivals.of("ams")) <= limit
+
+    asyncio.run(main())
+    assert arrival.receiver.counters.put_off > 0
+    assert [data for _, data in arrival.link.said if data.startswith(b"-NAK")]
+    assert len(arrivals.of("ams")) == ARRIVING  # what has begun is not lost
+
+
+def test_a_sketch_that_begins_again_larger_takes_the_place_of_stale_ones(arrival: Arrival) -> None:
+    arrivals = arrival.receiver.arrivals
+    largest = arrivals.largest
+
+    async def main() -> None:
+        arrival.begin()
+        for number, size in enumerate([8192, largest - 8192, *[largest] * (LARGE - 1)]):
+            await arrival.take(beginning(number, size))
+            arrival.time.now += 1.0
+        arrival.time.now += DEFAULT_PATIENCE.stale
+        await arrival.take(beginning(0, largest))
+
+    asyncio.run(main())
+    assert arrival.receiver.counters.abandoned == 1
+    assert {each.name: each.size for each in arrivals.of("ams")} == {
+        beginning(number, largest)[0].name: largest for number in (0, *range(2, LARGE + 1))
+    }
+
+
+def fail_to_read(name: str) -> Receipt | None:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+def fail_otherwise(name: str) -> Receipt | None:
+    raise ValueError("unexpected")
+
+
+def take_often(arrival: Arrival, times: int) -> list[bytes]:
+    """Deliver one piece so often; return the answers to the server."""
+    chunk, data = beginning(0, 8192)
+
+    async def main() -> None:
+        arrival.begin()
+        for delivery in range(1, times + 1):
+            reply = f"$JS.ACK.superhosts.hub.{delivery}.1.1.0.0"
+            await arrival.receiver.pieces.take(message(1, CHUNK, chunk.headers("0"), data, reply))
+
+    asyncio.run(main())
+    return [data for _, data in arrival.link.said]
+
+
+def test_a_piece_that_the_hub_cannot_look_up_stays_in_the_queue(arrival: Arrival) -> None:
+    arrival.intake.known = fail_to_read  # type: ignore[method-assign]
+    answers = take_often(arrival, 3 * TRIES)
+    assert all(answer.startswith(b"-NAK") for answer in answers)
+    assert arrival.receiver.counters.dropped == 0
+    assert arrival.said == [f"{CHUNK}: OSError: [Errno 5] Input/output error; it will be delivered again"]
+
+
+def test_a_piece_that_fails_for_another_reason_leaves_the_queue_and_the_log_says_so(arrival: Arrival) -> None:
+    arrival.intake.known = fail_otherwise  # type: ignore[method-assign]
+    answers = take_often(arrival, TRIES)
+    assert [answer[:4] for answer in answers] == [b"-NAK"] * (TRIES - 1) + [b"+TER"]
+    assert arrival.said == [
+        f"{CHUNK}: ValueError: unexpected; it will be delivered again",
+        f"{CHUNK}: ValueError: unexpected; it is removed from the queue",
+    ]
+
+
+def test_a_piece_that_cannot_be_written_is_delivered_again_after_the_first_pause(arrival: Arrival) -> None:
+    with system_call("pwrite", fill_disk):
+        answers = take_often(arrival, 3)
+    assert answers == [b'-NAK {"delay": 7000000000}'] * 3

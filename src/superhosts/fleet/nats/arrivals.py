@@ -33,9 +33,12 @@ class Arrivals:
         """Return the sketches that are arriving from a site."""
         return [each for each in self.assemblies.values() if each.site == site]
 
-    def has(self, site: str, size: int) -> bool:
-        """Return True if a site may begin one more sketch: it must not fill the disk with unfinished ones."""
-        sizes = [each.size for each in self.of(site)]
+    def has(self, site: str, size: int, instead: Assembly | None = None) -> bool:
+        """Return True if a site may begin one more sketch, or one anew: it must not fill the disk with unfinished ones.
+
+        A sketch that begins anew is `instead`: what it has used so far does not count.
+        """
+        sizes = [each.size for each in self.of(site) if each is not instead]
         return len(sizes) < ARRIVING and sum(sizes) + size <= LARGE * self.largest
 
     def is_arriving(self, name: str, now: float) -> bool:

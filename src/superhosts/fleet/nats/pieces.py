@@ -22,7 +22,7 @@ from superhosts.errors import UsageError
 from superhosts.fleet.link import Acceptor
 from superhosts.fleet.nats.arrivals import Arrivals
 from superhosts.fleet.nats.assembly import Assembly
-from superhosts.fleet.nats.reception import ACK, NEVER, PROGRESS, Reception
+from superhosts.fleet.nats.reception import ACK, AGAIN, NEVER, PROGRESS, Reception
 from superhosts.fleet.nats.wire import Chunk, site_of
 from superhosts.fleet.parcels import Parcel
 from superhosts.fleet.pauses import growing_pause
@@ -77,10 +77,10 @@ class Pieces:
             self._reception.counters.failures += 1
             subject = printable(message.subject)
             said = printable(f"{type(error).__name__}: {error}", MAX_REASON)
-            self._reception.complain(
-                subject, "pieces that could not be taken", f"{subject}: {said}; it will be delivered again"
-            )
-            await self._put_off(message)
+            # A disk that fails is not the site's fault: the piece stays in the queue until the disk works.
+            stays = await self._put_off(message, tries=None if isinstance(error, OSError) else TRIES)
+            outcome = "it will be delivered again" if stays else "it is removed from the queue"
+            self._reception.complain(subject, "pieces that could not be taken", f"{subject}: {said}; {outcome}")
 
     async def _place(self, message: Msg) -> None:
         try:
@@ -108,15 +108,16 @@ class Pieces:
             await self._refuse(message, site, Receipt(chunk.name, REFUSED, reason))
             return
         assembly = self.arrivals.assemblies.get(chunk.name)
+        if assembly is None and (receipt := await asyncio.to_thread(self._intake.known, chunk.name)) is not None:
+            self._reception.counters.duplicates += 1
+            await self._reception.replies.remind(site, receipt)
+            await self._reception.replies.publish(message.reply, ACK)
+            return
+        begins = assembly is None or not (assembly.whole or assembly.fits(chunk))
+        if begins and not await self._make_room(site, chunk.size, instead=assembly):
+            await self._wait_for_room(site, message)
+            return
         if assembly is None:
-            if (receipt := await asyncio.to_thread(self._intake.known, chunk.name)) is not None:
-                self._reception.counters.duplicates += 1
-                await self._reception.replies.remind(site, receipt)
-                await self._reception.replies.publish(message.reply, ACK)
-                return
-            if not await self._make_room(site, chunk.size):
-                await self._wait_for_room(site, message)
-                return
             assembly = self.arrivals.assemblies[chunk.name] = Assembly.begin(
                 self._intake.folder, chunk, site, self._reception.clock()
             )
@@ -127,14 +128,18 @@ class Pieces:
         await self._reception.replies.remind(site, receipt)
         await self._reception.replies.publish(message.reply, NEVER)
 
-    async def _make_room(self, site: str, size: int) -> bool:
-        """Allow one more sketch of a site, if necessary in place of stale ones; return False if that is impossible."""
-        mine = [each for each in self.arrivals.of(site) if not each.whole]
+    async def _make_room(self, site: str, size: int, instead: Assembly | None) -> bool:
+        """Allow one more sketch of a site, if necessary in place of stale ones; return False if that is impossible.
+
+        A sketch that begins again with another size is `instead`.
+        """
+        mine = [each for each in self.arrivals.of(site) if not each.whole and each is not instead]
+        now = self._reception.clock()
         for assembly in sorted(mine, key=lambda each: each.touched):
-            if self.arrivals.has(site, size) or self._reception.clock() - assembly.touched < self._patience.stale:
+            if self.arrivals.has(site, size, instead) or now - assembly.touched < self._patience.stale:
                 break
             await self.give_up(assembly)
-        return self.arrivals.has(site, size)
+        return self.arrivals.has(site, size, instead)
 
     async def _wait_for_room(self, site: str, message: Msg) -> None:
         """Defer a piece until its site has finished other sketches; after several attempts it leaves the queue."""
@@ -145,15 +150,22 @@ class Pieces:
         ours = any(each.whole for each in mine)  # these wait for this hub's disk, which is not the site's fault
         await self._put_off(message, tries=None if ours else TRIES)
 
-    async def _put_off(self, message: Msg, tries: int | None = TRIES) -> None:
-        """Let the server deliver a piece again, with growing delays; after `tries` times it leaves the queue."""
+    async def _put_off(self, message: Msg, tries: int | None = TRIES) -> bool:
+        """Let the server deliver a piece again, with growing delays; after `tries` times it leaves the queue.
+
+        Returns True if it stays in the queue.
+        """
         times = _deliveries(message)
         if tries is not None and times >= tries:
             self._reception.counters.dropped += 1
             await self._reception.replies.publish(message.reply, NEVER)
-            return
-        delay = growing_pause(times, self._patience.pause, LONGEST)
-        await self._reception.replies.publish(message.reply, b'-NAK {"delay": %d}' % int(delay * SECOND))
+            return False
+        await self._deliver_again(message, growing_pause(times, self._patience.pause, LONGEST))
+        return True
+
+    async def _deliver_again(self, message: Msg, pause: float) -> None:
+        """Let the server deliver a piece again after some seconds."""
+        await self._reception.replies.publish(message.reply, AGAIN % int(pause * SECOND))
 
     async def _add(self, assembly: Assembly, chunk: Chunk, message: Msg) -> None:
         if not assembly.whole and not assembly.fits(chunk):
@@ -168,7 +180,7 @@ class Pieces:
                 self._reception.counters.failures += 1
                 text = f"{assembly.path}: {error.strerror or error}; the sketch waits at the server"
                 self._reception.complain(assembly.site, "pieces that could not be stored", text)
-                await self._reception.replies.publish(message.reply, b'-NAK {"delay": 5000000000}')
+                await self._deliver_again(message, self._patience.pause)
                 return
             if not self.arrivals.is_current(assembly):  # its site was removed during the write
                 await self._remove(assembly)

@@ -16,6 +16,7 @@ from superhosts.fleet.nats.wire import encode_receipt
 from superhosts.fleet.receipts import Receipt, Say
 
 ACK, PROGRESS, NEVER = b"+ACK", b"+WPI", b"+TERM"
+AGAIN = b'-NAK {"delay": %d}'  # in nanoseconds
 MAX_REMINDED = 10_000  # receipts to remember as sent again; more must be for invented names
 
 Admitted = Callable[[], Collection[str] | None]  # the sites that may send; None for all
