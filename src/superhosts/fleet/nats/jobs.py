@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
+
+
+@dataclass
+class _Turn:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0  # jobs that run or wait; a lock that is released is not locked until the next of them wakes
 
 
 class Jobs:
@@ -12,7 +20,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
-        self._turns: dict[tuple[str, str], asyncio.Lock] = {}  # by purpose and site
+        self.turns: dict[tuple[str, str], _Turn] = {}  # by purpose and site; only those in use
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run some work in the background."""
@@ -20,13 +28,19 @@ class Jobs:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def turn(self, purpose: str, site: str) -> asyncio.Lock:
-        """Return the lock that a job of a site holds while it runs."""
-        return self._turns.setdefault((purpose, site), asyncio.Lock())
-
-    def forget_turns(self) -> None:
-        """Forget the turns of sites that have no job now."""
-        self._turns = {whose: turn for whose, turn in self._turns.items() if turn.locked()}
+    @asynccontextmanager
+    async def turn(self, purpose: str, site: str) -> AsyncIterator[None]:
+        """Wait until no other job of a site runs, and keep the others waiting meanwhile."""
+        whose = (purpose, site)
+        turn = self.turns.setdefault(whose, _Turn())
+        turn.users += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.users -= 1
+            if turn.users == 0:
+                del self.turns[whose]
 
     async def wait(self, timeout: float | None = None) -> None:
         """Wait until all work is done, or for some seconds."""

@@ -155,7 +155,6 @@ class NatsReceiver:
                 old = now - 10 * self.queue.ack_wait - 60
                 self.reception.replies.forget(old)
                 self.questions.forget(old)
-                self.jobs.forget_turns()
 
     async def expel(self) -> None:
         """When the admitted sites have changed, remove what other sites have sent or are sending."""
