@@ -23,9 +23,11 @@ from superhosts.cubefile.container import MAGIC
 from superhosts.errors import UsageError
 from superhosts.fleet import files, limits
 from superhosts.fleet.files import FileReceiver, FileSender
+from superhosts.fleet.intake import Intake
 from superhosts.fleet.limits import LimitedSay, Limits
 from superhosts.fleet.link import Acceptor
 from superhosts.fleet.nats import wire
+from superhosts.fleet.nats.reception import Reception
 from superhosts.fleet.nats.wire import (
     Chunk,
     decode_names,
@@ -240,6 +242,71 @@ def test_each_sites_last_lines_are_counted_though_no_more_come() -> None:
         assert said == [f"{site}: {10 - limits.LINES_PER_MINUTE} more in a minute: kind"]
         said.clear()
     assert [wait for wait, _ in timers] == [60.0, 40.0]
+
+
+def test_left_out_lines_are_counted_though_no_thread_could_be_started_for_a_while() -> None:
+    said: list[str] = []
+    timers: list[Callable[[], None]] = []
+    now, has_threads = 0.0, False
+
+    def start_timer(seconds: float, work: Callable[[], None]) -> None:
+        if not has_threads:
+            raise RuntimeError("can't start new thread")
+        timers.append(work)
+
+    say = LimitedSay(said.append, clock=lambda: now, start_timer=start_timer)
+    for _ in range(limits.LINES_PER_MINUTE + 1):
+        say("ams", "kind", "line")
+    has_threads = True
+    say("ams", "kind", "line")
+    (ring,) = timers
+    now = limits.MINUTE
+    ring()
+    assert said[limits.LINES_PER_MINUTE :] == ["ams: 2 more in a minute: kind"]
+
+
+def log_of_reception(folder: Path, clock: FakeTime, said: list[str]) -> Callable[[int], object]:
+    reception = Reception(said.append, lambda: None, clock.source.steady)
+    return lambda number: reception.say("ams", "kind", f"line {number}")
+
+
+def log_of_intake(folder: Path, clock: FakeTime, said: list[str]) -> Callable[[int], object]:
+    node = Node(folder, times=clock.source)
+    intake = Intake(node.store, {}, said.append)
+    path = folder / "wrong"
+
+    def refuse(number: int) -> None:
+        path.write_bytes(b"x")
+        assert intake.accept(path, f"wrong {number}", "ams").verdict == REFUSED
+
+    return refuse
+
+
+def log_of_files(folder: Path, clock: FakeTime, said: list[str]) -> Callable[[int], object]:
+    node = Node(folder)
+    receiver = FileReceiver(folder / "link", said.append, clock=clock.source.steady)
+    (folder / "link" / "ams").mkdir(parents=True)
+
+    def ignore(number: int) -> None:
+        (folder / "link" / "ams" / f"wrong{number}.cube").write_bytes(b"x")
+        step(receiver, node)
+
+    return ignore
+
+
+@pytest.mark.parametrize("way", [log_of_reception, log_of_intake, log_of_files])
+def test_the_minute_of_the_log_is_one_of_the_clock_that_was_given(
+    tmp_path: Path, way: Callable[[Path, FakeTime, list[str]], Callable[[int], object]]
+) -> None:
+    said: list[str] = []
+    clock = FakeTime()
+    log = way(tmp_path, clock, said)
+    for number in range(limits.LINES_PER_MINUTE):
+        log(number)
+    assert len(said) == limits.LINES_PER_MINUTE
+    clock.now += limits.MINUTE
+    log(limits.LINES_PER_MINUTE)
+    assert len(said) == limits.LINES_PER_MINUTE + 1
 
 
 # Whatever crosses the wire

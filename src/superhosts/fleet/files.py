@@ -180,7 +180,7 @@ class FileReceiver:
         _refuse_file("--from", folder)
         self.folder = folder
         self.counters = FileCounters()
-        self._say = LimitedSay(say)
+        self._say = LimitedSay(say, clock=clock)
         self._settle, self._largest, self._clock = settle, largest, clock
         self._trouble = _Trouble(folder, say, self.counters)
         self._ignored: set[Path] = set()

@@ -68,7 +68,7 @@ class Intake:
         self._expected = expected
         self._archive = archive
         self.senders: Senders = tuple
-        self._say = LimitedSay(say)
+        self._say = LimitedSay(say, clock=store.times.steady)
         self._checked: set[str] = set()  # windows whose union fits this hub's settings
         with store.lock:
             self._shares = Shares(store, limits)

@@ -102,8 +102,9 @@ class LimitedSay:
         if self._has_timer:
             return
         if ends := [each.since + MINUTE for each in self._accounts.values() if each.left_out]:
-            self._has_timer = True
-            self._start_timer(max(0.0, min(ends) - self._clock()), self._ring)
+            with contextlib.suppress(RuntimeError):  # If no thread can be started now, the next line tries again.
+                self._start_timer(max(0.0, min(ends) - self._clock()), self._ring)
+                self._has_timer = True
 
     def _ring(self) -> None:
         with self._lock:

@@ -99,7 +99,7 @@ class Reception:
 
     def __init__(self, say: Say, admitted: Admitted, clock: Callable[[], float]) -> None:
         self.counters = ReceiveCounters()
-        self.say = LimitedSay(say)
+        self.say = LimitedSay(say, clock=clock)
         self.complain = Complaints(self.say)
         self.replies = Replies(clock)
         self.jobs = Jobs()
