@@ -2,9 +2,9 @@
 
 Hundreds of tests start real processes, and most of their time would be spent on loading the same modules and machine
 code. Here every test worker has one server, which loads them once, has no other threads, and forks for every command.
-A command gets its own streams, working folder and exit status; it can be killed and signalled like any other. Commands
-with another environment, a prefix or a set-up of their own start as new interpreters, and so do all commands where
-there is no `os.fork`.
+A command gets its own streams, environment, working folder and exit status; it can be killed and signalled like any
+other. Commands whose interpreter itself needs another environment (`env=`), a prefix or a set-up start as new
+interpreters, and so do all commands where there is no `os.fork`.
 """
 
 from __future__ import annotations
@@ -52,10 +52,11 @@ class Forked(subprocess.Popen[bytes]):
         self._link, theirs = socket.socketpair()
         streams = [bound["p2cread"], bound["c2pwrite"], bound["errwrite"]]  # -1: that of this process
         given = [number if stream == -1 else stream for number, stream in enumerate(streams)]
-        request = json.dumps({"arguments": args[3:], "folder": str(bound["cwd"] or Path.cwd())}).encode()
+        place = {"folder": str(bound["cwd"] or Path.cwd()), "environment": dict(os.environ)}
+        request = json.dumps({"arguments": args[3:], **place}).encode()
         with theirs:
             socket.send_fds(_server(), [request], [*given, theirs.fileno()])
-        self.pid = NUMBER.unpack(self._link.recv(NUMBER.size, socket.MSG_WAITALL))[0]
+        self.pid = self._receive()
         self._child_created = True
         ends = zip(streams, (bound["p2cwrite"], bound["c2pread"], bound["errread"]), strict=True)
         for stream in {theirs for theirs, ours in ends if ours != -1} | {getattr(self, "_devnull", -1)} - {-1}:
@@ -74,10 +75,26 @@ class Forked(subprocess.Popen[bytes]):
 
     def _ended(self, timeout: float | None) -> int | None:
         """Return the exit status when the server has sent it; None after the timeout."""
-        if self.returncode is None and select.select([self._link], [], [], timeout)[0]:
-            self.returncode = NUMBER.unpack(self._link.recv(NUMBER.size, socket.MSG_WAITALL))[0]
-            self._link.close()
+        if not self._waitpid_lock.acquire(blocking=timeout != 0):
+            return None  # Another thread is waiting for the end.
+        try:
+            if self.returncode is None and _is_readable(self._link, timeout):
+                self.returncode = self._receive()
+                self._link.close()
+        finally:
+            self._waitpid_lock.release()
         return self.returncode
+
+    def _receive(self) -> int:
+        data = self._link.recv(NUMBER.size, socket.MSG_WAITALL)
+        assert data, "the server that forks commands has ended; its error is in the output of the tests"
+        return int(NUMBER.unpack(data)[0])
+
+
+def _is_readable(link: socket.socket, timeout: float | None) -> bool:
+    poll = select.poll()  # unlike `select`, it takes any number of a descriptor
+    poll.register(link, select.POLLIN)
+    return bool(poll.poll(None if timeout is None else max(0.0, timeout) * 1000))
 
 
 @cache
@@ -153,6 +170,8 @@ def become(request: dict[str, Any]) -> None:
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
     sys.argv = ["superhosts", *request["arguments"]]
 
 
@@ -163,12 +182,18 @@ def main() -> None:
         importlib.import_module(f"superhosts.{name}")
     with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, SUPERHOSTS_THREADS="1"):
         warming.use("cube", Path(folder))  # load the machine code of the default detector, too
-    assert threading.active_count() == 1  # A thread would not survive a fork, nor release the locks that it holds.
+    assert _thread_count() == 1  # A thread would not survive a fork, nor release the locks that it holds.
     gc.freeze()  # A forked process neither collects what is loaded nor copies it to do so.
     become(serve(socket.socket(fileno=int(sys.argv[1]))))
     from superhosts.cli import main as run
 
     run()
+
+
+def _thread_count() -> int:
+    """Return the threads of this process, where possible with those of libraries."""
+    tasks = Path("/proc/self/task")
+    return len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
 
 
 if __name__ == "__main__":

@@ -59,10 +59,10 @@ def _parse_or_int(text: Any, units: dict[str, int], what: str, example: str) -> 
     return number
 
 
-def parse_duration(text: str) -> int:
+def parse_duration(text: str, *, allow_zero: bool = False) -> int:
     """Return the nanoseconds of "90s", "5m", "1h" or "30d"."""
     nanoseconds = _parse(text, {unit: s * SECOND for unit, s in _SECONDS.items()}, "duration", "90s, 5m, 1h or 30d")
-    if nanoseconds <= 0:
+    if nanoseconds < 0 or not (nanoseconds or allow_zero):
         raise UsageError(f"{text!r}: a duration must be greater than zero; write it like 90s, 5m, 1h or 30d")
     if nanoseconds >= 1 << 63:
         raise UsageError(f"{text!r} is longer than the limit of 292 years; use a shorter duration such as 30d, or all")

@@ -79,12 +79,14 @@ def _collecting_nothing() -> Iterator[None]:
 
     `freeze` hides them from later collections, too.
     """
+    collected_before = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        gc.enable()
+        if collected_before:
+            gc.enable()
 
 
 def _run(entry: Entry, options: Any) -> None:

@@ -3,7 +3,7 @@
 | typer alone | here |
 |---|---|
 | a bad value ends in a box of five lines | one line that names the option, as for all other errors |
-| of two values of an option the first is lost | a result that would not be written (`--output`) is an error |
+| `--output` given twice: the first is dropped | an error |
 | `{INPUT...}...`, `<list[str]>`, `<bool>` | `INPUT...`; no types beside names that say enough |
 | a paragraph keeps the line breaks of its source | it is filled to the width of the terminal |
 """

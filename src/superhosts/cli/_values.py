@@ -55,7 +55,7 @@ def parse_share(text: str) -> float:
 
 def parse_seconds(text: str) -> float:
     """Read a duration in seconds; zero is allowed."""
-    return 0.0 if text.strip().rstrip("smhd") == "0" else parse_duration(text) / SECOND
+    return 0.0 if text.strip() == "0" else parse_duration(text, allow_zero=True) / SECOND
 
 
 def split_commas(values: list[str] | None) -> list[str]:

@@ -1,6 +1,7 @@
-"""Sizes that decide how fast a detector works and how much memory it takes meanwhile, but never what it answers.
+"""Sizes that decide how fast a detector works, how much memory it takes meanwhile and whether it fits a GPU.
 
-The defaults are measured. Tests use small sizes, so that a few pairs take the ways of millions.
+They never change an answer. The defaults are measured. Tests use small sizes, so that a few pairs use the code paths
+for millions.
 """
 
 from __future__ import annotations
