@@ -115,7 +115,8 @@ class Live:
 
     def read(self, count: int) -> None:
         """Wait until so many packets have come to their windows."""
-        self.until(lambda: self._done == count)
+        self.until(lambda: self._done >= count)
+        assert self._done == count
 
     def rest(self) -> None:
         """Wait until the scan has seen that there is nothing to read, and has looked at the clock."""
