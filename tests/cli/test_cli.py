@@ -679,6 +679,31 @@ def test_standard_output_on_a_full_disk(folder: Path, options: list[str]) -> Non
     assert (ended.status, ended.err) == (4, "superhosts: standard output: cannot be written: No space left on device\n")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("arguments", [["--version"], ["scan", "-h"], ["plan", "--flows", "1M"]])
+def test_every_command_says_that_standard_output_is_full(arguments: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = process(*arguments, stdout=full)
+    assert (ended.status, ended.err) == (4, "superhosts: standard output: cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("log", ["on a full disk", "that nobody reads"])
+def test_errors_that_cannot_be_written_change_no_status(folder: Path, log: str) -> None:
+    if log == "on a full disk" and not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    if log == "on a full disk":
+        errors = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reader, errors = os.pipe()
+        os.close(reader)
+    try:
+        assert process("scan", folder / "missing.pcap", "-q", stderr=errors).status == 3
+        ended = process("scan", folder / "three.pcap", "--json", *SMALL, stderr=errors)
+        assert (ended.status, len(ended.rows)) == (0, 5)
+    finally:
+        os.close(errors)
+
+
 def test_an_interrupt_ends_with_130_and_keeps_whole_windows(folder: Path, tmp_path: Path) -> None:
     data = (folder / "three.pcap").read_bytes()
     with start("scan", "-", "--json", "--output", tmp_path / "a.jsonl", *SMALL) as child:

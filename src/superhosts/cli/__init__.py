@@ -7,6 +7,7 @@ names begin with an underscore are shared by commands.
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import sys
 import warnings
@@ -18,9 +19,10 @@ from superhosts._version import __version__
 from superhosts.cli._console import say
 from superhosts.cli._loading import Entry, add_commands
 from superhosts.cli._parsing import Group
-from superhosts.errors import SuperhostsError
-from superhosts.reports.streams import open_streams
+from superhosts.errors import OutputError, SuperhostsError
+from superhosts.reports.streams import flush_stdout, open_streams, silence_stdout
 
+STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 COMMANDS = {  # in the order of the help; the text is the first line of the help of each
     "scan": Entry(
         ".usage.scan:Scan",
@@ -156,10 +158,19 @@ def main() -> None:
     open_streams()
     warnings.showwarning = lambda message, *_: say(f"superhosts: warning: {message}")
     try:
-        app()
+        try:
+            app()
+        finally:
+            flush_stdout()
     except SuperhostsError as error:
         say(f"superhosts: {error}")
         sys.exit(error.exit_status)
+    except OSError as error:
+        if error.filename is not None or error.errno not in STORAGE_ERRORS:
+            raise
+        silence_stdout()  # Only the standard streams are written to without a name.
+        say(f"superhosts: standard output: cannot be written: {error.strerror}")
+        sys.exit(OutputError.exit_status)
     except KeyboardInterrupt:
         say("superhosts: interrupted")
         sys.exit(130)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import sys
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from typing import Any, Protocol
 
 import typer
 
+from superhosts.reports.streams import silence
 from superhosts.text import printable
 
 LONGEST_LINE = 10_000  # characters of a line for people
@@ -45,22 +45,24 @@ def log_status() -> dict[str, int]:
 
 
 def say(text: str) -> None:
-    """Write one line for people to standard error; characters that cannot be shown are escaped."""
+    """Write one line for people to standard error; characters that cannot be shown are escaped.
+
+    A log on a full disk, or one that nobody reads any more, changes neither the work nor its exit status.
+    """
     line = printable(text, most=LONGEST_LINE)
     if _log is not None:
         _log.write(line)
         return
-    sys.stderr.write(f"{line}\n")  # one call: print writes the newline separately, and lines of two threads would mix
-    sys.stderr.flush()
+    try:
+        sys.stderr.write(f"{line}\n")  # one call: print writes the newline separately, and lines of threads would mix
+        sys.stderr.flush()
+    except OSError:
+        silence(sys.stderr)
 
 
 def tell(text: str) -> None:
-    """Write one line for the operator of a service, which the journal or the container's log keeps.
-
-    A log on a full disk, or one that nobody reads any more, does not stop the service.
-    """
-    with contextlib.suppress(OSError):
-        say(f"superhosts: {text}")
+    """Write one line for the operator of a service, which the journal or the container's log keeps."""
+    say(f"superhosts: {text}")
 
 
 def command_line(arguments: Sequence[str]) -> str:

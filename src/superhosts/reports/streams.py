@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -37,7 +38,26 @@ def open_streams() -> None:
 
 def silence_stdout() -> None:
     """Discard everything still to be written to standard output: it takes no more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    silence(sys.stdout)
+
+
+def silence(stream: TextIO) -> None:
+    """Discard everything still to be written to a standard stream, which the interpreter would try again at its end."""
+    with contextlib.suppress(OSError, ValueError):  # A stream that is no file has nothing to discard.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def flush_stdout() -> None:
+    """Write what is left in the buffer of standard output. Whoever has gone needs none of it."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence_stdout()
+    except OSError as error:
+        silence_stdout()
+        raise OutputError(f"standard output: cannot be written: {error.strerror}") from error
 
 
 class Unbuffered(io.TextIOBase):
