@@ -23,6 +23,13 @@ def test_enroll_prints_the_file_with_the_secret(run: Run, tmp_path: Path) -> Non
     assert read_sites(tmp_path / "broker").keys() == {"ams"}
 
 
+def test_a_key_that_is_replaced_is_named(run: Run, tmp_path: Path) -> None:
+    assert "older key" not in run("site", "enroll", "ams", "--state", tmp_path).err
+    assert "the older key of ams is no longer accepted" in run("site", "enroll", "ams", "--state", tmp_path).err
+    run("site", "revoke", "ams", "--state", tmp_path)
+    assert "older key" not in run("site", "enroll", "ams", "--state", tmp_path).err
+
+
 def test_the_folder_is_that_of_the_hub(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run("site", "enroll", "ams").status == 0

@@ -16,7 +16,10 @@ BROKER = "broker"  # the folder of the embedded broker, within the hub's
 
 def enroll_site(options: Enroll) -> None:
     """Make a key for a site and print its file; a hub that is running notices it by itself."""
+    replaced = any(each.site == options.site and not each.revoked for each in list_sites(options.state / BROKER))
     print(enroll(options.state / BROKER, options.site))
+    if replaced:
+        tell(f"the older key of {options.site} is no longer accepted")
     tell(f"take this file to the edge and start it with --site {options.site} --nkey {options.site}.nk")
 
 

@@ -32,6 +32,8 @@ class Revoke:
     """Revoke the key of a site: the hub turns its edge away.
 
     A hub that is running notices the change within seconds. Sketches of the site that wait in the queue are dropped.
+    Keys belong to the hub's broker: a hub that reads a folder (--from) takes the sketches of everybody who can write
+    there.
 
     Example: superhosts site revoke ams
     """
