@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from itertools import chain, groupby, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,14 +69,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that are spread over workers, so that no long one begins when the rest is done.
-
-    A file of other tests comes after each of them: they mostly wait, and leave the cores to others meanwhile.
-    """
-    spread = [[item] for item in items if item.path.name.startswith(SPREAD)]
-    others = [item for item in items if not item.path.name.startswith(SPREAD)]
-    files = [list(group) for _, group in groupby(others, key=lambda item: item.path)]
-    items[:] = chain.from_iterable(chain.from_iterable(zip_longest(spread, files, fillvalue=[])))
+    """Begin with the tests that are spread over workers, so that no long one begins when the rest is done."""
+    items.sort(key=lambda item: not item.path.name.startswith(SPREAD))
 
 
 # Modules and collected tests are no garbage, but there are so many of them that examining them takes seconds.
