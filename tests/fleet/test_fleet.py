@@ -207,7 +207,7 @@ def test_a_stopped_live_edge_keeps_what_it_has_seen(tmp_path: Path):
             edge.process.stdin.write(piece)
             edge.process.stdin.flush()
             wait_for(lambda count=count: status_is(spool, "scan", "packets", count), "all is read")
-            assert (spool / "open.json").exists()
+            wait_for((spool / "open.json").exists, "the open window is noted")
             assert edge.end(signal.SIGTERM) == 0
             edge.process.stdin.close()
         hub.start()
