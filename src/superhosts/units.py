@@ -65,7 +65,7 @@ def parse_duration(text: str, *, allow_zero: bool = False) -> int:
     if nanoseconds < 0 or not (nanoseconds or allow_zero):
         raise UsageError(f"{text!r}: a duration must be greater than zero; write it like 90s, 5m, 1h or 30d")
     if nanoseconds >= 1 << 63:
-        raise UsageError(f"{text!r} is longer than the limit of 292 years; use a shorter duration such as 30d, or all")
+        raise UsageError(f"{text!r} is longer than the limit of 292 years; use a shorter duration such as 30d")
     return nanoseconds
 
 

@@ -20,7 +20,7 @@ from superhosts.cli._console import say
 from superhosts.cli._loading import Entry, add_commands
 from superhosts.cli._parsing import Group
 from superhosts.errors import OutputError, SuperhostsError
-from superhosts.reports.streams import flush_stdout, open_streams, silence_stdout
+from superhosts.reports.streams import flush_stderr, flush_stdout, open_streams, silence_stdout, stdout_error
 
 STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 COMMANDS = {  # in the order of the help; the text is the first line of the help of each
@@ -166,10 +166,10 @@ def main() -> None:
         say(f"superhosts: {error}")
         sys.exit(error.exit_status)
     except OSError as error:
-        if error.filename is not None or error.errno not in STORAGE_ERRORS:
+        if error.filename is not None or error.errno not in STORAGE_ERRORS:  # Errors of other files have a name.
             raise
-        silence_stdout()  # Only the standard streams are written to without a name.
-        say(f"superhosts: standard output: cannot be written: {error.strerror}")
+        silence_stdout()
+        say(f"superhosts: {stdout_error(error)}")
         sys.exit(OutputError.exit_status)
     except KeyboardInterrupt:
         say("superhosts: interrupted")
@@ -177,3 +177,5 @@ def main() -> None:
     except MemoryError:
         say("superhosts: out of memory; use less --memory")
         sys.exit(2)
+    finally:
+        flush_stderr()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from collections.abc import Sequence
@@ -9,7 +10,6 @@ from typing import Any, Protocol
 
 import typer
 
-from superhosts.reports.streams import silence
 from superhosts.text import printable
 
 LONGEST_LINE = 10_000  # characters of a line for people
@@ -53,11 +53,9 @@ def say(text: str) -> None:
     if _log is not None:
         _log.write(line)
         return
-    try:
+    with contextlib.suppress(OSError):  # It stays in the buffer, and comes with the next line that can be written.
         sys.stderr.write(f"{line}\n")  # one call: print writes the newline separately, and lines of threads would mix
         sys.stderr.flush()
-    except OSError:
-        silence(sys.stderr)
 
 
 def tell(text: str) -> None:

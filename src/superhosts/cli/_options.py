@@ -62,7 +62,7 @@ def worded(option: Any, help: str) -> Any:
 # Options. Those whose default differs between commands are constants, the others are types.
 
 DETECTOR = typer.Option(metavar="NAME", help=f"{DETECTORS}.")
-DEVICE = typer.Option(
+DEVICE = typer.Option(  # Named in full: typer 0.27 takes a metavar that equals the name for the name.
     "--device", metavar="DEVICE", callback=check_device, help="cpu, cuda, cuda:all, cuda:0,1 or auto."
 )
 ERROR = typer.Option(
@@ -220,7 +220,7 @@ class TrafficOptions:
 
 @dataclass(frozen=True)
 class EndlessTrafficOptions(TrafficOptions):
-    """The same without an end of the traffic."""
+    """The same for traffic that does not end."""
 
     window: Annotated[str, WINDOW] = defaults.WINDOW
 

@@ -6,10 +6,9 @@ import sys
 from collections.abc import Callable
 from typing import Literal, TextIO
 
-from superhosts.errors import OutputError
 from superhosts.reports.base import RUN_THAT_ENDS, Destination, Report, RunKind
 from superhosts.reports.formats import Csv, JsonLines
-from superhosts.reports.streams import silence_stdout
+from superhosts.reports.streams import silence_stdout, stdout_error
 
 Format = Literal["table", "json", "csv"]
 
@@ -48,7 +47,7 @@ class StandardOutput(Destination):
         except OSError as error:
             if not self.run.endless:
                 silence_stdout()
-            raise OutputError(f"standard output: cannot be written: {error.strerror}") from error
+            raise stdout_error(error) from error
 
 
 def _printer(format: Format, run: RunKind, with_part: bool, stream: TextIO | None) -> Callable[[Report], None]:

@@ -49,15 +49,31 @@ def silence(stream: TextIO) -> None:
         os.close(nowhere)
 
 
+def stdout_error(error: OSError) -> OutputError:
+    """Return the error for a standard output that takes no more text."""
+    return OutputError(f"standard output: cannot be written: {error.strerror}")
+
+
 def flush_stdout() -> None:
-    """Write what is left in the buffer of standard output. Whoever has gone needs none of it."""
+    """Write what is left in the buffer of standard output. A reader that has gone needs none of it."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         silence_stdout()
     except OSError as error:
         silence_stdout()
-        raise OutputError(f"standard output: cannot be written: {error.strerror}") from error
+        raise stdout_error(error) from error
+
+
+def flush_stderr() -> None:
+    """Write what is left in the buffer of standard error, or discard it.
+
+    A log on a full disk, or one that nobody reads any more, must not change the exit status.
+    """
+    try:
+        sys.stderr.flush()
+    except OSError:
+        silence(sys.stderr)
 
 
 class Unbuffered(io.TextIOBase):

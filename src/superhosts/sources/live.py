@@ -265,13 +265,16 @@ class Following:
                 ahead.leave()
 
     def _start(self, source: Source, number: int, first: int = _NOT_YET) -> None:
-        common: dict[str, Any] = {
-            "stopped": self._stopped,
-            "clock": self._clock,
-            "wake": self._wake,
-            "pace": self._pace,
-        }
-        self._active.append(Ahead(source, number, reached=first, **common))
+        ahead = Ahead(
+            source,
+            number,
+            reached=first,
+            stopped=self._stopped,
+            clock=self._clock,
+            wake=self._wake,
+            pace=self._pace,
+        )
+        self._active.append(ahead)
 
     def _start_files(self) -> None:
         """Start the files whose first packet the other inputs have reached; there may be thousands."""

@@ -196,9 +196,8 @@ class Replay:
 
     def __call__(self, sequence: Callable[[Stream], None]) -> None:
         """Run the sequence and wait until it is done."""
-        if (
-            self._stream.cupy is None or not self._ran
-        ):  # The first run compiles and loads the kernels, which cannot be recorded.
+        # The first run compiles and loads the kernels, which cannot be recorded; the simulator records nothing.
+        if self._stream.cupy is None or not self._ran:
             sequence(self._stream)
             self._stream.synchronize()
             self._ran = True

@@ -40,7 +40,7 @@ def enroll(folder: Path, site: str, seed: Path | None = None) -> Path:
 
     A running hub with this folder notices within a second or two.
     """
-    check_site(site)
+    check_site(site, "SITE")
     target = seed or folder / "seeds" / f"{site}.nk"
     secret, public = make_key()
     try:
