@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from superhosts.defaults import THRESHOLD
 from superhosts.errors import MissingExtraError
-from superhosts.pairs import Addresses, Host, Part, array_to_numbers, format_for
+from superhosts.pairs import Addresses, Host, HostFormat, Part, array_to_numbers, format_for
 from superhosts.text import counted
 
 # The columns of a result row, the same in JSON Lines, CSV and Parquet.
@@ -60,6 +60,14 @@ class SuperHosts:
         self.peers_high = peers_high[order]  # UNBOUNDED where there is no upper bound
         self.saturated = saturated[order]
         self.format = format_for(128 if hosts.ndim == 2 else hosts.dtype.itemsize * 8)
+        self.exact = False  # True if the numbers were counted, not estimated
+
+    @classmethod
+    def counted(cls, hosts: Addresses, peers: NDArray[np.int64], format: HostFormat) -> SuperHosts:
+        """Return hosts whose peers were counted exactly: every interval is the number itself."""
+        result = cls(hosts, peers, peers, peers, np.zeros(len(peers), bool))
+        result.format, result.exact = format, True
+        return result
 
     def __len__(self) -> int:
         return len(self.peers)
@@ -77,7 +85,7 @@ class SuperHosts:
         """Return the rows that `keep` selects: a mask, indexes or a slice."""
         columns = (self.hosts, self.peers, self.peers_low, self.peers_high, self.saturated)
         chosen = SuperHosts(*(column[keep] for column in columns))  # type: ignore[arg-type]
-        chosen.format = self.format
+        chosen.format, chosen.exact = self.format, self.exact
         return chosen
 
     def in_original_order(self) -> SuperHosts:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import naive
-from superhosts import Exact
+from superhosts import Cbaa, Exact
 from superhosts.engines.tuning import Tuning
 from superhosts.pairs import array_to_numbers, numbers_to_array
 from tuned import tuned
@@ -55,3 +55,11 @@ def test_memory_follows_distinct_pairs_not_packets():
         exact.update(hosts, peers)
     assert exact.memory <= 8 * (900 + 1900)
     assert exact.estimate("0.0.0.0").peers == 900
+
+
+def test_results_say_that_they_were_counted():
+    exact = Exact()
+    exact.update(np.array([1, 1, 2], np.uint32), np.array([5, 6, 7], np.uint32))
+    answers = [exact.super_hosts(1), exact.super_hosts(1).select(slice(0, 1)), exact.top(1), exact.estimate_many([2])]
+    assert [answer.exact for answer in answers] == [True] * 4
+    assert not Cbaa("8MiB", device="cpu").top(1).select(slice(0, 1)).exact

@@ -191,9 +191,7 @@ class Exact(Detector):
         return self._rows(*self._columns(found))
 
     def _rows(self, hosts: Addresses, peers: NDArray[np.int64]) -> SuperHosts:
-        result = SuperHosts(hosts, peers, peers, peers, np.zeros(len(peers), bool))
-        result.format = self.format
-        return result
+        return SuperHosts.counted(hosts, peers, self.format)
 
     @on_own_gpu
     def _top(self, count: int) -> SuperHosts:
