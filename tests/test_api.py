@@ -103,14 +103,14 @@ def test_the_example_as_it_is_written(tmp_path: Path) -> None:
     cube.merge(other)
     found = cube.super_hosts(threshold=1024)
     assert [found.hosts.dtype, found.peers.dtype, found.saturated.dtype] == [np.uint32, np.int64, np.bool_]
-    for column in (found.hosts, found.peers, found.peers_low, found.peers_high, found.saturated):
+    for column in (found.hosts, found.peers, found.peers_low, found.peers_high, found.exact, found.saturated):
         assert column.shape == (2,)
     assert found.hosts.tolist() == [0x0A010203, 0x0A010204]
     rows = list(found)
     assert [row.host for row in rows] == [ipaddress.ip_address("10.1.2.3"), ipaddress.ip_address("10.1.2.4")]
     for i, row in enumerate(rows):
-        columns = (found.peers[i], found.peers_low[i], found.peers_high[i], found.saturated[i])
-        assert (row.peers, row.peers_low, row.peers_high, row.saturated) == columns
+        columns = (found.peers[i], found.peers_low[i], found.peers_high[i], found.exact[i], found.saturated[i])
+        assert (row.peers, row.peers_low, row.peers_high, row.exact, row.saturated) == columns
         assert row.peers_low <= row.peers <= row.peers_high
         assert near(row, (3000, 2000)[i])
     assert cube.estimate("10.1.2.3") == rows[0] == cube.estimate(rows[0].host) == cube.estimate(found.hosts[0])
@@ -373,17 +373,20 @@ def test_tables_of_other_libraries() -> None:
     pytest.importorskip("pandas")
     found, empty = full_and_empty()
     plain = found.to_dict()
-    assert list(plain) == ["host", "peers", "peers_low", "peers_high", "saturated"]
+    assert list(plain) == ["host", "peers", "peers_low", "peers_high", "exact", "saturated"]
     assert plain["host"][:2] == ["10.1.2.3", "10.1.2.4"]
-    assert (plain["peers_high"][0], plain["saturated"][:2]) == (None, [True, False])
+    assert (plain["peers"][0], plain["peers_high"][0], plain["saturated"][:2]) == (None, None, [True, False])
     assert found.to_arrow().to_pydict() == plain
     assert found.to_polars().to_dict(as_series=False) == plain
     frame = found.to_pandas()
     assert frame["host"].tolist() == plain["host"]
-    assert frame["peers"].tolist() == plain["peers"]
+    assert frame["peers"].isna().tolist() == [True, *[False] * (len(found) - 1)]
+    assert frame["peers"][1:].tolist() == plain["peers"][1:]
+    assert str(frame["peers"].dtype) == "Int64"  # whole numbers, even though one is missing
     for table in (empty.to_arrow(), empty.to_polars(), empty.to_pandas()):
-        assert table.shape == (0, 5)
-    assert [str(kind) for kind in empty.to_arrow().schema.types] == ["string", "int64", "int64", "int64", "bool"]
+        assert table.shape == (0, 6)
+    types = [str(kind) for kind in empty.to_arrow().schema.types]
+    assert types == ["string", "int64", "int64", "int64", "bool", "bool"]
 
 
 @pytest.mark.parametrize(

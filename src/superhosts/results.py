@@ -25,6 +25,7 @@ COLUMNS = (
     "peers",
     "peers_low",
     "peers_high",
+    "exact",
     "saturated",
     "detector",
 )
@@ -32,17 +33,30 @@ UNBOUNDED = np.iinfo(np.int64).max  # peers_high of a saturated host
 
 
 class SuperHost(NamedTuple):
-    """One host, its number of distinct peers and the 95 % confidence interval of that number."""
+    """One host, its number of distinct peers and the 95 % confidence interval of that number.
+
+    If the number is exact, both ends of the interval are that number. If the host is saturated, only the lower end is
+    known, with 97.5 % confidence: `peers` is None, so that a bound is never taken for a measurement.
+    """
 
     host: Host
-    peers: int
+    peers: int | None
     peers_low: int
-    peers_high: int | None  # None if saturated: there is no upper bound
+    peers_high: int | None
+    exact: bool
     saturated: bool
+
+    @property
+    def known_peers(self) -> int:
+        """The number of peers, or the lower bound if the host is saturated: for sorting and comparing."""
+        return self.peers_low if self.peers is None else self.peers
 
 
 class SuperHosts:
-    """Hosts as columns, sorted by peers, largest first. Iteration yields `SuperHost` rows."""
+    """Hosts as columns, sorted by peers, largest first. Iteration yields `SuperHost` rows.
+
+    In the column `peers`, a saturated host has its lower bound, so that hosts can be sorted.
+    """
 
     def __init__(
         self,
@@ -51,54 +65,62 @@ class SuperHosts:
         peers_low: NDArray[np.int64],
         peers_high: NDArray[np.int64],
         saturated: NDArray[np.bool_],
+        exact: NDArray[np.bool_] | bool = False,
     ) -> None:
         keys = [hosts[:, 1], hosts[:, 0]] if hosts.ndim == 2 else [hosts]
+        peers = np.where(saturated, peers_low, peers)
         self._order = order = np.lexsort((*keys, -peers))
         self.hosts = hosts[order]
         self.peers = peers[order]
         self.peers_low = peers_low[order]
         self.peers_high = peers_high[order]  # UNBOUNDED where there is no upper bound
         self.saturated = saturated[order]
+        self.exact = np.broadcast_to(exact, len(peers))[order]  # True where peers were counted, not estimated
         self.format = format_for(128 if hosts.ndim == 2 else hosts.dtype.itemsize * 8)
-        self.exact = False  # True if the numbers were counted, not estimated
 
     @classmethod
     def counted(cls, hosts: Addresses, peers: NDArray[np.int64], format: HostFormat) -> SuperHosts:
         """Return hosts whose peers were counted exactly: every interval is the number itself."""
-        result = cls(hosts, peers, peers, peers, np.zeros(len(peers), bool))
-        result.format, result.exact = format, True
+        result = cls(hosts, peers, peers, peers, np.zeros(len(peers), bool), exact=True)
+        result.format = format
         return result
 
     def __len__(self) -> int:
         return len(self.peers)
 
     def __iter__(self) -> Iterator[SuperHost]:
-        columns = (self.peers.tolist(), self.peers_low.tolist(), self.peers_high.tolist(), self.saturated.tolist())
-        for number, peers, low, high, saturated in zip(array_to_numbers(self.hosts), *columns, strict=True):
+        columns = [column.tolist() for column in self._columns()[1:]]
+        for number, peers, low, high, saturated, exact in zip(array_to_numbers(self.hosts), *columns, strict=True):
             host = self.format.to_host(number)
-            yield SuperHost(host, peers, low, None if high == UNBOUNDED else high, saturated)
+            if saturated:
+                peers = high = None
+            yield SuperHost(host, peers, low, high, exact, saturated)
 
     def __repr__(self) -> str:
         return f"<SuperHosts: {counted(len(self), 'host')}>"
 
     def select(self, keep: NDArray[Any] | slice) -> SuperHosts:
         """Return the rows that `keep` selects: a mask, indexes or a slice."""
-        columns = (self.hosts, self.peers, self.peers_low, self.peers_high, self.saturated)
-        chosen = SuperHosts(*(column[keep] for column in columns))  # type: ignore[arg-type]
-        chosen.format, chosen.exact = self.format, self.exact
+        chosen = SuperHosts(*(column[keep] for column in self._columns()))
+        chosen.format = self.format
         return chosen
 
     def in_original_order(self) -> SuperHosts:
         """Return the rows in the order in which the caller named the hosts, not sorted by peers."""
         rows = copy.copy(self)
         original = np.argsort(self._order)
-        rows.hosts, rows.peers, rows.saturated = self.hosts[original], self.peers[original], self.saturated[original]
-        rows.peers_low, rows.peers_high = self.peers_low[original], self.peers_high[original]
+        rows.hosts, rows.peers, rows.peers_low, rows.peers_high, rows.saturated, rows.exact = (
+            column[original] for column in self._columns()
+        )
         rows._order = np.arange(len(original))
         return rows
 
+    def _columns(self) -> list[NDArray[Any]]:
+        """Return the columns in the order of the constructor's arguments."""
+        return [self.hosts, self.peers, self.peers_low, self.peers_high, self.saturated, self.exact]
+
     def to_dict(self) -> dict[str, list[Any]]:
-        """Return the columns as lists, with hosts as text and None for a missing upper bound."""
+        """Return the columns as lists, with hosts as text and None for what is not known of saturated hosts."""
         rows = list(self)
         return {
             name: [str(row[i]) if name == "host" else row[i] for row in rows]
@@ -131,8 +153,8 @@ class Found(NamedTuple):
         return self.row.host
 
     @property
-    def peers(self) -> int:
-        """Number of distinct peers."""
+    def peers(self) -> int | None:
+        """Number of distinct peers, or None if the host is saturated."""
         return self.row.peers
 
     @property
@@ -144,6 +166,11 @@ class Found(NamedTuple):
     def peers_high(self) -> int | None:
         """Upper end of the 95 % confidence interval, or None if there is no upper bound."""
         return self.row.peers_high
+
+    @property
+    def exact(self) -> bool:
+        """True if the peers were counted, not estimated."""
+        return self.row.exact
 
     @property
     def saturated(self) -> bool:
@@ -198,7 +225,7 @@ def to_arrow(columns: dict[str, list[Any]]) -> Any:
     if "host" not in columns:
         return pa.table(columns)
     types = {"peers": pa.int64(), "peers_low": pa.int64(), "peers_high": pa.int64(), "family": pa.int8()}
-    types["saturated"] = pa.bool_()
+    types |= {"exact": pa.bool_(), "saturated": pa.bool_()}
     site = pa.struct([("site", pa.string()), *((name, pa.int64()) for name in ("peers", "peers_low", "peers_high"))])
     types |= {"sites": pa.list_(site), "missing": pa.list_(pa.string()), "revision": pa.int32()}  # of a hub's rows
     schema = pa.schema([(name, types.get(name, pa.string())) for name in columns])
@@ -217,7 +244,8 @@ def to_polars(columns: dict[str, list[Any]]) -> Any:
 def to_pandas(columns: dict[str, list[Any]]) -> Any:
     """Return a pandas DataFrame of result columns."""
     try:
-        import pandas  # noqa: F401  # pyarrow needs it below; importing it here gives a clear error message
+        import pandas
     except ImportError as error:
         raise MissingExtraError("pandas output", "tables") from error
-    return to_arrow(columns).to_pandas()
+    # Int64 columns of pandas stay whole numbers even when some are missing.
+    return to_arrow(columns).to_pandas(types_mapper=lambda kind: pandas.Int64Dtype() if kind == "int64" else None)

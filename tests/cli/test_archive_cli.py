@@ -203,7 +203,15 @@ def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv("NO_COLOR", "1")
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, markup=False)
-    row = {"window_start": None, "side": "inner", "direction": "any", "peers": 5, "peers_low": 1, "peers_high": 9}
+    row = {
+        "window_start": None,
+        "side": "inner",
+        "direction": "any",
+        "peers": 5,
+        "peers_low": 1,
+        "peers_high": 9,
+        "exact": False,
+    }
     print_timeline(console, [{**row, "site": "[red]ams"}], [])
     assert "[red]ams" in stream.getvalue()
     assert ("\x1b[" in stream.getvalue()) is not plain

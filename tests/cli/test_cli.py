@@ -72,7 +72,7 @@ def sketches(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Pat
 # The row
 
 
-ROW_TYPES = [str, str, str, int, str, str, int, int, int, bool, str]
+ROW_TYPES = [str, str, str, int, str, str, int, int, int, bool, bool, str]
 
 
 def test_the_json_row_is_the_contract(run: Run, folder: Path) -> None:
@@ -85,7 +85,7 @@ def test_the_json_row_is_the_contract(run: Run, folder: Path) -> None:
         ("2023-11-14T22:25:00Z", "10.0.0.7"),
         ("2023-11-14T22:25:00Z", "2001:db8::/64"),
     ]
-    names = "window_start window_end host family side direction peers peers_low peers_high saturated detector"
+    names = "window_start window_end host family side direction peers peers_low peers_high exact saturated detector"
     for row in ended.rows:
         assert list(row) == names.split()
         assert [type(value) for value in row.values()] == ROW_TYPES
@@ -99,15 +99,14 @@ def test_the_json_row_is_the_contract(run: Run, folder: Path) -> None:
 def test_a_saturated_host_has_no_upper_bound(run: Run, folder: Path, tmp_path: Path) -> None:
     common = ["scan", folder / "flood.pcap", "-q", *SMALL]
     (row,) = run(*common, "--json", "--output", tmp_path / "a.parquet").rows
-    assert (row["host"], row["saturated"], row["peers_high"]) == ("10.0.0.9", True, None)
+    assert (row["host"], row["saturated"], row["peers"], row["peers_high"]) == ("10.0.0.9", True, None, None)
     rows = sh.Cube(memory="1MiB").geometry.rows
-    assert row["peers"] == math.floor(rows * math.log(rows))
     assert row["peers_low"] == math.floor(rows * (math.log(rows) - math.log(-math.log(0.025))))
     (record,) = csv.DictReader(io.StringIO(run(*common, "--csv").out))
-    assert (record["peers_high"], record["saturated"]) == ("", "true")
+    assert (record["peers"], record["peers_high"], record["saturated"]) == ("", "", "true")
     parquet = pytest.importorskip("pyarrow.parquet")
     assert parquet.read_table(tmp_path / "a.parquet").to_pylist() == [row]
-    assert "(saturated)" in run(*common).out
+    assert f"≥ {row['peers_low']:,}  " in run(*common).out
 
 
 def test_csv_has_the_same_columns_and_values(run: Run, folder: Path) -> None:

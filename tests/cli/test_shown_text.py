@@ -29,6 +29,7 @@ ROW: dict[str, Any] = {
     "peers": 7,
     "peers_low": 7,
     "peers_high": 7,
+    "exact": False,
     "saturated": False,
     "detector": "cube",
 }

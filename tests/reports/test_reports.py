@@ -18,20 +18,23 @@ from superhosts.reports.base import Report, RunKind
 from superhosts.reports.files import ReplacedFile
 from superhosts.reports.formats import Csv, JsonLines
 from superhosts.reports.opening import open_destination
-from superhosts.reports.rows import COLUMNS, make_rows
-from superhosts.reports.terminal import interval
+from superhosts.reports.rows import COLUMNS, HUB_COLUMNS, Row, make_rows
+from superhosts.reports.terminal import OutputConsole, host_table
+from superhosts.reports.timeline import print_timeline
 from superhosts.results import Found, SuperHost
 from superhosts.times import iso_time
 
 NOON = 1_794_657_600 * SECOND  # 2026-11-14T12:00:00Z
 
 
-def found(peers: int = 4120, high: int | None = 4197) -> Found:
-    row = SuperHost(ip_address("10.1.2.3"), peers, 4043, high, high is None)
+def found(peers: int | None = 4120, low: int = 4043, high: int | None = 4197) -> Found:
+    row = SuperHost(ip_address("10.1.2.3"), peers, low, high, low == high, peers is None)
     return Found(Part(4, "inner", "any"), row, "cube")
 
 
-ROWS = make_rows(Window(NOON, NOON + 300 * SECOND), [found(), found(high=None)])
+ESTIMATED, SATURATED, EXACT = ROWS = make_rows(
+    Window(NOON, NOON + 300 * SECOND), [found(), found(None, high=None), found(4043, high=4043)]
+)
 
 
 @pytest.mark.parametrize(
@@ -55,10 +58,12 @@ def test_the_row_of_the_contract() -> None:
     assert json.dumps(ROWS[0]) == (
         '{"window_start": "2026-11-14T12:00:00Z", "window_end": "2026-11-14T12:05:00Z", "host": "10.1.2.3", '
         '"family": 4, "side": "inner", "direction": "any", "peers": 4120, "peers_low": 4043, "peers_high": 4197, '
-        '"saturated": false, "detector": "cube"}'
+        '"exact": false, "saturated": false, "detector": "cube"}'
     )
     assert tuple(ROWS[0]) == COLUMNS
-    assert (ROWS[1]["peers_high"], ROWS[1]["saturated"]) == (None, True)
+    numbers = ("peers", "peers_low", "peers_high", "exact", "saturated")
+    assert [SATURATED[name] for name in numbers] == [None, 4043, None, False, True]
+    assert [EXACT[name] for name in numbers] == [4043, 4043, 4043, True, False]
     assert [row["window_start"] for row in make_rows(None, [found()])] == [None]
 
 
@@ -70,13 +75,48 @@ def test_lines_and_records() -> None:
     Csv(stream).write(ROWS)
     lines = stream.getvalue().splitlines()
     assert lines[0] == ",".join(COLUMNS)
-    assert lines[1].endswith("10.1.2.3,4,inner,any,4120,4043,4197,false,cube")
-    assert lines[2].endswith("4120,4043,,true,cube")
+    assert lines[1].endswith("10.1.2.3,4,inner,any,4120,4043,4197,false,false,cube")
+    assert lines[2].endswith("any,,4043,,false,true,cube")
+    assert lines[3].endswith("any,4043,4043,4043,true,false,cube")
 
 
-def test_intervals() -> None:
-    assert interval(ROWS[0]) == "4,043 – 4,197"
-    assert interval(ROWS[1]) == "≥ 4,043 (saturated)"
+def shown(rows: list[Row]) -> list[str]:
+    """Return the lines of a table of hosts, its title first."""
+    stream = io.StringIO()
+    OutputConsole(stream).print(host_table(rows, "title"))
+    return [" ".join(line.split()) for line in stream.getvalue().splitlines()]
+
+
+def test_a_table_has_an_interval_only_where_the_number_is_an_estimate() -> None:
+    assert shown([ESTIMATED, SATURATED]) == [
+        "title",
+        "host peers 95 % interval",
+        "10.1.2.3 4,120 4,043 – 4,197",
+        "10.1.2.3 ≥ 4,043 saturated",
+    ]
+    assert shown([ESTIMATED, EXACT])[-1] == "10.1.2.3 4,043 exact"
+    assert shown([EXACT]) == ["title", "host peers (exact)", "10.1.2.3 4,043"]
+
+
+def test_sites_at_which_a_host_is_saturated() -> None:
+    sites = [
+        {"site": "ams", "peers": None, "peers_low": 4043, "peers_high": None},
+        {"site": "fra", "peers": 640, "peers_low": 600, "peers_high": 680},
+    ]
+    row = {**ESTIMATED, "sites": sites, "missing": [], "revision": 1}
+    assert shown([row])[-1].endswith("ams ≥ 4,043, fra 640")
+    stream = io.StringIO()
+    Csv(stream, HUB_COLUMNS).write([row])
+    assert stream.getvalue().splitlines()[-1].endswith(",ams ≥4043; fra 640,,1")
+
+
+def test_the_bar_of_a_saturated_host_is_as_long_as_its_lower_bound() -> None:
+    stream = io.StringIO()
+    rows = [{**row, "site": "ams"} for row in (SATURATED, ESTIMATED)]
+    print_timeline(OutputConsole(stream), rows, [])
+    first, second = stream.getvalue().splitlines()
+    assert first.split()[2:] == ["≥", "4,043", "saturated", "A" * 39]
+    assert second.split()[-1] == "A" * 40
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "CSV"])

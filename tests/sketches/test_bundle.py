@@ -405,7 +405,7 @@ def test_a_saturated_host(tmp_path: Path) -> None:
     cube.save(tmp_path / "a.cube")
     (row,) = estimate_in_file(tmp_path / "a.cube", {FOUR: ["0.0.0.7"]})[FOUR]
     assert row == cube.estimate(7)
-    assert (row.saturated, row.peers_high) == (True, None)
+    assert (row.saturated, row.peers, row.peers_high) == (True, None, None)
 
 
 def test_what_cannot_be_asked(tmp_path: Path) -> None:

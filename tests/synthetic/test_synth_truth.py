@@ -67,7 +67,7 @@ def simplified(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
         start, end = (datetime.fromisoformat(row[name]).timestamp() for name in ("window_start", "window_end"))
         assert end - start == 300
         assert row["peers"] == row["peers_low"] == row["peers_high"]
-        assert (row["direction"], row["saturated"], row["detector"]) == ("any", False, "exact")
+        assert (row["direction"], row["saturated"], row["exact"], row["detector"]) == ("any", False, True, "exact")
         assert (start, -row["peers"]) >= last
         last = (start, -row["peers"])
         found.append((int(start), row["host"], row["family"], row["side"], row["peers"]))
@@ -163,7 +163,7 @@ def test_command_writes_capture_and_truth(tmp_path: Path) -> None:
     traffic = Traffic(flows=6000, packets=9000, windows=2, super_hosts=3, seed=4, family="both")
     rows = [json.loads(line) for line in (tmp_path / "x.truth.jsonl").read_text().splitlines()]
     assert rows == exact_truth(traffic, packet_blocks(traffic), 40, 128)
-    names = "window_start window_end host family side direction peers peers_low peers_high saturated detector"
+    names = "window_start window_end host family side direction peers peers_low peers_high exact saturated detector"
     assert " ".join(rows[0]) == names
 
 

@@ -25,7 +25,8 @@ from superhosts.fleet.nats.setup import find_server, free_port
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.terminal import OutputConsole, interval
+from superhosts.reports.rows import known_peers
+from superhosts.reports.terminal import OutputConsole, interval, peers_text
 from superhosts.sketches.bundle import load
 from superhosts.sources.opening import open_inputs
 from superhosts.text import counted
@@ -130,10 +131,10 @@ def _show(rows: list[dict[str, Any]]) -> None:
     for name in (*SITES, "union", "95 % interval"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in [row for row in rows if row["window_start"] == last][:12]:
-        seen = {site["site"]: f"{site['peers']:,}" for site in row["sites"]}
-        table.add_row(row["host"], *(seen.get(site, "–") for site in SITES), f"{row['peers']:,}", interval(row))
+        seen = {site["site"]: peers_text(site) for site in row["sites"]}
+        table.add_row(row["host"], *(seen.get(site, "–") for site in SITES), peers_text(row), interval(row))
     OutputConsole().print(table)
-    only = sum(all(site["peers"] < defaults.THRESHOLD for site in row["sites"]) for row in rows)
+    only = sum(all(known_peers(site) < defaults.THRESHOLD for site in row["sites"]) for row in rows)
     print(f"{counted(len(rows), 'super host')} in {WINDOWS} windows; {only} of them no single site would have found")
 
 

@@ -17,7 +17,7 @@ from superhosts.cli.usage.synth import Synth
 from superhosts.errors import OutputError
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.opening import OutputOptions, open_destinations
-from superhosts.reports.terminal import OutputConsole, interval
+from superhosts.reports.terminal import OutputConsole, interval, peers_text
 
 
 def demo(options: Demo) -> None:
@@ -51,11 +51,17 @@ def _compare(rows: list[dict[str, Any]], truth: dict[str, int]) -> None:
         table.add_column(title, justify="left" if title == "host" else "right", no_wrap=True)
     for row in rows:
         true = truth.get(row["host"], 0)
-        error = f"{row['peers'] / true - 1:+.1%}" if true else "not seen"
-        table.add_row(row["host"], f"{row['peers']:,}", interval(row), f"{true:,}", error)
+        table.add_row(row["host"], peers_text(row), interval(row), f"{true:,}", _error(row, true))
     OutputConsole().print(table)
     wanted = {host for host, peers in truth.items() if peers >= defaults.THRESHOLD}
     got = {row["host"] for row in rows}
     inside = sum(row["peers_low"] <= truth.get(row["host"], 0) <= (row["peers_high"] or 1 << 62) for row in rows)
     score = f"{len(wanted & got)} of {len(wanted)} super hosts found, {len(got - wanted)} false"
     print(f"{score}; {inside} of {len(rows)} intervals hold the truth")
+
+
+def _error(row: dict[str, Any], true: int) -> str:
+    """Return the relative error of a row's peers."""
+    if not true:
+        return "not seen"
+    return "–" if row["peers"] is None else f"{row['peers'] / true - 1:+.1%}"

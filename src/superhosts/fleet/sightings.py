@@ -13,8 +13,8 @@ from typing import Any
 
 from superhosts.errors import SketchFileError, SuperhostsError, UnreadableError
 from superhosts.pairs import Addresses, Part, numbers_to_array
-from superhosts.reports.rows import Row
-from superhosts.results import UNBOUNDED, Found, SuperHosts
+from superhosts.reports.rows import Row, known_peers
+from superhosts.results import Found, SuperHosts
 from superhosts.sketches.bundle import Sketch
 from superhosts.sketches.queries import estimate_in_file
 
@@ -85,19 +85,19 @@ class Sightings:
         for site, answers in self._answers.items():
             if part in answers and answers[part].peers_low[place] >= 1:  # more than the noise of an absent host
                 rows = answers[part]
-                high = int(rows.peers_high[place])
+                measured = not rows.saturated[place]
                 seen[site] = {
                     "site": site,
-                    "peers": int(rows.peers[place]),
+                    "peers": int(rows.peers[place]) if measured else None,
                     "peers_low": int(rows.peers_low[place]),
-                    "peers_high": None if high == UNBOUNDED else high,
+                    "peers_high": int(rows.peers_high[place]) if measured else None,
                 }
-        return sorted(seen.values(), key=lambda row: (-row["peers"], row["site"]))
+        return sorted(seen.values(), key=lambda row: (-known_peers(row), row["site"]))
 
 
 def _is_row(row: Any) -> bool:
     """Return True if a value read from a file is a row with the sites that saw its host."""
-    names, numbers = ("host", "side", "direction"), ("peers", "peers_low")
+    names = ("host", "side", "direction")
     return (
         isinstance(row, dict)
         and all(isinstance(row.get(name), str) for name in names)
@@ -106,8 +106,8 @@ def _is_row(row: Any) -> bool:
         and all(
             isinstance(site, dict)
             and isinstance(site.get("site"), str)
-            and all(type(site.get(name)) is int for name in numbers)
-            and type(site.get("peers_high", 0)) in (int, type(None))
+            and type(site.get("peers_low")) is int
+            and all(type(site.get(name, "missing")) in (int, type(None)) for name in ("peers", "peers_high"))
             for site in row["sites"]
         )
     )

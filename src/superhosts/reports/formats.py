@@ -25,7 +25,7 @@ class JsonLines:
 
 
 class Csv:
-    """Comma-separated values with one header line; an unbounded interval is an empty field."""
+    """Comma-separated values with one header line; what is not known of a saturated host is an empty field."""
 
     def __init__(self, stream: TextIO, columns: tuple[str, ...] = COLUMNS, *, header: bool = True) -> None:
         self._stream = stream
@@ -40,9 +40,14 @@ class Csv:
 
 
 def _field(value: Any) -> Any:
-    """Return a value as CSV shows it: lists of sites as "ams 812; fra 640"."""
+    """Return a value as CSV shows it: lists of sites as "ams 812; fra 640", or "ams ≥812" if it is saturated there."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        value = "; ".join(f"{item['site']} {item['peers']}" if isinstance(item, dict) else str(item) for item in value)
+        value = "; ".join(_site(item) if isinstance(item, dict) else str(item) for item in value)
     return printable(value, most=len(value)) if isinstance(value, str) else value
+
+
+def _site(seen: Row) -> str:
+    peers = f"≥{seen['peers_low']}" if seen["peers"] is None else seen["peers"]
+    return f"{seen['site']} {peers}"

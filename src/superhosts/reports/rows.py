@@ -22,6 +22,12 @@ Row = dict[str, Any]
 HUB_COLUMNS = (*COLUMNS, "sites", "missing", "revision")
 
 
+def known_peers(row: Row) -> int:
+    """Return the peers of a row, or the lower bound if the host is saturated: for sorting and comparing."""
+    peers: int = row["peers_low"] if row["peers"] is None else row["peers"]
+    return peers
+
+
 def make_rows(window: Window | None, found: Iterable[Found], *, partial: bool = False, revision: int = 1) -> list[Row]:
     """Return the rows of one window, marked if it was interrupted or is reported again."""
     start, end = (iso_time(window.start), iso_time(window.end)) if window else (None, None)

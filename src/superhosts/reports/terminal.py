@@ -42,28 +42,38 @@ def host_table(rows: Sequence[Row], title: str, *, with_part: bool = False) -> T
     if with_part:
         table.add_column("side")
         table.add_column("direction")
-    table.add_column("peers", justify="right", no_wrap=True)
-    table.add_column("95 % interval", justify="right", no_wrap=True)
+    all_exact = bool(rows) and all(row["exact"] for row in rows)
+    table.add_column("peers (exact)" if all_exact else "peers", justify="right", no_wrap=True)
+    if not all_exact:
+        table.add_column("95 % interval", justify="right", no_wrap=True)
     with_sites = any("sites" in row for row in rows)
     if with_sites:
         table.add_column("seen by")
     for row in rows:
         part = [row["side"], row["direction"]] if with_part else []
         sites = [_seen_by(row["sites"])] if with_sites else []
-        table.add_row(row["host"], *part, f"{row['peers']:,}", interval(row), *sites)
+        numbers = [peers_text(row)] if all_exact else [peers_text(row), interval(row)]
+        table.add_row(row["host"], *part, *numbers, *sites)
     return table
 
 
 def _seen_by(sites: list[Row]) -> str:
     """Name the sites that saw most peers of a host; a fleet may have hundreds of sites."""
-    named = ", ".join(f"{printable(site['site'])} {site['peers']:,}" for site in sites[:NAMED])
+    named = ", ".join(f"{printable(site['site'])} {peers_text(site)}" for site in sites[:NAMED])
     return named + (f" and {len(sites) - NAMED} more" if len(sites) > NAMED else "")
 
 
+def peers_text(row: Row) -> str:
+    """Format the peers of a row or of a site in it; of a saturated host only a lower bound is known."""
+    return f"≥ {row['peers_low']:,}" if row["peers"] is None else f"{row['peers']:,}"
+
+
 def interval(row: Row) -> str:
-    """Format an interval; a saturated host has only a lower bound."""
+    """Format an interval. An exact number has none, and neither has a saturated host."""
+    if row["exact"]:
+        return "exact"
     if row["peers_high"] is None:
-        return f"≥ {row['peers_low']:,} (saturated)"
+        return "saturated"
     return f"{row['peers_low']:,} – {row['peers_high']:,}"
 
 

@@ -8,8 +8,8 @@ from string import ascii_uppercase
 from rich.console import Console
 from rich.text import Text
 
-from superhosts.reports.rows import Row
-from superhosts.reports.terminal import interval
+from superhosts.reports.rows import Row, known_peers
+from superhosts.reports.terminal import interval, peers_text
 from superhosts.text import printable
 
 WIDTH = 40  # characters of the longest bar
@@ -22,12 +22,13 @@ def print_timeline(console: Console, rows: Sequence[Row], unions: Sequence[Row])
     letters = {site: ascii_uppercase[number % 26] for number, site in enumerate(sites)}
     colours = {site: COLOURS[number % len(COLOURS)] for number, site in enumerate(sites)}
     with_part = len({(row["side"], row["direction"]) for row in (*rows, *unions)}) > 1
-    most = max(1, *(row["peers"] for row in rows))
+    most = max(1, *map(known_peers, rows))
     cells = [_cells(row, row["window_start"] or "no window", row["site"], with_part) for row in rows]
     cells += [_cells(row, "union", "", with_part) for row in unions]
     lines = _aligned(cells)
     for row, line in zip(rows, lines, strict=False):
-        length = max(int(row["peers"] > 0), round(WIDTH * row["peers"] / most))
+        peers = known_peers(row)
+        length = max(int(peers > 0), round(WIDTH * peers / most))
         bar = Text(letters[row["site"]] * length, style=colours[row["site"]])
         console.print(Text(line + "  " if length else line) + bar, highlight=False)
     for line in lines[len(rows) :]:
@@ -38,7 +39,7 @@ def print_timeline(console: Console, rows: Sequence[Row], unions: Sequence[Row])
 
 def _cells(row: Row, window: str, site: str, with_part: bool) -> list[str]:
     part = [f"{row['side']} {row['direction']}"] if with_part else []
-    return [window, printable(site), *part, f"{row['peers']:,}", interval(row)]
+    return [window, printable(site), *part, peers_text(row), interval(row)]
 
 
 def _aligned(cells: list[list[str]]) -> list[str]:

@@ -109,7 +109,7 @@ class Sketch(Guarded):
             found = [
                 Found(part, row, detector.name) for part, detector in self.parts.items() for row in ask(part, detector)
             ]
-        return sorted(found, key=lambda item: (-item.row.peers, item.part, _host_number(item.row.host)))
+        return sorted(found, key=lambda item: (-item.row.known_peers, item.part, _host_number(item.row.host)))
 
     def estimate(self, host: str | Host) -> list[Found]:
         """Estimate one host's number of peers in every part of its address family."""

@@ -147,7 +147,7 @@ class Tally:
             words_of_host, count = tuple(hosts.rows[place].tolist()), int(peers[place])
             part = (family, side, "any")
             name = self._text(words_of_host, family)
-            row = dict(zip(COLUMNS, (start, end, name, *part, count, count, count, False, "exact"), strict=True))
+            row = dict(zip(COLUMNS, (start, end, name, *part, count, count, count, True, False, "exact"), strict=True))
             yield _Key(-count, family, side, words_of_host), row
 
     def _text(self, words: tuple[int, ...], family: int) -> str:
