@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -17,6 +18,7 @@ from superhosts.pairs import Part, Window
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.files import ReplacedFile
 from superhosts.reports.formats import Csv, JsonLines
+from superhosts.reports.growing import AppendedFile
 from superhosts.reports.opening import open_destination
 from superhosts.reports.rows import COLUMNS, HUB_COLUMNS, Row, make_rows
 from superhosts.reports.terminal import OutputConsole, host_table
@@ -182,3 +184,25 @@ def test_a_target_that_is_a_folder(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="it is a folder"):
         ReplacedFile(tmp_path / "a.csv")
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_a_growing_csv_file_keeps_the_columns_of_its_header(tmp_path: Path) -> None:
+    """An earlier version had fewer columns; after a rotation the file has all."""
+    path, older = tmp_path / "a.csv", [name for name in COLUMNS if name != "exact"]
+    path.write_text(",".join(older) + "\n")
+    file = AppendedFile(path, RunKind(endless=True))
+    file.write(Report(rows=[EXACT]))
+    header, row = csv.reader(io.StringIO(path.read_text()))
+    assert (header, row[-5:]) == (older, ["4043", "4043", "4043", "false", "cube"])
+    path.rename(tmp_path / "b.csv")
+    file.reopen()
+    file.write(Report(rows=[EXACT]))
+    file.close()
+    assert path.read_text().splitlines()[0] == ",".join(COLUMNS)
+
+
+def test_a_growing_csv_file_that_holds_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("name,age\n")
+    with pytest.raises(OutputError, match=r"a\.csv: its first line is not a header of result rows"):
+        AppendedFile(tmp_path / "a.csv", RunKind(endless=True))
+    assert (tmp_path / "a.csv").read_text() == "name,age\n"

@@ -19,14 +19,19 @@ from superhosts.reports.formats import Csv, JsonLines
 from superhosts.times import window_name
 
 ENDINGS = (".jsonl", ".csv")
+MAX_HEADER = 4096  # bytes
 
 
 class AppendedFile(Destination):
-    """A .jsonl or .csv file to which rows are appended. A line that a crash left incomplete is removed first."""
+    """A .jsonl or .csv file to which rows are appended. A line that a crash left incomplete is removed first.
+
+    A .csv file keeps the columns in its header, even if an earlier version wrote it and new rows have more columns.
+    """
 
     def __init__(self, address: str | Path, run: RunKind = RUN_THAT_ENDS) -> None:
         super().__init__(str(address), run)
         self.path = Path(address)
+        self._columns = run.columns
         self._file = self._open()
 
     @classmethod
@@ -38,7 +43,19 @@ class AppendedFile(Destination):
         with output_errors(self.path):
             file = io.FileIO(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a+")
             _remove_incomplete_line(file)
+            self._columns = self._columns_in(file)
         return file
+
+    def _columns_in(self, file: io.FileIO) -> tuple[str, ...]:
+        """Return the columns that a .csv file has; those of the run if it is new."""
+        file.seek(0)
+        if self.path.suffix.lower() != ".csv" or not (header := file.read(MAX_HEADER)):
+            return self.run.columns
+        columns = tuple(header.split(b"\n")[0].decode("utf-8", "replace").split(","))
+        if not set(columns) <= set(self.run.columns):
+            file.close()
+            raise OutputError(f"{self.path}: its first line is not a header of result rows; move this file away")
+        return columns
 
     def reopen(self) -> None:
         """Continue in the file that has this name now: another program has moved the old one away."""
@@ -50,7 +67,7 @@ class AppendedFile(Destination):
         text = io.StringIO()
         end = self._file.seek(0, os.SEEK_END)
         if self.path.suffix.lower() == ".csv":
-            Csv(text, self.run.columns, header=end == 0).write(report.rows)
+            Csv(text, self._columns, header=end == 0).write(report.rows)
         else:
             JsonLines(text).write(report.rows)
         left = memoryview(text.getvalue().encode())
