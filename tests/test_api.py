@@ -20,6 +20,7 @@ from superhosts.detectors.filter import Filter
 from superhosts.detectors.filter import Geometry as FilterGeometry
 from superhosts.detectors.gse import Geometry as GseGeometry
 from superhosts.detectors.gse import Gse
+from superhosts.detectors.pairsample import Geometry as PairSampleGeometry
 from superhosts.detectors.registry import DETECTORS
 from superhosts.detectors.spreadsketch import Geometry as SpreadSketchGeometry
 from superhosts.detectors.spreadsketch import SpreadSketch
@@ -189,6 +190,7 @@ TINY = {
     "gse": GseGeometry(13, 6, 4),
     "filter": FilterGeometry(words=9, counters=9),
     "spreadsketch": SpreadSketchGeometry(2, 9),
+    "pairsample": PairSampleGeometry(99),
 }
 
 

@@ -15,6 +15,7 @@ from superhosts.detectors.cube import Geometry
 from superhosts.detectors.dcds import Geometry as DcdsGeometry
 from superhosts.detectors.filter import Geometry as FilterGeometry
 from superhosts.detectors.gse import Geometry as GseGeometry
+from superhosts.detectors.pairsample import Geometry as PairSampleGeometry
 from superhosts.detectors.spreadsketch import Geometry as SpreadSketchGeometry
 from superhosts.detectors.vbfa import Geometry as VbfaGeometry
 from superhosts.sketches.bundle import DETECTORS
@@ -30,6 +31,7 @@ SMALL = {
     "gse": {"geometry": GseGeometry(array_bits=18, vector_bits=9, table_bits=6)},
     "filter": {"geometry": FilterGeometry(words=4096, rows=3, counters=2000, threshold=1)},
     "spreadsketch": {"geometry": SpreadSketchGeometry(rows=3, buckets=500)},
+    "pairsample": {"geometry": PairSampleGeometry(pairs=1500)},
 }
 # A size that SMALL does not have; `column_bits` 7 for detectors that are not listed here.
 OTHER_SIZES = {
@@ -37,6 +39,7 @@ OTHER_SIZES = {
     "gse": ("array_bits", 19),
     "filter": ("counters", 9),
     "spreadsketch": ("buckets", 501),
+    "pairsample": ("pairs", 1501),
 }
 
 

@@ -33,6 +33,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "gse": {"memory": "256KiB"},
     "filter": {"memory": "256KiB", "threshold": 100},
     "spreadsketch": {"memory": "256KiB"},
+    "pairsample": {"memory": "32KiB"},
 }
 
 

@@ -19,6 +19,7 @@ from superhosts.detectors.dcds import Geometry as DcdsGeometry
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.filter import Filter
 from superhosts.detectors.gse import Gse
+from superhosts.detectors.pairsample import PairSample
 from superhosts.detectors.spreadsketch import SpreadSketch
 from superhosts.detectors.vbfa import Vbfa
 from superhosts.errors import MergeError, SketchFileError, UsageError, VersionError
@@ -57,6 +58,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "exact-64": lambda: Exact(key_bits=64),
     "gse": lambda: Gse("1MiB"),
     "spreadsketch": lambda: SpreadSketch("1MiB"),
+    "pairsample": lambda: PairSample("16KiB"),
 }
 
 
@@ -251,7 +253,7 @@ def test_another_key_is_refused_as_load_refuses_it(tmp_path: Path) -> None:
 def test_filters_cannot_be_merged(tmp_path: Path) -> None:
     one, two = Filter("1MiB"), Filter("1MiB")
     two.save(tmp_path / "b.cube")
-    with pytest.raises(MergeError, match="cannot merge filters"):
+    with pytest.raises(MergeError, match="cannot merge filter sketches"):
         sh.Sketch.of(one).merge_file(tmp_path / "b.cube")
 
 

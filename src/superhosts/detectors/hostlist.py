@@ -1,4 +1,4 @@
-"""The base of GSE, the filter and SpreadSketch, which store 32-bit hosts explicitly.
+"""The base of the detectors that store 32-bit hosts explicitly: GSE, the filter, SpreadSketch and other rivals.
 
 They store mangled addresses and write only these to files, as the cube does: without the key, no address can be read.
 """

@@ -33,7 +33,7 @@ def check_alike(mine: Kind, other: Kind) -> None:
     if mine.format != other.format:
         raise MergeError(f"cannot merge: hosts /{other.format.prefix} into hosts /{mine.format.prefix}")
     if not mine.merges:
-        raise MergeError(f"cannot merge {mine.detector}s: a pair that both have seen would count twice")
+        raise MergeError(f"cannot merge {mine.detector} sketches: a pair that both have seen would count twice")
 
 
 def check_mergeable(mine: Mapping[Part, Kind], other: Mapping[Part, Kind]) -> None:

@@ -9,8 +9,20 @@ from superhosts.detectors.dcds import Dcds
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.filter import Filter
 from superhosts.detectors.gse import Gse
+from superhosts.detectors.pairsample import PairSample
 from superhosts.detectors.spreadsketch import SpreadSketch
 from superhosts.detectors.vbfa import Vbfa
 
-_ALL: tuple[type[Detector], ...] = (Cube, Cbaa, PaperCbaa, Exact, Dcds, Vbfa, Gse, Filter, SpreadSketch)
+_ALL: tuple[type[Detector], ...] = (
+    Cube,
+    Cbaa,
+    PaperCbaa,
+    Exact,
+    Dcds,
+    Vbfa,
+    Gse,
+    Filter,
+    SpreadSketch,
+    PairSample,
+)
 DETECTORS = {detector.name: detector for detector in _ALL}

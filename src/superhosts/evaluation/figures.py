@@ -29,8 +29,9 @@ COLOURS = {
     "gse": "#ff7f0e",
     "filter": "#7f7f7f",
     "spreadsketch": "#8c564b",
+    "pairsample": "#bcbd22",
 }
-MARKERS = dict(zip(COLOURS, "oDsvP^<>Xph", strict=True))
+MARKERS = dict(zip(COLOURS, "oDsvP^<>Xph*", strict=True))
 LINES = ("-", "--", "-.", ":")
 RATES = {
     "fnr": "false negatives, share of super hosts (FNR)",

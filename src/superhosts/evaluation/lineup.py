@@ -30,4 +30,5 @@ ENTRANTS = {
     "gse": Entrant("gse"),
     "filter": Entrant("filter"),
     "spreadsketch": Entrant("spreadsketch"),
+    "pairsample": Entrant("pairsample"),
 }
