@@ -22,6 +22,7 @@ from superhosts.detectors.gse import Geometry as GseGeometry
 from superhosts.detectors.gse import Gse
 from superhosts.detectors.pairsample import Geometry as PairSampleGeometry
 from superhosts.detectors.registry import DETECTORS
+from superhosts.detectors.rgs import Geometry as RgsGeometry
 from superhosts.detectors.spreadsketch import Geometry as SpreadSketchGeometry
 from superhosts.detectors.spreadsketch import SpreadSketch
 from superhosts.detectors.vbfa import Geometry as VbfaGeometry
@@ -191,6 +192,7 @@ TINY = {
     "filter": FilterGeometry(words=9, counters=9),
     "spreadsketch": SpreadSketchGeometry(2, 9),
     "pairsample": PairSampleGeometry(99),
+    "rgs": RgsGeometry(9, 9),
 }
 
 

@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 
 # The detectors that each process compiles. Both shares take about the same time.
-SHARES = (["cube"], ["cbaa", "vbfa", "dcds", "exact", "gse", "filter", "spreadsketch", "pairsample"])
+SHARES = (["cube"], ["cbaa", "vbfa", "dcds", "exact", "gse", "filter", "spreadsketch", "pairsample", "rgs"])
 
 
 def warm_up() -> None:

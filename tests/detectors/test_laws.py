@@ -16,6 +16,7 @@ from superhosts.detectors.dcds import Geometry as DcdsGeometry
 from superhosts.detectors.filter import Geometry as FilterGeometry
 from superhosts.detectors.gse import Geometry as GseGeometry
 from superhosts.detectors.pairsample import Geometry as PairSampleGeometry
+from superhosts.detectors.rgs import Geometry as RgsGeometry
 from superhosts.detectors.spreadsketch import Geometry as SpreadSketchGeometry
 from superhosts.detectors.vbfa import Geometry as VbfaGeometry
 from superhosts.sketches.bundle import DETECTORS
@@ -32,6 +33,7 @@ SMALL = {
     "filter": {"geometry": FilterGeometry(words=4096, rows=3, counters=2000, threshold=1)},
     "spreadsketch": {"geometry": SpreadSketchGeometry(rows=3, buckets=500)},
     "pairsample": {"geometry": PairSampleGeometry(pairs=1500)},
+    "rgs": {"geometry": RgsGeometry(groups=900, buckets=20)},
 }
 # A size that SMALL does not have; `column_bits` 7 for detectors that are not listed here.
 OTHER_SIZES = {
@@ -40,6 +42,7 @@ OTHER_SIZES = {
     "filter": ("counters", 9),
     "spreadsketch": ("buckets", 501),
     "pairsample": ("pairs", 1501),
+    "rgs": ("buckets", 21),
 }
 
 

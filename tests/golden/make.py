@@ -34,6 +34,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "filter": {"memory": "256KiB", "threshold": 100},
     "spreadsketch": {"memory": "256KiB"},
     "pairsample": {"memory": "32KiB"},
+    "rgs": {"memory": "16KiB"},
 }
 
 

@@ -55,7 +55,7 @@ ODD: list[Any] = [
 ]
 
 
-RIVALS = ("filter", "spreadsketch", "pairsample")
+RIVALS = ("filter", "spreadsketch", "pairsample", "rgs")
 
 
 def small(name: str) -> Any:

@@ -10,6 +10,7 @@ from superhosts.detectors.exact import Exact
 from superhosts.detectors.filter import Filter
 from superhosts.detectors.gse import Gse
 from superhosts.detectors.pairsample import PairSample
+from superhosts.detectors.rgs import Rgs
 from superhosts.detectors.spreadsketch import SpreadSketch
 from superhosts.detectors.vbfa import Vbfa
 
@@ -24,5 +25,6 @@ _ALL: tuple[type[Detector], ...] = (
     Filter,
     SpreadSketch,
     PairSample,
+    Rgs,
 )
 DETECTORS = {detector.name: detector for detector in _ALL}

@@ -30,8 +30,9 @@ COLOURS = {
     "filter": "#7f7f7f",
     "spreadsketch": "#8c564b",
     "pairsample": "#bcbd22",
+    "rgs": "#393b79",
 }
-MARKERS = dict(zip(COLOURS, "oDsvP^<>Xph*", strict=True))
+MARKERS = dict(zip(COLOURS, "oDsvP^<>Xph*d", strict=True))
 LINES = ("-", "--", "-.", ":")
 RATES = {
     "fnr": "false negatives, share of super hosts (FNR)",

@@ -31,4 +31,5 @@ ENTRANTS = {
     "filter": Entrant("filter"),
     "spreadsketch": Entrant("spreadsketch"),
     "pairsample": Entrant("pairsample"),
+    "rgs": Entrant("rgs"),
 }
