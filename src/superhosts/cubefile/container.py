@@ -34,7 +34,8 @@ from superhosts.text import printable
 from superhosts.units import format_size
 
 MAGIC = b"\x89CUBE\r\n\x1a"
-VERSION = 2  # In version 1 the rows of a cube were not rotated.
+VERSION = 3  # Version 2 had no giant columns, no sampling and no turned lines; the geometry of its cubes says so.
+READ_VERSIONS = (2, 3)  # In version 1 the rows of a cube were not rotated.
 BLOCK = 1 << 20  # bytes of an array that are compressed together
 MAX_PACKED = 2 * BLOCK  # bytes of a compressed block; incompressible data grows by less than 1/64
 SITE_HEADER = 1 << 20  # bytes of a header that this program writes, and that a hub accepts from a site
@@ -146,7 +147,7 @@ def peek(path: str | Path) -> dict[str, Any] | None:
             return None
         with Path(path).open("rb") as file:
             magic, version, length = _START.unpack(file.read(_START.size))
-            supported = magic == MAGIC and version == VERSION and length <= MAX_HEADER
+            supported = magic == MAGIC and version in READ_VERSIONS and length <= MAX_HEADER
             return parse_header(file.read(length)) if supported else None
     except (OSError, ValueError, struct.error):
         return None
@@ -231,10 +232,10 @@ class CubeReader:
             raise self._error(f"truncated after {len(start)} bytes", len(start))
         _, version, length = _START.unpack(start)
         self._end = size - DIGEST
-        if version != VERSION:
+        if version not in READ_VERSIONS:
             self._first = 0
             self._verify_digest()  # In a damaged file the version itself may be wrong.
-            message = f"format version {version}; this program reads version {VERSION}"
+            message = f"format version {version}; this program reads versions {' and '.join(map(str, READ_VERSIONS))}"
             raise VersionError(message, file=self.name, offset=len(MAGIC))
         if length > self._max_header:
             limit = f"the header takes {format_size(length)}, the limit is {format_size(self._max_header)}"

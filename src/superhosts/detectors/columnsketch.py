@@ -121,6 +121,8 @@ class ColumnSketch(EngineSketch):
 
     cpu_engine: ClassVar[type[CpuEngine]]
     takes_blocks = True
+    # Noise removal turns exactly θ peers into slightly less than θ, so estimates up to this much below count as θ.
+    slack: ClassVar[float] = 0.25
 
     @property
     def engine_geometry(self) -> ColumnGeometry:
@@ -142,6 +144,15 @@ class ColumnSketch(EngineSketch):
     def _estimate(self, evidence: Evidence) -> Estimate:
         return estimate(evidence, self.geometry.rows)
 
+    def _estimates(self, mangled: Words, counts: Counts) -> Estimate:
+        """Return the estimates of mangled hosts from the zero counts of their columns."""
+        return self._estimate(self._evidence(mangled, counts))
+
+    @property
+    def _most_peers(self) -> int:
+        """The most peers that can be measured."""
+        return saturation_point(self.geometry.rows)
+
     def _super_hosts(self, threshold: float) -> SuperHosts:
         found = self._find(threshold)
         self._warn(threshold)
@@ -149,7 +160,7 @@ class ColumnSketch(EngineSketch):
 
     def _warn(self, threshold: float) -> None:
         """Warn if the geometry and the current fill do not support this threshold."""
-        rows, total = self.geometry.rows, self.geometry.total_columns
+        rows, total = self.geometry.rows, self.geometry.edges[-1] << self.geometry.slice_bits
         mean = max(float(self.engine.zero_sums().sum()) / total, 1.0) / rows
         pairs = -rows * math.log(mean) * total / self.geometry.arrays  # a lower bound
         unnamed = self._unnamed(threshold, pairs)
@@ -158,8 +169,8 @@ class ColumnSketch(EngineSketch):
             warnings.warn(
                 f"threshold {threshold:g} is low for this {self.name}; {text}", ThresholdWarning, stacklevel=4
             )
-        if threshold > saturation_point(rows):
-            text = f"hosts with more than {saturation_point(rows):,} peers cannot be measured; all are reported"
+        if threshold > self._most_peers:
+            text = f"hosts with more than {self._most_peers:,} peers cannot be measured; all are reported"
             warnings.warn(
                 f"threshold {threshold:g} is high for this {self.name}: {text}", ThresholdWarning, stacklevel=4
             )
@@ -195,8 +206,10 @@ class ColumnSketch(EngineSketch):
 
     def _find(self, threshold: float) -> SuperHosts:
         mangled, counts = self._search(threshold)
-        found = self._estimate(self._evidence(mangled, counts))
-        keep = (found.peers >= threshold) | found.saturated  # Only a lower bound is known of saturated hosts.
+        found = self._estimates(mangled, counts)
+        keep = (
+            found.peers >= threshold - self.slack
+        ) | found.saturated  # Only a lower bound is known of saturated hosts.
         return self._result(mangled[keep], found.select(keep))
 
     def _result(self, mangled: Words, found: Estimate) -> SuperHosts:
@@ -209,8 +222,13 @@ class ColumnSketch(EngineSketch):
         return result
 
     def _evidence(self, mangled: Words, counts: Counts) -> Evidence:
+        return Evidence(counts[:, :-1], counts[:, -1], self._fills_of(mangled))
+
+    def _fills_of(self, mangled: Words) -> Floats:
+        """Return the mean fill of each array (second axis) in the slice of each mangled host (first axis)."""
         slices = mangled[:, 1].astype(np.int64) & ((1 << self.geometry.slice_bits) - 1)
-        return Evidence(counts[:, :-1], counts[:, -1], self._mean_fills()[slices])
+        fills: Floats = self._mean_fills()[slices]
+        return fills
 
     def _mean_fills(self) -> Floats:
         """Return the share of set bits of every array (second axis) in every slice (first axis)."""
@@ -219,7 +237,8 @@ class ColumnSketch(EngineSketch):
 
     def _top(self, count: int) -> SuperHosts:
         """Return the top hosts among those with at least `MIN_TOP_PEERS` peers."""
-        fullest = max(1, int(self.engine.zeros().min()))
+        plain = self.geometry.edges[-1] << self.geometry.slice_bits
+        fullest = max(1, int(self.engine.zeros()[:plain].min()))
         threshold = max(MIN_TOP_PEERS, self.geometry.rows * math.log(self.geometry.rows / fullest) / 4)
         found = self._find(threshold)
         while len(found) < count and threshold > MIN_TOP_PEERS:
@@ -229,7 +248,7 @@ class ColumnSketch(EngineSketch):
 
     def _estimate_many(self, hosts: Addresses) -> SuperHosts:
         mangled = self.mangle(hosts)
-        return self._result(mangled, self._estimate(self._evidence(mangled, self.engine.measure(mangled))))
+        return self._result(mangled, self._estimates(mangled, self.engine.measure(mangled)))
 
     def _columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
         """Return the fill of each column of a host and the mean fill of its array; last, the fill of their AND."""
@@ -256,7 +275,8 @@ class ColumnSketch(EngineSketch):
     @locked
     def fill(self) -> Fill:
         """Return how full the sketch is."""
-        rows, zeros = self.geometry.rows, self.engine.zeros()
+        rows, plain = self.geometry.rows, self.geometry.edges[-1] << self.geometry.slice_bits
+        zeros = self.engine.zeros()[:plain]
         pairs = -rows * float(np.log(np.maximum(zeros, 1) / rows).sum()) / self.geometry.arrays
         fullest, saturated = int(zeros.min()), int((zeros == 0).sum())
         return Fill(1 - float(zeros.mean()) / rows, 1 - fullest / rows, saturated, round(pairs))

@@ -11,8 +11,13 @@ D = 1 − P·(1 + Σ (1−p_i)/p_i), Var(n) = g·(e^t·(1 + P/D) − t − 1).
 If fewer than 16 zeros are left, or D ≤ 0, the equations are nearly singular. The estimator then uses the mean fill of
 each array in the host's slice as p_i, within the bounds that the host's own columns set: p_i is between 1 − z_i/z (the
 host alone filled its AND) and 1 − z_i (the host has no peers). This keeps a small host in two full columns from being
-mistaken for a big one. If the AND has no zero left, the host is saturated: it typically has g·ln g peers or more, and
-only a lower bound is certain.
+mistaken for a big one. Where other hosts fill all but one of a host's columns, nothing distinguishes its own bits in
+the last column from those of others, so the interval begins at 0. If the AND has no zero left, the host is saturated:
+only a lower bound is known.
+
+If only one in s pairs is written, the number is s times what the columns show, and sampling adds n·(s − 1) to its
+variance. Giant columns are a second measurement of this kind, which continues where the plain columns are full; of the
+two, the one with the smaller variance counts.
 """
 
 from __future__ import annotations
@@ -46,6 +51,19 @@ class Saturation(NamedTuple):
 
     peers: int  # the number with which one zero is expected, typical of hosts that leave none
     low: int  # with fewer peers, a zero is left 39 times out of 40
+
+
+class Measured(NamedTuple):
+    """Numbers of peers, unrounded, with their standard deviations."""
+
+    peers: Floats
+    deviations: Floats
+    doubtful: NDArray[np.bool_]  # all but one of the columns are full: the host may have no peers at all
+    full: NDArray[np.bool_]  # the AND has no zero left; the other fields are meaningless
+
+    def select(self, chosen: NDArray[np.intp]) -> Measured:
+        """Return the measurements of some hosts."""
+        return Measured(self.peers[chosen], self.deviations[chosen], self.doubtful[chosen], self.full[chosen])
 
 
 class Estimate(NamedTuple):
@@ -118,15 +136,18 @@ def estimate_one(zeros: Floats, common: float, fills: Floats, rows: int) -> tupl
 
 
 @compiled
-def _estimate_all(evidence: Evidence, rows: int, peers: Floats, deviations: Floats) -> None:
+def _measure_all(evidence: Evidence, rows: int, peers: Floats, deviations: Floats, doubtful: NDArray[np.bool_]) -> None:
     fractions = np.empty(evidence.zeros.shape[1])
     for host in range(len(peers)):
+        quiet = 0  # columns that are not nearly full
         for i in range(len(fractions)):
             fractions[i] = evidence.zeros[host, i] / rows
+            quiet += evidence.zeros[host, i] >= MIN_ZEROS
         if evidence.common[host] > 0:
             found, variance = estimate_one(fractions, evidence.common[host] / rows, evidence.fills[host], rows)
             peers[host] = found
             deviations[host] = math.sqrt(variance)
+            doubtful[host] = quiet == 1 and len(fractions) > 1
 
 
 def saturation_of(rows: int, free: float = 1.0, share: int = 1) -> Saturation:
@@ -144,12 +165,36 @@ def saturation_point(rows: int) -> int:
     return saturation_of(rows).peers
 
 
+def measure(evidence: Evidence, rows: int, share: int = 1) -> Measured:
+    """Measure the peers of every host in the evidence, of which one in `share` is written."""
+    count = len(evidence.common)
+    peers, deviations, doubtful = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
+    _measure_all(evidence, rows, peers, deviations, doubtful)
+    peers *= share
+    deviations = np.sqrt((share * deviations) ** 2 + peers * (share - 1))
+    return Measured(peers, deviations, doubtful, evidence.common == 0)
+
+
 def estimate(evidence: Evidence, rows: int) -> Estimate:
     """Estimate the peers of every host in the evidence."""
-    count = len(evidence.common)
-    peers, deviations = np.zeros(count), np.zeros(count)
-    _estimate_all(evidence, rows, peers, deviations)
-    return saturate(interval(peers, deviations), evidence.common == 0, saturation_of(rows))
+    return conclude(measure(evidence, rows), saturation_of(rows))
+
+
+def better_of(plain: Measured, giant: Measured) -> Measured:
+    """Return the measurement with the smaller variance for each host."""
+    takes = plain.full | (~giant.full & (giant.deviations < plain.deviations))
+    return Measured(
+        np.where(takes, giant.peers, plain.peers),
+        np.where(takes, giant.deviations, plain.deviations),
+        np.where(takes, giant.doubtful, plain.doubtful),
+        np.where(takes, giant.full, plain.full),
+    )
+
+
+def conclude(found: Measured, known: Saturation) -> Estimate:
+    """Return measurements as estimates with intervals; `known` is what is known about saturated hosts."""
+    result = interval(found.peers, found.deviations)
+    return saturate(result._replace(low=np.where(found.doubtful, 0, result.low)), found.full, known)
 
 
 def interval(peers: Floats, deviations: Floats, crowd: float = 0.0) -> Estimate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from superhosts.cubefile.coding import CodedBlock
 from superhosts.engines.arrays import Counts, Words
@@ -17,9 +18,13 @@ class SomeColumns:
 
     def __init__(self, engine: type[CpuEngine], mangled: Words, geometry: ColumnGeometry, key: Key) -> None:
         self._engine, self._geometry, self._key = engine, geometry, key
-        columns = engine.columns_of(mangled, geometry, key)
-        self._kept, rows = np.unique(columns, return_inverse=True)
-        self._columns, self._rows = columns, rows.reshape(columns.shape)
+        columns = [engine.columns_of(mangled, geometry, key)]
+        if geometry.total_columns > geometry.edges[-1] << geometry.slice_bits:
+            columns.append(engine.giant_columns_of(mangled, geometry, key))
+        self._columns = np.array(columns)  # (plain and giant, hosts, arrays)
+        self._kept, rows = np.unique(self._columns, return_inverse=True)
+        self._rows = rows.reshape(self._columns.shape)
+        self._mangled = mangled
         self._bits: Words = np.zeros((len(self._kept), geometry.words), np.uint64)
         self._zeros: Counts = np.full(geometry.total_columns, geometry.rows, np.int32)
 
@@ -36,9 +41,18 @@ class SomeColumns:
 
     def measure(self, mangled: Words) -> Counts:
         """Return the zero counts of the hosts passed to the constructor: of each column, then of their AND."""
-        common = self._engine.common_zeros(mangled, self._rows, self._bits, self._geometry, self._key)
-        return np.column_stack((self._zeros[self._columns], common))
+        return self._measure(mangled, self._columns[0], self._rows[0])
+
+    def measure_giants(self, mangled: Words) -> Counts:
+        """Return the zero counts of some of these hosts in their giant columns: of each, then of their AND."""
+        number = {host: i for i, host in enumerate(map(tuple, self._mangled.tolist()))}
+        some = [number[host] for host in map(tuple, mangled.tolist())]
+        return self._measure(mangled, self._columns[1][some], self._rows[1][some])
+
+    def _measure(self, mangled: Words, columns: NDArray[np.int64], rows: NDArray[np.int64]) -> Counts:
+        common = self._engine.common_zeros(mangled, rows, self._bits, self._geometry, self._key)
+        return np.column_stack((self._zeros[columns], common))
 
     def zero_sums(self) -> Sums:
         """Return the zero bits of every array in every slice."""
-        return sum_arrays(self._zeros, self._geometry.edges)
+        return sum_arrays(self._zeros, self._geometry)

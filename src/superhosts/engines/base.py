@@ -98,6 +98,10 @@ class Engine(ABC):
     def measure(self, mangled: Words) -> Counts:
         """Return the zero counts of mangled hosts: of each column, then of their AND."""
 
+    def measure_giants(self, mangled: Words) -> Counts:
+        """Return the zero counts of mangled hosts in their giant columns: of each, then of their AND."""
+        raise NotImplementedError("this sketch has no giant columns")
+
     def block_takers(self) -> dict[str, Take] | None:
         """Return a function per array that merges a block of a file; None if files must be loaded to be merged."""
         return None
@@ -108,7 +112,7 @@ class Engine(ABC):
 
     @abstractmethod
     def zero_sums(self) -> Sums:
-        """Return the zero bits of every array (second axis) in every slice (first axis)."""
+        """Return the zero bits of every array (second axis) in every slice (first axis), without giant columns."""
 
     @abstractmethod
     def arrays(self) -> Arrays:
@@ -171,6 +175,10 @@ class SeveralEngines(Engine):
     def measure(self, mangled: Words) -> Counts:
         """Return the zero counts of mangled hosts in the union."""
         return self._merged().measure(mangled)
+
+    def measure_giants(self, mangled: Words) -> Counts:
+        """Return the zero counts of mangled hosts in their giant columns in the union."""
+        return self._merged().measure_giants(mangled)
 
     def zeros(self) -> Counts:
         """Return the zero bits of every column of the union."""

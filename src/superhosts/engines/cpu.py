@@ -7,7 +7,7 @@ which are correct whenever no thread is writing, so that a query need not read t
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from superhosts.device import run_parallel, split_evenly
 from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.base import Engine, Plan, Sums
 from superhosts.engines.bins import Bins, Task
+from superhosts.engines.geometry import ColumnGeometry
 from superhosts.engines.transfer import to_host
 from superhosts.hashing import Key
 from superhosts.pairs import Addresses
@@ -77,9 +78,11 @@ def common_zeros(columns: Words, chosen: NDArray[np.int64]) -> Counts:
     return zeros
 
 
-def sum_arrays(zeros: Counts, edges: Sequence[int]) -> NDArray[np.int64]:
-    """Return the zero bits of every array (second axis) in every slice (first axis)."""
-    sums: NDArray[np.int64] = np.add.reduceat(zeros.reshape(-1, edges[-1]), edges[:-1], axis=1, dtype=np.int64)
+def sum_arrays(zeros: Counts, geometry: ColumnGeometry) -> NDArray[np.int64]:
+    """Return the zero bits of every array (second axis) in every slice (first axis), without giant columns."""
+    edges = geometry.edges
+    plain = zeros[: edges[-1] << geometry.slice_bits].reshape(-1, edges[-1])
+    sums: NDArray[np.int64] = np.add.reduceat(plain, edges[:-1], axis=1, dtype=np.int64)
     return sums
 
 
@@ -118,6 +121,11 @@ class CpuEngine(Engine):
     @abstractmethod
     def columns_of(mangled: Words, geometry: Any, key: Key) -> NDArray[np.int64]:
         """Return the columns of mangled hosts: one row per host, one column index per array."""
+
+    @staticmethod
+    def giant_columns_of(mangled: Words, geometry: Any, key: Key) -> NDArray[np.int64]:
+        """Return the giant columns of mangled hosts, of sketches that have some."""
+        raise NotImplementedError
 
     @staticmethod
     def common_zeros(mangled: Words, chosen: NDArray[np.int64], bits: Words, geometry: Any, key: Key) -> Counts:
@@ -177,7 +185,14 @@ class CpuEngine(Engine):
     def measure(self, mangled: Words) -> Counts:
         """Return the zero counts of mangled hosts: of each column, then of their AND."""
         self.flush()
-        chosen = self.columns_of(mangled, self.geometry, self.key)
+        return self._measure(mangled, self.columns_of(mangled, self.geometry, self.key))
+
+    def measure_giants(self, mangled: Words) -> Counts:
+        """Return the zero counts of mangled hosts in their giant columns: of each, then of their AND."""
+        self.flush()
+        return self._measure(mangled, self.giant_columns_of(mangled, self.geometry, self.key))
+
+    def _measure(self, mangled: Words, chosen: NDArray[np.int64]) -> Counts:
         common = self.common_zeros(mangled, chosen, self.bits, self.geometry, self.key)
         return np.column_stack((self.counts[chosen], common))
 
@@ -188,7 +203,7 @@ class CpuEngine(Engine):
 
     def zero_sums(self) -> Sums:
         """Return the zero bits of every array in every slice."""
-        return sum_arrays(self.zeros(), self.geometry.edges)
+        return sum_arrays(self.zeros(), self.geometry)
 
     def arrays(self) -> Arrays:
         """Return the engine's own arrays, not copies."""

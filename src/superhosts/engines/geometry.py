@@ -81,7 +81,7 @@ class ColumnGeometry(Geometry, Protocol):
 
     @property
     def total_columns(self) -> int:
-        """Columns in the whole sketch."""
+        """Columns in the whole sketch. Giant columns, if there are some, follow the others."""
 
     @property
     def edges(self) -> list[int]:

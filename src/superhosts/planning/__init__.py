@@ -8,10 +8,12 @@ from superhosts.planning.choice import Sizes, best_sizes, least_memory
 from superhosts.planning.formulas import (
     MISS_EXPONENT,
     SLICE_BYTES,
+    Columns,
     Prefix,
     Shape,
     check_limits,
     column_bytes,
+    columns_in,
     prefix_test,
     shape_for,
     standard_error,
@@ -24,6 +26,7 @@ from superhosts.planning.prediction import Prediction, predict
 __all__ = [
     "MISS_EXPONENT",
     "SLICE_BYTES",
+    "Columns",
     "Population",
     "Prediction",
     "Prefix",
@@ -32,6 +35,7 @@ __all__ = [
     "best_sizes",
     "check_limits",
     "column_bytes",
+    "columns_in",
     "counted_population",
     "least_memory",
     "population_of",

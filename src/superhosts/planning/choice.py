@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 from superhosts.errors import GeometryError, UsageError
 from superhosts.pairs import check_width
-from superhosts.planning.formulas import column_bytes, shape_for
+from superhosts.planning.formulas import Shape, column_bytes, columns_in, shape_for
 from superhosts.planning.prediction import SEARCH_DRAWS, Prediction, predict
 from superhosts.units import format_size
 
 ARRAYS = range(2, 7)
-COLUMN_BITS = range(10, 17)  # longer columns are hardly more accurate and slower to restore
-LABEL_BITS = range(6)
+COLUMN_BITS = range(10, 20)
+LABEL_BITS = range(10)
 MOST_SHARE_BITS = 3
 MOST_COLUMNS = 1 << 24
 MIN_SATURATION = 4  # a column must be able to measure hosts of at least this many times the threshold
 TIE_RATIO = 1.1  # predictions within this ratio count as equal; the smaller amount of work then decides
-FIRST_ROUND_LABELS = (1, 4)  # label bits that the first round tries
+FIRST_ROUND_LABELS = (1, 4, 7)  # label bits that the first round tries
 SECOND_ROUND_FORMS = 4  # forms (arrays, column bits) that reach the second round
 SMALLEST, LARGEST = 1 << 16, 16 << 30  # range of memory sizes to choose from, in bytes
 
@@ -34,6 +34,9 @@ class Sizes(NamedTuple):
     columns: int
     label_bits: int
     share_bits: int
+    giants: int = 0
+    sample_bits: int = 0
+    turned_lines: int = 1
 
 
 @lru_cache(maxsize=256)
@@ -95,11 +98,13 @@ def _sizes(memory: int, threshold: float, key_bits: int, form: tuple[int, int, i
     """Return the sizes of this form (arrays, column bits, label bits) that fill the memory, or None if not useful."""
     arrays, column_bits, label_bits = form
     slice_bits, rows = shape_for(memory).slice_bits, 1 << column_bits
-    columns = memory // (column_bytes(column_bits, label_bits, key_bits) * arrays << slice_bits)
+    shape = Shape(slice_bits, arrays, column_bits, label_bits)
+    columns, giants = columns_in(memory // (arrays << slice_bits), shape, key_bits)
     long_enough = rows * math.log(rows) >= MIN_SATURATION * threshold or column_bits == COLUMN_BITS[-1]
     if not (long_enough and 2 <= columns <= MOST_COLUMNS):
         return None
-    return Sizes(key_bits, slice_bits, arrays, column_bits, columns, label_bits, _share_bits(threshold, arrays))
+    share_bits = _share_bits(threshold, arrays)
+    return Sizes(key_bits, slice_bits, arrays, column_bits, columns, label_bits, share_bits, giants)
 
 
 def _why_none(memory: int, threshold: float, key_bits: int) -> str:

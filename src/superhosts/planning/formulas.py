@@ -18,8 +18,11 @@ Number = TypeVar("Number", float, NDArray[np.float64])
 # Smaller slices are filled faster, larger ones reduce collisions of hosts: with c columns in each array of 2^r slices,
 # two hosts share two columns with probability 3/(2^r·c²), which makes their estimates less accurate.
 SLICE_BYTES = 2 << 20
-# A search skips labels of a priority below 1 − 24/θ: a host of θ peers has no pair above it with probability e^-24.
-MISS_EXPONENT = 24
+COLUMNS_PER_GIANT = 64
+LEAST_WITH_GIANT = 16  # columns of an array in a slice, of which one may become a giant column
+# A search skips labels of a priority below 1 − 14/θ: a host of θ peers has no pair above it once in a million.
+MISS_EXPONENT = 14
+PREFIX_MISS = 1e-7  # probability that a host at the threshold fails one test of the first words
 
 
 def check_limits(geometry: Any, limits: dict[str, tuple[int, int]]) -> None:
@@ -31,11 +34,19 @@ def check_limits(geometry: Any, limits: dict[str, tuple[int, int]]) -> None:
 
 
 class Shape(NamedTuple):
-    """The powers of two that determine the shape of a cube. The number of columns follows from the memory."""
+    """The sizes that determine the shape of a cube. The number of columns follows from the memory."""
 
     slice_bits: int
+    arrays: int
     column_bits: int
     label_bits: int
+
+
+class Columns(NamedTuple):
+    """The numbers of columns of one array in one slice."""
+
+    plain: int
+    giant: int
 
 
 def shape_for(memory: int) -> Shape:
@@ -47,17 +58,30 @@ def shape_for(memory: int) -> Shape:
     slice_bits = max(0, min(10, round(math.log2(max(memory, 1) / SLICE_BYTES))))
     mebibytes = memory / (1 << 20)
     if mebibytes >= 96:
-        return Shape(slice_bits, 14, 3)
+        return Shape(slice_bits, 4, 16, 6)
     if mebibytes >= 48:
-        return Shape(slice_bits, 13, 3)
+        return Shape(slice_bits, 4, 15, 5)
     if mebibytes >= 1.5:
-        return Shape(slice_bits, 12, 2)
-    return Shape(slice_bits, 10, 1)
+        return Shape(slice_bits, 3, 12, 2)
+    return Shape(slice_bits, 3, 10, 1)
 
 
 def column_bytes(column_bits: int, label_bits: int, key_bits: int) -> int:
     """Return the bytes of one column and its labels. A label has a 64-bit word for each 32 bits of the key."""
     return (1 << column_bits) // 8 + (8 * key_bits // 32 << label_bits)
+
+
+def columns_in(memory: int, shape: Shape, key_bits: int, giants: int | None = None) -> Columns:
+    """Return the numbers of columns that fill the memory of one array in one slice.
+
+    Giant columns take a 64th of the pairs, so a 64th of the columns is about as full as the others. Where there are few
+    columns, one more would cost too much.
+    """
+    plain, giant = column_bytes(shape.column_bits, shape.label_bits, key_bits), (1 << shape.column_bits) // 8
+    room = memory // plain
+    if giants is None:
+        giants = max(1, room // COLUMNS_PER_GIANT) if room >= LEAST_WITH_GIANT else 0
+    return Columns(max(0, memory - giants * giant) // plain, giants)
 
 
 def standard_error(column_bits: int, threshold: float) -> float:
@@ -85,15 +109,27 @@ class Prefix(NamedTuple):
 def prefix_test(column_bits: int, threshold: float, ones: float = 60) -> Prefix:
     """Return a pre-check of as many words as contain about `ones` ones for a host with `threshold` peers.
 
-    Rows are hashed, so the first rows are a fair sample: a host with `threshold` peers sets μ bits there on average,
-    and fewer than μ − 6·sqrt(μ) only about once in 10^9. With 60 ones the check rejects crowds of small hosts after
-    one or two cache lines of each column; with four times as many it rejects nearly all that are left.
+    Rows are hashed, so the first rows are a fair sample, in which such a host sets a Poisson number of bits or more.
+    With 24 ones the check rejects most crowds of small hosts after a few cache lines of each column; tests with more
+    ones reject nearly all that are left.
     """
     words = 1 << (column_bits - 6)
     per_word = 64 * -math.expm1(-threshold / (1 << column_bits))
     checked = min(words, 8 * math.ceil(ones / per_word / 8))
-    mean = checked * per_word
-    return Prefix(checked, max(0, math.floor(mean - 6 * math.sqrt(mean))))
+    return Prefix(checked, _least_ones(checked * per_word))
+
+
+def _least_ones(mean: float) -> int:
+    """Return the number that a Poisson variable of this mean stays below with a probability of at most PREFIX_MISS."""
+    if mean > 200:  # The normal approximation is precise enough, and exp(−mean) may be 0.
+        return math.floor(mean - 5.2 * math.sqrt(mean))
+    chance = below = math.exp(-mean)
+    least = 0
+    while below <= PREFIX_MISS:
+        least += 1
+        chance *= mean / least
+        below += chance
+    return least
 
 
 def unnamed_probability(pairs_per_label: float, threshold: float, arrays: int, share: float) -> float:

@@ -39,7 +39,7 @@ MAX_DEVIATIONS = 6.0  # standard deviations around the threshold in which errors
 STEPS = 24  # steps of an integral over these deviations
 HALF_PEER = 0.5  # the density spreads hosts of n peers evenly over [n, n + 1), half a peer above n on average
 SIZE_CLASSES = 24  # classes of hosts away from the threshold
-ROTATIONS = 64  # rotations of a host's rows in an array; meetings matter only if both hosts have the same one
+LOG_ROWS_PER_TURN = 3  # a column of g rows has g/8 turns; meetings matter only if both hosts have the same one
 
 # Time of a restore on one core: an order of magnitude, from windows of 5 M and 50 M flows at thresholds 128 and 1024.
 SECONDS_PER_COLUMN = 1e-9
@@ -309,9 +309,9 @@ def _meetings(loads: _Loads, sizes: _CubeSizes, test: _Test, population: Populat
     others = float((loads.weights * loads.fills[:, -1]).sum())  # s: fill by further hosts in the shared columns
     filled = own + (1 - own) * others
     expected, small = many * named.chance(low), low[:, np.newaxis, np.newaxis]
-    lifted = 0.0
+    lifted, turns = 0.0, max(1 << (sizes.column_bits - LOG_ROWS_PER_TURN), 64)
     for met in range(2, arrays + 1):
-        rate = math.comb(arrays, met) / (float(sizes.columns) ** met * (ROTATIONS << sizes.slice_bits))
+        rate = math.comb(arrays, met) / (float(sizes.columns) ** met * turns * (1 << sizes.slice_bits))
         rest, weights = _bands(loads.fills[:, met:].prod(axis=1), loads.weights, 1e-3, 2.0)
         fills = [_Fill(filled, met)]
         if met < arrays:

@@ -106,14 +106,22 @@ def _format(value: Any, place: str) -> HostFormat:
 
 
 def _geometry(kind: Any) -> Check:
-    """Return a check for the geometry of a detector: integers, or lists of them, that pass the geometry's own check."""
-    types = get_type_hints(kind)
+    """Return a check for the geometry of a detector: integers, or lists of them, that pass the geometry's own check.
+
+    A field that files of an older version do not have has the value that it had then, which `older` returns.
+    """
+    types, older = get_type_hints(kind), kind.older() if hasattr(kind, "older") else {}
     size = whole(0, 1 << 40)
     checks = {field: size if types[field] is int else sequence(size, 0, 64) for field in kind._fields}
-    fields = record({**checks, "key_bits": one_of(32, 64, 128)} if "key_bits" in checks else checks)
+    if "key_bits" in checks:
+        checks["key_bits"] = one_of(32, 64, 128)
+    fields = record(
+        {field: check for field, check in checks.items() if field not in older},
+        {field: checks[field] for field in older},
+    )
 
     def check(value: Any, place: str) -> Any:
-        sizes = fields(value, place)
+        sizes = {**older, **fields(value, place)}
         try:
             return kind(**sizes).check()
         except GeometryError as error:

@@ -73,6 +73,7 @@ class PaperCbaa(Cbaa):
     """CBAA exactly as in the paper, except for what cannot run as printed."""
 
     name = "cbaa-paper"
+    slack = 0.0
 
     @classmethod
     def _geometry_for(cls, memory: str | int) -> Geometry:

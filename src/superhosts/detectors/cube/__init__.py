@@ -8,20 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from superhosts.defaults import MEMORY
 from superhosts.detectors.arguments import check_key_bits, check_no_conflict
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.cube.addressing import lowest_priority
-from superhosts.detectors.cube.cpu import CpuCube, fill, labelled_hosts
-from superhosts.detectors.cube.geometry import Geometry, Search
+from superhosts.detectors.cube.cpu import CpuCube, fill
+from superhosts.detectors.cube.geometry import GIANT_SHARE, Geometry, Search
+from superhosts.detectors.cube.naming import labelled_hosts
+from superhosts.detectors.estimate import (
+    Estimate,
+    Evidence,
+    better_of,
+    conclude,
+    measure,
+    saturation_of,
+    saturation_point,
+)
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
-from superhosts.engines.arrays import Words
+from superhosts.engines.arrays import Counts, Words
 from superhosts.engines.base import Engine, Plan
 from superhosts.hashing import make_key, mangle_column
 from superhosts.planning import MISS_EXPONENT, prefix_test, unnamed_probability, zero_limit
 
 __all__ = ["Cube", "Geometry"]
+PREFIX_ONES = (24, 96, 384)  # ones expected in the words that each test of a candidate reads
+GIANT_ZEROS = 8  # giant columns are read for hosts that leave less than this fraction of the rows free
 
 
 class Cube(ColumnSketch):
@@ -66,15 +80,39 @@ class Cube(ColumnSketch):
         return CudaCube(plan, gpu)
 
     def _search_for(self, threshold: float) -> Search:
-        geometry = self.geometry
-        first = prefix_test(geometry.column_bits, threshold)
-        second = prefix_test(geometry.column_bits, threshold, 4 * 60)
-        priority = max(lowest_priority(geometry.share_bits), int((1 - MISS_EXPONENT / threshold) * (1 << 32)))
-        return Search(zero_limit(geometry.column_bits, threshold), priority, *first, *second)
+        geometry, written = self.geometry, threshold / self.geometry.sample
+        prefixes = [prefix_test(geometry.column_bits, written, ones) for ones in PREFIX_ONES]
+        competing, wanted = lowest_priority(geometry.share_bits), int((1 - MISS_EXPONENT / written) * (1 << 32))
+        # A host may have no pair that competes in some array if few do.
+        elsewhere = wanted if wanted >= competing else 0
+        numbers = (number for prefix in prefixes for number in prefix)
+        return Search(zero_limit(geometry.column_bits, written), max(competing, wanted), elsewhere, *numbers)
 
     def _unnamed(self, threshold: float, pairs: float) -> float:
-        labels = self.geometry.columns << (self.geometry.slice_bits + self.geometry.label_bits)
-        return unnamed_probability(pairs / labels, threshold, self.geometry.arrays, 2.0**-self.geometry.share_bits)
+        geometry = self.geometry
+        labels, share = geometry.columns << (geometry.slice_bits + geometry.label_bits), 2.0**-geometry.share_bits
+        return unnamed_probability(pairs / labels, threshold / geometry.sample, geometry.arrays, share)
+
+    def _estimates(self, mangled: Words, counts: Counts) -> Estimate:
+        """Return estimates from the plain columns, and from the giant ones where the plain ones are nearly full."""
+        geometry = self.geometry
+        rows, sample = geometry.rows, geometry.sample
+        found = measure(self._evidence(mangled, counts), rows, sample)
+        big = np.flatnonzero(counts[:, -1] < rows // GIANT_ZEROS) if geometry.giants else np.empty(0, np.intp)
+        if len(big):
+            giant_counts = self.engine.measure_giants(mangled[big])
+            columns, common = giant_counts[:, :-1], giant_counts[:, -1]
+            # Giant columns have no mean fill of their own; about as many pairs share them as plain ones.
+            giant = measure(Evidence(columns, common, self._fills_of(mangled[big])), rows, sample * GIANT_SHARE)
+            for column, values in zip(found, better_of(found.select(big), giant), strict=True):
+                column[big] = values
+        return conclude(found, saturation_of(rows, share=sample * (GIANT_SHARE if geometry.giants else 1)))
+
+    @property
+    def _most_peers(self) -> int:
+        return (
+            saturation_point(self.geometry.rows) * self.geometry.sample * (GIANT_SHARE if self.geometry.giants else 1)
+        )
 
     @classmethod
     def shown_hosts(cls, kind: Kind, secret: bytes, read: Callable[[str], Words]) -> Words | None:

@@ -4,10 +4,13 @@ A host's mangled address m is two 64-bit words (the high word is 0 unless hosts 
 into 64 bits. The low bits of m select the slice, a hash of m selects the column in each array, and the low bits of the
 pair's hash select the row.
 
-In each array, a host's rows are rotated within their 64-bit words by an amount that depends on host and array. The AND
-of a host's columns undoes the rotation. Without it, another host that shares two columns would set the same row in both
-for every pair, and this noise would pass the AND undiminished; rotated by other amounts, the rows coincide only by
-chance.
+In each array, a host's rows are turned: rotated within their 64-bit words, and moved to other cache lines of the
+column, by amounts that depend on host and array. The AND of a host's columns undoes this. Otherwise another host that
+shares two columns would set the same row in both for every pair, and this noise would pass the AND undiminished; turned
+by other amounts, the rows coincide only by chance. A column of 2^16 rows has 8,192 turns.
+
+A column of g rows is full near g·ln g peers. Every array therefore has giant columns, too, which take only the pairs in
+the highest 64th of the first array's priorities, and reach 64 times as far. They follow all plain columns.
 
 Every column has labels, which record the host of the pair with the highest priority in this column. A host competes for
 one label of its column, selected by the bits of m above the slice bits. The priority is 32 bits of the pair's hash,
@@ -19,10 +22,11 @@ pair wins all of them.
 from __future__ import annotations
 
 from superhosts.compiled import compiled
-from superhosts.detectors.cube.geometry import Geometry
+from superhosts.detectors.cube.geometry import GIANT_BITS, LINE_BITS, Geometry
 from superhosts.hashing import MASK32, MASK64, Key, column_hash, pair_hash
 
 TICKET_ARRAYS = 3  # 32-bit priorities, 16 bits apart, that a 64-bit ticket contains
+LINE_WORDS = 8  # words of a cache line
 
 
 @compiled
@@ -39,9 +43,24 @@ def column_of(folded: int, low: int, array: int, draw: tuple[int, int], geometry
 
 
 @compiled
+def giant_column_of(folded: int, low: int, array: int, draw: tuple[int, int], geometry: Geometry) -> int:
+    """Return the giant column of a mangled host in one array, as an index into the columns of the whole cube."""
+    place = slice_of(low, geometry) * geometry.arrays + array
+    first = (geometry.arrays * geometry.columns) << geometry.slice_bits
+    return first + place * geometry.giants + column_hash(folded, draw, geometry.giants)
+
+
+@compiled
 def rotation_of(folded: int, draw: tuple[int, int]) -> int:
     """Return the number of bits by which the rows of a mangled host are rotated within their words in one array."""
     return (((folded * draw[0] + draw[1]) & MASK64) >> 26) & 63  # bits that do not select the column
+
+
+@compiled
+def line_turn_of(folded: int, draw: tuple[int, int], geometry: Geometry) -> int:
+    """Return the number that turns the cache lines of a mangled host in one array: line i is stored as i XOR it."""
+    bits = max(0, geometry.column_bits - LINE_BITS) * geometry.turned_lines
+    return (((folded * draw[0] + draw[1]) & MASK64) >> 12) & ((1 << bits) - 1)  # bits below those of the rotation
 
 
 @compiled
@@ -60,6 +79,18 @@ def label_of(low: int, geometry: Geometry) -> int:
 def row_of(pair: int, geometry: Geometry) -> int:
     """Return the row of a pair from its hash."""
     return pair & ((1 << geometry.column_bits) - 1)
+
+
+@compiled
+def is_sampled(pair: int, geometry: Geometry) -> bool:
+    """Return True if a pair is written at all, from bits of its hash that select neither the row nor giant columns."""
+    return (pair >> (32 - geometry.sample_bits)) & ((1 << geometry.sample_bits) - 1) == (1 << geometry.sample_bits) - 1
+
+
+@compiled
+def is_for_giants(pair: int) -> bool:
+    """Return True if giant columns take a pair."""
+    return pair >> (64 - GIANT_BITS) == (1 << GIANT_BITS) - 1
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""The labelled cube on CPU threads: writing pending pairs to the slices and naming super hosts.
+"""The labelled cube on CPU threads: writing pending pairs to the slices.
 
 `fill` first computes the addresses of a block in loops that the compiler vectorizes, then writes. It compares the label
 for every pair of high priority, even if all bits were already set: another pair may have set them, and skipping the
@@ -7,46 +7,37 @@ label would make the result depend on the order of pairs.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.cubefile.coding import CodedBlock
 from superhosts.detectors.cube.addressing import (
+    LINE_WORDS,
     column_of,
-    holds_limb,
+    giant_column_of,
+    is_for_giants,
+    is_sampled,
     label_of,
     label_word,
-    limb_in,
     limb_of,
+    line_turn_of,
     lowest_priority,
-    names_host,
-    priority_in,
     priority_of,
-    rotated_back,
     rotation_of,
     row_of,
     ticket_of,
 )
 from superhosts.detectors.cube.geometry import Geometry, Search
+from superhosts.detectors.cube.naming import Store, columns_of, common_zeros, name_hosts
 from superhosts.device import run_parallel, split_evenly
 from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.base import Engine, Plan
 from superhosts.engines.bins import BLOCK, PADDING, Pool, Scratch, Task, make_scratch, unpack
-from superhosts.engines.cpu import CpuEngine, count_zeros, ones_of
+from superhosts.engines.cpu import CpuEngine, count_zeros
 from superhosts.hashing import Key, column_draw, fold, pair_hash
 
 MAX_CACHED_LINES = (16 << 20) // 64  # cache lines of the largest slice that stays in a shared cache during a fill
-
-
-class Store(NamedTuple):
-    """The arrays of a cube."""
-
-    bits: Words  # (columns of all slices and arrays, words)
-    zeros: Counts  # (columns,): zero bits of each column
-    labels: Words  # (columns, labels, limbs)
 
 
 @compiled
@@ -59,8 +50,9 @@ def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> 
     scratch = make_scratch()
     slices = (1 << geometry.slice_bits) - 1
     whole = pool.cursors.shape[1] - PADDING > slices  # False if a bin has pairs of several slices
-    columns = geometry.arrays * geometry.columns
-    lines = columns * store.bits.shape[1] // 8
+    columns, giants = geometry.arrays * geometry.columns, geometry.arrays * geometry.giants
+    first_giant = columns << geometry.slice_bits
+    lines = columns * store.bits.shape[1] // LINE_WORDS
     number, fetched = 0, 0
     while number < len(task.chunks):
         slice_ = pool.owner[task.chunks[number]] & slices
@@ -76,6 +68,8 @@ def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> 
             _write(count, many, scratch, store, geometry, key)
         if many:
             count_zeros(store.bits, store.zeros, slice_ * columns, (slice_ + 1) * columns)
+            start = first_giant + slice_ * giants
+            count_zeros(store.bits, store.zeros, start, start + giants)
     return fetched
 
 
@@ -84,7 +78,7 @@ def _fetch(bits: Words, start: int, stop: int) -> int:
     """Read a word of every cache line of some columns: sequential reads are several times faster than random misses."""
     fetched = 0
     for column in range(start, stop):
-        for word in range(0, bits.shape[1], 8):
+        for word in range(0, bits.shape[1], LINE_WORDS):
             fetched ^= np.int64(bits[column, word])
     return fetched
 
@@ -102,6 +96,8 @@ def _write(count: int, blindly: bool, scratch: Scratch, store: Store, geometry: 
         folded[j] = low[j] if geometry.key_bits < 128 else fold(high[j], low[j], key)
     for j in range(count):
         pairs[j] = pair_hash(folded[j], peers[j], key)
+    if geometry.sample_bits:
+        count = _keep_sampled(count, scratch, geometry)
     for start in range(0, count, BLOCK):
         size = min(BLOCK, count - start)
         for array in range(geometry.arrays):
@@ -109,7 +105,9 @@ def _write(count: int, blindly: bool, scratch: Scratch, store: Store, geometry: 
             for i in range(size):
                 j = start + i
                 columns[i] = column_of(folded[j], low[j], array, draw, geometry)
-                words[i] = (columns[i] << (geometry.column_bits - 6)) + (row_of(pairs[j], geometry) >> 6)
+                word = np.int64(row_of(pairs[j], geometry) >> np.uint64(6))
+                word ^= np.int64(line_turn_of(folded[j], draw, geometry)) * LINE_WORDS
+                words[i] = (columns[i] << (geometry.column_bits - 6)) + word
                 masks[i] = np.uint64(1) << ((pairs[j] + rotation_of(folded[j], draw)) & np.uint64(63))
             if blindly:
                 for i in range(size):
@@ -129,175 +127,46 @@ def _write(count: int, blindly: bool, scratch: Scratch, store: Store, geometry: 
                 priority = np.uint64(priority_of(ticket_of(pairs[j], array, key), array))
                 label = np.int64(label_of(low[j], geometry))
                 for limb in range(labels.shape[2]):
-                    word = np.uint64(label_word(priority, np.uint64(limb_of(high[j], low[j], limb))))
-                    if word > labels[column, label, limb]:
-                        labels[column, label, limb] = word
-
-
-class Places(NamedTuple):
-    """The columns and rotations of one host, and memory for the AND of its columns."""
-
-    columns: NDArray[np.int64]  # one per array
-    rotations: Words  # one per array
-    common: Words  # words of the AND
-
-
-@compiled
-def make_places(geometry: Geometry) -> Places:
-    """Allocate memory for the places of one host."""
-    arrays, words = geometry.arrays, 1 << (geometry.column_bits - 6)
-    return Places(np.empty(arrays, np.int64), np.empty(arrays, np.uint64), np.empty(words, np.uint64))
+                    name = np.uint64(label_word(priority, np.uint64(limb_of(high[j], low[j], limb))))
+                    if name > labels[column, label, limb]:
+                        labels[column, label, limb] = name
+            if array == 0 and geometry.giants:
+                taken = 0
+                for i in range(contenders):
+                    chosen[taken] = start + chosen[i]
+                    taken += is_for_giants(pairs[chosen[taken]])
+                _write_giants(chosen[:taken], blindly, scratch, store, geometry, key)
 
 
 @compiled
-def find_places(high: int, low: int, places: Places, geometry: Geometry, key: Key) -> None:
-    """Compute the columns and rotations of a mangled host in all arrays."""
-    folded = fold(high, low, key)
-    for array in range(geometry.arrays):
-        draw = column_draw(array, key)
-        places.columns[array] = column_of(folded, low, array, draw, geometry)
-        places.rotations[array] = rotation_of(folded, draw)
+def _keep_sampled(count: int, scratch: Scratch, geometry: Geometry) -> int:
+    """Move the pairs that are written at all to the front of the batch and return their number."""
+    high, low, folded, _peers, pairs = scratch
+    kept = 0
+    for j in range(count):
+        high[kept], low[kept], folded[kept], pairs[kept] = high[j], low[j], folded[j], pairs[j]
+        kept += is_sampled(pairs[j], geometry)
+    return kept
 
 
 @compiled
-def and_ones(bits: Words, places: Places, start: int, stop: int) -> np.int64:
-    """Count the ones of the AND of a host's columns, in words start..stop. Array by array, the loops are vectorized."""
-    columns, rotations, common = places
-    column, rotation = columns[0], rotations[0]
-    for w in range(start, stop):
-        common[w] = rotated_back(bits[column, w], rotation)
-    for array in range(1, len(columns)):
-        column, rotation = columns[array], rotations[array]
-        for w in range(start, stop):
-            common[w] &= rotated_back(bits[column, w], rotation)
-    ones = np.uint64(0)
-    for w in range(start, stop):
-        ones += ones_of(common[w])
-    return np.int64(ones)
-
-
-@compiled
-def list_candidates(span: tuple[int, int], store: Store, search: Search, geometry: Geometry, key: Key) -> Words:
-    """Return the mangled hosts (high, low) that labels of hot columns in `span` name and whose columns are all hot.
-
-    A host that several arrays name is listed once, by the first of them.
-    """
-    zeros, labels, limbs = store.zeros, store.labels, store.labels.shape[2]
-    lowest = np.uint64(max(1, search.priority))
-    columns = np.empty(geometry.arrays, np.int64)
-    hosts = np.empty((64, 2), np.uint64)
-    found = 0
-    for column in range(span[0], span[1]):
-        if zeros[column] > search.zeros:
-            continue
-        own = column // geometry.columns % geometry.arrays
-        for label in range(labels.shape[1]):
-            priority = np.uint64(priority_in(labels[column, label, 0]))
-            if priority < lowest:
-                continue
-            low, high, hot = np.uint64(0), np.uint64(0), True
-            for limb in range(limbs):
-                word = labels[column, label, limb]
-                hot = hot and np.uint64(priority_in(word)) == priority
-                part = np.uint64(limb_in(word)) << np.uint64(32 * (limb & 1))
-                low, high = (low | part, high) if limb < 2 else (low, high | part)
-            folded = fold(high, low, key)
-            for array in range(geometry.arrays):
-                columns[array] = column_of(folded, low, array, column_draw(array, key), geometry)
-                hot = hot and zeros[columns[array]] <= search.zeros
-            if not hot or not names_host(low, np.uint64(label), column, columns[own], geometry):
-                continue
-            for array in range(own):
-                other = np.uint64(priority_in(labels[columns[array], label, 0]))
-                named = other >= lowest
-                for limb in range(limbs):
-                    word = labels[columns[array], label, limb]
-                    named = named and holds_limb(word, other, np.uint64(limb_of(high, low, limb)))
-                hot = hot and not named
-            if not hot:
-                continue
-            if found == len(hosts):
-                hosts = np.concatenate((hosts, np.empty_like(hosts)))
-            hosts[found, 0], hosts[found, 1] = high, low
-            found += 1
-    return hosts[:found]
-
-
-@compiled
-def labelled_hosts(labels: Words) -> Words:
-    """Return the mangled hosts (high, low) of all labels whose words have the same priority."""
-    columns, kinds, limbs = labels.shape
-    hosts = np.zeros((columns * kinds, 2), np.uint64)
-    found = 0
-    for place in range(columns * kinds):
-        column, label = place // kinds, place % kinds
-        priority = np.uint64(priority_in(labels[column, label, 0]))
-        whole = priority > 0
-        for limb in range(limbs):
-            word = labels[column, label, limb]
-            whole = whole and np.uint64(priority_in(word)) == priority
-            half = 1 if limb < 2 else 0
-            if limb & 1 == 0:
-                hosts[found, half] = 0  # A previous label that was skipped may have written here.
-            hosts[found, half] |= np.uint64(limb_in(word)) << np.uint64(32 * (limb & 1))
-        found += whole
-    return hosts[:found]
-
-
-@compiled
-def name_hosts(
-    span: tuple[int, int], store: Store, search: Search, geometry: Geometry, key: Key
-) -> tuple[Words, Counts]:
-    """Return the mangled hosts that the labels of columns in `span` name and that pass, and their zero counts."""
-    bits, zeros, arrays, words = store.bits, store.zeros, geometry.arrays, store.bits.shape[1]
-    hosts = list_candidates(span, store, search, geometry, key)
-    counts = np.empty((len(hosts), arrays + 1), np.int32)
-    places = make_places(geometry)
-    found = 0
-    for i in range(len(hosts)):
-        find_places(hosts[i, 0], hosts[i, 1], places, geometry, key)
-        ones, start = 0, 0
-        for stage in range(3):  # Each stage ANDs more words, but only if the previous one found enough ones.
-            stop, minimum = words, 0
-            if stage == 0:
-                stop, minimum = search.first_words, search.first_ones
-            elif stage == 1:
-                stop, minimum = search.second_words, search.second_ones
-            ones += and_ones(bits, places, start, stop)
-            if ones < minimum:
-                break
-            start = stop
-        if (1 << geometry.column_bits) - ones > search.zeros:
-            continue
-        hosts[found, 0], hosts[found, 1] = hosts[i, 0], hosts[i, 1]
-        for array in range(arrays):
-            counts[found, array] = zeros[places.columns[array]]
-        counts[found, arrays] = (1 << geometry.column_bits) - ones
-        found += 1
-    return hosts[:found], counts[:found]
-
-
-@compiled
-def columns_of(hosts: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
-    """Return the columns of mangled hosts, one per array."""
-    columns = np.empty((len(hosts), geometry.arrays), np.int64)
-    places = make_places(geometry)
-    for i in range(len(hosts)):
-        find_places(hosts[i, 0], hosts[i, 1], places, geometry, key)
-        columns[i, :] = places.columns
-    return columns
-
-
-@compiled
-def common_zeros(hosts: Words, chosen: NDArray[np.int64], bits: Words, geometry: Geometry, key: Key) -> Counts:
-    """Return the zeros of the AND of each mangled host's columns; `chosen` has their row indexes in `bits`."""
-    zeros = np.empty(len(hosts), np.int32)
-    places = make_places(geometry)
-    for i in range(len(hosts)):
-        find_places(hosts[i, 0], hosts[i, 1], places, geometry, key)
-        places.columns[:] = chosen[i]
-        zeros[i] = (1 << geometry.column_bits) - and_ones(bits, places, 0, bits.shape[1])
-    return zeros
+def _write_giants(
+    chosen: NDArray[np.int64], blindly: bool, scratch: Scratch, store: Store, geometry: Geometry, key: Key
+) -> None:
+    """Set the bits of the chosen pairs of a batch in giant columns."""
+    _high, low, folded, _peers, pairs = scratch
+    bits, zeros = store.bits, store.zeros
+    for j in chosen:
+        for array in range(geometry.arrays):
+            draw = column_draw(array, key)
+            column = np.int64(giant_column_of(folded[j], low[j], array, draw, geometry))
+            word = np.int64(row_of(pairs[j], geometry) >> np.uint64(6))
+            word ^= np.int64(line_turn_of(folded[j], draw, geometry)) * LINE_WORDS
+            mask = np.uint64(1) << ((pairs[j] + rotation_of(folded[j], draw)) & np.uint64(63))
+            if bits[column, word] & mask == 0:
+                bits[column, word] |= mask
+                if not blindly:
+                    zeros[column] -= 1
 
 
 class CpuCube(CpuEngine):
@@ -306,14 +175,23 @@ class CpuCube(CpuEngine):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         geometry: Geometry = plan.geometry
-        self.labels: Words = np.zeros((geometry.total_columns, geometry.labels, geometry.limbs), np.uint64)
+        self.labels: Words = np.zeros((geometry.plain_columns, geometry.labels, geometry.limbs), np.uint64)
         self.store = Store(self.bits, self.counts, self.labels)
 
     def _arrays(self) -> Arrays:
         return {"bits": self.bits, "labels": self.labels}
 
-    columns_of = staticmethod(columns_of)
     common_zeros = staticmethod(common_zeros)
+
+    @staticmethod
+    def columns_of(mangled: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
+        """Return the plain columns of mangled hosts: one row per host, one column index per array."""
+        return columns_of(mangled, False, geometry, key)
+
+    @staticmethod
+    def giant_columns_of(mangled: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
+        """Return the giant columns of mangled hosts: one row per host, one column index per array."""
+        return columns_of(mangled, True, geometry, key)
 
     def write(self, task: Task) -> None:
         """Write the pairs of one thread's task."""
@@ -336,7 +214,7 @@ class CpuCube(CpuEngine):
     def search(self, search: Search) -> tuple[Words, Counts]:
         """Return the hosts that labels name and that pass the search, and their zero counts."""
         self.flush()
-        spans = split_evenly(self.geometry.total_columns, 4 * self.threads if self.threads > 1 else 1)
+        spans = split_evenly(1 << self.geometry.slice_bits, 4 * self.threads if self.threads > 1 else 1)
         calls = [(span, self.store, search, self.geometry, self.key) for span in spans]
         hosts, counts = zip(*run_parallel(name_hosts, calls, self.threads), strict=True)
         return np.concatenate(hosts), np.concatenate(counts)

@@ -1,4 +1,4 @@
-"""The geometry of a labelled cube: all sizes are powers of two except the number of columns, which fills the memory."""
+"""The geometry of a labelled cube: all sizes are powers of two except the numbers of columns, which fill the memory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from superhosts.engines.geometry import ArrayShape
 from superhosts.errors import GeometryError
 from superhosts.hashing import MAX_ARRAYS
 from superhosts.pairs import check_width
-from superhosts.planning import best_sizes, check_limits, column_bytes, shape_for
+from superhosts.planning import best_sizes, check_limits, column_bytes, columns_in, shape_for
 from superhosts.planning.choice import MOST_COLUMNS
 from superhosts.units import format_size, parse_count, parse_size
 
-ARRAYS = 3
 SHARE_BITS = 3  # pairs in the highest eighth of priorities compete for labels
+GIANT_BITS = 6  # giant columns take the pairs in the highest 2^-6 of priorities
+GIANT_SHARE = 1 << GIANT_BITS
+MOST_GIANTS = 1 << 8
+LINE_BITS = 9  # log2 of the rows of a cache line
 
 # The text form of a geometry: the name of each number, its field, and whether the field is its logarithm.
 _NUMBERS = {
@@ -25,8 +28,11 @@ _NUMBERS = {
     "rows": ("column_bits", True),
     "labels": ("label_bits", True),
     "share": ("share_bits", True),
+    "giants": ("giants", False),
+    "sample": ("sample_bits", True),
 }
-_EXAMPLE = "write it as superhosts plan prints it: slices=64,arrays=3,columns=330,rows=16384,labels=8,share=8"
+_OPTIONAL = {"giants": 0, "sample": 1}
+_EXAMPLE = "write it as superhosts plan prints it: slices=64,arrays=4,columns=59,rows=65536,labels=64,share=8,giants=2"
 
 
 class Geometry(NamedTuple):
@@ -39,6 +45,14 @@ class Geometry(NamedTuple):
     columns: int  # c: columns per array and slice
     label_bits: int  # 2^label_bits labels per column
     share_bits: int  # pairs in the highest 2^-share_bits of priorities compete for labels
+    giants: int = 0  # giant columns per array and slice, which count one in GIANT_SHARE of the pairs
+    sample_bits: int = 0  # one in 2^sample_bits of the pairs is written at all
+    turned_lines: int = 1  # 0: rows are turned within their words only, as in files of version 2
+
+    @staticmethod
+    def older() -> dict[str, int]:
+        """Return the fields that files of version 2 do not have, and what they were then."""
+        return {"giants": 0, "sample_bits": 0, "turned_lines": 0}
 
     @classmethod
     def for_memory(
@@ -47,29 +61,30 @@ class Geometry(NamedTuple):
         key_bits: int = 32,
         *,
         slice_bits: int | None = None,
-        arrays: int = ARRAYS,
+        arrays: int | None = None,
         column_bits: int | None = None,
         label_bits: int | None = None,
         share_bits: int = SHARE_BITS,
+        giants: int | None = None,
+        sample_bits: int = 0,
     ) -> Self:
         """Return the geometry that fills `memory`. Sizes that are not given are chosen for this memory."""
         size = parse_size(memory)
-        shape = shape_for(size)
-        slice_bits = shape.slice_bits if slice_bits is None else slice_bits
-        column_bits = shape.column_bits if column_bits is None else column_bits
-        label_bits = shape.label_bits if label_bits is None else label_bits
-        cls(key_bits, slice_bits, arrays, column_bits, 2, label_bits, share_bits).check()
-        column = column_bytes(column_bits, label_bits, key_bits)
-        columns = size // (column * arrays << slice_bits)
-        if columns < 2:
-            least = format_size(2 * column * arrays << slice_bits)
-            rule = f"two columns in each of {arrays} arrays of {1 << slice_bits} slices"
-            raise GeometryError(f"memory {format_size(size)} is too small: {rule} take {least}")
-        if columns > MOST_COLUMNS:
-            most = format_size(MOST_COLUMNS * column * arrays << slice_bits)
-            rule = f"{MOST_COLUMNS:,} columns, the most, in each of {arrays} arrays of {1 << slice_bits:,} slices"
-            raise GeometryError(f"memory {format_size(size)} is too large: {rule} take {most}")
-        return cls(key_bits, slice_bits, arrays, column_bits, columns, label_bits, share_bits).check()
+        given = {"slice_bits": slice_bits, "arrays": arrays, "column_bits": column_bits, "label_bits": label_bits}
+        shape = shape_for(size)._replace(**{name: bits for name, bits in given.items() if bits is not None})
+        least = cls(key_bits, shape.slice_bits, shape.arrays, shape.column_bits, 2, shape.label_bits, share_bits)
+        least._replace(giants=giants or 0, sample_bits=sample_bits).check()
+        parts = shape.arrays << shape.slice_bits
+        columns = columns_in(size // parts, shape, key_bits, giants)
+        one = column_bytes(shape.column_bits, shape.label_bits, key_bits)
+        if columns.plain < 2:
+            rule = f"two columns in each of {shape.arrays} arrays of {1 << shape.slice_bits} slices"
+            raise GeometryError(f"memory {format_size(size)} is too small: {rule} take {format_size(2 * one * parts)}")
+        if columns.plain > MOST_COLUMNS:
+            most = format_size(MOST_COLUMNS * one * parts)
+            rule = f"{MOST_COLUMNS:,} columns, the most, in each of {shape.arrays} arrays of {1 << shape.slice_bits:,}"
+            raise GeometryError(f"memory {format_size(size)} is too large: {rule} slices take {most}")
+        return least._replace(columns=columns.plain, giants=columns.giant, sample_bits=sample_bits).check()
 
     @classmethod
     def for_traffic(
@@ -87,8 +102,11 @@ class Geometry(NamedTuple):
             "arrays": (1, MAX_ARRAYS),
             "column_bits": (6, 20),
             "columns": (2, MOST_COLUMNS),
-            "label_bits": (0, 6),
-            "share_bits": (0, 16),
+            "label_bits": (0, 10),
+            "share_bits": (0, GIANT_BITS if self.giants else 16),  # The pairs of giant columns also compete for labels.
+            "giants": (0, MOST_GIANTS),
+            "sample_bits": (0, 8),
+            "turned_lines": (0, 1),
         }
         check_width(self.key_bits)
         check_limits(self, limits)
@@ -100,12 +118,13 @@ class Geometry(NamedTuple):
         given: dict[str, int] = {}
         for word in text.split(","):
             name, _, number = word.strip().partition("=")
-            if name not in _NUMBERS or name in given or not re.fullmatch("[1-9][0-9]{0,8}", number):
+            if name not in _NUMBERS or name in given or not re.fullmatch("0|[1-9][0-9]{0,8}", number):
                 raise GeometryError(f"{text!r} is not a geometry: {word!r} is invalid; {_EXAMPLE}")
             given[name] = int(number)
-        missing = _NUMBERS.keys() - given.keys()
+        missing = _NUMBERS.keys() - given.keys() - _OPTIONAL.keys()
         if missing:
             raise GeometryError(f"{text!r} is not a geometry: {', '.join(sorted(missing))} missing; {_EXAMPLE}")
+        given = _OPTIONAL | given
         for name, (_, is_power) in _NUMBERS.items():
             if is_power and given[name].bit_count() != 1:
                 raise GeometryError(f"{text!r} is not a geometry: {name}={given[name]} must be a power of two")
@@ -145,25 +164,35 @@ class Geometry(NamedTuple):
         return 1 << self.label_bits
 
     @property
-    def total_columns(self) -> int:
-        """Columns in the whole cube."""
+    def plain_columns(self) -> int:
+        """Columns in the whole cube without the giant ones; they come first and have labels."""
         return self.arrays * self.columns << self.slice_bits
 
     @property
+    def total_columns(self) -> int:
+        """Columns in the whole cube, with the giant ones."""
+        return self.plain_columns + (self.arrays * self.giants << self.slice_bits)
+
+    @property
+    def sample(self) -> int:
+        """One in this many pairs is written."""
+        return 1 << self.sample_bits
+
+    @property
     def edges(self) -> list[int]:
-        """Index of each array's first column within a slice, followed by the number of columns of a slice."""
+        """Index of each array's first plain column within a slice, followed by the number of these in a slice."""
         return [array * self.columns for array in range(self.arrays + 1)]
 
     @property
     def memory(self) -> int:
         """Bytes of columns and labels."""
-        return self.total_columns * (self.rows // 8 + 8 * self.limbs * self.labels)
+        return self.total_columns * self.rows // 8 + self.plain_columns * 8 * self.limbs * self.labels
 
     def array_shapes(self) -> dict[str, ArrayShape]:
         """Return the shapes of columns and labels."""
         return {
             "bits": ArrayShape((self.total_columns, self.words)),
-            "labels": ArrayShape((self.total_columns, self.labels, self.limbs)),
+            "labels": ArrayShape((self.plain_columns, self.labels, self.limbs)),
         }
 
 
@@ -172,7 +201,10 @@ class Search(NamedTuple):
 
     zeros: int  # maximum of zeros in a column and in the AND
     priority: int  # minimum priority of a label that names it
+    elsewhere: int  # minimum priority of its labels in all arrays, whoever they name
     first_words: int
     first_ones: int  # minimum of ones in the first `first_words` words of the AND
     second_words: int
     second_ones: int  # minimum of ones in the first `second_words` words of the AND
+    third_words: int
+    third_ones: int  # minimum of ones in the first `third_words` words of the AND
