@@ -90,7 +90,7 @@ class Cube:
         self.labels: dict[tuple[int, int, int], int] = {}
 
     def places(self, m: int) -> list[int]:
-        """Return the columns of a mangled host, one for each array."""
+        """Return the plain columns of a mangled host, one for each array."""
         slice_ = m & ((1 << self.g["slice_bits"]) - 1)
         count = self.g["columns"]
         return [
@@ -98,15 +98,29 @@ class Cube:
             for a in range(self.g["arrays"])
         ]
 
+    def giants(self, m: int) -> list[int]:
+        """Return the giant columns of a mangled host, one for each array; they follow all plain columns."""
+        g = self.g
+        slice_, first = m & ((1 << g["slice_bits"]) - 1), g["arrays"] * g["columns"] << g["slice_bits"]
+        return [
+            first + (slice_ * g["arrays"] + a) * g["giants"] + column_hash(fold(m, self.key), a, g["giants"], self.key)
+            for a in range(g["arrays"])
+        ]
+
     def update(self, host: int, peer: int) -> None:
         g = self.g
         m = mangle(host, g["key_bits"], self.key)
         h = pair_hash(fold(m, self.key), fold(peer, self.key), self.key)
+        if (h >> 32 - g["sample_bits"]) % (1 << g["sample_bits"]) != (1 << g["sample_bits"]) - 1:
+            return
         label = m >> g["slice_bits"] & ((1 << g["label_bits"]) - 1)
         ticket = h
         row = h & ((1 << g["column_bits"]) - 1)
+        if g["giants"] and h >> 58 == 63:
+            for array, column in enumerate(self.giants(m)):
+                self.columns.setdefault(column, set()).add(self.turned(row, m, array))
         for array, column in enumerate(self.places(m)):
-            self.columns.setdefault(column, set()).add(self.rotated(row, self.rotation(m, array)))
+            self.columns.setdefault(column, set()).add(self.turned(row, m, array))
             if array and array % 3 == 0:
                 ticket = pair_hash(ticket, self.key.pair[1], self.key)
             rotation = 16 * (array % 3)
@@ -118,20 +132,20 @@ class Cube:
                 place = (column, label, limb)
                 self.labels[place] = max(self.labels.get(place, 0), word)
 
-    def rotation(self, m: int, array: int) -> int:
-        """Return by how much a host's rows are rotated within their group of 64, in one array."""
+    def turned(self, row: int, m: int, array: int, *, back: bool = False) -> int:
+        """Rotate a host's row within its group of 64 and move its line of 512 rows, or undo both."""
         multiplier, addend = self.key.columns[array]
-        return (fold(m, self.key) * multiplier + addend & M64) >> 26 & 63
+        x = fold(m, self.key) * multiplier + addend & M64
+        rotation, lines = x >> 26 & 63, max(1, (1 << self.g["column_bits"]) // 512)
+        line = (x >> 12) % lines if self.g["turned_lines"] else 0
+        within = (row + (-rotation if back else rotation)) % 64
+        return (row // 64 * 64 + within) ^ line * 512
 
-    def rotated(self, row: int, rotation: int) -> int:
-        """Rotate a row within its group of 64."""
-        return row // 64 * 64 + (row + rotation) % 64
-
-    def zeros(self, host: int) -> tuple[list[int], int]:
-        """Return the zero bits of a host's columns, and of their AND after each is rotated back."""
+    def zeros(self, host: int, *, giant: bool = False) -> tuple[list[int], int]:
+        """Return the zero bits of a host's plain or giant columns, and of their AND after each is turned back."""
         m = mangle(host, self.g["key_bits"], self.key)
-        sets = [self.columns.get(c, set()) for c in self.places(m)]
-        back = [{self.rotated(row, -self.rotation(m, array)) for row in rows} for array, rows in enumerate(sets)]
+        sets = [self.columns.get(c, set()) for c in (self.giants(m) if giant else self.places(m))]
+        back = [{self.turned(row, m, array, back=True) for row in rows} for array, rows in enumerate(sets)]
         count = 1 << self.g["column_bits"]
         return [count - len(s) for s in sets], count - len(set.intersection(*back))
 

@@ -166,8 +166,8 @@ def test_a_forged_file_that_is_right_is_read(tiny: Path, tmp_path: Path) -> None
 
 
 def test_another_version_is_named(tiny: Path) -> None:
-    forge(tiny, *take_apart(tiny), version=3)
-    with pytest.raises(SketchFileError, match="format version 3; this program reads version 2"):
+    forge(tiny, *take_apart(tiny), version=4)
+    with pytest.raises(SketchFileError, match="format version 4; this program reads versions 2 and 3"):
         sh.load(tiny)
 
 

@@ -19,7 +19,7 @@ from superhosts.hashing import DEFAULT_KEY
 from superhosts.pairs import numbers_to_array
 from tuned import tuned
 
-SMALL = Geometry(32, 3, 3, 10, 17, 2, 1)  # small enough that everything collides
+SMALL = Geometry(32, 3, 3, 10, 17, 2, 1, giants=2)  # small enough that everything collides
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -46,11 +46,14 @@ def test_any_number_of_arrays(arrays):
     column_bits=st.integers(6, 12),
     columns=st.integers(2, 40),
     label_bits=st.integers(0, 4),
-    share_bits=st.integers(0, 8),
+    share_bits=st.integers(0, 6),
+    giants=st.integers(0, 3),
+    sample_bits=st.integers(0, 3),
+    turned_lines=st.integers(0, 1),
     seed=st.integers(0, 1000),
 )
-def test_any_legal_geometry(slice_bits, column_bits, columns, label_bits, share_bits, seed):
-    geometry = Geometry(32, slice_bits, 3, column_bits, columns, label_bits, share_bits)
+def test_any_legal_geometry(seed, **sizes):
+    geometry = Geometry(key_bits=32, arrays=3, **sizes)
     cube = Cube(geometry=geometry, threads=2)
     pairs = random_pairs(32, 32, 200, seed)
     feed(cube, pairs, 32)
@@ -170,7 +173,7 @@ def test_top_gives_the_largest_in_order():
 
 
 def test_saturation_is_said():
-    cube = Cube(geometry=SMALL._replace(column_bits=6))
+    cube = Cube(geometry=SMALL._replace(column_bits=6, giants=0))
     shape = ddos_victim()
     cube.update(shape.hosts, shape.peers)
     (row,) = cube.super_hosts(100)
@@ -181,7 +184,7 @@ def test_saturation_is_said():
 
 
 def test_hosts_beyond_all_measure_are_reported_whatever_the_threshold():
-    cube = Cube(geometry=SMALL._replace(column_bits=6))
+    cube = Cube(geometry=SMALL._replace(column_bits=6, giants=0))
     shape = ddos_victim()
     cube.update(shape.hosts, shape.peers)
     with pytest.warns(ThresholdWarning, match="more than 266 peers cannot be measured"):
@@ -240,8 +243,12 @@ def test_clear_forgets_everything_also_recent_pairs():
         ({"arrays": 0}, "arrays=0: must be a whole number from 1 to 8"),
         ({"column_bits": 5}, "column_bits=5"),
         ({"columns": 1}, "columns=1"),
-        ({"label_bits": 7}, "label_bits=7"),
+        ({"label_bits": 11}, "label_bits=11"),
         ({"share_bits": -1}, "share_bits=-1"),
+        ({"share_bits": 7}, "share_bits=7: must be a whole number from 0 to 6"),
+        ({"giants": -1}, "giants=-1"),
+        ({"sample_bits": 9}, "sample_bits=9"),
+        ({"turned_lines": 2}, "turned_lines=2"),
         ({"key_bits": 33}, "key_bits=33: must be 32, 64 or 128"),
     ],
 )
@@ -263,7 +270,7 @@ def test_geometry_fills_the_memory_and_never_exceeds_it(memory, bits):
 
 
 def test_the_default_geometry_is_that_of_the_documents():
-    assert Geometry.for_memory("128MiB") == Geometry(32, 6, 3, 14, 330, 3, 3)
+    assert Geometry.for_memory("128MiB") == Geometry(32, 6, 4, 16, 59, 6, 3, giants=1)
 
 
 def test_updates_that_cannot_be_are_refused():
@@ -286,7 +293,7 @@ def test_updates_that_cannot_be_are_refused():
 
 
 def test_a_host_in_the_columns_of_a_big_one_is_told_from_it():
-    """Each host has its own rotations; without these, its AND would contain all bits of the big host."""
+    """Each host has its own turns; without these, its AND would contain all bits of the big host."""
     geometry = Geometry(32, 0, 3, 12, 2, 1, 1)
     oracle = naive.Cube(geometry._asdict(), DEFAULT_KEY)
     rng = np.random.default_rng(4)
@@ -295,13 +302,12 @@ def test_a_host_in_the_columns_of_a_big_one_is_told_from_it():
     def places(host: int) -> list[int]:
         return oracle.places(naive.mangle32(host, oracle.key))
 
-    def rotations(host: int) -> set[int]:
-        m = naive.mangle32(host, oracle.key)
-        return {
-            oracle.rotation(m, array) - oracle.rotation(naive.mangle32(big, oracle.key), array) for array in range(3)
-        }
+    def turns(host: int) -> set[tuple[int, int]]:
+        own, bigs = naive.mangle32(host, oracle.key), naive.mangle32(big, oracle.key)
+        rows = [(oracle.turned(0, own, array), oracle.turned(0, bigs, array)) for array in range(3)]
+        return {((mine - other) % 64, mine // 64 ^ other // 64) for mine, other in rows}
 
-    sharing = [host for host in others if places(host) == places(big) and len(rotations(host)) == 3]
+    sharing = [host for host in others if places(host) == places(big) and len(turns(host)) == 3]
     assert len(sharing) > 10
     found = []
     for host in sharing:

@@ -329,8 +329,8 @@ def test_blocks_that_lie_under_a_right_digest_are_said(tmp_path: Path) -> None:
 def test_another_version_and_a_damaged_version_are_told_apart(tmp_path: Path) -> None:
     bundle(1).save(tmp_path / "a.cube")
     data = bytearray((tmp_path / "a.cube").read_bytes())
-    forge(tmp_path / "b.cube", *take_apart(tmp_path / "a.cube"), version=3)
-    with pytest.raises(VersionError, match="format version 3; this program reads version 2"):
+    forge(tmp_path / "b.cube", *take_apart(tmp_path / "a.cube"), version=4)
+    with pytest.raises(VersionError, match="format version 4; this program reads versions 2 and 3"):
         read_header(tmp_path / "b.cube")
     data[8] ^= 1
     (tmp_path / "b.cube").write_bytes(data)

@@ -47,5 +47,5 @@ def test_a_golden_file_is_merged_by_the_command(run, tmp_path, name):
 
 
 def test_a_file_of_the_first_version_is_refused_by_name():
-    with pytest.raises(SketchFileError, match="format version 1; this program reads version 2"):
+    with pytest.raises(SketchFileError, match="format version 1; this program reads versions 2 and 3"):
         load(GOLDEN / "v1" / "cube.cube", key=KEY)

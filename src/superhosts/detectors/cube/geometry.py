@@ -17,7 +17,6 @@ from superhosts.units import format_size, parse_count, parse_size
 SHARE_BITS = 3  # pairs in the highest eighth of priorities compete for labels
 GIANT_BITS = 6  # giant columns take the pairs in the highest 2^-6 of priorities
 GIANT_SHARE = 1 << GIANT_BITS
-MOST_GIANTS = 1 << 8
 LINE_BITS = 9  # log2 of the rows of a cache line
 
 # The text form of a geometry: the name of each number, its field, and whether the field is its logarithm.
@@ -31,7 +30,7 @@ _NUMBERS = {
     "giants": ("giants", False),
     "sample": ("sample_bits", True),
 }
-_OPTIONAL = {"giants": 0, "sample": 1}
+_OPTIONAL = {"giants": 0, "sample": 1}  # numbers that need not be given, and what they are then
 _EXAMPLE = "write it as superhosts plan prints it: slices=64,arrays=4,columns=59,rows=65536,labels=64,share=8,giants=2"
 
 
@@ -104,7 +103,7 @@ class Geometry(NamedTuple):
             "columns": (2, MOST_COLUMNS),
             "label_bits": (0, 10),
             "share_bits": (0, GIANT_BITS if self.giants else 16),  # The pairs of giant columns also compete for labels.
-            "giants": (0, MOST_GIANTS),
+            "giants": (0, MOST_COLUMNS),
             "sample_bits": (0, 8),
             "turned_lines": (0, 1),
         }
@@ -118,7 +117,7 @@ class Geometry(NamedTuple):
         given: dict[str, int] = {}
         for word in text.split(","):
             name, _, number = word.strip().partition("=")
-            if name not in _NUMBERS or name in given or not re.fullmatch("0|[1-9][0-9]{0,8}", number):
+            if name not in _NUMBERS or name in given or not re.fullmatch("[1-9][0-9]{0,8}", number):
                 raise GeometryError(f"{text!r} is not a geometry: {word!r} is invalid; {_EXAMPLE}")
             given[name] = int(number)
         missing = _NUMBERS.keys() - given.keys() - _OPTIONAL.keys()
@@ -141,7 +140,7 @@ class Geometry(NamedTuple):
             name: 1 << getattr(self, field) if is_power else getattr(self, field)
             for name, (field, is_power) in _NUMBERS.items()
         }
-        return ",".join(f"{name}={number}" for name, number in numbers.items())
+        return ",".join(f"{name}={number}" for name, number in numbers.items() if number != _OPTIONAL.get(name))
 
     @property
     def rows(self) -> int:

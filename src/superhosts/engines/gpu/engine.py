@@ -162,9 +162,9 @@ class CudaEngine(Engine):
     def _make_column_of(self) -> Any:
         """Return the device function column_of(high, low, array, key)."""
 
-    def _word_of(self) -> Any:
-        """Return the device function word_of(word, high, low, array, key), which prepares a word for the AND."""
-        return kernels.plain_word
+    def _make_read(self) -> Any:
+        """Return the device function read(bits, column, word, high, low, array, key), a word for the AND."""
+        return kernels.make_read(self.geometry.words)
 
     def _flat(self, arrays: Arrays) -> Words:
         """Return the arrays of a sketch as one array, in the layout of the GPU's memory."""
@@ -344,12 +344,15 @@ class CudaEngine(Engine):
     @on_gpu
     def measure(self, mangled: Words) -> Counts:
         """Return the zero counts of mangled hosts: of each column, then of their AND."""
+        return self._measure(mangled, self._make_column_of())
+
+    def _measure(self, mangled: Words, column_of: Any) -> Counts:
         if not len(mangled):
             return np.empty((0, self.geometry.arrays + 1), np.int32)
         self._count()
         out = cuda.device_array((len(mangled), self.geometry.arrays + 1), np.int32)
         geometry, team = self.geometry, self.launch.team
-        kernel = kernels.make_measure(self._make_column_of(), self._word_of(), geometry.arrays, geometry.words)
+        kernel = kernels.make_measure(column_of, self._make_read(), geometry.arrays, geometry.words)
         arguments = cuda.to_device(np.ascontiguousarray(mangled)), self.words, self.counts, out, self.key
         self._start(kernel, (-(-len(mangled) // team), team), self.stream, arguments)
         self.stream.synchronize()

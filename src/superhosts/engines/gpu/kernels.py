@@ -250,14 +250,18 @@ def sum_zeros(zeros: Any, edges: Any, sums: Any) -> None:
         sums[cuda.blockIdx.x] = total[0]
 
 
-@device_function
-def plain_word(word: Any, _high: Any, _low: Any, _array: int, _key: Any) -> Any:
-    """Return a word of a host's column unchanged."""
-    return word
+@cache
+def make_read(words: int) -> Any:
+    """Return the device function that reads a word of a host's column as it is stored."""
+
+    def read(bits: Any, column: int, word: int, _high: Any, _low: Any, _array: int, _key: Any) -> Any:
+        return bits[U32(column * words + word)]
+
+    return device_function(read)
 
 
 @cache
-def make_measure(column_of: Any, word_of: Any, arrays: int, words: int) -> Kernel:
+def make_measure(column_of: Any, read: Any, arrays: int, words: int) -> Kernel:
     """Return the kernel that computes the zero counts of given mangled hosts, one thread per host."""
     rows = 64 * words
 
@@ -269,10 +273,9 @@ def make_measure(column_of: Any, word_of: Any, arrays: int, words: int) -> Kerne
                 out[i, array] = zeros[columns[array]]
             ones = 0
             for word in range(words):
-                common = word_of(bits[U32(columns[0] * words + word)], hosts[i, 0], hosts[i, 1], 0, key)
+                common = read(bits, columns[0], word, hosts[i, 0], hosts[i, 1], 0, key)
                 for array in range(1, arrays):
-                    other = bits[U32(columns[array] * words + word)]
-                    common &= word_of(other, hosts[i, 0], hosts[i, 1], array, key)
+                    common &= read(bits, columns[array], word, hosts[i, 0], hosts[i, 1], array, key)
                 ones += cuda.popc(common)
             out[i, arrays] = rows - ones
 
