@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from isolation import isolate
+
 if TYPE_CHECKING:
     from commands import Run
     from livescans import Pipes, Start
@@ -29,6 +31,8 @@ sys.dont_write_bytecode = False
 
 # Workers and processes share the cores, so a thread of linear algebra for every core would only get in their way.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+isolate()  # Tests of the user's own key take `own_file`.
 
 # GPU kernels run under numba's simulator, even on a machine with a GPU; `make test-gpu` uses the real one. numba reads
 # this variable when it is first imported.
@@ -115,6 +119,14 @@ def live() -> Iterator[Start]:
 
     with live_scans() as start:
         yield start
+
+
+@pytest.fixture
+def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the file of the user's own key, of a user who has no key yet, neither in a file nor in the environment."""
+    monkeypatch.delenv("SUPERHOSTS_KEY")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "configuration"))
+    return tmp_path / "configuration" / "superhosts" / "key"
 
 
 @pytest.fixture

@@ -52,6 +52,7 @@ NAMES = [
     "Window",
     "__version__",
     "load",
+    "own_key",
     "scan",
 ]
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from superhosts.detectors.cube import Cube, Geometry
     from superhosts.detectors.exact import Exact
     from superhosts.errors import GeometryError, InputError, MergeError, SketchFileError, SuperhostsError, UsageError
+    from superhosts.keys import own_key
     from superhosts.network import Network
     from superhosts.pairs import PacketBatch, PairBatch, Part, Window
     from superhosts.pipeline.scan import scan
@@ -51,6 +52,7 @@ _MODULES = {  # the module that defines each public name
     "UsageError": "errors",
     "Window": "pairs",
     "load": "sketches.bundle",
+    "own_key": "keys",
     "scan": "pipeline.scan",
 }
 
@@ -76,6 +78,7 @@ __all__ = [
     "Window",
     "__version__",
     "load",
+    "own_key",
     "scan",
 ]
 

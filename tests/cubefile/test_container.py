@@ -174,7 +174,9 @@ def test_another_version_is_named(tiny: Path) -> None:
 def test_another_key_is_refused_and_both_are_named(tmp_path: Path) -> None:
     a, b = sh.Cube(geometry=TINY[32], key="a secret"), sh.Cube(geometry=TINY[32], key="b secret")
     a.save(tmp_path / "a.cube")
-    with pytest.raises(MergeError, match=f"key {a.fingerprint}, but the key in use is {b.fingerprint}") as caught:
+    with pytest.raises(
+        MergeError, match=f"written with key {a.fingerprint}; give it with --key-file .*{b.fingerprint}"
+    ) as caught:
         sh.load(tmp_path / "a.cube", key="b secret")
     assert caught.value.exit_status == 2
     assert sh.load(tmp_path / "a.cube", key="a secret").parts[sh.Part(4)].fingerprint == a.fingerprint  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from fuzz.campaign import CURRENT, OUTCOME, STACKS, Failure, Outcome, save
 from fuzz.targets import NAMES, load
+from isolation import isolate
 
 ROOT = Path(__file__).parents[2]
 FAILURES = ROOT / "fuzz-failures"
@@ -30,6 +31,7 @@ def main() -> int:
     parser.add_argument("--target", action="append", help="only this one; repeatable")
     parser.add_argument("--replay", type=Path, help="check the case of this file again")
     options = parser.parse_args()
+    isolate()
     if options.replay:
         return replay(options.replay)
     chosen = options.target or NAMES

@@ -419,5 +419,5 @@ def test_what_cannot_be_asked(tmp_path: Path) -> None:
         estimate_in_file(path, {FOUR: ["2001:db8::1"]})
     with pytest.raises(UsageError, match="/64"):
         estimate_in_file(path, {FOUR: sketch_of("cube-64", 1).parts[SIX].top(3)})
-    with pytest.raises(MergeError, match="but the key in use is"):
+    with pytest.raises(MergeError, match="written with key"):
         estimate_in_file(path, {FOUR: [1]}, key="another secret")

@@ -106,7 +106,7 @@ def check_refusal(error: Exception, path: Path) -> None:
     """Check that an error names the file and the problem, in one printable line of bounded length."""
     text = str(error).replace(str(path), "FILE")
     assert text.startswith("FILE: "), text
-    reasons = r"header field [\w.\[\]()]+: |byte 16: damaged: the header |needs .* of memory|was made with key "
+    reasons = r"header field [\w.\[\]()]+: |byte 16: damaged: the header |needs .* of memory|written with key "
     assert re.match(f"FILE: ({reasons})", text)
     assert text.isprintable()
     assert len(text) < 500

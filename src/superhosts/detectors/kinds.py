@@ -53,4 +53,5 @@ def check_mergeable(mine: Mapping[Part, Kind], other: Mapping[Part, Kind]) -> No
 
 def _check_key(mine: Kind, other: Kind) -> None:
     if mine.key != other.key:
-        raise MergeError(f"cannot merge: key {other.key} into key {mine.key}; all sites must use the same key")
+        why = "all sites must use the same key: give it with --key-file"
+        raise MergeError(f"cannot merge: key {other.key} into key {mine.key}; {why}")

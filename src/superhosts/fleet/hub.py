@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class HubSettings:
     tidy_every: float = 30.0  # between two searches for files that can be removed
     sweep_every: float = 600.0  # between two searches of the archive for sketches that are too old
     max_retired: int = 100  # windows to retire at a time
-    key: bytes | str | None = None
+    key: bytes | str | None = field(default=None, repr=False)  # a secret
 
 
 @dataclass

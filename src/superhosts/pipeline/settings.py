@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from superhosts import defaults
@@ -39,7 +39,7 @@ class Settings:
     geometry: str = ""  # of a cube, as `superhosts plan` writes it, in place of memory
     memory_total: str | int | None = None
     ipv6_prefix: int = defaults.IPV6_PREFIX
-    key: bytes | str | None = None
+    key: bytes | str | None = field(default=None, repr=False)  # a secret
     site: str = ""
     device: str = "auto"
     threads: int | None = None

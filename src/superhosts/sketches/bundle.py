@@ -25,7 +25,6 @@ from superhosts.detectors.locking import Guarded, holding
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import choose_device, thread_count
 from superhosts.errors import HalfMergedError, HalfReadError, MergeError, SketchFileError, UnreadableError, UsageError
-from superhosts.hashing import secret_of
 from superhosts.pairs import Host, Part, Window
 from superhosts.results import Found, SuperHosts
 from superhosts.sketches.grammar import read_fields
@@ -148,11 +147,10 @@ class Sketch(Guarded):
         `trusted`: the caller has just verified the digest, and it is not computed again. Raise SketchFileError if this
         sketch would need more than `max_memory` (default: what this process can use).
         """
-        secret = secret_of(key)
         with CubeReader(path, trusted=trusted) as reader, self._held():
             limit = memory_limit(max_memory, self.memory)
             header = describe(reader, limit)
-            header.check_key(secret)
+            secret = header.secret(key)
             check_mergeable(self.kinds, header.kinds)
             check_hosts(reader, header, secret)
             place = Place("cpu", self._threads())
@@ -269,15 +267,19 @@ def load(
     threads: int | None = None,
     max_memory: str | int | None = None,
 ) -> Sketch:
-    """Load a .cube file onto a device. Raise MergeError if it was made with another key."""
+    """Load a .cube file onto a device.
+
+    Without `key`, SUPERHOSTS_KEY counts; without both, the file may be written with the public key or the user's own.
+    Raise MergeError if it was written with another key.
+    """
     limit = memory_limit(max_memory)
     choose_device(device)  # Report a missing device before reading the file.
     place = Place(device, thread_count() if threads is None else threads)
     with CubeReader(path) as reader:
         header = describe(reader, limit)
-        header.check_key(secret_of(key))
-        check_hosts(reader, header, secret_of(key))
-        return _build(reader, header, secret_of(key), place)
+        secret = header.secret(key)
+        check_hosts(reader, header, secret)
+        return _build(reader, header, secret, place)
 
 
 def _build(reader: CubeReader, header: Stored, secret: bytes, place: Place) -> Sketch:

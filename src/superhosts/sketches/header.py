@@ -20,7 +20,7 @@ from superhosts.detectors.kinds import Kind
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import GpuMemoryError, MergeError, SketchFileError
 from superhosts.fields import FieldError
-from superhosts.hashing import fingerprint
+from superhosts.keys import keys_at_hand
 from superhosts.memory import memory_left
 from superhosts.pairs import Part, Window
 from superhosts.sketches.grammar import check_arrays, read_fields, shapes_of
@@ -46,14 +46,19 @@ class Stored:
     partial: bool  # True if a scan was interrupted before the end of the window, of this sketch or one merged into it
     memory: int  # bytes of its detectors once they are loaded
 
-    def check_key(self, secret: bytes) -> None:
-        """Raise MergeError if the file was made with another key."""
-        mine = fingerprint(secret)
-        for kind in self.kinds.values():
-            if kind.key is not None and kind.key != mine:
-                raise MergeError(
-                    f"{self.file}: was made with key {kind.key}, but the key in use is {mine} (--key-file)"
-                )
+    def secret(self, key: bytes | str | None) -> bytes:
+        """Return the key of this file: `key`, or without one the key at hand that the file names by its fingerprint.
+
+        Raise MergeError if the file was written with another key.
+        """
+        theirs = {kind.key for kind in self.kinds.values() if kind.key is not None}
+        known = []
+        for each in keys_at_hand(key):
+            if theirs <= {each.fingerprint}:
+                return each.secret
+            known.append(str(each))
+        written = f"{self.file}: written with key {' and '.join(sorted(theirs))}"
+        raise MergeError(f"{written}; give it with --key-file (known here: {', '.join(known)})")
 
 
 def read_header(path: str | Path, *, trusted: bool = False, max_header: int = MAX_HEADER) -> Stored:

@@ -10,7 +10,6 @@ from superhosts.cubefile.parts import array_name
 from superhosts.detectors.base import Hosts, StoredHosts, host_column
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import thread_count
-from superhosts.hashing import secret_of
 from superhosts.pairs import Host, Part
 from superhosts.results import Found, SuperHosts
 from superhosts.sketches.bundle import load
@@ -26,10 +25,9 @@ def estimate_in_file(
     Hosts may be a column, a result, or addresses. `trusted`: the caller has just verified the file's checksum, and it
     is not computed again.
     """
-    secret = secret_of(key)
     with CubeReader(path, trusted=trusted) as reader:
         stored = describe(reader, memory_limit(None))
-        return _estimate(reader, stored, hosts, secret)
+        return _estimate(reader, stored, hosts, stored.secret(key))
 
 
 def find_in_file(
@@ -40,12 +38,11 @@ def find_in_file(
     with CubeReader(path) as reader:
         stored = describe(reader, memory_limit(max_memory))
         hosts: dict[Part, Hosts] = {part: [host] for part in stored.kinds if part.family == family}
-        results = _estimate(reader, stored, hosts, secret_of(key))
+        results = _estimate(reader, stored, hosts, stored.secret(key))
     return [Found(part, next(iter(rows)), stored.kinds[part].detector) for part, rows in results.items()]
 
 
 def _estimate(reader: CubeReader, stored: Stored, hosts: Mapping[Part, Hosts], secret: bytes) -> dict[Part, SuperHosts]:
-    stored.check_key(secret)
     check_hosts(reader, stored, secret)
     columns = {part: host_column(hosts[part], kind.format) for part, kind in stored.kinds.items() if part in hosts}
     queries: dict[Part, StoredHosts] = {}
