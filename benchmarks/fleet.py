@@ -35,7 +35,7 @@ import numpy as np
 
 from cases import THETA, Score, warm_up
 from fleet_edges import Fleet, Sent, send
-from harness import HERE, Report, superhosts_command, timed
+from harness import HERE, PUBLIC_KEY, Report, superhosts_command, timed
 from superhosts.durable import read_json, write_json
 from superhosts.fleet.hub import ROWS
 from superhosts.fleet.store import LEDGER, UNION, WindowStore
@@ -147,7 +147,7 @@ class HubProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
-                env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
+                env={**os.environ, **PUBLIC_KEY, "NUMBA_CACHE_DIR": str(cache)},
             )
 
     @property

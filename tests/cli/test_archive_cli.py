@@ -277,7 +277,7 @@ def test_another_key_is_refused(run: Run, archive: Path) -> None:
     sh.Cube(geometry=SMALL[32], key="another secret", device="cpu").save(archive / "day0" / "other.cube")
     for command in (["hosts", archive, "--union"], ["hosts", archive], ["explain", archive, HOST]):
         ended = run(*command)
-        assert (ended.status, ended.err.count("other.cube: was made with key")) == (2, 1)
+        assert (ended.status, ended.err.count("other.cube: written with key")) == (2, 1)
 
 
 def test_a_sketch_is_not_merged_into_standard_output(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,7 @@ OWN_HELP = {
     "detector": "fleets and batch take those whose sketches merge",
     "flows": "bench has no windows",
     "grace": "an edge waits for packets, a hub for sites",
+    "key_file": "commands that make sketches make a key, others do not",
     "json": "rows are JSON Lines, other results one line",
     "memory": "of one cube, or of each detector",
     "nats": "an edge sends there, a hub starts no broker then",

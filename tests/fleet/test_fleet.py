@@ -29,6 +29,7 @@ from processes import (
     write_captures,
 )
 from superhosts.durable import hold_folder, read_json
+from superhosts.hashing import DEFAULT_KEY, fingerprint
 
 NEEDS_NATS = "pip install 'superhosts[fleet]'"
 
@@ -286,11 +287,45 @@ def test_wrong_keys_and_geometries_are_refused_and_the_rest_goes_on(tmp_path: Pa
         truth = one_process([captures["ams"]], "1m")
         wait_for(lambda: unions(tmp_path / "archive") == truth, "ams alone is merged")
         hub.end()
-    assert "key" in edges["fra"].words
+    other, public = fingerprint(key.read_bytes()), fingerprint(DEFAULT_KEY)
+    refused = f"key {other} into key {public}; all sites must use the same key: give it with --key-file"
+    assert refused in edges["fra"].words
+    assert refused in hub.words
+    warning = "warning: the key in use is public"
+    assert [warning in node.words for node in (hub, edges["ams"], edges["fra"])] == [True, True, False]
+    assert status(tmp_path / "hub")["key"] == public
+    assert status(tmp_path / "spool-fra")["key"] == other
     assert "geometry differs" in edges["nyc"].words
     assert len(list((tmp_path / "spool-fra" / "refused").glob("*.cube"))) == 2
     assert status(tmp_path / "hub")["desk"]["refused"] == 4
     assert all(row["missing"] == ["fra", "nyc"] for row in rows(tmp_path / "found.jsonl"))
+
+
+def test_users_without_a_key_file_have_keys_of_their_own(
+    tmp_path: Path, own_file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Hub and edge of one user fit together. The edge of another user is told which key it needs."""
+    captures = {site: write_captures(tmp_path / site, batches, 10**9)[0] for site, batches in sites_traffic(2).items()}
+    hub, link = make_hub_on_files(tmp_path, "--grace", "2s", sites=("ams", "fra"))
+    ams, fra = (make_edge(tmp_path, site, link, str(captures[site]), "--window", "1m") for site in ("ams", "fra"))
+    with ending(hub, ams, fra):
+        hub.start()
+        ams.start()
+        assert ams.process is not None
+        assert ams.process.wait(DEADLINE) == 0
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "other"))
+        fra.start()
+        assert fra.process is not None
+        assert fra.process.wait(DEADLINE) == 5
+        hub.end()
+    mine, other = (
+        fingerprint(path.read_bytes().strip()) for path in (own_file, tmp_path / "other" / "superhosts" / "key")
+    )
+    refused = f"key {other} into key {mine}; all sites must use the same key: give it with --key-file"
+    assert refused in fra.words
+    assert refused in hub.words
+    assert (hub.words + ams.words).count("made a key of your own") == 1
+    assert "public" not in hub.words + ams.words + fra.words
 
 
 def test_a_folder_is_followed_while_a_program_rotates_captures_into_it(tmp_path: Path):

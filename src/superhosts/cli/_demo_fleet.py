@@ -22,6 +22,8 @@ from superhosts.cli._console import say
 from superhosts.detectors.base import Detector
 from superhosts.errors import MissingExtraError, SuperhostsError
 from superhosts.fleet.nats.setup import find_server, free_port
+from superhosts.hashing import DEFAULT_KEY
+from superhosts.keys import PUBLIC
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
@@ -33,7 +35,7 @@ from superhosts.text import counted
 
 SITES = ("ams", "fra", "nyc")
 WINDOWS = 3
-COMMON = ["--memory", "32MiB"]
+COMMON = ["--memory", "32MiB", "--key-file", PUBLIC]  # the same result everywhere
 INNER = ["--inner", "10.0.0.0/8"]
 PATIENCE = 120.0  # seconds for the whole demo; it takes up to a minute if nothing is compiled yet
 
@@ -68,7 +70,7 @@ def show_fleet(folder: Path, traffic: str) -> None:
 
 
 def _one_process(inputs: list[str]) -> dict[Window, Any]:
-    settings = Settings(inner=INNER[1:], memory=COMMON[1], device="cpu")
+    settings = Settings(inner=INNER[1:], memory=COMMON[1], key=DEFAULT_KEY, device="cpu")
     return {result.window: result.sketch for result in Scan(open_inputs(inputs, follow=True), settings)}
 
 
@@ -140,7 +142,9 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
 def _compare(expected: dict[Window, Any], archive: Path) -> None:
     """Compare the hub's unions with one process, bit by bit."""
-    unions = {sketch.window: sketch for sketch in map(load, sorted(archive.glob("*/*.cube")))}
+    unions = {
+        sketch.window: sketch for sketch in (load(path, key=DEFAULT_KEY) for path in sorted(archive.glob("*/*.cube")))
+    }
     for window, sketch in expected.items():
         union = unions.get(window)
         if union is None or union.parts.keys() != sketch.parts.keys():

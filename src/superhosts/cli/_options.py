@@ -77,6 +77,11 @@ GRACE = typer.Option(metavar="DURATION", callback=check_seconds, help="Longest w
 FILES = "Captures (pcap, pcapng; also .gz, .zst, .xz), folders of them, patterns in quotes ('day/**/*.pcap')"
 INPUTS = f"{FILES}, URLs (s3://…), - for standard input, or synth:flows=100k,… for synthetic traffic."
 JSON = typer.Option("--json", help="Write results to standard output as JSON Lines.")
+KEY_FILE = typer.Option(
+    metavar="FILE",
+    help="File with the secret key, or public for the key that everybody knows. Without it SUPERHOSTS_KEY counts, else "
+    "your own key, which is made when it is first needed (superhosts key show).",
+)
 MEMORY = typer.Option(
     "--memory", "-m", metavar="SIZE", callback=check_size, help="Memory of one cube, or of another detector."
 )
@@ -150,12 +155,7 @@ Ipv6Prefix = Annotated[
 ]
 Json = Annotated[bool, JSON]
 JsonObject = Annotated[bool, worded(JSON, "Write results to standard output as one line of JSON.")]
-KeyFile = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="File with the secret key. Without it SUPERHOSTS_KEY counts, else a public default key."
-    ),
-]
+KeyFile = Annotated[Path | None, KEY_FILE]
 MemoryTotal = Annotated[str | None, MEMORY_TOTAL]
 Output = Annotated[str | None, OUTPUT]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Write nothing but errors to standard error.")]
@@ -276,7 +276,13 @@ class SketchOptions:
 
     files: Annotated[list[str], typer.Argument(metavar="FILE.cube...", help=SKETCH_FILES)]
     memory_total: Annotated[str | None, shown(MEMORY_TOTAL, "what this machine or container has left")] = None
-    key_file: KeyFile = None
+    key_file: Annotated[
+        Path | None,
+        worded(
+            KEY_FILE,
+            "File with the key of the sketches. Without it SUPERHOSTS_KEY counts, else your own key or the public one.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

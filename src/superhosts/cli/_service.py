@@ -19,6 +19,7 @@ from superhosts.errors import OutputError, SuperhostsError
 from superhosts.reports.background import Log
 from superhosts.reports.streams import raw_stream
 
+STATUS = "status.json"  # of an edge or a hub, in its folder
 STATUS_SECONDS = 5.0  # between two writes of the status file
 
 

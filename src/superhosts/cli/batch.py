@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from superhosts.batch.cluster import connect
 from superhosts.batch.run import Batch, BatchWindow, prepare
 from superhosts.cli._console import fail_with, say
+from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._outputs import output_options
 from superhosts.cli._progress import TaskProgress
 from superhosts.cli._saving import file_name, merge_saved, prepare_folder
@@ -46,6 +48,7 @@ def batch(options: BatchOptions) -> None:
     """Run on a cluster, write the results, and exit with the status of the first error."""
     place = _check_place(options)
     settings = make_settings(options.traffic, options.wanted, options.cube, site=options.site, device="cpu")
+    settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=True))
     outputs = open_destinations(output_options(options.results), with_part=options.traffic.has_parts)
     fail_with(_run(options.inputs, settings, outputs, options.save, place, quiet=options.quiet))
 

@@ -10,6 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from superhosts.cli._console import command_line, fail_with, say
+from superhosts.cli._keys import given_key
 from superhosts.cli._progress import packet_progress
 from superhosts.cli._settings import make_settings
 from superhosts.cli._summary import summarise
@@ -41,7 +42,7 @@ def calibrate(options: Calibrate) -> None:
         errors.append(problem)
         say(f"superhosts: {problem}")
 
-    settings = make_settings(options)
+    settings = make_settings(options, key=given_key(options.key_file))
     size, key = parse_size(settings.memory), settings.key
     share = parse_share(options.error)
     others = [least for least in (options.threshold / 8, options.threshold / 4, options.threshold / 2) if least >= 16]

@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from superhosts.cli._console import fail_with, log_status, tell
+from superhosts.cli._keys import fleet_key, warn_if_public
 from superhosts.cli._links import connect_to, make_sender, sending
 from superhosts.cli._options import WantedOptions, check_no_conflict
-from superhosts.cli._service import Reloads, Status, log_in_background
+from superhosts.cli._service import STATUS, Reloads, Status, log_in_background
 from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import ended_by_signals
 from superhosts.cli._summary import summarise
@@ -26,6 +27,7 @@ from superhosts.fleet.localrows import LocalRows
 from superhosts.fleet.parcels import check_site
 from superhosts.fleet.position import POSITION, Position
 from superhosts.fleet.spool import Spool
+from superhosts.hashing import fingerprint, secret_of
 from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import RunKind
@@ -56,6 +58,7 @@ def edge(options: EdgeOptions) -> None:
             device=options.device,
         )
     )
+    settings = replace(settings, key=fleet_key(options.cube.key_file))
     with _local_rows(options) as rows, hold_folder(options.spool):
         store = Spool(options.spool, options.site, cap=parse_size(options.spool_cap), say=tell)
         sender = make_sender(options.to, connection, options.site)
@@ -133,6 +136,7 @@ def watch(
     reload = None if rows is None else reloads.ask  # an edge without files to reopen ends at SIGHUP
     with sending(sender, spool), ended_by_signals(run.stop, reload):
         tell(f"site {settings.site} ready; windows of earlier runs that wait in {spool.folder}: {len(spool.waiting())}")
+        warn_if_public(settings.key)
         if position.frontier is not None:
             before = f"everything before is in the spool or sent ({spool.folder / POSITION})"
             tell(f"resumes at {iso_time(position.frontier)}: {before}")
@@ -148,7 +152,8 @@ def watch(
 def _status(run: Edge, scan: Scan, spool: Spool, sender: Sender, rows: LocalRows | None) -> Status:
     """Return the file with the counters of all parts."""
     return Status(
-        spool.folder / "status.json",
+        spool.folder / STATUS,
+        key=lambda: fingerprint(secret_of(scan.settings.key)),
         scan=lambda: status_counters(scan.counters),
         edge=run.counters,
         spool=spool.counters,

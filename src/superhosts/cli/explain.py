@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from rich.table import Table
 
 from superhosts.cli._console import fail_with, say
+from superhosts.cli._keys import given_key
 from superhosts.cli._outputs import output_options
 from superhosts.cli._progress import with_progress
-from superhosts.cli._settings import read_key
 from superhosts.cli._sketches import find_sketches, merge_named, sites_of, window_of
 from superhosts.cli.usage.explain import Explain
 from superhosts.detectors.base import Detector
@@ -44,7 +44,7 @@ def explain(options: Explain) -> None:
     wanted = output_options(options.results)
     # JSON Lines on standard output say more than rows do (columns, sites, the union), so they are printed here.
     rows_only = OutputOptions(csv=options.results.csv, output=wanted.address)
-    question = Question(options.host, read_key(options.sketches.key_file), options.sketches.memory_total)
+    question = Question(options.host, given_key(options.sketches.key_file), options.sketches.memory_total)
     errors: list[InputError] = []
     paths = find_sketches(options.sketches.files, errors, options.span)
     if len(paths) == 1:

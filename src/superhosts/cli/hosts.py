@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from superhosts.cli._console import fail_with, say
+from superhosts.cli._keys import given_key
 from superhosts.cli._outputs import output_options
 from superhosts.cli._progress import with_progress
-from superhosts.cli._settings import read_key
 from superhosts.cli._sketches import find_sketches, merge_named
 from superhosts.cli.usage.hosts import Hosts
 from superhosts.detectors.arguments import check_threshold
@@ -23,7 +23,7 @@ def hosts(options: Hosts) -> None:
     selection = Selection.of(options.wanted.threshold, options.wanted.top)
     if selection.threshold is not None:
         check_threshold(selection.threshold, "--threshold")
-    key, memory = read_key(options.sketches.key_file), options.sketches.memory_total
+    key, memory = given_key(options.sketches.key_file), options.sketches.memory_total
     errors: list[InputError] = []
     with open_destinations(output_options(options.results), with_part=True) as outputs:
 

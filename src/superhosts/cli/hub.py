@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from superhosts.cli._console import log_status, tell
+from superhosts.cli._keys import fleet_key, warn_if_public
 from superhosts.cli._links import connect_to, make_sender, sending
 from superhosts.cli._options import LinkOptions, check_no_conflict
 from superhosts.cli._outputs import output_options
-from superhosts.cli._service import Reloads, Status, in_background, log_in_background
+from superhosts.cli._service import STATUS, Reloads, Status, in_background, log_in_background
 from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import ended_by_signals, set_safely
 from superhosts.cli._values import parse_seconds
@@ -30,6 +31,7 @@ from superhosts.fleet.parcels import check_site
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
+from superhosts.hashing import fingerprint, secret_of
 from superhosts.pairs import DIRECTIONS, SIDES
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import RunKind
@@ -79,7 +81,8 @@ def hub(options: HubOptions) -> None:
         report = _reporter(plan, outputs)
         merging = Hub(store, intake, plan.settings, report, tell, archive=plan.archive, upstream=upstream)
         status = Status(
-            options.state / "status.json",
+            options.state / STATUS,
+            key=lambda: fingerprint(secret_of(plan.traffic.key)),
             hub=merging.counters,
             desk=intake.counters,
             link=receiver.counters,
@@ -89,6 +92,7 @@ def hub(options: HubOptions) -> None:
             standard_error=log_status,
             **extra,
         )
+        warn_if_public(plan.traffic.key)
         parts.enter_context(_receiving(receiver, intake, stop, _waits(options, plan)))
 
         def on_turn() -> None:
@@ -110,16 +114,18 @@ def make_plan(options: HubOptions) -> Plan:
     if options.archive.archive_sites and options.archive.archive is None:
         raise UsageError("--archive-sites needs --archive DIR")
     traffic = check_settings(make_settings(options.cube, options.wanted))
-    sites = [] if options.sites == [""] else options.sites
+    sites = [check_site(name, "--sites") for name in options.sites if options.sites != [""]]
+    check_site(options.site)
+    upward = _connect_upward(options)
+    traffic = replace(traffic, key=fleet_key(options.cube.key_file))
     settings = HubSettings(
         selection=traffic.selection,
-        sites=tuple(check_site(name, "--sites") for name in sites),
+        sites=tuple(sites),
         grace=parse_seconds(options.grace),
         late=parse_seconds(options.late),
         key=traffic.key,
     )
-    check_site(options.site)
-    return Plan(outputs, traffic, settings, _open_archive(options, traffic), _connect_upward(options))
+    return Plan(outputs, traffic, settings, _open_archive(options, traffic), upward)
 
 
 def _check_link(options: HubOptions) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from superhosts.cli._console import fail_with, say
+from superhosts.cli._keys import given_key
 from superhosts.cli._progress import with_progress
-from superhosts.cli._settings import read_key
 from superhosts.cli._sketches import find_sketches, merge_named
 from superhosts.cli.usage.merge import Merge
 from superhosts.errors import InputError, MergeError, SuperhostsError, UsageError
@@ -19,7 +19,7 @@ def merge(options: Merge) -> None:
     if str(output) == "-":
         raise UsageError("--output -: a sketch needs a file; results can go to standard output, with superhosts hosts")
     replaceable(output)  # checked before the work
-    key = read_key(options.sketches.key_file)
+    key = given_key(options.sketches.key_file)
     errors: list[SuperhostsError] = []
     paths = find_sketches(options.sketches.files, errors)
     whole = Sketch()

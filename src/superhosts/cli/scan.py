@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import typer
 
 from superhosts.cli._console import fail_with, say
+from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._outputs import output_options
 from superhosts.cli._progress import ScanProgress
 from superhosts.cli._saving import SketchSaver, prepare_folder
@@ -43,6 +45,7 @@ def scan(options: ScanOptions) -> None:
         site=options.site,
         device=options.device,
     )
+    settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=options.save is not None))
     outputs = open_destinations(output_options(options.results), with_part=options.traffic.has_parts)
     errors, found_any = run_scan(options.inputs, settings, outputs, save=options.save, quiet=options.quiet)
     fail_with(errors)

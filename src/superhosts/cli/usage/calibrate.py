@@ -13,12 +13,12 @@ from superhosts.cli._options import (
     DEVICE,
     ERROR,
     INPUTS,
+    KEY_FILE,
     MEMORY,
     THRESHOLD,
     Inner,
     Ipv6Prefix,
     JsonObject,
-    KeyFile,
     Window,
     worded,
 )
@@ -43,7 +43,10 @@ class Calibrate:
     memory: Annotated[str, worded(MEMORY, "Memory of the cube that is judged.")] = defaults.MEMORY
     error: Annotated[str, ERROR] = "1%"
     ipv6_prefix: Ipv6Prefix = defaults.IPV6_PREFIX
-    key_file: KeyFile = None
+    key_file: Annotated[
+        Path | None,
+        worded(KEY_FILE, "File with the secret key. Without it SUPERHOSTS_KEY counts, else the public key."),
+    ] = None
     device: Annotated[str, DEVICE] = "auto"
     figure: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Plot estimates against the truth (FILE.png and FILE.svg).")

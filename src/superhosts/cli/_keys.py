@@ -1,0 +1,57 @@
+"""Which key a command uses, and what people must know about it. `superhosts.keys` explains the order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from superhosts.cli._console import tell
+from superhosts.durable import exposure_warning
+from superhosts.errors import UsageError
+from superhosts.hashing import DEFAULT_KEY
+from superhosts.keys import ChosenKey, choose_key
+
+MAKE_ONE = "give one with --key-file (superhosts key new FILE makes one)"
+
+
+def announced_key(path: Path | None) -> ChosenKey:
+    """Return the key, and say so if its file is new, or open to others."""
+    chosen = choose_key(path)
+    if chosen.is_new:
+        tell(f"made a key of your own: {chosen.place}; sites whose sketches shall be merged need the same key")
+    warn_if_exposed(chosen)
+    return chosen
+
+
+def given_key(path: Path | None) -> bytes | None:
+    """Return the key of `--key-file`; None without it: then the library chooses, which makes no key."""
+    return None if path is None else announced_key(path).secret
+
+
+def key_for_sketches(path: Path | None, *, saves: bool) -> bytes:
+    """Return the key of a command that makes sketches. `saves`: it also keeps them, so the key must last."""
+    chosen = announced_key(path)
+    if chosen.lost and saves:
+        what = "later runs cannot query or merge the sketches that it saves"
+        tell(f"warning: no key of your own can be kept ({chosen.lost}). This run uses a random key: {what}; {MAKE_ONE}")
+    return chosen.secret
+
+
+def fleet_key(path: Path | None) -> bytes:
+    """Return the key of an edge or a hub, which all sites share. Raise UsageError if it would not last."""
+    chosen = announced_key(path)
+    if chosen.lost:
+        raise UsageError(f"the sites of a fleet share a key, but none can be kept here ({chosen.lost}); {MAKE_ONE}")
+    return chosen.secret
+
+
+def warn_if_public(secret: bytes | str | None) -> None:
+    """Warn of a key that everybody knows; for edges and hubs, once they are ready."""
+    if secret == DEFAULT_KEY:
+        danger = "anyone can read addresses from the sketches, and hide a super host with three packets"
+        tell(f"warning: the key in use is public: {danger}; {MAKE_ONE}")
+
+
+def warn_if_exposed(chosen: ChosenKey) -> None:
+    """Warn if all users of the machine have access to the file of a key."""
+    if isinstance(chosen.place, Path) and (warning := exposure_warning(chosen.place)):
+        tell(warning)

@@ -1,0 +1,177 @@
+"""Commands use the user's own key, which the first of them makes, in real processes."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import superhosts as sh
+from commands import Run, process, start
+from superhosts.hashing import DEFAULT_KEY, fingerprint
+from traffic import talk, write
+
+SMALL = ["--memory", "64KiB", "--inner", "10.0.0.0/8", "--device", "cpu"]
+MADE = "made a key of your own"
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    return write(tmp_path / "quiet.pcap", talk("10.0.0.1", 20))
+
+
+def key_of(folder: Path) -> str:
+    """The fingerprint of the key of the one sketch in a folder, which the library can load."""
+    (path,) = folder.glob("*.cube")
+    (detector,) = sh.load(path).parts.values()
+    found: Any = detector
+    return str(found.fingerprint)
+
+
+def test_the_first_command_makes_the_key_and_says_so_once(own_file: Path, capture: Path, tmp_path: Path) -> None:
+    first = process("scan", capture, *SMALL, "--save", tmp_path / "first", "--site", "ams")
+    second = process("scan", capture, *SMALL, "--save", tmp_path / "second", "--site", "ams", "--quiet")
+    assert (first.status, second.status) == (0, 0)
+    assert f"superhosts: {MADE}: {own_file}; " in first.err
+    assert second.err == ""
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (own_file, own_file.parent)] == [0o600, 0o700]
+    secret = own_file.read_bytes().strip()
+    assert secret.decode() not in first.out + first.err
+    assert key_of(tmp_path / "first") == key_of(tmp_path / "second") == fingerprint(secret)
+
+
+def test_commands_that_start_at_once_make_one_key(own_file: Path, capture: Path, tmp_path: Path) -> None:
+    save = [tmp_path / str(number) for number in range(6)]
+    running = [start("scan", capture, *SMALL, "--save", folder, "--site", "ams") for folder in save]
+    said = [child.communicate(timeout=600)[1].decode() for child in running]
+    assert [child.returncode for child in running] == [0] * len(running), said
+    assert {key_of(folder) for folder in save} == {fingerprint(own_file.read_bytes().strip())}
+    assert [MADE in each for each in said].count(True) == 1
+    assert list(own_file.parent.iterdir()) == [own_file]
+
+
+def test_a_new_interpreter_uses_the_home_folder(own_file: Path, capture: Path, tmp_path: Path) -> None:
+    """As it is for a user: a process that inherits nothing else, and no variable that names the folder."""
+    inherited = {name: value for name, value in os.environ.items() if name != "XDG_CONFIG_HOME"}
+    environment = {**inherited, "HOME": str(tmp_path / "home")}
+    (tmp_path / "home").mkdir()
+    path = tmp_path / "home" / ".config" / "superhosts" / "key"
+    assert f"{MADE}: {path}" in process("scan", capture, *SMALL, env=environment).err
+    assert process("key", "show", env=environment).out == f"{fingerprint(path.read_bytes().strip())} ({path})\n"
+    assert not own_file.exists()
+
+
+def test_saved_sketches_are_queried_without_an_option(run: Run, own_file: Path, capture: Path, tmp_path: Path) -> None:
+    """Those of one's own key and those of the public one, which earlier releases wrote; reading makes no key."""
+    run("scan", capture, *SMALL, "--key-file", "public", "--save", tmp_path / "public", "--site", "ams")
+    assert not own_file.exists()
+    (public,) = (tmp_path / "public").iterdir()
+    assert run("hosts", public, "--top", 1, "--json").rows[0]["host"] == "10.0.0.1"
+    assert not own_file.exists()
+    run("scan", capture, *SMALL, "--save", tmp_path / "own", "--site", "ams")
+    (own,) = (tmp_path / "own").iterdir()
+    for path in (own, public):
+        assert run("hosts", path, "--top", 1, "--json").rows[0]["host"] == "10.0.0.1"
+        assert run("explain", path, "10.0.0.1", "--json").rows[0]["host"] == "10.0.0.1"
+        assert run("merge", path, "-o", tmp_path / "copy.cube").status == 0
+    ended = run("hosts", own, "--key-file", "public")
+    assert ended.status == 2
+    written = f"{own}: written with key {key_of(tmp_path / 'own')}; give it with --key-file"
+    assert written in ended.err
+    own_file.unlink()
+    assert written in run("hosts", own).err
+    assert not own_file.exists()
+
+
+def test_saving_into_sketches_of_another_key_says_which(
+    run: Run, own_file: Path, capture: Path, tmp_path: Path
+) -> None:
+    common = ["scan", capture, *SMALL, "--save", tmp_path / "saved", "--site", "ams"]
+    assert run(*common, "--key-file", "public").status == 0
+    ended = run(*common)
+    assert ended.status == 4
+    assert f"written with key {fingerprint(DEFAULT_KEY)}; give it with --key-file" in ended.err
+
+
+# Where no key can be kept
+
+
+@pytest.fixture
+def no_folder(own_file: Path) -> Path:
+    own_file.parent.parent.write_text("a file in place of the folder")
+    return own_file
+
+
+def test_a_random_key_is_mentioned_where_sketches_are_saved(
+    run: Run, no_folder: Path, capture: Path, tmp_path: Path
+) -> None:
+    plain = run("scan", capture, *SMALL, "--top", 1, "--json", "--quiet")
+    assert (plain.status, plain.rows[0]["host"], plain.err) == (0, "10.0.0.1", "")
+    saved = run("scan", capture, *SMALL, "--quiet", "--save", tmp_path / "saved", "--site", "ams")
+    assert saved.status == 0
+    (line,) = saved.err.splitlines()
+    assert line.startswith("superhosts: warning: no key of your own can be kept (")
+    assert str(no_folder.parent.parent) in line
+    assert "later runs cannot query or merge the sketches" in line
+    assert "--key-file" in line
+    (path,) = (tmp_path / "saved").iterdir()
+    assert run("hosts", path).status == 2
+
+
+def test_edge_and_hub_need_a_key_that_lasts(run: Run, no_folder: Path, capture: Path, tmp_path: Path) -> None:
+    edge = ["edge", capture, "--site", "ams", "--spool", tmp_path / "spool", "--to", tmp_path / "link", *SMALL]
+    hub = ["hub", "--state", tmp_path / "hub", "--from", tmp_path / "link", "--memory", "64KiB"]
+    for command in (edge, hub):
+        ended = run(*command)
+        assert (ended.status, len(ended.err.splitlines())) == (2, 1)
+        assert "the sites of a fleet share a key, but none can be kept here" in ended.err
+    assert {path.name for path in tmp_path.iterdir()} == {"quiet.pcap", "configuration"}
+
+
+# Warnings
+
+
+def test_an_edge_warns_of_the_public_key(run: Run, own_file: Path, capture: Path, tmp_path: Path) -> None:
+    edge = ["edge", "--site", "ams", "--spool", tmp_path / "spool", "--to", tmp_path / "link", *SMALL]
+    assert "warning: the key in use is public" in run(*edge, "--key-file", "public").err
+    assert "public" not in run(*edge).err
+    assert "public" not in run("scan", capture, *SMALL, "--key-file", "public", "--quiet").err
+
+
+def test_an_own_key_that_everybody_can_read_is_a_warning(run: Run, own_file: Path, capture: Path) -> None:
+    run("key", "new")
+    assert run("scan", capture, *SMALL, "--quiet").err == ""
+    own_file.chmod(0o644)
+    ended = run("scan", capture, *SMALL, "--quiet")
+    assert (ended.status, ended.err.count(f"chmod 600 {own_file}")) == (0, 1)
+
+
+def test_an_own_key_that_is_none_is_one_line(run: Run, own_file: Path, capture: Path) -> None:
+    own_file.parent.mkdir(parents=True)
+    own_file.write_text("short")
+    ended = run("scan", capture, *SMALL)
+    assert (ended.status, ended.err) == (2, f"superhosts: {own_file}: the key has 5 bytes; use at least 8\n")
+
+
+# Commands that measure
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["calibrate", "quiet.pcap", "--threshold", "5", "--memory", "64KiB"],
+        ["compare", "quiet.pcap", "--detector", "cube", "--memory", "64KiB"],
+        ["compare", "--flows", "4k", "--packets", "8k", "--super-hosts", "1", "--detector", "cube", "--windows", "1"],
+        ["demo", "demo", "--flows", "2k", "--packets", "4k", "--super-hosts", "1"],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_commands_that_measure_make_no_key(
+    run: Run, own_file: Path, capture: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(capture.parent)
+    assert run(*command).status == 0
+    assert not own_file.exists()
