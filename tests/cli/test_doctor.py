@@ -27,6 +27,7 @@ NAMES = [
     "packages",
     "compiled code",
     "CPU check",
+    "sketch key",
     "GPU",
     "GPU packages",
     "GPU check",
@@ -60,7 +61,7 @@ def test_a_machine_without_gpu_is_in_order(run: Run, no_gpu: None) -> None:
         name: state
         for name, (state, _) in rows.items()
         if name[:3] != "GPU" and name not in ("tables", "fleet", "batch")
-    } == dict.fromkeys(["versions", "CPU", "packages", "compiled code", "CPU check"], "ok")
+    } == dict.fromkeys(["versions", "CPU", "packages", "compiled code", "CPU check", "sketch key"], "ok")
     assert [rows[name][0] for name in ("GPU", "GPU packages", "GPU check")] == ["missing"] * 3
     assert f"superhosts {sh.__version__}, Python {sys.version.split()[0]}" in rows["versions"][1]
     assert f"NumPy {np.__version__}, numba " in rows["packages"][1]
@@ -75,6 +76,19 @@ def test_json_is_one_list(run: Run, no_gpu: None) -> None:
     assert [row["name"] for row in found] == NAMES
     assert all(list(row) == ["name", "state", "text"] and row["text"] for row in found)
     assert {row["state"] for row in found} <= {"ok", "missing"}
+
+
+def test_the_key_is_named_and_not_made(run: Run, no_gpu: None, own_file: Path) -> None:
+    def said() -> str:
+        (line,) = [line for line in run("doctor").out.splitlines() if "sketch key" in line]
+        return line
+
+    assert f"ok       sketch key     none yet; the first command that needs one makes {own_file}" in said()
+    assert not own_file.exists()
+    print_of_key = run("key", "new").out.strip()
+    assert f"{print_of_key} ({own_file})" in said()
+    own_file.write_text("short")
+    assert said().startswith("problem  sketch key     UsageError: ")
 
 
 def test_missing_tables_name_the_command(run: Run, no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,16 @@ COMMANDS = {  # in the order of the help; the text is the first line of the help
         ".site:show_sites",
         "List the sites that are enrolled or were revoked, and since when.",
     ),
+    "key new": Entry(
+        ".usage.key:New",
+        ".key:new_key",
+        "Make a key file that only you can read, and print the fingerprint of the key.",
+    ),
+    "key show": Entry(
+        ".usage.key:Show",
+        ".key:show_key",
+        "Print the fingerprint of the key in use, or of a key file, and where it comes from; never the key itself.",
+    ),
     "batch": Entry(
         ".usage.batch:Batch",
         ".batch:batch",
@@ -115,6 +125,10 @@ GROUPS = {  # commands of two words, by the first
     "site": """Enroll, revoke and list the sites of a hub.
 
 Example: superhosts site enroll ams
+""",
+    "key": """Make keys of sketches, and show which one is in use.
+
+Example: superhosts key show
 """,
 }
 

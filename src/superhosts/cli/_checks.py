@@ -141,6 +141,15 @@ def describe_code(function: Callable[..., Any]) -> Answer:
     return OK, f"kept in {folder}; compiled already"
 
 
+def _key() -> Answer:
+    from superhosts.keys import find_key, own_path
+
+    chosen = find_key()
+    if chosen is None:
+        return OK, f"none yet; the first command that needs one makes {own_path() or 'a random one for its run'}"
+    return OK, f"{chosen}, which everybody knows: superhosts key new" if chosen.is_public else str(chosen)
+
+
 def _cpu_check() -> Answer:
     return check_answer(small_cube("cpu"))
 
@@ -268,6 +277,7 @@ CHECKS: dict[str, Callable[[], Answer]] = {
     "packages": _packages,
     "compiled code": _compiled_code,
     "CPU check": _cpu_check,
+    "sketch key": _key,
     "GPU": _gpu,
     "GPU packages": _gpu_packages,
     "GPU check": gpu_check,

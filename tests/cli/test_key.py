@@ -1,0 +1,104 @@
+"""`superhosts key`: keys are made and shown, and the secret stays in the file."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from commands import Run
+from superhosts.hashing import DEFAULT_KEY, fingerprint
+
+
+def test_a_new_key_is_private_and_its_fingerprint_is_printed(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "keys" / "fleet.key"
+    ended = run("key", "new", path)
+    secret = path.read_text().strip()
+    assert (ended.status, ended.out) == (0, f"{fingerprint(secret.encode())}\n")
+    assert f"made the key {path}: use it with --key-file {path}" in ended.err
+    assert secret not in ended.out + ended.err
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent)] == [0o600, 0o700]
+
+
+def test_a_key_is_replaced_only_by_force(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    first = run("key", "new", path).out
+    content = path.read_bytes()
+    refused = run("key", "new", path)
+    assert (refused.status, refused.out, path.read_bytes()) == (4, "", content)
+    assert refused.err.startswith(f"superhosts: {path}: exists; ")
+    assert "--force" in refused.err
+    path.chmod(0o644)
+    forced = run("key", "new", path, "--force")
+    assert forced.status == 0
+    assert forced.out != first
+    assert forced.out.strip() == fingerprint(path.read_bytes().strip())
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_key_without_a_name_is_ones_own(run: Run, own_file: Path) -> None:
+    ended = run("key", "new")
+    assert ended.out.strip() == fingerprint(own_file.read_bytes().strip())
+    assert f"made the key {own_file}: commands use it without --key-file" in ended.err
+    assert run("key", "new").status == 4
+    assert run("key", "show").out == f"{ended.out.strip()} ({own_file})\n"
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+@pytest.mark.parametrize("name", ["folder", "/dev/null", "file/key"])
+def test_what_is_no_file_is_left_alone(run: Run, tmp_path: Path, name: str, force: list[str]) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("x")
+    ended = run("key", "new", tmp_path / name, *force)
+    assert (ended.status, ended.out, len(ended.err.splitlines())) == (4, "", 1)
+    assert str(tmp_path / name).removesuffix("/key") in ended.err
+    assert Path("/dev/null").is_char_device()
+    assert (tmp_path / "folder").is_dir()
+
+
+def test_public_is_no_name_of_a_new_key(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = run("key", "new", "public")
+    assert (ended.status, list(tmp_path.iterdir())) == (2, [])
+    assert "./public" in ended.err
+
+
+def test_show_names_the_key_that_counts(
+    run: Run, own_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    none = run("key", "show")
+    assert (none.status, none.out, own_file.exists()) == (0, "", False)
+    assert f"the first command that needs one makes {own_file}" in none.err
+    (tmp_path / "key").write_text("correct horse battery\n")
+    (tmp_path / "key").chmod(0o600)
+    print_of_key = fingerprint(b"correct horse battery")
+    assert run("key", "show", tmp_path / "key").out == f"{print_of_key} ({tmp_path / 'key'})\n"
+    (row,) = run("key", "show", tmp_path / "key", "--json").rows
+    assert row == {"fingerprint": print_of_key, "place": str(tmp_path / "key"), "public": False}
+    monkeypatch.setenv("SUPERHOSTS_KEY", "correct horse battery")
+    shown = run("key", "show")
+    assert (shown.out, "correct" in shown.err) == (f"{print_of_key} (SUPERHOSTS_KEY)\n", False)
+
+
+def test_show_says_that_a_key_is_public(run: Run) -> None:
+    for arguments in ([], ["public"]):
+        ended = run("key", "show", *arguments)
+        assert ended.out.startswith(fingerprint(DEFAULT_KEY))
+        assert "this key is public" in ended.err
+    assert run("key", "show", "public", "--json").rows[0]["public"] is True
+
+
+def test_show_warns_of_a_key_that_everybody_can_read(run: Run, tmp_path: Path) -> None:
+    run("key", "new", tmp_path / "key")
+    assert run("key", "show", tmp_path / "key").err == ""
+    (tmp_path / "key").chmod(0o644)
+    assert f"chmod 600 {tmp_path / 'key'}" in run("key", "show", tmp_path / "key").err
+
+
+def test_show_of_a_file_without_a_key(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("short")
+    for name, why in (("nowhere", "cannot be read: No such file"), ("key", "the key has 5 bytes")):
+        ended = run("key", "show", tmp_path / name)
+        assert (ended.status, ended.out) == (2, "")
+        assert f"{tmp_path / name}: {why}" in ended.err
