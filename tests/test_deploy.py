@@ -249,7 +249,8 @@ def test_keys_are_made_once(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     for site in EDGES:
         (tmp_path / "keys" / site).mkdir(parents=True)
-    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONPATH": str(ROOT / "src")}
+    tools = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONPATH": str(ROOT / "src")}
+    environment = {**tools, "XDG_CONFIG_HOME": str(tmp_path / "own")}
 
     def run() -> dict[str, bytes]:
         subprocess.run(["/bin/sh", "-ec", script], cwd=tmp_path, env=environment, check=True, capture_output=True)
@@ -260,6 +261,7 @@ def test_keys_are_made_once(tmp_path: Path) -> None:
     assert len({made[f"keys/{site}/nkey"] for site in EDGES}) == len(EDGES)
     assert len({made[f"keys/{site}/key"] for site in EDGES}) == 1
     assert run() == made
+    assert not (tmp_path / "own").exists()
 
 
 def test_the_container_file_takes_what_is_there_and_is_not_root() -> None:

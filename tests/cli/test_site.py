@@ -10,6 +10,7 @@ import pytest
 
 from commands import Run
 from superhosts.fleet.nats.enrolment import HISTORY, SITES, list_sites, read_sites
+from superhosts.hashing import fingerprint
 
 
 def test_enroll_prints_the_file_with_the_secret(run: Run, tmp_path: Path) -> None:
@@ -21,6 +22,51 @@ def test_enroll_prints_the_file_with_the_secret(run: Run, tmp_path: Path) -> Non
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert "start it with --site ams --nkey ams.nk" in ended.err
     assert read_sites(tmp_path / "broker").keys() == {"ams"}
+
+
+def test_enroll_says_where_the_key_of_the_hub_is(
+    run: Run, tmp_path: Path, own_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key is made if there is none, as this is the first use of it."""
+    enroll = ["site", "enroll", "ams", "--state", tmp_path / "state"]
+    said = run(*enroll).err
+    assert f"made a key of your own: {own_file}" in said
+    own = fingerprint(own_file.read_bytes().strip())
+    needs = "the edge needs the sketch key of the hub"
+    assert f"{needs}, {own}, too: copy {own_file} there and add --key-file FILE" in said
+    (tmp_path / "key").write_text("correct horse battery")
+    (tmp_path / "key").chmod(0o600)
+    other = fingerprint(b"correct horse battery")
+    monkeypatch.chdir(tmp_path)
+    said = run(*enroll, "--key-file", "key").err
+    assert f"{needs}, {other}, too: copy {tmp_path / 'key'} there" in said
+    assert "correct horse" not in said
+    assert "is public; add --key-file public" in run(*enroll, "--key-file", "public").err
+    monkeypatch.setenv("SUPERHOSTS_KEY", "correct horse battery")
+    assert f"{needs}, {other}, too: give SUPERHOSTS_KEY the same value there" in run(*enroll).err
+
+
+def test_enroll_does_not_name_a_key_that_the_hub_does_not_use(run: Run, tmp_path: Path, own_file: Path) -> None:
+    """A hub notes its key. Another user, or root, may enroll its sites."""
+    enroll = ["site", "enroll", "ams", "--state", tmp_path]
+    (tmp_path / "status.json").write_text(json.dumps({"key": "0123456789abcdef"}))
+    unknown = "the edge needs the sketch key of the hub, 0123456789abcdef, too: copy the hub's key file there"
+    assert unknown in run(*enroll).err
+    assert not own_file.exists()
+    own = run("key", "new").out.strip()
+    assert unknown in run(*enroll).err
+    (tmp_path / "status.json").write_text(json.dumps({"key": own}))
+    assert f"sketch key of the hub, {own}, too: copy {own_file} there" in run(*enroll).err
+    for odd in ("{", "[]", '{"key": 5}', "{}"):
+        (tmp_path / "status.json").write_text(odd)
+        assert f"sketch key of the hub, {own}, too: copy {own_file} there" in run(*enroll).err
+
+
+def test_enroll_where_no_key_can_be_kept(run: Run, tmp_path: Path, own_file: Path) -> None:
+    own_file.parent.parent.write_text("a file in place of the folder")
+    ended = run("site", "enroll", "ams", "--state", tmp_path / "state")
+    assert ended.status == 0
+    assert "the edge needs the sketch key of the hub, too: copy the hub's key file there" in ended.err
 
 
 def test_a_key_that_is_replaced_is_named(run: Run, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from superhosts.cli._options import HUB_STATE, STATE, Json
+from superhosts.cli._options import HUB_STATE, KEY_FILE, STATE, Json, worded
 
 Name = Annotated[str, typer.Argument(metavar="SITE", help="Name of the site, as its edge gives it with --site.")]
 
@@ -18,13 +18,15 @@ class Enroll:
     """Make the key of a site, or replace it, and print the file that holds the secret half.
 
     Take the file to the edge and start it with --site SITE --nkey FILE. An older key of the site is no longer accepted.
-    A hub that is running notices the change within seconds.
+    A hub that is running notices the change within seconds. The edge also needs the sketch key of the hub (--key-file);
+    this command says where that is.
 
     Example: superhosts site enroll ams
     """
 
     site: Name
     state: Annotated[Path, STATE] = HUB_STATE
+    key_file: Annotated[Path | None, worded(KEY_FILE, "The key file of the hub, if it has one.")] = None
 
 
 @dataclass(frozen=True)
