@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from commands import parsed_commands
+from superhosts.cli import GROUPS
 from superhosts.cli.edge import status_counters
 from superhosts.fleet.edge import EdgeCounters
 from superhosts.fleet.files import FileCounters
@@ -87,7 +88,7 @@ def compose_commands() -> Iterator[list[str]]:
         if name != "keys":
             yield shlex.split(service["command"])
     script = SERVICES["keys"]["command"][0].replace("$$site", "ams")
-    yield from (shlex.split(found) for found in re.findall(r"superhosts (site[^)]*)", script))
+    yield from (shlex.split(found) for found in re.findall(r"superhosts ((?:site|key)[^)\n]*)", script))
 
 
 def container_commands() -> Iterator[list[str]]:
@@ -109,7 +110,7 @@ def program() -> dict[str, Any]:
 
 def name_of(words: list[str]) -> str:
     """The command's name, of one word or two."""
-    return " ".join(words[:2]) if words[0] == "site" else words[0]
+    return " ".join(words[:2]) if words[0] in GROUPS else words[0]
 
 
 def options_of(command: Any) -> set[str]:
@@ -133,9 +134,9 @@ def test_a_command_line_is_one_that_the_program_takes(words: list[str]) -> None:
 
 def test_all_places_were_looked_at() -> None:
     assert len(UNITS) == 4
-    assert len(list(compose_commands())) == 5
+    assert len(list(compose_commands())) == 6
     assert [words[0] for words in container_commands()] == ["doctor", "demo"]
-    assert {words[0] for words in doc_commands()} == {"hub", "site", "edge", "hosts", "explain", "batch"}
+    assert {words[0] for words in doc_commands()} == {"hub", "site", "key", "edge", "hosts", "explain", "batch"}
 
 
 def test_options_and_commands_within_sentences_exist() -> None:

@@ -72,8 +72,7 @@ COMMANDS = {  # in the order of the help; the text is the first line of the help
     "edge": Entry(
         ".usage.edge:Edge",
         ".edge:edge",
-        "Watch traffic at one place and send the sketch of every window to a hub. "
-        "No address leaves the site in the clear.",
+        "Watch traffic at one place and send the sketch of every window to a hub.",
     ),
     "hub": Entry(
         ".usage.hub:Hub",

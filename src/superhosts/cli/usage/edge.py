@@ -32,9 +32,10 @@ LOCAL = "nats://127.0.0.1:4222"
 
 @dataclass(frozen=True)
 class Edge:
-    """Watch traffic at one place and send the sketch of every window to a hub. No address leaves the site in the clear.
+    """Watch traffic at one place and send the sketch of every window to a hub.
 
-    With --output the site also reports its own super hosts, which stay here.
+    Flows never leave the site, and with a key that only the fleet knows no address leaves it in the clear. With
+    --output the site also reports its own super hosts, which stay here.
 
     Sketches stay in the spool until the hub has acknowledged them. All edges and the hub must have the same key, memory
     (or geometry) and detector, and all edges the same window.
