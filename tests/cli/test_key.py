@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -37,6 +38,14 @@ def test_a_key_is_replaced_only_by_force(run: Run, tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+def test_a_link_is_followed_to_the_key(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("key")
+    assert run("key", "new", tmp_path / "link").status == 4
+    print_of_key = run("key", "new", tmp_path / "link", "--force").out.strip()
+    assert (tmp_path / "link").is_symlink()
+    assert fingerprint((tmp_path / "key").read_bytes().strip()) == print_of_key
+
+
 def test_a_key_without_a_name_is_ones_own(run: Run, own_file: Path) -> None:
     ended = run("key", "new")
     assert ended.out.strip() == fingerprint(own_file.read_bytes().strip())
@@ -46,14 +55,15 @@ def test_a_key_without_a_name_is_ones_own(run: Run, own_file: Path) -> None:
 
 
 @pytest.mark.parametrize("force", [[], ["--force"]])
-@pytest.mark.parametrize("name", ["folder", "/dev/null", "file/key"])
+@pytest.mark.parametrize("name", ["folder", "pipe", "file/key"])
 def test_what_is_no_file_is_left_alone(run: Run, tmp_path: Path, name: str, force: list[str]) -> None:
     (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").write_text("x")
     ended = run("key", "new", tmp_path / name, *force)
     assert (ended.status, ended.out, len(ended.err.splitlines())) == (4, "", 1)
     assert str(tmp_path / name).removesuffix("/key") in ended.err
-    assert Path("/dev/null").is_char_device()
+    assert (tmp_path / "pipe").is_fifo()
     assert (tmp_path / "folder").is_dir()
 
 

@@ -25,9 +25,9 @@ def new_key(options: New) -> None:
     if os.path.lexists(path) and not options.force:
         why = "exists; the sketches that were written with it can be queried only with it. --force replaces it"
         raise OutputError(f"{path}: {why}")
-    replaceable(path)  # Only plain files are replaced.
+    target = replaceable(path)
     try:
-        secret = write_key(path, replace=options.force)
+        secret = write_key(target, replace=options.force)
     except OSError as error:
         raise OutputError(f"{error.filename or path}: cannot be written: {error.strerror or error}") from None
     print(fingerprint(secret))
