@@ -107,7 +107,7 @@ def test_without_a_folder_the_key_is_random_and_says_why(own_file: Path, tmp_pat
 def test_a_file_without_a_key_is_named(own_file: Path, content: bytes, reason: str) -> None:
     own_file.parent.mkdir(parents=True)
     own_file.write_bytes(content)
-    with pytest.raises(sh.UsageError, match=f"^{own_file}: .*{reason}"):
+    with pytest.raises(sh.UsageError, match=f"^your own key {own_file}: .*{reason}"):
         choose_key()
     with pytest.raises(sh.UsageError, match=f"^--key-file {own_file}: .*{reason}"):
         choose_key(own_file)
@@ -121,7 +121,7 @@ def test_an_own_key_that_cannot_be_read_is_named_and_not_replaced(own_file: Path
         own_file.mkdir()
     else:
         own_file.symlink_to("nowhere")
-    with pytest.raises(sh.UsageError, match=f"^{own_file}: cannot be read: "):
+    with pytest.raises(sh.UsageError, match=f"^your own key {own_file}: cannot be read: "):
         choose_key()
 
 
@@ -129,7 +129,7 @@ def test_an_own_key_that_cannot_be_read_is_named_and_not_replaced(own_file: Path
 def test_an_own_key_of_somebody_else_is_named(own_file: Path) -> None:
     own_key()
     own_file.chmod(0)
-    with pytest.raises(sh.UsageError, match=f"^{own_file}: cannot be read: Permission denied"):
+    with pytest.raises(sh.UsageError, match=f"^your own key {own_file}: cannot be read: Permission denied"):
         choose_key()
 
 

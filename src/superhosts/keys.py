@@ -146,7 +146,7 @@ def _find_own() -> ChosenKey | None:
     path = own_path()
     if path is None or not os.path.lexists(path):
         return None
-    return ChosenKey(_read(path, str(path)), path)
+    return ChosenKey(_read(path, f"your own key {path}"), path)
 
 
 def _use_own() -> ChosenKey:

@@ -153,7 +153,10 @@ def test_an_own_key_that_is_none_is_one_line(run: Run, own_file: Path, capture: 
     own_file.parent.mkdir(parents=True)
     own_file.write_text("short")
     ended = run("scan", capture, *SMALL)
-    assert (ended.status, ended.err) == (2, f"superhosts: {own_file}: the key has 5 bytes; use at least 8\n")
+    assert (ended.status, ended.err) == (
+        2,
+        f"superhosts: your own key {own_file}: the key has 5 bytes; use at least 8\n",
+    )
 
 
 # Commands that measure
