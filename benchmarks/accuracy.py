@@ -1,10 +1,10 @@
 """Measure the accuracy figures of docs/results.md: `python benchmarks/accuracy.py [--quick] [--only ...]`.
 
-ftr       total false rate of cube, planned cube, cbaa and the filter at 5 M, 20 M and 50 M flows
+ftr       total false rate of cube, planned cube, cbaa, the filter and a pair sample at 5 M, 20 M and 50 M flows
 flood     the same with a flood of spoofed sources, where every address is a host
 memory    the smallest memory with a total false rate of at most 1 % at 5 M flows
 giants    hosts with up to a million peers
-small     half a megabyte: the largest hosts by name, compared with SpreadSketch
+small     100 KB to 1 MB: the largest hosts by name, compared with rivals
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+import accuracy_small
 from cases import THETA, update_in_batches
 from harness import HERE, Report
 from superhosts.detectors.base import Detector
@@ -28,7 +29,7 @@ from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.cube import Cube
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.filter import Filter
-from superhosts.detectors.spreadsketch import SpreadSketch
+from superhosts.detectors.pairsample import PairSample
 from superhosts.evaluation.scores import Estimates, Truth, ask_all, score
 from superhosts.synthetic.traffic import Traffic, window_flows, window_hosts
 
@@ -39,12 +40,11 @@ WINDOWS = 12
 FLOOD_WINDOWS = 3
 SPOOFED = 50_000_000
 MEMORIES = (64, 32, 16, 8, 6, 4, 3)
-SMALL = 500_000  # bytes
 
 
 def main() -> None:
     """Run the selected sections."""
-    sections = {"ftr": ftr, "flood": flood, "memory": memory, "giants": giants, "small": small}
+    sections = {"ftr": ftr, "flood": flood, "memory": memory, "giants": giants, "small": accuracy_small.run}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer and smaller windows; the bars do not apply")
     parser.add_argument("--only", nargs="+", choices=sections, default=list(sections))
@@ -125,6 +125,7 @@ def ftr(report: Report) -> None:
             f"{label}: cube, planned": lambda flows=flows: Cube("128MiB", flows=flows, threshold=THETA, device="cpu"),
             f"{label}: cbaa": lambda: Cbaa(device="cpu"),
             f"{label}: filter": lambda: Filter(device="cpu"),
+            f"{label}: pairsample": lambda: PairSample(device="cpu"),
         }
         hosts = supers // 10 if report.quick else supers
         run(report, "ftr", makers, _Windows(flows, hosts, count))
@@ -209,41 +210,6 @@ def giants(report: Report) -> None:
         flagged = f"{int(found.saturated.sum())} of {len(found.true)} flagged as saturated"
         note = f"{flagged}; the truth in {100 * found.coverage:.0f} % of intervals"
         report.add("giants", f"hosts of up to 1 M peers: {name}, largest error", 100 * wrong, "%", note=note)
-
-
-def small(report: Report) -> None:
-    """Measure F1 of the largest hosts, found by name, for 0.9 M pairs of 60,000 hosts in half a megabyte."""
-    random = np.random.default_rng(1)
-    rates: dict[str, list[list[float]]] = {"cube": [], "spreadsketch": []}
-    for _ in range(2 if report.quick else 8):
-        sizes = np.minimum(random.pareto(1.05, 60_000) + 1, 60_000)
-        sizes = np.maximum(1, sizes * 900_000 / sizes.sum()).astype(np.int64)
-        names = _distinct(random, 60_000)
-        hosts = np.repeat(names, sizes)
-        peers = random.integers(0, 1 << 32, len(hosts), dtype=np.uint32)
-        order = np.argsort(-sizes)
-        makers: dict[str, Make] = {
-            "cube": lambda: Cube(SMALL, flows=900_000, threshold=500, device="cpu"),
-            "spreadsketch": lambda: SpreadSketch(SMALL, device="cpu"),
-        }
-        for name, make in makers.items():
-            detector = make()
-            detector.update(hosts, peers)
-            rates[name].append([_f1(detector.top(k).hosts, names[order[:k]]) for k in (50, 100, 150)])
-    for name, rows in rates.items():
-        for place, k in enumerate((50, 100, 150)):
-            values = [row[place] for row in rows]
-            report.add("small", f"F1 of the top {k} at 0.5 MB: {name}", fmean(values), "", runs=values)
-
-
-def _distinct(random: np.random.Generator, count: int) -> Any:
-    names = np.unique(random.integers(0, 1 << 32, 2 * count, dtype=np.uint32))
-    return random.permutation(names)[:count]
-
-
-def _f1(found: Any, true: Any) -> float:
-    right = len(set(found.tolist()) & set(true.tolist()))
-    return 2 * right / max(1, len(found) + len(true))
 
 
 if __name__ == "__main__":
