@@ -109,7 +109,7 @@ def test_the_largest_hosts_are_found_in_little_memory():
 
 
 def test_intervals_of_crowded_hosts_hold_wherever_they_stand():
-    """This includes hosts without a cell, and hosts that inherited one."""
+    """This includes hosts without a cell."""
     held, without = [], 0
     for seed in range(4):
         hosts, peers, truth = heavy_tailed(seed)
@@ -122,6 +122,18 @@ def test_intervals_of_crowded_hosts_hold_wherever_they_stand():
         without += int((rows.peers == 0).sum())
     assert without > 10_000
     assert np.mean(held) >= 0.95
+
+
+def test_the_interval_reaches_down_by_what_a_host_inherited():
+    """Hosts of one peer that took over a cell continue its count, and their lower bound says so."""
+    detector = Rgs(geometry=Geometry(groups=1 << 16, buckets=2))
+    rng = np.random.default_rng(3)
+    big, small = np.repeat(np.arange(16, dtype=np.uint32), 100), np.arange(1000, 21_000, dtype=np.uint32)
+    detector.update(big, rng.integers(0, 1 << 32, len(big), dtype=np.uint32))
+    detector.update(small, small)
+    heirs = [row for row in detector.super_hosts(50) if int(row.host) >= 1000]
+    assert len(heirs) >= 5
+    assert all(row.peers_low <= 1 for row in heirs)
 
 
 def test_small_hosts_leave_the_registers_alone():
@@ -148,6 +160,21 @@ def test_a_full_count_is_a_lower_bound():
     assert row.saturated
     assert row.peers is row.peers_high is None
     assert 0xFFFF0000 - 200_000 < row.peers_low < 0xFFFFFFFF
+
+
+def test_a_register_with_the_largest_value_cannot_be_raised():
+    """Seven of eight registers are at their end: a pair that raises the eighth counts for eight."""
+    detector, oracle = Rgs(geometry=SMALL), naive_rivals.Rgs(SMALL.groups, SMALL.buckets, DEFAULT_KEY)
+    word = sum(31 << 5 * place for place in range(7))
+    groups = np.tile(np.frombuffer(word.to_bytes(5, "little"), np.uint8), (SMALL.groups, 1))
+    detector.load_arrays({**detector.arrays(), "groups": groups})
+    oracle.groups = [[31] * 7 + [0] for _ in range(SMALL.groups)]
+    hosts, peers = traffic(500)
+    detector.update(hosts, peers)
+    for host, peer in zip(hosts.tolist(), peers.tolist(), strict=True):
+        oracle.update(host, peer)
+    assert_equal(detector, oracle)
+    assert np.unique(detector.arrays()["cells"][:, 1]).tolist()[:2] == [0, 8]
 
 
 def test_named_shape():
