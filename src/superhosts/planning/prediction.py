@@ -37,6 +37,7 @@ DRAWS = 256  # draws in each stratum
 SEARCH_DRAWS = 32  # draws in each stratum while many geometries are compared
 MAX_DEVIATIONS = 6.0  # standard deviations around the threshold in which errors are counted
 STEPS = 24  # steps of an integral over these deviations
+SLACK = 0.25  # estimates up to this much below the threshold count as reaching it
 HALF_PEER = 0.5  # the density spreads hosts of n peers evenly over [n, n + 1), half a peer above n on average
 SIZE_CLASSES = 24  # classes of hosts away from the threshold
 LOG_ROWS_PER_TURN = 3  # a column of g rows has g/8 turns; meetings matter only if both hosts have the same one
@@ -68,6 +69,10 @@ class _CubeSizes(Protocol):
     def label_bits(self) -> int: ...
     @property
     def share_bits(self) -> int: ...
+    @property
+    def giants(self) -> int: ...
+    @property
+    def sample_bits(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -146,7 +151,7 @@ def predict(sizes: _CubeSizes, flows: int | Population, threshold: float, *, dra
         flows=population.flows,
         threshold=threshold,
         super_hosts=true,
-        memory=int(columns) * column_bytes(sizes.column_bits, sizes.label_bits, sizes.key_bits),
+        memory=_memory(sizes),
         standard_error=math.sqrt(float(_variance(rows, np.array(threshold), _median(loads)))) / threshold,
         missed_measuring=min(1.0, missed / true),
         missed_unnamed=unnamed,
@@ -160,6 +165,12 @@ def predict(sizes: _CubeSizes, flows: int | Population, threshold: float, *, dra
         restore_seconds=_restore_seconds(sizes, threshold, columns, (hot, candidates, true)),
         wire_bytes=_wire_bytes(sizes, columns, float((load * _entropy(fills)).sum())),
     )
+
+
+def _memory(sizes: _CubeSizes) -> int:
+    """Return the bytes of columns and labels. Giant columns have no labels."""
+    plain, giant = column_bytes(sizes.column_bits, sizes.label_bits, sizes.key_bits), (1 << sizes.column_bits) // 8
+    return sizes.arrays * (sizes.columns * plain + sizes.giants * giant) << sizes.slice_bits
 
 
 class _Naming:
@@ -256,7 +267,7 @@ class _Test(NamedTuple):
         u0·(1 − Π(1 − z_i/u0)) ≥ z with u0 = e^(−θ/g): the estimator computes the noise for a host with θ peers,
         p_i' = 1 − z_i/u0. In crowded columns that is far less than the noise of a small host.
         """
-        ratio = np.exp(np.minimum((self.threshold - peers) / self.rows, 30.0))  # u/u0
+        ratio = np.exp(np.minimum((self.threshold - SLACK - peers) / self.rows, 30.0))  # u/u0
         quiet = math.sqrt(float(_variance(self.rows, np.array(self.threshold), np.array(0.0))))
         least = -3 * quiet / self.rows
         product, inverses, cold = np.ones(1), np.zeros(1), np.zeros(1, bool)
