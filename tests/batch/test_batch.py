@@ -144,6 +144,16 @@ def test_files_and_keys_of_the_client_hold_on_the_workers(
     assert saved(Path("many")) == saved(Path("one"))
 
 
+def test_the_own_key_of_the_client_holds_on_the_workers(
+    run: Run, cluster: Any, captures: Path, tmp_path: Path, own_file: Path
+) -> None:
+    """The workers were started in another environment, and cannot know the file."""
+    ended = run("batch", captures, "--scheduler", cluster.scheduler_address, *SMALL, "--save", tmp_path / "many")
+    assert (ended.status, ended.err.count(f"made a key of your own: {own_file}")) == (0, 1)
+    assert run("scan", *captures.iterdir(), *SMALL, "--save", tmp_path / "one").status == 0
+    assert saved(tmp_path / "many", key=sh.own_key()) == saved(tmp_path / "one", key=sh.own_key())
+
+
 def test_packets_that_come_late_are_kept(run: Run, cluster: Any, tmp_path: Path) -> None:
     """Late packets re-open a window, within one capture and across captures."""
     many = BLOCK_PACKETS + 2000  # The late packets are in a later block than the others of their window.
