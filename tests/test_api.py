@@ -28,6 +28,7 @@ from superhosts.detectors.spreadsketch import SpreadSketch
 from superhosts.detectors.vbfa import Geometry as VbfaGeometry
 from superhosts.detectors.vbfa import Vbfa
 from superhosts.errors import MissingExtraError
+from superhosts.results import UNBOUNDED
 from traffic import content, near, talk, write
 
 NAMES = [
@@ -392,6 +393,15 @@ def test_tables_of_other_libraries() -> None:
         assert table.shape == (0, 6)
     types = [str(kind) for kind in empty.to_arrow().schema.types]
     assert types == ["string", "int64", "int64", "int64", "bool", "bool"]
+
+
+def test_columns_of_a_saturated_host_hold_its_lower_bound_and_sort_by_it() -> None:
+    hosts, low = np.array([1, 2, 3], np.uint32), np.array([190, 200, 205])
+    columns = (np.array([210, 999, 215]), low, np.array([230, UNBOUNDED, 225]), np.array([False, True, False]))
+    found = sh.SuperHosts(hosts, *columns)
+    assert found.hosts.tolist() == [3, 1, 2]
+    assert (found.peers.tolist(), found.peers_high.tolist()) == ([215, 210, 200], [225, 230, UNBOUNDED])
+    assert [(row.peers, row.peers_low, row.known_peers) for row in found][-1] == (None, 200, 200)
 
 
 @pytest.mark.parametrize(

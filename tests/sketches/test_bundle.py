@@ -408,6 +408,10 @@ def test_a_saturated_host(tmp_path: Path) -> None:
     (row,) = estimate_in_file(tmp_path / "a.cube", {FOUR: ["0.0.0.7"]})[FOUR]
     assert row == cube.estimate(7)
     assert (row.saturated, row.peers, row.peers_high) == (True, None, None)
+    sketch = sh.Sketch()
+    sketch.parts = {sh.Part(4, "inner", "in"): sh.Exact(), FOUR: cube}
+    sketch.part(sh.Part(4, "inner", "in")).update(np.full(181, 9, np.uint32), np.arange(181, dtype=np.uint32))
+    assert [item.peers for item in sketch.super_hosts(100)] == [None, 181]  # The lower bound is 182.
 
 
 def test_what_cannot_be_asked(tmp_path: Path) -> None:
