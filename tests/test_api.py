@@ -367,8 +367,8 @@ def test_a_sketch_puts_the_answers_of_its_parts_in_one_order() -> None:
 
 
 def full_and_empty() -> list[sh.SuperHosts]:
-    detector = sh.Cube(memory="1MiB")
-    detector.update(*pairs(50_000))  # saturated: no upper bound
+    detector = Gse("1MiB")
+    detector.update(*pairs(50_000))  # saturated: no number and no upper bound
     detector.update(*pairs(2000, "10.1.2.4"))
     return [detector.super_hosts(1024), sh.Exact().super_hosts(1)]
 
