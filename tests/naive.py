@@ -121,9 +121,10 @@ class Cube:
                 self.columns.setdefault(column, set()).add(self.turned(row, m, array))
         for array, column in enumerate(self.places(m)):
             self.columns.setdefault(column, set()).add(self.turned(row, m, array))
-            if array and array % 3 == 0:
+            in_ticket = 4 if g["turned_lines"] else 3
+            if array and array % in_ticket == 0:
                 ticket = pair_hash(ticket, self.key.pair[1], self.key)
-            rotation = 16 * (array % 3)
+            rotation = 16 * (array % in_ticket)
             priority = ((ticket << rotation | ticket >> (64 - rotation)) & M64) >> 32
             if priority < (1 << 32) - (1 << (32 - g["share_bits"])):
                 continue

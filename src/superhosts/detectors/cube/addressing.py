@@ -25,7 +25,7 @@ from superhosts.compiled import compiled
 from superhosts.detectors.cube.geometry import GIANT_BITS, LINE_BITS, Geometry
 from superhosts.hashing import MASK32, MASK64, Key, column_hash, pair_hash
 
-TICKET_ARRAYS = 3  # 32-bit priorities, 16 bits apart, that a 64-bit ticket contains
+TICKET_ARRAYS = 3  # 32-bit priorities, 16 bits apart, that a 64-bit ticket contains; four with turned lines
 LINE_WORDS = 8  # words of a cache line
 
 
@@ -94,17 +94,17 @@ def is_for_giants(pair: int) -> bool:
 
 
 @compiled
-def ticket_of(pair: int, array: int, key: Key) -> int:
-    """Return the 64 bits that contain an array's priority: the pair's hash, rehashed for every three arrays."""
-    for _ in range(array // TICKET_ARRAYS):
+def ticket_of(pair: int, array: int, geometry: Geometry, key: Key) -> int:
+    """Return the 64 bits that contain an array's priority: the pair's hash, rehashed for every four arrays."""
+    for _ in range(array // (TICKET_ARRAYS + geometry.turned_lines)):
         pair = pair_hash(pair, key.pair[1], key)
     return pair
 
 
 @compiled
-def priority_of(ticket: int, array: int) -> int:
+def priority_of(ticket: int, array: int, geometry: Geometry) -> int:
     """Return the 32-bit priority of a pair in one array, from its ticket."""
-    shift = 16 * (array % TICKET_ARRAYS)
+    shift = 16 * (array % (TICKET_ARRAYS + geometry.turned_lines))
     return ((ticket << shift | (ticket >> 1) >> (63 - shift)) & MASK64) >> 32
 
 

@@ -119,12 +119,12 @@ def _write(count: int, blindly: bool, scratch: Scratch, store: Store, geometry: 
                         zeros[columns[i]] -= 1
             contenders = 0
             for i in range(size):
-                ticket = ticket_of(pairs[start + i], array, key)
+                ticket = ticket_of(pairs[start + i], array, geometry, key)
                 chosen[contenders] = i
-                contenders += np.uint64(priority_of(ticket, array)) >= lowest
+                contenders += np.uint64(priority_of(ticket, array, geometry)) >= lowest
             for i in range(contenders):
                 column, j = columns[chosen[i]], start + chosen[i]
-                priority = np.uint64(priority_of(ticket_of(pairs[j], array, key), array))
+                priority = np.uint64(priority_of(ticket_of(pairs[j], array, geometry, key), array, geometry))
                 label = np.int64(label_of(low[j], geometry))
                 for limb in range(labels.shape[2]):
                     name = np.uint64(label_word(priority, np.uint64(limb_of(high[j], low[j], limb))))

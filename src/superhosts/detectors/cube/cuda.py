@@ -74,7 +74,7 @@ def make_put(geometry: Geometry) -> Put:
         for array in range(arrays):
             if words[array] & marks[array] == 0:
                 cuda.atomic.or_(bits, places[array], marks[array])
-            priority = U32(priority_of(U64(ticket_of(pair, array, key)), array))
+            priority = U32(priority_of(U64(ticket_of(pair, array, geometry, key)), array, geometry))
             if priority >= U32(lowest):
                 column = U32(places[array] >> U32(word_shift))
                 label = U32(column * U32(labels) + U32(label_of(low, geometry) & MASK32))
