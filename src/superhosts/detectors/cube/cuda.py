@@ -70,7 +70,11 @@ def make_put(geometry: Geometry) -> Put:
             turned = U32(rotated ^ U32(line_turn_of(folded, draw, geometry) << LINE_BITS))
             places[array] = U32((column << U32(word_shift)) + (turned >> U32(5)))
             marks[array] = U32(U32(1) << (turned & U32(31)))
-            words[array] = bits[places[array]]
+        is_new = bits[places[0]] & marks[0] == 0
+        for array in range(arrays):
+            words[array] = U32(0)
+            if not is_new:
+                words[array] = bits[places[array]]
         for array in range(arrays):
             if words[array] & marks[array] == 0:
                 cuda.atomic.or_(bits, places[array], marks[array])

@@ -110,6 +110,7 @@ class CudaEngine(Engine):
         self.counts = cuda.to_device(np.full(geometry.total_columns, geometry.rows, np.int32))
         self._sums: Sums | None = None  # sums of zeros; None after a change
         self.tiles: Any = None
+        self.recent: Any = None  # pairs that were written, by their hash; 0 is an empty place
         free = cuda.current_context().get_memory_info().free
         self._max_tiled = int(min(self.tuning.gpu.max_tiled_pairs, free // 64))
         self._make_answer(self.tuning.gpu.rows, self.tuning.gpu.candidates)
@@ -221,6 +222,8 @@ class CudaEngine(Engine):
             tiles = pairs // size + 1
             starts = cuda.device_array((tiles, (1 << self.group_bits) + 1), np.int32)
             self.tiles = cuda.device_array(tiles * size, np.uint64), starts
+            if self.recent is None:
+                self.recent = device_zeros(1 << self.launch.fill_recent_bits, np.uint64, self.stream)
         return len(self.tiles[1]) * size
 
     def _write_tiled(self, hosts: Any, peers: Any, stream: Stream) -> None:
@@ -232,7 +235,7 @@ class CudaEngine(Engine):
         blocks = min(3 * launch.multiprocessors, tiles)
         self._start(sort, (blocks, launch.threads), stream, (hosts, peers, pairs, starts, self.tile_key))
         blocks = max(1, FILL_BLOCKS * launch.multiprocessors >> group_bits) << group_bits
-        arguments = pairs, starts, tiles, self.halves, self.extra, self.fill_key
+        arguments = pairs, starts, tiles, self.recent, self.halves, self.extra, self.fill_key
         self._start(fill, (blocks, launch.threads), stream, arguments)
 
     @on_gpu
@@ -246,6 +249,7 @@ class CudaEngine(Engine):
         """Discard all pairs but keep the memory allocated."""
         self.staging.synchronize()
         set_zero(self.memory, self.stream)
+        self._forget_recent()
         self.stream.synchronize()  # The next pairs may arrive on another stream.
         self._sums = None
 
@@ -278,7 +282,14 @@ class CudaEngine(Engine):
         """Replace the state by these arrays."""
         self.flush()
         self.memory.copy_to_device(self._flat(arrays))
+        self._forget_recent()
+        self.stream.synchronize()
         self._sums = None
+
+    def _forget_recent(self) -> None:
+        """Forget which pairs were written, because they are no longer there."""
+        if self.recent is not None:
+            set_zero(self.recent, self.stream)
 
     # Queries
 

@@ -33,6 +33,7 @@ U32, U64 = np.uint32, np.uint64
 Kernel = Any
 Put = Callable[..., None]
 WORDS_IN_FLIGHT = 8  # reads that a thread has in flight; a single one would leave the memory idle
+TRIALS = 16  # pairs that a thread looks up before it may conclude that too few of them are repeats
 WIDE = 2  # dimensions of an array of 128-bit addresses, which are rows of two words; others have one dimension
 # Indexes of the counters at the start of an answer: hosts found, candidates examined, ANDs of whole columns.
 FOUND, CANDIDATES, STEPS = 0, 1, 2
@@ -167,28 +168,33 @@ def make_fill(put: Put, group_bits: int, launch: Launch) -> Kernel:
     """Return the kernel that writes sorted tiles, one group after the other.
 
     Blocks are numbered group by group and start in that order, so that only one or two groups are active at a time.
+    They share a table of the pairs written before, in the GPU's memory: to read it costs one access to the cache, to
+    write a pair one for each array.
     """
     groups, size, team = 1 << group_bits, launch.threads * launch.items, launch.team
-    recent_bits, remembered = launch.fill_recent_bits, 1 << launch.fill_recent_bits
+    recent_bits = launch.fill_recent_bits
 
-    def fill(pairs: Any, starts: Any, tiles: int, bits: Any, extra: Any, key: Any) -> None:
-        recent = cuda.shared.array(remembered, numba.uint64)
-        for empty in range(cuda.threadIdx.x, remembered, cuda.blockDim.x):
-            recent[empty] = U64(empty == 0)
-        cuda.syncthreads()
+    def fill(pairs: Any, starts: Any, tiles: int, recent: Any, bits: Any, extra: Any, key: Any) -> None:
         blocks, teams = cuda.gridDim.x // groups, cuda.blockDim.x // team
         group = U32(cuda.blockIdx.x // blocks)
         tile = U32((cuda.blockIdx.x % blocks) * teams + cuda.threadIdx.x // team)
         member, step = U32(cuda.threadIdx.x % team), U32(blocks * teams)
+        tried, repeats = 0, 0
         while tile < U32(tiles):
             i = U32(tile * U32(size) + U32(starts[tile, group]) + member)
             end = U32(tile * U32(size) + U32(starts[tile, U32(group + U32(1))]))
             while i < end:
                 pair = pairs[i]
                 low, peer = pair >> U64(32), pair & U64(MASK32)
-                place = U32(recent_place(U32(low), U32(peer), recent_bits))
-                if recent[place] != pair:
-                    recent[place] = pair
+                known = False
+                if tried < TRIALS or 4 * repeats > tried:
+                    place = U32(recent_place(U32(low), U32(peer), recent_bits))
+                    known = pair != U64(0) and recent[place] == pair  # An empty place is 0.
+                    tried += 1
+                    repeats += known
+                    if not known:
+                        recent[place] = pair
+                if not known:
                     put(U64(0), low, peer, bits, extra, key)
                 i = U32(i + U32(team))
             tile = U32(tile + step)

@@ -33,13 +33,13 @@ class Launch(NamedTuple):
     threads: int  # threads of a block that processes pairs
     items: int  # pairs per thread in a tile that is sorted by group
     tile_recent_bits: int  # log2 of the pairs that a sorting block remembers; with the tile they must fit 48 KiB
-    fill_recent_bits: int  # log2 of the pairs that a block remembers while it fills one group
+    fill_recent_bits: int  # log2 of the pairs that are remembered as written
     team: int  # threads that read one column together
 
 
 # Measured on an H200. A tile of 512 · 7 pairs and 2^11 remembered pairs take 44 of the 48 KiB of shared memory that a
 # block has by default.
-ON_GPU = Launch(0, threads=512, items=7, tile_recent_bits=11, fill_recent_bits=12, team=32)
+ON_GPU = Launch(0, threads=512, items=7, tile_recent_bits=11, fill_recent_bits=20, team=32)
 IN_SIMULATOR = Launch(2, threads=8, items=3, tile_recent_bits=3, fill_recent_bits=3, team=4)
 
 
