@@ -48,7 +48,7 @@ ZEROS, PRIORITY, ELSEWHERE, FIRST_WORDS, FIRST_ONES, SECOND_WORDS, SECOND_ONES, 
 
 @cache
 def make_put(geometry: Geometry) -> Put:
-    """Return the device function that writes one pair. It reads all columns before it writes."""
+    """Return the device function that writes one pair. It reads the columns before it writes."""
     arrays, labels, limbs = geometry.arrays, geometry.labels, geometry.limbs
     word_shift, above = geometry.column_bits - 5, geometry.rows - 64
     lowest = int(lowest_priority(geometry.share_bits))
@@ -71,7 +71,7 @@ def make_put(geometry: Geometry) -> Put:
             places[array] = U32((column << U32(word_shift)) + (turned >> U32(5)))
             marks[array] = U32(U32(1) << (turned & U32(31)))
         is_new = bits[places[0]] & marks[0] == 0
-        for array in range(arrays):
+        for array in range(arrays):  # Nearly all bits of a new pair are clear, so they are set without a look.
             words[array] = U32(0)
             if not is_new:
                 words[array] = bits[places[array]]

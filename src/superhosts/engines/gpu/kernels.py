@@ -6,9 +6,9 @@ depend on their order.
 
 If a cube is larger than the GPU's cache (60 MB on an H200), most of those reads go to memory. Large batches therefore
 take two steps: `make_tiles` sorts tiles of a few thousand pairs by group of hosts, slice by slice; `make_fill` then
-writes one group after the other from all tiles, while the columns of its slice stay in the cache. In both steps, blocks
-remember recent pairs and drop their repeats, which does not change the result. The fewer hosts a group has, the more of
-their repeats a block can remember.
+writes one group after the other from all tiles, while the columns of its slice stay in the cache. Both steps remember
+recent pairs and drop their repeats, which does not change the result: the first in each block, the second in a table
+that serves one or two groups at a time and so finds most repeats even among millions of flows.
 
 Indexes are deliberately unsigned 32-bit integers: numba then omits the checks for negative values, and address
 arithmetic takes half the instructions. Arithmetic that wraps around is in compiled scalar functions, because the
@@ -33,7 +33,6 @@ U32, U64 = np.uint32, np.uint64
 Kernel = Any
 Put = Callable[..., None]
 WORDS_IN_FLIGHT = 8  # reads that a thread has in flight; a single one would leave the memory idle
-TRIALS = 16  # pairs that a thread looks up before it may conclude that too few of them are repeats
 WIDE = 2  # dimensions of an array of 128-bit addresses, which are rows of two words; others have one dimension
 # Indexes of the counters at the start of an answer: hosts found, candidates examined, ANDs of whole columns.
 FOUND, CANDIDATES, STEPS = 0, 1, 2
@@ -179,22 +178,15 @@ def make_fill(put: Put, group_bits: int, launch: Launch) -> Kernel:
         group = U32(cuda.blockIdx.x // blocks)
         tile = U32((cuda.blockIdx.x % blocks) * teams + cuda.threadIdx.x // team)
         member, step = U32(cuda.threadIdx.x % team), U32(blocks * teams)
-        tried, repeats = 0, 0
         while tile < U32(tiles):
             i = U32(tile * U32(size) + U32(starts[tile, group]) + member)
             end = U32(tile * U32(size) + U32(starts[tile, U32(group + U32(1))]))
             while i < end:
                 pair = pairs[i]
                 low, peer = pair >> U64(32), pair & U64(MASK32)
-                known = False
-                if tried < TRIALS or 4 * repeats > tried:
-                    place = U32(recent_place(U32(low), U32(peer), recent_bits))
-                    known = pair != U64(0) and recent[place] == pair  # An empty place is 0.
-                    tried += 1
-                    repeats += known
-                    if not known:
-                        recent[place] = pair
-                if not known:
+                place = U32(recent_place(U32(low), U32(peer), recent_bits))
+                if pair == U64(0) or recent[place] != pair:  # An empty place is 0.
+                    recent[place] = pair
                     put(U64(0), low, peer, bits, extra, key)
                 i = U32(i + U32(team))
             tile = U32(tile + step)

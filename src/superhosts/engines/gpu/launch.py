@@ -39,7 +39,7 @@ class Launch(NamedTuple):
 
 # Measured on an H200. A tile of 512 · 7 pairs and 2^11 remembered pairs take 44 of the 48 KiB of shared memory that a
 # block has by default.
-ON_GPU = Launch(0, threads=512, items=7, tile_recent_bits=11, fill_recent_bits=20, team=32)
+ON_GPU = Launch(0, threads=512, items=7, tile_recent_bits=11, fill_recent_bits=21, team=32)
 IN_SIMULATOR = Launch(2, threads=8, items=3, tile_recent_bits=3, fill_recent_bits=3, team=4)
 
 
