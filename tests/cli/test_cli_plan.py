@@ -63,7 +63,7 @@ def test_a_memory_that_does_not_hold_the_error_is_refused_with_one_that_does(run
         (["--error", "none"], "not a share of the super hosts; write it like 1%"),
         (["--error", "5"], "not a share"),
         (["--memory", "100"], "too small"),
-        (["--memory", "900TiB"], "memory 900 TiB is too large: a cube has at most 780 TiB"),
+        (["--memory", "9000TiB"], "memory 9e+03 TiB is too large: a cube has at most 4.1e+03 TiB"),
         (["--memory", "big"], "not a size"),
         (["--flows", "0"], "--flows: '0' is too small; write a count of at least 1"),
         (["--flows", "many"], "not a count"),
@@ -89,12 +89,12 @@ def test_thresholds_near_the_largest_host_give_plain_json(run: Run, threshold: s
     ended = run("--threshold", threshold, "--memory", "8MiB", "--json")
     assert ended.err == ""
     plan = json.loads(ended.out, parse_constant=refuse)
-    assert 0 < plan["unnamed"] < 0.01
-    assert 0 < plan["fnr"] <= 0.51
+    assert 0 < plan["unnamed"] < 0.05
+    assert 0 < plan["fnr"] <= 0.55
 
 
 def test_half_of_a_tiny_memory_is_left_out(run: Run) -> None:
-    plan = json.loads(run("--flows", "10k", "--memory", "900", "--json").out)
+    plan = json.loads(run("--flows", "100", "--threshold", "10", "--memory", "160", "--json").out)
     assert [each["memory"] > plan["memory"] for each in plan["alternatives"]] == [True]
 
 

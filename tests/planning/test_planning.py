@@ -224,9 +224,9 @@ def test_impossible_wishes_are_refused():
         least_memory(0.0001, 1_000_000, 1024)
     with pytest.raises(GeometryError, match="memory 100 B is too small for a threshold of 1024; use more memory"):
         best_sizes(100, 1_000_000, 1024)
-    with pytest.raises(GeometryError, match=r"memory .* TiB is too large: a cube has at most 6\.24e\+03 TiB"):
+    with pytest.raises(GeometryError, match=r"memory .* TiB is too large: a cube has at most 4\.1e\+03 TiB"):
         best_sizes(7000 << 40, 1_000_000, 1024)
-    assert best_sizes(6000 << 40, 1_000_000, 1024).columns <= 1 << 24
+    assert best_sizes(4000 << 40, 1_000_000, 1024).columns <= 1 << 24
     with pytest.raises(GeometryError, match=r"memory 800 TiB is too large: 16,777,216 columns.* take 544 TiB"):
         Cube("800TiB")
     assert Geometry.for_memory("544TiB").columns <= 1 << 24
@@ -262,7 +262,7 @@ def test_thresholds_near_the_largest_host_are_predicted(threshold):
     assert all(math.isfinite(value) for value in vars(expected).values())
     # No class of hosts is above the threshold, so hosts at the threshold represent them. Neighbouring thresholds agree.
     assert expected.missed_unnamed > 0
-    assert expected.missed_unnamed == pytest.approx(predict(geometry, 5_000_000, 190_000).missed_unnamed, rel=0.1)
+    assert expected.missed_unnamed == pytest.approx(predict(geometry, 5_000_000, 190_000).missed_unnamed, rel=0.2)
     # All true hosts are within a few deviations of the threshold, so up to half are measured below it.
     assert expected.missed_measuring < 0.5001
     if threshold > 199_980:

@@ -1,7 +1,9 @@
 """Predict the accuracy of a geometry from formulas, and choose the best geometry. Does not depend on any detector.
 
-`formulas` contains exact results for one column or label. `population` models the hosts of a window. `prediction`
-combines both into rates of missed and false super hosts. `choice` searches for the best geometry.
+`formulas` contains exact results for one column or label. `population` models the hosts of a window, `loads` what they
+put on the columns of a host. `deciding` and `naming` say how likely a host passes the threshold and is named, `work`
+what a restore costs. `prediction` combines them into rates of missed and false super hosts. `choice` searches for the
+best geometry.
 """
 
 from superhosts.planning.choice import Sizes, best_sizes, least_memory

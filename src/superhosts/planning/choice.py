@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import math
+import operator
 from functools import lru_cache
 from typing import NamedTuple
 
 from superhosts.errors import GeometryError, UsageError
 from superhosts.pairs import check_width
-from superhosts.planning.formulas import Shape, column_bytes, columns_in, shape_for
-from superhosts.planning.prediction import SEARCH_DRAWS, Prediction, predict
+from superhosts.planning.deciding import FEWEST_NORMAL
+from superhosts.planning.formulas import Shape, column_bytes, columns_in, shape_for, standard_error
+from superhosts.planning.population import Population, population_of
+from superhosts.planning.prediction import predict, restore_seconds, rough_rates
 from superhosts.units import format_size
 
 ARRAYS = range(2, 7)
-COLUMN_BITS = range(10, 20)
-LABEL_BITS = range(10)
+COLUMN_BITS = range(7, 20)
+LABEL_BITS = range(11)
+SAMPLE_BITS = range(9)
+FORMS = (ARRAYS, COLUMN_BITS, LABEL_BITS, SAMPLE_BITS)
 MOST_SHARE_BITS = 3
 MOST_COLUMNS = 1 << 24
-MIN_SATURATION = 4  # a column must be able to measure hosts of at least this many times the threshold
-TIE_RATIO = 1.1  # predictions within this ratio count as equal; the smaller amount of work then decides
-FIRST_ROUND_LABELS = (1, 4, 7)  # label bits that the first round tries
-SECOND_ROUND_FORMS = 4  # forms (arrays, column bits) that reach the second round
+MIN_SATURATION = 10  # a plain column must be able to measure hosts of at least this many times the threshold
+TIE_RATIO, TIE_RATE = 1.03, 1e-4  # predictions this close count as equal; the smaller amount of work then decides
+FIRST_ARRAYS = 4  # the number of arrays in the first round
+CLIMBS = 2  # sizes of the first round that the second round improves
+# Changes of arrays, column bits, label bits and sample bits that the second round tries.
+STEPS = [
+    *((1, 0, 0, 0), (-1, 0, 0, 0), (0, 1, 1, 0), (0, -1, -1, 0), (0, 1, 0, 0), (0, -1, 0, 0)),
+    *((0, 0, 1, 0), (0, 0, -1, 0), (0, 0, 0, 1), (0, 0, 0, -1), (0, -1, 0, 1), (0, 1, 0, -1)),
+]
+UNNAMED = 1e-4  # about the share of hosts at the threshold that may stay unnamed in the first round
+BYTES_PER_LABEL = (128, 24)  # of a column's rows, at least, in the first round
+FLOOR = 0.8  # a total false rate is at least this many relative standard errors, times the exponent of the tail
+UPDATE_SECONDS = 0.1  # of a window and array, to weigh it against a restore
 SMALLEST, LARGEST = 1 << 16, 16 << 30  # range of memory sizes to choose from, in bytes
 
 
@@ -43,24 +57,87 @@ class Sizes(NamedTuple):
 def best_sizes(memory: int, flows: int, threshold: float, key_bits: int = 32) -> Sizes:
     """Return the sizes with the lowest predicted total false rate; among equals, those that need the least work.
 
-    The number of slices depends only on the memory, because it determines how fast a cube is filled. The second round
-    varies the label bits, only for the numbers of arrays and rows that did best in the first round.
+    The number of slices depends only on the memory, because it determines how fast a cube is filled. A first round
+    tries columns of every length, and sampling of pairs where its own error is smaller than the best total so far,
+    which takes a small memory. A second round changes the best of them step by step while they improve.
     """
     check_width(key_bits)
-    tried: dict[Sizes, Prediction] = {}
-    forms: list[tuple[int, int]] = [(arrays, column_bits) for arrays in ARRAYS for column_bits in COLUMN_BITS]
-    for labels in (FIRST_ROUND_LABELS, LABEL_BITS):
-        for arrays, column_bits in forms:
-            for label_bits in labels:
-                sizes = _sizes(memory, threshold, key_bits, (arrays, column_bits, label_bits))
-                if sizes is not None and sizes not in tried:
-                    tried[sizes] = predict(sizes, flows, threshold, draws=SEARCH_DRAWS)
-        best = sorted(tried, key=lambda sizes: tried[sizes].total)
-        forms = list(dict.fromkeys((sizes.arrays, sizes.column_bits) for sizes in best))[:SECOND_ROUND_FORMS]
-    if not tried:
+    search = _Search(memory, population_of(flows, threshold), threshold, key_bits)
+    for sample_bits in SAMPLE_BITS:
+        if not search.try_columns(sample_bits):
+            break
+    if not search.tried:
         raise GeometryError(_why_none(memory, threshold, key_bits))
-    tied = [sizes for sizes in best if tried[sizes].total <= TIE_RATIO * tried[best[0]].total]
-    return min(tied, key=lambda sizes: (sizes.arrays, tried[sizes].restore_seconds))
+    search.climb()
+    return search.best()
+
+
+class _Search:
+    """A search for the best sizes."""
+
+    def __init__(self, memory: int, population: Population, threshold: float, key_bits: int) -> None:
+        self._memory, self._population, self._threshold, self._key_bits = memory, population, threshold, key_bits
+        self.tried: dict[Sizes, float] = {}  # total false rates
+        self._least = math.inf
+
+    def try_columns(self, sample_bits: int) -> bool:
+        """Try columns of every length with one in 2^sample_bits pairs written. Return whether that was any better."""
+        before = self._least
+        for column_bits in reversed(COLUMN_BITS):  # Long columns have the lowest floor.
+            if self._floor(column_bits, sample_bits) > self._least:
+                break
+            for arrays in (FIRST_ARRAYS, 2) if not self.tried else (FIRST_ARRAYS,):  # Two fit into a tiny memory.
+                for label_bits in self._labels_for(arrays, column_bits):
+                    self._try((arrays, column_bits, label_bits, sample_bits))
+        return self._least < before
+
+    def climb(self) -> None:
+        """Change the best sizes step by step as long as the predictions improve."""
+        for start in sorted(self.tried, key=lambda sizes: self.tried[sizes])[:CLIMBS]:
+            best = start
+            while True:
+                form = (best.arrays, best.column_bits, best.label_bits, best.sample_bits)
+                near = [self._try(tuple(map(operator.add, form, step))) for step in STEPS]
+                better = min((sizes for sizes in near if sizes), key=lambda sizes: self.tried[sizes], default=best)
+                if self.tried[better] >= self.tried[best]:
+                    break
+                best = better
+
+    def best(self) -> Sizes:
+        """Return the best sizes so far."""
+        limit = TIE_RATIO * self._least + TIE_RATE
+        tied = [sizes for sizes, total in self.tried.items() if total <= limit]
+        return min(tied, key=self._work)
+
+    def _work(self, sizes: Sizes) -> float:
+        """Return how much work a cube is: each array takes time when pairs are written and in a restore."""
+        return sizes.arrays * (UPDATE_SECONDS + restore_seconds(sizes, self._population, self._threshold))
+
+    def _try(self, form: tuple[int, ...]) -> Sizes | None:
+        """Predict the sizes of a form (arrays, column bits, label bits, sample bits), if they are useful."""
+        if not all(number in numbers for number, numbers in zip(form, FORMS, strict=True)):
+            return None
+        sizes = _sizes(self._memory, self._threshold, self._key_bits, form)
+        if sizes is not None and sizes not in self.tried:
+            self.tried[sizes] = rough_rates(sizes, self._population, self._threshold).total
+            self._least = min(self._least, self.tried[sizes])
+        return sizes
+
+    def _floor(self, column_bits: int, sample_bits: int) -> float:
+        """Return a total false rate that columns of this length reach only without any noise."""
+        written = self._threshold / (1 << sample_bits)
+        if written < FEWEST_NORMAL and not sample_bits:
+            return 0.0
+        sampling = ((1 << sample_bits) - 1) / self._threshold
+        return FLOOR * math.sqrt(standard_error(column_bits, written) ** 2 + sampling)
+
+    def _labels_for(self, arrays: int, column_bits: int) -> set[int]:
+        """Return label bits to begin with: few labels are lost to other hosts, but they take little memory."""
+        columns = max(1, self._memory // (arrays * column_bytes(column_bits, 0, self._key_bits)))
+        wanted = self._population.flows / columns / (UNNAMED ** (1 / arrays) * self._threshold)
+        rows = (1 << column_bits) / 8 * 32 / self._key_bits
+        numbers = {max(1.0, min(wanted, rows / least)) for least in BYTES_PER_LABEL}
+        return {min(math.ceil(math.log2(number)), LABEL_BITS[-1]) for number in numbers}
 
 
 def least_memory(error: float, flows: int, threshold: float, key_bits: int = 32) -> int:
@@ -94,23 +171,23 @@ def _total(memory: int, flows: int, threshold: float, key_bits: int) -> float:
         return math.inf
 
 
-def _sizes(memory: int, threshold: float, key_bits: int, form: tuple[int, int, int]) -> Sizes | None:
-    """Return the sizes of this form (arrays, column bits, label bits) that fill the memory, or None if not useful."""
-    arrays, column_bits, label_bits = form
-    slice_bits, rows = shape_for(memory).slice_bits, 1 << column_bits
+def _sizes(memory: int, threshold: float, key_bits: int, form: tuple[int, ...]) -> Sizes | None:
+    """Return the sizes of this form that fill the memory, or None if they are not useful."""
+    arrays, column_bits, label_bits, sample_bits = form
+    slice_bits, rows, written = shape_for(memory).slice_bits, 1 << column_bits, threshold / (1 << sample_bits)
     shape = Shape(slice_bits, arrays, column_bits, label_bits)
     columns, giants = columns_in(memory // (arrays << slice_bits), shape, key_bits)
-    long_enough = rows * math.log(rows) >= MIN_SATURATION * threshold or column_bits == COLUMN_BITS[-1]
+    long_enough = rows * math.log(rows) >= MIN_SATURATION * written or column_bits == COLUMN_BITS[-1]
     if not (long_enough and 2 <= columns <= MOST_COLUMNS):
         return None
-    share_bits = _share_bits(threshold, arrays)
-    return Sizes(key_bits, slice_bits, arrays, column_bits, columns, label_bits, share_bits, giants)
+    share_bits = _share_bits(written, arrays)
+    return Sizes(key_bits, slice_bits, arrays, column_bits, columns, label_bits, share_bits, giants, sample_bits)
 
 
 def _why_none(memory: int, threshold: float, key_bits: int) -> str:
     """Return the reason why no form fits the memory: it exceeds the largest cube, or is too small for any."""
-    column = column_bytes(COLUMN_BITS[-1], FIRST_ROUND_LABELS[-1], key_bits)
-    most = MOST_COLUMNS * column * ARRAYS[-1] << shape_for(memory).slice_bits
+    column = column_bytes(COLUMN_BITS[-1], 0, key_bits)
+    most = MOST_COLUMNS * column * FIRST_ARRAYS << shape_for(memory).slice_bits
     if memory > most:
         return f"memory {format_size(memory)} is too large: a cube has at most {format_size(most)}; use less memory"
     return f"memory {format_size(memory)} is too small for a threshold of {threshold:g}; use more memory"

@@ -18,7 +18,8 @@ Number = TypeVar("Number", float, NDArray[np.float64])
 # Smaller slices are filled faster, larger ones reduce collisions of hosts: with c columns in each array of 2^r slices,
 # two hosts share two columns with probability 3/(2^r·c²), which makes their estimates less accurate.
 SLICE_BYTES = 2 << 20
-COLUMNS_PER_GIANT = 64
+GIANT_BITS = 6  # giant columns take the pairs in the highest 2^-6 of priorities
+COLUMNS_PER_GIANT = 1 << GIANT_BITS
 LEAST_WITH_GIANT = 16  # columns of an array in a slice, of which one may become a giant column
 # A search skips labels of a priority below 1 − 14/θ: a host of θ peers has no pair above it once in a million.
 MISS_EXPONENT = 14

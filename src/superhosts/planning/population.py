@@ -5,6 +5,9 @@ S·((x/θ0)^−a − q)/(1 − q), with a = 1.05, θ0 = 1024, q = (cap/θ0)^−a
 The distribution extends down to the size at which nine tenths of the flows are used up. The rest of the flows belongs
 to small hosts with 1 to 256 peers.
 
+Thresholds below `FEW_PEERS` are about the small hosts, of which other networks have many more: most hosts then have one
+or two peers. For these, the model is one Pareto distribution of all hosts from one peer on, which needs more labels.
+
 If the hosts of a window have been counted, they replace the model (`counted_population`).
 """
 
@@ -25,6 +28,7 @@ FLOWS_PER_HOST = 10_000
 CAP = 200_000.0  # cap: peers of the largest host
 TAIL_SHARE = 0.9  # share of the flows that belongs to the tail
 SMALL_CAP = 256  # peers of the largest small host
+FEW_PEERS = 48.0  # thresholds below it are about small hosts
 CLASSES = 256  # classes of hosts in the tail, evenly spaced by logarithm
 PRIOR_HOSTS = 10  # counted hosts that weigh as much as the model
 FLOOR = (CAP / CORNER) ** -EXPONENT  # q
@@ -41,12 +45,16 @@ class Population(ABC):
     hosts: Floats  # number of hosts of each class
 
     @abstractmethod
-    def at_least(self, peers: float) -> float:
-        """Return the number of hosts with at least this many peers."""
+    def above(self, peers: Floats) -> Floats:
+        """Return the number of hosts with at least this many peers, for each of several numbers."""
 
     @abstractmethod
     def density(self, peers: Floats) -> Floats:
         """Return the number of hosts per unit of peers."""
+
+    def at_least(self, peers: float) -> float:
+        """Return the number of hosts with at least this many peers."""
+        return float(self.above(np.array([peers]))[0])
 
     def merged(self, edges: Floats) -> tuple[Floats, Floats]:
         """Return the mean peers and the number of hosts between each two edges, without empty classes."""
@@ -61,26 +69,31 @@ class _Expected(Population):
     """The hosts of the model."""
 
     small: float  # number of small hosts
+    supers: float  # hosts of the tail with at least CORNER peers
+    low: float  # peers from which the tail begins
 
-    def at_least(self, peers: float) -> float:
-        """Return the number of hosts with at least this many peers."""
-        tail = self.flows / FLOWS_PER_HOST * float(_tail(np.array(min(max(peers, _lowest()), CAP))))
-        return tail + (self.small * peers**-EXPONENT if peers <= SMALL_CAP else 0.0)
+    def above(self, peers: Floats) -> Floats:
+        """Return the number of hosts with at least this many peers, for each of several numbers."""
+        tail = self.supers * _tail(np.clip(peers, self.low, CAP))
+        hosts: Floats = tail + self.small * np.maximum(peers, 1.0) ** -EXPONENT * (peers <= SMALL_CAP)
+        return hosts
 
     def density(self, peers: Floats) -> Floats:
         """Return the number of hosts per unit of peers."""
-        tail = self.flows / FLOWS_PER_HOST * EXPONENT / CORNER / (1 - FLOOR) * (peers / CORNER) ** (-EXPONENT - 1)
+        tail = self.supers * EXPONENT / CORNER / (1 - FLOOR) * (peers / CORNER) ** (-EXPONENT - 1)
         small = self.small * EXPONENT * peers ** (-EXPONENT - 1)
-        density: Floats = tail * ((peers >= _lowest()) & (peers < CAP)) + small * (peers <= SMALL_CAP)
+        density: Floats = tail * ((peers >= self.low) & (peers < CAP)) + small * (peers <= SMALL_CAP)
         return density
 
 
 class _Counted(Population):
     """Hosts that were counted, one class for each number of peers."""
 
-    def at_least(self, peers: float) -> float:
-        """Return the number of hosts with at least this many peers."""
-        return float(self.hosts[np.searchsorted(self.peers, peers) :].sum())
+    def above(self, peers: Floats) -> Floats:
+        """Return the number of hosts with at least this many peers, for each of several numbers."""
+        smaller = np.append(0.0, np.cumsum(self.hosts))
+        hosts: Floats = smaller[-1] - smaller[np.searchsorted(self.peers, peers)]
+        return hosts
 
     def density(self, peers: Floats) -> Floats:
         """Return the number of hosts per unit of peers, from all hosts with half to twice as many peers.
@@ -110,11 +123,38 @@ class _Counted(Population):
         return below
 
 
+@dataclass(frozen=True)
+class _Thinned(Population):
+    """The hosts of another population with the mean of the peers that remain if one in `sample` pairs is written."""
+
+    whole: Population
+    sample: int
+
+    def above(self, peers: Floats) -> Floats:
+        """Return the number of hosts with at least this many peers, for each of several numbers."""
+        return self.whole.above(peers * self.sample)
+
+    def density(self, peers: Floats) -> Floats:
+        """Return the number of hosts per unit of peers."""
+        return self.whole.density(peers * self.sample) * self.sample
+
+
+def thinned(population: Population, sample: int) -> Population:
+    """Return what remains of a population if one in `sample` pairs is written."""
+    if sample == 1:
+        return population
+    return _Thinned(population.flows, population.peers / sample, population.hosts, population, sample)
+
+
 @lru_cache(maxsize=8)
-def population_of(flows: int) -> Population:
-    """Return the hosts expected in a window with this many distinct pairs."""
+def population_of(flows: int, threshold: float = CORNER) -> Population:
+    """Return the hosts expected in a window with this many distinct pairs, for questions about a threshold."""
     if flows < 1:
         raise UsageError(f"flows {flows:,}: must be at least 1")
+    return _small_hosts(flows) if threshold < FEW_PEERS else _tail_and_small_hosts(flows)
+
+
+def _tail_and_small_hosts(flows: int) -> Population:
     supers = flows / FLOWS_PER_HOST
     low = _lowest()
     edges = np.geomspace(low, CAP, CLASSES + 1)
@@ -124,7 +164,17 @@ def population_of(flows: int) -> Population:
     shares = sizes**-EXPONENT - np.append(sizes[1:] ** -EXPONENT, 0.0)
     rest = flows - float(hosts @ peers)
     small = rest / float(shares @ sizes)
-    return _Expected(flows, np.concatenate([sizes, peers]), np.concatenate([small * shares, hosts]), small)
+    classes = np.concatenate([sizes, peers]), np.concatenate([small * shares, hosts])
+    return _Expected(flows, *classes, small, supers, low)
+
+
+def _small_hosts(flows: int) -> Population:
+    """Return one distribution for all hosts, whole numbers of peers from 1 on."""
+    edges = np.unique(np.rint(np.concatenate([np.arange(1.0, SMALL_CAP), np.geomspace(SMALL_CAP, CAP, CLASSES + 1)])))
+    hosts = -np.diff(_tail(edges))
+    peers = np.sqrt(edges[:-1] * (edges[1:] - 1))
+    supers = flows / float(hosts @ peers)
+    return _Expected(flows, peers, supers * hosts, 0.0, supers, 1.0)
 
 
 def counted_population(peers: NDArray[np.int64]) -> Population:

@@ -22,8 +22,9 @@ pair wins all of them.
 from __future__ import annotations
 
 from superhosts.compiled import compiled
-from superhosts.detectors.cube.geometry import GIANT_BITS, LINE_BITS, Geometry
+from superhosts.detectors.cube.geometry import LINE_BITS, Geometry
 from superhosts.hashing import MASK32, MASK64, Key, column_hash, pair_hash
+from superhosts.planning.formulas import GIANT_BITS
 
 TICKET_ARRAYS = 3  # 32-bit priorities, 16 bits apart, that a 64-bit ticket contains; four with turned lines
 LINE_WORDS = 8  # words of a cache line

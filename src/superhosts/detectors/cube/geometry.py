@@ -12,10 +12,10 @@ from superhosts.hashing import MAX_ARRAYS
 from superhosts.pairs import check_width
 from superhosts.planning import best_sizes, check_limits, column_bytes, columns_in, shape_for
 from superhosts.planning.choice import MOST_COLUMNS
+from superhosts.planning.formulas import GIANT_BITS
 from superhosts.units import format_size, parse_count, parse_size
 
 SHARE_BITS = 3  # pairs in the highest eighth of priorities compete for labels
-GIANT_BITS = 6  # giant columns take the pairs in the highest 2^-6 of priorities
 GIANT_SHARE = 1 << GIANT_BITS
 LINE_BITS = 9  # log2 of the rows of a cache line
 

@@ -1,0 +1,74 @@
+"""Predict the work of a restore and the size of a file."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from superhosts.planning.formulas import column_bytes, prefix_test, zero_limit
+from superhosts.planning.naming import CubeSizes, Naming
+from superhosts.planning.population import CAP, Floats, Population
+
+CLASSES = 96  # classes of hosts by size
+
+# Time of a restore on one core: an order of magnitude, from windows of 5 M to 50 M flows at a threshold of 1024.
+SECONDS_PER_COLUMN = 1e-9
+SECONDS_PER_LABEL = 1e-8
+SECONDS_PER_CANDIDATE = 2e-7
+SECONDS_PER_BYTE = 5e-10
+FIRST_ONES = 24  # ones that a host at the threshold sets in the words that the first test of a candidate reads
+
+
+class Work(NamedTuple):
+    """What a restore does."""
+
+    hot_columns: float
+    candidates: float  # named hosts with only hot columns
+    seconds: float  # order of magnitude, on one core
+
+
+def memory_of(sizes: CubeSizes) -> int:
+    """Return the bytes of columns and labels. Giant columns have no labels."""
+    plain, giant = column_bytes(sizes.column_bits, sizes.label_bits, sizes.key_bits), (1 << sizes.column_bits) // 8
+    return sizes.arrays * (sizes.columns * plain + sizes.giants * giant) << sizes.slice_bits
+
+
+def restore_work(
+    sizes: CubeSizes, threshold: float, population: Population, load: tuple[Floats, float], named: Naming
+) -> Work:
+    """Return the work of a restore: zero counts, labels of hot columns, tests of candidates, rows of true hosts.
+
+    `load` is the distribution of a column's pairs and its step. All numbers of pairs are of written ones.
+    """
+    chances, step = load
+    rows, columns = 1 << sizes.column_bits, sizes.arrays * sizes.columns << sizes.slice_bits
+    least = rows * math.log(rows / max(zero_limit(sizes.column_bits, threshold), 1))  # pairs that make a column hot
+    below = np.concatenate([np.zeros(1), np.cumsum(chances)])
+    peers, hosts = population.merged(np.geomspace(population.peers.min(), 2 * CAP, CLASSES + 1))
+    wanted = np.ceil((least - np.append(0.0, peers)) / step)
+    hot = 1 - below[np.clip(wanted, 0, len(chances)).astype(np.int64)]
+    hot_columns = float(hot[0] * columns)
+    candidates = float((hot[1:] ** sizes.arrays * hosts * named.candidate_chance(peers)).sum())
+    checked = 8 * prefix_test(sizes.column_bits, threshold, FIRST_ONES).words * sizes.arrays
+    whole = population.at_least(threshold) * sizes.arrays * rows / 8
+    seconds = (
+        columns * SECONDS_PER_COLUMN
+        + hot_columns * (1 << sizes.label_bits) * SECONDS_PER_LABEL
+        + candidates * (SECONDS_PER_CANDIDATE + checked * SECONDS_PER_BYTE)
+        + whole * SECONDS_PER_BYTE
+    )
+    return Work(hot_columns, candidates, seconds)
+
+
+def wire_bytes(sizes: CubeSizes, load: Floats, fills: Floats) -> float:
+    """Return the bytes of the compressed columns, a tenth above their entropy, and of the uncompressed labels.
+
+    `load` is the distribution of a column's pairs, `fills` the share of its rows that each load sets.
+    """
+    columns = float(sizes.arrays * sizes.columns << sizes.slice_bits)
+    labels = columns * (8 * sizes.key_bits // 32 << sizes.label_bits)
+    p = np.clip(fills, 1e-12, 1 - 1e-12)
+    entropy = float((load * -(p * np.log2(p) + (1 - p) * np.log2(1 - p))).sum())
+    return columns * (1 << sizes.column_bits) / 8 * min(1.0, 1.1 * entropy) + labels
