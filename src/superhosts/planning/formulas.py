@@ -23,7 +23,7 @@ COLUMNS_PER_GIANT = 1 << GIANT_BITS
 LEAST_WITH_GIANT = 16  # columns of an array in a slice, of which one may become a giant column
 # A search skips labels of a priority below 1 − 14/θ: a host of θ peers has no pair above it once in a million.
 MISS_EXPONENT = 14
-PREFIX_MISS = 1e-7  # probability that a host at the threshold fails one test of the first words
+PREFIX_MISS = 2e-5  # probability that a host at the threshold fails one test of the first words
 
 
 def check_limits(geometry: Any, limits: dict[str, tuple[int, int]]) -> None:
@@ -111,7 +111,7 @@ def prefix_test(column_bits: int, threshold: float, ones: float = 60) -> Prefix:
     """Return a pre-check of as many words as contain about `ones` ones for a host with `threshold` peers.
 
     Rows are hashed, so the first rows are a fair sample, in which such a host sets a Poisson number of bits or more.
-    With 24 ones the check rejects most crowds of small hosts after a few cache lines of each column; tests with more
+    With 16 ones the check rejects most crowds of small hosts after a few cache lines of each column; tests with more
     ones reject nearly all that are left.
     """
     words = 1 << (column_bits - 6)
@@ -123,7 +123,7 @@ def prefix_test(column_bits: int, threshold: float, ones: float = 60) -> Prefix:
 def _least_ones(mean: float) -> int:
     """Return the number that a Poisson variable of this mean stays below with a probability of at most PREFIX_MISS."""
     if mean > 200:  # The normal approximation is precise enough, and exp(−mean) may be 0.
-        return math.floor(mean - 5.2 * math.sqrt(mean))
+        return math.floor(mean - 4.2 * math.sqrt(mean))
     chance = below = math.exp(-mean)
     least = 0
     while below <= PREFIX_MISS:

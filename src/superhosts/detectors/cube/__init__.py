@@ -34,7 +34,7 @@ from superhosts.hashing import make_key, mangle_column
 from superhosts.planning import MISS_EXPONENT, prefix_test, unnamed_probability, zero_limit
 
 __all__ = ["Cube", "Geometry"]
-PREFIX_ONES = (24, 96, 384)  # ones expected in the words that each test of a candidate reads
+PREFIX_ONES = (15, 60, 240)  # ones expected in the words that each test of a candidate reads
 GIANT_ZEROS = 8  # giant columns are read for hosts that leave less than this fraction of the rows free
 
 

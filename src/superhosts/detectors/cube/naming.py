@@ -106,11 +106,11 @@ def and_ones(bits: Words, places: Places, start: int, stop: int) -> np.int64:
 def list_candidates(span: tuple[int, int], store: Store, search: Search, geometry: Geometry, key: Key) -> Words:
     """Return the mangled hosts (high, low) that labels of hot columns in `span` name and whose columns are all hot.
 
-    A host that several arrays name is listed once, by the first of them.
+    A host that several arrays name is listed once, by the first of them. All is in one loop, because passing arrays to
+    a function costs atomic reference counts.
     """
     zeros, labels, limbs = store.zeros, store.labels, store.labels.shape[2]
     lowest, elsewhere = np.uint64(max(1, search.priority)), np.uint64(search.elsewhere)
-    columns = np.empty(geometry.arrays, np.int64)
     hosts = np.empty((64, 2), np.uint64)
     found = 0
     for column in range(span[0], span[1]):
@@ -121,26 +121,27 @@ def list_candidates(span: tuple[int, int], store: Store, search: Search, geometr
             priority = np.uint64(priority_in(labels[column, label, 0]))
             if priority < lowest:
                 continue
-            low, high, hot = np.uint64(0), np.uint64(0), True
+            low, high, named = np.uint64(0), np.uint64(0), True
             for limb in range(limbs):
                 word = labels[column, label, limb]
-                hot = hot and np.uint64(priority_in(word)) == priority
+                named = named and np.uint64(priority_in(word)) == priority
                 part = np.uint64(limb_in(word)) << np.uint64(32 * (limb & 1))
                 low, high = (low | part, high) if limb < 2 else (low, high | part)
             folded = fold(high, low, key)
-            for array in range(geometry.arrays):
-                columns[array] = column_of(folded, low, array, column_draw(array, key), geometry)
-                hot = hot and zeros[columns[array]] <= search.zeros
-            if not hot or not names_host(low, np.uint64(label), column, columns[own], geometry):
+            home = column_of(folded, low, own, column_draw(own, key), geometry)
+            if not named or not names_host(low, np.uint64(label), column, home, geometry):
                 continue
             for array in range(geometry.arrays):
-                other = np.uint64(priority_in(labels[columns[array], label, 0]))
-                named = array < own and other >= lowest
+                home = column_of(folded, low, array, column_draw(array, key), geometry)
+                other = np.uint64(priority_in(labels[home, label, 0]))
+                before = array < own and other >= lowest  # True if that array has listed the host.
                 for limb in range(limbs):
-                    word = labels[columns[array], label, limb]
-                    named = named and holds_limb(word, other, np.uint64(limb_of(high, low, limb)))
-                hot = hot and bool(other >= elsewhere) and not named
-            if not hot:
+                    word = labels[home, label, limb]
+                    before = before and holds_limb(word, other, np.uint64(limb_of(high, low, limb)))
+                if before or other < elsewhere or zeros[home] > search.zeros:
+                    named = False
+                    break
+            if not named:
                 continue
             if found == len(hosts):
                 hosts = np.concatenate((hosts, np.empty_like(hosts)))
