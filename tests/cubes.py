@@ -1,6 +1,8 @@
-"""Compare cubes with the oracle."""
+"""Dense cubes, and their comparison with the oracle."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 
@@ -8,6 +10,8 @@ import naive
 from superhosts import Cube
 from superhosts.hashing import DEFAULT_KEY
 from superhosts.pairs import numbers_to_array
+
+dense_cube = partial(Cube, exact=False)  # bits and labels from the first pair on
 
 
 def filled_oracle(cube: Cube, pairs: list[tuple[int, int]]) -> naive.Cube:

@@ -136,6 +136,13 @@ def numbers_to_array(numbers: list[int], key_bits: int) -> Addresses:
     return np.array(numbers, np.uint32) if key_bits == 32 else np.array(numbers, np.uint64)
 
 
+def words_to_column(words: NDArray[np.uint64], key_bits: int) -> Addresses:
+    """Return addresses given as rows (high word, low word) as a column of this width."""
+    if key_bits == 128:
+        return words
+    return words[:, 1].astype(np.uint32) if key_bits == 32 else words[:, 1].copy()
+
+
 def array_to_numbers(column: Addresses) -> list[int]:
     """Return the hosts of an array as Python integers."""
     if column.ndim == 2:

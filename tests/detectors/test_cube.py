@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import naive
-from cubes import assert_equal_to_oracle, feed, filled_oracle, random_pairs
+from cubes import assert_equal_to_oracle, dense_cube, feed, filled_oracle, random_pairs
 from shapes import SHAPES, Shape, all_equal, ddos_victim, one_scanner, zipf
 from superhosts import Cube, Geometry, GeometryError, PairBatch, ThresholdWarning, UsageError
 from superhosts.detectors.estimate import saturation_of
@@ -34,7 +34,7 @@ def test_bits_and_labels_are_the_oracles_for_every_width(bits, peer_bits, thread
 
 @pytest.mark.parametrize("arrays", [1, 2, 4, 8])
 def test_any_number_of_arrays(arrays):
-    cube = Cube(geometry=SMALL._replace(arrays=arrays), threads=1)
+    cube = dense_cube(geometry=SMALL._replace(arrays=arrays), threads=1)
     pairs = random_pairs(32, 32, 500)
     feed(cube, pairs, 32)
     assert_equal_to_oracle(cube, pairs)
@@ -54,7 +54,7 @@ def test_any_number_of_arrays(arrays):
 )
 def test_any_legal_geometry(seed, **sizes):
     geometry = Geometry(key_bits=32, arrays=3, **sizes)
-    cube = Cube(geometry=geometry, threads=2)
+    cube = dense_cube(geometry=geometry, threads=2)
     pairs = random_pairs(32, 32, 200, seed)
     feed(cube, pairs, 32)
     assert_equal_to_oracle(cube, pairs)
@@ -62,7 +62,7 @@ def test_any_legal_geometry(seed, **sizes):
 
 def test_the_all_zero_pair_is_not_taken_for_a_repeat():
     for bits, peer_bits in ((32, 32), (64, 64), (128, 128)):
-        cube = Cube(geometry=SMALL._replace(key_bits=bits), threads=1)
+        cube = dense_cube(geometry=SMALL._replace(key_bits=bits), threads=1)
         feed(cube, [(0, 0), (1, 1)], peer_bits)
         assert_equal_to_oracle(cube, [(0, 0), (1, 1)])
 
@@ -78,7 +78,7 @@ def test_full_bins_are_drained_without_losing_a_pair():
 
 
 def test_widths_of_peers_may_change_between_updates():
-    narrow, wide = Cube(geometry=SMALL), Cube(geometry=SMALL)
+    narrow, wide = dense_cube(geometry=SMALL), dense_cube(geometry=SMALL)
     pairs = random_pairs(32, 32, 400)
     feed(narrow, pairs, 32)
     feed(wide, pairs[:200], 32)
@@ -92,7 +92,7 @@ def test_widths_of_peers_may_change_between_updates():
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_super_hosts_of_named_shapes(shape: Shape):
     """The cube finds all hosts clearly above the threshold, none clearly below, and only hosts that were seen."""
-    cube = Cube("16MiB")
+    cube = dense_cube("16MiB")
     cube.update(shape.hosts, shape.peers)
     truth, threshold = shape.truth, 1024
     found = {
@@ -112,7 +112,7 @@ def test_super_hosts_of_named_shapes(shape: Shape):
 
 def test_every_reported_host_was_seen_even_in_a_crowded_cube():
     shape = zipf()
-    cube = Cube("256KiB")
+    cube = dense_cube("256KiB")
     cube.update(shape.hosts, shape.peers)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ThresholdWarning)
@@ -123,7 +123,7 @@ def test_every_reported_host_was_seen_even_in_a_crowded_cube():
 
 def test_results_do_not_depend_on_the_number_of_threads():
     shape = zipf()
-    cubes = [Cube("8MiB", threads=threads) for threads in (1, 2, 5)]
+    cubes = [dense_cube("8MiB", threads=threads) for threads in (1, 2, 5)]
     for cube in cubes:
         cube.update(shape.hosts, shape.peers)
         cube.flush()
@@ -138,7 +138,7 @@ def test_wide_hosts_come_back(bits):
     rng = np.random.default_rng(7)
     numbers = [int.from_bytes(rng.bytes(bits // 8)) for _ in range(5)]
     sizes = [400, 700, 1500, 2500, 9000]
-    cube = Cube("8MiB", key_bits=bits)
+    cube = dense_cube("8MiB", key_bits=bits)
     for number, size in zip(numbers, sizes, strict=True):
         peers = rng.integers(0, 1 << 63, (size, 2), dtype=np.uint64)
         cube.update(np.repeat(numbers_to_array([number], bits), size, axis=0), peers)
@@ -149,7 +149,7 @@ def test_wide_hosts_come_back(bits):
 
 def test_estimate_of_any_host_agrees_with_the_oracles_equations():
     shape = one_scanner()
-    cube = Cube(geometry=SMALL._replace(column_bits=13))
+    cube = dense_cube(geometry=SMALL._replace(column_bits=13))
     cube.update(shape.hosts, shape.peers)
     oracle = filled_oracle(cube, list(zip(shape.hosts.tolist(), shape.peers.tolist(), strict=True)))
     for host in [int(shape.hosts[0]), int(shape.hosts[-1]), 12345]:
@@ -161,7 +161,7 @@ def test_estimate_of_any_host_agrees_with_the_oracles_equations():
 
 def test_top_gives_the_largest_in_order():
     shape = zipf()
-    cube = Cube("32MiB")
+    cube = dense_cube("32MiB")
     cube.update(shape.hosts, shape.peers)
     top = cube.top(10)
     assert len(top) == 10
@@ -169,11 +169,11 @@ def test_top_gives_the_largest_in_order():
     assert top.peers.tolist() == pytest.approx(truth, rel=0.05)
     assert list(top.peers) == sorted(top.peers, reverse=True)
     assert len(cube.top(1_000_000)) < 1_000_000
-    assert len(Cube("1MiB").top(3)) == 0
+    assert len(dense_cube("1MiB").top(3)) == 0
 
 
 def test_saturation_is_said():
-    cube = Cube(geometry=SMALL._replace(column_bits=6, giants=0))
+    cube = dense_cube(geometry=SMALL._replace(column_bits=6, giants=0))
     shape = ddos_victim()
     cube.update(shape.hosts, shape.peers)
     (row,) = cube.super_hosts(100)
@@ -184,7 +184,7 @@ def test_saturation_is_said():
 
 
 def test_hosts_beyond_all_measure_are_reported_whatever_the_threshold():
-    cube = Cube(geometry=SMALL._replace(column_bits=6, giants=0))
+    cube = dense_cube(geometry=SMALL._replace(column_bits=6, giants=0))
     shape = ddos_victim()
     cube.update(shape.hosts, shape.peers)
     with pytest.warns(ThresholdWarning, match="more than 266 peers cannot be measured"):
@@ -198,7 +198,7 @@ def test_the_lower_bound_of_saturated_hosts_is_below_the_truth():
     typical, low = saturation_of(geometry.rows)
     rng = np.random.default_rng(4)
     for peers, most in (([low - 50] * 60, 6), (rng.integers(low - 100, typical, 60), 40)):  # 1.5 expected; about 12
-        cube = Cube(geometry=geometry, device="cpu")
+        cube = dense_cube(geometry=geometry, device="cpu")
         hosts = np.repeat(np.arange(60, dtype=np.uint32), peers)
         cube.update(hosts, rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32))
         rows = [cube.estimate(host) for host in range(60)]
@@ -211,7 +211,7 @@ def test_the_lower_bound_of_saturated_hosts_is_below_the_truth():
 
 
 def test_an_empty_batch_of_pairs_is_no_error():
-    cube = Cube("1MiB")
+    cube = dense_cube("1MiB")
     cube.update(PairBatch(np.zeros(0, np.uint32), np.zeros(0, np.uint32)))
     cube.update(PairBatch(np.full(300, 7, np.uint32), np.arange(300, dtype=np.uint32)))
     assert cube.estimate(7).peers == pytest.approx(300, rel=0.1)
@@ -219,14 +219,14 @@ def test_an_empty_batch_of_pairs_is_no_error():
 
 def test_a_threshold_that_labels_cannot_support_is_warned_about():
     shape = all_equal()
-    cube = Cube(geometry=Geometry(32, 0, 3, 12, 8, 0, 3))
+    cube = dense_cube(geometry=Geometry(32, 0, 3, 12, 8, 0, 3))
     cube.update(shape.hosts, shape.peers)
     with pytest.warns(ThresholdWarning, match="cannot be named"):
         cube.super_hosts(100)
 
 
 def test_clear_forgets_everything_also_recent_pairs():
-    cube = Cube(geometry=SMALL)
+    cube = dense_cube(geometry=SMALL)
     pairs = random_pairs(32, 32, 300)
     feed(cube, pairs, 32)
     cube.clear()
@@ -254,12 +254,12 @@ def test_clear_forgets_everything_also_recent_pairs():
 )
 def test_illegal_geometries_are_refused_with_the_rule(change, rule):
     with pytest.raises(GeometryError, match=rule):
-        Cube(geometry=SMALL._replace(**change))
+        dense_cube(geometry=SMALL._replace(**change))
 
 
 def test_too_little_memory_is_refused_with_the_least_that_works():
     with pytest.raises(GeometryError, match=r"too small.*two columns"):
-        Cube("100B")
+        dense_cube("100B")
 
 
 @given(st.integers(1 << 13, 1 << 40), st.sampled_from([32, 64, 128]))
@@ -274,7 +274,7 @@ def test_the_default_geometry_is_that_of_the_documents():
 
 
 def test_updates_that_cannot_be_are_refused():
-    cube = Cube("1MiB")
+    cube = dense_cube("1MiB")
     one = np.zeros(1, np.uint32)
     with pytest.raises(UsageError, match="int64"):
         cube.update(np.zeros(1, np.int64), one)
@@ -285,7 +285,7 @@ def test_updates_that_cannot_be_are_refused():
     with pytest.raises(UsageError, match="hosts and peers"):
         cube.update(one)
     with pytest.raises(UsageError, match="device 'tpu'"):
-        Cube("1MiB", device="tpu")
+        dense_cube("1MiB", device="tpu")
     with pytest.raises(UsageError, match="at least 1"):
         cube.super_hosts(0)
     cube.update(one[:0], one[:0])
@@ -311,7 +311,7 @@ def test_a_host_in_the_columns_of_a_big_one_is_told_from_it():
     assert len(sharing) > 10
     found = []
     for host in sharing:
-        cube = Cube(geometry=geometry, device="cpu")
+        cube = dense_cube(geometry=geometry, device="cpu")
         hosts = np.repeat(np.array([big, host], np.uint32), [2000, 100])
         cube.update(hosts, rng.integers(0, 1 << 32, len(hosts), dtype=np.uint32))
         found.append(cube.estimate(host).peers)
@@ -340,7 +340,7 @@ def spelled(cube: Cube, host: int) -> list[tuple[int, int]]:
 def crowded(device: str) -> tuple[Cube, dict[int, list[tuple[int, int]]]]:
     """Return a cube of two super hosts that no column shares, and where their labels are."""
     for other in range(2, 200):
-        cube = Cube(geometry=CROWD, device=device)
+        cube = dense_cube(geometry=CROWD, device=device)
         for host in (1, other):
             cube.update(np.full(150, host, np.uint64), np.arange(150, dtype=np.uint64))
         places = {host: spelled(cube, host) for host in (1, other)}
@@ -398,7 +398,7 @@ def test_a_label_that_another_host_has_won_does_not_hide_the_host(device):
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_empty_labels_name_nobody(device):
     """An empty label spells the mangled host 0. Here all columns are hot, its own too."""
-    cube = Cube(geometry=CROWD, device=device)
+    cube = dense_cube(geometry=CROWD, device=device)
     arrays = cube.arrays()
     cube.load_arrays({"bits": np.full_like(arrays["bits"], ~np.uint64(0)), "labels": arrays["labels"]})
     assert found(cube) == found(cube, 2) == []

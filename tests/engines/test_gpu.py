@@ -20,7 +20,7 @@ import pytest
 
 import naive
 from crowd import DEADLINE
-from cubes import assert_equal_to_oracle, feed, random_pairs
+from cubes import assert_equal_to_oracle, dense_cube, feed, random_pairs
 from gpus import Driver, full_gpu, machine_with
 from superhosts import Cbaa, Cube, Geometry, UsageError, device, load, scan
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
@@ -58,7 +58,7 @@ def both(count: int = COUNT, tuning: GpuTuning = Cube.tuning.gpu) -> tuple[Cube,
     rng = np.random.default_rng(5)
     hosts = rng.choice(rng.integers(0, 1 << 32, 4), count).astype(np.uint32)
     peers = rng.integers(0, 1 << 32, count, dtype=np.uint32)
-    cubes = Cube(geometry=TINY, device="cpu"), gpu_cube(tuning=tuning)
+    cubes = dense_cube(geometry=TINY, device="cpu"), gpu_cube(tuning=tuning)
     for cube in cubes:
         cube.update(hosts, peers)
     return cubes
@@ -176,7 +176,7 @@ def test_one_pair_none_and_arrays_with_gaps():
 
 
 def test_a_cube_on_the_cpu_takes_pairs_from_the_gpu():
-    on_cpu, on_gpu = Cube(geometry=TINY, device="cpu"), gpu_cube()
+    on_cpu, on_gpu = dense_cube(geometry=TINY, device="cpu"), gpu_cube()
     hosts, peers = np.arange(30, dtype=np.uint32) % 3, np.arange(30, dtype=np.uint32)
     on_cpu.update(cuda.to_device(hosts), cuda.to_device(peers))
     on_gpu.update(hosts, peers)
@@ -186,7 +186,7 @@ def test_a_cube_on_the_cpu_takes_pairs_from_the_gpu():
 @pytest.mark.parametrize("bits", [32, 64, 128])
 def test_the_same_hosts_as_on_the_cpu_with_the_same_numbers(bits):
     geometry = TINY._replace(key_bits=bits)
-    on_cpu, on_gpu = Cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
+    on_cpu, on_gpu = dense_cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
     pairs = [(host % 5, peer) for host, peer in random_pairs(bits, bits, 2 * COUNT)]
     for cube in (on_cpu, on_gpu):
         feed(cube, pairs, bits)
@@ -202,7 +202,7 @@ def test_small_hosts_among_big_ones_are_looked_at_and_dropped_as_on_the_cpu():
     geometry = Geometry(32, 0, 3, 8, 2, 3, 0)
     hosts = np.repeat(np.arange(16, dtype=np.uint32), np.repeat([30, 12, 18, 5], 4))
     peers = np.random.default_rng(2).integers(0, 1 << 32, len(hosts), dtype=np.uint32)
-    on_cpu, on_gpu = Cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
+    on_cpu, on_gpu = dense_cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
     for cube in (on_cpu, on_gpu):
         cube.update(hosts, peers)
     sizes = []
@@ -378,7 +378,7 @@ ODD = [
 @pytest.mark.parametrize("geometry", ODD, ids=lambda geometry: "-".join(map(str, geometry)))
 def test_odd_geometries_answer_as_on_the_cpu(geometry):
     pairs = [(host % 4, peer) for host, peer in random_pairs(geometry.key_bits, 32, COUNT)]
-    on_cpu, on_gpu = Cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
+    on_cpu, on_gpu = dense_cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
     for cube in (on_cpu, on_gpu):
         feed(cube, pairs, 32)
     assert_same(on_cpu, on_gpu)
@@ -400,7 +400,7 @@ def test_merging_crosses_devices():
     left, right = both()
     for cube, first in ((left, 0), (right, 50)):
         cube.update(np.full(30, 9, np.uint32), np.arange(first, first + 30, dtype=np.uint32))
-    union = Cube(geometry=TINY, device="cpu")
+    union = dense_cube(geometry=TINY, device="cpu")
     union.merge(left)
     union.merge(right)
     onto_gpu, onto_cpu, among_gpus = right.copy(), left.copy(), right.copy()
@@ -428,7 +428,7 @@ def test_files_cross_devices(tmp_path):
 
 
 def test_several_gpus_share_the_work_and_answer_as_one():
-    on_cpu, several = Cube(geometry=TINY, device="cpu"), gpu_cube(gpus="cuda:0,0")
+    on_cpu, several = dense_cube(geometry=TINY, device="cpu"), gpu_cube(gpus="cuda:0,0")
     pairs = random_pairs(32, 32, COUNT)
     for start in range(0, COUNT, COUNT // 4):
         feed(several, pairs[start : start + COUNT // 4], 32)
@@ -508,7 +508,8 @@ def test_a_sketch_too_large_for_the_gpu_is_refused_and_auto_takes_the_cpu():
         gpu_cube(tuning=small_gpu)
     with machine_with(Driver()):
         assert device.choose_device("auto") == "cuda:0"
-        assert gpu_cube(gpus="auto", tuning=small_gpu).device == "cpu"
+        sizes = tuned(Cube, Tuning(gpu=small_gpu))
+        assert sizes(geometry=TINY, device="auto", exact=False).device == "cpu"
     with full_gpu(), pytest.raises(UsageError, match="GPU 0 does not have enough free memory"):
         gpu_cube()
 
@@ -587,7 +588,7 @@ def test_wide_hosts_at_full_size(bits):
     wide = hosts.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     if bits == 128:
         wide = np.stack([wide, hosts.astype(np.uint64)], axis=1)
-    on_cpu, on_gpu = Cube(key_bits=bits, device="cpu"), Cube(key_bits=bits, device="cuda")
+    on_cpu, on_gpu = dense_cube(key_bits=bits, device="cpu"), Cube(key_bits=bits, device="cuda")
     for cube in (on_cpu, on_gpu):
         cube.update(wide, peers)
     assert_same(on_cpu, on_gpu, 1024)
@@ -598,7 +599,7 @@ def test_wide_hosts_at_full_size(bits):
 def test_a_crowded_cube_names_more_hosts_than_there_was_room_for():
     hosts = np.repeat(np.arange(9000, dtype=np.uint32), 700)
     peers = np.random.default_rng(1).integers(0, 1 << 32, len(hosts), dtype=np.uint32)
-    on_cpu, on_gpu = Cube(device="cpu"), Cube(device="cuda")
+    on_cpu, on_gpu = dense_cube(device="cpu"), Cube(device="cuda")
     for cube in (on_cpu, on_gpu):
         cube.update(hosts, peers)
     assert len(on_gpu.super_hosts(500)) > 8000
@@ -611,7 +612,7 @@ def test_pinned_memory_and_streams_of_the_users_own():
     import cupy
 
     hosts, peers = window(100_000, 20_000_000, 10)
-    on_cpu, on_gpu = Cube(device="cpu"), Cube(device="cuda")
+    on_cpu, on_gpu = dense_cube(device="cpu"), Cube(device="cuda")
     on_cpu.update(hosts, peers)
     pinned = [cuda.pinned_array(len(hosts), np.uint32) for _ in range(2)]
     half = len(hosts) // 2

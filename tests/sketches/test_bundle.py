@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import superhosts as sh
+from cubes import dense_cube
 from forging import forge, frame, take_apart
 from superhosts.detectors.cbaa import Cbaa, PaperCbaa
 from superhosts.detectors.cbaa.geometry import Geometry as CbaaGeometry
@@ -47,8 +48,9 @@ def columns(bits: int, count: int = 4000, seed: int = 1) -> tuple[np.ndarray, np
 
 
 MAKERS: dict[str, Callable[[], Any]] = {
-    **{f"cube-{bits}": lambda bits=bits: sh.Cube(geometry=CUBES[bits], device="cpu") for bits in CUBES},  # type: ignore[misc]
-    "one thread": lambda: sh.Cube(geometry=CUBES[32], device="cpu", threads=1),
+    **{f"cube-{bits}": lambda bits=bits: dense_cube(geometry=CUBES[bits], device="cpu") for bits in CUBES},  # type: ignore[misc]
+    "one thread": lambda: dense_cube(geometry=CUBES[32], device="cpu", threads=1),
+    "exact cube": lambda: sh.Cube(geometry=CUBES[32], device="cpu"),
     "cbaa": lambda: Cbaa(geometry=SMALL_CBAA),
     "cbaa-paper": lambda: PaperCbaa(geometry=SMALL_CBAA._replace(rows_by_peer=1)),
     "vbfa": lambda: Vbfa("4MiB"),
@@ -71,7 +73,7 @@ def sketch_of(name: str, seed: int, count: int = 4000) -> Any:
 def bundle(seed: int = 1, *, site: str = "ams", start: int = 0, parts: Any = PARTS, **options: Any) -> Any:
     sketch = sh.Sketch(window=sh.Window(start, start + 300), site=site)
     for part in parts:
-        cube = sh.Cube(geometry=CUBES[PARTS[part]], device="cpu", **options)
+        cube = dense_cube(geometry=CUBES[PARTS[part]], device="cpu", **options)
         cube.update(*columns(PARTS[part], seed=seed))
         sketch.parts[part] = cube
         sketch.entries.append({"site": site, "start": start, "end": start + 300, **part._asdict(), "packets": seed})
@@ -340,7 +342,7 @@ def test_another_version_and_a_damaged_version_are_told_apart(tmp_path: Path) ->
 
 
 def test_no_second_sketch_is_made(tmp_path: Path) -> None:
-    sketch = sh.Sketch.of(sh.Cube("64MiB", device="cpu", threads=2))
+    sketch = sh.Sketch.of(dense_cube("64MiB", device="cpu", threads=2))
     sketch.part(FOUR).update(*columns(32, seed=2))
     sketch.save(tmp_path / "b.cube")
     with little_memory(16 << 20):

@@ -26,7 +26,7 @@ from superhosts.engines.cpu import CpuEngine
 from superhosts.engines.geometry import ColumnGeometry
 from superhosts.errors import GpuMemoryError
 from superhosts.hashing import mangle_column
-from superhosts.pairs import Addresses, Host, numbers_to_array
+from superhosts.pairs import Addresses, Host, numbers_to_array, words_to_column
 from superhosts.results import SuperHosts
 
 MAX_UNNAMED = 0.01  # share of hosts at the threshold that may stay unnamed without a warning
@@ -214,9 +214,7 @@ class ColumnSketch(EngineSketch):
 
     def _result(self, mangled: Words, found: Estimate) -> SuperHosts:
         hosts = mangle_column(mangled, self.key_bits, True, self.key)
-        column: Addresses = hosts if self.key_bits == 128 else hosts[:, 1].copy()
-        if self.key_bits == 32:
-            column = column.astype(np.uint32)
+        column = words_to_column(hosts, self.key_bits)
         result = SuperHosts(column, np.rint(found.peers).astype(np.int64), found.low, found.high, found.saturated)
         result.format = self.format
         return result

@@ -33,10 +33,11 @@ Words = NDArray[np.uint64]
 Indexes = NDArray[np.int32]
 CHUNK = 256  # entries of a chunk: 2 KiB for IPv4, so that the open chunks of all bins stay in a core's cache
 BLOCK = 512  # pairs deduplicated before any is mangled, so that mangling runs in vector registers
-CACHE_BITS = 16  # log2 of the pairs in a thread's cache before the bins: 512 KiB for IPv4
+CACHE_BITS = 16  # log2 of the most pairs in a thread's cache before the bins: 512 KiB for IPv4
 SEEN_BITS = 16  # log2 of the pairs in a thread's cache after the bins
 MAX_BIN_BITS = 7  # log2 of the most bins; with more, appending misses the cache
-FINE_BINS_MEMORY = 4 << 20  # least memory, in bytes, for which the number of bins is the maximum
+FINE_BINS_MEMORY = 2 << 20  # least memory, in bytes, for which the number of bins is the maximum
+GROWTH = 4  # factor by which a growing pool becomes larger when it was full
 MAX_MEMORY = 1 << 30  # bytes of pending pairs: enough for any number of threads, and slot numbers fit 32 bits
 BATCH = 4096  # entries that leave the bins together; passing arrays to a function costs atomic reference counts
 PADDING = 32  # cells after a thread's cursors, so that no two threads write to the same cache line
@@ -53,6 +54,16 @@ class Pool(NamedTuple):
 
 
 @compiled
+def cache_shift(places: int) -> np.uint64:
+    """Return the shift to the right from a 64-bit product to a place in a table, whose size must be a power of two."""
+    shift = 64
+    while places > 1:
+        places >>= 1
+        shift -= 1
+    return np.uint64(shift)
+
+
+@compiled
 def bin_narrow(
     hosts: NDArray[np.uint32], peers: NDArray[np.uint32], thread: int, cache: Words, pool: Pool, key: Key
 ) -> None:
@@ -61,11 +72,12 @@ def bin_narrow(
     entries, owner, cursors = pool.entries, pool.owner, pool.cursors[thread]
     free = len(cursors) - PADDING
     last_bin = free - 1  # also the mask of a bin number: the number of bins is a power of two
+    shift = cache_shift(len(cache))
     for start in range(0, len(hosts), BLOCK):
         fresh = 0
         for i in range(start, min(start + BLOCK, len(hosts))):
             pair = np.uint64(hosts[i]) << np.uint64(32) | np.uint64(peers[i])
-            place = (pair * np.uint64(CACHE_MULTIPLIERS[0])) >> np.uint64(64 - CACHE_BITS)
+            place = (pair * np.uint64(CACHE_MULTIPLIERS[0])) >> shift
             block[fresh] = pair
             fresh += cache[place, 0] != pair
             cache[place, 0] = pair
@@ -90,6 +102,7 @@ def bin_wide(hosts: Words, peers: Words, thread: int, cache: Words, pool: Pool, 
     entries, owner, cursors = pool.entries, pool.owner, pool.cursors[thread]
     free = len(cursors) - PADDING
     last_bin = free - 1
+    shift = cache_shift(len(cache))
     limbs = hosts.shape[1]
     for i in range(len(hosts)):
         peer = peers[i, 0] if peers.shape[1] == 1 else fold(peers[i, 0], peers[i, 1], key)
@@ -100,7 +113,7 @@ def bin_wide(hosts: Words, peers: Words, thread: int, cache: Words, pool: Pool, 
             + low * np.uint64(CACHE_MULTIPLIERS[1])
             + peer * np.uint64(CACHE_MULTIPLIERS[2])
         )
-        place = place >> np.uint64(64 - CACHE_BITS)
+        place = place >> shift
         if cache[place, 0] == high and cache[place, 1] == low and cache[place, 2] == peer:
             continue
         cache[place, 0] = high
@@ -187,8 +200,22 @@ def unpack(first: int, task: Task, pool: Pool, out: Scratch) -> tuple[int, int]:
     return number, have
 
 
+def make_cache(threads: int, bits: int, width: int) -> Words:
+    """Return an empty cache of 2^bits entries of `width` words for each thread. No memory is used before it is written.
+
+    The value of an empty place must not be a pair that maps to this place: a pair of zeros maps to place 0, a pair of
+    ones does not.
+    """
+    cache = np.zeros((threads, 1 << bits, 1 if width == 1 else 3), np.uint64)
+    cache[:, 0] = 1
+    return cache
+
+
 class Bins:
-    """The bins of one sketch: pairs that are not yet written to the slices."""
+    """The bins of one sketch: pairs that are not yet written to the slices.
+
+    If `grows`, the pool and the caches start small and grow with the traffic, up to `memory`.
+    """
 
     def __init__(
         self,
@@ -199,34 +226,35 @@ class Bins:
         memory: int,
         threads: int,
         min_pairs_per_thread: int = Tuning.min_pairs_per_thread,
+        grows: bool = False,
     ) -> None:
         self.key, self.key_bits, self.threads = key, key_bits, threads
         self.min_pairs_per_thread = min_pairs_per_thread
         self.slices = 1 << slice_bits
         # With few slices, there are several bins per slice: the pairs cached for a bin must fit a core's own cache.
-        self.bins = 1 << (MAX_BIN_BITS if memory >= FINE_BINS_MEMORY else min(slice_bits, MAX_BIN_BITS))
-        self.memory = min(memory, MAX_MEMORY)
+        # There are at least two bins, so that for each some words are never one of its hosts (see `pairtable`).
+        self.bins = 1 << (MAX_BIN_BITS if memory >= FINE_BINS_MEMORY else max(1, min(slice_bits, MAX_BIN_BITS)))
+        self.memory, self.grows = min(memory, MAX_MEMORY), grows
         self.width = 0  # words of an entry; 0 before the first batch
         self.pending = 0  # upper bound on the number of pending entries
 
-    def _allocate(self, width: int) -> None:
+    def _allocate(self, width: int, chunks: int = 0) -> None:
+        """Allocate an empty pool of at least `chunks` chunks for each thread, if the memory allows, and the caches."""
         self.width = width
         minimum = 2 * self.bins + 64  # a first and a second chunk per bin, and some to work with
-        self.chunks = max(self.memory // (8 * width * CHUNK * self.threads), minimum)  # chunks of one thread
+        self.most_chunks = max(self.memory // (8 * width * CHUNK * self.threads), minimum)
+        self.chunks = min(max(chunks, minimum), self.most_chunks) if self.grows else self.most_chunks
         total = self.chunks * self.threads
         entries = np.empty(total * CHUNK * width, np.uint64)
         self.pool = Pool(entries, np.empty(total, np.int32), np.empty((self.threads, self.bins + PADDING), np.int32))
-        words = 1 if width == 1 else 3
-        self.cache = np.empty((self.threads, 1 << CACHE_BITS, words), np.uint64)
-        self.seen = np.empty((self.threads, 1 << SEEN_BITS, words), np.uint64)
-        self._clear_caches()
+        self._empty_caches()
         self._reset()
 
-    def _clear_caches(self) -> None:
-        """Empty the caches. The value of an empty place must not be a pair that maps to this place."""
-        self.cache.fill(0)
-        self.seen.fill(0)
-        self.cache[:, 0], self.seen[:, 0] = 1, 1  # A pair of zeros maps to place 0, a pair of ones does not.
+    def _empty_caches(self) -> None:
+        full = self.chunks == self.most_chunks
+        bits = CACHE_BITS if full else min(CACHE_BITS, (self.chunks * CHUNK).bit_length() - 5)
+        self.cache = make_cache(self.threads, bits, self.width)
+        self.seen = make_cache(self.threads, SEEN_BITS, self.width)
 
     def _reset(self) -> None:
         for thread in range(self.threads):
@@ -257,6 +285,8 @@ class Bins:
             # Draining bins that are nearly full costs less than filling them in many small runs.
             if free < max(self.min_pairs_per_thread, self.chunks * CHUNK // 16):
                 drain()
+                if self.chunks < self.most_chunks:
+                    self._allocate(width, GROWTH * self.chunks)
                 free = self.free()
             threads = self.threads if len(hosts) - start > self.min_pairs_per_thread else 1
             stop = min(len(hosts), start + free * threads)
@@ -323,7 +353,7 @@ class Bins:
         self._reset()
 
     def clear(self) -> None:
-        """Empty the bins and the caches but keep the memory allocated."""
+        """Empty the bins and the caches; keep the pool allocated."""
         if self.width:
-            self._clear_caches()
+            self._empty_caches()
             self.done()

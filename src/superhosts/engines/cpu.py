@@ -96,22 +96,28 @@ def merge_columns(into: Words, other: Words, zeros: Counts, threads: int) -> Non
     run_parallel(or_columns, [(into, other, zeros, a, b) for a, b in split_evenly(len(into), threads)], threads)
 
 
+def make_bins(plan: Plan, *, grows: bool = False) -> Bins:
+    """Return the bins of a sketch. They take a quarter of its memory; if `grows`, only with enough traffic."""
+    return Bins(
+        plan.key,
+        key_bits=plan.geometry.key_bits,
+        slice_bits=plan.geometry.slice_bits,
+        memory=plan.geometry.memory // 4,
+        threads=plan.threads,
+        min_pairs_per_thread=plan.tuning.min_pairs_per_thread,
+        grows=grows,
+    )
+
+
 class CpuEngine(Engine):
     """Bit columns, their zero counts and the bins of pending pairs. Subclasses implement writing and searching."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, bins: Bins | None = None) -> None:
         super().__init__(plan)
         geometry = plan.geometry
         self.bits: Words = np.zeros((geometry.total_columns, geometry.words), np.uint64)
         self.counts: Counts = np.full(geometry.total_columns, geometry.rows, np.int32)
-        self.bins = Bins(
-            plan.key,
-            key_bits=geometry.key_bits,
-            slice_bits=geometry.slice_bits,
-            memory=geometry.memory // 2,
-            threads=plan.threads,
-            min_pairs_per_thread=plan.tuning.min_pairs_per_thread,
-        )
+        self.bins = make_bins(plan) if bins is None else bins
 
     @abstractmethod
     def write(self, task: Task) -> None:

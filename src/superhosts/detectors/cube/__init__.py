@@ -1,5 +1,7 @@
 """The labelled cube, the default detector: a cube of bit columns with labels that name hosts.
 
+As long as few distinct pairs came, the cube is a set of them instead and its answers are exact (see `stages`).
+
 Recovering hosts needs no join and yields no phantoms, because labels name only hosts that were really seen. The cost is
 linear in the number of hot columns, and the method is the same for hosts of any width.
 """
@@ -7,16 +9,20 @@ linear in the number of hot columns, and the method is the same for hosts of any
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from superhosts.defaults import MEMORY
 from superhosts.detectors.arguments import check_key_bits, check_no_conflict
-from superhosts.detectors.columnsketch import ColumnSketch
+from superhosts.detectors.base import Place
+from superhosts.detectors.columnsketch import ColumnSketch, Fill
 from superhosts.detectors.cube.addressing import lowest_priority
-from superhosts.detectors.cube.cpu import CpuCube, fill
+from superhosts.detectors.cube.cpu import CpuCube
 from superhosts.detectors.cube.geometry import GIANT_SHARE, Geometry, Search
 from superhosts.detectors.cube.naming import labelled_hosts
+from superhosts.detectors.cube.stages import Stages, make_on_gpu, merge_dense
 from superhosts.detectors.estimate import (
     Estimate,
     Evidence,
@@ -30,8 +36,12 @@ from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
 from superhosts.engines.arrays import Counts, Words
 from superhosts.engines.base import Engine, Plan
+from superhosts.engines.pairset import PairSet
+from superhosts.engines.pairtable import insert_narrow
 from superhosts.hashing import make_key, mangle_column
+from superhosts.pairs import Addresses, Host, words_to_column
 from superhosts.planning import MISS_EXPONENT, prefix_test, unnamed_probability, zero_limit
+from superhosts.results import SuperHosts
 
 __all__ = ["Cube", "Geometry"]
 PREFIX_ONES = (15, 60, 240)  # ones expected in the words that each test of a candidate reads
@@ -41,14 +51,16 @@ GIANT_ZEROS = 8  # giant columns are read for hosts that leave less than this fr
 class Cube(ColumnSketch):
     """A labelled cube for 32-, 64- or 128-bit hosts, of 128 MiB by default. `Geometry` describes its sizes.
 
-    If `flows` (distinct pairs per window) or `threshold` is given, the geometry is planned for it.
+    If `flows` (distinct pairs per window) or `threshold` is given, the geometry is planned for it. With `exact`, the
+    cube counts exactly, on the CPU, up to `geometry.exact_pairs` distinct pairs; this is the default unless `device`
+    names a GPU.
     """
 
     name = "cube"
     takes_ipv6 = True
     geometry: Geometry
     geometry_type = Geometry
-    compiled_update = fill
+    compiled_update = insert_narrow
     takes_geometry = True
     cpu_engine = CpuCube
 
@@ -63,6 +75,7 @@ class Cube(ColumnSketch):
         geometry: Geometry | None = None,
         flows: str | int | None = None,
         threshold: float | None = None,
+        exact: bool | None = None,
     ) -> None:
         if geometry is not None:
             check_no_conflict(geometry, memory=memory, key_bits=key_bits, flows=flows, threshold=threshold)
@@ -72,12 +85,83 @@ class Cube(ColumnSketch):
                 geometry = Geometry.for_memory(size, bits)
             else:
                 geometry = Geometry.for_traffic(size, bits, flows=flows, threshold=threshold)
+        self._starts_exact = not device.startswith("cuda") if exact is None else exact
+        self._falls_back = device == "auto"
         super().__init__(geometry, key=key, device=device, threads=threads)
 
-    def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
-        from superhosts.detectors.cube.cuda import CudaCube
+    def _make_engine(self) -> Engine:
+        if not self._starts_exact:
+            return super()._make_engine()
+        plan = Plan(self.geometry, self.key, self.threads, self.tuning)
+        return Stages(plan, self.device, falls_back=self._falls_back)
 
-        return CudaCube(plan, gpu)
+    def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
+        return make_on_gpu(plan, gpu)
+
+    @classmethod
+    def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
+        """Return an empty cube of this kind, for the content of a file. It is dense from the start, as files are."""
+        assert isinstance(kind.geometry, Geometry)
+        cube = cls(geometry=kind.geometry, key=secret, device=place.device, threads=place.threads, exact=False)
+        cube.format = kind.format
+        return cube
+
+    # Exact answers
+
+    @property
+    @locked
+    def exact(self) -> bool:
+        """True as long as the cube counts exactly: until more than `geometry.exact_pairs` distinct pairs came."""
+        return self._pairs() is not None
+
+    def _pairs(self) -> PairSet | None:
+        """Return the set of all pairs if the cube is exact."""
+        return self.engine.settle() if isinstance(self.engine, Stages) else None
+
+    def _counted(self, mangled: Words, peers: NDArray[np.int64]) -> SuperHosts:
+        hosts = mangle_column(mangled, self.key_bits, True, self.key)
+        return SuperHosts.counted(words_to_column(hosts, self.key_bits), peers, self.format)
+
+    def _super_hosts(self, threshold: float) -> SuperHosts:
+        pairs = self._pairs()
+        if pairs is not None:
+            return self._counted(*pairs.super_hosts(threshold))
+        found = self._find(threshold)
+        self._warn(threshold)  # called here, not by the base class, so that the warning names the caller's line
+        return found
+
+    def _top(self, count: int) -> SuperHosts:
+        pairs = self._pairs()
+        return super()._top(count) if pairs is None else self._counted(*pairs.top(count)).select(slice(0, count))
+
+    def _estimate_many(self, hosts: Addresses) -> SuperHosts:
+        pairs = self._pairs()
+        if pairs is None:
+            return super()._estimate_many(hosts)
+        return SuperHosts.counted(hosts, pairs.peers_of(self.mangle(hosts)), self.format)
+
+    def _columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
+        """Return how full the columns of a host are; an empty list if the cube is exact and has none."""
+        return super()._columns_of(host) if self._pairs() is None else []
+
+    @locked
+    def fill(self) -> Fill:
+        """Return how full the cube is. An exact one has the fill of its dense form and the exact number of pairs."""
+        pairs = self._pairs()
+        return super().fill() if pairs is None else super().fill()._replace(pairs=pairs.pairs)
+
+    def _merge(self, other: Self) -> None:
+        if isinstance(self.engine, Stages):
+            self.engine.merge(other.engine)
+        else:
+            merge_dense(self.engine, other.engine)
+
+    def _copy(self) -> Self:
+        if isinstance(self.engine, Stages):
+            return self._twin({**self._state(), "engine": self.engine.copy()})
+        return super()._copy()
+
+    # Estimates
 
     def _search_for(self, threshold: float) -> Search:
         geometry, written = self.geometry, threshold / self.geometry.sample

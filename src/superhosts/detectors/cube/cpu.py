@@ -33,7 +33,7 @@ from superhosts.detectors.cube.naming import Store, columns_of, common_zeros, na
 from superhosts.device import run_parallel, split_evenly
 from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.base import Engine, Plan
-from superhosts.engines.bins import BLOCK, PADDING, Pool, Scratch, Task, make_scratch, unpack
+from superhosts.engines.bins import BLOCK, PADDING, Bins, Pool, Scratch, Task, make_scratch, unpack
 from superhosts.engines.cpu import CpuEngine, count_zeros
 from superhosts.hashing import Key, column_draw, fold, pair_hash
 
@@ -172,8 +172,8 @@ def _write_giants(
 class CpuCube(CpuEngine):
     """A labelled cube in main memory."""
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+    def __init__(self, plan: Plan, bins: Bins | None = None) -> None:
+        super().__init__(plan, bins)
         geometry: Geometry = plan.geometry
         self.labels: Words = np.zeros((geometry.plain_columns, geometry.labels, geometry.limbs), np.uint64)
         self.store = Store(self.bits, self.counts, self.labels)
@@ -195,7 +195,11 @@ class CpuCube(CpuEngine):
 
     def write(self, task: Task) -> None:
         """Write the pairs of one thread's task."""
-        fill(task, self.bins.pool, self.store, self.geometry, self.key)
+        self.write_from(task, self.bins.pool)
+
+    def write_from(self, task: Task, pool: Pool) -> None:
+        """Write the pairs of one thread's task, whose chunks are in any pool."""
+        fill(task, pool, self.store, self.geometry, self.key)
 
     def merge(self, other: Engine) -> None:
         """OR the columns of another engine into these and keep the maximum of each label."""

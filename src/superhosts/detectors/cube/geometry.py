@@ -187,6 +187,15 @@ class Geometry(NamedTuple):
         """Bytes of columns and labels."""
         return self.total_columns * self.rows // 8 + self.plain_columns * 8 * self.limbs * self.labels
 
+    @property
+    def exact_pairs(self) -> int:
+        """The most distinct pairs of which a cube keeps a set, with exact answers: as many as fit half its memory.
+
+        Tables of pairs are filled to three quarters at most.
+        """
+        words = 1 if self.key_bits == 32 else self.key_bits // 64 + 1
+        return self.memory * 3 // 8 // (8 * words)
+
     def array_shapes(self) -> dict[str, ArrayShape]:
         """Return the shapes of columns and labels."""
         return {

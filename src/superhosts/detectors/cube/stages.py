@@ -1,0 +1,268 @@
+"""The two states of a cube: a set of distinct pairs as long as they fit, then bit columns with labels.
+
+A cube starts as a `PairSet`, whose answers are exact. When the set has more than `geometry.exact_pairs` pairs, a dense
+engine takes over, on the CPU or on a GPU, and all pairs are written to it. The state is a function of the set of pairs
+alone: order, batches, threads and queries do not matter, because every query first inserts all pending pairs, and the
+dense engine has the same bits as one that was dense from the start.
+
+While the pairs are a set, the dense form is made temporarily wherever it is asked for: for files, which never contain
+who talked to whom, and for merging into a dense cube.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from superhosts.cubefile.container import Take
+from superhosts.detectors.cube.cpu import CpuCube
+from superhosts.detectors.cube.geometry import Geometry, Search
+from superhosts.device import gpus_of
+from superhosts.engines.arrays import Arrays, Counts, Words
+from superhosts.engines.base import Engine, Plan, SeveralEngines, Sums
+from superhosts.engines.bins import SEEN_BITS, Bins, Task, make_cache
+from superhosts.engines.cpu import make_bins
+from superhosts.engines.pairset import PairSet
+from superhosts.engines.pairtable import Portion, unpack_portion
+from superhosts.engines.transfer import to_host
+from superhosts.errors import GpuMemoryError
+from superhosts.hashing import mangle_column
+from superhosts.pairs import Addresses, words_to_column
+
+PIECE = 1 << 22  # pairs of a batch that are added at once: when the set overflows, the others go to the GPU directly
+
+
+class DeviceWarning(UserWarning):
+    """The work goes on on another device."""
+
+
+class Stages(Engine):
+    """A set of pairs, or the dense engine that replaced it."""
+
+    geometry: Geometry
+
+    def __init__(self, plan: Plan, device: str, *, falls_back: bool) -> None:
+        super().__init__(plan)
+        self.plan, self.device = plan, device
+        self.falls_back = falls_back  # True if the CPU is used when the GPU has too little memory
+        self._start()
+
+    def _start(self) -> None:
+        """Start as an empty set."""
+        self.dense: Engine | None = None
+        self.bins: Bins | None = make_bins(self.plan, grows=True)
+        self.pairs: PairSet | None = PairSet(self.bins, self.geometry.exact_pairs)
+
+    def settle(self) -> PairSet | None:
+        """Write all pending pairs. Return the set if the cube is exact, else None."""
+        if self.pairs is not None and self.dense is None:
+            self.pairs.drain()
+            if not self.pairs.is_over:
+                return self.pairs
+        self._finish()
+        return None
+
+    def _finish(self) -> None:
+        """Become dense, unless that is done."""
+        if self.bins is not None:
+            self._become_dense()
+            self.bins = None
+
+    def _become_dense(self) -> Engine:
+        """Write all pairs of the set and of the bins to the dense engine. A call after an interrupted one continues."""
+        dense = self.dense
+        if dense is None:
+            dense = self.dense = self._make_dense(self.bins)
+            if self.falls_back and gpus_of(self.device):
+                _say_once(self.device)
+        if self.pairs is not None:
+            write_pairs(self.pairs, dense, release=True)
+            self.pairs = None
+        if isinstance(dense, CpuCube):
+            dense.flush()  # The bins are its own.
+        elif self.bins is not None and self.bins.pending:
+            for task in self.bins.take():
+                _update(dense, Portion(task.chunks, task.sizes, self.bins.pool))
+            self.bins.done()
+        return dense
+
+    def _make_dense(self, bins: Bins | None = None) -> Engine:
+        try:
+            return make_dense(self.plan, self.device, bins)
+        except GpuMemoryError:
+            if not self.falls_back:
+                raise
+            self.device = "cpu"
+            return make_dense(self.plan, self.device, bins)
+
+    def _dense_form(self) -> Engine:
+        """Return the dense engine; if the cube is exact, a temporary one."""
+        pairs = self.settle()
+        if pairs is None:
+            assert self.dense is not None
+            return self.dense
+        temporary = CpuCube(self.plan)
+        write_pairs(pairs, temporary)
+        return temporary
+
+    @property
+    def size(self) -> int:
+        """Bytes of the tables of pairs, or of the dense engine."""
+        return self.pairs.memory if self.pairs is not None else self._dense_form().size
+
+    def update(self, hosts: Addresses, peers: Addresses) -> None:
+        """Add a batch of pairs."""
+        for start in range(0, len(hosts), PIECE):
+            piece = hosts[start : start + PIECE], peers[start : start + PIECE]
+            if self.dense is not None:
+                self._finish()
+                self.dense.update(*piece)
+                continue
+            assert self.bins is not None
+            self.bins.add(to_host(piece[0]), to_host(piece[1]), self._drain)
+            if self.pairs is None:
+                self._finish()  # The set overflowed, and the rest of the piece is in the bins.
+
+    def _drain(self) -> None:
+        """Empty the bins, which are full."""
+        if self.pairs is not None and self.dense is None:
+            self.pairs.drain()
+            if not self.pairs.is_over:
+                return
+        self._become_dense()
+
+    def flush(self) -> None:
+        """Write all pending pairs."""
+        if self.settle() is None and self.dense is not None:
+            self.dense.flush()
+
+    def clear(self) -> None:
+        """Discard all pairs and start as a set again."""
+        if self.pairs is not None and self.dense is None:
+            self.pairs.clear()
+        else:
+            self._start()
+
+    def copy(self) -> Stages:
+        """Return an independent engine with the same content, in the same state and on the same device."""
+        pairs = self.settle()
+        twin = Stages(self.plan, self.device, falls_back=self.falls_back)
+        if pairs is None:
+            assert self.dense is not None
+            twin.load(self.dense.arrays())
+        else:
+            assert twin.bins is not None
+            twin.pairs = pairs.copy(twin.bins)
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the dense form: a pickle is a file, which does not contain who talked to whom."""
+        return {**vars(self), "pairs": None, "bins": None, "dense": self._dense_form()}
+
+    def merge(self, other: Engine) -> None:
+        """Merge another engine. The union of two exact ones is exact if it fits."""
+        theirs = other.settle() if isinstance(other, Stages) else None
+        mine = self.settle()
+        if mine is not None and theirs is not None:
+            mine.merge(theirs)
+            if self.settle() is not None:
+                return
+        merge_dense(self._become_dense(), other)
+        self.bins = None
+
+    def search(self, search: Search) -> tuple[Words, Counts]:
+        """Search the dense form."""
+        return self._dense_form().search(search)
+
+    def measure(self, mangled: Words) -> Counts:
+        """Return the zero counts of mangled hosts in the dense form."""
+        return self._dense_form().measure(mangled)
+
+    def measure_giants(self, mangled: Words) -> Counts:
+        """Return the zero counts of mangled hosts in the giant columns of the dense form."""
+        return self._dense_form().measure_giants(mangled)
+
+    def block_takers(self) -> dict[str, Take] | None:
+        """Return functions that merge blocks of a file; None if the cube is exact, because files are dense."""
+        return None if self.settle() is not None else self._dense_form().block_takers()
+
+    def zeros(self) -> Counts:
+        """Return the zero bits of every column of the dense form."""
+        return self._dense_form().zeros()
+
+    def zero_sums(self) -> Sums:
+        """Return the zero bits of every array in every slice of the dense form."""
+        return self._dense_form().zero_sums()
+
+    def arrays(self) -> Arrays:
+        """Return the arrays of the dense form."""
+        return self._dense_form().arrays()
+
+    def load(self, arrays: Arrays) -> None:
+        """Replace the state by arrays that `arrays` returned, and become dense."""
+        if self.dense is None:
+            self.dense = self._make_dense()
+        self.pairs = self.bins = None
+        self.dense.load(arrays)
+
+
+def make_dense(plan: Plan, device: str, bins: Bins | None = None) -> Engine:
+    """Return an empty dense engine on a device. On the CPU it uses the given bins."""
+    engines = [make_on_gpu(plan, gpu) for gpu in gpus_of(device)]
+    if not engines:
+        return CpuCube(plan, bins)
+    return engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
+
+
+def make_on_gpu(plan: Plan, gpu: int) -> Engine:
+    """Return an empty dense engine on one GPU. CUDA is slow to load, so it is imported when it is needed."""
+    from superhosts.detectors.cube.cuda import CudaCube
+
+    return CudaCube(plan, gpu)
+
+
+def merge_dense(dense: Engine, other: Engine) -> None:
+    """Merge any engine of a cube into a dense one."""
+    if not isinstance(other, Stages):
+        dense.merge(other)
+        return
+    pairs = other.settle()
+    if pairs is not None:
+        write_pairs(pairs, dense)
+    elif other.dense is not None:
+        dense.merge(other.dense)
+
+
+def write_pairs(pairs: PairSet, dense: Engine, *, release: bool = False) -> None:
+    """Write a set of pairs to a dense engine. With `release`, the set's memory is freed meanwhile."""
+    if not isinstance(dense, CpuCube):
+        pairs.pass_to(lambda portion, _: _update(dense, portion), 1, release=release)
+        return
+    caches = {width: make_cache(dense.threads, SEEN_BITS, width) for width in (1, 2, 3)}
+
+    def write(portion: Portion, thread: int) -> None:
+        task = Task(portion.chunks, portion.sizes, caches[portion.width][thread])
+        dense.write_from(task, portion.pool)
+
+    pairs.pass_to(write, dense.threads, release=release)
+
+
+def _update(dense: Engine, portion: Portion) -> None:
+    """Pass pairs to an engine on a GPU, which mangles hosts itself."""
+    mangled, peers = unpack_portion(portion)
+    hosts = mangle_column(mangled, dense.geometry.key_bits, True, dense.key)
+    column = words_to_column(hosts, dense.geometry.key_bits)
+    dense.update(column, peers.astype(np.uint32) if portion.width == 1 else peers)
+
+
+def _say_once(device: str) -> None:
+    """Say that the work goes on on a GPU that nobody named: once in this process, even if the warning is an error."""
+    if device not in _said:
+        _said.add(device)
+        text = f"a cube has more distinct pairs than it counts exactly: it goes on on the GPU ({device})"
+        warnings.warn(text, DeviceWarning, stacklevel=2)
+
+
+_said: set[str] = set()

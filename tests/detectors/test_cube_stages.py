@@ -1,0 +1,367 @@
+"""The two states of a cube: exact up to a number of distinct pairs, then dense, whatever happened before."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpus import Driver, full_gpu, machine_with
+from superhosts import Cube, Exact, Geometry, Sketch, load
+from superhosts.device import choose_device, cuda_problem, gpus_of
+from superhosts.engines.tuning import GpuTuning, Tuning
+from superhosts.errors import GpuMemoryError
+from superhosts.pairs import numbers_to_array
+from tuned import tuned
+
+SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835
+BITS = (32, 64, 128)
+pytestmark = pytest.mark.filterwarnings("ignore:threshold")
+Pairs = list[tuple[int, int]]
+
+
+def tiny(bits: int = 32, slice_bits: int = 2) -> Geometry:
+    """Return a geometry with room for 90 (IPv4), 75 (64 bits) or 80 (128 bits) exact pairs."""
+    return Geometry(bits, slice_bits, 3, 7, max(2, 20 >> slice_bits), {32: 1, 64: 2, 128: 2}[bits], 1)
+
+
+def cube_of(bits: int = 32, *, slice_bits: int = 2, **options) -> Cube:
+    small = tuned(Cube, Tuning(min_pairs_per_thread=16))
+    return small(geometry=tiny(bits, slice_bits), **{"device": "cpu", "threads": 2, **options})
+
+
+def distinct_pairs(count: int, bits: int = 32, peer_bits: int | None = None, hosts: int = 7, seed: int = 0) -> Pairs:
+    """Return this many distinct pairs: some of one large host, the rest of several others."""
+    mask, peer_mask = (1 << bits) - 1, (1 << (peer_bits or bits)) - 1
+    numbers = [(0 if i % 3 else i % hosts, i + seed) for i in range(1, count + 1)]
+    return [((host + 1) * SPREAD & mask, peer * SPREAD & peer_mask) for host, peer in numbers]
+
+
+def feed(cube, pairs: Pairs, bits: int = 32, peer_bits: int | None = None):
+    """Update a detector with pairs."""
+    hosts, peers = [host for host, _ in pairs], [peer for _, peer in pairs]
+    if pairs:
+        cube.update(numbers_to_array(hosts, bits), numbers_to_array(peers, peer_bits or bits))
+    return cube
+
+
+def rows(detector, asked: list[int]) -> tuple:
+    """Return the answers to all questions."""
+    answers = (detector.super_hosts(1), detector.super_hosts(9.5), detector.top(3), detector.estimate_many(asked))
+    return tuple(list(answer) for answer in answers)
+
+
+def assert_same(one: Cube, other: Cube, asked: list[int]) -> None:
+    assert one.exact == other.exact
+    assert rows(one, asked) == rows(other, asked)
+    for name, array in one.arrays().items():
+        assert np.array_equal(array, other.arrays()[name]), name
+
+
+def asked_of(pairs: Pairs, bits: int) -> list[int]:
+    """Return hosts to ask for: those of the pairs, one twice, one unknown."""
+    known = sorted({host for host, _ in pairs})
+    return [*known, *known[:1], 5 * SPREAD & (1 << bits) - 3]
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("slice_bits", [0, 2, 4])
+def test_the_limit_is_exactly_that_of_the_geometry(bits, slice_bits):
+    limit = tiny(bits, slice_bits).exact_pairs
+    assert 50 < limit < 300
+    pairs = distinct_pairs(limit + 1, bits)
+    cube = feed(cube_of(bits, slice_bits=slice_bits), 3 * pairs[:-1], bits)
+    assert cube.exact
+    assert feed(cube, pairs[:5], bits).exact
+    assert not feed(cube, pairs[-1:], bits).exact
+    assert not feed(cube, pairs[:1], bits).exact
+
+
+@pytest.mark.parametrize(("bits", "peer_bits"), [(32, 32), (32, 64), (32, 128), (64, 32), (64, 128), (128, 128)])
+@pytest.mark.parametrize("over", [-1, 0, 1, 60])
+def test_answers_are_those_of_the_exact_detector_and_arrays_those_of_a_dense_cube(bits, peer_bits, over):
+    pairs = distinct_pairs(tiny(bits).exact_pairs + over, bits, peer_bits)
+    cube, dense = feed(cube_of(bits), pairs, bits, peer_bits), feed(cube_of(bits, exact=False), pairs, bits, peer_bits)
+    asked = asked_of(pairs, bits)
+    assert cube.exact == (over <= 0)
+    assert not dense.exact
+    oracle = feed(Exact(key_bits=bits, device="cpu") if over <= 0 else dense, pairs, bits, peer_bits)
+    assert rows(cube, asked) == rows(oracle, asked)
+    for name, array in dense.arrays().items():
+        assert np.array_equal(array, cube.arrays()[name]), name
+    assert np.array_equal(dense.zeros, cube.zeros)
+    assert np.array_equal(dense.labels, cube.labels)
+    assert cube.exact == (over <= 0)  # Questions do not change the state.
+    if cube.exact:
+        assert cube.fill() == dense.fill()._replace(pairs=len(pairs))
+        assert cube.columns_of(asked[0]) == []
+        assert all(row.exact and row.peers == row.peers_low == row.peers_high for row in cube.super_hosts(1))
+    else:
+        assert cube.fill() == dense.fill()
+        assert not any(row.exact for row in cube.super_hosts(1))
+
+
+@st.composite
+def histories(draw) -> tuple[int, int, int, list[tuple[str, Pairs, int]]]:
+    """Draw a width, threads and a history: batches with repeats, questions and clears, of pairs near the limit."""
+    bits = draw(st.sampled_from(BITS))
+    count = tiny(bits).exact_pairs + draw(st.sampled_from([-40, -1, 0, 1, 30]))
+    flood = draw(st.booleans())
+    pairs = distinct_pairs(count, bits, 32, hosts=1 if flood else 7)
+    order = draw(st.permutations(pairs + pairs[: draw(st.integers(0, 20))]))
+    cuts = sorted(draw(st.lists(st.integers(0, len(order)), max_size=6)))
+    steps = []
+    for start, stop in zip([0, *cuts], [*cuts, len(order)], strict=True):
+        steps.append(
+            (draw(st.sampled_from(["", "ask", "save", "copy"])), order[start:stop], draw(st.sampled_from(BITS)))
+        )
+    return bits, draw(st.sampled_from([1, 2, 3])), count, steps
+
+
+@given(histories())
+@settings(max_examples=150, deadline=None)
+def test_the_state_depends_on_the_set_of_pairs_alone(history):
+    """Peers are numbers below 2^32, so that they are the same pairs in a column of any width."""
+    bits, threads, count, steps = history
+    cube = cube_of(bits, threads=threads)
+    everything: Pairs = []
+    for action, pairs, peer_bits in steps:
+        feed(cube, pairs, bits, peer_bits)
+        everything += pairs
+        if action == "ask":
+            assert cube.exact == (len(set(everything)) <= cube.geometry.exact_pairs)
+            cube.top(1)
+        elif action == "save":
+            cube.arrays()
+        elif action == "copy":
+            cube = cube.copy()
+    assert cube.exact == (count <= cube.geometry.exact_pairs)
+    asked = asked_of(everything, bits)
+    assert_same(cube, feed(cube_of(bits), sorted(everything), bits, 32), asked)
+    if cube.exact:
+        assert rows(cube, asked) == rows(feed(Exact(key_bits=bits, device="cpu"), everything, bits, 32), asked)
+    cube.clear()
+    assert cube.exact
+    assert list(cube.super_hosts(1)) == []
+    assert_same(feed(cube, everything, bits, 32), feed(cube_of(bits), everything, bits, 32), asked)
+
+
+@given(st.sampled_from(BITS), st.sampled_from([-1, 0, 1, 40]), st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_merging_in_any_grouping_gives_the_cube_of_all_pairs(bits, over, random):
+    pairs = distinct_pairs(tiny(bits).exact_pairs + over, bits, 32)
+    cubes, staged = [], True
+    for number in range(5):
+        share = [pair for pair in pairs if random.random() < 0.4 or hash(pair) % 5 == number]
+        exact = random.choice([None, None, None, False])
+        staged = staged and exact is None
+        cubes.append(feed(cube_of(bits, exact=exact), share, bits, random.choice(BITS)))
+        if random.random() < 0.3:
+            cubes[-1].top(1)
+    while len(cubes) > 1:
+        other = cubes.pop(random.randrange(len(cubes)))
+        before = {name: array.copy() for name, array in other.arrays().items()}
+        random.choice(cubes).merge(other)
+        assert all(np.array_equal(array, before[name]) for name, array in other.arrays().items())
+    whole = feed(cube_of(bits), pairs, bits, 32)
+    dense = feed(cube_of(bits, exact=False), pairs, bits, 32)
+    assert cubes[0].exact == (staged and over <= 0)
+    assert_same(cubes[0], whole if cubes[0].exact else dense, asked_of(pairs, bits))
+
+
+def test_merging_with_itself_changes_nothing():
+    cube = feed(cube_of(), distinct_pairs(50))
+    before = rows(cube, [1])
+    cube.merge(cube)
+    assert cube.exact
+    assert rows(cube, [1]) == before
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_copies_are_independent_and_in_the_same_state(over):
+    pairs = distinct_pairs(tiny().exact_pairs + over)
+    cube = feed(cube_of(), pairs)
+    for twin in (cube.copy(), copy.copy(cube), copy.deepcopy(cube)):
+        assert_same(twin, cube, asked_of(pairs, 32))
+        feed(twin, distinct_pairs(20, seed=1000))
+        assert not twin.exact
+        assert cube.exact == (over == 0)
+        twin.clear()
+        assert twin.exact
+    assert_same(cube, feed(cube_of(), pairs), asked_of(pairs, 32))
+
+
+def test_pickles_and_files_are_dense(tmp_path):
+    pairs = distinct_pairs(40)
+    cube, dense = feed(cube_of(), pairs), feed(cube_of(exact=False), pairs)
+    cube.save(tmp_path / "a.cube")
+    dense.save(tmp_path / "b.cube")
+    assert (tmp_path / "a.cube").read_bytes() == (tmp_path / "b.cube").read_bytes()
+    read = next(iter(load(tmp_path / "a.cube").parts.values()))
+    assert_same(read, dense, asked_of(pairs, 32))
+    assert cube.exact
+    plain = feed(Cube(geometry=tiny(), device="cpu"), pairs)
+    assert_same(pickle.loads(pickle.dumps(plain)), dense, asked_of(pairs, 32))
+    assert plain.exact
+    before = rows(cube, [1])
+    twin = cube_of()
+    twin.load_arrays(cube.arrays())
+    assert_same(twin, dense, asked_of(pairs, 32))
+    twin.clear()
+    assert twin.exact
+    assert rows(cube, [1]) == before
+
+
+def test_a_file_merges_into_an_exact_sketch(tmp_path):
+    pairs = distinct_pairs(60)
+    feed(cube_of(), pairs[:40]).save(tmp_path / "a.cube")
+    cube = feed(cube_of(), pairs[20:])
+    sketch = Sketch.of(cube)
+    sketch.merge_file(tmp_path / "a.cube")
+    assert_same(next(iter(sketch.parts.values())), feed(cube_of(exact=False), pairs), asked_of(pairs, 32))
+
+
+def test_memory_grows_with_the_pairs_and_the_cube_is_made_on_overflow_only():
+    cube = Cube("128MiB", device="cpu", threads=1)
+    assert cube.memory == 0
+    hosts = np.arange(1000, dtype=np.uint32)
+    cube.update(hosts, hosts)
+    assert cube.exact
+    assert 8000 < cube.memory < 100_000
+    assert cube.geometry.exact_pairs == cube.geometry.memory * 3 // 64
+    small = feed(cube_of(), distinct_pairs(200))
+    assert not small.exact
+    assert small.memory == small.geometry.memory
+
+
+@pytest.mark.parametrize("flood", [False, True], ids=["many hosts", "one host"])
+def test_tables_take_at_most_the_memory_of_the_geometry(flood):
+    """A flood of one host puts all pairs into one bin."""
+    cube = Cube("1MiB", device="cpu", threads=2)
+    limit = cube.geometry.exact_pairs
+    rng = np.random.default_rng(3)
+    hosts = np.full(limit, 7, np.uint32) if flood else rng.integers(0, 1 << 32, limit, dtype=np.uint32)
+    for start in range(0, limit, 5000):
+        cube.update(hosts[start : start + 5000], np.arange(start, min(start + 5000, limit), dtype=np.uint32))
+        assert cube.exact
+        assert cube.memory < 0.8 * cube.geometry.memory
+    assert int(cube.super_hosts(1).peers.sum()) == limit
+    cube.update(hosts[:1], np.array([limit], np.uint32))
+    assert not cube.exact
+
+
+def test_an_exact_cube_takes_any_threshold_without_warning():
+    cube = feed(cube_of(), distinct_pairs(50))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(cube.super_hosts(1)) == 7
+        assert list(cube.super_hosts(1 << 40)) == []
+
+
+def test_threads_may_update_and_ask_at_once():
+    pairs = distinct_pairs(tiny().exact_pairs + 30)
+    cube = cube_of()
+    states: list[bool] = []
+
+    def update(start: int) -> None:
+        for number in range(start, len(pairs), 2):
+            feed(cube, [pairs[number]])
+
+    def ask() -> None:
+        for _ in range(40):
+            states.append(cube.exact)
+            cube.top(2)
+
+    threads = [threading.Thread(target=update, args=(0,)), threading.Thread(target=update, args=(1,))]
+    threads.append(threading.Thread(target=ask))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert states == sorted(states, reverse=True)  # It never becomes exact again.
+    assert_same(cube, feed(cube_of(), pairs), asked_of(pairs, 32))
+
+
+@pytest.mark.parametrize(
+    ("device", "exact", "starts"), [("cpu", None, True), ("auto", None, True), ("cpu", False, False)]
+)
+def test_a_cube_starts_exact_unless_asked_otherwise(device, exact, starts):
+    assert Cube(geometry=tiny(), device=device, exact=exact).exact == starts
+
+
+# On a GPU, real or simulated
+
+on_gpu = pytest.mark.skipif(cuda_problem() is not None, reason=f"no GPU: {cuda_problem()}")
+
+
+@on_gpu
+@pytest.mark.parametrize(("bits", "peer_bits"), [(32, 32), (32, 64), (64, 32), (128, 128)])
+@pytest.mark.parametrize("gpus", ["cuda", "cuda:0,0"])
+def test_a_cube_that_outgrows_its_set_goes_on_on_the_gpu(bits, peer_bits, gpus):
+    pairs = distinct_pairs(tiny(bits).exact_pairs + 5, bits, peer_bits)
+    cube, dense = cube_of(bits, device=gpus, exact=True), cube_of(bits, exact=False)
+    for start in range(0, len(pairs), 30):
+        if start < 60:
+            assert feed(cube, pairs[start : start + 30], bits, peer_bits).exact
+        else:
+            feed(cube, pairs[start : start + 30], bits, peer_bits)
+    assert not cube.exact
+    feed(cube, pairs[:9], bits, peer_bits)
+    assert_same(cube, feed(dense, pairs, bits, peer_bits), asked_of(pairs, bits))
+    cube.clear()
+    assert cube.exact
+
+
+@on_gpu
+def test_a_cube_on_a_gpu_is_dense_unless_asked_otherwise():
+    assert not cube_of(device="cuda").exact
+    assert cube_of(device="cuda", exact=True).exact
+
+
+@on_gpu
+def test_exact_and_dense_cubes_merge_across_devices():
+    pairs = distinct_pairs(80)
+    dense = feed(cube_of(exact=False), pairs)
+    for exact in (True, False):
+        gpu = feed(cube_of(device="cuda", exact=exact), pairs[:50])
+        gpu.merge(feed(cube_of(), pairs[40:]))
+        assert gpu.exact == exact
+        assert_same(gpu, feed(cube_of(), pairs) if exact else dense, asked_of(pairs, 32))
+        cpu = feed(cube_of(), pairs[40:])
+        cpu.merge(feed(cube_of(device="cuda", exact=exact), pairs[:50]))
+        assert_same(cpu, feed(cube_of(), pairs) if exact else dense, asked_of(pairs, 32))
+
+
+@on_gpu
+def test_a_gpu_without_memory_is_named_and_auto_goes_on_on_the_cpu():
+    pairs = distinct_pairs(tiny().exact_pairs + 1)
+    cube = feed(cube_of(device="cuda", exact=True), pairs)
+    with full_gpu():
+        for _ in range(2):
+            with pytest.raises(GpuMemoryError, match="GPU 0 does not have enough free memory"):
+                cube.top(1)
+    assert_same(cube, feed(cube_of(exact=False), pairs), asked_of(pairs, 32))  # Nothing was lost.
+    sizes = tuned(Cube, Tuning(gpu=GpuTuning(max_memory=1024)))  # of a GPU that is too small
+    with machine_with(Driver()):
+        assert choose_device("auto") == "cuda:0"
+        cube = sizes(geometry=tiny(), device="auto")
+    assert_same(feed(cube, pairs), feed(cube_of(exact=False), pairs), asked_of(pairs, 32))
+
+
+@on_gpu
+def test_the_change_to_a_gpu_that_nobody_named_is_said_once():
+    pairs = distinct_pairs(tiny().exact_pairs + 1)
+    with machine_with(Driver()):
+        cubes = [cube_of(device="auto") for _ in range(2)]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for cube in cubes:
+            assert not feed(cube, pairs).exact
+            assert gpus_of(cube.device) == [0]
+    assert len([each for each in said if "goes on" in str(each.message)]) == 1
