@@ -109,6 +109,11 @@ def saved(folder: Path, **options: Any) -> dict[str, Any]:
 # Same results as one scan
 
 
+def estimated(run: Run, folder: Path, *selection: Any) -> str:
+    """Return the rows of saved sketches: estimates, while a scan counts what fits its memory."""
+    return run("hosts", *sorted(folder.iterdir()), "--json", *selection).out
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -124,7 +129,7 @@ def test_the_same_sketches_and_rows_as_one_scan(
     address = ["--scheduler", cluster.scheduler_address]
     many = run("batch", captures, *address, *SMALL, *options, "--json", "--save", tmp_path / "many", *EACH)
     assert (one.status, many.status) == (0, 0), many.err
-    assert many.out == one.out
+    assert many.out == estimated(run, tmp_path / "one", *(["--top", 2] if "--top" in options else []))
     assert len(one.out.splitlines()) >= 2
     assert saved(tmp_path / "many") == saved(tmp_path / "one")
     assert not (tmp_path / "many.work").exists()
@@ -461,7 +466,8 @@ def test_an_input_that_failed_is_tried_again(run: Run, cluster: Any, tmp_path: P
     ended = run("batch", *common, tmp_path / "b", "--work", tmp_path / "w", *address)
     assert ended.status == 0
     assert "10 tasks, 5 of them from an earlier run" in ended.err
-    assert ended.out == run("scan", *common, tmp_path / "c").out
+    run("scan", *common, tmp_path / "c")
+    assert ended.out == estimated(run, tmp_path / "c")
     assert saved(tmp_path / "b") == saved(tmp_path / "c")
 
 
@@ -486,10 +492,10 @@ def test_local_workers_and_urls(run: Run, captures: Path, tmp_path: Path) -> Non
         timeout=DEADLINE,
     )
     assert (ended.returncode, ended.stderr) == (0, "10 captures, 4 tasks\n8,840 packets\n")
-    one = run("scan", *(f"file://{path}" for path in captures.iterdir()), *SMALL, "--json")
-    assert ended.stdout == one.out
-    assert len(one.rows) == 5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s"]
+    one = run("scan", *(f"file://{path}" for path in captures.iterdir()), *SMALL, "--json", "--save", tmp_path / "one")
+    assert ended.stdout == estimated(run, tmp_path / "one")
+    assert len(one.rows) == 5
 
 
 def test_cutting_tasks() -> None:

@@ -34,7 +34,7 @@ def test_json_names_the_geometry_that_the_cube_gets(run: Run) -> None:
     plan = json.loads(run("--flows", "2M", "--threshold", "1k", "--memory", "4MiB", "--key-bits", "64", "--json").out)
     cube = sh.Cube("4MiB", flows="2M", threshold=1000, key_bits=64, device="cpu")
     assert plan["geometry"] == cube.geometry._asdict()
-    assert plan["memory"] == cube.memory
+    assert plan["memory"] == cube.geometry.memory
     assert plan["total"] == pytest.approx(plan["fnr"] + plan["fpr"])
     less, more = plan["alternatives"]
     assert less["memory"] < plan["memory"] < more["memory"]

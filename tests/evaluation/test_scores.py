@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from superhosts import Cube, Geometry
+from cubes import dense_cube
+from superhosts import Geometry
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.registry import DETECTORS
 from superhosts.evaluation.experiment import averages, make_row
@@ -83,11 +84,11 @@ def small_window() -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_panel_feeds_everybody_the_same_and_knows_the_truth():
     hosts, peers = small_window()
-    panel = Panel({"one": lambda: Cube(geometry=TINY, device="cpu"), "two": lambda: Exact()})
+    panel = Panel({"one": lambda: dense_cube(geometry=TINY, device="cpu"), "two": lambda: Exact()})
     panel.warm_up(300)
     for start in range(0, len(hosts), 300):
         panel.update(hosts[start : start + 300], peers[start : start + 300])
-    alone = Cube(geometry=TINY, device="cpu")
+    alone = dense_cube(geometry=TINY, device="cpu")
     alone.update(hosts, peers)
     one, two = panel.outcomes(300)
     assert np.array_equal(panel.detectors["one"].arrays()["bits"], alone.bits)
@@ -108,7 +109,7 @@ def test_a_panel_feeds_everybody_the_same_and_knows_the_truth():
 
 def test_means_over_windows():
     hosts, peers = small_window()
-    panel = Panel({"exact": lambda: Exact(), "cube": lambda: Cube(geometry=TINY, device="cpu")})
+    panel = Panel({"exact": lambda: Exact(), "cube": lambda: dense_cube(geometry=TINY, device="cpu")})
     rows = []
     for number in range(2):
         panel.update(hosts[: len(hosts) - 400 * number], peers[: len(hosts) - 400 * number])
@@ -132,7 +133,7 @@ def test_every_true_super_host_is_asked_for():
 
 def test_means_leave_out_windows_without_super_hosts():
     hosts, peers = small_window()
-    panel = Panel({"cube": lambda: Cube(geometry=TINY, device="cpu")})
+    panel = Panel({"cube": lambda: dense_cube(geometry=TINY, device="cpu")})
     rows = []
     for number, least in enumerate((300, 5000, 15)):  # three hosts, none, all of them
         panel.update(hosts, peers)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from cubes import dense_cube
 from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.errors import GeometryError, UsageError
@@ -98,7 +99,7 @@ def cube_of_equals(geometry: Geometry, hosts: int, peers: int) -> Cube:
     rng = np.random.default_rng(8)
     addresses = rng.permutation(1 << 20)[:hosts].astype(np.uint32)
     others = rng.permutation(1 << 20)[: hosts * peers].astype(np.uint32)
-    cube = Cube(geometry=geometry, device="cpu")
+    cube = dense_cube(geometry=geometry, device="cpu")
     cube.update(np.repeat(addresses, peers), others)
     return cube
 
@@ -279,7 +280,7 @@ def test_predictions_agree_with_a_cube():
         traffic = Traffic(flows=flows, packets=flows, super_hosts=50, seed=70 + seed)
         pairs, (hosts, sizes) = window_flows(traffic, 0), window_hosts(traffic, 0)
         for geometry in (crowded, wide):
-            cube = Cube(geometry=geometry, device="cpu")
+            cube = dense_cube(geometry=geometry, device="cpu")
             cube.update(*pairs)
             for threshold in (128, 1024):
                 true = set(hosts[sizes >= threshold].tolist())
@@ -304,7 +305,7 @@ def test_predictions_agree_with_a_cube():
 
 def test_work_and_size_agree_with_a_cube():
     flows = 1_000_000
-    cube = Cube("8MiB", device="cpu")
+    cube = dense_cube("8MiB", device="cpu")
     cube.update(*window_flows(Traffic(flows=flows, packets=flows, super_hosts=100), 0))
     expected = predict(cube.geometry, flows, 1024)
     hot = int((cube.zeros <= cube.search_for(1024).zeros).sum())

@@ -169,7 +169,7 @@ def small_cube(device: str, memory: str = MEMORY) -> Cube:
 
     from superhosts.detectors.cube import Cube
 
-    cube = Cube(memory, key="superhosts doctor", device=device)
+    cube = Cube(memory, key="superhosts doctor", device=device, exact=False)
     hosts = np.concatenate([np.full(500, 0x0A000007), 0x0A010000 + np.arange(300)]).astype(np.uint32)
     cube.update(hosts, np.arange(len(hosts), dtype=np.uint32))
     return cube

@@ -27,7 +27,7 @@ def bench(options: Bench) -> None:
         packets=parse_count(options.packets),
         super_hosts=max(1, parse_count(options.flows) // 10_000),
     )
-    cube = Cube(options.memory, device=options.device)
+    cube = Cube(options.memory, device=options.device, exact=False)
     say("making traffic …")
     hosts, peers = window_flows(traffic, 0)
     figures: dict[str, float | int | str] = {

@@ -112,7 +112,9 @@ def cubes_around(memory: int, **options: Any) -> Callable[[int], Makers[Cube]]:
     """Return a function that makes the cubes to try, for hosts of this many bits."""
 
     def makers(key_bits: int) -> Makers[Cube]:
-        return {str(size): partial(Cube, size, key_bits=key_bits, **options) for size in sizes_around(memory)}
+        return {
+            str(size): partial(Cube, size, key_bits=key_bits, exact=False, **options) for size in sizes_around(memory)
+        }
 
     return makers
 

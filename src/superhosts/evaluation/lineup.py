@@ -14,13 +14,13 @@ class Entrant(NamedTuple):
     """A detector of the registry by its name, and arguments that differ from its defaults."""
 
     detector: str
-    arguments: Mapping[str, str] = MappingProxyType({})
+    arguments: Mapping[str, str | bool] = MappingProxyType({})
     planned: bool = False  # for the flows and the threshold of the comparison
 
 
 ENTRANTS = {
-    "cube": Entrant("cube"),
-    "cube-planned": Entrant("cube", planned=True),
+    "cube": Entrant("cube", {"exact": False}),
+    "cube-planned": Entrant("cube", {"exact": False}, planned=True),
     "cbaa": Entrant("cbaa"),
     "cbaa-paper": Entrant("cbaa-paper"),
     "dcds": Entrant("dcds"),
