@@ -10,10 +10,15 @@ from pathlib import Path
 from cases import SHUFFLED_5M, SHUFFLED_48M, Case
 from harness import HERE, Report
 from peers import WAYS
+from superhosts.synthetic.traffic import Traffic
+
+THOUSAND = Case("1,000 pairs", Traffic(flows=1000, packets=1000, super_hosts=0), "flows")
 
 
 def run(report: Report, folder: Path) -> None:
     """Measure both sizes."""
+    few = _ask("cube", THOUSAND.save(folder))
+    report.add("memory", "memory, 1,000 pairs: cube", few["extra"], "MiB", note=str(few["how"]))
     for full, size in ((SHUFFLED_5M, "5 M flows"), (SHUFFLED_48M, "48 M flows")):
         case = full.quick() if report.quick else full
         _measure(report, case, f"memory, {size}", case.save(folder))

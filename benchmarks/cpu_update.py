@@ -26,7 +26,11 @@ def run(report: Report, folder: Path) -> None:
 
 
 def _measure(report: Report, case: Case, hosts: Column, peers: Column) -> None:
-    cube = Cube("128MiB", device="cpu")
+    cube, dense = Cube("128MiB", device="cpu"), Cube("128MiB", device="cpu", exact=False)
+
+    def update_dense() -> Hosts:
+        update_in_batches(dense, hosts, peers)
+        return hosts[:0]
 
     def update() -> Hosts:
         update_in_batches(cube, hosts, peers)
@@ -40,7 +44,9 @@ def _measure(report: Report, case: Case, hosts: Column, peers: Column) -> None:
     update()
     score = case.score(cube.super_hosts(THETA).hosts)
     contenders = _choose(case, hosts, peers)
-    asks: dict[str, Ask] = {"update": update, "scratch": from_scratch}
+    state = "exact" if cube.exact else "dense"
+    update_dense()
+    asks: dict[str, Ask] = {"update": update, "scratch": from_scratch, "dense": update_dense}
     asks |= {contender.title: contender.ask for contender in contenders}
     slow = {contender.title for contender in contenders if contender.seconds > SLOW}
     runs: dict[str, list[float]] = {name: [] for name in asks}
@@ -49,6 +55,7 @@ def _measure(report: Report, case: Case, hosts: Column, peers: Column) -> None:
         for name in names[turn:] + names[:turn]:
             if turn < ROUNDS - 1 or name not in slow:
                 cube.clear()
+                dense.clear()
                 runs[name].append(timed(asks[name])[0])
 
     rates = {name: [case.pairs / run / 1e6 for run in times] for name, times in runs.items()}
@@ -60,7 +67,8 @@ def _measure(report: Report, case: Case, hosts: Column, peers: Column) -> None:
             best[engine] = contender
     for name, title, note in (
         ("update", "cube", str(score)),
-        ("scratch", "cube, from allocation to answer", ""),
+        ("scratch", "cube, from allocation to answer", state),
+        ("dense", "cube, dense", ""),
         *((one.title, one.way.engine, f"{one.way.name}; {one.remark}") for one in best.values()),
     ):
         report.add("update", f"{start}: {title}", max(rates[name]), "M pairs/s", note=note, runs=rates[name])
@@ -87,6 +95,7 @@ def _measure(report: Report, case: Case, hosts: Column, peers: Column) -> None:
         scratch = max(rates["scratch"]) / theirs
         note = f"{first.title}; from allocation to answer {scratch:.2f}; of medians {by_median:.2f}"
         report.add("update", f"{start}: cube / {what}", max(rates["update"]) / theirs, "times", note=note)
+        report.add("update", f"{start}: cube, with the answer / {what}", scratch, "times", note=first.title)
     report.add("update", f"{start}: false negative rate", score.fnr, "%")
     report.add("update", f"{start}: false positive rate", score.fpr, "%")
 

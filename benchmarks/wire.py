@@ -64,7 +64,7 @@ def flows_of(flows: int, supers: int, seed: int) -> Pairs:
 
 def cube_of(hosts: Any, peers: Any) -> Cube:
     """Return a default cube filled with these pairs."""
-    cube = Cube(device="cpu")
+    cube = Cube(device="cpu", exact=False)
     update_in_batches(cube, hosts, peers)
     return cube
 
