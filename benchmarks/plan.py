@@ -121,7 +121,7 @@ def measure(points: list[Point], flows: int, windows: int) -> None:
         hosts, peers = window_flows(traffic, 0)
         names, sizes = window_hosts(traffic, 0)
         for geometry in dict.fromkeys(point.geometry for point in points):
-            cube = Cube(geometry=geometry, device="cpu")
+            cube = Cube(geometry=geometry, device="cpu", exact=False)
             update_in_batches(cube, hosts, peers)
             for point in points:
                 if point.geometry == geometry:
