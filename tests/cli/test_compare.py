@@ -54,6 +54,26 @@ def test_any_threshold_suits_every_detector() -> None:
         assert all(row["fnr"] < 0.5 for row in rows)
 
 
+def test_the_cube_as_users_get_it_beside_the_dense_one() -> None:
+    """Exact while the pairs fit, with the memory that they take; dense beyond that."""
+    names = ["--detector", "cube,cube-dense", "--json", "--windows", "1", "--super-hosts", "4"]
+    exact, dense = (json.loads(line) for line in run(*names, "--flows", "20000", "-m", "16MiB").splitlines())
+    assert (exact["ftr"], exact["error"], exact["coverage"]) == (0, 0, 1)
+    assert dense["error"] > 0
+    assert exact["memory"] < 4 << 20 < dense["memory"]
+    first, second = (json.loads(line) for line in run(*names, "--flows", "60000", "-m", "1MiB").splitlines())
+    scores = ("missed", "false", "error", "coverage", "wire")
+    assert [first[name] for name in scores] == [second[name] for name in scores]
+
+
+def test_on_a_gpu_the_dense_cube_is_left_out() -> None:
+    said: list[tuple[str, str]] = []
+    shared = SharedSettings(threshold=1024, device="cuda:7", memory="1MiB")
+    with pytest.raises(UsageError):  # There is no such GPU; the reason is found first.
+        choose(["cube-dense", "cube"], shared, lambda *why: said.append(why))
+    assert said == [("cube-dense", "on a GPU it is the same as cube")]
+
+
 def test_quick_is_two_small_windows() -> None:
     rows = [json.loads(line) for line in run("--quick", "--detector", "cube-planned", "--json").splitlines()]
     assert [row["true"] for row in rows] == [60, 60]
@@ -80,7 +100,7 @@ def test_rows_as_parquet(tmp_path: Path) -> None:
 
 def test_the_same_seed_gives_the_same_scores(tmp_path: Path) -> None:
     def scores(*more: str) -> list[tuple[float, ...]]:
-        lines = run(*SMALL, "--detector", "cube", "-m", "1MiB", "--json", *more).splitlines()
+        lines = run(*SMALL, "--detector", "cube-dense", "-m", "1MiB", "--json", *more).splitlines()
         return [(row["fnr"], row["fpr"], row["error"]) for row in map(json.loads, lines)]
 
     assert scores() == scores()
@@ -211,6 +231,7 @@ def test_a_given_memory_is_that_of_every_detector() -> None:
     left_out = []
     makers = choose([], SharedSettings(1024, "cpu", 64 << 20, key=DEFAULT_KEY), lambda name, _: left_out.append(name))
     assert left_out == ["vbfa-long"]  # columns as long as the memory allows make it the same as vbfa
+    assert makers.pop("cube")().memory < 1 << 20  # It grows with the traffic.
     for name, make in makers.items():
         assert 0.5 < make().memory / (64 << 20) < 1.1, name
     usual = {name: make().memory >> 20 for name, make in choose(VBFAS, SharedSettings(1024, "cpu")).items()}

@@ -23,6 +23,7 @@ from superhosts.cli._values import (
     check_seconds,
     check_share,
     check_size,
+    check_switch,
     check_window,
     parse_at_least_one,
     parse_threshold,
@@ -135,6 +136,16 @@ Direction = Annotated[
         metavar="LIST", callback=split_commas, help="Packets that count: any, out (sent by the host), in, or several."
     ),
 ]
+Exact = Annotated[
+    str | None,
+    typer.Option(
+        metavar="on|off",
+        callback=check_switch,
+        help="Keep the pairs, and count exactly, while they fit in half of the memory; then the cube estimates. "
+        "off: the cube from the first pair on.",
+        show_default="on; off if --device names a GPU",
+    ),
+]
 Exclude = Annotated[
     list[str], typer.Option(metavar="LIST", help="Prefixes, or @FILE of prefixes, whose addresses are never hosts.")
 ]
@@ -179,7 +190,7 @@ Top = Annotated[
         metavar="K",
         parser=parse_at_least_one,
         help="Only the K hosts with the most peers. Without --threshold they may have few peers, down to about 16: "
-        "with fewer, a sketch cannot name a host.",
+        "with fewer, an estimate cannot name a host. Exact numbers have no such limit.",
     ),
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only windows that begin before this time.")]
@@ -235,6 +246,13 @@ class CubeOptions:
     geometry: Geometry = ""
     ipv6_prefix: Ipv6Prefix = defaults.IPV6_PREFIX
     key_file: KeyFile = None
+
+
+@dataclass(frozen=True)
+class PairCubeOptions(CubeOptions):
+    """The same for commands that read pairs from traffic."""
+
+    exact: Exact = None
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,13 @@ def parse_at_least_one(text: str | int) -> int:
     return number
 
 
+def parse_switch(text: str) -> bool:
+    """Read on or off."""
+    if text not in ("on", "off"):
+        raise UsageError(f"{text!r} is neither on nor off")
+    return text == "on"
+
+
 def parse_share(text: str) -> float:
     """Read a share like 1% or 0.01."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(%?)\s*", text)
@@ -99,4 +106,5 @@ check_device = checked(choose_device)
 check_duration = checked(parse_duration)
 check_seconds = checked(parse_seconds)
 check_share = checked(parse_share)
+check_switch = checked(parse_switch)
 check_window = checked(_window)

@@ -45,8 +45,9 @@ def calibrate(options: Calibrate) -> None:
     settings = make_settings(options, key=given_key(options.key_file))
     size, key = parse_size(settings.memory), settings.key
     share = parse_share(options.error)
+    exact = {} if settings.exact is None else {"exact": settings.exact}
     others = [least for least in (options.threshold / 8, options.threshold / 4, options.threshold / 2) if least >= 16]
-    panels = Panels(cubes_around(size, key=key, device=options.device), settings)
+    panels = Panels(cubes_around(size, key=key, device=options.device, **exact), settings)
     run = Scan(
         open_inputs(options.inputs, on_error),
         settings,
@@ -89,10 +90,10 @@ def _draw(result: Calibration, figure: Path) -> None:
 
 def _trial_facts(trial: Trial, threshold: float) -> dict[str, Any]:
     score, estimates, fill = trial.scores[threshold], trial.all_estimates(), trial.fill
-    assert fill is not None
     expected = trial.expected.get(threshold)
     return {
         "memory": trial.memory,
+        "exact": not trial.estimated,
         "missed": score.missed,
         "false": score.false,
         "fnr": known(score.fnr),
@@ -102,8 +103,8 @@ def _trial_facts(trial: Trial, threshold: float) -> dict[str, Any]:
         "error": known(estimates.mean_error),
         "coverage": known(estimates.coverage),
         "saturated_hosts": int(estimates.saturated.sum()),
-        "fill": fill.mean,
-        "fullest_column": fill.fullest,
+        "fill": None if fill is None else fill.mean,
+        "fullest_column": None if fill is None else fill.fullest,
         "ftr_by_threshold": {f"{least:g}": known(score.ftr) for least, score in sorted(trial.scores.items())},
     }
 
@@ -135,17 +136,18 @@ def _print(result: Calibration) -> None:
             f"{facts['missed']:,}",
             f"{facts['false']:,}",
             percent(facts["ftr"]),
-            percent(facts["expected_ftr"]),
+            "exact" if facts["exact"] else percent(facts["expected_ftr"]),
             percent(facts["error"]),
             percent(facts["coverage"], 1),
             f"{facts['saturated_hosts']:,}",
-            f"{100 * facts['fill']:.1f}",
+            percent(facts["fill"], 1),
         )
     console = OutputConsole()
     console.print(table)
     note = (
         "FTR: missed and false, of the super hosts · predicted: the FTR of such a cube, for the hosts of the fullest\n"
-        "window with super hosts · error: of the estimates, mean · held: the truth in the interval"
+        "window with super hosts; exact: all pairs fitted, and nothing is estimated · error: of the estimates, mean ·\n"
+        "held: the truth in the interval"
     )
     console.print(note, style="dim", highlight=False)
     console.print(result.advice(), highlight=False)

@@ -10,12 +10,13 @@ from rich.table import Table
 from superhosts import defaults
 from superhosts.cli._console import say
 from superhosts.cli._demo_fleet import show_fleet
+from superhosts.cli._options import check_no_conflict
+from superhosts.cli._settings import make_settings
 from superhosts.cli.scan import run_scan
 from superhosts.cli.synth import synth
 from superhosts.cli.usage.demo import Demo
 from superhosts.cli.usage.synth import Synth
 from superhosts.errors import OutputError
-from superhosts.pipeline.settings import Settings
 from superhosts.reports.opening import OutputOptions, open_destinations
 from superhosts.reports.terminal import OutputConsole, interval, peers_text
 
@@ -28,6 +29,7 @@ def demo(options: Demo) -> None:
     except OSError as error:
         raise OutputError(f"{folder}: cannot be created: {error.strerror}") from None
     if options.fleet:
+        check_no_conflict({"--exact": options.exact}, "not with --fleet, where the hub estimates")
         size = f"flows={options.flows or '200k'},packets={options.packets or '1M'},super_hosts={super_hosts}"
         show_fleet(folder / "fleet", size)
         return
@@ -35,9 +37,10 @@ def demo(options: Demo) -> None:
     capture, found = folder / "demo.pcap", folder / "found.jsonl"
     say(f"$ superhosts synth {capture} --flows {flows} --packets {packets} --super-hosts {super_hosts}")
     synth(Synth(capture, flows=flows, packets=packets, super_hosts=super_hosts))
-    say(f"$ superhosts scan {capture} --inner 10.0.0.0/8 --output {found}")
+    more = "" if options.exact is None else f" --exact {options.exact}"
+    say(f"$ superhosts scan {capture} --inner 10.0.0.0/8 --output {found}{more}")
     outputs = open_destinations(OutputOptions(output=str(found)), table=False)
-    run_scan([str(capture)], Settings(inner=["10.0.0.0/8"]), outputs)
+    run_scan([str(capture)], make_settings(options, inner=["10.0.0.0/8"]), outputs)
     truth_rows = (json.loads(line) for line in capture.with_suffix(".truth.jsonl").read_text().splitlines())
     truth = {row["host"]: row["peers"] for row in truth_rows if row["side"] == "inner"}
     _compare([json.loads(line) for line in found.read_text().splitlines()], truth)
@@ -57,7 +60,13 @@ def _compare(rows: list[dict[str, Any]], truth: dict[str, int]) -> None:
     got = {row["host"] for row in rows}
     inside = sum(row["peers_low"] <= truth.get(row["host"], 0) <= (row["peers_high"] or 1 << 62) for row in rows)
     score = f"{len(wanted & got)} of {len(wanted)} super hosts found, {len(got - wanted)} false"
-    print(f"{score}; {inside} of {len(rows)} intervals hold the truth")
+    if rows and all(row["exact"] for row in rows):
+        same = sum(row["peers"] == truth.get(row["host"]) for row in rows)
+        print(
+            f"{score}; {same} of {len(rows)} numbers equal the truth (with --exact off: estimates and their intervals)"
+        )
+    else:
+        print(f"{score}; {inside} of {len(rows)} intervals hold the truth")
 
 
 def _error(row: dict[str, Any], true: int) -> str:

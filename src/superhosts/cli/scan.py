@@ -114,7 +114,10 @@ def _announce(settings: Settings) -> None:
     else:
         detectors = f"{counted(len(settings.parts), 'detector')} of {format_size(settings.cube_memory)}"
         besides = f"{format_size(MOST_MEMORY)} for each open input and 250 MiB for Python"
-        if gpus:
+        if gpus and settings.starts_exact:
+            first = f"at most {format_size(settings.most_memory)} while windows are exact"
+            say(f"memory: {first}, then {detectors} on each GPU, {besides}")
+        elif gpus:
             say(f"memory: {detectors} on each GPU, and 0.1 GB of main memory, {besides}")
         else:
             say(f"memory: at most {format_size(settings.most_memory)} ({detectors} with buffers), {besides}")
@@ -128,6 +131,8 @@ def _announce(settings: Settings) -> None:
 def _device(settings: Settings) -> str:
     """Return the line that names the device, and whether it was chosen automatically."""
     chosen = choose_device(settings.device)
+    if settings.starts_exact and gpus_of(chosen):
+        return f"device: cpu while windows are exact, then {chosen}" + (" (auto)" if settings.device == "auto" else "")
     if settings.device != "auto":
         return f"device: {chosen}"
     return f"device: {chosen} (auto" + ("; superhosts doctor says more about GPUs)" if chosen == "cpu" else ")")

@@ -57,6 +57,11 @@ def check_threads(threads: int | None) -> int:
     return number
 
 
+def starts_exact(exact: bool | None, device: str) -> bool:
+    """Return True if pairs are to be kept exactly while they fit: as asked for, else unless `device` names a GPU."""
+    return not device.startswith("cuda") if exact is None else exact
+
+
 def check_key_bits(key_bits: int | None) -> int:
     """Return the bits of the integer that represents a host. None selects 32 (IPv4)."""
     number = 32 if key_bits is None else whole_number(key_bits) or key_bits

@@ -65,6 +65,7 @@ class Detector(Guarded, ABC):
     runs_on_gpu: ClassVar[bool] = True
     geometry_type: ClassVar[type[Any] | None] = None  # the class of its geometries; None if it has no geometry
     takes_geometry: ClassVar[bool] = False  # its sizes can be given as text, which `geometry_type.parse` reads
+    takes_exact: ClassVar[bool] = False  # can keep pairs exactly while they fit (argument `exact`)
     takes_blocks: ClassVar[bool] = False  # can merge the blocks of a file one by one
     wants_threshold: ClassVar[bool] = False  # needs the threshold before the first pair
     grows_with_traffic: ClassVar[bool] = False  # its memory depends on the traffic and cannot be chosen

@@ -34,7 +34,8 @@ class Trial:
     memory: int
     scores: dict[float, Score] = field(default_factory=dict)  # by threshold
     estimates: list[Estimates] = field(default_factory=list)  # of hosts at the threshold asked for, by window
-    fill: Fill | None = None  # of the fullest window
+    fill: Fill | None = None  # of the fullest window; None if it was counted exactly
+    estimated: int = 0  # windows that were not counted exactly
     expected: dict[float, Prediction | None] = field(default_factory=dict)  # by threshold, for the fullest window
 
     def holds(self, threshold: float, error: float) -> bool:
@@ -112,9 +113,7 @@ def cubes_around(memory: int, **options: Any) -> Callable[[int], Makers[Cube]]:
     """Return a function that makes the cubes to try, for hosts of this many bits."""
 
     def makers(key_bits: int) -> Makers[Cube]:
-        return {
-            str(size): partial(Cube, size, key_bits=key_bits, exact=False, **options) for size in sizes_around(memory)
-        }
+        return {str(size): partial(Cube, size, key_bits=key_bits, **options) for size in sizes_around(memory)}
 
     return makers
 
@@ -124,7 +123,7 @@ class _Crowd(NamedTuple):
 
     flows: int
     population: Population
-    geometries: list[Geometry]  # by trial
+    geometries: list[Geometry | None]  # by trial; None if it counted the window exactly
 
 
 def calibrate(
@@ -156,15 +155,17 @@ def calibrate(
             for trial, cube in zip(result.trials, cubes, strict=True):
                 _add(trial, cube, truth, asked)
                 if flows >= result.most_flows:
-                    trial.fill = cube.fill()
-        crowd = _Crowd(flows, counted_population(peers), [cube.geometry for cube in cubes])
+                    trial.fill = None if cube.exact else cube.fill()
+        geometries = [None if cube.exact else cube.geometry for cube in cubes]
+        crowd = _Crowd(flows, counted_population(peers), geometries)
         for least in asked:
             if crowd.population.at_least(least) and (least not in crowds or flows >= crowds[least].flows):
                 crowds[least] = crowd
         result.most_flows = max(result.most_flows, flows)
     for least, crowd in crowds.items():
         for trial, geometry in zip(result.trials, crowd.geometries, strict=True):
-            trial.expected[least] = prediction_for(geometry, crowd.population, least)
+            if geometry is not None:
+                trial.expected[least] = prediction_for(geometry, crowd.population, least)
     result.windows = len(seen)
     return result
 
@@ -179,6 +180,7 @@ def prediction_for(geometry: Geometry, population: Population, threshold: float)
 
 def _add(trial: Trial, cube: Cube, truth: Truth, thresholds: Sequence[float]) -> None:
     """Add one window to a trial; the first threshold is the one asked for."""
+    trial.estimated += not cube.exact
     trial.estimates.append(ask_all(cube, truth, thresholds[0]))
     for threshold in thresholds:
         found = score(cube.super_hosts(threshold), truth, threshold)

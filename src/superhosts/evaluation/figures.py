@@ -19,6 +19,7 @@ from superhosts.evaluation.scores import Estimates
 
 COLOURS = {
     "cube": "#d62728",
+    "cube-dense": "#ff9896",
     "cube-planned": "#e377c2",
     "cbaa": "#1f77b4",
     "cbaa-paper": "#17becf",
@@ -32,7 +33,7 @@ COLOURS = {
     "pairsample": "#bcbd22",
     "rgs": "#393b79",
 }
-MARKERS = dict(zip(COLOURS, "oDsvP^<>Xph*d", strict=True))
+MARKERS = dict(zip(COLOURS, "o8DsvP^<>Xph*d", strict=True))
 LINES = ("-", "--", "-.", ":")
 RATES = {
     "fnr": "false negatives, share of super hosts (FNR)",

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Entrant(NamedTuple):
     """A detector of the registry by its name, and arguments that differ from its defaults."""
 
     detector: str
-    arguments: Mapping[str, str | bool] = MappingProxyType({})
+    arguments: Mapping[str, Any] = MappingProxyType({})
     planned: bool = False  # for the flows and the threshold of the comparison
 
 
 ENTRANTS = {
-    "cube": Entrant("cube", {"exact": False}),
+    "cube": Entrant("cube"),  # as users get it: exact while the pairs fit
+    "cube-dense": Entrant("cube", {"exact": False}),
     "cube-planned": Entrant("cube", {"exact": False}, planned=True),
     "cbaa": Entrant("cbaa"),
     "cbaa-paper": Entrant("cbaa-paper"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from superhosts import defaults
-from superhosts.detectors.arguments import check_count, check_threshold
+from superhosts.detectors.arguments import check_count, check_threshold, starts_exact
 from superhosts.detectors.base import Detector
 from superhosts.detectors.hostlist import on_cpu_only
 from superhosts.detectors.registry import DETECTORS
@@ -37,6 +37,7 @@ class Settings:
     detector: str = "cube"
     memory: str | int = defaults.MEMORY
     geometry: str = ""  # of a cube, as `superhosts plan` writes it, in place of memory
+    exact: bool | None = None  # keep pairs exactly while they fit; None: as the detector decides by its device
     memory_total: str | int | None = None
     ipv6_prefix: int = defaults.IPV6_PREFIX
     key: bytes | str | None = field(default=None, repr=False)  # a secret
@@ -71,6 +72,9 @@ class Settings:
                 self._geometry(32)
             except GeometryError as error:
                 raise GeometryError(f"--geometry: {error}") from None
+        if self.exact is not None and not kind.takes_exact:
+            able = ", ".join(name for name, each in DETECTORS.items() if each.takes_exact)
+            raise UsageError(f"--exact: only with --detector {able}, not with {self.detector}")
         if not kind.runs_on_gpu:
             on_cpu_only(self.detector, self.device)
         choose_device(self.device)
@@ -94,6 +98,11 @@ class Settings:
         """Most bytes of the cubes, the pairs that wait for them, and the caches."""
         caches = 4 * (thread_count() if self.threads is None else self.threads) << 20
         return sum(self._memory(part) * 3 // 2 + caches for part in self.parts)
+
+    @property
+    def starts_exact(self) -> bool:
+        """True if windows are counted exactly, on the CPU, while their pairs fit."""
+        return DETECTORS[self.detector].takes_exact and starts_exact(self.exact, self.device)
 
     @property
     def selection(self) -> Selection:
@@ -141,6 +150,8 @@ class Settings:
             common["key_bits"] = host.key_bits
         if kind.wants_threshold:
             common["threshold"] = defaults.THRESHOLD if self.least_peers is None else self.least_peers
+        if self.exact is not None:
+            common["exact"] = self.exact
         if self.geometry:
             common["geometry"] = self._geometry(host.key_bits)
         elif not kind.grows_with_traffic:

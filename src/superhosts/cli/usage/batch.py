@@ -14,7 +14,7 @@ from superhosts.cli._options import (
     MERGED_BY_BATCH,
     SAVE,
     SITE,
-    CubeOptions,
+    PairCubeOptions,
     Quiet,
     ResultOptions,
     TrafficOptions,
@@ -61,7 +61,7 @@ class PlaceOptions:
 
 
 @dataclass(frozen=True)
-class MergedCubeOptions(CubeOptions):
+class MergedCubeOptions(PairCubeOptions):
     """What hosts are counted with: a detector whose sketches merge."""
 
     detector: Annotated[str, worded(DETECTOR, f"{MERGED_BY_BATCH}.")] = "cube"

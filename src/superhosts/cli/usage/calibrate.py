@@ -16,6 +16,7 @@ from superhosts.cli._options import (
     KEY_FILE,
     MEMORY,
     THRESHOLD,
+    Exact,
     Inner,
     Ipv6Prefix,
     JsonObject,
@@ -28,12 +29,14 @@ from superhosts.cli._options import (
 class Calibrate:
     """Compare the cube with the exact answer on your own traffic, and say how much memory it needs.
 
-    Cubes with more and with less memory than --memory are tried, too. The exact answer keeps every pair of a window in
-    memory: of very long captures, take a part.
+    Cubes with more and with less memory than --memory are tried, too. They count exactly while the pairs of a window
+    fit; saved windows and hubs estimate, so calibrate for these with --exact off. The exact answer keeps every pair of
+    a window in memory: of very long captures, take a part.
 
     Examples:
         superhosts calibrate trace.pcap --inner 10.0.0.0/8 --figure est.png
         superhosts calibrate trace.pcap --threshold 300 --memory 64MiB
+        superhosts calibrate trace.pcap --exact off
     """
 
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help=INPUTS)]
@@ -42,6 +45,7 @@ class Calibrate:
     window: Window = defaults.WINDOW
     memory: Annotated[str, worded(MEMORY, "Memory of the cube that is judged.")] = defaults.MEMORY
     error: Annotated[str, ERROR] = "1%"
+    exact: Exact = None
     ipv6_prefix: Ipv6Prefix = defaults.IPV6_PREFIX
     key_file: Annotated[
         Path | None,

@@ -18,6 +18,7 @@ from superhosts.cli._options import (
     SITE,
     TO,
     EndlessTrafficOptions,
+    Exact,
     FleetCubeOptions,
     LinkOptions,
     MemoryTotal,
@@ -28,6 +29,13 @@ from superhosts.cli._options import (
 )
 
 LOCAL = "nats://127.0.0.1:4222"
+
+
+@dataclass(frozen=True)
+class EdgeCubeOptions(FleetCubeOptions):
+    """What hosts are counted with, at a site that reads pairs from traffic."""
+
+    exact: Exact = None
 
 
 @dataclass(frozen=True)
@@ -74,4 +82,4 @@ class Edge:
     ] = None
     wanted: WantedOptions = field(default_factory=WantedOptions)
     traffic: EndlessTrafficOptions = field(default_factory=EndlessTrafficOptions)
-    cube: FleetCubeOptions = field(default_factory=FleetCubeOptions)
+    cube: EdgeCubeOptions = field(default_factory=EdgeCubeOptions)

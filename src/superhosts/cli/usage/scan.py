@@ -13,8 +13,8 @@ from superhosts.cli._options import (
     INPUTS,
     SAVE,
     SITE,
-    CubeOptions,
     MemoryTotal,
+    PairCubeOptions,
     Quiet,
     ResultOptions,
     TrafficOptions,
@@ -25,6 +25,9 @@ from superhosts.cli._options import (
 @dataclass(frozen=True)
 class Scan:
     """Find the super hosts of captures: hosts that talk to many distinct peers within a window.
+
+    Numbers are exact while the pairs of a window fit in half of the memory. Beyond that they are estimates, each with a
+    95 % interval.
 
     Ctrl-C and SIGTERM stop it in an orderly way: the open window is reported and saved, marked as partial. A second
     signal, at least half a second later, ends it at once.
@@ -42,7 +45,7 @@ class Scan:
     traffic: TrafficOptions = field(default_factory=TrafficOptions)
     wanted: WantedOptions = field(default_factory=WantedOptions)
     results: ResultOptions = field(default_factory=ResultOptions)
-    cube: CubeOptions = field(default_factory=CubeOptions)
+    cube: PairCubeOptions = field(default_factory=PairCubeOptions)
     memory_total: MemoryTotal = None
     device: Annotated[str, DEVICE] = "auto"
     site: Annotated[str, SITE] = "local"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.defaults import MEMORY
-from superhosts.detectors.arguments import check_key_bits, check_no_conflict
+from superhosts.detectors.arguments import check_key_bits, check_no_conflict, starts_exact
 from superhosts.detectors.base import Place
 from superhosts.detectors.columnsketch import ColumnSketch, Fill
 from superhosts.detectors.cube.addressing import lowest_priority
@@ -62,6 +62,7 @@ class Cube(ColumnSketch):
     geometry_type = Geometry
     compiled_update = insert_narrow
     takes_geometry = True
+    takes_exact = True
     cpu_engine = CpuCube
 
     def __init__(
@@ -85,7 +86,7 @@ class Cube(ColumnSketch):
                 geometry = Geometry.for_memory(size, bits)
             else:
                 geometry = Geometry.for_traffic(size, bits, flows=flows, threshold=threshold)
-        self._starts_exact = not device.startswith("cuda") if exact is None else exact
+        self._starts_exact = starts_exact(exact, device)
         self._falls_back = device == "auto"
         super().__init__(geometry, key=key, device=device, threads=threads)
 
