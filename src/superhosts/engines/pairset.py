@@ -32,8 +32,10 @@ from superhosts.engines.pairtable import (
 
 Numbers = NDArray[np.int64]
 FIRST_SIZE = 32  # slots of a new table
-SMALL = 1024  # slots of a table that grows fast, because it takes little memory
-FAST_GROWTH, GROWTH = 4.0, 1.4  # A growth of 1.4 takes a fifth less memory than doubling, and not more time.
+# A full table grows at least by the first factor, which takes less memory than doubling and not more time. It grows by up
+# to the second if so many entries wait that it would soon be full again.
+GROWTH, MAX_GROWTH = 1.4, 4.0
+EXPECTED_FILL = 0.75  # of a table after the entries that wait, if as many of them are new as before; fewer will be
 
 
 class PairSet:
@@ -87,14 +89,16 @@ class PairSet:
         table = self._tables[bin_] or make_table(min(FIRST_SIZE, self._most_slots), width, bin_, self._counts)
         if table.width < width:
             table = self._resized(table, table.size, width)
-        start = (0, 0)
+        start, before = (0, 0), int(self._counts[bin_])
         while True:
             self._tables[bin_] = table
             start = (insert_narrow if table.width == 1 else insert_wide)(start, portion, table, self.bins.key)
             if start[0] == len(portion.chunks) or self.is_over:
                 return
-            growth = FAST_GROWTH if table.size < SMALL else GROWTH
-            table = self._resized(table, min(math.ceil(growth * table.size), self._most_slots), table.width)
+            count, done = int(self._counts[bin_]), int(portion.sizes[: start[0]].sum()) + start[1]
+            expected = count + (count - before) / (done + 1) * (int(portion.sizes.sum()) - done)
+            wanted = min(max(GROWTH * table.size, expected / EXPECTED_FILL), MAX_GROWTH * table.size)
+            table = self._resized(table, min(math.ceil(wanted), self._most_slots), table.width)
 
     def _resized(self, table: Table, size: int, width: int) -> Table:
         """Return a table of another size or width with the same pairs."""

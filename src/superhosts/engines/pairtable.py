@@ -10,6 +10,7 @@ The size of a table is any number: the hash is scaled to it by a multiplication.
 
 from __future__ import annotations
 
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from superhosts.engines.bins import BLOCK, CHUNK, Indexes, Pool, cache_shift
 from superhosts.hashing import MASK32, Key, fold, pair_hash
 
 GROUP_BITS = 12  # log2 of the groups of hosts whose pairs are counted together before hosts are
+LARGE = 1 << 16  # bytes of a table whose memory is mapped
 HOST_MULTIPLIER = 0x9E3779B97F4A7C15  # distributes mangled hosts over a small table
 
 
@@ -52,9 +54,19 @@ class Portion(NamedTuple):
         return len(self.pool.entries) // (len(self.pool.owner) * CHUNK)
 
 
+def _zeros(words: int) -> Words:
+    """Return zeros. Memory of a large table goes back to the system when it is freed, so that the cube can have it.
+
+    The allocator of the C library would keep it, because the tables of all bins grow in turn.
+    """
+    if 8 * words < LARGE:
+        return np.zeros(words, np.uint64)
+    return np.frombuffer(mmap(-1, 8 * words, flags=MAP_PRIVATE | MAP_ANONYMOUS), np.uint64)
+
+
 def make_table(size: int, width: int, bin_: int, counts: NDArray[np.int64]) -> Table:
     """Return an empty table. It uses no memory before it is written."""
-    slots = np.zeros(size * width, np.uint64)
+    slots = _zeros(size * width)
     if bin_ == 0:
         slots[max(0, width - 2) :: width] = 1 << 32 if width == 1 else 1
     return Table(slots, width, np.uint64(bin_ == 0), bin_, counts)
