@@ -32,8 +32,8 @@ from superhosts.engines.pairtable import (
 
 Numbers = NDArray[np.int64]
 FIRST_SIZE = 32  # slots of a new table
-# A full table grows at least by the first factor, which takes less memory than doubling and not more time. It grows by up
-# to the second if so many entries wait that it would soon be full again.
+# A full table grows at least by the first factor, which takes less memory than doubling and not more time. It grows by
+# up to the second if so many entries wait that it would soon be full again.
 GROWTH, MAX_GROWTH = 1.4, 4.0
 EXPECTED_FILL = 0.75  # of a table after the entries that wait, if as many of them are new as before; fewer will be
 
