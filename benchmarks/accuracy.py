@@ -15,6 +15,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -33,6 +34,7 @@ from superhosts.detectors.filter import Filter
 from superhosts.detectors.pairsample import PairSample
 from superhosts.evaluation.scores import Estimates, Truth, ask_all, score
 from superhosts.synthetic.traffic import Traffic, window_flows, window_hosts
+from superhosts.units import parse_count
 
 MIB = 1 << 20
 Make = Callable[[], Detector]
@@ -46,13 +48,16 @@ MEMORIES = (64, 32, 16, 8, 6, 4, 3)
 
 def main() -> None:
     """Run the selected sections."""
-    sections = {"ftr": ftr, "low": low, "flood": flood, "memory": memory, "giants": giants}
+    sections: dict[str, Callable[[Report], None]] = {"low": low, "flood": flood, "memory": memory, "giants": giants}
     sections["small"] = accuracy_small.run
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer and smaller windows; the bars do not apply")
-    parser.add_argument("--only", nargs="+", choices=sections, default=list(sections))
+    names = ["ftr", *sections]
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
+    parser.add_argument("--flows", nargs="+", default=list(SIZES), type=parse_count, help="sizes of section ftr")
     parser.add_argument("--results", type=Path, default=HERE / "results")
     options = parser.parse_args()
+    sections["ftr"] = partial(ftr, sizes=options.flows)
     warnings.simplefilter("ignore", ThresholdWarning)
     report = Report(quick=options.quick)
     for name in options.only:
@@ -61,6 +66,8 @@ def main() -> None:
         report.seconds[name] = time.perf_counter() - start
     print("\n" + report.table())
     part = "" if len(options.only) == len(sections) else "-" + "-".join(options.only)
+    if len(options.flows) < len(SIZES):
+        part += "-" + "-".join(f"{flows // 1_000_000}M" for flows in options.flows)
     kind = "accuracy-quick" if options.quick else "accuracy"
     name = f"{kind}-{report.machine['arch']}-{report.started:%Y-%m-%d}{part}"
     for path in report.write(options.results, name, title="Accuracy"):
@@ -118,9 +125,10 @@ def run(report: Report, section: str, makers: dict[str, Make], windows: Sequence
         tally.report(report, section, name)
 
 
-def ftr(report: Report) -> None:
+def ftr(report: Report, sizes: Sequence[int]) -> None:
     """Measure total false rates by number of flows."""
-    for full, supers in SIZES.items():
+    for full in sizes:
+        supers = SIZES[full]
         flows, count = (full // 10, 2) if report.quick else (full, WINDOWS)
         label = f"FTR, {full // 1_000_000} M flows"
         makers: dict[str, Make] = {
