@@ -17,7 +17,8 @@ from superhosts import Cube, Exact, Geometry, Sketch, load
 from superhosts.device import choose_device, cuda_problem, gpus_of
 from superhosts.engines.tuning import GpuTuning, Tuning
 from superhosts.errors import GpuMemoryError
-from superhosts.pairs import numbers_to_array
+from superhosts.hashing import DEFAULT_KEY, make_key, mangle_column
+from superhosts.pairs import numbers_to_array, words_to_column
 from tuned import tuned
 
 SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835
@@ -173,6 +174,20 @@ def test_merging_in_any_grouping_gives_the_cube_of_all_pairs(bits, over, random)
     dense = feed(cube_of(bits, exact=False), pairs, bits, 32)
     assert cubes[0].exact == (staged and over <= 0)
     assert_same(cubes[0], whole if cubes[0].exact else dense, asked_of(pairs, bits))
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_words_of_empty_slots_are_no_pairs(bits):
+    """Hosts with the smallest mangled addresses, among them 0 and 1, and the peer 0."""
+    mangled = np.zeros((60, 2), np.uint64)
+    mangled[:, 1] = np.arange(60)
+    hosts = words_to_column(mangle_column(mangled, bits, True, make_key(DEFAULT_KEY)), bits)
+    cube = cube_of(bits)
+    cube.update(hosts, np.zeros(60, np.uint32))
+    cube.update(hosts[:5], np.ones(5, np.uint32))
+    assert sorted(cube.super_hosts(1).peers.tolist()) == [1] * 55 + [2] * 5
+    assert cube.estimate_many(hosts).peers.tolist() == [2] * 5 + [1] * 55
+    assert cube.fill().pairs == 65
 
 
 def test_merging_with_itself_changes_nothing():
