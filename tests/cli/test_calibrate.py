@@ -133,7 +133,7 @@ def test_predictions_are_for_the_hosts_that_were_counted() -> None:
 def test_the_column_predicted_is_for_the_hosts_of_the_capture(capture: Path) -> None:
     """Without --inner every peer is a host of few peers."""
     ratios = []
-    for trial in json.loads(run(str(capture), "-w", "all", "-m", "512KiB", "-t", "64", "--json"))["trials"]:
+    for trial in json.loads(run(str(capture), "-w", "all", "-m", "128KiB", "-t", "64", "--json"))["trials"]:
         assert trial["ftr"] > 0.02
         assert trial["expected_ftr"] / 2 < trial["ftr"] < 1.5 * trial["expected_ftr"]
         geometry = Cube(trial["memory"], device="cpu").geometry

@@ -30,6 +30,15 @@ def test_the_table_shows_the_plan_and_its_neighbours(run: Run) -> None:
     assert 'Python: sh.Cube("16MiB", flows=2000000, threshold=1024)' in lines
 
 
+def test_giant_columns_and_sampling_are_shown_where_there_are_any(run: Run) -> None:
+    small = run("--flows", "5M", "--memory", "1MiB").out
+    assert "pairs that are written" in small
+    assert "giant columns of an array" in small
+    assert ",sample=2" in small
+    large = run("--flows", "1M", "--memory", "64MiB", "--threshold", "20").out
+    assert "pairs that are written" not in large
+
+
 def test_json_names_the_geometry_that_the_cube_gets(run: Run) -> None:
     plan = json.loads(run("--flows", "2M", "--threshold", "1k", "--memory", "4MiB", "--key-bits", "64", "--json").out)
     cube = sh.Cube("4MiB", flows="2M", threshold=1000, key_bits=64, device="cpu")
@@ -64,6 +73,7 @@ def test_a_memory_that_does_not_hold_the_error_is_refused_with_one_that_does(run
         (["--error", "5"], "not a share"),
         (["--memory", "100"], "too small"),
         (["--memory", "9000TiB"], "memory 9e+03 TiB is too large: a cube has at most 4.1e+03 TiB"),
+        (["--memory", "100KB", "--flows", "50M", "--threshold", "100"], "wrong; 12 MiB would do for 20%"),
         (["--memory", "big"], "not a size"),
         (["--flows", "0"], "--flows: '0' is too small; write a count of at least 1"),
         (["--flows", "many"], "not a count"),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
 
 from cubes import dense_cube
+from superhosts import defaults
 from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.errors import GeometryError, UsageError
@@ -177,7 +179,7 @@ def test_the_default_geometry_follows_the_memory_alone():
 @pytest.mark.parametrize("memory", ["11k", "100001", "97MiB"])
 @pytest.mark.parametrize("key_bits", [32, 128])
 def test_the_best_geometry_is_legal_for_odd_memories(memory, key_bits):
-    geometry = Geometry.for_traffic(memory, key_bits, flows="3M", threshold=777)
+    geometry = Geometry(*best_sizes(parse_size(memory), 3_000_000, 777, key_bits))
     assert geometry.check() == geometry
     assert geometry.key_bits == key_bits
     wasted = parse_size(memory) - geometry.memory
@@ -211,6 +213,47 @@ def test_arguments_of_the_cube():
     assert Cube("1MiB", threshold=512, device="cpu").geometry == Geometry(*best_sizes(MIB, 5_000_000, 512))
     with pytest.raises(UsageError, match="one or the other"):
         Cube(geometry=planned.geometry, flows="1M")
+
+
+def test_a_memory_in_which_most_answers_would_be_wrong_is_refused():
+    refusal = r"too small for 50,000,000 flows at threshold 100: about \d\d% .* wrong; ([\d.]+ MiB) would do for 20%"
+    with pytest.raises(GeometryError, match=refusal) as refused:
+        Cube("100KB", flows="50M", threshold=100, device="cpu")
+    enough = re.search(refusal, str(refused.value))
+    assert predict(Geometry.for_traffic(enough[1], flows="50M", threshold=100), 50_000_000, 100).total <= 0.2
+    # Only the threshold is given, so the number of flows is a guess.
+    assert predict(Geometry.for_traffic("100KB", threshold=100), defaults.FLOWS, 100).total > 0.2
+    # No memory would do: nearly all hosts above such a threshold are within the error of the estimate.
+    assert Geometry.for_traffic("8MiB", flows="5M", threshold=199_999).check()
+
+
+def test_a_small_memory_samples_pairs():
+    for memory, flows, threshold in ((100_000, 900_000, 500), (MIB, 5_000_000, 1024), (4 * MIB, 20_000_000, 1024)):
+        best = best_sizes(memory, flows, threshold)
+        assert best.sample_bits > 0
+        whole = predict(Geometry.for_memory(memory, arrays=4, column_bits=10, label_bits=1), flows, threshold)
+        assert predict(best, flows, threshold).total < 0.6 * whole.total
+    assert best_sizes(8 * MIB, 5_000_000, 1024).sample_bits == 0
+
+
+def test_sampling_adds_its_own_error():
+    quiet = Geometry(32, 4, 3, 14, 100_000, 3, 3)
+    sampled = predict(quiet._replace(sample_bits=2), 100_000, 1024)
+    # One in 4 pairs: n·(s − 1) more variance, and linear counting of n/s pairs.
+    error = math.sqrt(3 / 1024 + standard_error(14, 256) ** 2)
+    assert sampled.standard_error == pytest.approx(error, rel=1e-3)
+    assert sampled.total == pytest.approx(0.80 * 1.05 * error, rel=0.06)
+    assert sampled.saturation == 4 * predict(quiet, 100_000, 1024).saturation
+
+
+def test_giant_columns_measure_what_plain_ones_cannot():
+    without = Geometry(32, 0, 3, 10, 50_000, 3, 3)
+    giants = predict(without._replace(giants=800), 20_000_000, 50_000)
+    assert giants.saturation == 64 * predict(without, 20_000_000, 50_000).saturation
+    assert giants.false_saturated == 0
+    assert giants.standard_error == pytest.approx(
+        math.sqrt(63 / 50_000 + standard_error(10, 50_000 / 64) ** 2), rel=0.2
+    )
 
 
 def test_the_least_memory_holds_the_error_and_a_step_less_does_not():

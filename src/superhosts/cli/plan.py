@@ -14,12 +14,13 @@ from superhosts.detectors.arguments import check_threshold
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.errors import GeometryError, UsageError
 from superhosts.pairs import check_width
-from superhosts.planning import Prediction, Sizes, best_sizes, least_memory, predict
+from superhosts.planning import Prediction, Sizes, best_sizes, check_suffices, least_memory, predict
 from superhosts.reports.terminal import OutputConsole
 from superhosts.text import counted
 from superhosts.units import format_size, parse_count, parse_size
 
 Planned = tuple[Sizes, Prediction]
+USUAL = {"giant columns of an array": "none", "pairs that are written": "all"}  # not shown if all plans have them
 
 
 def plan(options: Plan) -> None:
@@ -32,7 +33,8 @@ def plan(options: Plan) -> None:
     if wanted is not None:
         enough = least_memory(wanted, pairs, least, key_bits)
         size = enough if options.memory is None else size
-    chosen = _planned(size, pairs, least, key_bits)
+    sizes = best_sizes(size, pairs, least, key_bits)
+    chosen = sizes, check_suffices(sizes, pairs, least)
     if wanted is not None and chosen[1].total > wanted:
         raise UsageError(
             f"--memory {options.memory}: a total false rate of {chosen[1].total:.2%} is expected, "
@@ -107,7 +109,9 @@ def _print(memory: int, chosen: Planned, others: list[Planned]) -> None:
         table.add_column(format_size(each[1].memory) + mark, justify="right", no_wrap=True)
     cells = [_cells(each) for each in plans]
     for name in cells[0]:
-        table.add_row(name, *(column[name] for column in cells))
+        numbers = [column[name] for column in cells]
+        if any(number != USUAL.get(name) for number in numbers):
+            table.add_row(name, *numbers)
     console = OutputConsole()
     console.print(
         f"{counted(expected.flows, 'flow')}, threshold {expected.threshold:,g}, keys of {sizes.key_bits} bits: "
@@ -138,6 +142,8 @@ def _cells(planned: Planned) -> dict[str, str]:
         "rows of a column": f"{1 << sizes.column_bits:,}",
         "labels of a column": str(1 << sizes.label_bits),
         "pairs that compete for a label": f"1 in {1 << sizes.share_bits}",
+        "giant columns of an array": f"{sizes.giants:,}" if sizes.giants else "none",
+        "pairs that are written": f"1 in {1 << sizes.sample_bits}" if sizes.sample_bits else "all",
         "standard error at threshold": _rate(expected.standard_error),
         "missed (FNR)": _rate(expected.fnr),
         "  of these unnamed": _rate(expected.missed_unnamed),

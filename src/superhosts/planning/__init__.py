@@ -6,7 +6,7 @@ what a restore costs. `prediction` combines them into rates of missed and false 
 best geometry.
 """
 
-from superhosts.planning.choice import Sizes, best_sizes, least_memory
+from superhosts.planning.choice import Sizes, best_sizes, check_suffices, least_memory
 from superhosts.planning.formulas import (
     MISS_EXPONENT,
     SLICE_BYTES,
@@ -36,6 +36,7 @@ __all__ = [
     "Sizes",
     "best_sizes",
     "check_limits",
+    "check_suffices",
     "column_bytes",
     "columns_in",
     "counted_population",

@@ -83,7 +83,7 @@ class Decision(NamedTuple):
         p_i' = 1 − z_i/u0. In crowded columns that is far less than the noise of a small host.
         """
         ratio = np.exp(np.minimum((self.least - peers) / self.rows, 30.0))  # u/u0
-        product, spread, cold = self._noise_at_threshold(ratio, fills)
+        product, spread, cold = self._noise_at_threshold(ratio, fills, float(self.deviation(np.array(0.0))))
         measured = variance(self.rows, np.array(self.threshold), product / spread)
         scale = self.rows / spread / np.sqrt(measured + peers * self.thinning)
         free = 1 - product
@@ -101,7 +101,8 @@ class Decision(NamedTuple):
         peers = -self.rows * np.log1p(-np.minimum(own, self.rows - 1) / self.rows)  # that set this many rows
         ratio = np.exp((self.least - peers) / self.rows)
         fills = [Fill(share[:, np.newaxis]) for share in loads.fills.T]
-        noise, _, cold = self._noise_at_threshold(ratio, fills)
+        quiet = math.sqrt(float(variance(self.rows, np.array(self.threshold), np.array(0.0))))
+        noise, _, cold = self._noise_at_threshold(ratio, fills, quiet)
         free = math.exp(-self.least / self.rows)
         wanted = np.ceil(self.rows * (1 - free * (1 - noise)) - own - 1e-6)
         added = self.rows * math.exp(-self.threshold / self.rows) * loads.fills.prod(axis=1)
@@ -122,13 +123,14 @@ class Decision(NamedTuple):
             chance = chance * repeats / (lost + 1)
         return result
 
-    def _noise_at_threshold(self, ratio: Floats, fills: Sequence[Fill]) -> tuple[Floats, Floats, Floats]:
+    def _noise_at_threshold(
+        self, ratio: Floats, fills: Sequence[Fill], deviation: float
+    ) -> tuple[Floats, Floats, Floats]:
         """Return Π p_i' and D' as the estimator computes them for a host at the threshold, and where it is ruled out.
 
-        A host is ruled out if some column has clearly fewer ones than θ peers would set.
+        A host is ruled out if some column has fewer ones, by three deviations, than θ peers would set.
         """
-        quiet = math.sqrt(float(variance(self.rows, np.array(self.threshold), np.array(0.0))))
-        least = -3 * quiet / self.rows
+        least = -3 * deviation / self.rows
         product, inverses, cold = np.ones(1), np.zeros(1), np.zeros(1, bool)
         for share, columns in fills:
             seen = 1 - ratio * (1 - share)

@@ -20,6 +20,15 @@ Number = TypeVar("Number", float, NDArray[np.float64])
 SLICE_BYTES = 2 << 20
 GIANT_BITS = 6  # giant columns take the pairs in the highest 2^-6 of priorities
 COLUMNS_PER_GIANT = 1 << GIANT_BITS
+# The arrays, column bits and label bits for memories of at least this many bytes.
+DEFAULT_FORMS = (
+    (96 << 20, (4, 16, 6)),
+    (24 << 20, (4, 15, 5)),
+    (6 << 20, (4, 14, 4)),
+    (400_000, (4, 13, 3)),
+    (64_000, (4, 12, 2)),
+    (0, (3, 10, 1)),
+)
 LEAST_WITH_GIANT = 16  # columns of an array in a slice, of which one may become a giant column
 # A search skips labels of a priority below 1 − 14/θ: a host of θ peers has no pair above it once in a million.
 MISS_EXPONENT = 14
@@ -51,20 +60,15 @@ class Columns(NamedTuple):
 
 
 def shape_for(memory: int) -> Shape:
-    """Return the shape that performed best in simulations of heavy-tailed windows for this much memory.
+    """Return the shape for this much memory if nothing is known of the traffic.
 
-    Longer columns are more accurate, more columns reduce collisions. With less memory both shrink.
+    Longer columns are more accurate, more columns reduce collisions. These shapes have the lowest predicted errors, in
+    the worst case of a range of flows: 5 M to 50 M in 128 MiB. Smaller memories tend to be fuller, so that their
+    ranges reach further.
     """
     memory = min(memory, 1 << 62)  # Larger integers may overflow a float.
     slice_bits = max(0, min(10, round(math.log2(max(memory, 1) / SLICE_BYTES))))
-    mebibytes = memory / (1 << 20)
-    if mebibytes >= 96:
-        return Shape(slice_bits, 4, 16, 6)
-    if mebibytes >= 48:
-        return Shape(slice_bits, 4, 15, 5)
-    if mebibytes >= 1.5:
-        return Shape(slice_bits, 3, 12, 2)
-    return Shape(slice_bits, 3, 10, 1)
+    return Shape(slice_bits, *next(form for least, form in DEFAULT_FORMS if memory >= least))
 
 
 def column_bytes(column_bits: int, label_bits: int, key_bits: int) -> int:

@@ -10,7 +10,7 @@ from superhosts.engines.geometry import ArrayShape
 from superhosts.errors import GeometryError
 from superhosts.hashing import MAX_ARRAYS
 from superhosts.pairs import check_width
-from superhosts.planning import best_sizes, check_limits, column_bytes, columns_in, shape_for
+from superhosts.planning import best_sizes, check_limits, check_suffices, column_bytes, columns_in, shape_for
 from superhosts.planning.choice import MOST_COLUMNS
 from superhosts.planning.formulas import GIANT_BITS
 from superhosts.units import format_size, parse_count, parse_size
@@ -89,10 +89,16 @@ class Geometry(NamedTuple):
     def for_traffic(
         cls, memory: str | int, key_bits: int = 32, *, flows: str | int | None = None, threshold: float | None = None
     ) -> Self:
-        """Return the geometry with the least predicted error; by default, for 5 M flows and a threshold of 1024."""
+        """Return the geometry with the least predicted error; by default, for 5 M flows and a threshold of 1024.
+
+        A memory that is too small for the given flows is refused.
+        """
         pairs = defaults.FLOWS if flows is None else parse_count(flows)
         peers = defaults.THRESHOLD if threshold is None else threshold
-        return cls(*best_sizes(parse_size(memory), pairs, peers, key_bits)).check()
+        sizes = best_sizes(parse_size(memory), pairs, peers, key_bits)
+        if flows is not None:
+            check_suffices(sizes, pairs, peers)
+        return cls(*sizes).check()
 
     def check(self) -> Self:
         """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
