@@ -5,11 +5,15 @@
     python benchmarks/plan.py --flows 5M 20M
 
 Every point is measured with the geometry that the planner chooses for it, and with the default geometry of its memory.
-Windows have one host with 1024 or more peers per 10,000 flows, and several windows are pooled. Each window has
+Most windows have one host with 1024 or more peers per 10,000 flows, and several windows are pooled. Each window has
 different hosts, peers and addresses. A prediction agrees ("yes") if it is within a factor of two of the measured rate,
 or both are under 0.5 %, or both above 20 %. With few true hosts the measurement is imprecise: if the prediction only
 agrees with some rate inside the 95 % interval of the measurement (Poisson), the table says "in band". All others say
 "NO".
+
+Some windows have other tails than the planner assumes: a plain Pareto distribution from one peer on, of exponent 0.9,
+1.05 or 1.3. There, the prediction by flows alone is compared with the measurement ("planned"), and the prediction for
+the hosts of the first window ("counted"), which knows the tail.
 
 The sweep leaves out a threshold of exactly 256, where synthetic traffic has more hosts than its distribution says (the
 upper limit of small hosts). JSON, a Markdown table and a figure go to benchmarks/results.
@@ -24,11 +28,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cases import update_in_batches
 from harness import HERE, Report
 from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.cube import Cube, Geometry
-from superhosts.planning import Prediction, predict
+from superhosts.planning import Prediction, best_sizes, counted_population, predict
 from superhosts.synthetic.traffic import Traffic, window_flows, window_hosts
 from superhosts.units import format_size, parse_count
 
@@ -37,6 +43,12 @@ MEMORIES = (8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB)
 THRESHOLDS = (128, 1024, 4096, 16384)
 WINDOWS = {500_000: 10, 5_000_000: 4, 20_000_000: 2, 50_000_000: 1}
 QUICK_WINDOWS = {500_000: 8, 2_000_000: 4}
+TAILS = (0.9, 1.05, 1.3)  # exponents
+TAIL_MEMORIES = (MIB, 8 * MIB, 128 * MIB)
+TAIL_THRESHOLDS = (5, 128, 1024)
+TAIL_WINDOWS = {500_000: 4, 5_000_000: 2}
+QUICK_TAIL_WINDOWS = {500_000: 4}
+LARGEST = 200_000  # peers of a host in them
 LOW, HIGH = 0.005, 0.2  # all rates below LOW count as equal, and all rates above HIGH
 SEED = 1000
 
@@ -49,6 +61,7 @@ class Point:
     memory: int
     geometry: Geometry
     expected: Prediction
+    tail: float | None = None  # exponent of the hosts' peers; None: synthetic traffic
     true: int = 0
     missed: int = 0
     false: int = 0
@@ -87,8 +100,8 @@ class Point:
     def name(self) -> str:
         """The name of the figure: flows, threshold, memory and kind of geometry."""
         expected = self.expected
-        memory = format_size(self.memory)
-        return f"{expected.flows / 1e6:g} M flows, threshold {expected.threshold:,g}, {memory}, {self.kind}"
+        memory, tail = format_size(self.memory), f"tail {self.tail:g}, " if self.tail else ""
+        return f"{tail}{expected.flows / 1e6:.3g} M flows, threshold {expected.threshold:,g}, {memory}, {self.kind}"
 
 
 def agree(predicted: float, low: float, high: float) -> bool:
@@ -100,6 +113,11 @@ def agree(predicted: float, low: float, high: float) -> bool:
     return low / 2 <= predicted <= 2 * high
 
 
+def planned(memory: int, flows: int, threshold: float) -> Geometry:
+    """Return the best geometry, even if most of its answers would be wrong."""
+    return Geometry(*best_sizes(memory, flows, threshold))
+
+
 def points_of(flows: int) -> list[Point]:
     """Return all points for a number of flows."""
     points = []
@@ -107,7 +125,7 @@ def points_of(flows: int) -> list[Point]:
         for threshold in THRESHOLDS:
             for kind in ("planned", "default"):
                 if kind == "planned":
-                    geometry = Geometry.for_traffic(memory, flows=flows, threshold=threshold)
+                    geometry = planned(memory, flows, threshold)
                 else:
                     geometry = Geometry.for_memory(memory)
                 points.append(Point(kind, memory, geometry, predict(geometry, flows, threshold)))
@@ -120,6 +138,42 @@ def measure(points: list[Point], flows: int, windows: int) -> None:
         traffic = Traffic(flows=flows, packets=flows, super_hosts=flows // 10_000, seed=seed)
         hosts, peers = window_flows(traffic, 0)
         names, sizes = window_hosts(traffic, 0)
+        for geometry in dict.fromkeys(point.geometry for point in points):
+            cube = Cube(geometry=geometry, device="cpu", exact=False)
+            update_in_batches(cube, hosts, peers)
+            for point in points:
+                if point.geometry == geometry:
+                    point.add(cube, names, sizes)
+
+
+def tail_window(exponent: float, flows: int, seed: int) -> tuple[Any, Any, Any, Any]:
+    """Return the distinct pairs of a window of Pareto-distributed hosts, and the hosts with their numbers of peers."""
+    random = np.random.default_rng(seed)
+    sizes = np.minimum(random.random(flows) ** (-1 / exponent), LARGEST).astype(np.int64)
+    sizes = sizes[: np.searchsorted(np.cumsum(sizes), flows) + 1]
+    names = random.permutation(np.unique(random.integers(0, 1 << 32, 3 * len(sizes) + 100, dtype=np.uint32)))
+    names = names[: len(sizes)]
+    hosts = np.repeat(names, sizes)
+    peers = random.permutation(len(hosts)).astype(np.uint32) * np.uint32(2654435761)  # odd: a bijection of 32 bits
+    return hosts, peers, names, sizes
+
+
+def tail_points(exponent: float, flows: int) -> list[Point]:
+    """Return the points of windows with another tail."""
+    hosts = counted_population(tail_window(exponent, flows, SEED)[3])
+    points = []
+    for memory in TAIL_MEMORIES:
+        for threshold in TAIL_THRESHOLDS:
+            geometry = planned(memory, flows, threshold)
+            points.append(Point("planned", memory, geometry, predict(geometry, flows, threshold), exponent))
+            points.append(Point("counted", memory, geometry, predict(geometry, hosts, threshold), exponent))
+    return points
+
+
+def measure_tail(points: list[Point], exponent: float, flows: int, windows: int) -> None:
+    """Feed windows with another tail to one cube for each geometry."""
+    for seed in range(SEED, SEED + windows):
+        hosts, peers, names, sizes = tail_window(exponent, flows, seed)
         for geometry in dict.fromkeys(point.geometry for point in points):
             cube = Cube(geometry=geometry, device="cpu", exact=False)
             update_in_batches(cube, hosts, peers)
@@ -154,18 +208,18 @@ def draw(points: list[Point], path: Path) -> list[Path]:
     axes.fill_between([least, 0.5], least, 0.5, color="#dce9f5", label="both under 0.5 %")
     axes.fill_between([20, most], 20, most, color="#f5e3dc", label="both above 20 %")
     axes.plot([least, most], [least, most], color="0.5", linewidth=0.8)
-    all_flows = sorted({point.expected.flows for point in points})
+    all_flows = sorted({round(point.expected.flows, -5) for point in points})
     colours = {
         flows: plt.get_cmap("viridis")(0.95 * i / max(1, len(all_flows) - 1)) for i, flows in enumerate(all_flows)
     }
-    for threshold, marker in zip(THRESHOLDS, "os^D", strict=True):
+    for threshold, marker in zip((5, *THRESHOLDS), "vos^D", strict=True):
         for point in points:
             if point.expected.threshold != threshold:
                 continue
             low, high = (max(100 * limit, least) for limit in point.band)
             x, y = max(100 * point.measured, least), 100 * point.expected.total
-            colour = colours[point.expected.flows]
-            face = colour if point.kind == "planned" else "none"
+            colour = colours[round(point.expected.flows, -5)]
+            face = "none" if point.kind == "default" else colour
             axes.errorbar(x, y, xerr=[[x - low], [max(high - x, 0)]], color=colour, elinewidth=0.5, alpha=0.6)
             axes.plot(x, y, marker, color=colour, markerfacecolor=face, markersize=6)
         axes.plot([], [], marker, color="0.3", label=f"threshold {threshold:,}")
@@ -174,7 +228,7 @@ def draw(points: list[Point], path: Path) -> list[Path]:
     axes.plot([], [], "o", color="0.3", markerfacecolor="none", label="default geometry (filled: planned)")
     axes.set(xscale="log", yscale="log", xlim=(least, most), ylim=(least, most))
     axes.set(xlabel="measured total false rate, % (95 % interval)", ylabel="predicted total false rate, %")
-    axes.set_title("Predictions of the planner, 8 MiB to 512 MiB")
+    axes.set_title("Predictions of the planner, 1 MiB to 512 MiB")
     axes.legend(fontsize=7, loc="upper left")
     figure.tight_layout()
     paths = [path.with_suffix(".png"), path.with_suffix(".svg")]
@@ -203,6 +257,15 @@ def main() -> None:
             show(report, point)
         points += some
         report.seconds[f"{flows / 1e6:g} M flows"] = time.perf_counter() - start
+    for flows, count in (QUICK_TAIL_WINDOWS if options.quick else TAIL_WINDOWS).items() if not options.flows else []:
+        start = time.perf_counter()
+        for exponent in TAILS:
+            some = tail_points(exponent, flows)
+            measure_tail(some, exponent, flows, count)
+            for point in some:
+                show(report, point)
+            points += some
+        report.seconds[f"tails, {flows / 1e6:g} M flows"] = time.perf_counter() - start
     print()
     print(report.table())
     counts = {verdict: sum(point.verdict == verdict for point in points) for verdict in ("yes", "in band", "NO")}
