@@ -33,8 +33,8 @@ def plan(options: Plan) -> None:
     if wanted is not None:
         enough = least_memory(wanted, pairs, least, key_bits)
         size = enough if options.memory is None else size
-    sizes = best_sizes(size, pairs, least, key_bits)
-    chosen = sizes, check_suffices(sizes, pairs, least)
+    chosen = _planned(size, pairs, least, key_bits)
+    check_suffices(chosen[0], pairs, least)
     if wanted is not None and chosen[1].total > wanted:
         raise UsageError(
             f"--memory {options.memory}: a total false rate of {chosen[1].total:.2%} is expected, "
@@ -90,6 +90,7 @@ def _facts(planned: Planned) -> dict[str, Any]:
         "unnamed": expected.missed_unnamed,
         "phantoms": 0,
         "saturation": expected.saturation,
+        "exact_pairs": Geometry(*sizes).exact_pairs,
         "fill": expected.fill,
         "hot_columns": round(expected.hot_columns),
         "candidates": round(expected.candidates),
@@ -151,6 +152,7 @@ def _cells(planned: Planned) -> dict[str, str]:
         "total false rate": _rate(expected.total),
         "phantoms (hosts never seen)": "none",
         "saturated beyond": f"{expected.saturation:,} peers",
+        "counted exactly up to": f"{Geometry(*sizes).exact_pairs:,} pairs",
         "mean fill": f"{expected.fill:.1%}",
         "hot columns": f"{expected.hot_columns:,.0f}",
         "candidates to check": f"{expected.candidates:,.0f}",

@@ -12,7 +12,7 @@ from superhosts.pairs import check_width
 from superhosts.planning.deciding import FEWEST_NORMAL
 from superhosts.planning.formulas import Shape, column_bytes, columns_in, shape_for, standard_error
 from superhosts.planning.population import Population, population_of
-from superhosts.planning.prediction import Prediction, predict, restore_seconds, rough_rates
+from superhosts.planning.prediction import predict, restore_seconds, rough_rates
 from superhosts.units import format_size
 
 ARRAYS = range(2, 7)
@@ -23,7 +23,7 @@ FORMS = (ARRAYS, COLUMN_BITS, LABEL_BITS, SAMPLE_BITS)
 MOST_SHARE_BITS = 3
 MOST_COLUMNS = 1 << 24
 MIN_SATURATION = 10  # a plain column must be able to measure hosts of at least this many times the threshold
-TIE_RATIO, TIE_RATE = 1.03, 3e-5  # predictions this close count as equal; the smaller amount of work then decides
+TIE_RATIO, TIE_RATE = 1.02, 2e-5  # predictions this close count as equal; the smaller amount of work then decides
 FIRST_ARRAYS = 4  # the number of arrays in the first round
 CLIMBS = 2  # sizes of the first round that the second round improves
 # Changes of arrays, column bits, label bits and sample bits that the second round tries.
@@ -73,18 +73,18 @@ def best_sizes(memory: int, flows: int, threshold: float, key_bits: int = 32) ->
     return search.best()
 
 
-def check_suffices(sizes: Sizes, flows: int, threshold: float) -> Prediction:
-    """Return the prediction for these sizes. Raise GeometryError, with a memory that would do, if it is useless.
+def check_suffices(sizes: Sizes, flows: int, threshold: float) -> None:
+    """Raise GeometryError, with a memory that would do, if a cube of these sizes would be useless.
 
     A threshold for which no memory would do, such as that of the very largest host, is no reason.
     """
     expected = predict(sizes, flows, threshold)
     if expected.total <= MOST_ERRORS:
-        return expected
+        return
     try:
         enough = least_memory(MOST_ERRORS, flows, threshold, sizes.key_bits)
     except UsageError:
-        return expected
+        return
     traffic = f"{flows:,} flows at threshold {threshold:g}"
     wrong = f"about {min(expected.total, 1):.0%} of the answers would be wrong"
     raise GeometryError(
