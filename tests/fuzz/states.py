@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ from fuzz.mutations import apply, apply_json, edits, json_edits
 from fuzz.sketches import change
 from fuzz.targets import fresh_folder, target
 from hubs import Node, three, union_of
+from superhosts.errors import OutputError
 from superhosts.fleet.files import FileSender
 from superhosts.fleet.nats.wire import decode_receipt, decode_receipts
 from superhosts.fleet.position import POSITION, Position
 from superhosts.fleet.receipts import MERGED
 from superhosts.fleet.spool import Spool
 from superhosts.reports.base import Report, RunKind
+from superhosts.reports.growing import MAX_HEADER
 from superhosts.reports.opening import open_destination
 from superhosts.reports.rows import HUB_COLUMNS
 from traffic import content
@@ -196,6 +199,12 @@ def outputs(case: tuple[bytes, bool]) -> None:
     with fresh_folder() as folder:
         path = folder / ("rows.csv" if as_csv else "rows.jsonl")
         path.write_bytes(data)
+        if as_csv and (b"\n" in data or len(data) >= MAX_HEADER):
+            with suppress(OutputError):  # No such line is a header.
+                open_destination(str(path), RunKind(HUB_COLUMNS, endless=True))
+                raise AssertionError(f"{data!r} is taken for a file of rows")
+            assert path.read_bytes() == data
+            return
         file = open_destination(str(path), RunKind(HUB_COLUMNS, endless=True))
         file.write(Report(rows=[dict.fromkeys(HUB_COLUMNS, 1)]))
         file.close()
@@ -203,4 +212,4 @@ def outputs(case: tuple[bytes, bool]) -> None:
         written = path.read_bytes()
         assert written.startswith(kept)
         assert written.endswith(b"\n")
-        assert written[len(kept) :].count(b"\n") == 1 + (as_csv and not kept)
+        assert written[len(kept) :].count(b"\n") == 1 + as_csv

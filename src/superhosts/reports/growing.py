@@ -42,14 +42,15 @@ class AppendedFile(Destination):
     def _open(self) -> io.FileIO:
         with output_errors(self.path):
             file = io.FileIO(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a+")
+            self._columns = self._columns_in(file)  # first, because a file that is not ours must not be changed
             _remove_incomplete_line(file)
-            self._columns = self._columns_in(file)
         return file
 
     def _columns_in(self, file: io.FileIO) -> tuple[str, ...]:
-        """Return the columns that a .csv file has; those of the run if it is new."""
+        """Return the columns that a .csv file has; those of the run if it is new or has only a part of a line."""
         file.seek(0)
-        if self.path.suffix.lower() != ".csv" or not (header := file.read(MAX_HEADER)):
+        header = file.read(MAX_HEADER) or b""
+        if self.path.suffix.lower() != ".csv" or (b"\n" not in header and len(header) < MAX_HEADER):
             return self.run.columns
         columns = tuple(header.split(b"\n")[0].decode("utf-8", "replace").split(","))
         if not set(columns) <= set(self.run.columns):

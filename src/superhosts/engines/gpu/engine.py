@@ -128,12 +128,13 @@ class CudaEngine(Engine):
         self.head, self.width = kernels.answer_shape(geometry)
         memory = device_zeros(limits + self.head + rows * self.width, np.uint64, self.stream)
         listed = device_zeros(self._candidate_words() * candidates, np.uint64, self.stream)
+        asked = device_zeros(2 * rows, np.uint64, self.stream)
         question, answer = pinned(limits + self.head, np.uint64), pinned(self.head + rows * self.width, np.uint64)
         question[:] = 0
         # Assign only after every allocation succeeded: if one fails, the old arrays remain consistent.
         self.question, self.limits = memory[: limits + self.head], memory[:limits].view(np.int64)
         self.answer, self.sums = memory[limits:], memory[limits + kernels.COUNTERS : limits + self.head]
-        self.question_host, self.answer_host, self.candidates = question, answer, listed
+        self.question_host, self.answer_host, self.candidates, self.asked = question, answer, listed, asked
         self.max_rows, self.max_candidates = rows, candidates
         self._find = Replay(self.stream)
 
@@ -360,14 +361,18 @@ class CudaEngine(Engine):
         return self._measure(mangled, self._make_column_of())
 
     def _measure(self, mangled: Words, column_of: Any) -> Counts:
-        if not len(mangled):
-            return np.empty((0, self.geometry.arrays + 1), np.int32)
+        """Measure in the memory of answers: to allocate other memory would take longer than the rest."""
         self._count()
-        out = cuda.device_array((len(mangled), self.geometry.arrays + 1), np.int32)
-        geometry, team = self.geometry, self.launch.team
+        geometry, threads = self.geometry, self.launch.threads // 4
         kernel = kernels.make_measure(column_of, self._make_read(), geometry.arrays, geometry.words)
-        arguments = cuda.to_device(np.ascontiguousarray(mangled)), self.words, self.counts, out, self.key
-        self._start(kernel, (-(-len(mangled) // team), team), self.stream, arguments)
-        self.stream.synchronize()
-        counts: Counts = out.copy_to_host()
-        return counts
+        width, step = geometry.arrays + 1, self.max_rows
+        found = np.empty((len(mangled), width), np.int32)
+        for start in range(0, len(mangled), step):
+            hosts = np.ascontiguousarray(mangled[start : start + step]).reshape(-1)
+            count = len(hosts) // 2
+            self.asked[: len(hosts)].copy_to_device(hosts, stream=self.stream.numba)
+            arguments = self.asked, self.words, self.counts, self.answer, self.key
+            self._start(kernel, (count, threads), self.stream, arguments)
+            self.stream.synchronize()
+            found[start : start + count] = self.answer[: count * width].copy_to_host().reshape(count, width)
+        return found

@@ -260,22 +260,34 @@ def make_read(words: int) -> Any:
 
 @cache
 def make_measure(column_of: Any, read: Any, arrays: int, words: int) -> Kernel:
-    """Return the kernel that computes the zero counts of given mangled hosts, one thread per host."""
+    """Return the kernel that computes the zero counts of mangled hosts, one block per host.
+
+    A host is two words of `hosts`, its result arrays + 1 words of `out`.
+    """
     rows = 64 * words
 
     def measure(hosts: Any, bits: Any, zeros: Any, out: Any, key: Any) -> None:
+        total = cuda.shared.array(1, numba.int32)
         columns = cuda.local.array(arrays, numba.int64)
-        for i in range(cuda.grid(1), hosts.shape[0], cuda.gridsize(1)):
+        i, me = cuda.blockIdx.x, cuda.threadIdx.x
+        high, low = hosts[2 * i], hosts[2 * i + 1]
+        if me == 0:
+            total[0] = 0
+        cuda.syncthreads()
+        for array in range(arrays):
+            columns[array] = column_of(high, low, array, key)
+        ones = 0
+        for word in range(me, words, cuda.blockDim.x):
+            common = read(bits, columns[0], word, high, low, 0, key)
+            for array in range(1, arrays):
+                common &= read(bits, columns[array], word, high, low, array, key)
+            ones += cuda.popc(common)
+        cuda.atomic.add(total, 0, ones)
+        cuda.syncthreads()
+        if me == 0:
             for array in range(arrays):
-                columns[array] = column_of(hosts[i, 0], hosts[i, 1], array, key)
-                out[i, array] = zeros[columns[array]]
-            ones = 0
-            for word in range(words):
-                common = read(bits, columns[0], word, hosts[i, 0], hosts[i, 1], 0, key)
-                for array in range(1, arrays):
-                    common &= read(bits, columns[array], word, hosts[i, 0], hosts[i, 1], array, key)
-                ones += cuda.popc(common)
-            out[i, arrays] = rows - ones
+                out[i * (arrays + 1) + array] = U64(zeros[columns[array]])
+            out[i * (arrays + 1) + arrays] = U64(rows - total[0])
 
     return kernel(measure)
 
