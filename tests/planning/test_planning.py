@@ -12,6 +12,7 @@ from cubes import dense_cube
 from superhosts import defaults
 from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.cube import Cube, Geometry
+from superhosts.detectors.cube.naming import Store, list_candidates
 from superhosts.errors import GeometryError, UsageError
 from superhosts.planning import (
     best_sizes,
@@ -348,10 +349,14 @@ def test_predictions_agree_with_a_cube():
 
 def test_work_and_size_agree_with_a_cube():
     flows = 1_000_000
-    cube = dense_cube("8MiB", device="cpu")
+    cube = dense_cube("1MiB", device="cpu")
     cube.update(*window_flows(Traffic(flows=flows, packets=flows, super_hosts=100), 0))
     expected = predict(cube.geometry, flows, 1024)
-    hot = int((cube.zeros <= cube.search_for(1024).zeros).sum())
+    search, plain = cube.search_for(1024), cube.geometry.plain_columns
+    hot = int((cube.zeros[:plain] <= search.zeros).sum())
     assert hot / 1.5 < expected.hot_columns < 1.5 * hot
+    store = Store(cube.bits, cube.zeros, cube.labels)
+    listed = len(list_candidates((0, plain), store, search, cube.geometry, cube.key))
+    assert listed / 1.3 < expected.candidates < 1.3 * listed
     assert expected.fill == pytest.approx(cube.fill().mean, rel=0.1)
     assert expected.memory == cube.memory

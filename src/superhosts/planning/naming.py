@@ -79,5 +79,5 @@ class Naming:
             return self.chance(peers)
         together = peers[:, np.newaxis] + self._loads
         high = -np.expm1(-np.minimum(self._high * together, 30.0)) @ self._chances
-        chance: Floats = np.minimum(self.chance(peers), 1.0) * high ** (self._arrays - 1)
+        chance: Floats = self.chance(peers) * high ** (self._arrays - 1)
         return chance
