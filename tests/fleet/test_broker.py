@@ -220,7 +220,7 @@ def test_a_running_server_learns_of_new_and_changed_keys(tmp_path: Path) -> None
 
 
 def test_sites_and_keys_that_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="SITE 'a.>'"):
+    with pytest.raises(UsageError, match=r"SITE 'a\.>'"):
         enroll(tmp_path, "a.>")
     enroll(tmp_path, "ams")
     with pytest.raises(UsageError, match="'fra' is not enrolled; enrolled are: ams"):
