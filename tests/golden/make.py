@@ -80,6 +80,9 @@ def write(folder: Path) -> None:
         cube = sh.Cube("256KiB", key_bits=key_bits, key=KEY)
         cube.update(*pairs(key_bits, key_bits))
         cube.save(folder / f"cube-{key_bits}.cube")
+    sampled = sh.Cube(geometry=sh.Geometry(32, 1, 4, 10, 40, 3, 0, giants=2, sample_bits=1), key=KEY)
+    sampled.update(*pairs(3))
+    sampled.save(folder / "cube-sampled.cube")
     union = sh.Sketch(lambda part: sh.Cube("256KiB", key_bits=32 if part.family == 4 else 64, key=KEY))
     for number, part in enumerate([sh.Part(4, "inner", "out"), sh.Part(4, "outer", "in"), sh.Part(6, "inner", "out")]):
         union.part(part).update(*pairs(10 + number, 32 if part.family == 4 else 64))

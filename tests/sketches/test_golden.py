@@ -40,7 +40,7 @@ def test_a_golden_file_survives_being_written_again(path, tmp_path):
 def test_a_golden_file_is_merged_by_the_command(run, tmp_path, name):
     (tmp_path / "key").write_bytes(KEY)
     (tmp_path / "key").chmod(0o600)
-    path, union = GOLDEN / "v2" / name, tmp_path / "union.cube"
+    path, union = GOLDEN / "v3" / name, tmp_path / "union.cube"
     shutil.copy(path, tmp_path / "copy.cube")
     assert run("merge", path, tmp_path / "copy.cube", "-o", union, "--key-file", tmp_path / "key").status == 0
     assert answers(union) == EXPECTED[path]
