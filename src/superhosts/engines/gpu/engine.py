@@ -36,9 +36,8 @@ from superhosts.pairs import Addresses
 from superhosts.units import format_size
 
 GROUP_BITS = 5  # log2 of the groups by which pairs are sorted: two slices each in the default cube; 4 and 6 are slower
-FILL_BLOCKS = (
-    128  # blocks per multiprocessor, over all groups; so many that only one or two groups are active at a time
-)
+# Blocks per multiprocessor, over all groups: so many that only one or two groups are active at a time.
+FILL_BLOCKS = 64
 MAX_LAUNCH_PAIRS = 1 << 30  # pairs per launch
 Method = TypeVar("Method", bound=Callable[..., Any])
 _simulator = threading.RLock() if simulated() else None  # It runs one kernel at a time and replaces modules meanwhile.
