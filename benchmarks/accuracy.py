@@ -42,6 +42,7 @@ SIZES = {5_000_000: 600, 20_000_000: 1400, 50_000_000: 3700}  # flows and super 
 WINDOWS = 12
 FLOOD_WINDOWS = 3
 SPOOFED = 50_000_000
+FTR_DETECTORS = ("cube", "cbaa", "filter", "pairsample")
 LOW_THRESHOLDS, LOW_FLOWS = (2, 5, 10), 100_000
 MEMORIES = (64, 32, 16, 8, 6, 4, 3)
 
@@ -55,9 +56,10 @@ def main() -> None:
     names = ["ftr", *sections]
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--flows", nargs="+", default=list(SIZES), type=parse_count, help="sizes of section ftr")
+    parser.add_argument("--detectors", nargs="+", default=FTR_DETECTORS, choices=FTR_DETECTORS, help="of section ftr")
     parser.add_argument("--results", type=Path, default=HERE / "results")
     options = parser.parse_args()
-    sections["ftr"] = partial(ftr, sizes=options.flows)
+    sections["ftr"] = partial(ftr, sizes=options.flows, detectors=options.detectors)
     warnings.simplefilter("ignore", ThresholdWarning)
     report = Report(quick=options.quick)
     for name in options.only:
@@ -125,24 +127,29 @@ def run(report: Report, section: str, makers: dict[str, Make], windows: Sequence
         tally.report(report, section, name)
 
 
-def ftr(report: Report, sizes: Sequence[int]) -> None:
+def ftr(report: Report, sizes: Sequence[int], detectors: Sequence[str]) -> None:
     """Measure total false rates by number of flows."""
     for full in sizes:
         supers = SIZES[full]
         flows, count = (full // 10, 2) if report.quick else (full, WINDOWS)
-        label = f"FTR, {full // 1_000_000} M flows"
-        makers: dict[str, Make] = {
-            f"{label}: cube": lambda: Cube(device="cpu"),
-            f"{label}: cube, dense": lambda: Cube(device="cpu", exact=False),
-            f"{label}: cube, planned": lambda flows=flows: Cube(
-                "128MiB", flows=flows, threshold=THETA, device="cpu", exact=False
-            ),
-            f"{label}: cbaa": lambda: Cbaa(device="cpu"),
-            f"{label}: filter": lambda: Filter(device="cpu"),
-            f"{label}: pairsample": lambda: PairSample(device="cpu"),
+        makers: dict[str, list[Make]] = {
+            "cube": [
+                lambda: Cube(device="cpu"),
+                lambda: Cube(device="cpu", exact=False),
+                lambda flows=flows: Cube("128MiB", flows=flows, threshold=THETA, device="cpu", exact=False),
+            ],
+            "cbaa": [lambda: Cbaa(device="cpu")],
+            "filter": [lambda: Filter(device="cpu")],
+            "pairsample": [lambda: PairSample(device="cpu")],
+        }
+        titles = ("", ", dense", ", planned")
+        chosen = {
+            f"FTR, {full // 1_000_000} M flows: {name}{title}": make
+            for name in detectors
+            for title, make in zip(titles, makers[name], strict=False)
         }
         hosts = supers // 10 if report.quick else supers
-        run(report, "ftr", makers, _Windows(flows, hosts, count))
+        run(report, "ftr", chosen, _Windows(flows, hosts, count))
 
 
 class _Windows(Sequence[tuple[Any, Any, Truth]]):
