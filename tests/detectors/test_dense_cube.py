@@ -76,7 +76,16 @@ def test_beyond_giant_columns_a_host_is_saturated_and_has_only_a_lower_bound() -
     row = cube.estimate(7)
     assert row.saturated
     assert (row.peers, row.peers_high) == (None, None)
-    assert row.peers_low == saturation_of(64, share=64).low < 60_000
+    assert 0.9 * saturation_of(64, share=64).low < row.peers_low <= saturation_of(64, share=64).low < 60_000
+
+
+def test_in_an_overfull_cube_a_host_that_nobody_saw_has_no_lower_bound() -> None:
+    cube = Cube(geometry=Geometry(32, 0, 3, 8, 8, 1, 0, giants=1), device="cpu", exact=False)
+    rng = np.random.default_rng(1)
+    cube.update(*rng.integers(0, 1 << 32, (2, 1_000_000), dtype=np.uint32))
+    row = cube.estimate(7)
+    assert row.saturated
+    assert row.peers_low == 0
 
 
 @pytest.mark.parametrize("bits", [1, 3, 5])

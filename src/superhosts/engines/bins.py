@@ -211,6 +211,16 @@ def make_cache(threads: int, bits: int, width: int) -> Words:
     return cache
 
 
+def _open_first_chunks(pool: Pool, chunks: int) -> None:
+    """Empty a pool, of which every thread has `chunks` chunks: open one for each bin."""
+    threads, bins = pool.cursors.shape[0], pool.cursors.shape[1] - PADDING
+    for thread in range(threads):
+        first = thread * chunks
+        pool.owner[first : first + bins] = np.arange(bins)
+        pool.cursors[thread, :bins] = np.arange(first, first + bins) * CHUNK
+        pool.cursors[thread, bins] = first + bins
+
+
 class Bins:
     """The bins of one sketch: pairs that are not yet written to the slices.
 
@@ -236,32 +246,33 @@ class Bins:
         self.bins = 1 << (MAX_BIN_BITS if memory >= FINE_BINS_MEMORY else max(1, min(slice_bits, MAX_BIN_BITS)))
         self.memory, self.grows = min(memory, MAX_MEMORY), grows
         self.width = 0  # words of an entry; 0 before the first batch
+        self.chunks = self.most_chunks = 0  # chunks of each thread, and the most that it may have
+        self.pool: Pool
+        self.cache: Words
+        self.seen: Words
         self.pending = 0  # upper bound on the number of pending entries
 
     def _allocate(self, width: int, chunks: int = 0) -> None:
-        """Allocate an empty pool of at least `chunks` chunks for each thread, if the memory allows, and the caches."""
-        self.width = width
+        """Allocate an empty pool of at least `chunks` chunks for each thread, if the memory allows, and the caches.
+
+        All of it is assigned at once: if an allocation fails or is interrupted, the bins stay as they are.
+        """
         minimum = 2 * self.bins + 64  # a first and a second chunk per bin, and some to work with
-        self.most_chunks = max(self.memory // (8 * width * CHUNK * self.threads), minimum)
-        self.chunks = min(max(chunks, minimum), self.most_chunks) if self.grows else self.most_chunks
-        total = self.chunks * self.threads
+        most = max(self.memory // (8 * width * CHUNK * self.threads), minimum)
+        chunks = min(max(chunks, minimum), most) if self.grows else most
+        total = chunks * self.threads
         entries = np.empty(total * CHUNK * width, np.uint64)
-        self.pool = Pool(entries, np.empty(total, np.int32), np.empty((self.threads, self.bins + PADDING), np.int32))
-        self._empty_caches()
-        self._reset()
+        pool = Pool(entries, np.empty(total, np.int32), np.empty((self.threads, self.bins + PADDING), np.int32))
+        _open_first_chunks(pool, chunks)
+        caches = self._make_caches(width, chunks, most)
+        vars(self).update(width=width, chunks=chunks, most_chunks=most, pool=pool, **caches)
 
-    def _empty_caches(self) -> None:
-        full = self.chunks == self.most_chunks
-        bits = CACHE_BITS if full else min(CACHE_BITS, (self.chunks * CHUNK).bit_length() - 5)
-        self.cache = make_cache(self.threads, bits, self.width)
-        self.seen = make_cache(self.threads, SEEN_BITS, self.width)
-
-    def _reset(self) -> None:
-        for thread in range(self.threads):
-            first = thread * self.chunks
-            self.pool.owner[first : first + self.bins] = np.arange(self.bins)
-            self.pool.cursors[thread, : self.bins] = np.arange(first, first + self.bins) * CHUNK
-            self.pool.cursors[thread, self.bins] = first + self.bins
+    def _make_caches(self, width: int, chunks: int, most: int) -> dict[str, Words]:
+        bits = CACHE_BITS if chunks == most else min(CACHE_BITS, (chunks * CHUNK).bit_length() - 5)
+        return {
+            "cache": make_cache(self.threads, bits, width),
+            "seen": make_cache(self.threads, SEEN_BITS, width),
+        }
 
     def free(self) -> int:
         """Return the entries that even the fullest thread can take, since each bin may open one more chunk."""
@@ -350,10 +361,10 @@ class Bins:
     def done(self) -> None:
         """Empty the bins after all entries have been written."""
         self.pending = 0
-        self._reset()
+        _open_first_chunks(self.pool, self.chunks)
 
     def clear(self) -> None:
         """Empty the bins and the caches; keep the pool allocated."""
         if self.width:
-            self._empty_caches()
+            vars(self).update(self._make_caches(self.width, self.chunks, self.most_chunks))
             self.done()

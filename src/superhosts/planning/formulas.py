@@ -115,7 +115,7 @@ def prefix_test(column_bits: int, threshold: float, ones: float = 60) -> Prefix:
     """Return a pre-check of as many words as contain about `ones` ones for a host with `threshold` peers.
 
     Rows are hashed, so the first rows are a fair sample, in which such a host sets a Poisson number of bits or more.
-    With 16 ones the check rejects most crowds of small hosts after a few cache lines of each column; tests with more
+    With 15 ones the check rejects most crowds of small hosts after a few cache lines of each column; tests with more
     ones reject nearly all that are left.
     """
     words = 1 << (column_bits - 6)

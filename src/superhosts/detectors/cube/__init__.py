@@ -148,8 +148,8 @@ class Cube(ColumnSketch):
     @locked
     def fill(self) -> Fill:
         """Return how full the cube is. An exact one has the fill of its dense form and the exact number of pairs."""
-        pairs = self._pairs()
-        return super().fill() if pairs is None else super().fill()._replace(pairs=pairs.pairs)
+        pairs, found = self._pairs(), super().fill()
+        return found._replace(pairs=found.pairs * self.geometry.sample if pairs is None else pairs.pairs)
 
     def _merge(self, other: Self) -> None:
         if isinstance(self.engine, Stages):
@@ -191,7 +191,8 @@ class Cube(ColumnSketch):
             giant = measure(Evidence(columns, common, self._fills_of(mangled[big])), rows, sample * GIANT_SHARE)
             for column, values in zip(found, better_of(found.select(big), giant), strict=True):
                 column[big] = values
-        return conclude(found, saturation_of(rows, share=sample * (GIANT_SHARE if geometry.giants else 1)))
+        noise = float(self._mean_fills().prod(axis=1).max())  # In an overfull cube, others alone fill the AND.
+        return conclude(found, saturation_of(rows, 1 - noise, sample * (GIANT_SHARE if geometry.giants else 1)))
 
     @property
     def _most_peers(self) -> int:

@@ -197,7 +197,8 @@ class Geometry(NamedTuple):
     def exact_pairs(self) -> int:
         """The most distinct pairs of which a cube keeps a set, with exact answers: as many as fit half its memory.
 
-        Tables of pairs are filled to three quarters at most.
+        Tables of pairs are filled to three quarters at most. 32-bit hosts with wider peers, which no capture has, take
+        twice the memory.
         """
         words = 1 if self.key_bits == 32 else self.key_bits // 64 + 1
         return self.memory * 3 // 8 // (8 * words)

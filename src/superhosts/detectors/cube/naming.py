@@ -2,7 +2,7 @@
 
 Labels of hot columns name candidates. Most of these are small hosts, so cheap tests come first: a host with enough
 peers has a pair of high priority in every array, and enough ones in the first words of the AND of its columns. Each
-test accepts a host at the threshold except once in millions.
+test rejects a host at the threshold once in fifty thousand times.
 """
 
 from __future__ import annotations

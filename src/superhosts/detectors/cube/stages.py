@@ -158,8 +158,12 @@ class Stages(Engine):
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the dense form: a pickle is a file, which does not contain who talked to whom."""
-        return {**vars(self), "pairs": None, "bins": None, "dense": self._dense_form()}
+        """Return the dense form on the CPU: a pickle is a file, which does not contain who talked to whom."""
+        dense = self._dense_form()
+        if not isinstance(dense, CpuCube):
+            dense, arrays = CpuCube(self.plan), dense.arrays()
+            dense.load(arrays)
+        return {**vars(self), "pairs": None, "bins": None, "dense": dense}
 
     def merge(self, other: Engine) -> None:
         """Merge another engine. The union of two exact ones is exact if it fits."""

@@ -127,13 +127,14 @@ class CudaEngine(Engine):
         self.head, self.width = kernels.answer_shape(geometry)
         memory = device_zeros(limits + self.head + rows * self.width, np.uint64, self.stream)
         listed = device_zeros(self._candidate_words() * candidates, np.uint64, self.stream)
-        asked = device_zeros(2 * rows, np.uint64, self.stream)
+        asked, asked_host = device_zeros(2 * rows, np.uint64, self.stream), pinned(2 * rows, np.uint64)
         question, answer = pinned(limits + self.head, np.uint64), pinned(self.head + rows * self.width, np.uint64)
         question[:] = 0
         # Assign only after every allocation succeeded: if one fails, the old arrays remain consistent.
         self.question, self.limits = memory[: limits + self.head], memory[:limits].view(np.int64)
         self.answer, self.sums = memory[limits:], memory[limits + kernels.COUNTERS : limits + self.head]
-        self.question_host, self.answer_host, self.candidates, self.asked = question, answer, listed, asked
+        self.question_host, self.answer_host, self.candidates = question, answer, listed
+        self.asked, self.asked_host = asked, asked_host
         self.max_rows, self.max_candidates = rows, candidates
         self._find = Replay(self.stream)
 
@@ -221,11 +222,11 @@ class CudaEngine(Engine):
         pairs = min(pairs, self._max_tiled)
         if self.tiles is None or len(self.tiles[0]) < pairs:
             self.tiles = None
+            if self.recent is None:
+                self.recent = device_zeros(1 << self.launch.fill_recent_bits, np.uint64, self.stream)
             tiles = pairs // size + 1
             starts = cuda.device_array((tiles, (1 << self.group_bits) + 1), np.int32)
             self.tiles = cuda.device_array(tiles * size, np.uint64), starts
-            if self.recent is None:
-                self.recent = device_zeros(1 << self.launch.fill_recent_bits, np.uint64, self.stream)
         return len(self.tiles[1]) * size
 
     def _write_tiled(self, hosts: Any, peers: Any, stream: Stream) -> None:
@@ -366,12 +367,14 @@ class CudaEngine(Engine):
         kernel = kernels.make_measure(column_of, self._make_read(), geometry.arrays, geometry.words)
         width, step = geometry.arrays + 1, self.max_rows
         found = np.empty((len(mangled), width), np.int32)
-        for start in range(0, len(mangled), step):
-            hosts = np.ascontiguousarray(mangled[start : start + step]).reshape(-1)
-            count = len(hosts) // 2
-            self.asked[: len(hosts)].copy_to_device(hosts, stream=self.stream.numba)
-            arguments = self.asked, self.words, self.counts, self.answer, self.key
-            self._start(kernel, (count, threads), self.stream, arguments)
+        arguments = self.asked, self.words, self.counts, self.answer, self.key
+        for start in range(0, len(mangled), step):  # Whole arrays are copied: to slice one on the GPU takes longer.
+            hosts = mangled[start : start + step]
+            self.asked_host[: 2 * len(hosts)] = hosts.reshape(-1)
+            self.asked.copy_to_device(self.asked_host, stream=self.stream.numba)
+            self._start(kernel, (len(hosts), threads), self.stream, arguments)
+            self.answer.copy_to_host(self.answer_host, stream=self.stream.numba)
             self.stream.synchronize()
-            found[start : start + count] = self.answer[: count * width].copy_to_host().reshape(count, width)
+            counts = self.answer_host[: len(hosts) * width].reshape(len(hosts), width)
+            found[start : start + len(hosts)] = counts
         return found
