@@ -190,6 +190,19 @@ def test_words_of_empty_slots_are_no_pairs(bits):
     assert cube.fill().pairs == 65
 
 
+@pytest.mark.parametrize("bits", BITS)
+def test_no_pair_is_lost_when_the_union_of_two_exact_cubes_overflows(bits):
+    """All pairs are of different hosts, so that many tables still wait when the set is over its limit."""
+    each = tiny(bits, 4).exact_pairs * 9 // 10
+    pairs = [(host * SPREAD & (1 << bits) - 1, host) for host in range(1, 2 * each + 1)]
+    one, other = (feed(cube_of(bits, slice_bits=4), share, bits, 32) for share in (pairs[:each], pairs[each:]))
+    assert one.exact
+    assert other.exact
+    one.merge(other)
+    assert other.exact
+    assert_same(one, feed(cube_of(bits, slice_bits=4, exact=False), pairs, bits, 32), asked_of(pairs, bits))
+
+
 def test_merging_with_itself_changes_nothing():
     cube = feed(cube_of(), distinct_pairs(50))
     before = rows(cube, [1])
