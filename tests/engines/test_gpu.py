@@ -112,6 +112,35 @@ def test_pairs_that_lie_on_the_gpu_are_sorted_by_slice_and_none_is_lost(slice_bi
     assert_equal_to_oracle(cube, pairs)
 
 
+def sort_one_pair(cube: Cube, host: int, peer: int) -> None:
+    """Update a cube with one pair, repeated until the batch is large enough to be sorted by slice."""
+    cube.update(*(cuda.to_device(np.full(TILED.min_tiled_pairs, number, np.uint32)) for number in (host, peer)))
+    assert cube.engine.tiles is not None
+
+
+@pytest.mark.parametrize("way", ["clear", "load"])
+def test_pairs_that_were_discarded_are_written_when_they_come_again(way):
+    cube = gpu_cube(tuning=TILED)
+    empty = cube.arrays()
+    sort_one_pair(cube, 7, 9)
+    assert cube.bits.any()
+    if way == "clear":
+        cube.clear()
+    else:
+        cube.load_arrays(empty)
+    assert not cube.bits.any()
+    sort_one_pair(cube, 7, 9)
+    assert_equal_to_oracle(cube, [(7, 9)])
+
+
+def test_the_pair_that_looks_like_an_empty_place_is_written():
+    """It is 0 after its host was mangled, and no other pair takes its place before."""
+    cube = gpu_cube(tuning=TILED)
+    zero = int(unmangle32(0, make_key()))
+    sort_one_pair(cube, zero, 0)
+    assert_equal_to_oracle(cube, [(zero, 0)])
+
+
 def test_a_batch_of_host_memory_travels_in_pieces(monkeypatch):
     monkeypatch.setenv("SUPERHOSTS_THREADS", "3")
     cube = gpu_cube(tuning=GpuTuning(transfer=TransferSizes(piece=17, part_bytes=16)))
