@@ -71,6 +71,32 @@ def test_recent_repeats_are_dropped_once_and_forgotten_on_clear():
     assert len(entries_of(bins)[0]) == 100
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_growing_pool_starts_small_and_grows_with_the_pairs_up_to_its_memory(threads):
+    rng = np.random.default_rng(2)
+    hosts, peers = rng.integers(0, 1 << 32, (2, 400_000), dtype=np.uint32)
+    memory = 1 << 20
+    bins = Bins(KEY, key_bits=32, slice_bits=2, memory=memory, threads=threads, grows=True)
+    sizes, taken = [], 0
+
+    def drain() -> None:
+        nonlocal taken
+        taken += len(entries_of(bins)[0])
+        sizes.append(bins.pool.entries.nbytes)
+        bins.done()
+
+    for start in range(0, len(hosts), 10_000):
+        bins.add(hosts[start : start + 10_000], peers[start : start + 10_000], drain)
+    drain()
+    assert taken == len(hosts)
+    assert sizes[0] <= memory // 3
+    assert sizes == sorted(sizes)
+    assert 0.9 * memory < sizes[-1] <= memory
+    fixed = Bins(KEY, key_bits=32, slice_bits=2, memory=memory, threads=threads)
+    fixed.add(hosts[:1], peers[:1], fixed.done)
+    assert fixed.pool.entries.nbytes == sizes[-1]
+
+
 @pytest.mark.parametrize("slice_bits", [0, 2, 4, 9])
 def test_bins_finer_than_slices_still_give_a_slice_to_one_thread(slice_bits):
     """Two threads in one slice would lose bits, because there are no atomics."""
