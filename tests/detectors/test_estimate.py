@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
-from superhosts.detectors.estimate import Evidence, estimate, estimate_by_mean, saturation_of, saturation_point
+from superhosts.detectors.estimate import (
+    Evidence,
+    Measured,
+    better_of,
+    estimate,
+    estimate_by_mean,
+    saturation_of,
+    saturation_point,
+)
 from superhosts.planning import prefix_test, standard_error, unnamed_probability, zero_limit
 from superhosts.results import UNBOUNDED
 
@@ -123,6 +131,32 @@ def test_a_small_host_in_two_full_columns_is_not_taken_for_a_big_one():
     assert found.peers[0] < 50
     big = estimate(evidence([[0, 0, 1200]], [1200], [[0.14, 0.14, 0.14]]), 4096)
     assert big.peers[0] == pytest.approx(-4096 * math.log(1200 / 4096 / 0.86), rel=1e-6)
+
+
+def measured(*hosts: tuple[float, float, bool, bool]) -> Measured:
+    """Return measurements of hosts, each given as peers, deviation, doubtful and full."""
+    peers, deviations, doubtful, full = zip(*hosts, strict=True)
+    return Measured(np.array(peers), np.array(deviations), np.array(doubtful), np.array(full))
+
+
+@pytest.mark.parametrize(
+    ("plain", "giant", "takes_giant"),
+    [
+        ((100.0, 5.0, False, False), (90.0, 9.0, True, False), False),
+        ((100.0, 5.0, True, False), (90.0, 9.0, False, False), False),
+        ((100.0, 9.0, False, False), (90.0, 5.0, True, False), True),
+        ((100.0, 9.0, True, False), (90.0, 5.0, False, False), True),
+        ((0.0, 0.0, False, True), (90.0, 5.0, True, False), True),  # The numbers of a full one are meaningless.
+        ((100.0, 9.0, True, False), (0.0, 0.0, False, True), False),
+        ((0.0, 0.0, False, True), (0.0, 0.0, False, True), True),
+    ],
+    ids=["plain", "doubtful plain", "doubtful giant", "giant", "plain is full", "giant is full", "both are full"],
+)
+def test_of_two_measurements_the_one_with_the_smaller_deviation_counts_unless_it_is_full(plain, giant, takes_giant):
+    other = (7.0, 1.0, False, False), (8.0, 2.0, True, False)  # another host, for which the plain columns count
+    found = better_of(measured(plain, other[0]), measured(giant, other[1]))
+    expected = measured(giant if takes_giant else plain, other[0])
+    assert [column.tolist() for column in found] == [column.tolist() for column in expected]
 
 
 def test_an_untouched_host_has_no_peers():
