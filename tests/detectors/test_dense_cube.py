@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import naive
 from cubes import filled_oracle
-from superhosts import Cube, Geometry
+from superhosts import Cube, Geometry, Part, ThresholdWarning
 from superhosts.detectors.estimate import Evidence, conclude, measure, saturation_of
 from superhosts.hashing import DEFAULT_KEY
 from superhosts.pairs import Addresses
+from superhosts.sketches.queries import estimate_in_file
 
 GIANT = Geometry(32, 2, 4, 10, 16, 4, 3, giants=2)  # columns of 2^10 rows are full near 7,000 peers
 
@@ -69,6 +73,17 @@ def test_the_default_cube_measures_a_victim_of_a_million_sources() -> None:
     assert [int(host) for host in cube.super_hosts(500_000).hosts] == [7]  # beyond what plain columns can tell
 
 
+def test_hosts_far_beyond_a_full_column_are_measured_from_a_file_as_in_memory(tmp_path: Path) -> None:
+    cube = Cube(geometry=GIANT, device="cpu", exact=False)
+    sizes = {1: 50, 2: 100_000, 3: 700, 4: 40_000, 5: 8000}
+    fill(cube, sizes)
+    cube.save(tmp_path / "a.cube")
+    part = Part(4)
+    found = estimate_in_file(tmp_path / "a.cube", {part: list(sizes)})[part]
+    assert list(found) == list(cube.estimate_many(np.array(list(sizes), np.uint32)))
+    assert found.peers[1] == pytest.approx(100_000, rel=0.35)
+
+
 def test_beyond_giant_columns_a_host_is_saturated_and_has_only_a_lower_bound() -> None:
     geometry = Geometry(32, 0, 2, 6, 8, 1, 0, giants=1)
     cube = Cube(geometry=geometry, device="cpu", exact=False)
@@ -105,6 +120,49 @@ def test_a_sample_of_the_pairs_gives_unbiased_numbers_and_honest_intervals(bits:
     assert abs(np.mean(errors)) < 4 * deviation / np.sqrt(len(errors)) + 10
     assert 0.7 * deviation < np.std(errors) < 1.5 * deviation + 40
     assert np.mean(held) > 0.85
+
+
+@pytest.mark.parametrize("giants", [0, 1])
+def test_a_sample_moves_the_lower_bound_of_saturated_hosts(giants: int) -> None:
+    plain = Geometry(32, 0, 2, 6, 8, 1, 0, giants=giants)
+    bounds = []
+    for geometry in (plain, plain._replace(sample_bits=2)):
+        cube = Cube(geometry=geometry, device="cpu", exact=False)
+        fill(cube, {7: 300_000 if giants else 10_000})
+        row = cube.estimate(7)
+        assert row.saturated
+        bounds.append(row.peers_low)
+    assert bounds[0] > 150
+    assert bounds[1] == pytest.approx(4 * bounds[0], abs=4)
+
+
+@pytest.mark.parametrize(("giants", "most"), [(0, 4 * 266), (1, 64 * 4 * 266)])
+def test_a_sample_moves_the_most_peers_that_can_be_measured(giants: int, most: int) -> None:
+    cube = Cube(geometry=Geometry(32, 0, 2, 6, 8, 1, 0, giants=giants, sample_bits=2), device="cpu", exact=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cube.super_hosts(most)
+    with pytest.warns(ThresholdWarning, match=f"hosts with more than {most:,} peers cannot be measured"):
+        cube.super_hosts(most + 1)
+
+
+def test_a_threshold_that_labels_cannot_support_in_a_sample_is_warned_about() -> None:
+    """A host with 64 peers has 8 pairs among 6 others of its label, and loses (6/14)³ times; with 256, once in 250."""
+    geometry = Geometry(32, 0, 3, 12, 40, 2, 0, sample_bits=3)
+    cube = Cube(geometry=geometry, device="cpu", key="a secret", exact=False)
+    cube.update(*np.random.default_rng(2).integers(0, 1 << 32, (2, 8 * 6 * 160), dtype=np.uint32))
+    with pytest.warns(ThresholdWarning, match="about 8% of hosts with this many peers cannot be named"):
+        cube.super_hosts(64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cube.super_hosts(256)
+
+
+def test_the_number_of_pairs_in_a_sampled_cube_is_that_of_all_pairs() -> None:
+    geometry = Geometry(32, 1, 3, 12, 20, 2, 0, giants=1, sample_bits=3)
+    cube = Cube(geometry=geometry, device="cpu", key="a secret", exact=False)
+    cube.update(*np.random.default_rng(5).integers(0, 1 << 32, (2, 50_000), dtype=np.uint32))
+    assert cube.fill().pairs == pytest.approx(50_000, rel=0.1)  # 6,250 are written, with a deviation of 1.2 %
 
 
 def test_sampled_cubes_merge_to_the_cube_of_both_streams() -> None:
@@ -148,14 +206,24 @@ def test_a_host_in_all_columns_of_a_big_one_is_told_from_it_by_its_lines() -> No
     assert (cube.estimate(host).peers or 0) < 400
 
 
-def test_exactly_the_threshold_is_found_at_low_thresholds() -> None:
-    """Noise removal turns exactly θ into slightly less, which still counts as θ."""
+@pytest.mark.parametrize("threshold", [2, 5, 10])
+def test_exactly_the_threshold_is_found_at_low_thresholds(threshold: int) -> None:
+    """Noise removal turns exactly θ into slightly less, which still counts as θ: without it, 4 to 11 % are found."""
     rng = np.random.default_rng(3)
-    hosts = rng.choice(1 << 32, 2000, replace=False).astype(np.uint32)
-    for threshold in (2, 5, 10):
-        cube = Cube(geometry=Geometry(32, 2, 4, 16, 20, 6, 0), device="cpu", exact=False)
-        cube.update(np.repeat(hosts, threshold), rng.integers(0, 1 << 32, len(hosts) * threshold, dtype=np.uint32))
-        assert len(cube.super_hosts(threshold)) > 0.985 * len(hosts)
+    hosts, others = np.split(rng.choice(1 << 32, 52_000, replace=False).astype(np.uint32), [2000])
+    cube = Cube(geometry=Geometry(32, 2, 4, 14, 20, 10, 0), device="cpu", key="a secret", exact=False)
+    sent = np.concatenate([np.repeat(hosts, threshold), others])
+    cube.update(sent, rng.integers(0, 1 << 32, len(sent), dtype=np.uint32))
+    assert np.isin(hosts, cube.super_hosts(threshold).hosts).mean() > 0.98
+
+
+def test_hosts_are_found_where_few_of_their_pairs_compete_for_labels() -> None:
+    """Of 16 pairs, two compete in each array, and none in one of eight: there, others or nobody have the label."""
+    rng = np.random.default_rng(9)
+    hosts = rng.choice(1 << 32, 200, replace=False).astype(np.uint32)
+    cube = Cube(geometry=Geometry(32, 2, 4, 12, 20, 6, 3), device="cpu", key="a secret", exact=False)
+    cube.update(np.repeat(hosts, 16), rng.integers(0, 1 << 32, 16 * len(hosts), dtype=np.uint32))
+    assert np.isin(hosts, cube.super_hosts(16).hosts).mean() > 0.95
 
 
 def test_the_interval_of_a_small_host_among_giants_begins_at_0() -> None:
