@@ -208,7 +208,7 @@ def test_a_host_in_all_columns_of_a_big_one_is_told_from_it_by_its_lines() -> No
 
 @pytest.mark.parametrize("threshold", [2, 5, 10])
 def test_exactly_the_threshold_is_found_at_low_thresholds(threshold: int) -> None:
-    """Noise removal turns exactly θ into slightly less, which still counts as θ: without it, 4 to 11 % are found."""
+    """Noise removal turns exactly θ into slightly less, which still counts as θ: otherwise 4 to 12 % would be found."""
     rng = np.random.default_rng(3)
     hosts, others = np.split(rng.choice(1 << 32, 52_000, replace=False).astype(np.uint32), [2000])
     cube = Cube(geometry=Geometry(32, 2, 4, 14, 20, 10, 0), device="cpu", key="a secret", exact=False)
