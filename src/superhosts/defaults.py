@@ -5,5 +5,6 @@ from __future__ import annotations
 THRESHOLD = 1024  # peers from which a host is a super host
 WINDOW = "5m"
 MEMORY = "128MiB"  # of one sketch
-FLOWS = 5_000_000  # distinct pairs of a window that plans assume
+FLOWS = 5_000_000  # distinct pairs of a window that plans assume for a sketch of MEMORY
+FEWEST_FLOWS = 1000  # that plans assume for a small one
 IPV6_PREFIX = 64  # leading bits of an IPv6 address that identify a host

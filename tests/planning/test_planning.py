@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from cubes import dense_cube
-from superhosts import defaults
 from superhosts.detectors.columnsketch import ThresholdWarning
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.detectors.cube.naming import Store, list_candidates
@@ -211,7 +210,10 @@ def test_arguments_of_the_cube():
     planned = Cube("1MiB", flows="1M", threshold=512, device="cpu")
     assert planned.geometry == Geometry(*best_sizes(MIB, 1_000_000, 512))
     assert Cube("1MiB", flows=1_000_000, device="cpu").geometry == Geometry(*best_sizes(MIB, 1_000_000, 1024))
-    assert Cube("1MiB", threshold=512, device="cpu").geometry == Geometry(*best_sizes(MIB, 5_000_000, 512))
+    # Without flows, as many are assumed as suit the memory: 5 M in 128 MiB.
+    for memory, assumed in (("128MiB", 5_000_000), ("1MiB", 39_062), ("20KB", 1000)):
+        assert Geometry.for_traffic(memory, threshold=512) == Geometry(*best_sizes(parse_size(memory), assumed, 512))
+    assert Cube("1MiB", threshold=512, device="cpu").geometry == Geometry.for_traffic("1MiB", threshold=512)
     with pytest.raises(UsageError, match="one or the other"):
         Cube(geometry=planned.geometry, flows="1M")
 
@@ -222,8 +224,8 @@ def test_a_memory_in_which_most_answers_would_be_wrong_is_refused():
         Cube("100KB", flows="50M", threshold=100, device="cpu")
     enough = re.search(refusal, str(refused.value))
     assert predict(Geometry.for_traffic(enough[1], flows="50M", threshold=100), 50_000_000, 100).total <= 0.2
-    # Only the threshold is given, so the number of flows is a guess.
-    assert predict(Geometry.for_traffic("100KB", threshold=100), defaults.FLOWS, 100).total > 0.2
+    with pytest.raises(GeometryError, match=r"memory 97\.7 KiB is too small for 5,000,000 flows"):  # as it was given
+        Geometry.for_traffic("100KB", flows="5M")
     # No memory would do: nearly all hosts above such a threshold are within the error of the estimate.
     assert Geometry.for_traffic("8MiB", flows="5M", threshold=199_999).check()
 
@@ -294,15 +296,38 @@ def test_without_any_super_host_there_is_no_rate():
         predict(Geometry.for_memory("1MiB"), hosts, 901)
 
 
+@pytest.mark.filterwarnings("ignore::superhosts.ThresholdWarning")
+@pytest.mark.parametrize(
+    ("memory", "threshold", "hosts", "peers"),
+    [("1MiB", 1, 40_000, 1), ("1MiB", 2, 20_000, 2), ("100KB", 1024, 10, 1200)],
+)
+def test_a_plan_for_a_threshold_alone_is_not_worse_than_none(memory, threshold, hosts, peers):
+    """A plan for 5 M flows would leave a small memory with a few columns, which most hosts share."""
+    found = []
+    for planned in (None, threshold):
+        cube = Cube(memory, threshold=planned, device="cpu", exact=False)
+        pairs = np.arange(hosts * peers, dtype=np.uint32)
+        cube.update(pairs // peers, pairs)
+        found.append(len(cube.super_hosts(threshold)))
+    assert found[0] <= found[1] <= hosts
+    assert found[1] > 0.9 * hosts
+
+
 @pytest.mark.parametrize("threshold", [1, 2, 5])
 def test_the_lowest_thresholds_are_predicted(threshold):
     expected = predict(Geometry.for_traffic("8MiB", flows="100k", threshold=threshold), 100_000, threshold)
     assert 0 < expected.total < 0.1
 
 
+@pytest.mark.parametrize("threshold", [0.5, 200_000, 1e6])
+def test_thresholds_that_no_host_of_the_assumed_traffic_reaches_are_refused(threshold):
+    with pytest.raises(UsageError, match=re.escape(f"threshold {threshold:g}: predictions need")):
+        Geometry.for_traffic("100KB", threshold=threshold)
+
+
 @pytest.mark.parametrize("threshold", [195_000, 199_000, 199_900, 199_999, 199_999.5])
 def test_thresholds_near_the_largest_host_are_predicted(threshold):
-    geometry = Geometry.for_traffic("8MiB", threshold=threshold)
+    geometry = Geometry.for_traffic("8MiB", flows="5M", threshold=threshold)
     expected = predict(geometry, 5_000_000, threshold)
     assert all(math.isfinite(value) for value in vars(expected).values())
     # No class of hosts is above the threshold, so hosts at the threshold represent them. Neighbouring thresholds agree.

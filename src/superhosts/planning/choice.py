@@ -12,7 +12,7 @@ from superhosts.pairs import check_width
 from superhosts.planning.deciding import FEWEST_NORMAL
 from superhosts.planning.formulas import Shape, column_bytes, columns_in, shape_for, standard_error
 from superhosts.planning.population import Population, population_of
-from superhosts.planning.prediction import predict, restore_seconds, rough_rates
+from superhosts.planning.prediction import check_predictable, predict, restore_seconds, rough_rates
 from superhosts.units import format_size
 
 ARRAYS = range(2, 7)
@@ -63,6 +63,7 @@ def best_sizes(memory: int, flows: int, threshold: float, key_bits: int = 32) ->
     which takes a small memory. A second round changes the best of them step by step while they improve.
     """
     check_width(key_bits)
+    check_predictable(threshold)
     search = _Search(memory, population_of(flows, threshold), threshold, key_bits)
     for sample_bits in SAMPLE_BITS:
         if not search.try_columns(sample_bits):
@@ -73,8 +74,8 @@ def best_sizes(memory: int, flows: int, threshold: float, key_bits: int = 32) ->
     return search.best()
 
 
-def check_suffices(sizes: Sizes, flows: int, threshold: float) -> None:
-    """Raise GeometryError, with a memory that would do, if a cube of these sizes would be useless.
+def check_suffices(sizes: Sizes, flows: int, threshold: float, memory: int) -> None:
+    """Raise GeometryError, with a memory that would do, if a cube of these sizes, the best for `memory`, is useless.
 
     A threshold for which no memory would do, such as that of the very largest host, is no reason.
     """
@@ -88,7 +89,7 @@ def check_suffices(sizes: Sizes, flows: int, threshold: float) -> None:
     traffic = f"{flows:,} flows at threshold {threshold:g}"
     wrong = f"about {min(expected.total, 1):.0%} of the answers would be wrong"
     raise GeometryError(
-        f"memory {format_size(expected.memory)} is too small for {traffic}: {wrong}; "
+        f"memory {format_size(memory)} is too small for {traffic}: {wrong}; "
         f"{format_size(enough)} would do for {MOST_ERRORS:.0%}"
     )
 

@@ -117,12 +117,17 @@ def restore_seconds(sizes: CubeSizes, population: Population, threshold: float) 
     return _Window(sizes, population, threshold, draws=1).work().seconds
 
 
+def check_predictable(threshold: float) -> None:
+    """Raise UsageError if no host of the traffic that plans assume has this many peers."""
+    if not 1 <= threshold < CAP:
+        raise UsageError(f"threshold {threshold:g}: predictions need a threshold from 1 to below {CAP:,.0f} peers")
+
+
 class _Window:
     """A window of `flows` distinct pairs, or of a population, in a cube of these sizes."""
 
     def __init__(self, sizes: CubeSizes, flows: int | Population, threshold: float, draws: int) -> None:
-        if not 1 <= threshold < CAP:
-            raise UsageError(f"threshold {threshold:g}: predictions need a threshold from 1 to below {CAP:,.0f} peers")
+        check_predictable(threshold)
         self.sizes, self.threshold = sizes, threshold
         self.population = flows if isinstance(flows, Population) else population_of(flows, threshold)
         self.true = self.population.at_least(threshold)
