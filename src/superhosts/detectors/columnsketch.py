@@ -29,6 +29,7 @@ from superhosts.hashing import mangle_column
 from superhosts.pairs import Addresses, Host, numbers_to_array, words_to_column
 from superhosts.results import SuperHosts
 
+OVERFULL = 0.75  # mean fill from which false hosts may outnumber the true ones
 MAX_UNNAMED = 0.01  # share of hosts at the threshold that may stay unnamed without a warning
 MIN_TOP_PEERS = 16  # lowest threshold that `top` searches; below it, labels and columns are mostly noise
 
@@ -161,7 +162,8 @@ class ColumnSketch(EngineSketch):
     def _warn(self, threshold: float) -> None:
         """Warn if the geometry and the current fill do not support this threshold."""
         rows, total = self.geometry.rows, self.geometry.edges[-1] << self.geometry.slice_bits
-        mean = max(float(self.engine.zero_sums().sum()) / total, 1.0) / rows
+        self._warn_if_overfull(5)
+        mean = max(self._zero_share() * rows, 1.0) / rows
         pairs = -rows * math.log(mean) * total / self.geometry.arrays  # a lower bound
         unnamed = self._unnamed(threshold, pairs)
         if unnamed > MAX_UNNAMED and pairs:
@@ -174,6 +176,20 @@ class ColumnSketch(EngineSketch):
             warnings.warn(
                 f"threshold {threshold:g} is high for this {self.name}: {text}", ThresholdWarning, stacklevel=4
             )
+
+    def _zero_share(self) -> float:
+        """Return the share of zero bits in the plain columns."""
+        columns = self.geometry.edges[-1] << self.geometry.slice_bits
+        return float(self.engine.zero_sums().sum()) / columns / self.geometry.rows
+
+    def _warn_if_overfull(self, stacklevel: int = 4) -> None:
+        """Warn if so many bits are set that hosts with few peers look like large ones."""
+        fill = 1 - self._zero_share()
+        if fill > OVERFULL:
+            state = f"this {self.name} is overfull ({min(math.floor(100 * fill), 99)} % of its bits are set)"
+            remedy = "use more memory, shorter windows or superhosts plan"
+            text = f"{state}: most hosts found may be false; {remedy}"
+            warnings.warn(text, ThresholdWarning, stacklevel=stacklevel)
 
     def _remedy(self, threshold: float) -> str:
         """Return advice on how to name hosts with `threshold` peers."""
@@ -234,6 +250,11 @@ class ColumnSketch(EngineSketch):
         return fills
 
     def _top(self, count: int) -> SuperHosts:
+        found = self._largest(count)
+        self._warn_if_overfull()
+        return found
+
+    def _largest(self, count: int) -> SuperHosts:
         """Return the top hosts among those with at least `MIN_TOP_PEERS` peers."""
         plain = self.geometry.edges[-1] << self.geometry.slice_bits
         fullest = max(1, int(self.engine.zeros()[:plain].min()))

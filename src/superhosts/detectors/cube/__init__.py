@@ -133,7 +133,11 @@ class Cube(ColumnSketch):
 
     def _top(self, count: int) -> SuperHosts:
         pairs = self._pairs()
-        return super()._top(count) if pairs is None else self._counted(*pairs.top(count)).select(slice(0, count))
+        if pairs is not None:
+            return self._counted(*pairs.top(count)).select(slice(0, count))
+        found = self._largest(count)
+        self._warn_if_overfull()  # called here for the same reason
+        return found
 
     def _estimate_many(self, hosts: Addresses) -> SuperHosts:
         pairs = self._pairs()
