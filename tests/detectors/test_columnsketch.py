@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
-from superhosts import Cbaa, ThresholdWarning, device
+from superhosts import Cbaa, Cube, ThresholdWarning, device
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.dcds import Dcds
@@ -96,3 +98,20 @@ def test_hosts_above_the_crowd_are_found_all_the_same(kind, geometry):
     ):
         found = sketch.super_hosts(20)
     assert set(big.tolist()) <= set(found.hosts.tolist())
+
+
+@pytest.mark.parametrize(("pairs", "percent"), [(40_000, None), (300_000, 84)])
+def test_an_overfull_sketch_says_that_its_hosts_may_be_false(pairs, percent):
+    cube = Cube(geometry="slices=1,arrays=3,columns=40,rows=4096,labels=8,share=8", device="cpu", exact=False)
+    rng = np.random.default_rng(4)
+    cube.update(*rng.integers(0, 1 << 32, (2, pairs), dtype=np.uint32))
+    assert (cube.fill().mean > 0.75) == (percent is not None)
+    for ask in (lambda: cube.super_hosts(500), lambda: cube.top(3)):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            ask()
+        overfull = [each for each in said if "overfull" in str(each.message)]
+        assert [each.filename for each in overfull] == [__file__] * (percent is not None)
+        for each in overfull:
+            assert each.category is ThresholdWarning
+            assert f"this cube is overfull ({percent} % of its bits are set): most hosts found" in str(each.message)

@@ -416,3 +416,13 @@ def test_a_label_of_lower_priority_than_a_super_host_has_names_nobody(device):
             arrays["labels"][place] = arrays["labels"][place] & np.uint64(0xFFFFFFFF) | np.uint64(priority << 32)
         cube.load_arrays(arrays)
         assert (host in found(cube)) is is_named
+
+
+@pytest.mark.parametrize("bits", [None, 32, 64, 128])
+def test_a_geometry_may_be_given_as_text(bits):
+    geometry = SMALL._replace(key_bits=bits or 32)
+    assert Cube(geometry=geometry.spelled, key_bits=bits, device="cpu").geometry == geometry
+    with pytest.raises(GeometryError, match="'slices=3' is not a geometry"):
+        Cube(geometry="slices=3", device="cpu")
+    with pytest.raises(UsageError, match="memory=1MiB cannot be combined with a geometry"):
+        Cube("1MiB", geometry=geometry.spelled, device="cpu")

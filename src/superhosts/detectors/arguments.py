@@ -15,6 +15,7 @@ from superhosts.pairs import Addresses, format_for
 from superhosts.units import whole_number
 
 Sized = TypeVar("Sized", bound=Any)
+SWITCH = {"on": True, "off": False}
 _WORDS = np.dtype(np.uint32), np.dtype(np.uint64)  # created once, because every batch is checked, even a small one
 
 
@@ -57,9 +58,19 @@ def check_threads(threads: int | None) -> int:
     return number
 
 
-def starts_exact(exact: bool | None, device: str) -> bool:
+def check_exact(exact: bool | str | None) -> bool | None:
+    """Return whether pairs are to be kept exactly while they fit; None if the device decides."""
+    if exact is None or isinstance(exact, bool):
+        return exact
+    if isinstance(exact, str) and exact in SWITCH:
+        return SWITCH[exact]
+    raise UsageError(f"exact={exact!r}: must be True (on), False (off) or None")
+
+
+def starts_exact(exact: bool | str | None, device: str) -> bool:
     """Return True if pairs are to be kept exactly while they fit: as asked for, else unless `device` names a GPU."""
-    return not device.startswith("cuda") if exact is None else exact
+    asked = check_exact(exact)
+    return not device.startswith("cuda") if asked is None else asked
 
 
 def check_key_bits(key_bits: int | None) -> int:

@@ -157,12 +157,12 @@ class ColumnSketch(EngineSketch):
     def _super_hosts(self, threshold: float) -> SuperHosts:
         found = self._find(threshold)
         self._warn(threshold)
+        self._warn_if_overfull(found)
         return found
 
     def _warn(self, threshold: float) -> None:
         """Warn if the geometry and the current fill do not support this threshold."""
         rows, total = self.geometry.rows, self.geometry.edges[-1] << self.geometry.slice_bits
-        self._warn_if_overfull(5)
         mean = max(self._zero_share() * rows, 1.0) / rows
         pairs = -rows * math.log(mean) * total / self.geometry.arrays  # a lower bound
         unnamed = self._unnamed(threshold, pairs)
@@ -182,14 +182,18 @@ class ColumnSketch(EngineSketch):
         columns = self.geometry.edges[-1] << self.geometry.slice_bits
         return float(self.engine.zero_sums().sum()) / columns / self.geometry.rows
 
-    def _warn_if_overfull(self, stacklevel: int = 4) -> None:
+    def _warn_if_overfull(self, found: SuperHosts) -> None:
         """Warn if so many bits are set that hosts with few peers look like large ones."""
         fill = 1 - self._zero_share()
-        if fill > OVERFULL:
-            state = f"this {self.name} is overfull ({min(math.floor(100 * fill), 99)} % of its bits are set)"
-            remedy = "use more memory, shorter windows or superhosts plan"
-            text = f"{state}: most hosts found may be false; {remedy}"
-            warnings.warn(text, ThresholdWarning, stacklevel=stacklevel)
+        if fill > OVERFULL and len(found):
+            state = f"this {self.name} is overfull ({math.floor(100 * fill)} % of its bits are set)"
+            remedy = (
+                "more memory, shorter windows or superhosts plan"
+                if self.takes_geometry
+                else "more memory or shorter windows"
+            )
+            text = f"{state}: most hosts found may be false; use {remedy}"
+            warnings.warn(text, ThresholdWarning, stacklevel=4)
 
     def _remedy(self, threshold: float) -> str:
         """Return advice on how to name hosts with `threshold` peers."""
@@ -251,7 +255,7 @@ class ColumnSketch(EngineSketch):
 
     def _top(self, count: int) -> SuperHosts:
         found = self._largest(count)
-        self._warn_if_overfull()
+        self._warn_if_overfull(found)
         return found
 
     def _largest(self, count: int) -> SuperHosts:

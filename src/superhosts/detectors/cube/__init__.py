@@ -49,11 +49,15 @@ GIANT_ZEROS = 8  # giant columns are read for hosts that leave less than this fr
 
 
 class Cube(ColumnSketch):
-    """A labelled cube for 32-, 64- or 128-bit hosts, of 128 MiB by default. `Geometry` describes its sizes.
+    """A labelled cube for 32-, 64- or 128-bit hosts, of 128 MiB by default.
 
-    If `flows` (distinct pairs per window) or `threshold` is given, the geometry is planned for it. With `exact`, the
-    cube counts exactly, on the CPU, up to `geometry.exact_pairs` distinct pairs; this is the default unless `device`
-    names a GPU.
+    A `Geometry`, or its text as `superhosts plan` prints it, gives the sizes in place of a memory. If `flows` (distinct
+    pairs per window) or `threshold` is given, the geometry is planned for it; without flows, as many are assumed as
+    suit the memory (5 M for 128 MiB).
+
+    With `exact`, the cube counts exactly, on the CPU, up to `geometry.exact_pairs` distinct pairs; this is the default
+    unless `device` names a GPU. Files and pickles of an exact cube hold its dense form: what is read from them
+    estimates.
     """
 
     name = "cube"
@@ -73,11 +77,13 @@ class Cube(ColumnSketch):
         key: bytes | str | None = None,
         device: str = "auto",
         threads: int | None = None,
-        geometry: Geometry | None = None,
+        geometry: Geometry | str | None = None,
         flows: str | int | None = None,
         threshold: float | None = None,
-        exact: bool | None = None,
+        exact: bool | str | None = None,
     ) -> None:
+        if isinstance(geometry, str):
+            geometry = Geometry.parse(geometry, check_key_bits(key_bits))
         if geometry is not None:
             check_no_conflict(geometry, memory=memory, key_bits=key_bits, flows=flows, threshold=threshold)
         else:
@@ -129,6 +135,7 @@ class Cube(ColumnSketch):
             return self._counted(*pairs.super_hosts(threshold))
         found = self._find(threshold)
         self._warn(threshold)  # called here, not by the base class, so that the warning names the caller's line
+        self._warn_if_overfull(found)
         return found
 
     def _top(self, count: int) -> SuperHosts:
@@ -136,7 +143,7 @@ class Cube(ColumnSketch):
         if pairs is not None:
             return self._counted(*pairs.top(count)).select(slice(0, count))
         found = self._largest(count)
-        self._warn_if_overfull()  # called here for the same reason
+        self._warn_if_overfull(found)  # called here for the same reason
         return found
 
     def _estimate_many(self, hosts: Addresses) -> SuperHosts:
