@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from superhosts.cli._values import parse_switch
 from superhosts.pipeline.settings import Settings
 
 _NAMES = {each.name for each in fields(Settings)}
@@ -15,13 +14,10 @@ def make_settings(*groups: Any, **others: Any) -> Settings:
     """Return the settings that groups of options and single values name; settings and options have the same names.
 
     The key is a single value: which one counts without `--key-file` differs between commands (`_keys.py`).
-    On and off become truth values.
     """
     given: dict[str, Any] = {}
     for group in groups:
         for option in fields(group):
-            if option.name == "exact":
-                given["exact"] = None if group.exact is None else parse_switch(group.exact)
-            elif option.name in _NAMES:
+            if option.name in _NAMES:
                 given[option.name] = getattr(group, option.name)
     return Settings(**given, **others)

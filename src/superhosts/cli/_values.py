@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from superhosts.detectors.arguments import SWITCH
 from superhosts.device import choose_device
 from superhosts.errors import UsageError
 from superhosts.units import SECOND, parse_count, parse_duration, parse_size
@@ -46,9 +47,9 @@ def parse_at_least_one(text: str | int) -> int:
 
 def parse_switch(text: str) -> bool:
     """Read on or off."""
-    if text not in ("on", "off"):
+    if text not in SWITCH:
         raise UsageError(f"{text!r} is neither on nor off")
-    return text == "on"
+    return SWITCH[text]
 
 
 def parse_share(text: str) -> float:

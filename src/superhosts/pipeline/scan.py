@@ -24,7 +24,7 @@ from superhosts.pairs import Window
 from superhosts.pipeline.building import MakeDetector, WindowBuilder, WindowResult
 from superhosts.pipeline.interleaving import Interleaving
 from superhosts.pipeline.second_reading import SecondReading
-from superhosts.pipeline.settings import Settings
+from superhosts.pipeline.settings import Settings, with_argument_names
 from superhosts.sources.base import Source
 from superhosts.sources.live import Clock, Following
 from superhosts.sources.opening import open_inputs
@@ -353,4 +353,8 @@ def scan(inputs: str | Path | Sequence[str | Path], **settings: Any) -> Scan:
     for option in ("inner", "exclude", "watch", "direction"):
         if isinstance(settings.get(option), str):
             settings[option] = (settings[option],)
-    return Scan(open_inputs(names), Settings(**settings), RunOptions(revises=True))
+    sources = open_inputs(names)
+    try:
+        return Scan(sources, Settings(**settings), RunOptions(revises=True))
+    except UsageError as error:  # Settings name themselves as options of the command line.
+        raise type(error)(with_argument_names(str(error))) from None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from superhosts import defaults
-from superhosts.detectors.arguments import check_count, check_threshold, starts_exact
+from superhosts.detectors.arguments import check_count, check_exact, check_threshold, starts_exact
 from superhosts.detectors.base import Detector
 from superhosts.detectors.hostlist import on_cpu_only
 from superhosts.detectors.registry import DETECTORS
@@ -37,7 +38,7 @@ class Settings:
     detector: str = "cube"
     memory: str | int = defaults.MEMORY
     geometry: str = ""  # of a cube, as `superhosts plan` writes it, in place of memory
-    exact: bool | None = None  # keep pairs exactly while they fit; None: as the detector decides by its device
+    exact: bool | str | None = None  # (on, off) keep pairs exactly while they fit; None: as the detector decides
     memory_total: str | int | None = None
     ipv6_prefix: int = defaults.IPV6_PREFIX
     key: bytes | str | None = field(default=None, repr=False)  # a secret
@@ -72,7 +73,7 @@ class Settings:
                 self._geometry(32)
             except GeometryError as error:
                 raise GeometryError(f"--geometry: {error}") from None
-        if self.exact is not None and not kind.takes_exact:
+        if check_exact(self.exact) is not None and not kind.takes_exact:
             able = ", ".join(name for name, each in DETECTORS.items() if each.takes_exact)
             raise UsageError(f"--exact: only with --detector {able}, not with {self.detector}")
         if not kind.runs_on_gpu:
@@ -159,3 +160,13 @@ class Settings:
         detector = kind(**common)
         detector.format = host
         return detector
+
+
+_OPTIONS = re.compile(
+    rf"--({'|'.join(sorted((each.name.replace('_', '-') for each in fields(Settings)), reverse=True))})\b"
+)
+
+
+def with_argument_names(text: str) -> str:
+    """Return an error of the settings for callers in Python: with argument names in place of options."""
+    return _OPTIONS.sub(lambda option: option[1].replace("-", "_"), text)
