@@ -71,6 +71,35 @@ def test_numbers_are_exact_until_the_sample_is_full():
     assert (nobody.peers, nobody.peers_low, nobody.peers_high) == (0, 0, 0)
 
 
+def test_rows_are_marked_as_exact_while_every_pair_is_kept():
+    hosts, peers = np.zeros(100, np.uint32), np.arange(100, dtype=np.uint32)
+
+    def filled(kind=np.uint32, pairs=100, memory=1000):
+        detector = PairSample(geometry=Geometry(memory))
+        detector.update(hosts[:pairs], peers[:pairs].astype(kind))
+        return detector
+
+    def is_exact(detector):
+        (row,) = detector.super_hosts(1)
+        assert detector.estimate(0).exact == row.exact
+        return row.exact
+
+    assert is_exact(filled())
+    assert not is_exact(filled(memory=50))
+    wide = filled(np.uint64)
+    assert not is_exact(wide)  # Two peers may have been folded into one.
+    merged = filled()
+    merged.merge(filled(pairs=50))
+    assert is_exact(merged)
+    merged.merge(wide)
+    assert not is_exact(merged)
+    wide.clear()
+    wide.update(hosts, peers)
+    assert is_exact(wide)
+    wide.load_arrays(filled().arrays())
+    assert not is_exact(wide)
+
+
 @pytest.mark.parametrize("peers", [1, 10, 100, 1000, 10_000])
 def test_intervals_hold_for_hosts_of_all_sizes(peers):
     """A sample of one pair in fifty; consecutive peers, whose hashes must still be independent."""

@@ -48,9 +48,14 @@ class HostListSketch(KeyedSketch):
         mangled = mangled_of(hosts.astype(np.uint32, copy=False), self.key)
         return self._result(mangled, self._measure(mangled))
 
+    def _is_exact(self) -> bool:
+        """Return True if numbers of peers are counted, not estimated."""
+        return False
+
     def _result(self, mangled: Mangled, found: Estimate) -> SuperHosts:
         hosts = mangled_of(mangled, self.key, inverse=True)
         result = SuperHosts(hosts, np.rint(found.peers).astype(np.int64), found.low, found.high, found.saturated)
+        result.exact = np.full(len(hosts), self._is_exact())
         result.format = self.format
         return result
 

@@ -44,6 +44,7 @@ class PairSample(HostListSketch):
     All of the memory given holds pairs of the sample. New pairs wait in a buffer of at most an eighth of it, and of 8
     MiB, which is not counted, like the bins of a cube. The 95 % confidence interval of a host follows from the binomial
     distribution of its sampled pairs (Wilson's score interval, solved for the number of peers). No host saturates.
+    Until the sample is full, rows are marked as exact, unless peers had more than 32 bits or came from a file.
     """
 
     name = "pairsample"
@@ -74,6 +75,7 @@ class PairSample(HostListSketch):
 
     def _clear(self) -> None:
         self.count = self.used = 0  # hashes in `kept` and in `waiting`
+        self.may_have_folded = False  # True if peers of more than 32 bits may have come, of which two may be one
 
     def _memory(self) -> int:
         return self.kept.nbytes
@@ -83,6 +85,7 @@ class PairSample(HostListSketch):
         return self.count == len(self.kept)
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
+        self.may_have_folded |= peers.dtype != np.uint32
         columns = plain_columns(hosts, peers, self.key)
         start = 0
         while True:
@@ -105,6 +108,7 @@ class PairSample(HostListSketch):
         if other is self:
             return
         other._flush()
+        self.may_have_folded |= other.may_have_folded
         self._flush()
         self._absorb(other.kept[: other.count].copy())
 
@@ -130,6 +134,9 @@ class PairSample(HostListSketch):
         seen[seen] = known[places[seen]] == mangled[seen]
         hits[seen] = sampled[places[seen]]
         return estimates(hits, share)
+
+    def _is_exact(self) -> bool:
+        return not self._is_full and not self.may_have_folded
 
     def _counts(self, hashes: cpu.Hashes) -> tuple[Mangled, NDArray[np.int64]]:
         """Return the mangled hosts of some pairs in ascending order, and the number of pairs of each."""
@@ -157,6 +164,7 @@ class PairSample(HostListSketch):
     def _load_arrays(self, arrays: Arrays) -> None:
         """Replace the sample by that of any hashes: in a file from elsewhere they may be unsorted or too many."""
         self._clear()
+        self.may_have_folded = True  # Files do not say.
         self._absorb(np.sort(arrays["pairs"]))
 
 
