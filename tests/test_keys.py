@@ -114,11 +114,13 @@ def test_a_file_without_a_key_is_named(own_file: Path, content: bytes, reason: s
     assert own_file.read_bytes() == content
 
 
-@pytest.mark.parametrize("kind", ["folder", "dangling link"])
+@pytest.mark.parametrize("kind", ["folder", "dangling link", "pipe"])
 def test_an_own_key_that_cannot_be_read_is_named_and_not_replaced(own_file: Path, kind: str) -> None:
     own_file.parent.mkdir(parents=True)
     if kind == "folder":
         own_file.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(own_file)  # Opening it would wait for a writer.
     else:
         own_file.symlink_to("nowhere")
     with pytest.raises(sh.UsageError, match=f"^your own key {own_file}: cannot be read: "):

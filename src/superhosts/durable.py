@@ -137,14 +137,17 @@ def remove_or_set_aside(path: Path) -> Path | None:
 
 
 def exposure_warning(path: Path) -> str:
-    """Return a warning if all users can read or change a file with a secret, else an empty string.
+    """Return a warning if other users can read or change a file with a secret, else an empty string.
 
-    Access for the file's group is the operator's choice, and gives no warning.
+    Access for the file's group is the operator's choice, and so is a file of root: they give no warning.
     """
     try:
-        mode = stat.S_IMODE(path.stat().st_mode)
+        status = path.stat()
     except OSError:
         return ""  # The code that reads the secret reports this error.
+    mode, user = stat.S_IMODE(status.st_mode), os.geteuid()
+    if status.st_uid not in (0, user):
+        return f"{path}: this secret belongs to another user (number {status.st_uid}); run: chown {user} {path}"
     if not mode & (stat.S_IROTH | stat.S_IWOTH):
         return ""
     return f"{path}: all users of this machine have access to this secret (mode {mode:04o}); run: chmod 600 {path}"
@@ -187,6 +190,12 @@ def parse_json(path: Path) -> Any:
         return json.loads(_read_plain(path))
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def check_plain(path: Path) -> None:
+    """Raise ValueError if a path is not a plain file: opening or reading anything else could block."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError(f"{path}: not a plain file")
 
 
 def _read_plain(path: Path) -> bytes:

@@ -19,6 +19,7 @@ loads what a command has saved, and a command reads files that were written with
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import tempfile
@@ -26,13 +27,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from superhosts.durable import make_folder, write_private
+from superhosts.durable import check_plain, make_folder, write_private
 from superhosts.errors import OutputError, UsageError
 from superhosts.hashing import DEFAULT_KEY, check_secret, fingerprint, secret_of
 from superhosts.replacing import sync, sync_folder
 
 PUBLIC = "public"  # the name that stands for the public key, in place of a file
 VARIABLE = "SUPERHOSTS_KEY"
+NO_HOME = "this user has no home folder"
 MOST_BYTES = 1 << 20  # of a key file; a longer one is a mistake, or a device without an end
 
 
@@ -146,7 +148,27 @@ def _find_own() -> ChosenKey | None:
     path = own_path()
     if path is None or not os.path.lexists(path):
         return None
-    return ChosenKey(_read(path, f"your own key {path}"), path)
+    place = f"your own key {path}"
+    try:
+        check_plain(path)
+    except OSError as error:
+        raise UsageError(f"{place}: cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise UsageError(f"{place}: cannot be read: it is not a plain file") from None
+    return ChosenKey(_read(path, place), path)
+
+
+def why_none_is_kept() -> str:
+    """Return why no key of the user's own can be made, without making one; empty if it seems possible."""
+    path = own_path()
+    if path is None:
+        return NO_HOME
+    folder = path.parent
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    if not folder.is_dir():
+        return f"{folder}: {os.strerror(errno.ENOTDIR)}"
+    return "" if os.access(folder, os.W_OK | os.X_OK) else f"{folder}: {os.strerror(errno.EACCES)}"
 
 
 def _use_own() -> ChosenKey:
@@ -155,7 +177,7 @@ def _use_own() -> ChosenKey:
     if found is not None:
         return found
     if path is None:
-        return _random_key("this user has no home folder")
+        return _random_key(NO_HOME)
     try:
         return ChosenKey(write_key(path), path, is_new=True)
     except FileExistsError as error:  # Another process was faster, or something else has the name of the folder.

@@ -80,6 +80,7 @@ def test_show_names_the_key_that_counts(
     none = run("key", "show")
     assert (none.status, none.out, own_file.exists()) == (0, "", False)
     assert f"the first command that needs one makes {own_file}" in none.err
+    assert run("key", "show", "--json").rows == [{"fingerprint": None, "place": None, "public": False}]
     (tmp_path / "key").write_text("correct horse battery\n")
     (tmp_path / "key").chmod(0o600)
     print_of_key = fingerprint(b"correct horse battery")
@@ -104,6 +105,30 @@ def test_show_warns_of_a_key_that_everybody_can_read(run: Run, tmp_path: Path) -
     assert run("key", "show", tmp_path / "key").err == ""
     (tmp_path / "key").chmod(0o644)
     assert f"chmod 600 {tmp_path / 'key'}" in run("key", "show", tmp_path / "key").err
+
+
+@pytest.mark.parametrize("blocked", ["configuration", "configuration/superhosts"])
+def test_show_and_doctor_say_that_no_key_can_be_kept(run: Run, own_file: Path, tmp_path: Path, blocked: str) -> None:
+    (tmp_path / blocked).parent.mkdir(exist_ok=True)
+    (tmp_path / blocked).write_text("a file in place of the folder")
+    reason = f"none can be kept ({tmp_path / blocked}: Not a directory), so every run uses a random key"
+    assert reason in run("key", "show").err
+    assert reason in run("doctor").out
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes to every folder")
+def test_show_says_that_the_folder_cannot_be_written(run: Run, own_file: Path) -> None:
+    own_file.parent.mkdir(parents=True)
+    own_file.parent.chmod(0o500)
+    assert f"({own_file.parent}: Permission denied), so every run uses a random key" in run("key", "show").err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_key_of_another_user_is_a_warning(run: Run, tmp_path: Path) -> None:
+    run("key", "new", tmp_path / "key")
+    os.chown(tmp_path / "key", 12345, -1)
+    said = run("key", "show", tmp_path / "key").err
+    assert f"{tmp_path / 'key'}: this secret belongs to another user (number 12345); run: chown 0" in said
 
 
 def test_show_of_a_file_without_a_key(run: Run, tmp_path: Path) -> None:

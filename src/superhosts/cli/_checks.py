@@ -142,11 +142,12 @@ def describe_code(function: Callable[..., Any]) -> Answer:
 
 
 def _key() -> Answer:
-    from superhosts.keys import find_key, own_path
+    from superhosts.cli._keys import next_key
+    from superhosts.keys import find_key
 
     chosen = find_key()
     if chosen is None:
-        return OK, f"none yet; the first command that needs one makes {own_path() or 'a random one for its run'}"
+        return OK, f"none yet; {next_key()}"
     return OK, f"{chosen}, which everybody knows: superhosts key new" if chosen.is_public else str(chosen)
 
 

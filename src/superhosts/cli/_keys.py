@@ -8,7 +8,7 @@ from superhosts.cli._console import tell
 from superhosts.durable import exposure_warning
 from superhosts.errors import UsageError
 from superhosts.hashing import DEFAULT_KEY
-from superhosts.keys import ChosenKey, choose_key
+from superhosts.keys import ChosenKey, choose_key, own_path, why_none_is_kept
 
 MAKE_ONE = "give one with --key-file (superhosts key new FILE makes one)"
 
@@ -51,7 +51,15 @@ def warn_if_public(secret: bytes | str | None) -> None:
         tell(f"warning: the key in use is public: {danger}; {MAKE_ONE}")
 
 
+def next_key() -> str:
+    """Return what happens when a command needs a key while there is none."""
+    why = why_none_is_kept()
+    if why:
+        return f"none can be kept ({why}), so every run uses a random key"
+    return f"the first command that needs one makes {own_path()}"
+
+
 def warn_if_exposed(chosen: ChosenKey) -> None:
-    """Warn if all users of the machine have access to the file of a key."""
+    """Warn if other users of the machine have access to the file of a key."""
     if isinstance(chosen.place, Path) and (warning := exposure_warning(chosen.place)):
         tell(warning)

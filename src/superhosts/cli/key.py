@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from superhosts.cli._console import tell
-from superhosts.cli._keys import warn_if_exposed
+from superhosts.cli._keys import next_key, warn_if_exposed
 from superhosts.cli.usage.key import New, Show
 from superhosts.errors import OutputError, UsageError
 from superhosts.hashing import fingerprint
@@ -39,7 +39,9 @@ def show_key(options: Show) -> None:
     """Print the fingerprint of a key, and where it comes from."""
     chosen = find_key(options.file)
     if chosen is None:
-        tell(f"you have no key of your own yet; the first command that needs one makes {own_path() or 'a random one'}")
+        tell(f"you have no key of your own yet; {next_key()}")
+        if options.json:
+            print(json.dumps({"fingerprint": None, "place": None, "public": False}))
         return
     warn_if_exposed(chosen)
     if options.json:
