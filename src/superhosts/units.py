@@ -18,6 +18,7 @@ _BYTES |= {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _COUNTS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 SECOND = 10**9  # nanoseconds
+SWITCH = {"on": True, "off": False}  # the words of a switch
 
 
 def _parse(text: str, units: dict[str, int], what: str, example: str) -> int:

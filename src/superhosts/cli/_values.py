@@ -11,10 +11,9 @@ from typing import Any
 
 import typer
 
-from superhosts.detectors.arguments import SWITCH
 from superhosts.device import choose_device
 from superhosts.errors import UsageError
-from superhosts.units import SECOND, parse_count, parse_duration, parse_size
+from superhosts.units import SECOND, SWITCH, parse_count, parse_duration, parse_size
 
 
 def parse_threshold(text: str | float) -> float:

@@ -12,10 +12,9 @@ from superhosts.device import thread_count
 from superhosts.engines.arrays import is_on_gpu
 from superhosts.errors import UsageError
 from superhosts.pairs import Addresses, format_for
-from superhosts.units import whole_number
+from superhosts.units import SWITCH, whole_number
 
 Sized = TypeVar("Sized", bound=Any)
-SWITCH = {"on": True, "off": False}
 _WORDS = np.dtype(np.uint32), np.dtype(np.uint64)  # created once, because every batch is checked, even a small one
 
 
