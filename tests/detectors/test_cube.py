@@ -204,7 +204,7 @@ def test_the_lower_bound_of_saturated_hosts_is_below_the_truth():
         rows = [cube.estimate(host) for host in range(60)]
         saturated = [row for row in rows if row.saturated]
         assert len(saturated) <= most
-        assert all((row.peers, row.peers_low) == (None, low) for row in saturated)
+        assert all(row.peers is None and 0.97 * low < row.peers_low <= low for row in saturated)
         assert np.mean([row.peers_low <= true for row, true in zip(rows, peers, strict=True)]) >= 0.95
     assert len(saturated) > 5
     assert {row.host for row in saturated} <= {row.host for row in cube.super_hosts(typical)}  # regardless of the bound
