@@ -131,6 +131,16 @@ def test_edge_and_hub_need_a_key_that_lasts(run: Run, no_folder: Path, capture: 
     assert {path.name for path in tmp_path.iterdir()} == {"quiet.pcap", "configuration"}
 
 
+def test_a_scan_of_a_missing_file_makes_no_key_and_no_output(run: Run, own_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("rows of yesterday")
+    saved = tmp_path / "saved"
+    ended = run("scan", tmp_path / "nothere.pcap", *SMALL, "-o", tmp_path / "rows.jsonl", "--save", saved)
+    assert (ended.status, len(ended.err.splitlines())) == (3, 1)
+    assert "nothere.pcap" in ended.err
+    assert (own_file.exists(), saved.exists()) == (False, False)
+    assert (tmp_path / "rows.jsonl").read_text() == "rows of yesterday"
+
+
 # Warnings
 
 

@@ -12,13 +12,14 @@ from superhosts.cli._console import say
 from superhosts.cli._demo_fleet import show_fleet
 from superhosts.cli._options import check_no_conflict
 from superhosts.cli._settings import make_settings
-from superhosts.cli.scan import run_scan
+from superhosts.cli.scan import ReportedErrors, run_scan
 from superhosts.cli.synth import synth
 from superhosts.cli.usage.demo import Demo
 from superhosts.cli.usage.synth import Synth
 from superhosts.errors import OutputError
 from superhosts.reports.opening import OutputOptions, open_destinations
 from superhosts.reports.terminal import OutputConsole, interval, peers_text
+from superhosts.sources.opening import open_inputs
 
 
 def demo(options: Demo) -> None:
@@ -40,7 +41,8 @@ def demo(options: Demo) -> None:
     more = "" if options.exact is None else f" --exact {options.exact}"
     say(f"$ superhosts scan {capture} --inner 10.0.0.0/8 --output {found}{more}")
     outputs = open_destinations(OutputOptions(output=str(found)), table=False)
-    run_scan([str(capture)], make_settings(options, inner=["10.0.0.0/8"]), outputs)
+    settings = make_settings(options, inner=["10.0.0.0/8"])
+    run_scan(open_inputs([str(capture)]), settings, outputs, ReportedErrors())
     truth_rows = (json.loads(line) for line in capture.with_suffix(".truth.jsonl").read_text().splitlines())
     truth = {row["host"]: row["peers"] for row in truth_rows if row["side"] == "inner"}
     _compare([json.loads(line) for line in found.read_text().splitlines()], truth)

@@ -29,6 +29,7 @@ from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import open_destinations
 from superhosts.reports.rows import make_rows
 from superhosts.reports.titles import PARTIAL, window_title
+from superhosts.sources.base import Source
 from superhosts.sources.capture_reader import MOST_MEMORY
 from superhosts.sources.opening import open_inputs
 from superhosts.text import counted
@@ -45,36 +46,51 @@ def scan(options: ScanOptions) -> None:
         site=options.site,
         device=options.device,
     )
+    errors = ReportedErrors()
+    sources = open_inputs(options.inputs, errors.add)
+    if not sources:  # No file of this name exists: no key is made, and no output is replaced.
+        fail_with(errors.found)
     settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=options.save is not None))
     outputs = open_destinations(output_options(options.results), with_part=options.traffic.has_parts)
-    errors, found_any = run_scan(options.inputs, settings, outputs, save=options.save, quiet=options.quiet)
-    fail_with(errors)
+    found_any = run_scan(sources, settings, outputs, errors, save=options.save, quiet=options.quiet)
+    fail_with(errors.found)
     if options.fail_on_find and found_any:
         raise typer.Exit(1)
 
 
+class ReportedErrors:
+    """The errors of a scan, which are reported when they come."""
+
+    def __init__(self) -> None:
+        self.found: list[SuperhostsError] = []
+
+    def add(self, error: SuperhostsError) -> None:
+        """Report an error and keep it for the exit status."""
+        self.found.append(error)
+        say(f"superhosts: {error}")
+
+
 def run_scan(
-    inputs: list[str], settings: Settings, outputs: Destinations, *, save: Path | None = None, quiet: bool = False
-) -> tuple[list[SuperhostsError], bool]:
-    """Scan and write the results; return all errors, already reported, and whether any host was found.
+    sources: list[Source],
+    settings: Settings,
+    outputs: Destinations,
+    errors: ReportedErrors,
+    *,
+    save: Path | None = None,
+    quiet: bool = False,
+) -> bool:
+    """Scan and write the results; return True if any host was found.
 
     A scan that is interrupted reports what it has and then raises typer.Exit.
     """
-    errors: list[SuperhostsError] = []
-
-    def on_error(error: SuperhostsError) -> None:
-        errors.append(error)
-        say(f"superhosts: {error}")
-
     progress = ScanProgress(show=not quiet and sys.stderr.isatty())
     found_any = is_partial = False
     with outputs:
         if save is not None:
             outputs.outlive_reader()
             prepare_folder(save, settings.site)
-        sources = open_inputs(inputs, on_error)
         options = RunOptions(revises=True, leaves_open=False)
-        run = Scan(sources, settings, options, on_error=on_error, on_progress=progress.update)
+        run = Scan(sources, settings, options, on_error=errors.add, on_progress=progress.update)
         keeper = None if save is None else SketchSaver(save, settings)
         if quiet:
             warnings.simplefilter("ignore")
@@ -97,8 +113,9 @@ def run_scan(
     if interruption.number is not None:
         say("superhosts: interrupted; the last window is partial" if is_partial else "superhosts: interrupted")
         raise typer.Exit(128 + interruption.number)
-    unsaved = [] if keeper is None else list(keeper.unsaved.values())
-    return [*unsaved, *errors], found_any
+    if keeper is not None:
+        errors.found[:0] = keeper.unsaved.values()
+    return found_any
 
 
 def _title(result: WindowResult, settings: Settings) -> str:
