@@ -229,5 +229,7 @@ def test_sketches_of_two_keys_at_hand_are_not_merged(own_file: Path, tmp_path: P
     sh.Cube("64KiB").save(tmp_path / "public.cube")
     sh.Cube("64KiB", key=sh.own_key()).save(tmp_path / "own.cube")
     whole = sh.load(tmp_path / "public.cube")
-    with pytest.raises(sh.MergeError, match="all sites must use the same key: give it with --key-file"):
+    with pytest.raises(
+        sh.MergeError, match="sketches of two keys cannot be merged; all sites need the same key from the start"
+    ):
         whole.merge_file(tmp_path / "own.cube")

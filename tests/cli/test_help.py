@@ -107,6 +107,8 @@ def test_compare_names_its_detectors(run: Run, monkeypatch: pytest.MonkeyPatch) 
         ("synth", "window", "5m", "all"),
         ("edge", "detector", "cube", "filter"),
         ("batch", "detector", "exact", "filter"),
+        ("hosts", "top", "saved cubes are asked by estimate", "Exact numbers"),
+        ("scan", "save", "Saved cubes are asked by estimate", ""),
         ("edge", "to", "the hub", "upstream"),
         ("hub", "to", "upstream", ""),
     ],

@@ -288,7 +288,7 @@ def test_wrong_keys_and_geometries_are_refused_and_the_rest_goes_on(tmp_path: Pa
         wait_for(lambda: unions(tmp_path / "archive") == truth, "ams alone is merged")
         hub.end()
     other, public = fingerprint(key.read_bytes()), fingerprint(DEFAULT_KEY)
-    refused = f"key {other} into key {public}; all sites must use the same key: give it with --key-file"
+    refused = f"key {other} into key {public}; sketches of two keys cannot be merged; all sites need the same key"
     assert refused in edges["fra"].words
     assert refused in hub.words
     warning = "warning: the key in use is public"
@@ -321,7 +321,7 @@ def test_users_without_a_key_file_have_keys_of_their_own(
     mine, other = (
         fingerprint(path.read_bytes().strip()) for path in (own_file, tmp_path / "other" / "superhosts" / "key")
     )
-    refused = f"key {other} into key {mine}; all sites must use the same key: give it with --key-file"
+    refused = f"key {other} into key {mine}; sketches of two keys cannot be merged; all sites need the same key"
     assert refused in fra.words
     assert refused in hub.words
     assert (hub.words + ams.words).count("made a key of your own") == 1

@@ -106,7 +106,7 @@ PACKETS = typer.Option(metavar="COUNT", callback=check_positive_count, help="Pac
 SAVE = typer.Option(
     metavar="DIR",
     help="Save the sketch of every window to DIR. A sketch of the same window and site that is already there is "
-    "merged into it.",
+    "merged into it. Saved cubes are asked by estimate, even where the window was counted exactly.",
 )
 SEED = typer.Option(metavar="NUMBER", parser=parse_whole, help="The same seed gives the same traffic.")
 SITE = typer.Option(metavar="NAME", help="Name of this site, kept in its sketches; unique in a fleet.")
@@ -190,7 +190,8 @@ Top = Annotated[
         metavar="K",
         parser=parse_at_least_one,
         help="Only the K hosts with the most peers. Without --threshold they may have few peers, down to about 16: "
-        "with fewer, an estimate cannot name a host. Exact numbers have no such limit.",
+        "with fewer, an estimate cannot name a host. Windows that are counted exactly have no such limit; saved cubes "
+        "are asked by estimate.",
     ),
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only windows that begin before this time.")]

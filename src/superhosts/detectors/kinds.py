@@ -53,5 +53,5 @@ def check_mergeable(mine: Mapping[Part, Kind], other: Mapping[Part, Kind]) -> No
 
 def _check_key(mine: Kind, other: Kind) -> None:
     if mine.key != other.key:
-        why = "all sites must use the same key: give it with --key-file"
+        why = "sketches of two keys cannot be merged; all sites need the same key from the start"
         raise MergeError(f"cannot merge: key {other.key} into key {mine.key}; {why}")
