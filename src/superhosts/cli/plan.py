@@ -34,7 +34,7 @@ def plan(options: Plan) -> None:
         enough = least_memory(wanted, pairs, least, key_bits)
         size = enough if options.memory is None else size
     chosen = _planned(size, pairs, least, key_bits)
-    check_suffices(chosen[0], pairs, least, size)
+    check_suffices(chosen[0], pairs, least, size if options.memory is None else options.memory)
     if wanted is not None and chosen[1].total > wanted:
         raise UsageError(
             f"--memory {options.memory}: a total false rate of {chosen[1].total:.2%} is expected, "

@@ -74,7 +74,7 @@ def best_sizes(memory: int, flows: int, threshold: float, key_bits: int = 32) ->
     return search.best()
 
 
-def check_suffices(sizes: Sizes, flows: int, threshold: float, memory: int) -> None:
+def check_suffices(sizes: Sizes, flows: int, threshold: float, memory: str | int) -> None:
     """Raise GeometryError, with a memory that would do, if a cube of these sizes, the best for `memory`, is useless.
 
     A threshold for which no memory would do, such as that of the very largest host, is no reason.
@@ -86,11 +86,11 @@ def check_suffices(sizes: Sizes, flows: int, threshold: float, memory: int) -> N
         enough = least_memory(MOST_ERRORS, flows, threshold, sizes.key_bits)
     except UsageError:
         return
+    given = memory if isinstance(memory, str) else format_size(memory)
     traffic = f"{flows:,} flows at threshold {threshold:g}"
     wrong = f"about {min(expected.total, 1):.0%} of the answers would be wrong"
     raise GeometryError(
-        f"memory {format_size(memory)} is too small for {traffic}: {wrong}; "
-        f"{format_size(enough)} would do for {MOST_ERRORS:.0%}"
+        f"memory {given} is too small for {traffic}: {wrong}; {format_size(enough)} would do for {MOST_ERRORS:.0%}"
     )
 
 

@@ -98,7 +98,7 @@ class Geometry(NamedTuple):
         pairs = assumed_flows(size) if flows is None else parse_count(flows)
         peers = defaults.THRESHOLD if threshold is None else threshold
         sizes = best_sizes(size, pairs, peers, key_bits)
-        check_suffices(sizes, pairs, peers, size)
+        check_suffices(sizes, pairs, peers, memory)
         return cls(*sizes).check()
 
     def check(self) -> Self:
