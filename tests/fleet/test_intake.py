@@ -181,16 +181,16 @@ def test_a_site_has_its_share_of_the_disk(tmp_path: Path) -> None:
     for sketch in sketches:
         assert node.send(sketch).verdict == MERGED
     with pytest.raises(OSError, match=r"the sketches of ams have used up their share of this disk"):
-        node.send(make_sketch("ams", 1))
-    assert node.send(make_sketch("fra", 1)).verdict == MERGED
+        node.send(make_sketch("ams", 1, peers=10))
+    assert node.send(make_sketch("fra", 1, peers=10)).verdict == MERGED
     with pytest.raises(OSError, match=r"the sketches of ams have used up their share of this disk"):
-        Node(tmp_path, limits=share).send(make_sketch("ams", 1))  # also after a restart
+        Node(tmp_path, limits=share).send(make_sketch("ams", 1, peers=10))  # also after a restart
     for path in node.store.sketches(node.store.windows()[0]):
         path.unlink()  # merged, and not needed any more
     with pytest.raises(OSError, match=r"the sketches of ams have used up their share of this disk"):
-        node.send(make_sketch("ams", 1))
+        node.send(make_sketch("ams", 1, peers=10))
     clock.now += limits.RECOUNT
-    assert node.send(make_sketch("ams", 1)).verdict == MERGED
+    assert node.send(make_sketch("ams", 1, peers=10)).verdict == MERGED
 
 
 def test_lines_about_a_site_are_few() -> None:
