@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
+from superhosts.defaults import MEMORY
+from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.base import KeyedSketch
 from superhosts.detectors.estimate import Estimate
 from superhosts.device import choose_device
@@ -58,6 +60,34 @@ class HostListSketch(KeyedSketch):
         result.exact = np.full(len(hosts), self._is_exact())
         result.format = self.format
         return result
+
+
+class CpuHostListSketch(HostListSketch):
+    """A sketch of hosts that only the CPU has loops for, of 128 MiB by default."""
+
+    runs_on_gpu = False
+
+    def __init__(
+        self,
+        memory: str | int | None = None,
+        *,
+        key: bytes | str | None = None,
+        device: str = "auto",
+        threads: int | None = None,
+        geometry: Any = None,
+    ) -> None:
+        if geometry is None:
+            assert self.geometry_type is not None
+            geometry = self.geometry_type.for_memory(MEMORY if memory is None else memory)
+        else:
+            geometry = check_no_conflict(geometry, memory=memory)
+        super().__init__(geometry.check(), key=key, threads=threads)
+        self.device = on_cpu_only(self.name, device)
+        self._allocate()
+
+    @abstractmethod
+    def _allocate(self) -> None:
+        """Make the arrays of an empty sketch."""
 
 
 def on_cpu_only(name: str, device: str) -> str:

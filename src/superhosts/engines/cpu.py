@@ -131,7 +131,7 @@ class CpuEngine(Engine):
     @staticmethod
     def giant_columns_of(mangled: Words, geometry: Any, key: Key) -> NDArray[np.int64]:
         """Return the giant columns of mangled hosts, of sketches that have some."""
-        raise NotImplementedError
+        raise NotImplementedError("this sketch has no giant columns")
 
     @staticmethod
     def common_zeros(mangled: Words, chosen: NDArray[np.int64], bits: Words, geometry: Any, key: Key) -> Counts:

@@ -20,10 +20,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.defaults import MEMORY
-from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.estimate import CONFIDENCE, Estimate
-from superhosts.detectors.hostlist import HostListSketch, Mangled, on_cpu_only, plain_columns
+from superhosts.detectors.hostlist import CpuHostListSketch, Mangled, plain_columns
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.pairsample import cpu
 from superhosts.detectors.pairsample.geometry import PAIR_BYTES, Geometry
@@ -38,7 +36,7 @@ MOST_PEERS = 2**32  # of a host, because peers are folded into 32 bits
 WAITING_SHARE = 8  # the sample is at least this many times as large as the buffer of new pairs
 
 
-class PairSample(HostListSketch):
+class PairSample(CpuHostListSketch):
     """A pair sample for 32-bit hosts, on one CPU thread, of 128 MiB by default: 16.8 M pairs.
 
     All of the memory given holds pairs of the sample. New pairs wait in a buffer of at most an eighth of it, and of 8
@@ -48,28 +46,14 @@ class PairSample(HostListSketch):
     """
 
     name = "pairsample"
-    runs_on_gpu = False
     geometry: Geometry
     geometry_type = Geometry
     compiled_update = cpu.collect
 
-    def __init__(
-        self,
-        memory: str | int | None = None,
-        *,
-        key: bytes | str | None = None,
-        device: str = "auto",
-        threads: int | None = None,
-        geometry: Geometry | None = None,
-    ) -> None:
-        if geometry is None:
-            geometry = Geometry.for_memory(MEMORY if memory is None else memory)
-        else:
-            geometry = check_no_conflict(geometry, memory=memory)
-        super().__init__(geometry.check(), key=key, threads=threads)
-        self.device = on_cpu_only(self.name, device)
-        self.kept: cpu.Hashes = np.empty(geometry.pairs, np.uint64)  # The system provides pages as they are written.
-        waiting = max(1, min(geometry.pairs // WAITING_SHARE, self.tuning.min_pending))
+    def _allocate(self) -> None:
+        pairs = self.geometry.pairs
+        self.kept: cpu.Hashes = np.empty(pairs, np.uint64)  # The system provides pages as they are written.
+        waiting = max(1, min(pairs // WAITING_SHARE, self.tuning.min_pending))
         self.waiting: cpu.Hashes = np.empty(waiting, np.uint64)
         self._clear()
 

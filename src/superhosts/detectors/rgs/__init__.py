@@ -19,10 +19,8 @@ from typing import Self
 
 import numpy as np
 
-from superhosts.defaults import MEMORY
-from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.estimate import CONFIDENCE, FILLED, Estimate
-from superhosts.detectors.hostlist import HostListSketch, Mangled, on_cpu_only, plain_columns
+from superhosts.detectors.hostlist import CpuHostListSketch, Mangled, plain_columns
 from superhosts.detectors.rgs import cpu
 from superhosts.detectors.rgs.geometry import CELLS, GROUP_BYTES, Geometry
 from superhosts.engines.arrays import Arrays
@@ -34,7 +32,7 @@ __all__ = ["Geometry", "Rgs"]
 MOST_PEERS = 2**62  # an upper bound above it says nothing
 
 
-class Rgs(HostListSketch):
+class Rgs(CpuHostListSketch):
     """RGS-Sketch for 32-bit hosts, on one CPU thread, of 128 MiB by default. It was made for 100 KB to 500 KB.
 
     What a pair counts depends on the pairs before it, so the order of pairs matters, and so does a repetition of a pair
@@ -46,29 +44,14 @@ class Rgs(HostListSketch):
     """
 
     name = "rgs"
-    runs_on_gpu = False
     broken_laws = frozenset({"order", "repetition", "merge"})
     geometry: Geometry
     geometry_type = Geometry
     compiled_update = cpu.write
 
-    def __init__(
-        self,
-        memory: str | int | None = None,
-        *,
-        key: bytes | str | None = None,
-        device: str = "auto",
-        threads: int | None = None,
-        geometry: Geometry | None = None,
-    ) -> None:
-        if geometry is None:
-            geometry = Geometry.for_memory(MEMORY if memory is None else memory)
-        else:
-            geometry = check_no_conflict(geometry, memory=memory)
-        super().__init__(geometry.check(), key=key, threads=threads)
-        self.device = on_cpu_only(self.name, device)
-        groups = np.zeros((geometry.groups, GROUP_BYTES), np.uint8)
-        self.state = cpu.State(groups, np.zeros((CELLS * geometry.buckets, 2), np.uint32))
+    def _allocate(self) -> None:
+        groups = np.zeros((self.geometry.groups, GROUP_BYTES), np.uint8)
+        self.state = cpu.State(groups, np.zeros((CELLS * self.geometry.buckets, 2), np.uint32))
 
     def _memory(self) -> int:
         return sum(array.nbytes for array in self.state)

@@ -12,10 +12,8 @@ from typing import Self
 
 import numpy as np
 
-from superhosts.defaults import MEMORY
-from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.estimate import Estimate, Floats, interval, saturate, saturation_of
-from superhosts.detectors.hostlist import HostListSketch, Mangled, on_cpu_only, plain_columns
+from superhosts.detectors.hostlist import CpuHostListSketch, Mangled, plain_columns
 from superhosts.detectors.spreadsketch import cpu
 from superhosts.detectors.spreadsketch.geometry import (
     BUCKET_WORDS,
@@ -34,7 +32,7 @@ from superhosts.results import SuperHosts
 __all__ = ["Geometry", "SpreadSketch"]
 
 
-class SpreadSketch(HostListSketch):
+class SpreadSketch(CpuHostListSketch):
     """SpreadSketch for 32-bit hosts, on the CPU, of 128 MiB by default.
 
     The confidence interval accounts for the error of the bitmap; its lower bound also accounts for what other hosts may
@@ -43,28 +41,13 @@ class SpreadSketch(HostListSketch):
     """
 
     name = "spreadsketch"
-    runs_on_gpu = False
     tuning = Tuning(min_pairs_per_thread=4096)
     geometry: Geometry
     geometry_type = Geometry
     compiled_update = cpu.write
 
-    def __init__(
-        self,
-        memory: str | int | None = None,
-        *,
-        key: bytes | str | None = None,
-        device: str = "auto",
-        threads: int | None = None,
-        geometry: Geometry | None = None,
-    ) -> None:
-        if geometry is None:
-            geometry = Geometry.for_memory(MEMORY if memory is None else memory)
-        else:
-            geometry = check_no_conflict(geometry, memory=memory)
-        super().__init__(geometry.check(), key=key, threads=threads)
-        self.device = on_cpu_only(self.name, device)
-        self.buckets: cpu.Buckets = np.zeros((geometry.rows * geometry.buckets, BUCKET_WORDS), np.uint64)
+    def _allocate(self) -> None:
+        self.buckets: cpu.Buckets = np.zeros((self.geometry.rows * self.geometry.buckets, BUCKET_WORDS), np.uint64)
         self._crowd: float | None = None  # peers that others may have added to a host; None after a change
 
     def _memory(self) -> int:
