@@ -61,9 +61,12 @@ class ChosenKey:
         return f"{self.fingerprint} ({self.place})" if self.place else self.fingerprint
 
 
-def find_key(path: Path | None = None) -> ChosenKey | None:
-    """Return the key of a file, of the environment, or the user's own; None if the user has none yet."""
-    return _given_key(path) or _find_own()
+def find_key(path: Path | None = None, option: str = "--key-file ") -> ChosenKey | None:
+    """Return the key of a file, of the environment, or the user's own; None if the user has none yet.
+
+    Errors name the `option` that gave the file; it is empty if an argument did.
+    """
+    return _given_key(path, option) or _find_own()
 
 
 def choose_key(path: Path | None = None) -> ChosenKey:
@@ -134,12 +137,12 @@ def write_key(path: Path, *, replace: bool = False) -> bytes:
     return secret.encode()
 
 
-def _given_key(path: Path | None) -> ChosenKey | None:
+def _given_key(path: Path | None, option: str = "--key-file ") -> ChosenKey | None:
     """Return the key of a file, or of the environment; None if neither is given."""
     if path is not None:
         if str(path) == PUBLIC:
             return ChosenKey(DEFAULT_KEY, PUBLIC)
-        return ChosenKey(_read(path, f"--key-file {path}"), path)
+        return ChosenKey(_read(path, f"{option}{path}"), path)
     return ChosenKey(secret_of(None), VARIABLE) if os.environ.get(VARIABLE) else None
 
 

@@ -137,3 +137,10 @@ def test_show_of_a_file_without_a_key(run: Run, tmp_path: Path) -> None:
         ended = run("key", "show", tmp_path / name)
         assert (ended.status, ended.out) == (2, "")
         assert f"{tmp_path / name}: {why}" in ended.err
+
+
+def test_a_file_that_show_cannot_use_is_named_without_an_option(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "short").write_bytes(b"1234567")
+    (tmp_path / "short").chmod(0o600)
+    ended = run("key", "show", tmp_path / "short")
+    assert (ended.status, ended.err) == (2, f"superhosts: {tmp_path}/short: the key has 7 bytes; use at least 8\n")

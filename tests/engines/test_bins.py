@@ -106,3 +106,16 @@ def test_bins_finer_than_slices_still_give_a_slice_to_one_thread(slice_bits):
     bins.add(hosts, peers, bins.done)
     assert bins.bins == 128
     assert len(entries_of(bins)[0]) == 20_000
+
+
+def test_an_allocation_that_fails_leaves_the_bins_as_they_were():
+    """Otherwise the sizes would be those of a pool that does not exist, and threads would write outside the old one."""
+    bins = Bins(KEY, key_bits=32, slice_bits=0, memory=1, threads=1)
+    hosts = np.arange(300, dtype=np.uint32)
+    bins.add(hosts, hosts, lambda: None)
+    before, chunks = entries_of(bins)[0].tolist(), bins.chunks
+    bins.memory = 1 << 60  # no machine has this much
+    with pytest.raises(MemoryError):
+        bins.add(hosts, hosts.astype(np.uint64), lambda: None)
+    assert (bins.width, bins.chunks) == (1, chunks)
+    assert entries_of(bins)[0].tolist() == before

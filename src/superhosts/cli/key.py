@@ -37,7 +37,7 @@ def new_key(options: New) -> None:
 
 def show_key(options: Show) -> None:
     """Print the fingerprint of a key, and where it comes from."""
-    chosen = find_key(options.file)
+    chosen = find_key(options.file, option="")
     if chosen is None:
         tell(f"you have no key of your own yet; {next_key()}")
         if options.json:
