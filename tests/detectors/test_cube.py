@@ -270,7 +270,7 @@ def test_geometry_fills_the_memory_and_never_exceeds_it(memory, bits):
 
 
 def test_the_default_geometry_is_that_of_the_documents():
-    assert Geometry.for_memory("128MiB") == Geometry(32, 6, 4, 16, 59, 6, 3, giants=1)
+    assert Geometry.for_memory("128MiB") == Geometry(32, 6, 5, 16, 47, 6, 3, giants=1)
 
 
 def test_updates_that_cannot_be_are_refused():

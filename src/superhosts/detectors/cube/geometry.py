@@ -31,7 +31,7 @@ _NUMBERS = {
     "sample": ("sample_bits", True),
 }
 _OPTIONAL = {"giants": 0, "sample": 1}  # numbers that need not be given, and what they are then
-_EXAMPLE = "write it as superhosts plan prints it: slices=64,arrays=4,columns=59,rows=65536,labels=64,share=8,giants=2"
+_EXAMPLE = "write it as superhosts plan prints it: slices=64,arrays=5,columns=47,rows=65536,labels=64,share=8,giants=1"
 
 
 class Geometry(NamedTuple):
