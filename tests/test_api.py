@@ -397,6 +397,16 @@ def test_tables_of_other_libraries() -> None:
     assert types == ["string", "int64", "int64", "int64", "bool", "bool"]
 
 
+@pytest.mark.parametrize("most", [9, 1 << 31, 1 << 40])
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
+def test_hosts_are_sorted_by_peers_and_then_by_address(dtype: Any, most: int) -> None:
+    hosts = np.array([(1 << 32) - 1, 7, 0, 1 << 31, 3], dtype)
+    peers = np.array([most, 5, most, most, 6])
+    found = sh.SuperHosts(hosts, peers, peers, peers, np.zeros(5, bool))
+    assert found.hosts.tolist() == [0, 1 << 31, (1 << 32) - 1, 3, 7]
+    assert found.peers.tolist() == [most, most, most, 6, 5]
+
+
 def test_columns_of_a_saturated_host_hold_its_lower_bound_and_sort_by_it() -> None:
     hosts, low = np.array([1, 2, 3], np.uint32), np.array([190, 200, 205])
     columns = (np.array([210, 999, 215]), low, np.array([230, UNBOUNDED, 225]), np.array([False, True, False]))

@@ -67,15 +67,15 @@ class SuperHosts:
         saturated: NDArray[np.bool_],
         exact: NDArray[np.bool_] | bool = False,
     ) -> None:
-        keys = [hosts[:, 1], hosts[:, 0]] if hosts.ndim == 2 else [hosts]
         peers = np.where(saturated, peers_low, peers)
-        self._order = order = np.lexsort((*keys, -peers))
+        self._order = order = _largest_first(hosts, peers)
         self.hosts = hosts[order]
         self.peers = peers[order]
         self.peers_low = peers_low[order]
         self.peers_high = peers_high[order]  # UNBOUNDED where there is no upper bound
         self.saturated = saturated[order]
-        self.exact = np.broadcast_to(exact, len(peers))[order]  # True where peers were counted, not estimated
+        # True where peers were counted, not estimated
+        self.exact = np.full(len(peers), exact) if isinstance(exact, bool) else exact[order]
         self.format = format_for(128 if hosts.ndim == 2 else hosts.dtype.itemsize * 8)
 
     @classmethod
@@ -138,6 +138,14 @@ class SuperHosts:
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame."""
         return to_pandas(self.to_dict())
+
+
+def _largest_first(hosts: Addresses, peers: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Return the indexes that sort hosts by peers, largest first, and hosts with as many peers by address."""
+    if hosts.dtype == np.uint32 and len(peers) and peers.max() < 1 << 31:  # One key sorts twice as fast as two.
+        return np.argsort((-peers << 32) + hosts)
+    keys = [hosts[:, 1], hosts[:, 0]] if hosts.ndim == 2 else [hosts]
+    return np.lexsort((*keys, -peers))
 
 
 class Found(NamedTuple):

@@ -96,6 +96,26 @@ def test_any_number_of_arrays(arrays):
     assert_equal_to_oracle(cube, pairs)
 
 
+@pytest.mark.filterwarnings("ignore:this cube is overfull")
+def test_a_search_also_reads_the_giant_columns_of_hosts_whose_plain_ones_are_nearly_full():
+    geometry = Geometry(32, 1, 3, 6, 5, 1, 0, giants=1)
+    cubes = dense_cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
+    rng = np.random.default_rng(1)
+    big, small = 7, 9
+    for host, count in ((big, 1500), (small, 30)):
+        cubes[0].update(np.full(count, host, np.uint32), rng.integers(0, 1 << 32, count, dtype=np.uint32))
+    cubes[1].load_arrays(cubes[0].arrays())
+    hosts, counts = cubes[1].engine.search(cubes[1].search_for(16))
+    order = np.argsort(counts[:, 3])  # the zeros of the AND of plain columns
+    assert np.array_equal(hosts[order], cubes[0].mangle(np.array([big, small], np.uint32)))
+    plain, giant = counts[order, :4], counts[order, 4:]
+    assert np.array_equal(plain, cubes[0].engine.measure(hosts[order]))
+    assert np.array_equal(giant[0], cubes[0].engine.measure_giants(hosts[order])[0])
+    assert giant[0].all()
+    assert not giant[1].any()
+    assert cubes[0].super_hosts(16).to_dict() == cubes[1].super_hosts(16).to_dict()
+
+
 TILED = GpuTuning(min_tiled_pairs=8, min_tiled_memory=0, max_tiled_pairs=50)  # sorts a batch in several rounds
 
 

@@ -9,6 +9,7 @@ import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -227,10 +228,9 @@ class ColumnSketch(EngineSketch):
     def _find(self, threshold: float) -> SuperHosts:
         mangled, counts = self._search(threshold)
         found = self._estimates(mangled, counts)
-        keep = (
-            found.peers >= threshold - self.slack
-        ) | found.saturated  # Only a lower bound is known of saturated hosts.
-        return self._result(mangled[keep], found.select(keep))
+        # Only a lower bound is known of saturated hosts.
+        keep = np.flatnonzero((found.peers >= threshold - self.slack) | found.saturated)
+        return self._result(mangled.take(keep, 0), found.select(keep))
 
     def _result(self, mangled: Words, found: Estimate) -> SuperHosts:
         hosts = mangle_column(mangled, self.key_bits, True, self.key)
@@ -244,13 +244,14 @@ class ColumnSketch(EngineSketch):
 
     def _fills_of(self, mangled: Words) -> Floats:
         """Return the mean fill of each array (second axis) in the slice of each mangled host (first axis)."""
-        slices = mangled[:, 1].astype(np.int64) & ((1 << self.geometry.slice_bits) - 1)
-        fills: Floats = self._mean_fills()[slices]
-        return fills
+        slices = mangled[:, 1] & np.uint64((1 << self.geometry.slice_bits) - 1)
+        return self._mean_fills().take(slices.view(np.int64), 0)
 
     def _mean_fills(self) -> Floats:
         """Return the share of set bits of every array (second axis) in every slice (first axis)."""
-        fills: Floats = 1.0 - self.engine.zero_sums() / np.diff(self.geometry.edges) / self.geometry.rows
+        edges = self.geometry.edges
+        rows = [(end - start) * self.geometry.rows for start, end in pairwise(edges)]
+        fills: Floats = 1.0 - self.engine.zero_sums() / rows
         return fills
 
     def _top(self, count: int) -> SuperHosts:

@@ -35,6 +35,8 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 1.959963984540054  # standard deviations of a two-sided 95 % interval
 MIN_ZEROS = 16  # zeros of the AND; with fewer, the equations are nearly singular
 FILLED = -math.log(0.025)  # 3.69; with this many zeros expected, none is left once in 40 times
+LANES = 16  # hosts that are solved together
+PRECISION = 1e-10  # the last step of Newton's method
 SINGULAR = 1e-9  # D at or below which the equations do not distinguish the host from its neighbours
 
 
@@ -74,80 +76,81 @@ class Estimate(NamedTuple):
     high: NDArray[np.int64]
     saturated: NDArray[np.bool_]
 
-    def select(self, keep: NDArray[np.bool_]) -> Estimate:
-        """Return the estimates of the hosts in `keep`."""
-        return Estimate(self.peers[keep], self.low[keep], self.high[keep], self.saturated[keep])
+    def select(self, keep: NDArray[np.intp]) -> Estimate:
+        """Return the estimates of the hosts with these indexes."""
+        return Estimate(self.peers.take(keep), self.low.take(keep), self.high.take(keep), self.saturated.take(keep))
+
+
+# Hosts are solved LANES at a time, so that the compiler vectorizes all loops over lanes. One array has all numbers of a
+# group, because the compiler cannot tell whether several arrays overlap. These are its rows:
+COMMON, FREE, INVERSE, LOW, HIGH, PRODUCT, SUM, ZEROS = range(8)  # ZEROS is the first of k rows.
 
 
 @compiled
-def free_rows(zeros: Floats, common: float) -> float:
+def _expand(lanes: Floats, arrays: int) -> None:
+    """Compute Π(1 − z_i/u) and Σ z_i/u·Π_{j≠i}(1 − z_j/u), of which D and the slope of the equation consist."""
+    for lane in range(LANES):
+        lanes[INVERSE * LANES + lane] = 1.0 / lanes[FREE * LANES + lane]
+        lanes[PRODUCT * LANES + lane], lanes[SUM * LANES + lane] = 1.0, 0.0
+    for i in range(ZEROS, ZEROS + arrays):
+        for lane in range(LANES):
+            own = lanes[i * LANES + lane] * lanes[INVERSE * LANES + lane]
+            product = lanes[PRODUCT * LANES + lane]
+            lanes[SUM * LANES + lane] = lanes[SUM * LANES + lane] * (1.0 - own) + product * own
+            lanes[PRODUCT * LANES + lane] = product * (1.0 - own)
+
+
+@compiled
+def _free_rows(lanes: Floats, arrays: int) -> None:
     """Solve u·(1 − Π(1 − z_i/u)) = z for u, the fraction of rows that the host's own peers leave free."""
-    low = common
-    for z in zeros:
-        low = max(low, z)
-    high = 1.0
-    u = min(1.0, low * 1.01)  # Other hosts usually add little to the AND.
-    for _ in range(60):  # Newton's method, with bisection if a step leaves the bracket; four or five steps suffice.
-        product, slope, inverse = 1.0, 1.0, 1.0 / u
-        for i in range(len(zeros)):
-            product *= 1.0 - zeros[i] * inverse
-            others = 1.0
-            for j in range(len(zeros)):
-                if j != i:
-                    others *= 1.0 - zeros[j] * inverse
-            slope -= others * zeros[i] * inverse
-        slope -= product
-        over = u * (1.0 - product) - common
-        if over < 0.0:
-            low = u
-        else:
-            high = u
-        last, u = u, u - over / slope if slope > 0.0 else 0.0
-        if not low <= u <= high:
-            u = 0.5 * (low + high)
-        if abs(u - last) <= 1e-15:
+    for lane in range(LANES):
+        lanes[FREE * LANES + lane], lanes[HIGH * LANES + lane] = lanes[COMMON * LANES + lane], 1.0
+    for i in range(ZEROS, ZEROS + arrays):
+        for lane in range(LANES):
+            lanes[FREE * LANES + lane] = max(lanes[FREE * LANES + lane], lanes[i * LANES + lane])
+    _expand(lanes, arrays)
+    for lane in range(LANES):  # Other hosts usually add little to the AND.
+        low = lanes[FREE * LANES + lane]
+        u = lanes[COMMON * LANES + lane] / (1.0 - lanes[PRODUCT * LANES + lane])
+        lanes[LOW * LANES + lane], lanes[FREE * LANES + lane] = low, min(1.0, max(low, u))
+    for _ in range(60):  # Newton's method, with bisection if a step leaves the bracket; two or three steps suffice.
+        _expand(lanes, arrays)
+        for lane in range(LANES):
+            u, product, slope = lanes[FREE * LANES + lane], lanes[PRODUCT * LANES + lane], lanes[SUM * LANES + lane]
+            slope = 1.0 - product - slope
+            over = u * (1.0 - product) - lanes[COMMON * LANES + lane]
+            low = u if over < 0.0 else lanes[LOW * LANES + lane]
+            high = lanes[HIGH * LANES + lane] if over < 0.0 else u
+            step = u - over / slope if slope > 0.0 else 0.0
+            step = 1.0 if step > 1.0 and high == 1.0 else step  # There may be no solution below 1.
+            step = step if (step >= low) & (step <= high) else 0.5 * (low + high)
+            lanes[LOW * LANES + lane], lanes[HIGH * LANES + lane], lanes[FREE * LANES + lane] = low, high, step
+            lanes[SUM * LANES + lane] = abs(step - u)
+        moved = 0.0
+        for lane in range(LANES):
+            moved = max(moved, lanes[SUM * LANES + lane])
+        if moved <= PRECISION:  # The error is about the square of the last step.
             break
-    return u
+    _expand(lanes, arrays)
 
 
 @compiled
-def estimate_one(zeros: Floats, common: float, fills: Floats, rows: int) -> tuple[float, float]:
-    """Return the number of peers and its variance for one host from zero fractions. `common` must not be 0."""
-    u = free_rows(zeros, common)
-    noise = 1.0
-    for z in zeros:
-        noise *= max(0.0, 1.0 - z / u)
-    spread = 1.0 - noise  # D, computed without dividing by p_i, which is 0 in a column without noise
-    for i in range(len(zeros)):
-        others = 1.0
-        for j in range(len(zeros)):
-            if j != i:
-                others *= max(0.0, 1.0 - zeros[j] / u)
-        spread -= others * zeros[i] / u
-    ratio = noise / spread if spread > SINGULAR else 0.0
+def _estimate_lane(lanes: Floats, fills: Floats, first: int, host: int, rows: int) -> tuple[float, float]:
+    """Return the number of peers and its variance for one host of the solved group that begins with `first`."""
+    lane = host - first
+    u, common = lanes[FREE * LANES + lane], lanes[COMMON * LANES + lane]
+    noise = max(0.0, lanes[PRODUCT * LANES + lane])
+    spread = 1.0 - noise - lanes[SUM * LANES + lane]  # D, computed without dividing by p_i, which may be 0
+    ratio = noise / spread
     if common * rows < MIN_ZEROS or spread <= SINGULAR:
         noise = 1.0
-        for i in range(len(zeros)):
-            noise *= min(max(fills[i], 1.0 - zeros[i] / common), 1.0 - zeros[i])
+        for i in range(fills.shape[1]):
+            z = lanes[(ZEROS + i) * LANES + lane]
+            noise *= min(max(fills[host, i], 1.0 - z / common), 1.0 - z)
         u = min(1.0, common / (1.0 - noise)) if noise < 1 else 1.0
         ratio = noise / (1.0 - noise) if noise < 1 else 0.0
     t = -math.log(u)
-    return rows * t, max(0.0, rows * (math.exp(t) * (1.0 + ratio) - t - 1.0))
-
-
-@compiled
-def _measure_all(evidence: Evidence, rows: int, peers: Floats, deviations: Floats, doubtful: NDArray[np.bool_]) -> None:
-    fractions = np.empty(evidence.zeros.shape[1])
-    for host in range(len(peers)):
-        quiet = 0  # columns that are not nearly full
-        for i in range(len(fractions)):
-            fractions[i] = evidence.zeros[host, i] / rows
-            quiet += evidence.zeros[host, i] >= MIN_ZEROS
-        if evidence.common[host] > 0:
-            found, variance = estimate_one(fractions, evidence.common[host] / rows, evidence.fills[host], rows)
-            peers[host] = found
-            deviations[host] = math.sqrt(variance)
-            doubtful[host] = quiet == 1 and len(fractions) > 1
+    return rows * t, max(0.0, rows * ((1.0 + ratio) / u - t - 1.0))
 
 
 def saturation_of(rows: int, free: float = 1.0, share: int = 1) -> Saturation:
@@ -165,14 +168,32 @@ def saturation_point(rows: int) -> int:
     return saturation_of(rows).peers
 
 
+@compiled
 def measure(evidence: Evidence, rows: int, share: int = 1) -> Measured:
     """Measure the peers of every host in the evidence, of which one in `share` is written."""
-    count = len(evidence.common)
-    peers, deviations, doubtful = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
-    _measure_all(evidence, rows, peers, deviations, doubtful)
-    peers *= share
-    deviations = np.sqrt((share * deviations) ** 2 + peers * (share - 1))
-    return Measured(peers, deviations, doubtful, evidence.common == 0)
+    zeros, common, fills = evidence
+    count, arrays = zeros.shape
+    peers, deviations = np.zeros(count), np.zeros(count)
+    doubtful, full = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    lanes, one = np.empty((ZEROS + arrays) * LANES), 1 / rows
+    for first in range(0, count, LANES):
+        for lane in range(LANES):
+            host = min(first + lane, count - 1)
+            lanes[COMMON * LANES + lane] = max(1, common[host]) * one
+            for i in range(arrays):
+                lanes[(ZEROS + i) * LANES + lane] = zeros[host, i] * one
+        _free_rows(lanes, arrays)
+        for host in range(first, min(first + LANES, count)):
+            full[host] = common[host] == 0
+            if not full[host]:
+                number, variance = _estimate_lane(lanes, fills, first, host, rows)
+                peers[host] = share * number
+                deviations[host] = math.sqrt(share * share * variance + share * number * (share - 1))
+                quiet = 0  # columns that are not nearly full
+                for i in range(arrays):
+                    quiet += zeros[host, i] >= MIN_ZEROS
+                doubtful[host] = quiet == 1 and arrays > 1
+    return Measured(peers, deviations, doubtful, full)
 
 
 def estimate(evidence: Evidence, rows: int) -> Estimate:
@@ -180,6 +201,7 @@ def estimate(evidence: Evidence, rows: int) -> Estimate:
     return conclude(measure(evidence, rows), saturation_of(rows))
 
 
+@compiled
 def better_of(plain: Measured, giant: Measured) -> Measured:
     """Return the measurement with the smaller variance for each host."""
     takes = plain.full | (~giant.full & (giant.deviations < plain.deviations))
@@ -191,30 +213,39 @@ def better_of(plain: Measured, giant: Measured) -> Measured:
     )
 
 
+@compiled
 def conclude(found: Measured, known: Saturation) -> Estimate:
     """Return measurements as estimates with intervals; `known` is what is known about saturated hosts."""
     result = interval(found.peers, found.deviations)
-    return saturate(result._replace(low=np.where(found.doubtful, 0, result.low)), found.full, known)
+    for host in range(len(found.peers)):
+        if found.doubtful[host]:
+            result.low[host] = 0
+    return saturate(result, found.full, known)
 
 
+@compiled
 def interval(peers: Floats, deviations: Floats, crowd: float = 0.0) -> Estimate:
     """Return estimates with 95 % confidence intervals, rounded outward, and none of them saturated.
 
     `crowd` is the number of peers that other hosts may have added; it lowers the lower bound.
     """
-    low = np.maximum(0, np.floor(peers - crowd - CONFIDENCE * deviations)).astype(np.int64)
-    high = np.ceil(peers + CONFIDENCE * deviations).astype(np.int64)
+    low, high = np.empty(len(peers), np.int64), np.empty(len(peers), np.int64)
+    for host in range(len(peers)):
+        reach = CONFIDENCE * deviations[host]
+        low[host] = np.int64(max(0.0, np.floor(peers[host] - crowd - reach)))
+        high[host] = np.int64(np.ceil(peers[host] + reach))
     return Estimate(peers, low, high, np.zeros(len(peers), np.bool_))
 
 
+@compiled
 def saturate(found: Estimate, full: NDArray[np.bool_], known: Saturation, crowd: float = 0.0) -> Estimate:
     """Replace the estimates of saturated hosts (`full`) by what is known about them; they have no upper bound."""
-    return Estimate(
-        np.where(full, float(known.peers), found.peers),
-        np.where(full, max(0, math.floor(known.low - crowd)), found.low),
-        np.where(full, UNBOUNDED, found.high),
-        full,
-    )
+    peers, low, high = found.peers.copy(), found.low.copy(), found.high.copy()
+    for host in range(len(full)):
+        if full[host]:
+            peers[host], high[host] = known.peers, UNBOUNDED
+            low[host] = np.int64(max(0.0, np.floor(known.low - crowd)))
+    return Estimate(peers, low, high, full)
 
 
 def estimate_by_mean(evidence: Evidence, rows: int) -> Estimate:

@@ -44,7 +44,7 @@ class HostListSketch(KeyedSketch):
     def _super_hosts(self, threshold: float) -> SuperHosts:
         mangled, found = self._find(threshold)
         keep = (found.peers >= threshold) | found.saturated  # Only a lower bound is known of saturated hosts.
-        return self._result(mangled[keep], found.select(keep))
+        return self._result(mangled[keep], found.select(np.flatnonzero(keep)))
 
     def _estimate_many(self, hosts: Addresses) -> SuperHosts:
         mangled = mangled_of(hosts.astype(np.uint32, copy=False), self.key)

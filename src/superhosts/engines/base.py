@@ -91,6 +91,7 @@ class Engine(ABC):
     def search(self, search: Any) -> tuple[Words, Counts]:
         """Return the mangled hosts, as (high, low) words, that pass the search, and their zero counts.
 
+        The counts of giant columns may follow; they are 0 where a sketch does not need them.
         Raise CrowdedError if the search takes more than `max_steps` steps.
         """
 

@@ -9,6 +9,7 @@ linear in the number of hot columns, and the method is the same for hosts of any
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -45,7 +46,6 @@ from superhosts.results import SuperHosts
 
 __all__ = ["Cube", "Geometry"]
 PREFIX_ONES = (15, 60, 240)  # ones expected in the words that each test of a candidate reads
-GIANT_ZEROS = 8  # giant columns are read for hosts that leave less than this fraction of the rows free
 
 
 class Cube(ColumnSketch):
@@ -176,13 +176,7 @@ class Cube(ColumnSketch):
     # Estimates
 
     def _search_for(self, threshold: float) -> Search:
-        geometry, written = self.geometry, threshold / self.geometry.sample
-        prefixes = [prefix_test(geometry.column_bits, written, ones) for ones in PREFIX_ONES]
-        competing, wanted = lowest_priority(geometry.share_bits), int((1 - MISS_EXPONENT / written) * (1 << 32))
-        # A host may have no pair that competes in some array if few do.
-        elsewhere = wanted if wanted >= competing else 0
-        numbers = (number for prefix in prefixes for number in prefix)
-        return Search(zero_limit(geometry.column_bits, written), max(competing, wanted), elsewhere, *numbers)
+        return search_for(threshold, self.geometry)
 
     def _unnamed(self, threshold: float, pairs: float) -> float:
         geometry = self.geometry
@@ -193,17 +187,23 @@ class Cube(ColumnSketch):
         """Return estimates from the plain columns, and from the giant ones where the plain ones are nearly full."""
         geometry = self.geometry
         rows, sample = geometry.rows, geometry.sample
-        found = measure(self._evidence(mangled, counts), rows, sample)
-        big = np.flatnonzero(counts[:, -1] < rows // GIANT_ZEROS) if geometry.giants else np.empty(0, np.intp)
+        evidence = self._evidence(mangled, counts)
+        found = measure(evidence, rows, sample)
+        big = np.flatnonzero(evidence.common < geometry.giant_zeros)
         if len(big):
-            giant_counts = self.engine.measure_giants(mangled[big])
-            columns, common = giant_counts[:, :-1], giant_counts[:, -1]
+            giant_counts = counts[big, geometry.arrays + 1 :]  # Some engines already read them during the search.
+            if not giant_counts.size:
+                giant_counts = self.engine.measure_giants(mangled[big])
             # Giant columns have no mean fill of their own; about as many pairs share them as plain ones.
-            giant = measure(Evidence(columns, common, self._fills_of(mangled[big])), rows, sample * GIANT_SHARE)
+            seen = Evidence(giant_counts[:, :-1], giant_counts[:, -1], evidence.fills[big])
+            giant = measure(seen, rows, sample * GIANT_SHARE)
             for column, values in zip(found, better_of(found.select(big), giant), strict=True):
                 column[big] = values
         noise = float(self._mean_fills().prod(axis=1).max())  # In an overfull cube, others alone fill the AND.
         return conclude(found, saturation_of(rows, 1 - noise, sample * (GIANT_SHARE if geometry.giants else 1)))
+
+    def _evidence(self, mangled: Words, counts: Counts) -> Evidence:
+        return super()._evidence(mangled, counts[:, : self.geometry.arrays + 1])
 
     @property
     def _most_peers(self) -> int:
@@ -222,3 +222,15 @@ class Cube(ColumnSketch):
     def labels(self) -> Words:
         """Copy of the labels of all columns."""
         return self._arrays()["labels"].copy()
+
+
+@lru_cache(maxsize=64)
+def search_for(threshold: float, geometry: Geometry) -> Search:
+    """Return the limits that a host with at least `threshold` peers satisfies."""
+    written = threshold / geometry.sample
+    prefixes = [prefix_test(geometry.column_bits, written, ones) for ones in PREFIX_ONES]
+    competing, wanted = lowest_priority(geometry.share_bits), int((1 - MISS_EXPONENT / written) * (1 << 32))
+    # A host may have no pair that competes in some array if few do.
+    elsewhere = wanted if wanted >= competing else 0
+    numbers = (number for prefix in prefixes for number in prefix)
+    return Search(zero_limit(geometry.column_bits, written), max(competing, wanted), elsewhere, *numbers)

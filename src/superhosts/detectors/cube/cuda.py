@@ -188,18 +188,28 @@ def make_list_candidates(geometry: Geometry) -> Kernel:
     return kernel(list_candidates)
 
 
+def cube_answer_shape(geometry: Geometry) -> tuple[int, int]:
+    """Return the shape of an answer in which the counts of giant columns follow those of plain ones, if there are any.
+
+    They are part of the answer because a second question would take longer than the whole search.
+    """
+    head, width = answer_shape(geometry)
+    return head, width + (geometry.arrays + 1 if geometry.giants else 0)
+
+
 @cache
 def make_verify(geometry: Geometry, launch: Launch) -> Kernel:
     """Return the kernel that ANDs the columns of candidates and appends those that pass to the answer.
 
     A block is one team, whose threads share the words of a candidate's columns.
     """
-    arrays, words, rows = geometry.arrays, geometry.words, geometry.rows
-    team, (head, width) = launch.team, answer_shape(geometry)
+    arrays, words, rows, giants = geometry.arrays, geometry.words, geometry.rows, geometry.giants > 0
+    team, (head, width), giant_zeros = launch.team, cube_answer_shape(geometry), geometry.giant_zeros
 
     def verify(bits: Any, zeros: Any, limits: Any, candidates: Any, answer: Any, key: Any) -> None:
         ones = cuda.shared.array(1, numba.int32)
         columns = cuda.local.array(arrays, numba.int64)
+        giant_columns = cuda.local.array(arrays, numba.int64)
         turns = cuda.local.array(arrays, numba.int64)
         rotations = cuda.local.array(arrays, numba.uint64)
         me = cuda.threadIdx.x
@@ -231,7 +241,25 @@ def make_verify(geometry: Geometry, launch: Launch) -> Kernel:
                 stop = limits[stage] if stage <= THIRD_WORDS else words
                 cuda.syncthreads()
             left = rows - ones[0]
-            if me == 0 and left <= limits[ZEROS]:
+            passes = left <= limits[ZEROS]
+            cuda.syncthreads()
+            if giants and passes and left < giant_zeros:
+                if me == 0:
+                    ones[0] = 0
+                cuda.syncthreads()
+                for array in range(arrays):
+                    giant = giant_column_of(folded, low, array, draw_of(array, key), geometry)
+                    giant_columns[array] = np.int64(giant) * words
+                found = 0
+                for word in range(me, words, team):
+                    common = U64(rotated_back(bits[U32(giant_columns[0] + (word ^ turns[0]))], rotations[0]))
+                    for array in range(1, arrays):
+                        mine = bits[U32(giant_columns[array] + (word ^ turns[array]))]
+                        common &= U64(rotated_back(mine, rotations[array]))
+                    found += cuda.popc(common)
+                cuda.atomic.add(ones, 0, found)
+                cuda.syncthreads()
+            if me == 0 and passes:
                 slot = np.int64(cuda.atomic.add(answer, FOUND, U64(1)))
                 place = head + slot * width
                 if place + width <= answer.shape[0]:
@@ -239,6 +267,12 @@ def make_verify(geometry: Geometry, launch: Launch) -> Kernel:
                     for array in range(arrays):
                         answer[place + 2 + array] = U64(zeros[columns[array] // words])
                     answer[place + 2 + arrays] = U64(left)
+                    if giants:
+                        reads = left < giant_zeros
+                        for array in range(arrays):
+                            number = zeros[giant_columns[array] // words] if reads else 0
+                            answer[place + 3 + arrays + array] = U64(number)
+                        answer[place + 3 + 2 * arrays] = U64(rows - ones[0] if reads else 0)
             cuda.syncthreads()
 
     return kernel(verify)
@@ -274,6 +308,9 @@ class CudaCube(CudaEngine):
         self._start(make_list_candidates(geometry), (blocks, threads), stream, named)
         candidates = self.words, self.counts, self.limits, self.candidates, self.answer, self.key
         self._start(make_verify(geometry, launch), (32 * launch.multiprocessors, launch.team), stream, candidates)
+
+    def _answer_shape(self) -> tuple[int, int]:
+        return cube_answer_shape(self.geometry)
 
     def _make_column_of(self) -> Any:
         return make_column_of(self.geometry, False)

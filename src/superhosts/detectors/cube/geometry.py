@@ -180,6 +180,11 @@ class Geometry(NamedTuple):
         return self.plain_columns + (self.arrays * self.giants << self.slice_bits)
 
     @property
+    def giant_zeros(self) -> int:
+        """Giant columns are read for hosts whose AND of plain columns has fewer zeros than this."""
+        return self.rows // 8 if self.giants else 0
+
+    @property
     def sample(self) -> int:
         """One in this many pairs is written."""
         return 1 << self.sample_bits

@@ -123,8 +123,8 @@ class CudaEngine(Engine):
         A row is a mangled host in two words and its zero counts. The limits of the search precede all of this, so that
         a single copy transfers them and sets the counters and sums to zero.
         """
-        geometry, limits = self.geometry, self._limit_words()
-        self.head, self.width = kernels.answer_shape(geometry)
+        limits = self._limit_words()
+        self.head, self.width = self._answer_shape()
         memory = device_zeros(limits + self.head + rows * self.width, np.uint64, self.stream)
         listed = device_zeros(self._candidate_words() * candidates, np.uint64, self.stream)
         asked, asked_host = device_zeros(2 * rows, np.uint64, self.stream), pinned(2 * rows, np.uint64)
@@ -137,6 +137,10 @@ class CudaEngine(Engine):
         self.asked, self.asked_host = asked, asked_host
         self.max_rows, self.max_candidates = rows, candidates
         self._find = Replay(self.stream)
+
+    def _answer_shape(self) -> tuple[int, int]:
+        """Return the number of words before the rows of an answer and per row."""
+        return kernels.answer_shape(self.geometry)
 
     @abstractmethod
     def _make_put(self) -> kernels.Put:
