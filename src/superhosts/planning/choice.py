@@ -8,20 +8,23 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from superhosts.errors import GeometryError, UsageError
+from superhosts.hashing import MAX_ARRAYS
 from superhosts.pairs import check_width
 from superhosts.planning.deciding import FEWEST_NORMAL
 from superhosts.planning.formulas import Shape, column_bytes, columns_in, shape_for, standard_error
 from superhosts.planning.population import Population, population_of
 from superhosts.planning.prediction import check_predictable, predict, restore_seconds, rough_rates
+from superhosts.planning.work import memory_of
 from superhosts.units import format_size
 
-ARRAYS = range(2, 7)
+ARRAYS = range(2, MAX_ARRAYS + 1)
 COLUMN_BITS = range(7, 20)
 LABEL_BITS = range(11)
 SAMPLE_BITS = range(9)
 FORMS = (ARRAYS, COLUMN_BITS, LABEL_BITS, SAMPLE_BITS)
 MOST_SHARE_BITS = 3
 MOST_COLUMNS = 1 << 24
+MOST_UNUSED = 1 / 8  # of the memory; if whole columns leave more of it unused, the slices are made larger
 MIN_SATURATION = 10  # a plain column must be able to measure hosts of at least this many times the threshold
 TIE_RATIO, TIE_RATE = 1.02, 2e-5  # predictions this close count as equal; the smaller amount of work then decides
 FIRST_ARRAYS = 4  # the number of arrays in the first round
@@ -58,9 +61,10 @@ class Sizes(NamedTuple):
 def best_sizes(memory: int, flows: int, threshold: float, key_bits: int = 32) -> Sizes:
     """Return the sizes with the lowest predicted total false rate; among equals, those that need the least work.
 
-    The number of slices depends only on the memory, because it determines how fast a cube is filled. A first round
-    tries columns of every length, and sampling of pairs where its own error is smaller than the best total so far,
-    which takes a small memory. A second round changes the best of them step by step while they improve.
+    The number of slices depends on the memory, because it determines how fast a cube is filled; long columns, of which
+    a slice holds so few that much of its memory would stay unused, get fewer slices. A first round tries columns of
+    every length, and sampling of pairs where its own error is smaller than the best total so far, which takes a small
+    memory. A second round changes the best of them step by step while they improve.
     """
     check_width(key_bits)
     check_predictable(threshold)
@@ -196,14 +200,17 @@ def _total(memory: int, flows: int, threshold: float, key_bits: int) -> float:
 def _sizes(memory: int, threshold: float, key_bits: int, form: tuple[int, ...]) -> Sizes | None:
     """Return the sizes of this form that fill the memory, or None if they are not useful."""
     arrays, column_bits, label_bits, sample_bits = form
-    slice_bits, rows, written = shape_for(memory).slice_bits, 1 << column_bits, threshold / (1 << sample_bits)
-    shape = Shape(slice_bits, arrays, column_bits, label_bits)
-    columns, giants = columns_in(memory // (arrays << slice_bits), shape, key_bits)
-    long_enough = rows * math.log(rows) >= MIN_SATURATION * written or column_bits == COLUMN_BITS[-1]
-    if not (long_enough and 2 <= columns <= MOST_COLUMNS):
+    rows, written = 1 << column_bits, threshold / (1 << sample_bits)
+    if rows * math.log(rows) < MIN_SATURATION * written and column_bits < COLUMN_BITS[-1]:
         return None
     share_bits = _share_bits(written, arrays)
-    return Sizes(key_bits, slice_bits, arrays, column_bits, columns, label_bits, share_bits, giants, sample_bits)
+    for slice_bits in range(shape_for(memory).slice_bits, -1, -1):
+        shape = Shape(slice_bits, arrays, column_bits, label_bits)
+        columns, giants = columns_in(memory // (arrays << slice_bits), shape, key_bits)
+        sizes = Sizes(key_bits, *shape[:3], columns, label_bits, share_bits, giants, sample_bits)
+        if columns >= 2 and memory_of(sizes) >= (1 - MOST_UNUSED) * memory:
+            break
+    return sizes if 2 <= columns <= MOST_COLUMNS else None
 
 
 def _why_none(memory: int, threshold: float, key_bits: int) -> str:
