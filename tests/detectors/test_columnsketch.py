@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -100,18 +102,59 @@ def test_hosts_above_the_crowd_are_found_all_the_same(kind, geometry):
     assert set(big.tolist()) <= set(found.hosts.tolist())
 
 
-@pytest.mark.parametrize(("pairs", "percent"), [(40_000, None), (300_000, 84)])
-def test_an_overfull_sketch_says_that_its_hosts_may_be_false(pairs, percent):
-    cube = Cube(geometry="slices=1,arrays=3,columns=40,rows=4096,labels=8,share=8", device="cpu", exact=False)
+CROWDED = "slices=1,arrays=3,columns=40,rows=4096,labels=8,share=8"
+
+
+def crowded_cube(geometry: str, pairs: int) -> Cube:
+    """Return a cube of hosts with one peer each, and three with a thousand."""
+    cube = Cube(geometry=geometry, device="cpu", exact=False)
     rng = np.random.default_rng(4)
     cube.update(*rng.integers(0, 1 << 32, (2, pairs), dtype=np.uint32))
-    assert (cube.fill().mean > 0.75) == (percent is not None)
-    for ask in (lambda: cube.super_hosts(500), lambda: cube.top(3)):
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            ask()
-        overfull = [each for each in said if "overfull" in str(each.message)]
-        assert [each.filename for each in overfull] == [__file__] * (percent is not None)
-        for each in overfull:
+    cube.update(np.repeat(np.arange(3, dtype=np.uint32), 1000), np.tile(np.arange(1000, dtype=np.uint32), 3))
+    return cube
+
+
+def false_host_warnings(ask: Callable[[], object]) -> list[warnings.WarningMessage]:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        ask()
+    return [each for each in said if "may be false" in str(each.message)]
+
+
+@pytest.mark.parametrize(
+    ("geometry", "pairs", "threshold", "warns"),
+    [
+        (CROWDED, 40_000, 20, True),
+        (CROWDED, 40_000, 500, False),
+        (CROWDED, 300_000, 500, True),
+        (CROWDED.replace("arrays=3", "arrays=5"), 80_000, 20, True),
+        (CROWDED.replace("arrays=3", "arrays=5"), 80_000, 50, False),
+        (CROWDED + ",sample=8", 320_000, 160, True),
+        (CROWDED + ",sample=8", 320_000, 500, False),
+    ],
+)
+def test_a_sketch_that_is_too_full_says_that_its_hosts_may_be_false(geometry, pairs, threshold, warns):
+    cube = crowded_cube(geometry, pairs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ThresholdWarning)
+        found = cube.super_hosts(threshold)
+    assert (set(found.hosts.tolist()) != {0, 1, 2}) == warns
+    for ask in (lambda: cube.super_hosts(threshold), lambda: cube.top(len(found))):
+        said = false_host_warnings(ask)
+        assert [each.filename for each in said] == [__file__] * warns
+        for each in said:
             assert each.category is ThresholdWarning
-            assert f"this cube is overfull ({percent} % of its bits are set): most hosts found" in str(each.message)
+            state = f"this cube is too full ({math.floor(100 * cube.fill().mean)} % of its bits are set)"
+            assert f"{state} for hosts with {found.peers.min():,} peers: many of them may be false" in str(each.message)
+
+
+def test_the_largest_hosts_of_a_full_sketch_are_found_without_a_warning():
+    cube = crowded_cube(CROWDED, 40_000)
+    assert not false_host_warnings(lambda: cube.top(3))
+    assert false_host_warnings(lambda: cube.top(30))
+
+
+def test_a_cube_of_one_array_is_not_too_full_for_its_host():
+    cube = Cube(geometry=CROWDED.replace("arrays=3", "arrays=1"), device="cpu", exact=False)
+    cube.update(np.zeros(1000, np.uint32), np.arange(1000, dtype=np.uint32))
+    assert len(cube.super_hosts(500)) == 1  # A warning would fail the test.

@@ -219,7 +219,7 @@ def test_an_empty_batch_of_pairs_is_no_error():
 
 def test_a_threshold_that_labels_cannot_support_is_warned_about():
     shape = all_equal()
-    cube = dense_cube(geometry=Geometry(32, 0, 3, 12, 8, 0, 3))
+    cube = dense_cube(geometry=Geometry(32, 0, 3, 16, 8, 0, 3))
     cube.update(shape.hosts, shape.peers)
     with pytest.warns(ThresholdWarning, match="cannot be named"):
         cube.super_hosts(100)

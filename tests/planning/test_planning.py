@@ -149,7 +149,7 @@ def test_a_warning_names_the_share_of_hosts_and_what_helps():
     assert "more memory" not in str(warned[0].message)
     planned = cube_of_equals(Geometry.for_traffic("4MiB", flows="200k", threshold=3), 400, 3)
     assert len(planned.super_hosts(3)) > 0  # A warning would fail the test.
-    crowded = cube_of_equals(Geometry(32, 0, 3, 12, 8, 0, 3), 400, 100)
+    crowded = cube_of_equals(Geometry(32, 0, 3, 16, 8, 0, 3), 400, 100)
     with pytest.warns(ThresholdWarning, match="more memory or a higher threshold"):
         crowded.super_hosts(100)
 

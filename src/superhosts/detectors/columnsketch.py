@@ -28,9 +28,11 @@ from superhosts.engines.geometry import ColumnGeometry
 from superhosts.errors import GpuMemoryError
 from superhosts.hashing import mangle_column
 from superhosts.pairs import Addresses, Host, numbers_to_array, words_to_column
+from superhosts.planning.loads import noise_ratio
 from superhosts.results import SuperHosts
 
-OVERFULL = 0.75  # mean fill from which false hosts may outnumber the true ones
+# Of hosts that are found with fewer peers than this many standard deviations of the noise, a tenth or more is false.
+MIN_DEVIATIONS = 4
 MAX_UNNAMED = 0.01  # share of hosts at the threshold that may stay unnamed without a warning
 MIN_TOP_PEERS = 16  # lowest threshold that `top` searches; below it, labels and columns are mostly noise
 
@@ -184,17 +186,24 @@ class ColumnSketch(EngineSketch):
         return float(self.engine.zero_sums().sum()) / columns / self.geometry.rows
 
     def _warn_if_overfull(self, found: SuperHosts) -> None:
-        """Warn if so many bits are set that hosts with few peers look like large ones."""
-        fill = 1 - self._zero_share()
-        if fill > OVERFULL and len(found):
-            state = f"this {self.name} is overfull ({math.floor(100 * fill)} % of its bits are set)"
-            remedy = (
-                "more memory, shorter windows or superhosts plan"
-                if self.takes_geometry
-                else "more memory or shorter windows"
-            )
-            text = f"{state}: most hosts found may be false; use {remedy}"
-            warnings.warn(text, ThresholdWarning, stacklevel=4)
+        """Warn if so many bits are set that hosts with few peers look like the smallest of those found."""
+        if not len(found):
+            return
+        smallest = int(found.peers.min())
+        if smallest != 1 and smallest < MIN_DEVIATIONS * self._noise():  # Every host that was seen has a peer.
+            state = f"({math.floor(100 * (1 - self._zero_share()))} % of its bits are set)"
+            text = f"this {self.name} is too full {state} for hosts with {smallest:,} peers: many of them may be false"
+            remedy = "a higher threshold, more memory or shorter windows"
+            if self.takes_geometry:
+                remedy = "a higher threshold, more memory, shorter windows or superhosts plan"
+            warnings.warn(f"{text}; use {remedy}", ThresholdWarning, stacklevel=4)
+
+    def _noise(self) -> float:
+        """Return the standard deviation, in peers, of the estimate for a small host in columns of average fill."""
+        fills = self._mean_fills()
+        # With a single array the estimator takes the mean fill for the noise.
+        ratios = noise_ratio(fills) if self.geometry.arrays > 1 else fills[:, 0] / np.maximum(1 - fills[:, 0], 1e-9)
+        return math.sqrt(self.geometry.rows * float(ratios.mean()))
 
     def _remedy(self, threshold: float) -> str:
         """Return advice on how to name hosts with `threshold` peers."""

@@ -45,7 +45,7 @@ def draw_loads(load: Floats, step: float, rows: int, arrays: int, draws: int) ->
         chance = math.comb(arrays, stratum) * CROWDED**stratum * (1 - CROWDED) ** (arrays - stratum)
         weights.append(np.full(draws, chance / draws))
     fills = -np.expm1(-np.concatenate(pairs) / rows)
-    return Loads(fills, np.concatenate(weights), _noise(fills))
+    return Loads(fills, np.concatenate(weights), noise_ratio(fills))
 
 
 @lru_cache(maxsize=32)
@@ -57,8 +57,8 @@ def _orders(arrays: int, draws: int) -> Floats:
     )
 
 
-def _noise(fills: Floats) -> Floats:
-    """Return P/D of every draw. It is huge where the estimator's equations have no solution."""
+def noise_ratio(fills: Floats) -> Floats:
+    """Return P/D for rows of k fills. It is huge where the estimator's equations have no solution."""
     together = fills.prod(axis=1)
     spread = 1 - together
     for array in range(fills.shape[1]):

@@ -205,6 +205,9 @@ class Cube(ColumnSketch):
     def _evidence(self, mangled: Words, counts: Counts) -> Evidence:
         return super()._evidence(mangled, counts[:, : self.geometry.arrays + 1])
 
+    def _noise(self) -> float:
+        return super()._noise() * self.geometry.sample
+
     @property
     def _most_peers(self) -> int:
         return (
