@@ -43,6 +43,7 @@ BATCH = 4096  # entries that leave the bins together; passing arrays to a functi
 PADDING = 32  # cells after a thread's cursors, so that no two threads write to the same cache line
 # Odd multipliers that only distribute pairs over a cache.
 CACHE_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
+NARROW_MULTIPLIERS = (0x9E3779B9, 0xC2B2AE3D)
 
 
 class Pool(NamedTuple):
@@ -68,16 +69,19 @@ def bin_narrow(
     hosts: NDArray[np.uint32], peers: NDArray[np.uint32], thread: int, cache: Words, pool: Pool, key: Key
 ) -> None:
     """Append pairs of 32-bit hosts and 32-bit peers to bins."""
-    block = np.empty(BLOCK, np.uint64)
+    block, places = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint32)
     entries, owner, cursors = pool.entries, pool.owner, pool.cursors[thread]
     free = len(cursors) - PADDING
     last_bin = free - 1  # also the mask of a bin number: the number of bins is a power of two
-    shift = cache_shift(len(cache))
+    shift = np.uint32(cache_shift(len(cache)) - np.uint64(32))
     for start in range(0, len(hosts), BLOCK):
+        ours, theirs = hosts[start : start + BLOCK], peers[start : start + BLOCK]
+        for i in range(len(ours)):  # 32-bit products, because vector registers have no 64-bit ones
+            mixed = np.uint32(ours[i] * np.uint32(NARROW_MULTIPLIERS[0]))
+            places[i] = np.uint32(mixed + np.uint32(theirs[i] * np.uint32(NARROW_MULTIPLIERS[1]))) >> shift
         fresh = 0
-        for i in range(start, min(start + BLOCK, len(hosts))):
-            pair = np.uint64(hosts[i]) << np.uint64(32) | np.uint64(peers[i])
-            place = (pair * np.uint64(CACHE_MULTIPLIERS[0])) >> shift
+        for i in range(len(ours)):
+            pair, place = np.uint64(ours[i]) << np.uint64(32) | np.uint64(theirs[i]), places[i]
             block[fresh] = pair
             fresh += cache[place, 0] != pair
             cache[place, 0] = pair
@@ -286,7 +290,7 @@ class Bins:
         if width != self.width:
             if self.width:
                 drain()
-            self._allocate(width)
+            self._allocate(width, len(hosts) // (CHUNK * self.threads))
         if not narrow:
             hosts = np.ascontiguousarray(hosts, np.uint64).reshape(len(hosts), -1)
             peers = np.ascontiguousarray(peers, np.uint64).reshape(len(peers), -1)
@@ -322,12 +326,9 @@ class Bins:
 
         All bins of a slice go to one thread. The largest slice is assigned first, each to the least loaded thread.
         """
-        chunks, sizes = self._filled_chunks()
-        owners = self.pool.owner[chunks]
-        groups = owners & (min(self.slices, self.bins) - 1)
-        order = np.lexsort((owners, groups))
-        chunks, sizes, groups = chunks[order], sizes[order], groups[order]
         count = min(self.slices, self.bins)
+        chunks, sizes = self.filled_chunks(count)
+        groups = self.pool.owner[chunks] & (count - 1)
         loads = np.bincount(groups, weights=sizes, minlength=count)
         edges = np.searchsorted(groups, np.arange(count + 1))
         assigned = [0.0] * self.threads
@@ -346,17 +347,23 @@ class Bins:
             if assigned[thread]
         ]
 
-    def _filled_chunks(self) -> tuple[Indexes, Indexes]:
-        """Return the chunks that have entries, and the number of entries of each."""
-        chunks, sizes = [], []
+    def filled_chunks(self, groups: int = 1) -> tuple[Indexes, Indexes]:
+        """Return the chunks that have entries, and the number of entries of each.
+
+        They are ordered by bin; with several groups, to which bins belong in turn, by group and then by bin.
+        """
+        found = []
         for thread in range(self.threads):
             first, free = thread * self.chunks, int(self.pool.cursors[thread, self.bins])
             size = np.full(free - first, CHUNK, np.int32)
             opened, used = np.divmod(self.pool.cursors[thread, : self.bins], CHUNK)
             size[opened - first] = used
-            chunks.append(np.arange(first, free, dtype=np.int32)[size > 0])
-            sizes.append(size[size > 0])
-        return np.concatenate(chunks), np.concatenate(sizes)
+            found.append((np.arange(first, free, dtype=np.int32)[size > 0], size[size > 0]))
+        chunks, sizes = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        owners = self.pool.owner[chunks]
+        keys = (owners & (groups - 1)) * self.bins + owners
+        order = np.argsort(keys.astype(np.uint16), kind="stable")  # At most 2^14 values: NumPy sorts them by radix.
+        return chunks[order], sizes[order]
 
     def done(self) -> None:
         """Empty the bins after all entries have been written."""

@@ -9,7 +9,7 @@ bits, to which repeats do no harm.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -17,23 +17,22 @@ from numpy.typing import NDArray
 
 from superhosts.device import run_parallel
 from superhosts.engines.arrays import Words
-from superhosts.engines.bins import CHUNK, PADDING, Bins, Pool, Task
+from superhosts.engines.bins import CHUNK, PADDING, Bins, Pool
 from superhosts.engines.pairtable import (
     Portion,
     Table,
     compact,
-    count_pairs,
-    heavy_hosts,
     insert_narrow,
     insert_wide,
     make_table,
     rehash,
 )
+from superhosts.engines.pairtally import count_pairs, heavy_hosts
 
 Numbers = NDArray[np.int64]
 FIRST_SIZE = 32  # slots of a new table
-# A full table grows at least by the first factor, which takes less memory than doubling and not more time. It grows by
-# up to the second if so many entries wait that it would soon be full again.
+# A full table grows at least by the first factor. It grows by up to the second if so many entries wait that it would
+# soon be full again.
 GROWTH, MAX_GROWTH = 1.4, 4.0
 EXPECTED_FILL = 0.75  # of a table after the entries that wait, if as many of them are new as before; fewer will be
 
@@ -71,22 +70,31 @@ class PairSet:
         """Insert the pairs in the bins. If the set goes over its limit, they stay in the bins too."""
         if not self.bins.pending:
             return
-        run_parallel(self._insert_task, [(task,) for task in self.bins.take()], self.bins.threads)
+        run_parallel(self._insert_next, [(iter(self._portions()),)] * self.bins.threads, self.bins.threads)
         if not self.is_over:
             self.bins.done()
 
-    def _insert_task(self, task: Task) -> None:
-        owners = self.bins.pool.owner[task.chunks]
-        edges = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(owners)]
-        for a, b in pairwise(edges):
+    def _portions(self) -> list[Portion]:
+        """Return the entries of each bin, those with the most first."""
+        chunks, sizes = self.bins.filled_chunks()
+        edges = np.flatnonzero(np.diff(self.bins.pool.owner[chunks], prepend=-1, append=-1))
+        portions = [Portion(chunks[a:b], sizes[a:b], self.bins.pool) for a, b in pairwise(edges.tolist())]
+        return sorted(portions, key=lambda portion: len(portion.chunks), reverse=True)
+
+    def _insert_next(self, portions: Iterator[Portion]) -> None:
+        """Insert portions until none is left. Threads share the iterator, so none waits for a thread with more work."""
+        for portion in portions:
             if self.is_over:
                 return
-            self._insert(int(owners[a]), Portion(task.chunks[a:b], task.sizes[a:b], self.bins.pool))
+            self._insert(int(portion.pool.owner[portion.chunks[0]]), portion)
 
     def _insert(self, bin_: int, portion: Portion) -> None:
         """Insert entries of one bin, unless the set goes over its limit."""
         width = portion.width
-        table = self._tables[bin_] or make_table(min(FIRST_SIZE, self._most_slots), width, bin_, self._counts)
+        table = self._tables[bin_]
+        if table is None:
+            size = self._size_for(max(FIRST_SIZE, int(portion.sizes.sum())))  # Most of the first entries are new.
+            table = make_table(size, width, bin_, self._counts)
         if table.width < width:
             table = self._resized(table, table.size, width)
         start, before = (0, 0), int(self._counts[bin_])
@@ -98,7 +106,18 @@ class PairSet:
             count, done = int(self._counts[bin_]), int(portion.sizes[: start[0]].sum()) + start[1]
             expected = count + (count - before) / (done + 1) * (int(portion.sizes.sum()) - done)
             wanted = min(max(GROWTH * table.size, expected / EXPECTED_FILL), MAX_GROWTH * table.size)
-            table = self._resized(table, min(math.ceil(wanted), self._most_slots), table.width)
+            table = self._resized(table, self._size_for(math.ceil(wanted)), table.width)
+
+    def _size_for(self, wanted: int) -> int:
+        """Return the size of a table of at least `wanted` slots, if one is allowed.
+
+        Up to an equal share of all slots it is this share, its half, its quarter and so on: growing to the share takes
+        few steps, and a full set has not more slots than it needs.
+        """
+        size = -(-self._most_slots // self.bins.bins)
+        while size // 2 >= wanted:
+            size //= 2
+        return min(max(size, wanted), self._most_slots)
 
     def _resized(self, table: Table, size: int, width: int) -> Table:
         """Return a table of another size or width with the same pairs."""

@@ -10,7 +10,7 @@ The size of a table is any number: the hash is scaled to it by a multiplication.
 
 from __future__ import annotations
 
-from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+import mmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.engines.arrays import Words
-from superhosts.engines.bins import BLOCK, CHUNK, Indexes, Pool, cache_shift
+from superhosts.engines.bins import CHUNK, Indexes, Pool
 from superhosts.hashing import MASK32, Key, fold, pair_hash
 
-GROUP_BITS = 12  # log2 of the groups of hosts whose pairs are counted together before hosts are
 LARGE = 1 << 16  # bytes of a table whose memory is mapped
-HOST_MULTIPLIER = 0x9E3779B97F4A7C15  # distributes mangled hosts over a small table
+# A large table is filled at once with the pairs of a smaller one, so Linux maps its pages at once too: one by one takes
+# three times as long.
+MAPPING = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
 
 
 class Table(NamedTuple):
@@ -61,11 +62,11 @@ def _zeros(words: int) -> Words:
     """
     if 8 * words < LARGE:
         return np.zeros(words, np.uint64)
-    return np.frombuffer(mmap(-1, 8 * words, flags=MAP_PRIVATE | MAP_ANONYMOUS), np.uint64)
+    return np.frombuffer(mmap.mmap(-1, 8 * words, flags=MAPPING), np.uint64)
 
 
 def make_table(size: int, width: int, bin_: int, counts: NDArray[np.int64]) -> Table:
-    """Return an empty table. It uses no memory before it is written."""
+    """Return an empty table."""
     slots = _zeros(size * width)
     if bin_ == 0:
         slots[max(0, width - 2) :: width] = 1 << 32 if width == 1 else 1
@@ -83,19 +84,30 @@ def insert_narrow(start: tuple[int, int], portion: Portion, table: Table, key: K
     """Insert entries of one word, from chunk and entry `start` on, into a table of slots of one word.
 
     Return the chunk and entry at which it stopped: the number of chunks, or earlier if the table is full.
+
+    Most entries are known pairs in one of the first two slots of their search. These are recognized first, without a
+    branch, which would be mispredicted.
     """
     slots, empty, counts = table.slots, table.empty << np.uint64(32), table.counts
     entries, chunks, sizes = portion.pool.entries, portion.chunks, portion.sizes
     size, last, most = np.uint32(len(slots)), len(slots) - 1, capacity(len(slots))
     count = counts[table.bin]
-    places = np.empty(CHUNK, np.int64)
+    places, others = np.empty(CHUNK, np.uint32), np.empty(CHUNK, np.int64)
+    if (len(chunks) - start[0]) * CHUNK > len(slots) // 8:  # more entries than cache lines
+        others[0] = _read_ahead(slots)
     offset = start[1]
     for number in range(start[0], len(chunks)):
-        first, used = chunks[number] * CHUNK, sizes[number]
-        for i in range(used):
-            places[i] = _narrow_place(entries[first + i], size, key)
-        for i in range(offset, used):
-            pair, place = entries[first + i], places[i]
+        first = chunks[number] * CHUNK
+        pairs = entries[first : first + sizes[number]]
+        _find_places(pairs, size, places, key)
+        left = 0
+        for i in range(offset, len(pairs)):
+            pair, place = pairs[i], int(places[i])
+            others[left] = i
+            left += (slots[place] != pair) & (slots[place + 1 if place < last else 0] != pair)
+        for j in range(left):
+            i = others[j]
+            pair, place = pairs[i], int(places[i])
             while slots[place] != pair:
                 if slots[place] == empty:
                     if count >= most:
@@ -108,6 +120,18 @@ def insert_narrow(start: tuple[int, int], portion: Portion, table: Table, key: K
         offset = 0
     counts[table.bin] = count
     return len(chunks), 0
+
+
+@compiled
+def _read_ahead(slots: Words) -> Any:
+    """Read a word of each cache line: reading in order takes a fraction of the time of random misses later.
+
+    The caller must store the result, or the compiler removes the loop.
+    """
+    bits = np.uint64(0)
+    for j in range(0, len(slots), 8):
+        bits |= slots[j]
+    return np.int64(bits)
 
 
 @compiled
@@ -148,15 +172,21 @@ def insert_wide(start: tuple[int, int], portion: Portion, table: Table, key: Key
 
 
 @compiled
-def _narrow_place(pair: Any, size: Any, key: Key) -> Any:
-    """Return the slot at which the search for a pair of one word begins.
+def _find_places(pairs: Words, size: Any, places: NDArray[np.uint32], key: Key) -> None:
+    """Write the slot at which the search for each pair of one word begins to `places`.
 
-    It is `pair_hash` without the multiplication that joins host and peer, which are in different bits here. This is a
-    sixth of the time of an insertion on processors with slow multiplications of 64 bits.
+    It is a hash of the mangled host and the peer in 32-bit products, which vector registers have: three times as fast
+    as `pair_hash`. The peers of one host have different hashes.
     """
-    x = pair * np.uint64(key.pair[1])
-    x = (x ^ (x >> np.uint64(32))) * np.uint64(key.pair[2])
-    return np.int64(((x >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32))
+    a, b = np.uint32(key.pair[1] & np.uint64(MASK32)), np.uint32(key.pair[2] & np.uint64(MASK32))
+    c = np.uint32(key.pair[1] >> np.uint64(32)) | np.uint32(1)
+    for i in range(len(pairs)):
+        x = np.uint32(np.uint32(pairs[i] >> np.uint64(32)) * a)
+        x = np.uint32(x + np.uint32(np.uint32(pairs[i] & np.uint64(MASK32)) * b))
+        x = np.uint32(np.uint32(x ^ (x >> np.uint32(15))) * c)
+        places[i] = np.uint32(x ^ (x >> np.uint32(15)))
+    for i in range(len(pairs)):  # A loop of its own: its products have 64 bits.
+        places[i] = np.uint32((np.uint64(places[i]) * np.uint64(size)) >> np.uint64(32))
 
 
 @compiled
@@ -169,6 +199,9 @@ def _place(high: Any, low: Any, peer: Any, size: int, key: Key) -> Any:
 @compiled
 def rehash(old: Table, new: Table, key: Key) -> None:
     """Copy all pairs into an empty table of at least the same width that has room for them."""
+    if new.width == 1:
+        _rehash_narrow(old, new, key)
+        return
     slots, width, wide = old.slots, old.width, new.width
     others, empty = new.slots, new.empty
     size = len(others) // wide
@@ -176,12 +209,6 @@ def rehash(old: Table, new: Table, key: Key) -> None:
         high = slots[j] if width == 3 else np.uint64(0)
         low = slots[j] >> np.uint64(32) if width == 1 else slots[j + width - 2]
         if low == empty:
-            continue
-        if wide == 1:
-            place = _narrow_place(slots[j], np.uint32(size), key)
-            while others[place] >> np.uint64(32) != empty:
-                place = place + 1 if place < size - 1 else 0
-            others[place] = slots[j]
             continue
         peer = slots[j] & np.uint64(MASK32) if width == 1 else slots[j + width - 1]
         place = _place(high, low, peer, size, key) * wide
@@ -192,6 +219,40 @@ def rehash(old: Table, new: Table, key: Key) -> None:
         others[place] = high
         others[place + wide - 2] = low
         others[place + wide - 1] = peer
+
+
+@compiled
+def _rehash_narrow(old: Table, new: Table, key: Key) -> None:
+    """Copy all pairs between tables of slots of one word.
+
+    Both tables are in about the same order, because places are scaled hashes. So a pair usually goes to its place or
+    directly behind the pair before it, which takes no search: slots `run` to `behind` are full. The first pairs of a
+    table may belong to its end, so copying begins after an empty slot.
+    """
+    slots, others, empty = old.slots, new.slots, old.empty << np.uint64(32)
+    size, last = np.uint32(len(others)), len(others) - 1
+    pairs, places = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint32)
+    first = 0
+    while slots[first] != empty:
+        first += 1
+    run, behind = 0, 0
+    for begin, end in ((first, len(slots)), (0, first)):
+        for start in range(begin, end, CHUNK):
+            count = 0
+            for j in range(start, min(start + CHUNK, end)):
+                pairs[count] = slots[j]
+                count += slots[j] != empty
+            _find_places(pairs[:count], size, places, key)
+            for i in range(count):
+                place = int(places[i])
+                if place >= run and max(place, behind) <= last and others[max(place, behind)] == empty:
+                    run = place if place > behind else run
+                    place = max(place, behind)
+                    behind = place + 1
+                else:
+                    while others[place] != empty:
+                        place = place + 1 if place < last else 0
+                others[place] = pairs[i]
 
 
 @compiled
@@ -210,132 +271,6 @@ def compact(table: Table, out: Words) -> int:
             count += 1
     out[count * width :] = table.empty << np.uint64(32) if width == 1 else table.empty
     return count
-
-
-@compiled
-def heavy_hosts(table: Table, minimum: int, bin_bits: int) -> tuple[Words, NDArray[np.int64]]:
-    """Return the mangled hosts (high, low) with at least `minimum` pairs, and the number of pairs of each.
-
-    Pairs are first counted by groups of hosts, and hosts only in groups that have enough.
-    """
-    heavy = _heavy_groups(table, minimum, bin_bits)
-    if not heavy.any():
-        return np.empty((0, 2), np.uint64), np.empty(0, np.int64)
-    tally = Tally(np.empty((64, 2), np.uint64), np.zeros(64, np.int64))
-    block = np.zeros((BLOCK, 2), np.uint64)
-    start, used = 0, 0
-    while start < len(table.slots):
-        start, size = _gather(start, table, heavy, bin_bits, block)
-        done = 0
-        while done < size:
-            done, used = _count_hosts(done, size, used, block, tally)
-            if 2 * used >= len(tally.counts):
-                tally = _twice(tally)
-    enough = tally.counts >= minimum
-    return tally.hosts[enough], tally.counts[enough]
-
-
-class Tally(NamedTuple):
-    """A small table of mangled hosts, at most half full, and their numbers of pairs; 0 in an empty slot."""
-
-    hosts: Words  # (slots, 2): high and low word
-    counts: NDArray[np.int64]
-
-
-@compiled
-def _heavy_groups(table: Table, minimum: int, bin_bits: int) -> NDArray[np.bool_]:
-    """Return which groups of hosts have at least `minimum` pairs. Some bits of a mangled host are its group."""
-    slots, width, empty = table.slots, table.width, table.empty
-    shift, mask = np.uint64(bin_bits), np.uint64((1 << GROUP_BITS) - 1)
-    counts = np.zeros(1 << GROUP_BITS, np.int32)
-    for j in range(0, len(slots), width):
-        low = slots[j] >> np.uint64(32) if width == 1 else slots[j + width - 2]
-        counts[(low >> shift) & mask] += low != empty
-    return counts >= minimum
-
-
-@compiled
-def _gather(start: int, table: Table, heavy: NDArray[np.bool_], bin_bits: int, block: Words) -> tuple[int, int]:
-    """Copy the mangled hosts of heavy groups from the slots of a table, from word `start` on, until a block is full.
-
-    Return the word at which it stopped and the number of hosts. A branch for each slot would be mispredicted.
-    """
-    slots, width, empty = table.slots, table.width, table.empty
-    shift, mask = np.uint64(bin_bits), np.uint64((1 << GROUP_BITS) - 1)
-    size = 0
-    for j in range(start, len(slots), width):
-        if size == len(block):
-            return j, size
-        low = slots[j] >> np.uint64(32) if width == 1 else slots[j + width - 2]
-        block[size, 0] = slots[j] if width == 3 else np.uint64(0)
-        block[size, 1] = low
-        size += heavy[(low >> shift) & mask] & (low != empty)
-    return len(slots), size
-
-
-@compiled
-def _count_hosts(start: int, stop: int, used: int, block: Words, tally: Tally) -> tuple[int, int]:
-    """Count hosts start..stop of a block; return the index of the next one and the number of hosts in the tally.
-
-    Stop when the tally is half full. Only the caller replaces the tally: a loop that did would count references.
-    """
-    hosts, counts = tally.hosts, tally.counts
-    mask, shift = len(counts) - 1, cache_shift(len(counts))
-    for i in range(start, stop):
-        high, low = block[i, 0], block[i, 1]
-        place = np.int64((low * np.uint64(HOST_MULTIPLIER)) >> shift)
-        while counts[place] and (hosts[place, 1] != low or hosts[place, 0] != high):
-            place = (place + 1) & mask
-        counts[place] += 1
-        if counts[place] == 1:
-            hosts[place, 0], hosts[place, 1] = high, low
-            used += 1
-            if 2 * used >= len(counts):
-                return i + 1, used
-    return stop, used
-
-
-@compiled
-def _twice(tally: Tally) -> Tally:
-    """Return a tally twice as large with the same content."""
-    hosts, counts = tally
-    larger = Tally(np.empty((2 * len(counts), 2), np.uint64), np.zeros(2 * len(counts), np.int64))
-    shift, mask = cache_shift(len(larger.counts)), len(larger.counts) - 1
-    for i in range(len(counts)):
-        if counts[i]:
-            place = np.int64((hosts[i, 1] * np.uint64(HOST_MULTIPLIER)) >> shift)
-            while larger.counts[place]:
-                place = (place + 1) & mask
-            larger.hosts[place, 0], larger.hosts[place, 1] = hosts[i, 0], hosts[i, 1]
-            larger.counts[place] = counts[i]
-    return larger
-
-
-@compiled
-def count_pairs(hosts: Words, table: Table) -> NDArray[np.int64]:
-    """Return the number of pairs of each of some mangled hosts (high, low), which must be distinct."""
-    slots, width = table.slots, table.width
-    size = 2
-    while size < 2 * len(hosts):
-        size *= 2
-    index = np.full(size, -1, np.int64)
-    shift, mask = cache_shift(size), size - 1
-    for i in range(len(hosts)):
-        place = np.int64((hosts[i, 1] * np.uint64(HOST_MULTIPLIER)) >> shift)
-        while index[place] >= 0:
-            place = (place + 1) & mask
-        index[place] = i
-    counts = np.zeros(len(hosts), np.int64)
-    for j in range(0, len(slots), width):
-        low = slots[j] >> np.uint64(32) if width == 1 else slots[j + width - 2]
-        place = np.int64((low * np.uint64(HOST_MULTIPLIER)) >> shift)
-        while index[place] >= 0:
-            i = index[place]
-            if hosts[i, 1] == low and (width < 3 or hosts[i, 0] == slots[j]):
-                counts[i] += 1  # Empty slots match no host of this bin.
-                break
-            place = (place + 1) & mask
-    return counts
 
 
 @compiled

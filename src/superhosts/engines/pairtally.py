@@ -1,0 +1,142 @@
+"""Counting the pairs of hosts in a table of distinct pairs (`pairtable.py`)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.compiled import compiled
+from superhosts.engines.arrays import Words
+from superhosts.engines.bins import BLOCK, cache_shift
+from superhosts.engines.pairtable import Table
+
+GROUP_BITS = 12  # log2 of the groups of hosts whose pairs are counted together before hosts are
+HOST_MULTIPLIER = 0x9E3779B97F4A7C15  # distributes mangled hosts over a small table
+
+
+@compiled
+def heavy_hosts(table: Table, minimum: int, bin_bits: int) -> tuple[Words, NDArray[np.int64]]:
+    """Return the mangled hosts (high, low) with at least `minimum` pairs, and the number of pairs of each.
+
+    Pairs are first counted by groups of hosts, and hosts only in groups that have enough.
+    """
+    heavy = _heavy_groups(table, minimum, bin_bits)
+    if not heavy.any():
+        return np.empty((0, 2), np.uint64), np.empty(0, np.int64)
+    tally = Tally(np.empty((64, 2), np.uint64), np.zeros(64, np.int64))
+    block = np.zeros((BLOCK, 2), np.uint64)
+    start, used = 0, 0
+    while start < len(table.slots):
+        start, size = _gather(start, table, heavy, bin_bits, block)
+        done = 0
+        while done < size:
+            done, used = _count_hosts(done, size, used, block, tally)
+            if 2 * used >= len(tally.counts):
+                tally = _twice(tally)
+    enough = tally.counts >= minimum
+    return tally.hosts[enough], tally.counts[enough]
+
+
+class Tally(NamedTuple):
+    """A small table of mangled hosts, at most half full, and their numbers of pairs; 0 in an empty slot."""
+
+    hosts: Words  # (slots, 2): high and low word
+    counts: NDArray[np.int64]
+
+
+@compiled
+def _heavy_groups(table: Table, minimum: int, bin_bits: int) -> NDArray[np.bool_]:
+    """Return which groups of hosts have at least `minimum` pairs. Some bits of a mangled host are its group."""
+    slots, width, empty = table.slots, table.width, table.empty
+    shift, mask = np.uint64(bin_bits), np.uint64((1 << GROUP_BITS) - 1)
+    counts = np.zeros(1 << GROUP_BITS, np.int32)
+    for j in range(0, len(slots), width):
+        low = slots[j] >> np.uint64(32) if width == 1 else slots[j + width - 2]
+        counts[(low >> shift) & mask] += low != empty
+    return counts >= minimum
+
+
+@compiled
+def _gather(start: int, table: Table, heavy: NDArray[np.bool_], bin_bits: int, block: Words) -> tuple[int, int]:
+    """Copy the mangled hosts of heavy groups from the slots of a table, from word `start` on, until a block is full.
+
+    Return the word at which it stopped and the number of hosts. A branch for each slot would be mispredicted.
+    """
+    slots, width, empty = table.slots, table.width, table.empty
+    shift, mask = np.uint64(bin_bits), np.uint64((1 << GROUP_BITS) - 1)
+    size = 0
+    for j in range(start, len(slots), width):
+        if size == len(block):
+            return j, size
+        low = slots[j] >> np.uint64(32) if width == 1 else slots[j + width - 2]
+        block[size, 0] = slots[j] if width == 3 else np.uint64(0)
+        block[size, 1] = low
+        size += heavy[(low >> shift) & mask] & (low != empty)
+    return len(slots), size
+
+
+@compiled
+def _count_hosts(start: int, stop: int, used: int, block: Words, tally: Tally) -> tuple[int, int]:
+    """Count hosts start..stop of a block; return the index of the next one and the number of hosts in the tally.
+
+    Stop when the tally is half full. Only the caller replaces the tally: a loop that did would count references.
+    """
+    hosts, counts = tally.hosts, tally.counts
+    mask, shift = len(counts) - 1, cache_shift(len(counts))
+    for i in range(start, stop):
+        high, low = block[i, 0], block[i, 1]
+        place = np.int64((low * np.uint64(HOST_MULTIPLIER)) >> shift)
+        while counts[place] and (hosts[place, 1] != low or hosts[place, 0] != high):
+            place = (place + 1) & mask
+        counts[place] += 1
+        if counts[place] == 1:
+            hosts[place, 0], hosts[place, 1] = high, low
+            used += 1
+            if 2 * used >= len(counts):
+                return i + 1, used
+    return stop, used
+
+
+@compiled
+def _twice(tally: Tally) -> Tally:
+    """Return a tally twice as large with the same content."""
+    hosts, counts = tally
+    larger = Tally(np.empty((2 * len(counts), 2), np.uint64), np.zeros(2 * len(counts), np.int64))
+    shift, mask = cache_shift(len(larger.counts)), len(larger.counts) - 1
+    for i in range(len(counts)):
+        if counts[i]:
+            place = np.int64((hosts[i, 1] * np.uint64(HOST_MULTIPLIER)) >> shift)
+            while larger.counts[place]:
+                place = (place + 1) & mask
+            larger.hosts[place, 0], larger.hosts[place, 1] = hosts[i, 0], hosts[i, 1]
+            larger.counts[place] = counts[i]
+    return larger
+
+
+@compiled
+def count_pairs(hosts: Words, table: Table) -> NDArray[np.int64]:
+    """Return the number of pairs of each of some mangled hosts (high, low), which must be distinct."""
+    slots, width = table.slots, table.width
+    size = 2
+    while size < 2 * len(hosts):
+        size *= 2
+    index = np.full(size, -1, np.int64)
+    shift, mask = cache_shift(size), size - 1
+    for i in range(len(hosts)):
+        place = np.int64((hosts[i, 1] * np.uint64(HOST_MULTIPLIER)) >> shift)
+        while index[place] >= 0:
+            place = (place + 1) & mask
+        index[place] = i
+    counts = np.zeros(len(hosts), np.int64)
+    for j in range(0, len(slots), width):
+        low = slots[j] >> np.uint64(32) if width == 1 else slots[j + width - 2]
+        place = np.int64((low * np.uint64(HOST_MULTIPLIER)) >> shift)
+        while index[place] >= 0:
+            i = index[place]
+            if hosts[i, 1] == low and (width < 3 or hosts[i, 0] == slots[j]):
+                counts[i] += 1  # Empty slots match no host of this bin.
+                break
+            place = (place + 1) & mask
+    return counts
