@@ -418,6 +418,7 @@ CALLS: dict[str, Callable[[Any, Path], Any]] = {
     "save": lambda d, path: d.save(path / "a.cube"),
     "load_arrays": lambda d, _: d.load_arrays(d.twin.arrays()),
     "estimate_many": lambda d, _: d.estimate_many(["10.0.0.7"]),
+    "merger": lambda d, _: d.merger({}),
     "buffers": lambda d, _: d.buffers({name: array.shape for name, array in d.twin.arrays().items()}),
     "__deepcopy__": lambda d, _: copy.deepcopy(d),
     "search_for": lambda d, _: d.search_for(5),
@@ -433,7 +434,7 @@ NO_LOCK = {
     *("name", "broken_laws", "takes_ipv6", "runs_on_gpu", "cpu_engine", "tuning"),
     *("geometry_type", "takes_blocks", "wants_threshold", "grows_with_traffic", "takes_geometry", "compiled_update"),
     *("slack", "takes_exact"),
-    *("array_shapes", "loaded_memory", "shown_hosts", "stored_hosts", "has_to_compile"),  # class methods
+    *("array_shapes", "file_shapes", "loaded_memory", "shown_hosts", "stored_hosts", "has_to_compile"),  # class methods
     *("make_empty", "paper", "of"),  # constructors
 }
 

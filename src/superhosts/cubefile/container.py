@@ -170,7 +170,7 @@ def is_whole(path: Path) -> bool:
         return left == 0 and file.read(DIGEST) == digest.digest()
 
 
-def _block_writer(array: NDArray[Any]) -> Take:
+def block_writer(array: NDArray[Any]) -> Take:
     """Return a function that writes blocks into an array."""
     items = array.reshape(-1)
     return lambda start, stop, block: block.put(items[start:stop])
@@ -327,7 +327,7 @@ class CubeReader:
         for entry in self.header["arrays"]:
             ready = (prepared or {}).get(entry["name"])
             arrays[entry["name"]] = np.zeros(entry["shape"], entry["dtype"]) if ready is None else ready
-        self.each_block({name: _block_writer(array) for name, array in arrays.items()}, threads, places)
+        self.each_block({name: block_writer(array) for name, array in arrays.items()}, threads, places)
         return arrays
 
     def read_array(self, name: str, threads: int = 1) -> NDArray[Any]:
@@ -335,7 +335,7 @@ class CubeReader:
         (entry,) = (entry for entry in self.header["arrays"] if entry["name"] == name)
         places = self.places()
         array = np.zeros(entry["shape"], entry["dtype"])
-        self.each_block({name: _block_writer(array)}, threads, places)
+        self.each_block({name: block_writer(array)}, threads, places)
         return array
 
     def each_block(

@@ -20,6 +20,14 @@ class StoredPart(NamedTuple):
     arrays: Arrays
 
 
+class ArrayError(ValueError):
+    """Invalid content of an array of a part. Whoever knows the file and the part's number reports it."""
+
+    def __init__(self, array: str, problem: str) -> None:
+        super().__init__(f"array {array}: {problem}")
+        self.array, self.problem = array, problem
+
+
 def array_name(number: int, name: str) -> str:
     """Return the name in a file of an array of part `number`."""
     return f"{number}/{name}"

@@ -187,7 +187,7 @@ class Detector(Guarded, ABC):
 
     @final
     def load_arrays(self, arrays: Arrays) -> None:
-        """Replace the detector's state by arrays that `arrays` returned."""
+        """Replace the detector's state by arrays that `arrays` returned or that a file holds."""
         with self.lock:
             self._load_arrays(arrays)
 
@@ -200,7 +200,7 @@ class Detector(Guarded, ABC):
     def save(self, path: str | Path) -> None:
         """Write a .cube file with this detector as its only part."""
         with self.lock:
-            parts = [StoredPart(Part(self.format.family), self.header(), self._arrays())]
+            parts = [StoredPart(Part(self.format.family), self.header(), self._file_arrays())]
             write_parts(path, compose_header(parts), parts)
 
     # Support for files. Most of these methods need no instance.
@@ -213,7 +213,12 @@ class Detector(Guarded, ABC):
     @classmethod
     @abstractmethod
     def array_shapes(cls, kind: Kind) -> dict[str, ArrayShape]:
-        """Return the shapes of the arrays that a file stores for a detector of this kind."""
+        """Return the shapes of the arrays that make up a detector of this kind."""
+
+    @classmethod
+    def file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
+        """Return the shapes of the arrays in a file, of which there may be other forms than that of `array_shapes`."""
+        return (cls.array_shapes(kind),)
 
     @classmethod
     @abstractmethod
@@ -221,16 +226,21 @@ class Detector(Guarded, ABC):
         """Return the bytes that a detector takes after loading arrays with these sides."""
 
     @classmethod
-    def shown_hosts(cls, kind: Kind, secret: bytes, read: Callable[[str], NDArray[Any]]) -> NDArray[np.uint64] | None:
+    def shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64] | None:
         """Return the last words of the hosts that a file's arrays name; None if they name no host.
 
-        `read` returns a stored array by its name.
+        An array is read from the file when it is taken from `arrays`.
         """
         return None
 
     @classmethod
-    def stored_hosts(cls, kind: Kind, secret: bytes, hosts: Addresses) -> StoredHosts | None:
-        """Return an object that estimates some hosts from a file block by block; None if the file must be loaded."""
+    def stored_hosts(
+        cls, kind: Kind, secret: bytes, hosts: Addresses, sides: Mapping[str, Sequence[int]]
+    ) -> StoredHosts | None:
+        """Return an object that estimates some hosts from a file block by block; None if the file must be loaded.
+
+        The file has arrays with these sides.
+        """
         return None
 
     @final
@@ -241,6 +251,15 @@ class Detector(Guarded, ABC):
         """
         with self.lock:
             return self._block_takers()
+
+    @final
+    def merger(self, arrays: Arrays) -> Callable[[], None]:
+        """Check arrays of a file that have another form than `array_shapes`; return a function that merges them.
+
+        Raise ArrayError, and change nothing, if the arrays are invalid. Only for detectors with block takers.
+        """
+        with self.lock:
+            return self._merger(arrays)
 
     @final
     def buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
@@ -279,6 +298,10 @@ class Detector(Guarded, ABC):
     def _arrays(self) -> Arrays:
         """Return the detector's own arrays if they are in main memory, otherwise copies."""
 
+    def _file_arrays(self) -> Arrays:
+        """Return the arrays that a file holds, in one of the forms of `file_shapes`."""
+        return self._arrays()
+
     @abstractmethod
     def _load_arrays(self, arrays: Arrays) -> None: ...
 
@@ -287,6 +310,9 @@ class Detector(Guarded, ABC):
 
     def _block_takers(self) -> dict[str, Take] | None:
         return None
+
+    def _merger(self, arrays: Arrays) -> Callable[[], None]:
+        raise NotImplementedError(f"files of {self.name} have one form")
 
     def _buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
         return {name: np.zeros(sides[name], shape.dtype) for name, shape in self.array_shapes(self.kind).items()}

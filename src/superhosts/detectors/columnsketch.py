@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -137,7 +137,9 @@ class ColumnSketch(EngineSketch):
         return self.cpu_engine(plan._replace(geometry=self.engine_geometry))
 
     @classmethod
-    def stored_hosts(cls, kind: Kind, secret: bytes, hosts: Addresses) -> StoredHosts:
+    def stored_hosts(
+        cls, kind: Kind, secret: bytes, hosts: Addresses, sides: Mapping[str, Sequence[int]]
+    ) -> StoredHosts:
         """Return an object that estimates some hosts from the columns of a file, block by block."""
         return StoredColumns(cls, kind, secret, hosts)
 
@@ -337,10 +339,11 @@ class StoredColumns:
         KeyedSketch.__init__(self._sketch, kind.geometry, key=secret, threads=1)
         self._sketch.device, self._sketch.format = "cpu", kind.format
         mangled = self._sketch.mangle(hosts)
-        columns: Any = SomeColumns(detector.cpu_engine, mangled, self._sketch.engine_geometry, self._sketch.key)
-        self._sketch.engine = columns
+        self.columns = SomeColumns(detector.cpu_engine, mangled, self._sketch.engine_geometry, self._sketch.key)
+        engine: Any = self.columns
+        self._sketch.engine = engine
         self._hosts = hosts
-        self.takers: Mapping[str, Take] = {"bits": columns.take_block}
+        self.takers: Mapping[str, Take] = {"bits": self.columns.take_block}
 
     def answer(self) -> SuperHosts:
         """Return the numbers of peers, in the order in which the caller named the hosts."""

@@ -33,8 +33,11 @@ class SomeColumns:
         words = self._geometry.words
         columns = np.empty((stop - start) // words * words, np.uint64)  # A block consists of whole columns.
         block.put(columns)
-        matrix = columns.reshape(-1, words)
-        first, last = start // words, stop // words
+        self.take_columns(start // words, columns.reshape(-1, words))
+
+    def take_columns(self, first: int, matrix: Words) -> None:
+        """Count the zeros of the columns from `first` on and keep those of the requested hosts."""
+        last = first + len(matrix)
         count_zeros(matrix, self._zeros[first:last], 0, len(matrix))
         a, b = np.searchsorted(self._kept, (first, last))
         self._bits[a:b] = matrix[self._kept[a:b] - first]

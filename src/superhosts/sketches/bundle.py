@@ -11,12 +11,12 @@ one moment.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from superhosts.cubefile.container import Arrays, CubeReader, Take
+from superhosts.cubefile.container import Arrays, CubeReader, Take, block_writer
 from superhosts.cubefile.parts import StoredPart, array_name, compose_header, write_parts
 from superhosts.detectors.arguments import check_count
 from superhosts.detectors.base import Detector, Place
@@ -31,6 +31,7 @@ from superhosts.sketches.grammar import read_fields
 from superhosts.sketches.header import (
     Entry,
     Stored,
+    array_errors,
     bound_notes,
     check_hosts,
     check_memory,
@@ -159,23 +160,29 @@ class Sketch(Guarded):
                 self.merge(_build(reader, header, secret, place))
                 return
             fresh = {part: kind for part, kind in header.kinds.items() if part not in self.parts}
-            added = sum(kind.geometry.memory for kind in fresh.values() if kind.geometry is not None)
+            added = header.memory - sum(
+                kind.geometry.memory for part, kind in header.kinds.items() if part in self.parts and kind.geometry
+            )
             check_memory(self.memory + added, limit, reader.name)
             new = {part: DETECTORS[kind.detector].make_empty(kind, secret, place) for part, kind in fresh.items()}
-            arrays: Arrays = {}
-            takers: dict[str, Take] = {}
-            for number, part in enumerate(header.kinds):
-                detector = new[part] if part in new else self.parts[part]
-                own = detector.block_takers() or {}
-                takers.update({array_name(number, name): take for name, take in own.items()})
-                arrays.update({array_name(number, name): array for name, array in detector._arrays().items()})
-            reader.check_arrays(arrays)
             places = reader.places()
+            takers: dict[str, Take] = {}
+            mergers: list[Callable[[], None]] = []
+            for number, (part, kind) in enumerate(header.kinds.items()):
+                detector = new[part] if part in new else self.parts[part]
+                sides = stored_shapes(number, kind, reader.header["arrays"])
+                own = detector.block_takers() or {}
+                if own.keys() == sides.keys():
+                    takers.update({array_name(number, name): take for name, take in own.items()})
+                else:
+                    mergers.append(_read_merger(reader, number, detector, sides))
             try:
                 reader.each_block(takers, self._threads(), places)
+                for merge in mergers:
+                    merge()
             except SketchFileError as error:
-                kind = HalfReadError if isinstance(error, UnreadableError) else HalfMergedError
-                raise kind(error.message, file=error.file, offset=error.offset) from None
+                failure = HalfReadError if isinstance(error, UnreadableError) else HalfMergedError
+                raise failure(error.message, file=error.file, offset=error.offset) from None
             self.parts = {**self.parts, **new}
             self._unite(header.window, header.sites, header.entries, header.unlisted)
             self.partial |= header.partial
@@ -240,7 +247,7 @@ class Sketch(Guarded):
         """Write a .cube file. Other threads wait until it is written, because a copy could take gigabytes."""
         with self._held():
             parts = [
-                StoredPart(part, detector.header(), detector._arrays())
+                StoredPart(part, detector.header(), detector._file_arrays())
                 for part, detector in sorted(self.parts.items(), key=lambda item: item[0])
             ]
             self._bound_notes()
@@ -282,6 +289,18 @@ def load(
         return _build(reader, header, secret, place)
 
 
+def _read_merger(
+    reader: CubeReader, number: int, detector: Detector, sides: Mapping[str, Sequence[int]]
+) -> Callable[[], None]:
+    """Read and check the arrays of part `number`, which blocks cannot merge; return a function that merges them."""
+    buffers = detector.buffers(sides)
+    reader.each_block(
+        {array_name(number, name): block_writer(array) for name, array in buffers.items()}, detector.threads
+    )
+    with array_errors(reader.name, number):
+        return detector.merger(buffers)
+
+
 def _build(reader: CubeReader, header: Stored, secret: bytes, place: Place) -> Sketch:
     sketch = Sketch(window=header.window)
     sketch.sites, sketch.entries, sketch.unlisted = set(header.sites), header.entries, header.unlisted
@@ -297,8 +316,9 @@ def _build(reader: CubeReader, header: Stored, secret: bytes, place: Place) -> S
             for name, array in arrays.items()
         }
         reader.arrays(named, place.threads or 1)
-        for part, arrays in buffers.items():
-            sketch.parts[part].load_arrays(arrays)
+        for number, (part, arrays) in enumerate(buffers.items()):
+            with array_errors(reader.name, number):
+                sketch.parts[part].load_arrays(arrays)
     return sketch
 
 

@@ -68,7 +68,7 @@ def check_arrays(kinds: Mapping[Part, Kind], arrays: list[dict[str, Any]]) -> No
     expected = {
         array_name(number, name): shape
         for number, kind in enumerate(kinds.values())
-        for name, shape in shapes_of(kind).items()
+        for name, shape in shapes_of(number, kind, arrays).items()
     }
     for number, array in enumerate(arrays):
         place, array_of_part = f"arrays[{number}]", array["name"]
@@ -82,9 +82,11 @@ def check_arrays(kinds: Mapping[Part, Kind], arrays: list[dict[str, Any]]) -> No
         raise FieldError("arrays", f"missing {', '.join(sorted(expected))}")
 
 
-def shapes_of(kind: Kind) -> dict[str, ArrayShape]:
-    """Return the names and shapes of the arrays of a detector of this kind."""
-    return DETECTORS[kind.detector].array_shapes(kind)
+def shapes_of(number: int, kind: Kind, arrays: list[dict[str, Any]]) -> dict[str, ArrayShape]:
+    """Return the names and shapes of the arrays of part `number`, in the form of which the file has most arrays."""
+    names = {array["name"] for array in arrays}
+    forms = DETECTORS[kind.detector].file_shapes(kind)
+    return max(forms, key=lambda form: len(names & {array_name(number, name) for name in form}))
 
 
 # Checks of single fields

@@ -7,14 +7,13 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from superhosts.cubefile.container import MAX_HEADER, CubeReader
-from superhosts.cubefile.parts import array_name
+from superhosts.cubefile.parts import ArrayError, array_name
 from superhosts.detectors.hostlist import DeviceError
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.registry import DETECTORS
@@ -92,6 +91,15 @@ def header_errors(file: str) -> Iterator[None]:
         raise SketchFileError(f"damaged: invalid content ({printable(repr(error))})", file=file) from None
 
 
+@contextmanager
+def array_errors(file: str, number: int) -> Iterator[None]:
+    """Convert errors in the content of an array of part `number` into a SketchFileError that names both."""
+    try:
+        yield
+    except ArrayError as error:
+        raise SketchFileError(f"damaged: array {array_name(number, error.array)}: {error.problem}", file=file) from None
+
+
 def describe(reader: CubeReader, limit: int) -> Stored:
     """Validate the whole header, and check that the file's detectors need at most `limit` bytes."""
     check_memory(reader.array_bytes(), limit, reader.name)
@@ -115,7 +123,7 @@ def check_memory(needed: int, limit: int, file: str) -> None:
 def stored_shapes(number: int, kind: Kind, arrays: list[dict[str, Any]]) -> dict[str, list[int]]:
     """Return the shapes of the stored arrays of part `number`."""
     shapes = {array["name"]: array["shape"] for array in arrays}
-    return {name: shapes[array_name(number, name)] for name in shapes_of(kind)}
+    return {name: shapes[array_name(number, name)] for name in shapes_of(number, kind, arrays)}
 
 
 def _memory_of(kinds: Mapping[Part, Kind], arrays: list[dict[str, Any]]) -> int:
@@ -135,8 +143,10 @@ def check_hosts(reader: CubeReader, stored: Stored, secret: bytes) -> None:
     """
     for number, kind in enumerate(stored.kinds.values()):
         spare = -kind.format.prefix % (32 if kind.format.family == 4 else 64)
-        read = partial(_read_part, reader, number)
-        last = DETECTORS[kind.detector].shown_hosts(kind, secret, read) if spare else None
+        if not spare:
+            continue
+        with array_errors(reader.name, number):
+            last = DETECTORS[kind.detector].shown_hosts(kind, secret, _PartArrays(reader, number))
         if last is None:
             continue
         wrong = np.count_nonzero(last & np.uint64((1 << spare) - 1))
@@ -146,8 +156,26 @@ def check_hosts(reader: CubeReader, stored: Stored, secret: bytes) -> None:
             raise SketchFileError(f"header {FieldError(place, beyond)}", file=reader.name)
 
 
-def _read_part(reader: CubeReader, number: int, name: str) -> Any:
-    return reader.read_array(array_name(number, name))
+class _PartArrays(Mapping[str, Any]):
+    """The arrays of part `number` of a file. Each is read when it is taken."""
+
+    def __init__(self, reader: CubeReader, number: int) -> None:
+        self._reader, self._number = reader, number
+
+    def __getitem__(self, name: str) -> Any:
+        return self._reader.read_array(array_name(self._number, name))
+
+    def __iter__(self) -> Iterator[str]:
+        names = (array["name"] for array in self._reader.header["arrays"])
+        return (
+            name.removeprefix(array_name(self._number, "")) for name in names if name.startswith(f"{self._number}/")
+        )
+
+    def __contains__(self, name: object) -> bool:
+        return name in set(self)
+
+    def __len__(self) -> int:
+        return len(list(self))
 
 
 def bound_notes(sites: set[str], entries: list[Entry]) -> tuple[set[str], list[Entry]]:

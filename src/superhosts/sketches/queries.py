@@ -13,7 +13,7 @@ from superhosts.device import thread_count
 from superhosts.pairs import Host, Part
 from superhosts.results import Found, SuperHosts
 from superhosts.sketches.bundle import load
-from superhosts.sketches.header import Stored, check_hosts, describe, memory_limit
+from superhosts.sketches.header import Stored, array_errors, check_hosts, describe, memory_limit, stored_shapes
 
 
 def estimate_in_file(
@@ -49,11 +49,17 @@ def _estimate(reader: CubeReader, stored: Stored, hosts: Mapping[Part, Hosts], s
     takers: dict[str, Take] = {}
     for number, (part, kind) in enumerate(stored.kinds.items()):
         if part in columns:
-            query = DETECTORS[kind.detector].stored_hosts(kind, secret, columns[part])
+            sides = stored_shapes(number, kind, reader.header["arrays"])
+            query = DETECTORS[kind.detector].stored_hosts(kind, secret, columns[part], sides)
             if query is None:  # This detector cannot be queried in blocks, so the whole sketch is loaded.
                 sketch = load(reader.name, key=secret)
                 return {part: sketch.parts[part].estimate_many(column) for part, column in columns.items()}
             queries[part] = query
             takers.update({array_name(number, name): take for name, take in query.takers.items()})
     reader.each_block(takers, thread_count())
-    return {part: query.answer() for part, query in queries.items()}
+    answers = {}
+    for number, part in enumerate(stored.kinds):
+        if part in queries:
+            with array_errors(reader.name, number):
+                answers[part] = queries[part].answer()
+    return answers

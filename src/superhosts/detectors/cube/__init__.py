@@ -1,6 +1,7 @@
 """The labelled cube, the default detector: a cube of bit columns with labels that name hosts.
 
-As long as few distinct pairs came, the cube is a set of them instead and its answers are exact (see `stages`).
+As long as few distinct pairs came, the cube is a set of them instead and its answers are exact (see `stages`). Files of
+such a cube list the rows of each host (see `hostrows`); other files hold bits and labels.
 
 Recovering hosts needs no join and yields no phantoms, because labels name only hosts that were really seen. The cost is
 linear in the number of hot columns, and the method is the same for hosts of any width.
@@ -8,19 +9,22 @@ linear in the number of hot columns, and the method is the same for hosts of any
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.cubefile.container import block_writer
 from superhosts.defaults import MEMORY
 from superhosts.detectors.arguments import check_key_bits, check_no_conflict, starts_exact
-from superhosts.detectors.base import Place
-from superhosts.detectors.columnsketch import ColumnSketch, Fill
+from superhosts.detectors.base import Place, StoredHosts
+from superhosts.detectors.columnsketch import ColumnSketch, Fill, StoredColumns
+from superhosts.detectors.cube import hostrows
 from superhosts.detectors.cube.addressing import lowest_priority
 from superhosts.detectors.cube.cpu import CpuCube
+from superhosts.detectors.cube.gathering import encode, gather
 from superhosts.detectors.cube.geometry import GIANT_SHARE, Geometry, Search
 from superhosts.detectors.cube.naming import labelled_hosts
 from superhosts.detectors.cube.stages import Stages, make_on_gpu, merge_dense
@@ -35,8 +39,10 @@ from superhosts.detectors.estimate import (
 )
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
-from superhosts.engines.arrays import Counts, Words
+from superhosts.device import thread_count
+from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.base import Engine, Plan
+from superhosts.engines.geometry import ArrayShape
 from superhosts.engines.pairset import PairSet
 from superhosts.engines.pairtable import insert_narrow
 from superhosts.hashing import make_key, mangle_column
@@ -56,8 +62,8 @@ class Cube(ColumnSketch):
     suit the memory (5 M for 128 MiB).
 
     With `exact`, the cube counts exactly, on the CPU, up to `geometry.exact_pairs` distinct pairs; this is the default
-    unless `device` names a GPU. Files and pickles of an exact cube hold its dense form: what is read from them
-    estimates.
+    unless `device` names a GPU. Files and pickles of an exact cube do not hold its pairs: what is read from them is
+    dense and estimates.
     """
 
     name = "cube"
@@ -162,6 +168,67 @@ class Cube(ColumnSketch):
         pairs, found = self._pairs(), super().fill()
         return found._replace(pairs=found.pairs * self.geometry.sample if pairs is None else pairs.pairs)
 
+    # Files
+
+    @classmethod
+    def file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
+        """Return the shapes of bits and labels, and those of the rows form."""
+        assert isinstance(kind.geometry, Geometry)
+        return kind.geometry.array_shapes(), hostrows.shapes(kind.geometry)
+
+    @classmethod
+    def loaded_memory(cls, kind: Kind, lengths: Mapping[str, Sequence[int]]) -> int:
+        """Return the bytes of the geometry, and of the hosts and rows of a file in the rows form."""
+        assert isinstance(kind.geometry, Geometry)
+        listed = hostrows.memory_of(lengths, kind.geometry) if "rows" in lengths else 0
+        return kind.geometry.memory + listed
+
+    def _file_arrays(self) -> Arrays:
+        """Return the rows of all hosts if the cube is exact, unless bits and labels are smaller."""
+        pairs = self._pairs()
+        rows = None if pairs is None else encode(gather(pairs, self.geometry, self.key), self.geometry, self.key)
+        return self._arrays() if rows is None else rows
+
+    def _buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
+        return hostrows.empty_arrays(sides, self.geometry) if "rows" in sides else super()._buffers(sides)
+
+    def _load_arrays(self, arrays: Arrays) -> None:
+        if "rows" in arrays:
+            dense = CpuCube(Plan(self.geometry, self.key, self.threads, self.tuning))
+            dense.merge_rows(hostrows.decode(arrays, self.geometry, self.threads))
+            if isinstance(self.engine, CpuCube):
+                self.engine = dense
+                return
+            arrays = dense.arrays()
+        super()._load_arrays(arrays)
+
+    def _merger(self, arrays: Arrays) -> Callable[[], None]:
+        content = hostrows.decode(arrays, self.geometry, self.threads)
+        dense = self.engine.dense if isinstance(self.engine, Stages) else self.engine
+        assert isinstance(dense, CpuCube)  # Only these have block takers.
+        return lambda: dense.merge_rows(content)
+
+    @classmethod
+    def stored_hosts(
+        cls, kind: Kind, secret: bytes, hosts: Addresses, sides: Mapping[str, Sequence[int]]
+    ) -> StoredHosts:
+        """Return an object that estimates some hosts from a file: from its columns, or from the rows of all hosts."""
+        if "rows" in sides:
+            return StoredRows(cls, kind, secret, hosts, sides)
+        return super().stored_hosts(kind, secret, hosts, sides)
+
+    @classmethod
+    def shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> Words | None:
+        """Return the last words of the hosts that are listed, or that labels name."""
+        assert isinstance(kind.geometry, Geometry)
+        if "rows" in arrays:
+            mangled, _ = hostrows.decode_hosts(arrays, kind.geometry)
+        else:
+            mangled = labelled_hosts(arrays["labels"])
+        return mangle_column(mangled, kind.format.key_bits, True, make_key(secret))[:, 1] if len(mangled) else None
+
+    # Merging and copying
+
     def _merge(self, other: Self) -> None:
         if isinstance(self.engine, Stages):
             self.engine.merge(other.engine)
@@ -214,12 +281,6 @@ class Cube(ColumnSketch):
             saturation_point(self.geometry.rows) * self.geometry.sample * (GIANT_SHARE if self.geometry.giants else 1)
         )
 
-    @classmethod
-    def shown_hosts(cls, kind: Kind, secret: bytes, read: Callable[[str], Words]) -> Words | None:
-        """Return the last words of the hosts that labels name."""
-        mangled = labelled_hosts(read("labels"))
-        return mangle_column(mangled, kind.format.key_bits, True, make_key(secret))[:, 1] if len(mangled) else None
-
     @property
     @locked
     def labels(self) -> Words:
@@ -237,3 +298,28 @@ def search_for(threshold: float, geometry: Geometry) -> Search:
     elsewhere = wanted if wanted >= competing else 0
     numbers = (number for prefix in prefixes for number in prefix)
     return Search(zero_limit(geometry.column_bits, written), max(competing, wanted), elsewhere, *numbers)
+
+
+class StoredRows(StoredColumns):
+    """Estimates some hosts of a cube in a file that lists rows of hosts. One slice of bits per thread is in memory."""
+
+    def __init__(
+        self,
+        detector: type[Cube],
+        kind: Kind,
+        secret: bytes,
+        hosts: Addresses,
+        sides: Mapping[str, Sequence[int]],
+    ) -> None:
+        super().__init__(detector, kind, secret, hosts)
+        assert isinstance(kind.geometry, Geometry)
+        self._geometry, self._key = kind.geometry, make_key(secret)
+        self._arrays = hostrows.empty_arrays(sides, kind.geometry)
+        self.takers = {name: block_writer(array) for name, array in self._arrays.items()}
+
+    def answer(self) -> SuperHosts:
+        """Return the numbers of peers, in the order in which the caller named the hosts. Raise ArrayError."""
+        threads = thread_count()
+        content = hostrows.decode(self._arrays, self._geometry, threads)
+        hostrows.pass_slices(content, self.columns.take_columns, self._geometry, self._key, threads)
+        return super().answer()

@@ -29,6 +29,7 @@ from superhosts.detectors.cube.addressing import (
     ticket_of,
 )
 from superhosts.detectors.cube.geometry import Geometry, Search
+from superhosts.detectors.cube.hostrows import HostRows, Slice, write_labels, write_rows
 from superhosts.detectors.cube.naming import Store, columns_of, common_zeros, name_hosts
 from superhosts.device import run_parallel, split_evenly
 from superhosts.engines.arrays import Arrays, Counts, Words
@@ -169,6 +170,31 @@ def _write_giants(
                     zeros[column] -= 1
 
 
+@compiled
+def write_content(span: tuple[int, int], content: HostRows, store: Store, geometry: Geometry, key: Key) -> int:
+    """Write hosts with their rows and labels to the slices in `span`. The result means nothing, as that of `fill`."""
+    columns, giants = geometry.arrays * geometry.columns, geometry.arrays * geometry.giants
+    lines, fetched = columns * store.bits.shape[1] // LINE_WORDS, 0
+    for number in range(span[0], span[1]):
+        rows = 0
+        for member in range(content.edges[number], content.edges[number + 1]):
+            host = content.members[member]
+            rows += content.starts[host + 1] - content.starts[host]
+        if rows == 0:
+            continue
+        first, first_giant = number * columns, (columns << geometry.slice_bits) + number * giants
+        if 2 * rows > lines and lines <= MAX_CACHED_LINES:
+            fetched += _fetch(store.bits, first, first + columns)
+        bits = store.bits[first : first + columns], store.bits[first_giant : first_giant + giants]
+        touched = write_rows(content, Slice(number, bits[0], bits[1]), geometry, key)
+        write_labels(content, number, store.labels, geometry, key)
+        for column in range(columns):
+            if touched[column]:
+                count_zeros(store.bits, store.zeros, first + column, first + column + 1)
+        count_zeros(store.bits, store.zeros, first_giant, first_giant + giants)
+    return fetched
+
+
 class CpuCube(CpuEngine):
     """A labelled cube in main memory."""
 
@@ -214,6 +240,13 @@ class CpuCube(CpuEngine):
             block.merge_max(self.labels.reshape(-1)[start:stop])
         else:
             super().merge_block(name, start, stop, block)
+
+    def merge_rows(self, content: HostRows) -> None:
+        """Set the bits and labels of hosts that a file lists with their rows."""
+        self.flush()
+        spans = split_evenly(1 << self.geometry.slice_bits, 4 * self.threads if self.threads > 1 else 1)
+        calls = [(span, content, self.store, self.geometry, self.key) for span in spans]
+        run_parallel(write_content, calls, self.threads)
 
     def search(self, search: Search) -> tuple[Words, Counts]:
         """Return the hosts that labels name and that pass the search, and their zero counts."""

@@ -9,7 +9,7 @@ a GPU there is one bucket, because one sort keeps the whole GPU busy.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -244,9 +244,9 @@ class Exact(Detector):
         return COPIES_WHILE_SORTING * 8 * math.prod(lengths["pairs"])
 
     @classmethod
-    def shown_hosts(cls, kind: Kind, secret: bytes, read: Callable[[str], NDArray[Any]]) -> Rows | None:
+    def shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> Rows | None:
         """Return the last word of every pair's host."""
-        pairs = read("pairs")
+        pairs = arrays["pairs"]
         return pairs[:, -3] if pairs.size else None
 
     @on_own_gpu

@@ -1,0 +1,306 @@
+"""The rows form of a cube in a file: the rows of every host, from which all bits and labels follow.
+
+A pair sets the same row in all arrays of its host. A cube that still has its pairs therefore writes each row once,
+instead of one bit in each array, and a label is the name of a host that is listed anyway. No peer and no hash of a pair
+is stored beyond its row; the hosts are, mangled.
+
+    counts      (2, n)      numbers of rows that hosts have, ascending, and how many hosts have each of them
+    hosts       (words, n)  mangled hosts in ascending order within each of these groups; high words first
+    rows        (n)         rows of each host in ascending order
+    giants      (n / 64)    one bit for each row: giant columns have it, too. Empty if there are no giant columns
+    winners     (n)         for each host, one bit per array: its label there is this host's
+    priorities  (n)         for each of these bits, the priority of the label, inverted
+
+The first host of a group, and the first row of a host, are stored as they are, each further one as the difference to
+the one before, less one: whatever a file says, the rows of a host are distinct and ascending. Hosts with equally many
+rows have differences of the same distribution, so they are next to each other, in one block of the compressor. The form
+is a function of the set of pairs alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.compiled import compiled
+from superhosts.cubefile.parts import ArrayError
+from superhosts.detectors.cube.addressing import (
+    LINE_WORDS,
+    column_of,
+    giant_column_of,
+    label_of,
+    label_word,
+    limb_of,
+    line_turn_of,
+    lowest_priority,
+    rotation_of,
+)
+from superhosts.detectors.cube.geometry import Geometry
+from superhosts.device import run_parallel, split_evenly
+from superhosts.engines.arrays import Arrays, Words
+from superhosts.engines.geometry import ArrayShape
+from superhosts.hashing import MASK32, Key, column_draw, fold
+
+Numbers = NDArray[np.int64]
+BYTES_PER_HOST = 64  # upper bound of the memory for a decoded host, without its rows
+
+
+def shapes(geometry: Geometry) -> dict[str, ArrayShape]:
+    """Return the shapes and types of the arrays."""
+    words, host = (2, "<u8") if geometry.key_bits == 128 else (1, "<u4" if geometry.key_bits == 32 else "<u8")
+    return {
+        "counts": ArrayShape((2, None), "<u4"),
+        "hosts": ArrayShape((words, None), host),
+        "rows": ArrayShape((None,), "<u2" if geometry.column_bits <= 16 else "<u4"),
+        "giants": ArrayShape((None,)),
+        "winners": ArrayShape((None,), "|u1"),
+        "priorities": ArrayShape((None,), "<u4"),
+    }
+
+
+class HostRows(NamedTuple):
+    """Hosts with their rows and labels, decoded and checked."""
+
+    hosts: Words  # (hosts, 2): mangled, high and low word
+    starts: Numbers  # (hosts + 1,): index of each host's first row
+    rows: NDArray[Any]
+    giants: Words  # one bit for each row
+    winners: NDArray[np.uint8]
+    first_wins: Numbers  # (hosts,): index of each host's first priority
+    priorities: NDArray[np.uint32]  # inverted
+    members: Numbers  # indexes of the hosts, slice by slice
+    edges: Numbers  # (slices + 1,): index of the first of each slice in `members`
+
+
+def decode_hosts(arrays: Mapping[str, NDArray[Any]], geometry: Geometry) -> tuple[Words, Numbers]:
+    """Return the mangled hosts (high, low) and the index of each host's first row, then the number of all rows.
+
+    Raise ArrayError if they are invalid.
+    """
+    (counts, sizes), stored = arrays["counts"].astype(np.int64), arrays["hosts"]
+    if len(counts) and not (counts[0] >= 1 and (np.diff(counts) > 0).all() and counts[-1] <= geometry.rows):
+        raise ArrayError("counts", f"must be numbers of rows from 1 to {geometry.rows}, in ascending order")
+    if (sizes < 1).any() or sizes.sum() != stored.shape[1]:
+        raise ArrayError(
+            "counts", f"{sizes.sum():,} hosts in groups of at least one, but array hosts has {stored.shape[1]:,}"
+        )
+    hosts = np.empty((stored.shape[1], 2), np.uint64)
+    wrong = add_differences(stored, sizes, geometry.key_bits, hosts)
+    if wrong >= 0:
+        raise ArrayError("hosts", f"host {wrong} has more than {geometry.key_bits} bits")
+    if has_repeats(hosts):
+        raise ArrayError("hosts", "lists a host twice")
+    return hosts, np.concatenate([np.zeros(1, np.int64), np.cumsum(np.repeat(counts, sizes))])
+
+
+def has_repeats(hosts: Words) -> bool:
+    """Return True if two of the hosts (high, low) are equal."""
+    low = np.sort(hosts[:, 1])
+    if not (low[1:] == low[:-1]).any():
+        return False
+    ordered = hosts[np.lexsort((hosts[:, 1], hosts[:, 0]))]
+    return bool((ordered[1:] == ordered[:-1]).all(axis=1).any())
+
+
+def decode(arrays: Mapping[str, NDArray[Any]], geometry: Geometry, threads: int) -> HostRows:
+    """Check the arrays of a file and decode them. Raise ArrayError, which names the array, if they are invalid."""
+    if len(arrays["rows"]) > geometry.exact_pairs:
+        most = f"the most of a cube of these sizes that is still exact is {geometry.exact_pairs:,}"
+        raise ArrayError("rows", f"has {len(arrays['rows']):,} rows, {most}")
+    hosts, starts = decode_hosts(arrays, geometry)
+    if starts[-1] != len(arrays["rows"]):
+        raise ArrayError("rows", f"has {len(arrays['rows']):,} rows, but hosts have {starts[-1]:,}")
+    rows = np.empty_like(arrays["rows"])
+    spans = [(span, starts, arrays["rows"], geometry.rows, rows) for span in split_evenly(len(hosts), threads)]
+    wrong = max(run_parallel(undo_differences, spans, threads))
+    if wrong >= 0:
+        raise ArrayError("rows", f"host {wrong} has a row that is not below {geometry.rows}")
+    _check_giants(arrays["giants"], len(rows) if geometry.giants else 0)
+    first_wins = _check_labels(arrays["winners"], arrays["priorities"], len(hosts), geometry)
+    slices = (hosts[:, 1] & np.uint64((1 << geometry.slice_bits) - 1)).astype(np.uint16)
+    members = np.argsort(slices, kind="stable")
+    edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(slices, minlength=1 << geometry.slice_bits))])
+    marks = arrays["giants"], arrays["winners"], first_wins, arrays["priorities"]
+    return HostRows(hosts, starts, rows, *marks, members, edges)
+
+
+def _check_giants(giants: Words, rows: int) -> None:
+    """Raise ArrayError unless the array has one bit for each of `rows` rows, and no bit beyond them."""
+    if len(giants) != -(-rows // 64):
+        raise ArrayError("giants", f"has {len(giants):,} words, must have {-(-rows // 64):,}")
+    if rows % 64 and giants[-1] >> np.uint64(rows % 64):
+        raise ArrayError("giants", f"has a bit after those of {rows:,} rows")
+
+
+def _check_labels(
+    winners: NDArray[np.uint8], priorities: NDArray[np.uint32], hosts: int, geometry: Geometry
+) -> Numbers:
+    """Return the index of each host's first priority. Raise ArrayError if labels are invalid."""
+    if len(winners) != hosts:
+        raise ArrayError("winners", f"has {len(winners):,} hosts, must have {hosts:,}")
+    if (winners >> geometry.arrays).any() if geometry.arrays < 8 else False:
+        raise ArrayError("winners", f"names an array that is not below {geometry.arrays}")
+    wins = ONES_OF_BYTE[winners]
+    ends = np.cumsum(wins)
+    if (ends[-1] if hosts else 0) != len(priorities):
+        raise ArrayError("priorities", f"has {len(priorities):,}, but hosts have {int(wins.sum()):,} labels")
+    if len(priorities) and int(priorities.max()) > MASK32 - max(1, lowest_priority(geometry.share_bits)):
+        raise ArrayError("priorities", "has one below those that compete for labels")
+    first_wins: Numbers = ends - wins
+    return first_wins
+
+
+ONES_OF_BYTE: Numbers = np.array([number.bit_count() for number in range(256)], np.int64)
+
+
+@compiled
+def add_differences(stored: NDArray[Any], sizes: Numbers, key_bits: int, hosts: Words) -> int:
+    """Decode hosts to `hosts` (high, low). Return the index of the first that has too many bits, or −1."""
+    last = stored.shape[0] - 1
+    one, zero = np.uint64(1), np.uint64(0)
+    i = 0
+    for size in sizes:
+        high, low = zero, zero
+        for number in range(size):
+            next_low, next_high = np.uint64(stored[last, i]), np.uint64(stored[0, i]) if last else zero
+            if number:
+                step = next_low + one
+                next_high += high + np.uint64(step == zero)
+                next_low = low + step
+                next_high += np.uint64(next_low < low)
+                if next_high < high or (next_high == high and next_low <= low):
+                    return i
+                if last == 0 and next_high:
+                    return i
+            if key_bits == 32 and next_low >> np.uint64(32):
+                return i
+            high, low = next_high, next_low
+            hosts[i, 0] = high
+            hosts[i, 1] = low
+            i += 1
+    return -1
+
+
+@compiled
+def undo_differences(
+    span: tuple[int, int], starts: Numbers, stored: NDArray[Any], limit: int, rows: NDArray[Any]
+) -> int:
+    """Decode the rows of the hosts in `span`. Return the last host with a row at or above `limit`, or −1."""
+    wrong = -1
+    for host in range(span[0], span[1]):
+        row = np.int64(-1)
+        for i in range(starts[host], starts[host + 1]):
+            row += np.int64(stored[i]) + 1
+            rows[i] = row
+        if row >= limit:
+            wrong = host
+    return wrong
+
+
+# From hosts and rows to the bits of a slice
+
+
+class Slice(NamedTuple):
+    """The columns of one slice, in which bits are set."""
+
+    number: int
+    plain: Words  # (columns of the slice, words)
+    giants: Words  # (giant columns of the slice, words)
+
+
+@compiled
+def write_rows(content: HostRows, slice_: Slice, geometry: Geometry, key: Key) -> NDArray[np.bool_]:
+    """Set the bits of all hosts of a slice. Return which of its plain columns have a host."""
+    hosts, starts, rows = content.hosts, content.starts, content.rows
+    bits, giants, flags = slice_.plain.reshape(-1), slice_.giants.reshape(-1), content.giants
+    shift = geometry.column_bits - 6
+    first = slice_.number * geometry.arrays * geometry.columns
+    first_giant = (geometry.arrays * geometry.columns << geometry.slice_bits) + slice_.number * len(slice_.giants)
+    touched = np.zeros(len(slice_.plain), np.bool_)
+    six, low_bits, one = np.uint64(6), np.uint64(63), np.uint64(1)
+    for member in range(content.edges[slice_.number], content.edges[slice_.number + 1]):
+        host = content.members[member]
+        low = hosts[host, 1]
+        folded = fold(hosts[host, 0], low, key)
+        start, stop = starts[host], starts[host + 1]
+        for array in range(geometry.arrays):
+            draw = column_draw(array, key)
+            column = np.int64(column_of(folded, low, array, draw, geometry)) - first
+            turn = np.uint64(line_turn_of(folded, draw, geometry)) * np.uint64(LINE_WORDS)
+            rotation = np.uint64(rotation_of(folded, draw))
+            begin = np.uint64(column << shift)
+            touched[column] = True
+            for i in range(start, stop):
+                row = np.uint64(rows[i])
+                bits[begin + ((row >> six) ^ turn)] |= one << ((row + rotation) & low_bits)
+        if geometry.giants == 0:
+            continue
+        for word in range(start >> 6, ((stop - 1) >> 6) + 1):
+            if flags[word] == 0:
+                continue
+            for i in range(max(start, word << 6), min(stop, (word + 1) << 6)):
+                if (flags[word] >> np.uint64(i & 63)) & one == 0:
+                    continue
+                row = np.uint64(rows[i])
+                for array in range(geometry.arrays):
+                    draw = column_draw(array, key)
+                    column = np.int64(giant_column_of(folded, low, array, draw, geometry)) - first_giant
+                    turn = np.uint64(line_turn_of(folded, draw, geometry)) * np.uint64(LINE_WORDS)
+                    place = np.uint64(column << shift) + ((row >> six) ^ turn)
+                    giants[place] |= one << ((row + np.uint64(rotation_of(folded, draw))) & low_bits)
+    return touched
+
+
+@compiled
+def write_labels(content: HostRows, number: int, labels: Words, geometry: Geometry, key: Key) -> None:
+    """Keep the maximum of each label of slice `number` and the labels of its hosts. `labels` has all columns."""
+    for member in range(content.edges[number], content.edges[number + 1]):
+        host = content.members[member]
+        wins = content.winners[host]
+        if wins == 0:
+            continue
+        high, low = content.hosts[host, 0], content.hosts[host, 1]
+        folded = fold(high, low, key)
+        label = np.int64(label_of(low, geometry))
+        place = content.first_wins[host]
+        for array in range(geometry.arrays):
+            if (wins >> array) & 1 == 0:
+                continue
+            priority = np.uint64(~content.priorities[place])
+            place += 1
+            column = np.int64(column_of(folded, low, array, column_draw(array, key), geometry))
+            for limb in range(labels.shape[2]):
+                name = np.uint64(label_word(priority, np.uint64(limb_of(high, low, limb))))
+                if name > labels[column, label, limb]:
+                    labels[column, label, limb] = name
+
+
+def pass_slices(
+    content: HostRows, take: Callable[[int, Words], None], geometry: Geometry, key: Key, threads: int
+) -> None:
+    """Call take(number of the first column, columns) for the plain and for the giant columns of each slice."""
+    plain, giants = geometry.arrays * geometry.columns, geometry.arrays * geometry.giants
+
+    def work(number: int) -> None:
+        memory = np.zeros((plain + giants, geometry.words), np.uint64)
+        columns = Slice(number, memory[:plain], memory[plain:])
+        write_rows(content, columns, geometry, key)
+        take(number * plain, columns.plain)
+        take((plain << geometry.slice_bits) + number * giants, columns.giants)
+
+    run_parallel(work, [(number,) for number in range(1 << geometry.slice_bits)], threads)
+
+
+def memory_of(sides: Mapping[str, Any], geometry: Geometry) -> int:
+    """Return the bytes that arrays with these sides take, with what they decode to."""
+    rows = 2 * sides["rows"][0] * np.dtype(shapes(geometry)["rows"].dtype).itemsize
+    marks = 8 * sides["giants"][0] + sides["winners"][0] + 4 * sides["priorities"][0]
+    return int(rows + marks + 8 * sides["counts"][1] + BYTES_PER_HOST * sides["hosts"][1])
+
+
+def empty_arrays(sides: Mapping[str, Any], geometry: Geometry) -> Arrays:
+    """Return arrays with these sides, for reading a file."""
+    return {name: np.zeros(sides[name], shape.dtype) for name, shape in shapes(geometry).items()}
