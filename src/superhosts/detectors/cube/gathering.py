@@ -29,7 +29,8 @@ from superhosts.detectors.cube.hostrows import shapes
 from superhosts.engines.arrays import Arrays, Words
 from superhosts.engines.bins import cache_shift
 from superhosts.engines.pairset import PairSet
-from superhosts.engines.pairtable import HOST_MULTIPLIER, Portion, unpack_portion
+from superhosts.engines.pairtable import Portion, unpack_portion
+from superhosts.engines.pairtally import HOST_MULTIPLIER
 from superhosts.hashing import MASK32, Key, column_draw, fold, pair_hash
 
 Numbers = NDArray[np.int64]
