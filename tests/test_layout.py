@@ -26,6 +26,8 @@ TOOLS = {
     "device.py",
     "pairs.py",
     "planning/formulas.py",
+    "planning/loads.py",
+    "planning/sizes.py",
 }
 TRACE = """
 import json, sys

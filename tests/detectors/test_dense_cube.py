@@ -91,7 +91,7 @@ def test_beyond_giant_columns_a_host_is_saturated_and_has_only_a_lower_bound() -
     row = cube.estimate(7)
     assert row.saturated
     assert (row.peers, row.peers_high) == (None, None)
-    assert 0.9 * saturation_of(64, share=64).low < row.peers_low <= saturation_of(64, share=64).low < 60_000
+    assert 0.9 * saturation_of(64, sample=64).low < row.peers_low <= saturation_of(64, sample=64).low < 60_000
 
 
 def test_in_an_overfull_cube_a_host_that_nobody_saw_has_no_lower_bound() -> None:
@@ -136,8 +136,9 @@ def test_a_sample_moves_the_lower_bound_of_saturated_hosts(giants: int) -> None:
     assert bounds[1] == pytest.approx(4 * bounds[0], abs=4)
 
 
-@pytest.mark.parametrize(("giants", "most"), [(0, 4 * 266), (1, 64 * 4 * 266)])
+@pytest.mark.parametrize(("giants", "most"), [(0, 1064), (1, 68_139)])
 def test_a_sample_moves_the_most_peers_that_can_be_measured(giants: int, most: int) -> None:
+    """64 rows are full near 64·ln 64 = 266.17 peers; one in 4 pairs is written, one in 256 to giant columns."""
     cube = Cube(geometry=Geometry(32, 0, 2, 6, 8, 1, 0, giants=giants, sample_bits=2), device="cpu", exact=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -17,9 +17,8 @@ from superhosts.detectors.estimate import (
     estimate,
     estimate_by_mean,
     saturation_of,
-    saturation_point,
 )
-from superhosts.planning import prefix_test, standard_error, unnamed_probability, zero_limit
+from superhosts.planning import prefix_test, saturation_point, standard_error, unnamed_probability, zero_limit
 from superhosts.results import UNBOUNDED
 
 
@@ -111,7 +110,7 @@ def test_below_the_bound_hardly_anybody_is_saturated(rows):
 
 def test_others_and_sampling_move_the_bound():
     """A host saturates sooner if others hold half of the rows, and sixteen times later if one in 16 peers counts."""
-    plain, crowded, sampled = saturation_of(512), saturation_of(512, 0.5), saturation_of(512, share=16)
+    plain, crowded, sampled = saturation_of(512), saturation_of(512, 0.5), saturation_of(512, sample=16)
     assert plain.peers - crowded.peers == pytest.approx(512 * math.log(2), abs=1)
     assert plain.low - crowded.low == pytest.approx(512 * math.log(2), abs=1)
     assert (sampled.peers // 16, sampled.low // 16) == plain

@@ -16,7 +16,7 @@ import numpy as np
 
 from superhosts.cubefile.container import Take
 from superhosts.detectors.base import KeyedSketch, StoredHosts
-from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate, saturation_point
+from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
 from superhosts.detectors.storedcolumns import SomeColumns
@@ -28,6 +28,7 @@ from superhosts.engines.geometry import ColumnGeometry
 from superhosts.errors import GpuMemoryError
 from superhosts.hashing import mangle_column
 from superhosts.pairs import Addresses, Host, numbers_to_array, words_to_column
+from superhosts.planning import SLACK, saturation_point
 from superhosts.planning.loads import noise_ratio
 from superhosts.results import SuperHosts
 
@@ -125,8 +126,7 @@ class ColumnSketch(EngineSketch):
 
     cpu_engine: ClassVar[type[CpuEngine]]
     takes_blocks = True
-    # Noise removal turns exactly θ peers into slightly less than θ, so estimates up to this much below count as θ.
-    slack: ClassVar[float] = 0.25
+    slack: ClassVar[float] = SLACK  # Estimates up to this much below a threshold count as reaching it.
 
     @property
     def engine_geometry(self) -> ColumnGeometry:

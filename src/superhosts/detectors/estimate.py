@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
+from superhosts.planning import saturation_point
 from superhosts.results import UNBOUNDED
 
 Floats = NDArray[np.float64]
@@ -153,24 +154,18 @@ def _estimate_lane(lanes: Floats, fills: Floats, first: int, host: int, rows: in
     return rows * t, max(0.0, rows * ((1.0 + ratio) / u - t - 1.0))
 
 
-def saturation_of(rows: int, free: float = 1.0, share: int = 1) -> Saturation:
+def saturation_of(rows: int, free: float = 1.0, sample: int = 1) -> Saturation:
     """Return what is known about a host that left no zero in `rows` rows, of which others leave the fraction `free`.
 
     n peers leave no zero with probability exp(−g·e^(−n/g)), which is 0.025 at n = g·(ln g − ln 3.69): the lower bound.
-    With `share`, only one in `share` peers sets a row.
+    With `sample`, only one in `sample` peers sets a row.
     """
-    typical = math.log(max(rows * free, 1.0))
-    return Saturation(*(max(0, math.floor(share * rows * n)) for n in (typical, typical - math.log(FILLED))))
-
-
-def saturation_point(rows: int) -> int:
-    """Return the number of peers with which a column of `rows` rows typically has no zero left."""
-    return saturation_of(rows).peers
+    return Saturation(saturation_point(rows, free, sample), saturation_point(rows, free / FILLED, sample))
 
 
 @compiled
-def measure(evidence: Evidence, rows: int, share: int = 1) -> Measured:
-    """Measure the peers of every host in the evidence, of which one in `share` is written."""
+def measure(evidence: Evidence, rows: int, sample: int = 1) -> Measured:
+    """Measure the peers of every host in the evidence, of which one in `sample` is written."""
     zeros, common, fills = evidence
     count, arrays = zeros.shape
     peers, deviations = np.zeros(count), np.zeros(count)
@@ -187,8 +182,8 @@ def measure(evidence: Evidence, rows: int, share: int = 1) -> Measured:
             full[host] = common[host] == 0
             if not full[host]:
                 number, variance = _estimate_lane(lanes, fills, first, host, rows)
-                peers[host] = share * number
-                deviations[host] = math.sqrt(share * share * variance + share * number * (share - 1))
+                peers[host] = sample * number
+                deviations[host] = math.sqrt(sample * sample * variance + sample * number * (sample - 1))
                 quiet = 0  # columns that are not nearly full
                 for i in range(arrays):
                     quiet += zeros[host, i] >= MIN_ZEROS

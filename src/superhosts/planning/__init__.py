@@ -9,6 +9,7 @@ best geometry.
 from superhosts.planning.choice import Sizes, best_sizes, check_suffices, least_memory
 from superhosts.planning.formulas import (
     MISS_EXPONENT,
+    SLACK,
     SLICE_BYTES,
     Columns,
     Prefix,
@@ -17,6 +18,7 @@ from superhosts.planning.formulas import (
     column_bytes,
     columns_in,
     prefix_test,
+    saturation_point,
     shape_for,
     standard_error,
     unnamed_probability,
@@ -24,9 +26,11 @@ from superhosts.planning.formulas import (
 )
 from superhosts.planning.population import Population, counted_population, population_of
 from superhosts.planning.prediction import Prediction, predict
+from superhosts.planning.sizes import coarsest_sample, most_peers
 
 __all__ = [
     "MISS_EXPONENT",
+    "SLACK",
     "SLICE_BYTES",
     "Columns",
     "Population",
@@ -37,13 +41,16 @@ __all__ = [
     "best_sizes",
     "check_limits",
     "check_suffices",
+    "coarsest_sample",
     "column_bytes",
     "columns_in",
     "counted_population",
     "least_memory",
+    "most_peers",
     "population_of",
     "predict",
     "prefix_test",
+    "saturation_point",
     "shape_for",
     "standard_error",
     "unnamed_probability",

@@ -11,10 +11,10 @@ from superhosts.errors import GeometryError, UsageError
 from superhosts.hashing import MAX_ARRAYS
 from superhosts.pairs import check_width
 from superhosts.planning.deciding import FEWEST_NORMAL
-from superhosts.planning.formulas import Shape, column_bytes, columns_in, shape_for, standard_error
+from superhosts.planning.formulas import Shape, column_bytes, columns_in, saturation_point, shape_for, standard_error
 from superhosts.planning.population import Population, population_of
 from superhosts.planning.prediction import check_predictable, predict, restore_seconds, rough_rates
-from superhosts.planning.work import memory_of
+from superhosts.planning.sizes import memory_of
 from superhosts.units import format_size
 
 ARRAYS = range(2, MAX_ARRAYS + 1)
@@ -201,7 +201,7 @@ def _sizes(memory: int, threshold: float, key_bits: int, form: tuple[int, ...]) 
     """Return the sizes of this form that fill the memory, or None if they are not useful."""
     arrays, column_bits, label_bits, sample_bits = form
     rows, written = 1 << column_bits, threshold / (1 << sample_bits)
-    if rows * math.log(rows) < MIN_SATURATION * written and column_bits < COLUMN_BITS[-1]:
+    if saturation_point(rows) < MIN_SATURATION * written and column_bits < COLUMN_BITS[-1]:
         return None
     share_bits = _share_bits(written, arrays)
     for slice_bits in range(shape_for(memory).slice_bits, -1, -1):

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from superhosts.planning.formulas import SLACK
 from superhosts.planning.loads import Loads
 from superhosts.planning.population import Floats
 
 FEWEST_NORMAL = 48  # written pairs
 MOST_NOISE = 40.0  # ones of other hosts in the AND beyond which their number is normal
-SLACK = 0.25  # peers; estimates up to this much below the threshold count as reaching it
 
 CDF_STEPS = 512  # entries of the table of the normal distribution for one standard deviation
 _CDF = np.array([0.5 * math.erfc(-x / CDF_STEPS / math.sqrt(2)) for x in range(-8 * CDF_STEPS, 8 * CDF_STEPS + 1)])

@@ -19,7 +19,7 @@ Number = TypeVar("Number", float, NDArray[np.float64])
 # slices, two hosts share two columns with probability k(k−1)/2/(2^r·c²), which makes their estimates less accurate.
 SLICE_BYTES = 2 << 20
 GIANT_BITS = 6  # giant columns take the pairs in the highest 2^-6 of priorities
-COLUMNS_PER_GIANT = 1 << GIANT_BITS
+GIANT_SAMPLE = 1 << GIANT_BITS  # so they count one in this many pairs
 # The arrays, column bits and label bits for memories of at least this many bytes.
 DEFAULT_FORMS = (
     (96 << 20, (5, 16, 6)),
@@ -30,6 +30,8 @@ DEFAULT_FORMS = (
     (0, (3, 10, 1)),
 )
 LEAST_WITH_GIANT = 16  # columns of an array in a slice, of which one may become a giant column
+# Noise removal turns exactly θ peers into slightly less than θ, so estimates up to this much below θ count as θ.
+SLACK = 0.25
 # A search skips labels of a priority below 1 − 14/θ: a host of θ peers has no pair above it once in a million.
 MISS_EXPONENT = 14
 PREFIX_MISS = 2e-5  # probability that a host at the threshold fails one test of the first words
@@ -86,7 +88,7 @@ def columns_in(memory: int, shape: Shape, key_bits: int, giants: int | None = No
     plain, giant = column_bytes(shape.column_bits, shape.label_bits, key_bits), (1 << shape.column_bits) // 8
     room = memory // plain
     if giants is None:
-        giants = max(1, room // COLUMNS_PER_GIANT) if room >= LEAST_WITH_GIANT else 0
+        giants = max(1, room // GIANT_SAMPLE) if room >= LEAST_WITH_GIANT else 0
     return Columns(max(0, memory - giants * giant) // plain, giants)
 
 
@@ -95,6 +97,14 @@ def standard_error(column_bits: int, threshold: float) -> float:
     rows = 1 << column_bits
     load = threshold / rows
     return math.sqrt(rows * (math.exp(load) - load - 1)) / threshold
+
+
+def saturation_point(rows: int, free: float = 1.0, sample: int = 1) -> int:
+    """Return the number of peers of which one row is expected to stay zero: hosts typically leave none from there on.
+
+    Others leave the fraction `free` of the rows, and one in `sample` pairs is written.
+    """
+    return math.floor(sample * rows * math.log(max(rows * free, 1.0)))
 
 
 def zero_limit(column_bits: int, threshold: float, deviations: float = 3.0) -> int:

@@ -2,55 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 
 from superhosts.planning.formulas import MISS_EXPONENT, losing_probability
 from superhosts.planning.loads import bands
 from superhosts.planning.population import Floats, Population, load_distribution
+from superhosts.planning.sizes import CubeSizes
 
 POINTS = 1 << 13  # points of the distribution of a label's pairs
-
-
-class CubeSizes(Protocol):
-    """The sizes of a labelled cube, named as in its geometry."""
-
-    @property
-    def key_bits(self) -> int:
-        """Bits of a host."""
-
-    @property
-    def slice_bits(self) -> int:
-        """There are 2^slice_bits slices."""
-
-    @property
-    def arrays(self) -> int:
-        """Columns per host."""
-
-    @property
-    def column_bits(self) -> int:
-        """A column has 2^column_bits rows."""
-
-    @property
-    def columns(self) -> int:
-        """Columns per array and slice, without the giant ones."""
-
-    @property
-    def label_bits(self) -> int:
-        """A column has 2^label_bits labels."""
-
-    @property
-    def share_bits(self) -> int:
-        """One in 2^share_bits pairs competes for labels."""
-
-    @property
-    def giants(self) -> int:
-        """Giant columns per array and slice."""
-
-    @property
-    def sample_bits(self) -> int:
-        """One in 2^sample_bits pairs is written at all."""
 
 
 class Naming:

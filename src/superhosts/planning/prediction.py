@@ -27,9 +27,10 @@ from superhosts.errors import UsageError
 from superhosts.planning.deciding import Decision, Fill, written_chances
 from superhosts.planning.formulas import GIANT_BITS
 from superhosts.planning.loads import bands, draw_loads
-from superhosts.planning.naming import CubeSizes, Naming
+from superhosts.planning.naming import Naming
 from superhosts.planning.population import CAP, Floats, Population, load_distribution, population_of, thinned
-from superhosts.planning.work import Work, memory_of, restore_work, wire_bytes
+from superhosts.planning.sizes import CubeSizes, memory_of, most_peers
+from superhosts.planning.work import Work, restore_work, wire_bytes
 
 POINTS = 1 << 13  # points of a load distribution
 STEPS_PER_COLUMN = 256  # of them, as many as a column has rows in pairs
@@ -99,7 +100,7 @@ def predict(sizes: CubeSizes, flows: int | Population, threshold: float, *, draw
         memory=memory_of(sizes),
         standard_error=window.standard_error,
         fill=float((load * fills).sum()),  # `@` would start BLAS threads for little work.
-        saturation=window.saturation,
+        saturation=most_peers(sizes),
         hot_columns=work.hot_columns,
         candidates=work.candidates,
         restore_seconds=work.seconds,
@@ -151,12 +152,6 @@ class _Window:
         return load_distribution(population, float(columns << self.sizes.slice_bits), self.step, POINTS)
 
     @property
-    def saturation(self) -> int:
-        """The most peers that can be measured."""
-        sample = self.sample << (GIANT_BITS if self.sizes.giants else 0)
-        return math.floor(self.rows * math.log(self.rows)) * sample
-
-    @property
     def standard_error(self) -> float:
         """The relative standard error at the threshold with the median noise."""
         return float(self.decision.deviation(self.loads.median_noise)) / self.decision.threshold
@@ -169,7 +164,8 @@ class _Window:
     def rates(self, *, meetings: bool = True) -> Rates:
         """Return the error rates."""
         missed, unnamed, false = self._few() if self.decision.is_discrete else self._many()
-        beyond = self.population.at_least(self.saturation) - self.true if self.threshold > self.saturation else 0.0
+        most = most_peers(self.sizes)
+        beyond = self.population.at_least(most) - self.true if self.threshold > most else 0.0
         return Rates(
             missed_measuring=min(1.0, missed / self.true),
             missed_unnamed=unnamed,

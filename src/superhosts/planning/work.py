@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from superhosts.planning.formulas import column_bytes, zero_limit
-from superhosts.planning.naming import CubeSizes, Naming
+from superhosts.planning.formulas import zero_limit
+from superhosts.planning.naming import Naming
 from superhosts.planning.population import CAP, Floats, Population
+from superhosts.planning.sizes import CubeSizes
 
 CLASSES = 96  # classes of hosts by size
 
@@ -26,12 +27,6 @@ class Work(NamedTuple):
     hot_columns: float
     candidates: float  # named hosts with only hot columns
     seconds: float  # order of magnitude, on one core
-
-
-def memory_of(sizes: CubeSizes) -> int:
-    """Return the bytes of columns and labels. Giant columns have no labels."""
-    plain, giant = column_bytes(sizes.column_bits, sizes.label_bits, sizes.key_bits), (1 << sizes.column_bits) // 8
-    return sizes.arrays * (sizes.columns * plain + sizes.giants * giant) << sizes.slice_bits
 
 
 def restore_work(

@@ -25,7 +25,7 @@ from superhosts.detectors.cube import hostrows
 from superhosts.detectors.cube.addressing import lowest_priority
 from superhosts.detectors.cube.cpu import CpuCube
 from superhosts.detectors.cube.gathering import encode, gather
-from superhosts.detectors.cube.geometry import GIANT_SHARE, Geometry, Search
+from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.cube.naming import labelled_hosts
 from superhosts.detectors.cube.stages import Stages, make_on_gpu, merge_dense
 from superhosts.detectors.estimate import (
@@ -35,7 +35,6 @@ from superhosts.detectors.estimate import (
     conclude,
     measure,
     saturation_of,
-    saturation_point,
 )
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
@@ -47,7 +46,14 @@ from superhosts.engines.pairset import PairSet
 from superhosts.engines.pairtable import insert_narrow
 from superhosts.hashing import make_key, mangle_column
 from superhosts.pairs import Addresses, Host, words_to_column
-from superhosts.planning import MISS_EXPONENT, prefix_test, unnamed_probability, zero_limit
+from superhosts.planning import (
+    MISS_EXPONENT,
+    coarsest_sample,
+    most_peers,
+    prefix_test,
+    unnamed_probability,
+    zero_limit,
+)
 from superhosts.results import SuperHosts
 
 __all__ = ["Cube", "Geometry"]
@@ -263,11 +269,11 @@ class Cube(ColumnSketch):
                 giant_counts = self.engine.measure_giants(mangled[big])
             # Giant columns have no mean fill of their own; about as many pairs share them as plain ones.
             seen = Evidence(giant_counts[:, :-1], giant_counts[:, -1], evidence.fills[big])
-            giant = measure(seen, rows, sample * GIANT_SHARE)
+            giant = measure(seen, rows, coarsest_sample(geometry))
             for column, values in zip(found, better_of(found.select(big), giant), strict=True):
                 column[big] = values
         noise = float(self._mean_fills().prod(axis=1).max())  # In an overfull cube, others alone fill the AND.
-        return conclude(found, saturation_of(rows, 1 - noise, sample * (GIANT_SHARE if geometry.giants else 1)))
+        return conclude(found, saturation_of(rows, 1 - noise, coarsest_sample(geometry)))
 
     def _evidence(self, mangled: Words, counts: Counts) -> Evidence:
         return super()._evidence(mangled, counts[:, : self.geometry.arrays + 1])
@@ -277,9 +283,7 @@ class Cube(ColumnSketch):
 
     @property
     def _most_peers(self) -> int:
-        return (
-            saturation_point(self.geometry.rows) * self.geometry.sample * (GIANT_SHARE if self.geometry.giants else 1)
-        )
+        return most_peers(self.geometry)
 
     @property
     @locked

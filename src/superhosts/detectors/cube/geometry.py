@@ -16,7 +16,6 @@ from superhosts.planning.formulas import GIANT_BITS
 from superhosts.units import format_size, parse_count, parse_size
 
 SHARE_BITS = 3  # pairs in the highest eighth of priorities compete for labels
-GIANT_SHARE = 1 << GIANT_BITS
 LINE_BITS = 9  # log2 of the rows of a cache line
 
 # The text form of a geometry: the name of each number, its field, and whether the field is its logarithm.
@@ -44,7 +43,7 @@ class Geometry(NamedTuple):
     columns: int  # c: columns per array and slice
     label_bits: int  # 2^label_bits labels per column
     share_bits: int  # pairs in the highest 2^-share_bits of priorities compete for labels
-    giants: int = 0  # giant columns per array and slice, which count one in GIANT_SHARE of the pairs
+    giants: int = 0  # giant columns per array and slice, which count one in GIANT_SAMPLE of the pairs
     sample_bits: int = 0  # one in 2^sample_bits of the pairs is written at all
     turned_lines: int = 1  # 0: rows are turned within their words only, as in files of version 2
 

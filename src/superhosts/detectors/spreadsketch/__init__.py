@@ -91,7 +91,7 @@ class SpreadSketch(CpuHostListSketch):
         cpu.measure(mangled, self.buckets, self.geometry, self.key, peers, deviations)
         full = np.isinf(peers)
         found = interval(np.where(full, 0.0, peers), deviations, self._crowd)
-        return saturate(found, full, saturation_of(LAST_BITS, share=1 << COMPONENTS), self._crowd)
+        return saturate(found, full, saturation_of(LAST_BITS, sample=1 << COMPONENTS), self._crowd)
 
     def _top(self, count: int) -> SuperHosts:
         """Return the top hosts among those that a bucket names."""
