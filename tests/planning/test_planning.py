@@ -154,6 +154,23 @@ def test_a_warning_names_the_share_of_hosts_and_what_helps():
         crowded.super_hosts(100)
 
 
+def test_the_share_of_unnamed_hosts_is_right_if_few_hosts_have_most_pairs():
+    rng = np.random.default_rng(5)
+    addresses = rng.permutation(1 << 20)[:2008].astype(np.uint32)
+    sizes = np.repeat([20, 40_000], [2000, 8])
+    cube = dense_cube(geometry=Geometry(32, 0, 3, 18, 50, 3, 3), device="cpu")
+    cube.update(np.repeat(addresses, sizes), rng.permutation(int(sizes.sum())).astype(np.uint32))
+    unnamed = 1 - np.isin(cube.mangle(addresses[:2000])[:, 1], cube.labels & np.uint64(0xFFFFFFFF)).mean()
+    with pytest.warns(ThresholdWarning, match="cannot be named") as warned:
+        cube.super_hosts(20)
+    (percent,) = [int(found[1]) for each in warned if (found := re.search(r"about (\d+)%", str(each.message)))]
+    # Tolerance: four standard deviations of a binomial count, and the rounding of the text.
+    assert percent / 100 == pytest.approx(unnamed, abs=4 * math.sqrt(unnamed * (1 - unnamed) / 2000) + 0.005)
+    assert (
+        unnamed < 0.6 < unnamed_probability(sizes.sum() / 400, 20, 3, 1 / 8)
+    )  # the mean number of pairs for all labels
+
+
 @pytest.mark.parametrize("threshold", [128, 8192])
 def test_more_memory_is_not_worse_and_more_flows_are_not_better(threshold):
     totals = [

@@ -20,13 +20,13 @@ from superhosts.cubefile.container import block_writer
 from superhosts.defaults import MEMORY
 from superhosts.detectors.arguments import check_key_bits, check_no_conflict, starts_exact
 from superhosts.detectors.base import Place, StoredHosts
-from superhosts.detectors.columnsketch import ColumnSketch, Fill, StoredColumns
+from superhosts.detectors.columnsketch import MAX_UNNAMED, ColumnSketch, Fill, StoredColumns
 from superhosts.detectors.cube import hostrows
 from superhosts.detectors.cube.addressing import lowest_priority
 from superhosts.detectors.cube.cpu import CpuCube
 from superhosts.detectors.cube.gathering import encode, gather
 from superhosts.detectors.cube.geometry import Geometry, Search
-from superhosts.detectors.cube.naming import labelled_hosts
+from superhosts.detectors.cube.naming import labelled_hosts, unnamed_share
 from superhosts.detectors.cube.stages import Stages, make_on_gpu, merge_dense
 from superhosts.detectors.estimate import (
     Estimate,
@@ -254,7 +254,10 @@ class Cube(ColumnSketch):
     def _unnamed(self, threshold: float, pairs: float) -> float:
         geometry = self.geometry
         labels, share = geometry.columns << (geometry.slice_bits + geometry.label_bits), 2.0**-geometry.share_bits
-        return unnamed_probability(pairs / labels, threshold / geometry.sample, geometry.arrays, share)
+        written = threshold / geometry.sample
+        most = unnamed_probability(pairs / labels, written, geometry.arrays, share)
+        # With the mean number of pairs for all labels this is too high where few hosts have most of the pairs.
+        return unnamed_share(self._arrays()["labels"], written, geometry) if pairs and most > MAX_UNNAMED else most
 
     def _estimates(self, mangled: Words, counts: Counts) -> Estimate:
         """Return estimates from the plain columns, and from the giant ones where the plain ones are nearly full."""

@@ -30,6 +30,7 @@ from superhosts.engines.arrays import Counts, Words
 from superhosts.engines.cpu import ones_of
 from superhosts.hashing import Key, column_draw, fold
 
+LABELLED_COLUMNS = 1024  # about as many columns are enough to know how hard it is to win a label
 STAGES = 4  # tests of the AND: three of its first words, then all of them
 
 
@@ -242,3 +243,17 @@ def common_zeros(hosts: Words, chosen: NDArray[np.int64], bits: Words, geometry:
         places.columns[:] = chosen[i]
         zeros[i] = (1 << geometry.column_bits) - and_ones(bits, places, 0, bits.shape[1])
     return zeros
+
+
+def unnamed_share(labels: Words, pairs: float, geometry: Geometry) -> float:
+    """Return the share of hosts with this many written pairs that no label names, given the labels of a cube.
+
+    Such a host wins a label of priority x with probability 1 − x^n: one of its n pairs must have a higher one. Hosts
+    are hashed into labels, so what a host meets in its own is distributed like the content of all.
+    """
+    # All arrays are alike. In some, though, the bits by which pairs are sampled are part of the priority.
+    first = labels.reshape(1 << geometry.slice_bits, -1, *labels.shape[1:])[:, : geometry.columns, :, 0]
+    step = max(1, (geometry.columns << geometry.slice_bits) // LABELLED_COLUMNS)
+    highest = (first[:, ::step] >> np.uint64(32)) / 2.0**32
+    lost = np.maximum(highest, 1 - 2.0**-geometry.share_bits) ** pairs
+    return float(lost.mean()) ** geometry.arrays
