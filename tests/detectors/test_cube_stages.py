@@ -379,7 +379,9 @@ def test_a_gpu_without_memory_is_named_and_auto_goes_on_on_the_cpu():
     with machine_with(Driver()):
         assert choose_device("auto") == "cuda:0"
         cube = sizes(geometry=tiny(), device="auto")
+    assert cube.device == "cuda:0"
     assert_same(feed(cube, pairs), feed(cube_of(exact=False), pairs), asked_of(pairs, 32))
+    assert cube.device == copy.copy(cube).device == "cpu"
 
 
 @on_gpu

@@ -108,6 +108,17 @@ class Cube(ColumnSketch):
         self._falls_back = device == "auto"
         super().__init__(geometry, key=key, device=device, threads=threads)
 
+    @property
+    @locked
+    def device(self) -> str:
+        """Where the cube works as soon as it is dense. This becomes "cpu" if a GPU chosen by "auto" is too small."""
+        engine = vars(self).get("engine")
+        return engine.device if isinstance(engine, Stages) else self._device
+
+    @device.setter
+    def device(self, chosen: str) -> None:
+        self._device = chosen
+
     def _make_engine(self) -> Engine:
         if not self._starts_exact:
             return super()._make_engine()
