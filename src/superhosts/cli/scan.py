@@ -139,8 +139,10 @@ def _announce(settings: Settings) -> None:
         else:
             say(f"memory: at most {format_size(settings.most_memory)} ({detectors} with buffers), {besides}")
     say(_device(settings))
-    if sys.stderr.isatty() and not gpus and kind.has_to_compile():
-        say("first run on this machine: compiling, 10 to 20 seconds …")
+    if sys.stderr.isatty() and not gpus and kind.has_to_compile(exact=settings.starts_exact):
+        again = settings.starts_exact and kind.has_to_compile(exact=False)
+        later = ", and again when a window first has too many pairs to count them exactly" if again else ""
+        say(f"first run on this machine: compiling, 10 to 20 seconds{later} …")
     elif sys.stderr.isatty() and gpus:
         say("compiling kernels for the GPU, a few seconds …")
 

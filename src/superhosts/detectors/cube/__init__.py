@@ -23,7 +23,7 @@ from superhosts.detectors.base import Place, StoredHosts
 from superhosts.detectors.columnsketch import MAX_UNNAMED, ColumnSketch, Fill, StoredColumns
 from superhosts.detectors.cube import hostrows
 from superhosts.detectors.cube.addressing import lowest_priority
-from superhosts.detectors.cube.cpu import CpuCube
+from superhosts.detectors.cube.cpu import CpuCube, fill
 from superhosts.detectors.cube.gathering import encode, gather
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.cube.naming import labelled_hosts, unnamed_share
@@ -77,6 +77,7 @@ class Cube(ColumnSketch):
     geometry: Geometry
     geometry_type = Geometry
     compiled_update = insert_narrow
+    compiled_dense = fill
     takes_geometry = True
     takes_exact = True
     cpu_engine = CpuCube
