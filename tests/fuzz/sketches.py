@@ -44,17 +44,19 @@ MOST = "64MiB"
 
 @cache
 def bases() -> list[bytes]:
-    """Return a small sketch of every detector, and one of two families."""
+    """Return a small sketch of every detector, one of a dense cube, and one of two families."""
     with fresh_folder() as folder:
-        return [_saved(folder / "base", name) for name in DETECTORS] + [_saved(folder / "base", "cube", family=6)]
+        path = folder / "base"
+        others = [_saved(path, "cube", exact=False), _saved(path, "cube", family=6)]
+        return [_saved(path, name) for name in DETECTORS] + others
 
 
-def _saved(path: Path, detector: str, family: int = 4) -> bytes:
+def _saved(path: Path, detector: str, family: int = 4, exact: bool | None = None) -> bytes:
     memory = {} if detector == "exact" else {"memory": LEAST.get(detector, "64KiB")}
-    settings = Settings(detector=detector, device="cpu", threads=1, **memory)
+    settings = Settings(detector=detector, device="cpu", threads=1, exact=exact, **memory)
     sketch = Sketch(settings.make_detector, window=WINDOW, site="ams")
     for part in {Part(), Part(family)}:
-        hosts = np.full(300, 7, np.uint32 if part.family == 4 else np.uint64)
+        hosts = np.where(np.arange(300) % 7, 7, np.arange(300) % 5).astype(np.uint32 if part.family == 4 else np.uint64)
         peers = np.arange(300, dtype=np.uint32)
         sketch.part(part).update(hosts, peers if part.family == 4 else np.stack([peers, peers], 1).astype(np.uint64))
         sketch.entries.append({"site": "ams", "start": WINDOW.start, "end": WINDOW.end, **part._asdict(), "pairs": 300})
@@ -106,11 +108,11 @@ def change_raw(base: int, edits: list[Edit]) -> bytes:
 def sketches_like(*chosen: int) -> st.SearchStrategy[bytes]:
     """Return changed sketches; of all bases, or of chosen ones."""
     base = st.sampled_from(
-        chosen or (*[0, -1] * len(DETECTORS), *range(len(DETECTORS)))
+        chosen or (*[0, -1, -2] * len(DETECTORS), *range(len(DETECTORS)))
     )  # some of the others are large
     headers = st.builds(change, base, json_edits, st.just(0), st.none(), st.just([]))
     coding = st.none() | st.integers(0, 3)
-    bodies = st.builds(change, base, st.just([]) | json_edits, st.integers(0, 3), coding, edits)
+    bodies = st.builds(change, base, st.just([]) | json_edits, st.integers(0, 11), coding, edits)
     return headers | headers | bodies | st.builds(change_raw, base, edits)
 
 

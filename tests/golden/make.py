@@ -24,7 +24,7 @@ KEY = b"golden key"
 THRESHOLD = 200
 HOUR = 3_600_000_000_000
 SMALL: dict[str, dict[str, Any]] = {
-    "cube": {"memory": "256KiB"},
+    "cube": {"memory": "256KiB", "exact": False},
     "cbaa": {"geometry": CbaaGeometry(slice_bits=6, index_bits=9, validating_bits=8, column_bits=11)},
     "cbaa-paper": {"geometry": CbaaGeometry(6, 3, 9, 1, 9, 11, 1)},
     "exact": {},
@@ -77,10 +77,14 @@ def write(folder: Path) -> None:
         detector.update(*pairs(1))
         detector.save(folder / f"{name}.cube")
     for key_bits in (64, 128):
-        cube = sh.Cube("256KiB", key_bits=key_bits, key=KEY)
+        cube = sh.Cube("256KiB", key_bits=key_bits, key=KEY, exact=False)
         cube.update(*pairs(key_bits, key_bits))
         cube.save(folder / f"cube-{key_bits}.cube")
-    sampled = sh.Cube(geometry=sh.Geometry(32, 1, 4, 10, 40, 3, 0, giants=2, sample_bits=1), key=KEY)
+    for key_bits in (32, 128):
+        listed = sh.Cube("1MiB", key_bits=key_bits, key=KEY)  # exact, so the file lists the rows of hosts
+        listed.update(*pairs(key_bits, key_bits))
+        listed.save(folder / f"cube-rows-{key_bits}.cube")
+    sampled = sh.Cube(geometry=sh.Geometry(32, 1, 4, 10, 40, 3, 0, giants=2, sample_bits=1), key=KEY, exact=False)
     sampled.update(*pairs(3))
     sampled.save(folder / "cube-sampled.cube")
     union = sh.Sketch(lambda part: sh.Cube("256KiB", key_bits=32 if part.family == 4 else 64, key=KEY))
