@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
-from superhosts.cubefile.container import BLOCK
+from superhosts.cubefile.container import BLOCK as FILE_BLOCK
 from superhosts.detectors.cube.addressing import (
     column_of,
     is_for_giants,
@@ -27,7 +27,7 @@ from superhosts.detectors.cube.addressing import (
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.detectors.cube.hostrows import shapes
 from superhosts.engines.arrays import Arrays, Words
-from superhosts.engines.bins import cache_shift
+from superhosts.engines.bins import BLOCK, cache_shift
 from superhosts.engines.pairset import PairSet
 from superhosts.engines.pairtable import Portion, unpack_portion
 from superhosts.engines.pairtally import HOST_MULTIPLIER
@@ -78,35 +78,59 @@ def gather_pairs(
 
     The memory of the pairs is overwritten: a host moves to its number, a peer becomes (number of the host, row).
     """
-    lowest = np.uint64(lowest_priority(geometry.share_bits))
-    shift, mask = cache_shift(len(index)), len(index) - 1
     best = np.zeros((64, geometry.arrays), np.uint32)
+    hashes, numbers = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.int64)
+    chosen = np.empty(BLOCK, np.int64)
+    shift, mask = cache_shift(len(index)), len(index) - 1
     count, known = 0, 0
-    for i in range(len(peers)):
-        high, low = hosts[i, 0], hosts[i, 1]
-        pair = np.uint64(pair_hash(fold(high, low, key), peers[i], key))
-        if not is_sampled(pair, geometry):
-            continue
-        place = np.int64((low * np.uint64(HOST_MULTIPLIER)) >> shift)
-        while index[place] and (hosts[index[place] - 1, 1] != low or hosts[index[place] - 1, 0] != high):
-            place = (place + 1) & mask
-        if index[place] == 0:
-            hosts[known, 0], hosts[known, 1] = high, low
-            known += 1
-            index[place] = known
-            if known > len(best):
-                best = np.concatenate((best, np.zeros_like(best)))
-        number = index[place] - 1
-        for array in range(geometry.arrays):
-            ticket = ticket_of(pair, array, geometry, key)
-            priority = np.uint64(priority_of(ticket, array, geometry))
-            if priority >= lowest and priority > best[number, array]:
-                best[number, array] = priority
-        mark = np.uint64(GIANT) if geometry.giants and is_for_giants(pair) else np.uint64(0)
-        peers[count] = np.uint64(number) << np.uint64(32) | mark | np.uint64(row_of(pair, geometry))
-        count += 1
+    for start in range(0, len(peers), BLOCK):
+        size = min(BLOCK, len(peers) - start)
+        for i in range(size):
+            folded = fold(hosts[start + i, 0], hosts[start + i, 1], key)
+            hashes[i] = np.uint64(pair_hash(folded, peers[start + i], key))
+        kept = 0
+        for i in range(size):
+            if not is_sampled(hashes[i], geometry):
+                continue
+            high, low = hosts[start + i, 0], hosts[start + i, 1]
+            place = np.int64((low * np.uint64(HOST_MULTIPLIER)) >> shift)
+            while index[place] and (hosts[index[place] - 1, 1] != low or hosts[index[place] - 1, 0] != high):
+                place = (place + 1) & mask
+            if index[place] == 0:
+                hosts[known, 0], hosts[known, 1] = high, low
+                known += 1
+                index[place] = known
+            hashes[kept], numbers[kept] = hashes[i], index[place] - 1
+            kept += 1
+        while known > len(best):
+            best = np.concatenate((best, np.zeros_like(best)))
+        _keep_best(hashes[:kept], numbers, chosen, best, geometry, key)
+        for i in range(kept):
+            mark = np.uint64(is_for_giants(hashes[i])) * np.uint64(GIANT if geometry.giants else 0)
+            peers[count] = np.uint64(numbers[i]) << np.uint64(32) | mark | np.uint64(row_of(hashes[i], geometry))
+            count += 1
     rows, counts = _order(peers[:count], known, geometry)
     return hosts[:known].copy(), counts, rows, best[:known].copy()
+
+
+@compiled
+def _keep_best(
+    hashes: Words, numbers: Numbers, chosen: Numbers, best: NDArray[np.uint32], geometry: Geometry, key: Key
+) -> None:
+    """Keep the highest priority of each host. First list the pairs that compete: a branch would be mispredicted."""
+    lowest, tickets = np.uint64(lowest_priority(geometry.share_bits)), np.empty_like(hashes)
+    for array in range(geometry.arrays):
+        for i in range(len(hashes)):
+            tickets[i] = ticket_of(hashes[i], array, geometry, key)
+        for i in range(len(hashes)):
+            tickets[i] = priority_of(tickets[i], array, geometry)
+        competing = 0
+        for i in range(len(hashes)):
+            chosen[competing] = i
+            competing += tickets[i] >= lowest
+        for j in range(competing):
+            i = chosen[j]
+            best[numbers[i], array] = max(best[numbers[i], array], np.uint32(tickets[i]))
 
 
 @compiled
@@ -190,7 +214,7 @@ def _size(gathered: Gathered, wins: NDArray[np.bool_], geometry: Geometry) -> fl
 def _size_of_bits(columns: Numbers, labels: int, geometry: Geometry) -> float:
     """Return the bytes that bits and labels take in a file, a little too few."""
     filled = geometry.rows * -np.expm1(-columns / geometry.rows)
-    blocks = geometry.total_columns * geometry.rows / 8 / BLOCK
+    blocks = geometry.total_columns * geometry.rows / 8 / FILE_BLOCK
     return _entropy(geometry.rows, np.rint(filled)) / 8 + 7 * geometry.limbs * labels + 20 * blocks + 2 * ARRAY_OVERHEAD
 
 

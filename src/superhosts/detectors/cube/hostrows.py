@@ -283,15 +283,17 @@ def pass_slices(
 ) -> None:
     """Call take(number of the first column, columns) for the plain and for the giant columns of each slice."""
     plain, giants = geometry.arrays * geometry.columns, geometry.arrays * geometry.giants
+    numbers = iter(range(1 << geometry.slice_bits))
 
-    def work(number: int) -> None:
-        memory = np.zeros((plain + giants, geometry.words), np.uint64)
-        columns = Slice(number, memory[:plain], memory[plain:])
-        write_rows(content, columns, geometry, key)
-        take(number * plain, columns.plain)
-        take((plain << geometry.slice_bits) + number * giants, columns.giants)
+    def run() -> None:
+        memory = np.empty((plain + giants, geometry.words), np.uint64)
+        for number in numbers:  # All threads share this iterator, which yields each number once.
+            memory.fill(0)
+            write_rows(content, Slice(number, memory[:plain], memory[plain:]), geometry, key)
+            take(number * plain, memory[:plain])
+            take((plain << geometry.slice_bits) + number * giants, memory[plain:])
 
-    run_parallel(work, [(number,) for number in range(1 << geometry.slice_bits)], threads)
+    run_parallel(run, [()] * min(threads, 1 << geometry.slice_bits), threads)
 
 
 def memory_of(sides: Mapping[str, Any], geometry: Geometry) -> int:
