@@ -106,7 +106,8 @@ class CodedBlock(NamedTuple):
     def put(self, into: NDArray[Any]) -> None:
         """Overwrite `into` with the block."""
         if self.coding == PLANES:
-            into.view(np.uint8)[:] = self.data.reshape(into.dtype.itemsize, -1).T.reshape(-1)
+            for place, plane in enumerate(self.data.reshape(into.dtype.itemsize, -1)):
+                into.view(np.uint8)[place :: into.dtype.itemsize] = plane
         else:
             into.fill(0)
             _or_gaps(self.data, into)
@@ -129,7 +130,8 @@ def encode(items: NDArray[Any]) -> CodedBlock:
         used = _encode_gaps(items, out)
         if used >= 0:
             return CodedBlock(GAPS, out[:used])
-    return CodedBlock(PLANES, items.view(np.uint8).reshape(-1, items.dtype.itemsize).T.reshape(-1))
+    size = items.dtype.itemsize
+    return CodedBlock(PLANES, np.concatenate([items.view(np.uint8)[place::size] for place in range(size)]))
 
 
 def read_block(coding: int, data: NDArray[np.uint8], dtype: np.dtype[Any], count: int) -> CodedBlock | None:

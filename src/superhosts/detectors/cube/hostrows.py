@@ -219,23 +219,38 @@ def write_rows(content: HostRows, slice_: Slice, geometry: Geometry, key: Key) -
     shift = geometry.column_bits - 6
     first = slice_.number * geometry.arrays * geometry.columns
     first_giant = (geometry.arrays * geometry.columns << geometry.slice_bits) + slice_.number * len(slice_.giants)
-    touched = np.zeros(len(slice_.plain), np.bool_)
-    six, low_bits, one = np.uint64(6), np.uint64(63), np.uint64(1)
+    touched, words = np.zeros(len(slice_.plain), np.bool_), np.uint64(slice_.plain.shape[1])
+    own = np.zeros(slice_.plain.shape[1], np.uint64)
+    six, low_bits, one, line_words = np.uint64(6), np.uint64(63), np.uint64(1), np.uint64(LINE_WORDS)
     for member in range(content.edges[slice_.number], content.edges[slice_.number + 1]):
         host = content.members[member]
         low = hosts[host, 1]
         folded = fold(hosts[host, 0], low, key)
         start, stop = starts[host], starts[host + 1]
+        # The rows of a large host are collected in a column of its own, whose turned words are then ORed.
+        large = words >= line_words and np.uint64(stop - start) > words >> np.uint64(2)
+        if large:
+            for i in range(start, stop):
+                own[rows[i] >> 6] |= one << (np.uint64(rows[i]) & low_bits)
         for array in range(geometry.arrays):
             draw = column_draw(array, key)
             column = np.int64(column_of(folded, low, array, draw, geometry)) - first
-            turn = np.uint64(line_turn_of(folded, draw, geometry)) * np.uint64(LINE_WORDS)
+            turn = np.uint64(line_turn_of(folded, draw, geometry)) * line_words
             rotation = np.uint64(rotation_of(folded, draw))
             begin = np.uint64(column << shift)
             touched[column] = True
+            if large:
+                back = -rotation & low_bits
+                for line in range(np.uint64(0), words, line_words):
+                    place = begin + (line ^ turn)
+                    for w in range(line_words):
+                        bits[place + w] |= own[line + w] << rotation | own[line + w] >> back
+                continue
             for i in range(start, stop):
                 row = np.uint64(rows[i])
                 bits[begin + ((row >> six) ^ turn)] |= one << ((row + rotation) & low_bits)
+        if large:
+            own[:] = 0
         if geometry.giants == 0:
             continue
         for word in range(start >> 6, ((stop - 1) >> 6) + 1):
