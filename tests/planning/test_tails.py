@@ -55,6 +55,17 @@ def test_predictions_agree_with_cubes_of_other_tails(exponent: float, memory: in
     assert agrees(expected.total * true, wrong)
 
 
+@pytest.mark.parametrize("exponent", [0.9, 1.3])
+def test_predictions_near_the_refusal_depend_on_the_tail(exponent: float) -> None:
+    """The plan assumes a tail of 1.05: 12 %. A tail of 1.3 has nearly twice as many errors, one of 0.9 has fewer."""
+    geometry = Geometry(*best_sizes(100_000, 900_000, 500))
+    true, wrong, expected = measured_errors(geometry, exponent, 900_000, 500)
+    assert expected.total / 1.3 - 2 * math.sqrt(wrong) / true <= wrong / true
+    assert wrong / true <= 1.3 * expected.total + 2 * math.sqrt(wrong) / true
+    planned = predict(geometry, 900_000, 500).total
+    assert expected.total < 0.9 * planned if exponent < 1 else expected.total > 1.5 * planned
+
+
 @pytest.mark.parametrize("threshold", [2, 5, 10])
 def test_the_law_of_small_thresholds_has_many_small_hosts(threshold: int) -> None:
     geometry = Geometry(*best_sizes(MIB, 100_000, threshold))
