@@ -1,6 +1,7 @@
 """Measure the size of sketches on the wire: `python benchmarks/wire.py [--quick] [--only ...]`.
 
-size      the file size of a default cube compared with its memory, and the seconds to write, read and merge it
+size      the file size of a default cube compared with its memory, and the seconds to write, read and merge it: as a
+          window is saved (the rows of each host while the cube is exact), and always as bits and labels
 columns   the bytes that edges would save if they sent only the columns that the hub requests
 
 Columns on demand: every edge first sends the number of ones in each column. The hub adds these over all sites. A column
@@ -62,29 +63,32 @@ def flows_of(flows: int, supers: int, seed: int) -> Pairs:
     return window_flows(Traffic(flows=flows, packets=flows, super_hosts=supers, seed=seed), 0)
 
 
-def cube_of(hosts: Any, peers: Any) -> Cube:
+def cube_of(hosts: Any, peers: Any, *, exact: bool = False) -> Cube:
     """Return a default cube filled with these pairs."""
-    cube = Cube(device="cpu", exact=False)
+    cube = Cube(device="cpu", exact=exact)
     update_in_batches(cube, hosts, peers)
+    cube.flush()
     return cube
 
 
 def size(report: Report, folder: Path) -> None:
-    """Measure bytes and seconds by number of flows."""
+    """Measure bytes and seconds by number of flows, as windows are saved and as bits."""
+    path, scale = folder / "a.cube", 10 if report.quick else 1
     for full, supers in FLOWS.items():
-        scale = 10 if report.quick else 1
-        label = f"{full / 1_000_000:g} M flows"
-        cube = cube_of(*flows_of(full // scale, max(1, supers // scale), 1))
-        path, sketch = folder / "a.cube", Sketch.of(cube)
-        writing = [timed(lambda: sketch.save(path))[0] for _ in range(RUNS)]  # noqa: B023
-        stored = path.stat().st_size
-        note = f"{stored / 1e6:.1f} MB of {cube.memory / 1e6:.0f} MB, {stored / (full // scale):.1f} bytes a flow"
-        report.add("size", f"wire, {label}: share of raw", 100 * stored / cube.memory, "%", note=note)
-        whole = Sketch.of(cube_of(*flows_of(full // scale, max(1, supers // scale), 2)))
-        reading = [timed(lambda: load(path))[0] for _ in range(RUNS)]  # noqa: B023
-        merging = [timed(lambda: whole.merge_file(path))[0] for _ in range(RUNS)]  # noqa: B023
-        for name, runs in (("write", writing), ("read", reading), ("merge_file", merging)):
-            report.add("size", f"{name}, {label}", min(runs), "s", runs=runs)
+        flows, large = full // scale, max(1, supers // scale)
+        whole = Sketch.of(cube_of(*flows_of(flows, large, 2)))
+        for exact, form in ((True, ""), (False, " as bits")):
+            cube = cube_of(*flows_of(flows, large, 1), exact=exact)
+            sketch, label = Sketch.of(cube), f"{full / 1_000_000:g} M flows{form}"
+            writing = [timed(lambda: sketch.save(path))[0] for _ in range(RUNS)]  # noqa: B023
+            stored, raw = path.stat().st_size, cube.geometry.memory
+            state = "exact" if cube.exact else "dense"
+            note = f"{state}: {stored / 1e6:.2f} MB of {raw / 1e6:.0f} MB, {stored / flows:.2f} bytes a flow"
+            report.add("size", f"wire, {label}: share of raw", 100 * stored / raw, "%", note=note)
+            reading = [timed(lambda: load(path))[0] for _ in range(RUNS)]
+            merging = [timed(lambda: whole.merge_file(path))[0] for _ in range(RUNS)]  # noqa: B023
+            for name, runs in (("write", writing), ("read", reading), ("merge_file", merging)):
+                report.add("size", f"{name}, {label}", min(runs), "s", runs=runs)
 
 
 def own_flows(quick: bool) -> Iterator[Pairs]:

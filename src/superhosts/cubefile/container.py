@@ -7,7 +7,7 @@ executes nothing from the file: arrays are plain little-endian numbers whose typ
 module handles only the header and the arrays; the detectors interpret them.
 
 Arrays are split into blocks. Each block is encoded with one of two codings (`coding.py`) and compressed with
-zstandard. At 5 M flows the file of a 128 MiB cube is about a tenth of that size.
+zstandard.
 """
 
 from __future__ import annotations

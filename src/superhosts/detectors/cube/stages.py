@@ -5,8 +5,8 @@ engine takes over, on the CPU or on a GPU, and all pairs are written to it. The 
 alone: order, batches, threads and queries do not matter, because every query first inserts all pending pairs, and the
 dense engine has the same bits as one that was dense from the start.
 
-While the pairs are a set, the dense form is made temporarily wherever it is asked for: for files, which never contain
-who talked to whom, and for merging into a dense cube.
+While the pairs are a set, the dense form is made temporarily wherever it is asked for: for pickles, which never contain
+who talked to whom, and for the arrays. Files list the rows of hosts instead (`hostrows`, `gathering`).
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Stages(Engine):
         return self._dense_form().measure_giants(mangled)
 
     def block_takers(self) -> dict[str, Take] | None:
-        """Return functions that merge blocks of a file; None if the cube is exact, because files are dense."""
+        """Return functions that merge blocks of a file; None if the cube is exact, because what files hold is dense."""
         return None if self.settle() is not None else self._dense_form().block_takers()
 
     def zeros(self) -> Counts:
