@@ -422,3 +422,14 @@ def test_work_and_size_agree_with_a_cube():
     assert listed / 1.3 < expected.candidates < 1.3 * listed
     assert expected.fill == pytest.approx(cube.fill().mean, rel=0.1)
     assert expected.memory == cube.memory
+
+
+def test_the_size_of_a_file_of_an_exact_window_is_predicted(tmp_path):
+    cube = Cube("16MiB", device="cpu")
+    cube.update(*window_flows(Traffic(flows=300_000, packets=300_000, super_hosts=30, seed=1), 0))
+    cube.save(tmp_path / "a.cube")
+    assert cube.exact
+    expected = predict(cube.geometry, 300_000, 1024, draws=1)
+    stored = (tmp_path / "a.cube").stat().st_size
+    assert 2 / 3 < expected.rows_bytes / stored < 3 / 2
+    assert expected.rows_bytes < expected.wire_bytes / 3

@@ -95,7 +95,7 @@ def _facts(planned: Planned) -> dict[str, Any]:
         "hot_columns": round(expected.hot_columns),
         "candidates": round(expected.candidates),
         "restore_seconds": expected.restore_seconds,
-        "wire_bytes": round(expected.wire_bytes),
+        "wire_bytes": round(_file_bytes(sizes, expected)),
     }
 
 
@@ -157,8 +157,14 @@ def _cells(planned: Planned) -> dict[str, str]:
         "hot columns": f"{expected.hot_columns:,.0f}",
         "candidates to check": f"{expected.candidates:,.0f}",
         "restore, one core, roughly": f"{float(f'{1e3 * expected.restore_seconds:.1g}'):,g} ms",
-        "file, about": format_size(expected.wire_bytes),
+        "file, about": format_size(_file_bytes(sizes, expected)),
     }
+
+
+def _file_bytes(sizes: Sizes, expected: Prediction) -> float:
+    """Return the bytes of the window's file, which lists rows of hosts if the window is counted exactly."""
+    is_exact = expected.flows <= Geometry(*sizes).exact_pairs
+    return min(expected.rows_bytes, expected.wire_bytes) if is_exact else expected.wire_bytes
 
 
 def _rate(share: float) -> str:

@@ -30,7 +30,7 @@ from superhosts.planning.loads import bands, draw_loads
 from superhosts.planning.naming import Naming
 from superhosts.planning.population import CAP, Floats, Population, load_distribution, population_of, thinned
 from superhosts.planning.sizes import CubeSizes, memory_of, most_peers
-from superhosts.planning.work import Work, restore_work, wire_bytes
+from superhosts.planning.work import Work, restore_work, rows_bytes, wire_bytes
 
 POINTS = 1 << 13  # points of a load distribution
 STEPS_PER_COLUMN = 256  # of them, as many as a column has rows in pairs
@@ -84,7 +84,8 @@ class Prediction(Rates):
     hot_columns: float
     candidates: float
     restore_seconds: float  # order of magnitude, on one core
-    wire_bytes: float  # approximate size of the compressed file
+    wire_bytes: float  # approximate size of the compressed file of a dense cube
+    rows_bytes: float  # approximate size of the file while the cube is exact
 
 
 def predict(sizes: CubeSizes, flows: int | Population, threshold: float, *, draws: int = DRAWS) -> Prediction:
@@ -105,6 +106,7 @@ def predict(sizes: CubeSizes, flows: int | Population, threshold: float, *, draw
         candidates=work.candidates,
         restore_seconds=work.seconds,
         wire_bytes=wire_bytes(sizes, load, fills),
+        rows_bytes=rows_bytes(sizes, window.written),
     )
 
 

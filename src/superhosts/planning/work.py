@@ -55,6 +55,21 @@ def restore_work(
     return Work(hot_columns, candidates, seconds)
 
 
+def rows_bytes(sizes: CubeSizes, written: Population) -> float:
+    """Return the bytes of a file that lists rows of hosts: the rows, a little above their entropy, hosts and labels.
+
+    `written` has the numbers of written pairs.
+    """
+    rows, hosts = 1 << sizes.column_bits, max(float(written.hosts.sum()), 1.0)
+    set_rows = np.maximum(rows * -np.expm1(-written.peers / rows), 1e-9)
+    p = np.clip(set_rows / rows, 1e-12, 1 - 1e-12)
+    entropy = -rows * (p * np.log2(p) + (1 - p) * np.log2(1 - p))
+    names = hosts * max(sizes.key_bits + 3 - math.log2(hosts), 3.0)
+    competing = 1 - (1 - 2.0**-sizes.share_bits) ** written.peers
+    labels = min(float((written.hosts * competing).sum()), sizes.columns << sizes.slice_bits + sizes.label_bits)
+    return (1.06 * float((written.hosts * entropy).sum()) + names + 32 * sizes.arrays * labels) / 8
+
+
 def wire_bytes(sizes: CubeSizes, load: Floats, fills: Floats) -> float:
     """Return the bytes of the compressed columns, a tenth above their entropy, and of the uncompressed labels.
 
