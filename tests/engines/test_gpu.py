@@ -88,7 +88,7 @@ def test_bits_and_labels_are_the_oracles_for_every_width(bits, peer_bits):
     assert_equal_to_oracle(cube, pairs)
 
 
-@pytest.mark.parametrize("arrays", [1, 4])
+@pytest.mark.parametrize("arrays", [1, 4, 8])
 def test_any_number_of_arrays(arrays):
     cube = gpu_cube(TINY._replace(arrays=arrays))
     pairs = random_pairs(32, 32, COUNT)
