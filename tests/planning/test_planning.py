@@ -205,7 +205,7 @@ def test_the_best_geometry_is_legal_for_odd_memories(memory, key_bits):
 
 @pytest.mark.parametrize(("flows", "most"), [(5_000_000, 0.0009), (20_000_000, 0.00095), (50_000_000, 0.003)])
 def test_more_flows_take_more_arrays(flows, most):
-    """Noise that passes the AND falls with every array. Five arrays reach 0.12 % at 20 M flows, six 0.34 % at 50 M."""
+    """Noise that passes the AND falls with every array. Six would reach 0.11 % at 20 M flows and 0.34 % at 50 M."""
     best = best_sizes(128 * MIB, flows, 1024)
     assert predict(best, flows, 1024).total < most
     assert (best.arrays > 6) == (flows > 5_000_000)
