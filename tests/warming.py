@@ -29,13 +29,13 @@ def warm_up() -> None:
         assert [process.wait() for process in started] == [0] * len(started)
 
 
-def use(name: str, folder: Path) -> None:
+def use(name: str, folder: Path, exact: bool | None = None) -> None:
     """Scan a small capture with a detector, then save, load, merge and query its sketches."""
     import superhosts as sh
     from traffic import three_windows, write
 
-    union = sh.Sketch()
-    for result in sh.scan(write(folder / "a.pcap", three_windows()), detector=name, inner="10.0.0.0/8", device="cpu"):
+    union, capture = sh.Sketch(), write(folder / "a.pcap", three_windows())
+    for result in sh.scan(capture, detector=name, inner="10.0.0.0/8", device="cpu", exact=exact):
         result.sketch.save(folder / "a.cube")
         sh.load(folder / "a.cube").estimate("10.0.0.7")
         with contextlib.suppress(sh.MergeError):  # Some detectors cannot be merged.
@@ -48,3 +48,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
         for each in sys.argv[1:]:
             use(each, Path(made))
+        if "cube" in sys.argv:
+            use("cube", Path(made), exact=False)
