@@ -82,7 +82,7 @@ def test_a_union_of_many_files_is_that_of_whole_sketches(run: Run, archive: Path
     ended = run("merge", archive / name, "-o", archive.parent / "all.cube")
     assert "6 sketches, sites ams, fra" in ended.err
     assert content(sh.load(archive.parent / "all.cube")) == content(whole)
-    memory = sum(detector.memory for detector in whole.parts.values())  # no second sketch is made
+    memory = sum(detector.memory for detector in whole.parts.values()) * 5 // 4  # no second sketch is made
     (row,) = run("hosts", archive / name, "--union", "--json", "-t", 1500, "--memory-total", memory).rows
     (found,) = whole.super_hosts(1500)
     assert (row["host"], row["peers"], row["peers_high"]) == (HOST, found.peers, found.peers_high)
@@ -112,6 +112,7 @@ def test_the_rest_is_shown_when_a_name_matches_nothing_or_a_file_is_bad(run: Run
 
 
 def test_a_file_that_fails_in_the_middle_spoils_the_union(run: Run, archive: Path) -> None:
+    sh.load(archive / "day0" / "fra.cube").save(archive / "day0" / "fra.cube")  # as bits, which are merged in blocks
     header, _ = take_apart(archive / "day0" / "fra.cube")
     bad = frame(bytes([255, 7] * 100_000))
     count = -(-int(np.prod(header["arrays"][0]["shape"])) * 8 // (1 << 20))
