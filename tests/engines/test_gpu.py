@@ -132,6 +132,16 @@ def test_pairs_that_lie_on_the_gpu_are_sorted_by_slice_and_none_is_lost(slice_bi
     assert_equal_to_oracle(cube, pairs)
 
 
+def test_in_a_train_of_packets_only_repeats_of_the_whole_pair_are_dropped():
+    """Neighbours share their host, their peer or both."""
+    hosts, peers = np.array([[host, peer] for host in range(1, 7) for peer in (1, 2, 2, 2, 1, 1)], np.uint32).T.copy()
+    hosts, peers = np.concatenate([hosts, peers]), np.concatenate([peers, hosts])
+    cube = gpu_cube(tuning=TILED)
+    cube.update(cuda.to_device(hosts), cuda.to_device(peers))
+    assert cube.engine.tiles is not None
+    assert_equal_to_oracle(cube, list(zip(hosts.tolist(), peers.tolist(), strict=True)))
+
+
 def sort_one_pair(cube: Cube, host: int, peer: int) -> None:
     """Update a cube with one pair, repeated until the batch is large enough to be sorted by slice."""
     cube.update(*(cuda.to_device(np.full(TILED.min_tiled_pairs, number, np.uint32)) for number in (host, peer)))

@@ -108,6 +108,7 @@ def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
     threads, items = launch.threads, launch.items
     size = threads * items
     recent_bits, remembered = launch.tile_recent_bits, 1 << launch.tile_recent_bits
+    team, shuffles = launch.team, not simulated()
 
     def tiles(hosts: Any, peers: Any, out: Any, starts: Any, key: Any) -> None:
         recent = cuda.shared.array(remembered, numba.uint64)
@@ -127,8 +128,16 @@ def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
             for j in range(items):
                 i = U32(tile * U32(size) + U32(j * threads) + me)
                 ranks[j] = -1
+                host, peer, repeats = U32(0), U32(0), False
                 if i < count:
                     host, peer = hosts[i], peers[i]
+                if shuffles:  # In a train of packets, a pair equals that of the thread before in the same warp.
+                    host_before = cuda.shfl_up_sync(0xFFFFFFFF, numba.int32(host), 1)
+                    peer_before = cuda.shfl_up_sync(0xFFFFFFFF, numba.int32(peer), 1)
+                    repeats = host_before == numba.int32(host) and peer_before == numba.int32(peer)
+                elif U32(0) < i < count:  # The simulator has no warps.
+                    repeats = hosts[i - U32(1)] == host and peers[i - U32(1)] == peer
+                if i < count and not (repeats and me % U32(team) > U32(0)):
                     pair = U64(host) << U64(32) | U64(peer)
                     place = U32(recent_place(host, peer, recent_bits))
                     if recent[place] != pair:
