@@ -18,7 +18,6 @@ from superhosts.detectors.gse.geometry import Geometry, Search
 from superhosts.detectors.hostset import Slots, hosts_in
 from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.base import Engine, Plan
-from superhosts.engines.gpu import kernels
 from superhosts.engines.gpu.engine import CudaEngine, is_out_of_memory, on_gpu
 from superhosts.engines.gpu.kernels import FOUND, U32, U64, WIDE, Kernel, Put, answer_shape
 from superhosts.engines.gpu.launch import Replay, Stream, cuda, device_function, device_zeros, kernel, set_zero
@@ -265,10 +264,7 @@ class CudaGse(CudaEngine):
         else:
             arrays = other.arrays()
             words, cells = cuda.to_device(arrays["bits"].reshape(-1)), cuda.to_device(cells_of(arrays["hosts"]))
-        launch = self.launch
-        shape = 4 * launch.multiprocessors, launch.threads
-        self._start(kernels.merge_words, shape, self.stream, (self.words, words, len(self.words)))
-        self.stream.synchronize()
+        self._merge_words(self.words, words)
         self._add(cells)
         self._sums = None
 

@@ -272,10 +272,16 @@ class CudaEngine(Engine):
             memory = other.memory
         else:
             memory = cuda.to_device(self._flat(other.arrays()))
-        shape = (2, 4) if simulated() else (4 * self.launch.multiprocessors, 512)
-        self._start(kernels.merge_words, shape, self.stream, (self.memory, memory, len(self.words)))
-        self.stream.synchronize()
+        self._merge_words(self.memory, memory)
         self._sums = None
+
+    def _merge_words(self, into: Any, other: Any) -> None:
+        """OR the columns, which come first, keep the maximum of each label, and wait."""
+        threads = self.launch.threads // 2
+        blocks = 2 if simulated() else -(-len(into) // (threads * kernels.MERGED_TOGETHER))
+        arguments = into, other, len(self.words)
+        self._start(kernels.make_merge(threads), (blocks, threads), self.stream, arguments)
+        self.stream.synchronize()
 
     @on_gpu
     def arrays(self) -> Arrays:

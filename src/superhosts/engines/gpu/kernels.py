@@ -32,7 +32,8 @@ from superhosts.hashing import MASK32, fold, mangle32, mangle64, mangle128
 U32, U64 = np.uint32, np.uint64
 Kernel = Any
 Put = Callable[..., None]
-WORDS_IN_FLIGHT = 8  # reads that a thread has in flight; a single one would leave the memory idle
+# Reads that a thread has in flight; a single one would leave the memory idle.
+MERGED_TOGETHER, COUNTED_TOGETHER = 4, 16
 WIDE = 2  # dimensions of an array of 128-bit addresses, which are rows of two words; others have one dimension
 # Indexes of the counters at the start of an answer: hosts found, candidates examined, ANDs of whole columns.
 FOUND, CANDIDATES, STEPS = 0, 1, 2
@@ -301,22 +302,34 @@ def make_measure(column_of: Any, read: Any, arrays: int, words: int) -> Kernel:
     return kernel(measure)
 
 
-@kernel
-def merge_words(into: Any, other: Any, words: int) -> None:
-    """OR the first `words` words of `other` into `into`; of the remaining words, which are labels, keep the maximum."""
-    mine, theirs = cuda.local.array(WORDS_IN_FLIGHT, numba.uint64), cuda.local.array(WORDS_IN_FLIGHT, numba.uint64)
-    i, step, count = U32(cuda.grid(1)), U32(cuda.gridsize(1)), U32(words)
-    while i + U32(WORDS_IN_FLIGHT - 1) * step < count:
-        for j in range(WORDS_IN_FLIGHT):
-            mine[j], theirs[j] = into[U32(i + U32(j) * step)], other[U32(i + U32(j) * step)]
-        for j in range(WORDS_IN_FLIGHT):
-            into[U32(i + U32(j) * step)] = mine[j] | theirs[j]
-        i = U32(i + U32(WORDS_IN_FLIGHT) * step)
-    while i < count:
-        into[i] |= other[i]
-        i = U32(i + step)
-    i = U32(count + U32(cuda.grid(1)))
-    while i < U32(into.shape[0]):
-        if other[i] > into[i]:
-            into[i] = other[i]
-        i = U32(i + step)
+@cache
+def make_merge(threads: int) -> Kernel:
+    """Return the kernel that ORs the first `words` words of `other` into `into` and keeps the maximum of all others.
+
+    Those others are labels. A block takes tiles of adjacent words and writes only words that change.
+    """
+    items = MERGED_TOGETHER
+    size = threads * items
+
+    def merge(into: Any, other: Any, words: int) -> None:
+        mine, theirs = cuda.local.array(items, numba.uint64), cuda.local.array(items, numba.uint64)
+        count, split = U32(into.shape[0]), U32(words)
+        start = U32(cuda.blockIdx.x * size)
+        while start < count:
+            first, end = U32(start + U32(cuda.threadIdx.x)), U32(start + U32(size))
+            if end <= split or (start >= split and end <= count):  # The whole tile is columns or labels.
+                for j in range(items):
+                    i = U32(first + U32(j * threads))
+                    mine[j], theirs[j] = into[i], other[i]
+                for j in range(items):
+                    merged = mine[j] | theirs[j] if start < split else max(mine[j], theirs[j])
+                    if merged != mine[j]:
+                        into[U32(first + U32(j * threads))] = merged
+            else:
+                for j in range(items):
+                    i = U32(first + U32(j * threads))
+                    if i < count:
+                        into[i] = into[i] | other[i] if i < split else max(into[i], other[i])
+            start = U32(start + U32(cuda.gridDim.x * size))
+
+    return kernel(merge)
