@@ -38,6 +38,7 @@ from superhosts.units import format_size
 GROUP_BITS = 5  # log2 of the groups by which pairs are sorted: two slices each in the default cube; 4 and 6 are slower
 # Blocks per multiprocessor, over all groups: so many that only one or two groups are active at a time.
 FILL_BLOCKS = 64
+COUNT_BLOCKS = 1 if simulated() else 16  # blocks per multiprocessor, so that each counts 8 columns of a 128 MiB cube
 MAX_LAUNCH_PAIRS = 1 << 30  # pairs per launch
 Method = TypeVar("Method", bound=Callable[..., Any])
 _simulator = threading.RLock() if simulated() else None  # It runs one kernel at a time and replaces modules meanwhile.
@@ -107,7 +108,6 @@ class CudaEngine(Engine):
         self.tile_key, self.fill_key = short_key(self.key, 32, 0), short_key(self.key, 0, geometry.arrays)
         self.put = self._make_put()
         self.group_bits = min(GROUP_BITS, (self.launch.threads - 1).bit_length() - 1)
-        self.array_edges = cuda.to_device(np.array(self.geometry.edges, np.int64))
         self.counts = cuda.to_device(np.full(geometry.total_columns, geometry.rows, np.int32))
         self._sums: Sums | None = None  # sums of zeros; None after a change
         self.tiles: Any = None
@@ -307,11 +307,12 @@ class CudaEngine(Engine):
     # Queries
 
     def _launch_count(self, stream: Stream) -> None:
-        count, threads = kernels.make_count(self.geometry.words, self.launch)
-        blocks = 2 if simulated() else 8 * self.launch.multiprocessors
+        launch, geometry = self.launch, self.geometry
+        count, threads = kernels.make_count(geometry.words, launch)
+        blocks = min(-(-len(self.counts) * launch.team // threads), COUNT_BLOCKS * launch.multiprocessors)
         self._start(count, (blocks, threads), stream, (self.words, self.counts))
-        arguments = self.counts, self.array_edges, self.sums
-        self._start(kernels.sum_zeros, (len(self.sums), self.launch.threads), stream, arguments)
+        sum_zeros, threads = kernels.make_sum_zeros(tuple(geometry.edges), launch)
+        self._start(sum_zeros, (len(self.sums), threads), stream, (self.counts, self.sums))
 
     def _send_question(self, stream: Stream) -> None:
         self.question.copy_to_device(self.question_host, stream=stream.numba)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numba
@@ -205,57 +206,92 @@ def make_fill(put: Put, group_bits: int, launch: Launch) -> Kernel:
 
 
 @cache
+def make_team_sum(lanes: int) -> Any:
+    """Return the device function that adds up the numbers of `lanes` adjacent threads. All of a block must call it.
+
+    Every thread receives the sum. `numbers` is shared memory of one integer per thread, which the simulator needs.
+    """
+    steps = tuple(1 << bit for bit in range((lanes - 1).bit_length()))
+
+    def add_up(number: Any, numbers: Any) -> Any:
+        for step in steps:
+            number += cuda.shfl_xor_sync(0xFFFFFFFF, number, step)
+        return number
+
+    def add_up_simulated(number: Any, numbers: Any) -> Any:  # The simulator has no warps.
+        me = cuda.threadIdx.x
+        first = me - me % lanes
+        cuda.syncthreads()
+        numbers[me] = number
+        cuda.syncthreads()
+        return numbers[first : first + lanes].sum()
+
+    return device_function(add_up_simulated if simulated() else add_up)
+
+
+@cache
 def make_count(words: int, launch: Launch) -> tuple[Kernel, int]:
     """Return the kernel that counts the zeros of columns of `words` words, and its threads per block."""
-    team, rows, shuffles = launch.team, 64 * words, not simulated()
-    each, teams = -(-words // team), launch.threads // (2 * team)
+    team, rows, threads, teams = launch.team, 64 * words, launch.threads // 2, launch.threads // (2 * launch.team)
+    each = -(-words // team)
+    batch, fits = min(each, COUNTED_TOGETHER), words % (team * min(each, COUNTED_TOGETHER)) == 0
+    team_sum = make_team_sum(team)
 
     def count(bits: Any, zeros: Any) -> None:
-        ones = cuda.shared.array(teams, numba.int32)
+        numbers = cuda.shared.array(threads, numba.int32)
+        read = cuda.local.array(batch, numba.uint64)
         mine, member = cuda.threadIdx.x // team, U32(cuda.threadIdx.x % team)
         first, total = U32(cuda.blockIdx.x * teams), U32(zeros.shape[0])
         while first < total:
             column = U32(first + U32(mine))
             found = numba.int32(0)
             if column < total:
-                for k in range(each):
-                    word = U32(U32(k * team) + member)
-                    if word < U32(words):
-                        found += numba.int32(cuda.popc(bits[U32(column * U32(words) + word)]))
-            if shuffles:  # A team is a warp, which adds up its counts without a barrier.
-                for step in (16, 8, 4, 2, 1):
-                    found += cuda.shfl_down_sync(0xFFFFFFFF, found, step)
-            else:  # The simulator has no warps.
-                ones[mine] = 0
-                cuda.syncthreads()
-                cuda.atomic.add(ones, mine, found)
-                cuda.syncthreads()
-                found = ones[mine]
-                cuda.syncthreads()
+                for start in range(0, each, batch):
+                    for ahead in range(batch):
+                        word = U32(U32((start + ahead) * team) + member)
+                        read[ahead] = U64(0)
+                        if fits or word < U32(words):
+                            read[ahead] = bits[U32(column * U32(words) + word)]
+                    for ahead in range(batch):
+                        found += numba.int32(cuda.popc(read[ahead]))
+            found = team_sum(found, numbers)
             if member == U32(0) and column < total:
                 zeros[column] = rows - found
             first = U32(first + U32(cuda.gridDim.x * teams))
 
-    return kernel(count), teams * team
+    return kernel(count), threads
 
 
-@kernel
-def sum_zeros(zeros: Any, edges: Any, sums: Any) -> None:
-    """Sum the zeros of every array of every slice, one block each: atomics of all columns would be serialized."""
-    total = cuda.shared.array(1, numba.uint64)
-    arrays = edges.shape[0] - 1
-    first = cuda.blockIdx.x // arrays * edges[arrays]
-    array = cuda.blockIdx.x % arrays
-    if cuda.threadIdx.x == 0:
-        total[0] = U64(0)
-    cuda.syncthreads()
-    mine = 0
-    for column in range(first + edges[array] + cuda.threadIdx.x, first + edges[array + 1], cuda.blockDim.x):
-        mine += zeros[column]
-    cuda.atomic.add(total, 0, U64(mine))
-    cuda.syncthreads()
-    if cuda.threadIdx.x == 0:
-        sums[cuda.blockIdx.x] = total[0]
+@cache
+def make_sum_zeros(edges: tuple[int, ...], launch: Launch) -> tuple[Kernel, int]:
+    """Return the kernel that sums the zeros of every array of every slice, one block each, and its threads.
+
+    `edges` has the first column of each array in a slice. Atomics of all columns would be serialized.
+    """
+    arrays, team = len(edges) - 1, launch.team
+    widest = max(end - start for start, end in pairwise(edges))
+    threads = min(launch.threads, -(-widest // team) * team)
+    team_sum = make_team_sum(team)
+
+    def sum_zeros(zeros: Any, sums: Any) -> None:
+        numbers = cuda.shared.array(threads, numba.int64)
+        total = cuda.shared.array(1, numba.int64)
+        first = cuda.blockIdx.x // arrays * edges[arrays]
+        array, me = cuda.blockIdx.x % arrays, cuda.threadIdx.x
+        if me == 0:
+            total[0] = 0
+        cuda.syncthreads()
+        mine = np.int64(0)
+        for column in range(first + edges[array] + me, first + edges[array + 1], threads):
+            mine += zeros[column]
+        mine = team_sum(mine, numbers)
+        if me % team == 0:
+            cuda.atomic.add(total, 0, mine)
+        cuda.syncthreads()
+        if me == 0:
+            sums[cuda.blockIdx.x] = U64(total[0])
+
+    return kernel(sum_zeros), threads
 
 
 @cache
