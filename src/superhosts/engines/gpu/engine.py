@@ -124,7 +124,7 @@ class CudaEngine(Engine):
         a single copy transfers them and sets the counters and sums to zero.
         """
         limits = self._limit_words()
-        self.head, self.width = self._answer_shape()
+        self.head, self.width = kernels.answer_shape(self.geometry)
         memory = device_zeros(limits + self.head + rows * self.width, np.uint64, self.stream)
         listed = device_zeros(self._candidate_words() * candidates, np.uint64, self.stream)
         asked, asked_host = device_zeros(2 * rows, np.uint64, self.stream), pinned(2 * rows, np.uint64)
@@ -137,10 +137,6 @@ class CudaEngine(Engine):
         self.asked, self.asked_host = asked, asked_host
         self.max_rows, self.max_candidates = rows, candidates
         self._find = Replay(self.stream)
-
-    def _answer_shape(self) -> tuple[int, int]:
-        """Return the number of words before the rows of an answer and per row."""
-        return kernels.answer_shape(self.geometry)
 
     @abstractmethod
     def _make_put(self) -> kernels.Put:
@@ -337,8 +333,11 @@ class CudaEngine(Engine):
             rows, listed = max(self.max_rows, found * 5 // 4), max(self.max_candidates, candidates * 5 // 4)
             self._make_answer(rows, listed)
         self._keep_sums(self.answer_host[kernels.COUNTERS : self.head])
-        table = self.answer_host[self.head : self.head + found * self.width].reshape(found, self.width)
-        return table[:, :2].copy(), table[:, 2:].astype(np.int32)
+        return self._unpack(self.answer_host[self.head : self.head + found * self.width].reshape(found, self.width))
+
+    def _unpack(self, rows: Words) -> tuple[Words, Counts]:
+        """Return copies of the mangled hosts in the rows of an answer and of their zero counts."""
+        return rows[:, :2].copy(), rows[:, 2:].astype(np.int32)
 
     def _keep_sums(self, sums: Words) -> None:
         self._sums = sums.astype(np.int64).reshape(-1, self.geometry.arrays)

@@ -34,13 +34,14 @@ class Launch(NamedTuple):
     items: int  # pairs per thread in a tile that is sorted by group
     tile_recent_bits: int  # log2 of the pairs that a sorting block remembers; with the tile they must fit 48 KiB
     fill_recent_bits: int  # log2 of the pairs that are remembered as written
-    team: int  # threads that read one column together
+    team: int  # threads that read one column together: a warp
+    lanes: int  # threads that test the first words of a host's columns together
 
 
 # Measured on an H200. A tile of 512 · 7 pairs and 2^11 remembered pairs take 44 of the 48 KiB of shared memory that a
 # block has by default.
-ON_GPU = Launch(0, threads=512, items=7, tile_recent_bits=11, fill_recent_bits=21, team=32)
-IN_SIMULATOR = Launch(2, threads=8, items=3, tile_recent_bits=3, fill_recent_bits=3, team=4)
+ON_GPU = Launch(0, threads=512, items=7, tile_recent_bits=11, fill_recent_bits=21, team=32, lanes=8)
+IN_SIMULATOR = Launch(2, threads=8, items=3, tile_recent_bits=3, fill_recent_bits=3, team=4, lanes=2)
 
 
 @cache
