@@ -689,6 +689,28 @@ def test_pinned_memory_and_streams_of_the_users_own():
 
 @real
 @pytest.mark.gpu
+def test_arrays_of_cupy_with_gaps_and_of_any_width():
+    import cupy
+
+    on_cpu, on_gpu, oracle = (
+        dense_cube(geometry=TINY, device="cpu"),
+        gpu_cube(),
+        dense_cube(geometry=TINY, device="cpu"),
+    )
+    for peer_bits in (32, 64, 128):
+        hosts, peers = zip(*random_pairs(32, peer_bits, COUNT), strict=True)
+        columns = numbers_to_array(hosts, 32), numbers_to_array(peers, peer_bits)
+        on_gpu_memory = [cupy.asarray(column) for column in columns]
+        for cube in (on_cpu, on_gpu):
+            cube.update(*(column[::3] for column in on_gpu_memory))
+            cube.update(*(column[1::3].copy() for column in on_gpu_memory))
+        oracle.update(*(np.concatenate([column[::3], column[1::3]]) for column in columns))
+    assert_same(oracle, on_cpu)
+    assert_same(oracle, on_gpu)
+
+
+@real
+@pytest.mark.gpu
 def test_pairs_that_follow_a_clearing_at_once_are_kept():
     hosts, peers = np.arange(1000, dtype=np.uint32), np.arange(1000, dtype=np.uint32)
     on_gpu = Cube(device="cuda")

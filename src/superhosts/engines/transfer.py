@@ -15,6 +15,7 @@ def to_host(column: Any) -> Any:
     """Return an array in main memory, copied from the GPU if necessary."""
     if not is_on_gpu(column):
         return column
-    from superhosts.engines.gpu.launch import as_device_array
+    from superhosts.engines.gpu.launch import as_device_array, is_cupy
 
-    return as_device_array(column).copy_to_host()
+    array = as_device_array(column)
+    return array.get() if is_cupy(array) else array.copy_to_host()

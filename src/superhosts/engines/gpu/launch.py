@@ -11,6 +11,7 @@ runs its sequence again instead of recording it.
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -111,7 +112,8 @@ class BoundKernel:
 
     def __init__(self, kernel: Any, arguments: tuple[Any, ...]) -> None:
         """Compile the kernel for the types of these arguments."""
-        compiled = kernel.specialize(*arguments)
+        arrays = (cuda.as_cuda_array(each, sync=False) if is_cupy(each) else each for each in arguments)
+        compiled = kernel.specialize(*arrays)
         (overload,) = compiled.overloads.values()
         self._function = int(overload._codelibrary.get_cufunc().handle)
         count = len(_argument_words(arguments))
@@ -122,8 +124,8 @@ class BoundKernel:
 
     def __call__(self, shape: tuple[int, int], stream: Stream, arguments: tuple[Any, ...]) -> None:
         """Launch the kernel with `shape` = (blocks, threads per block)."""
-        for index, word in enumerate(_argument_words(arguments)):
-            self._words[index] = word
+        words: Any = _argument_words(arguments)
+        self._words[:] = words
         status = _launch_call()(
             self._function, shape[0], 1, 1, shape[1], 1, 1, 0, stream.cupy.ptr, ctypes.addressof(self._addresses), 0
         )
@@ -172,8 +174,18 @@ def _argument_words(arguments: tuple[Any, ...]) -> list[int]:
         elif isinstance(argument, int):
             words.append(argument)
         else:
-            address = argument.device_ctypes_pointer.value or 0
-            words += (0, 0, argument.size, argument.dtype.itemsize, address, *argument.shape, *argument.strides)
+            words += _array_words(argument)
+    return words
+
+
+def _array_words(array: Any) -> tuple[int, ...]:
+    """Return numba's array structure. An array of numba keeps it, because to look it up takes as long as a launch."""
+    if is_cupy(array):
+        return (0, 0, array.size, array.itemsize, array.data.ptr, *array.shape, *array.strides)
+    words: tuple[int, ...] | None = getattr(array, "launch_words", None)
+    if words is None:
+        address = array.device_ctypes_pointer.value or 0
+        words = array.launch_words = 0, 0, array.size, array.dtype.itemsize, address, *array.shape, *array.strides
     return words
 
 
@@ -277,14 +289,27 @@ def gpu_of(column: Any) -> int:
     return int(cupy.cuda.runtime.pointerGetAttributes(column.__cuda_array_interface__["data"][0]).device)
 
 
+def is_cupy(column: Any) -> bool:
+    """Return True if an array is one of CuPy."""
+    return isinstance(column, getattr(sys.modules.get("cupy"), "ndarray", ()))
+
+
 def as_device_array(column: Any) -> Any:
-    """Return numba's view of an array on a GPU, copied if it is not contiguous."""
+    """Return an array on a GPU as one of CuPy or numba, contiguous and ready to be read.
+
+    An array of CuPy stays what it is, because to make one of numba takes longer than to launch a kernel.
+    """
+    waits = has_own_stream(column)
+    if is_cupy(column) and not waits:
+        import cupy
+
+        return column if column.flags.c_contiguous else cupy.ascontiguousarray(column)
     if getattr(column, "__cuda_ndarray__", False):
         array = column
-        if has_own_stream(column):
+        if waits:
             column.stream.synchronize()
     else:
-        array = cuda.as_cuda_array(column, sync=has_own_stream(column))
+        array = cuda.as_cuda_array(column, sync=waits)
     if array.is_c_contiguous():
         return array
     if simulated():
