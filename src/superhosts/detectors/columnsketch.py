@@ -9,7 +9,7 @@ import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from functools import cache
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -260,9 +260,7 @@ class ColumnSketch(EngineSketch):
 
     def _mean_fills(self) -> Floats:
         """Return the share of set bits of every array (second axis) in every slice (first axis)."""
-        edges = self.geometry.edges
-        rows = [(end - start) * self.geometry.rows for start, end in pairwise(edges)]
-        fills: Floats = 1.0 - self.engine.zero_sums() / rows
+        fills: Floats = 1.0 - self.engine.zero_sums() / bits_of_arrays(tuple(self.geometry.edges), self.geometry.rows)
         return fills
 
     def _top(self, count: int) -> SuperHosts:
@@ -327,6 +325,12 @@ class ColumnSketch(EngineSketch):
     def zeros(self) -> Counts:
         """Copy of the zero counts of all columns."""
         return self.engine.zeros().copy()
+
+
+@cache
+def bits_of_arrays(edges: tuple[int, ...], rows: int) -> Floats:
+    """Return the number of bits of each array in a slice."""
+    return np.diff(np.array(edges, np.float64)) * rows
 
 
 class StoredColumns:

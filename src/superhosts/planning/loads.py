@@ -59,12 +59,11 @@ def _orders(arrays: int, draws: int) -> Floats:
 
 def noise_ratio(fills: Floats) -> Floats:
     """Return P/D for rows of k fills. It is huge where the estimator's equations have no solution."""
-    together = fills.prod(axis=1)
-    spread = 1 - together
-    for array in range(fills.shape[1]):
-        others = np.delete(fills, array, axis=1).prod(axis=1)
-        spread = spread - (1 - fills[:, array]) * others
-    ratio: Floats = together / np.maximum(spread, 1e-9)
+    together, all_but_one = np.ones(len(fills)), np.zeros(len(fills))  # Π p_i and Σ (1 − p_i)·Π_{j≠i} p_j
+    for fill in fills.T:
+        all_but_one = all_but_one * fill + together * (1 - fill)
+        together = together * fill
+    ratio: Floats = together / np.maximum(1 - together - all_but_one, 1e-9)
     return ratio
 
 

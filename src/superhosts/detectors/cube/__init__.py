@@ -287,7 +287,8 @@ class Cube(ColumnSketch):
             giant = measure(seen, rows, coarsest_sample(geometry))
             for column, values in zip(found, better_of(found.select(big), giant), strict=True):
                 column[big] = values
-        noise = float(self._mean_fills().prod(axis=1).max())  # In an overfull cube, others alone fill the AND.
+        # In an overfull cube, others alone fill the AND.
+        noise = float(self._mean_fills().prod(axis=1).max()) if found.full.any() else 0.0
         return conclude(found, saturation_of(rows, 1 - noise, coarsest_sample(geometry)))
 
     def _evidence(self, mangled: Words, counts: Counts) -> Evidence:
