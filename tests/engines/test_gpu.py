@@ -271,6 +271,21 @@ def test_small_hosts_among_big_ones_are_looked_at_and_dropped_as_on_the_cpu():
     assert len(set(sizes)) > 5  # Hosts fail the search one by one.
 
 
+def test_every_test_of_a_candidate_reads_the_words_after_those_of_the_test_before():
+    geometry = Geometry(32, 0, 3, 13, 2, 3, 0)
+    sizes = np.repeat([60, 150, 240, 330], 3)
+    hosts = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
+    peers = np.random.default_rng(4).integers(0, 1 << 32, len(hosts), dtype=np.uint32)
+    on_cpu, on_gpu = dense_cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
+    on_cpu.update(hosts, peers)
+    on_gpu.load_arrays(on_cpu.arrays())
+    search = on_gpu.search_for(300)
+    assert search.first_words < search.second_words < search.third_words < geometry.words
+    for threshold in (220, 300):
+        assert 0 < len(candidates(on_cpu, threshold)) < len(sizes)
+        assert candidates(on_cpu, threshold) == candidates(on_gpu, threshold)
+
+
 def test_where_room_runs_out_nobody_is_lost():
     for rows, candidates in ((1, 100), (100, 1), (1, 1)):
         on_cpu, on_gpu = both(tuning=GpuTuning(rows=rows, candidates=candidates))
