@@ -244,10 +244,7 @@ class Detector(Guarded, ABC):
     def stored_hosts(
         cls, kind: Kind, secret: bytes, hosts: Addresses, sides: Mapping[str, Sequence[int]]
     ) -> StoredHosts | None:
-        """Return an object that estimates some hosts from a file block by block; None if the file must be loaded.
-
-        The file has arrays with these sides.
-        """
+        """Return an object that estimates some hosts from a file with arrays of these sides; None if it must be loaded."""
         return None
 
     @final
@@ -261,10 +258,7 @@ class Detector(Guarded, ABC):
 
     @final
     def merger(self, arrays: Arrays) -> Callable[[], None]:
-        """Check arrays of a file that have another form than `array_shapes`; return a function that merges them.
-
-        Raise ArrayError, and change nothing, if the arrays are invalid. Only for detectors with block takers.
-        """
+        """Check arrays of a file in another form than `array_shapes`; return a function that merges them."""
         with self.lock:
             return self._merger(arrays)
 

@@ -172,7 +172,10 @@ def _write_giants(
 
 @compiled
 def write_content(span: tuple[int, int], content: HostRows, store: Store, geometry: Geometry, key: Key) -> int:
-    """Write hosts with their rows and labels to the slices in `span`. The result means nothing, as that of `fill`."""
+    """Write hosts with their rows and labels to the slices in `span`, slice by slice.
+
+    The result only keeps the compiler from dropping `_fetch`.
+    """
     columns, giants = geometry.arrays * geometry.columns, geometry.arrays * geometry.giants
     lines, fetched = columns * store.bits.shape[1] // LINE_WORDS, 0
     for number in range(span[0], span[1]):
