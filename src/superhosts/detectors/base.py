@@ -244,7 +244,7 @@ class Detector(Guarded, ABC):
     def stored_hosts(
         cls, kind: Kind, secret: bytes, hosts: Addresses, sides: Mapping[str, Sequence[int]]
     ) -> StoredHosts | None:
-        """Return an object that estimates some hosts from a file with arrays of these sides; None if it must be loaded."""
+        """Return an object that estimates hosts from a file with arrays of these sides; None if it must be loaded."""
         return None
 
     @final
