@@ -46,6 +46,7 @@ def main() -> None:
     report.machine["gpu"] = gpu_name()
     print(f"{report.machine['gpu']}, commit {report.commit}")
     limits = measure_limits(report)
+    measure_merge(report, limits)
     for full in (SHUFFLED_5M, TRAINS_5M, SHUFFLED_50M):
         started = time.perf_counter()
         case = full.quick() if options.quick else full
@@ -56,7 +57,6 @@ def main() -> None:
             measure_exact(report, case, hosts, peers)
         report.seconds[case.label] = time.perf_counter() - started
         del hosts, peers
-    measure_merge(report, limits)
     print("\n" + report.table())
     kind = "gpu-quick" if options.quick else "gpu"
     name = f"{kind}-{report.machine['arch']}-{report.started:%Y-%m-%d}"
