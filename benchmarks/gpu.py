@@ -188,6 +188,8 @@ def measure_merge(report: Report, limits: dict[str, float]) -> None:
     floor = 1e3 * 3 * one.memory / limits["copy"]
     note = f"two cubes read, one written: {floor:.3f} ms; best {min(runs):.3f}"
     report.add("merge", "GPU merge of a 128 MiB cube", median(runs), "ms", note=note, runs=runs)
+    runs = [1e3 * run for run in seconds(lambda: one.merge(other), lambda: None, SEARCHES)]
+    report.add("merge", "GPU merge of the same cube again", median(runs), "ms", note="no word changes", runs=runs)
 
 
 if __name__ == "__main__":
