@@ -53,9 +53,10 @@ BARS = {
     "F1 of the top 50 at 100 KB: cube": Bar(0.95, 0.97, higher=True),
     "F1 of the top 100 at 100 KB: cube": Bar(0.94, 0.97, higher=True),
     "F1 of the top 150 at 100 KB: cube": Bar(0.92, 0.96, higher=True),
-    "F1 of the top 50 at 500 KB: cube": Bar(0.99, None, higher=True),
-    "F1 of the top 100 at 500 KB: cube": Bar(0.99, None, higher=True),
-    "F1 of the top 150 at 500 KB: cube": Bar(0.99, None, higher=True),
+    # At 500 KB the bar is "not worse than before": the version before has these on the same 24 windows (± .002).
+    "F1 of the top 50 at 500 KB: cube": Bar(0.990, None, higher=True),
+    "F1 of the top 100 at 500 KB: cube": Bar(0.988, None, higher=True),
+    "F1 of the top 150 at 500 KB: cube": Bar(0.983, None, higher=True),
     "GPU update, 5 M flows shuffled: cube": Bar(45, 65, higher=True),
     "GPU update, 50 M flows shuffled: cube": Bar(26, 40, higher=True),
     "GPU update, 5 M flows shuffled: cbaa": Bar(35, 50, higher=True),
