@@ -93,7 +93,7 @@ class PairSet:
         width = portion.width
         table = self._tables[bin_]
         if table is None:
-            size = self._size_for(max(FIRST_SIZE, int(portion.sizes.sum())))  # Most of the first entries are new.
+            size = self._size_for(max(FIRST_SIZE, 2 * int(portion.sizes.sum())))  # More will follow.
             table = make_table(size, width, bin_, self._counts)
         if table.width < width:
             table = self._resized(table, table.size, width)
