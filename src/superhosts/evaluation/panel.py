@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import time
@@ -21,7 +22,8 @@ from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Sketch
 
-WARM = 1000  # pairs of a first, untimed update
+WARM = 1000  # hosts of a first, untimed update
+MOST_WARM = 1 << 17  # peers of its largest host
 RESTORES = 3  # repetitions of a quick search
 QUICK = 0.5  # seconds
 Compared = TypeVar("Compared", bound=Detector)
@@ -51,8 +53,10 @@ class Panel(Exact, Generic[Compared]):
 
     @locked
     def warm_up(self, threshold: float) -> None:
-        """Run every detector on a few pairs, so that nothing is compiled while it is timed."""
-        hosts, peers = np.arange(2 * WARM, dtype=np.uint32).reshape(2, WARM)
+        """Run every detector on a few pairs and a host that it finds, so that nothing is compiled while it is timed."""
+        count = WARM + min(math.ceil(2 * threshold), MOST_WARM)
+        hosts, peers = np.zeros(count, np.uint32), np.arange(count, dtype=np.uint32)
+        hosts[:WARM] = peers[:WARM]
         for detector in self.detectors.values():
             detector.update(hosts, peers)
             with warnings.catch_warnings():
