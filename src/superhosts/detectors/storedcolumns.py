@@ -40,7 +40,7 @@ class SomeColumns:
         last = first + len(matrix)
         count_zeros(matrix, self._zeros[first:last], 0, len(matrix))
         a, b = np.searchsorted(self._kept, (first, last))
-        self._bits[a:b] = matrix[self._kept[a:b] - first]
+        np.take(matrix, self._kept[a:b] - first, axis=0, out=self._bits[a:b], mode="clip")  # copies once
 
     def measure(self, mangled: Words) -> Counts:
         """Return the zero counts of the hosts passed to the constructor: of each column, then of their AND."""
