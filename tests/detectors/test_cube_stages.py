@@ -395,3 +395,11 @@ def test_the_change_to_a_gpu_that_nobody_named_is_said_once():
             assert not feed(cube, pairs).exact
             assert gpus_of(cube.device) == [0]
     assert len([each for each in said if "goes on" in str(each.message)]) == 1
+
+
+@on_gpu
+def test_what_is_read_from_a_pickle_works_on_the_cpu():
+    pairs = distinct_pairs(40)
+    read = pickle.loads(pickle.dumps(feed(Cube(geometry=tiny(), device="cuda", exact=True), pairs)))
+    assert read.device == copy.copy(read).device == "cpu"
+    assert_same(read, feed(cube_of(exact=False), pairs), asked_of(pairs, 32))

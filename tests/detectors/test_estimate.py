@@ -16,6 +16,7 @@ from superhosts.detectors.estimate import (
     better_of,
     estimate,
     estimate_by_mean,
+    measure,
     saturation_of,
 )
 from superhosts.planning import prefix_test, saturation_point, standard_error, unnamed_probability, zero_limit
@@ -192,3 +193,15 @@ def test_formulas_of_the_documents():
     assert unnamed_probability(50e6 / labels, 128, 3, 1 / 8) == pytest.approx(1 / 3, abs=0.03)
     assert unnamed_probability(5e6 / labels, 1024, 3, 1 / 8) < 1e-4
     assert unnamed_probability(0, 32, 3, 1 / 8) == pytest.approx((7 / 8) ** 96)  # a pair of high priority in no array
+
+
+def test_an_estimate_does_not_depend_on_the_other_hosts_of_its_group():
+    random = np.random.default_rng(5)
+    own = 1 - 10 ** random.uniform(-4, -0.1, 200)  # the share of rows that a host's own peers leave free
+    others = 1 - 10 ** random.uniform(-3, -0.01, (200, 5))  # and that others leave free in each column
+    zeros = np.rint(65_536 * own[:, None] * others).astype(np.int64)
+    common = np.rint(65_536 * own * (1 - np.prod(1 - others, axis=1))).astype(np.int64)
+    evidence = Evidence(zeros, common, 1 - zeros / 65_536)
+    order = random.permutation(200)
+    peers = measure(evidence, 65_536).peers
+    assert measure(Evidence(*(part[order] for part in evidence)), 65_536).peers.tolist() == peers[order].tolist()

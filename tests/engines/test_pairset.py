@@ -1,4 +1,4 @@
-"""The set of pairs frees its memory while it passes its pairs on, and loses none if that is interrupted."""
+"""The set of pairs: merging, memory, and what it passes on, of which nothing is lost if that is interrupted."""
 
 from __future__ import annotations
 
@@ -92,3 +92,25 @@ def test_pairs_moved_to_the_start_of_a_table_are_still_its_pairs(width, bin_):
     assert compact(table, table.slots) == count
     assert np.array_equal(table.slots, moved)
     assert not np.isin(moved[count * width :], moved[max(0, width - 2) : count * width : width]).any()
+
+
+def set_of_one_host(peers: range) -> PairSet:
+    """Return a set with these peers of host 7."""
+    bins = Bins(KEY, key_bits=32, slice_bits=3, memory=1 << 22, threads=1, grows=True)
+    pairs = PairSet(bins, 1 << 20)
+    bins.add(np.full(len(peers), 7, np.uint32), np.array(peers, np.uint32), pairs.drain)
+    pairs.drain()
+    return pairs
+
+
+@pytest.mark.parametrize("mine", [range(5), range(20_000)])
+def test_a_large_set_merges_into_a_small_one(mine):
+    """In the order of the large table this would take the square of its time: minutes for a million pairs."""
+    pairs = set_of_one_host(mine)
+    pairs.merge(set_of_one_host(range(3, 40_000)))
+    assert pairs.pairs == len(set(passed(pairs))) == 40_000
+
+
+def test_no_memory_for_a_large_table_is_a_memory_error():
+    with pytest.raises(MemoryError, match="table of pairs"):
+        make_table(1 << 57, 1, 1, np.zeros(2, np.int64))

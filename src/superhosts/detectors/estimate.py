@@ -84,7 +84,7 @@ class Estimate(NamedTuple):
 
 # Hosts are solved LANES at a time, so that the compiler vectorizes all loops over lanes. One array has all numbers of a
 # group, because the compiler cannot tell whether several arrays overlap. These are its rows:
-COMMON, FREE, INVERSE, LOW, HIGH, PRODUCT, SUM, ZEROS = range(8)  # ZEROS is the first of k rows.
+COMMON, FREE, INVERSE, LOW, HIGH, PRODUCT, SUM, MOVED, ZEROS = range(9)  # ZEROS is the first of k rows.
 
 
 @compiled
@@ -114,6 +114,7 @@ def _free_rows(lanes: Floats, arrays: int) -> None:
         low = lanes[FREE * LANES + lane]
         u = lanes[COMMON * LANES + lane] / (1.0 - lanes[PRODUCT * LANES + lane])
         lanes[LOW * LANES + lane], lanes[FREE * LANES + lane] = low, min(1.0, max(low, u))
+        lanes[MOVED * LANES + lane] = 1.0
     for _ in range(60):  # Newton's method, with bisection if a step leaves the bracket; two or three steps suffice.
         _expand(lanes, arrays)
         for lane in range(LANES):
@@ -125,11 +126,13 @@ def _free_rows(lanes: Floats, arrays: int) -> None:
             step = u - over / slope if slope > 0.0 else 0.0
             step = 1.0 if step > 1.0 and high == 1.0 else step  # There may be no solution below 1.
             step = step if (step >= low) & (step <= high) else 0.5 * (low + high)
+            # A host that is solved stays as it is: its answer must not depend on the others of its group.
+            step = step if lanes[MOVED * LANES + lane] > PRECISION else u
             lanes[LOW * LANES + lane], lanes[HIGH * LANES + lane], lanes[FREE * LANES + lane] = low, high, step
-            lanes[SUM * LANES + lane] = abs(step - u)
+            lanes[MOVED * LANES + lane] = abs(step - u)
         moved = 0.0
         for lane in range(LANES):
-            moved = max(moved, lanes[SUM * LANES + lane])
+            moved = max(moved, lanes[MOVED * LANES + lane])
         if moved <= PRECISION:  # The error is about the square of the last step.
             break
     _expand(lanes, arrays)

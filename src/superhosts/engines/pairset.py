@@ -22,6 +22,7 @@ from superhosts.engines.pairtable import (
     Portion,
     Table,
     compact,
+    copy_table,
     insert_narrow,
     insert_wide,
     make_table,
@@ -93,8 +94,9 @@ class PairSet:
         width = portion.width
         table = self._tables[bin_]
         if table is None:
-            size = self._size_for(max(FIRST_SIZE, 2 * int(portion.sizes.sum())))  # More will follow.
-            table = make_table(size, width, bin_, self._counts)
+            # Most of the first entries are new, and as many more may follow. This takes at most as much memory as all
+            # tables may have, because the bins have a quarter of the sketch's memory.
+            table = make_table(self._size_for(max(FIRST_SIZE, 2 * int(portion.sizes.sum()))), width, bin_, self._counts)
         if table.width < width:
             table = self._resized(table, table.size, width)
         start, before = (0, 0), int(self._counts[bin_])
@@ -126,11 +128,17 @@ class PairSet:
         return larger
 
     def merge(self, other: PairSet) -> None:
-        """Insert the pairs of another set with as many bins. Both must be drained."""
+        """Insert the pairs of another set with as many bins. Both must be drained.
+
+        The pairs of a table are in the order of their hashes. In this order, all of them would crowd at the start of a
+        smaller table, and every search would pass the whole crowd. So the chunks come in random order.
+        """
 
         def insert(portion: Portion, _thread: int) -> None:
             if not self.is_over:
-                self._insert(int(portion.pool.owner[0]), portion)
+                order = np.random.default_rng(0).permutation(len(portion.chunks))
+                shuffled = portion._replace(chunks=portion.chunks[order], sizes=portion.sizes[order])
+                self._insert(int(portion.pool.owner[0]), shuffled)
 
         other.pass_to(insert, self.bins.threads)
 
@@ -138,10 +146,7 @@ class PairSet:
         """Return an independent set with the same pairs and other bins. This one must be drained."""
         twin = PairSet(bins, self.limit)
         twin._counts[:] = self._counts
-        twin._tables = [
-            None if table is None else table._replace(slots=table.slots.copy(), counts=twin._counts)
-            for table in self._tables
-        ]
+        twin._tables = [None if table is None else copy_table(table, twin._counts) for table in self._tables]
         return twin
 
     def pass_to(self, take: Callable[[Portion, int], None], threads: int, *, release: bool = False) -> None:

@@ -62,7 +62,10 @@ def _zeros(words: int) -> Words:
     """
     if 8 * words < LARGE:
         return np.zeros(words, np.uint64)
-    return np.frombuffer(mmap.mmap(-1, 8 * words, flags=MAPPING), np.uint64)
+    try:
+        return np.frombuffer(mmap.mmap(-1, 8 * words, flags=MAPPING), np.uint64)
+    except OSError as error:
+        raise MemoryError(f"{8 * words:,} bytes for a table of pairs") from error
 
 
 def make_table(size: int, width: int, bin_: int, counts: NDArray[np.int64]) -> Table:
@@ -71,6 +74,13 @@ def make_table(size: int, width: int, bin_: int, counts: NDArray[np.int64]) -> T
     if bin_ == 0:
         slots[max(0, width - 2) :: width] = 1 << 32 if width == 1 else 1
     return Table(slots, width, np.uint64(bin_ == 0), bin_, counts)
+
+
+def copy_table(table: Table, counts: NDArray[np.int64]) -> Table:
+    """Return a table with the same pairs that uses other counts."""
+    slots = _zeros(len(table.slots))
+    slots[:] = table.slots
+    return table._replace(slots=slots, counts=counts)
 
 
 @compiled

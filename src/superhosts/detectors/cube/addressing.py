@@ -111,8 +111,8 @@ def priority_of(ticket: int, array: int, geometry: Geometry) -> int:
 
 @compiled
 def lowest_priority(share_bits: int) -> int:
-    """Return the minimum priority with which a pair competes for labels."""
-    return (MASK32 << (32 - share_bits)) & MASK32
+    """Return the minimum priority with which a pair competes for labels. It is not 0, which means that none does."""
+    return max(1, (MASK32 << (32 - share_bits)) & MASK32)
 
 
 @compiled

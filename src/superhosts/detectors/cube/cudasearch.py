@@ -154,11 +154,11 @@ def make_list_candidates(geometry: Geometry, launch: Launch) -> tuple[Kernel, in
                 for array in range(arrays):
                     columns[array] = U32(column_of(folded, low, array, draw_of(array, key), geometry))
                 named = named and names_host(low, U64(label), column, np.int64(columns[own]), geometry)
-                fullest = limit
+                most_zeros = limit
                 for array in range(arrays):  # All reads are in flight at once, although few would often suffice.
-                    fullest = max(fullest, zeros[columns[array]])
+                    most_zeros = max(most_zeros, zeros[columns[array]])
                     there[array] = extra[U32((columns[array] * U32(labels) + U32(label)) * U32(limbs))]
-                named = named and fullest <= limit
+                named = named and most_zeros <= limit
                 for array in range(arrays):  # Skip a host that an earlier array also names, so that it is listed once.
                     other = U64(priority_in(there[array]))
                     same = (

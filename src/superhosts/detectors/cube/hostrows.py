@@ -141,7 +141,7 @@ def _check_labels(
     """Return the index of each host's first priority. Raise ArrayError if labels are invalid."""
     if len(winners) != hosts:
         raise ArrayError("winners", f"has {len(winners):,} hosts, must have {hosts:,}")
-    if (winners >> geometry.arrays).any() if geometry.arrays < 8 else False:
+    if geometry.arrays < 8 and (winners >> geometry.arrays).any():
         raise ArrayError("winners", f"names an array that is not below {geometry.arrays}")
     wins = ONES_OF_BYTE[winners]
     ends = np.cumsum(wins)

@@ -158,12 +158,15 @@ class Stages(Engine):
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the dense form on the CPU: a pickle is a file, which does not contain who talked to whom."""
+        """Return the dense form on the CPU: a pickle is a file, which does not contain who talked to whom.
+
+        It may be read where there is no GPU, so what is read works on the CPU.
+        """
         dense = self._dense_form()
         if not isinstance(dense, CpuCube):
             dense, arrays = CpuCube(self.plan), dense.arrays()
             dense.load(arrays)
-        return {**vars(self), "pairs": None, "bins": None, "dense": dense}
+        return {**vars(self), "device": "cpu", "pairs": None, "bins": None, "dense": dense}
 
     def merge(self, other: Engine) -> None:
         """Merge another engine. The union of two exact ones is exact if it fits."""
