@@ -15,6 +15,7 @@ import pytest
 
 from faults import full_disk
 from superhosts.compiled import is_cold, stamp_of
+from superhosts.compiling import before_compiling
 
 FILES = {
     "__init__": "",
@@ -109,6 +110,18 @@ def test_second_start_compiles_nothing(toy: Toy) -> None:
     assert toy.call("outer", 5) == (1326, False)
     toy.edit("helpers", "return x + 1", "return x + 2")
     assert is_cold(toy.kernel().outer)
+
+
+def test_compiling_is_announced_once_and_only_if_it_happens(toy: Toy) -> None:
+    said: list[str] = []
+    before_compiling(lambda: said.append("compiling"))
+    toy.call("outer", 5)
+    assert said == ["compiling"]
+    toy.call("outer", 5.0)
+    assert said == ["compiling"]
+    before_compiling(lambda: said.append("again"))
+    toy.call("outer", 5)  # from disk
+    assert said == ["compiling"]
 
 
 @pytest.mark.parametrize(

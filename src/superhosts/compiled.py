@@ -34,6 +34,7 @@ from numba.core.serialize import dumps
 from numba.core.types import Array, Boolean, Number
 from numba.core.types.containers import BaseNamedTuple, BaseTuple
 
+from superhosts.compiling import announce
 from superhosts.replacing import replacing
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -75,6 +76,13 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         self._cache_path = self._impl.locator.get_cache_path()
         self._cache_file = _Files(Path(self._cache_path), dispatcher)
         self.enable()
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        """Return the machine code for a signature; None if numba has to compile it now."""
+        code = super().load_overload(signature, target)
+        if code is None:
+            announce()
+        return code
 
     def holds_any(self) -> bool:
         """Return True if the function has usable machine code on disk, for any types of its arguments."""

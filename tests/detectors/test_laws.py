@@ -9,7 +9,6 @@ import pytest
 
 from shapes import all_equal, flood_of_sources, repeats, zipf
 from superhosts import MergeError, Sketch, load
-from superhosts.compiled import compiled
 from superhosts.detectors.base import Detector
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.cube import Geometry
@@ -73,32 +72,6 @@ def law(name: str) -> Callable:
 
 def test_every_detector_is_small_enough_to_be_tested_here():
     assert set(SMALL) == set(DETECTORS)
-
-
-@pytest.mark.parametrize("name", DETECTORS)
-def test_a_detector_names_the_function_that_writes_pairs(name):
-    """Whether a first run has to compile is asked of this function."""
-    detector = DETECTORS[name](**{size: value for size, value in SMALL[name].items() if size != "exact"})
-    detector.update(np.arange(100, dtype=np.uint32), np.arange(100, dtype=np.uint32))
-    detector.arrays()  # all pairs are written
-    assert DETECTORS[name].compiled_update.signatures
-    assert not DETECTORS[name].has_to_compile()
-
-
-def test_a_detector_that_outgrows_an_exact_set_names_the_function_that_writes_pairs_then():
-    cube = DETECTORS["cube"](**{**SMALL["cube"], "exact": False})
-    cube.update(np.arange(100, dtype=np.uint32), np.arange(100, dtype=np.uint32))
-    cube.flush()
-    assert DETECTORS["cube"].compiled_dense.signatures
-    assert not DETECTORS["cube"].has_to_compile(exact=False)
-
-    @compiled
-    def never_called(x):
-        return x
-
-    later = type("Later", (DETECTORS["cube"],), {"compiled_dense": never_called})
-    assert later.has_to_compile(exact=False)
-    assert not later.has_to_compile()
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s.name)

@@ -432,9 +432,9 @@ CALLS: dict[str, Callable[[Any, Path], Any]] = {
 NO_LOCK = {
     *("key_bits", "kind", "header", "check_alike", "mangle", "mangled", "engine_geometry"),
     *("name", "broken_laws", "takes_ipv6", "runs_on_gpu", "cpu_engine", "tuning"),
-    *("geometry_type", "takes_blocks", "wants_threshold", "grows_with_traffic", "takes_geometry", "compiled_update"),
-    *("compiled_dense", "slack", "takes_exact"),
-    *("array_shapes", "file_shapes", "loaded_memory", "shown_hosts", "stored_hosts", "has_to_compile"),  # class methods
+    *("geometry_type", "takes_blocks", "wants_threshold", "grows_with_traffic", "takes_geometry"),
+    *("slack", "takes_exact"),
+    *("array_shapes", "file_shapes", "loaded_memory", "shown_hosts", "stored_hosts"),  # class methods
     *("make_empty", "paper", "of"),  # constructors
 }
 

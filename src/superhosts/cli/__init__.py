@@ -19,6 +19,7 @@ from superhosts._version import __version__
 from superhosts.cli._console import say
 from superhosts.cli._loading import Entry, add_commands
 from superhosts.cli._parsing import Group
+from superhosts.compiling import before_compiling
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.reports.streams import flush_stderr, flush_stdout, open_streams, silence_stdout, stdout_error
 
@@ -170,6 +171,8 @@ def main() -> None:
     atexit.register(gc.freeze)  # The last collection, of everything that is loaded, would take a third of a second.
     open_streams()
     warnings.showwarning = lambda message, *_: say(f"superhosts: warning: {message}")
+    if sys.stderr.isatty():
+        before_compiling(lambda: say("compiling for this machine, which is kept: 5 to 30 seconds …"))
     try:
         try:
             app()

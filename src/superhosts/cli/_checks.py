@@ -5,11 +5,8 @@ Every check imports what it looks at by itself: a package that is missing or bro
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-
-from superhosts.cli._console import say
 
 if TYPE_CHECKING:
     from superhosts.detectors.cube import Cube
@@ -135,8 +132,6 @@ def describe_code(function: Callable[..., Any]) -> Answer:
     if folder is None:
         return MISSING, "cannot be kept, so every start compiles: set NUMBA_CACHE_DIR to a folder that can be written"
     if is_cold(function):
-        if sys.stderr.isatty():
-            say("first run on this machine: compiling, 10 to 20 seconds …")
         return OK, f"kept in {folder}; not compiled yet: the first run compiles for 10 to 20 seconds"
     return OK, f"kept in {folder}; compiled already"
 

@@ -139,13 +139,7 @@ def _announce(settings: Settings) -> None:
         else:
             say(f"memory: at most {format_size(settings.most_memory)} ({detectors} with buffers), {besides}")
     say(_device(settings))
-    again = settings.starts_exact and kind.has_to_compile(exact=False)
-    later = "when a window first has too many pairs to count them exactly"
-    if sys.stderr.isatty() and not gpus and kind.has_to_compile(exact=settings.starts_exact):
-        say("first run on this machine: compiling, 10 to 20 seconds" + (f", and again {later}" if again else "") + " …")
-    elif sys.stderr.isatty() and not gpus and again:
-        say(f"compiling takes 10 to 20 seconds {later}")
-    elif sys.stderr.isatty() and gpus:
+    if sys.stderr.isatty() and gpus:
         say("compiling kernels for the GPU, a few seconds …")
 
 

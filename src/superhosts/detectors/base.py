@@ -21,7 +21,6 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import is_cold
 from superhosts.cubefile.container import Take
 from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
 from superhosts.detectors.arguments import as_column, bits_of, check_count, check_threads, check_threshold
@@ -70,21 +69,8 @@ class Detector(Guarded, ABC):
     wants_threshold: ClassVar[bool] = False  # needs the threshold before the first pair
     grows_with_traffic: ClassVar[bool] = False  # its memory depends on the traffic and cannot be chosen
     tuning: ClassVar[Tuning] = Tuning()
-    compiled_update: ClassVar[Callable[..., Any] | None] = None  # the function that writes pairs on the CPU
-    compiled_dense: ClassVar[Callable[..., Any] | None] = (
-        None  # writes them if they are not, or no longer, kept exactly
-    )
     format: HostFormat  # how this detector's integers represent hosts
     threads: int
-
-    @classmethod
-    def has_to_compile(cls, *, exact: bool = True) -> bool:
-        """Return True if the first update on the CPU compiles, which takes seconds: it never ran on this machine.
-
-        With `exact=False`, of a detector that does not keep pairs exactly, or no longer.
-        """
-        function = cls.compiled_update if exact else cls.compiled_dense or cls.compiled_update
-        return function is not None and is_cold(function)
 
     # Constant properties, which need no lock
 

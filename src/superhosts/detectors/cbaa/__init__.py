@@ -12,7 +12,7 @@ import numpy as np
 
 from superhosts.defaults import MEMORY
 from superhosts.detectors.arguments import check_no_conflict
-from superhosts.detectors.cbaa.cpu import CpuCbaa, fill
+from superhosts.detectors.cbaa.cpu import CpuCbaa
 from superhosts.detectors.cbaa.geometry import Geometry, Search
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
@@ -28,7 +28,6 @@ class Cbaa(ColumnSketch):
     name = "cbaa"
     geometry: Geometry
     geometry_type = Geometry
-    compiled_update = fill
     cpu_engine = CpuCbaa
 
     def __init__(

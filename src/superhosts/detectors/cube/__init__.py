@@ -23,7 +23,7 @@ from superhosts.detectors.base import Place, StoredHosts
 from superhosts.detectors.columnsketch import MAX_UNNAMED, ColumnSketch, Fill, StoredColumns
 from superhosts.detectors.cube import hostrows
 from superhosts.detectors.cube.addressing import lowest_priority
-from superhosts.detectors.cube.cpu import CpuCube, fill
+from superhosts.detectors.cube.cpu import CpuCube
 from superhosts.detectors.cube.gathering import encode, gather
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.cube.naming import labelled_hosts, unnamed_share
@@ -43,7 +43,6 @@ from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.base import Engine, Plan
 from superhosts.engines.geometry import ArrayShape
 from superhosts.engines.pairset import PairSet
-from superhosts.engines.pairtable import insert_narrow
 from superhosts.hashing import make_key, mangle_column
 from superhosts.pairs import Addresses, Host, words_to_column
 from superhosts.planning import (
@@ -76,8 +75,6 @@ class Cube(ColumnSketch):
     takes_ipv6 = True
     geometry: Geometry
     geometry_type = Geometry
-    compiled_update = insert_narrow
-    compiled_dense = fill
     takes_geometry = True
     takes_exact = True
     cpu_engine = CpuCube

@@ -16,7 +16,7 @@ import numpy as np
 
 from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.columnsketch import ColumnSketch
-from superhosts.detectors.dcds.cpu import CpuDcds, fill
+from superhosts.detectors.dcds.cpu import CpuDcds
 from superhosts.detectors.dcds.geometry import Geometry, Search
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.engines.base import Engine, Plan
@@ -31,7 +31,6 @@ class Dcds(ColumnSketch):
     name = "dcds"
     geometry: Geometry
     geometry_type = Geometry
-    compiled_update = fill
     cpu_engine = CpuDcds
 
     def __init__(

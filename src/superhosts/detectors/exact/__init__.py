@@ -49,7 +49,6 @@ class Exact(Detector):
     """
 
     name = "exact"
-    compiled_update = group_by_bucket
     takes_ipv6 = True
     grows_with_traffic = True
 

@@ -44,7 +44,6 @@ class Filter(HostListSketch):
     broken_laws = frozenset({"order", "merge"})
     geometry: Geometry
     geometry_type = Geometry
-    compiled_update = cpu.write
 
     def __init__(
         self,

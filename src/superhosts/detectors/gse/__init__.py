@@ -16,7 +16,7 @@ from superhosts.defaults import MEMORY
 from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.columnsketch import EngineSketch
 from superhosts.detectors.estimate import Estimate, interval, saturate, saturation_of
-from superhosts.detectors.gse.cpu import CpuGse, write
+from superhosts.detectors.gse.cpu import CpuGse
 from superhosts.detectors.gse.geometry import Geometry, Search
 from superhosts.detectors.hostlist import HostListSketch, Mangled, as_words
 from superhosts.engines.arrays import Counts
@@ -38,7 +38,6 @@ class Gse(EngineSketch, HostListSketch):
     name = "gse"
     geometry: Geometry
     geometry_type = Geometry
-    compiled_update = write
 
     def __init__(
         self,

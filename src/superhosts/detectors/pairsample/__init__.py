@@ -48,7 +48,6 @@ class PairSample(CpuHostListSketch):
     name = "pairsample"
     geometry: Geometry
     geometry_type = Geometry
-    compiled_update = cpu.collect
 
     def _allocate(self) -> None:
         pairs = self.geometry.pairs

@@ -47,7 +47,6 @@ class Rgs(CpuHostListSketch):
     broken_laws = frozenset({"order", "repetition", "merge"})
     geometry: Geometry
     geometry_type = Geometry
-    compiled_update = cpu.write
 
     def _allocate(self) -> None:
         groups = np.zeros((self.geometry.groups, GROUP_BYTES), np.uint8)

@@ -44,7 +44,6 @@ class SpreadSketch(CpuHostListSketch):
     tuning = Tuning(min_pairs_per_thread=4096)
     geometry: Geometry
     geometry_type = Geometry
-    compiled_update = cpu.write
 
     def _allocate(self) -> None:
         self.buckets: cpu.Buckets = np.zeros((self.geometry.rows * self.geometry.buckets, BUCKET_WORDS), np.uint64)

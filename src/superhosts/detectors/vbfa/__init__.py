@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from superhosts.detectors.arguments import check_no_conflict
-from superhosts.detectors.cbaa.cpu import fill
 from superhosts.detectors.cbaa.geometry import Search
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
@@ -53,7 +52,6 @@ class Vbfa(ColumnSketch):
     name = "vbfa"
     geometry: Geometry
     geometry_type = Geometry
-    compiled_update = fill
     cpu_engine = CpuVbfa
 
     def __init__(
