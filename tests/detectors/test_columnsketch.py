@@ -154,6 +154,15 @@ def test_the_largest_hosts_of_a_full_sketch_are_found_without_a_warning():
     assert false_host_warnings(lambda: cube.top(30))
 
 
+def test_a_cube_that_is_full_says_that_it_measures_nothing():
+    cube = Cube("1KiB", device="cpu", exact=False)
+    cube.update(*np.random.default_rng(3).integers(0, 1 << 32, (2, 300_000), dtype=np.uint32))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        cube.super_hosts(1024)
+    assert "too full (100 % of its bits are set) to measure hosts: saturated ones may" in str(said[-1].message)
+
+
 def test_a_cube_of_one_array_is_not_too_full_for_its_host():
     cube = Cube(geometry=CROWDED.replace("arrays=3", "arrays=1"), device="cpu", exact=False)
     cube.update(np.zeros(1000, np.uint32), np.arange(1000, dtype=np.uint32))

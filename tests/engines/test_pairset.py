@@ -94,10 +94,10 @@ def test_pairs_moved_to_the_start_of_a_table_are_still_its_pairs(width, bin_):
     assert not np.isin(moved[count * width :], moved[max(0, width - 2) : count * width : width]).any()
 
 
-def set_of_one_host(peers: range) -> PairSet:
+def set_of_one_host(peers: range, limit: int = 1 << 20) -> PairSet:
     """Return a set with these peers of host 7."""
     bins = Bins(KEY, key_bits=32, slice_bits=3, memory=1 << 22, threads=1, grows=True)
-    pairs = PairSet(bins, 1 << 20)
+    pairs = PairSet(bins, limit)
     bins.add(np.full(len(peers), 7, np.uint32), np.array(peers, np.uint32), pairs.drain)
     pairs.drain()
     return pairs
@@ -105,10 +105,21 @@ def set_of_one_host(peers: range) -> PairSet:
 
 @pytest.mark.parametrize("mine", [range(5), range(20_000)])
 def test_a_large_set_merges_into_a_small_one(mine):
-    """In the order of the large table this would take the square of its time: minutes for a million pairs."""
     pairs = set_of_one_host(mine)
     pairs.merge(set_of_one_host(range(3, 40_000)))
     assert pairs.pairs == len(set(passed(pairs))) == 40_000
+
+
+def test_a_merge_does_not_take_pairs_in_the_order_of_their_table():
+    """In this order, which is that of hashes, a smaller table crowds at its start: minutes for a million pairs."""
+    portions: list[Portion] = []
+    other = set_of_one_host(range(40_000))
+    other.pass_to(lambda portion, _: portions.append(portion), 1)
+    last_peers = set(unpack_portion(portions[0])[1][-4_000:].tolist())
+    pairs = set_of_one_host(range(40_000, 40_005), limit=10_000)
+    pairs.merge(other)
+    assert pairs.is_over
+    assert len(last_peers & {peer for _, peer in passed(pairs)}) > 100
 
 
 def test_no_memory_for_a_large_table_is_a_memory_error():

@@ -172,7 +172,7 @@ def main() -> None:
     open_streams()
     warnings.showwarning = lambda message, *_: say(f"superhosts: warning: {message}")
     if sys.stderr.isatty():
-        before_compiling(lambda: say("compiling for this machine, which is kept: 5 to 30 seconds …"))
+        before_compiling(lambda: say("compiling for this machine: 5 to 30 seconds; the result is kept on disk …"))
     try:
         try:
             app()

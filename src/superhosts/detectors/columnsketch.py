@@ -194,7 +194,10 @@ class ColumnSketch(EngineSketch):
         smallest = int(found.peers.min())
         if smallest != 1 and smallest < MIN_DEVIATIONS * self._noise():  # Every host that was seen has a peer.
             state = f"({math.floor(100 * (1 - self._zero_share()))} % of its bits are set)"
-            text = f"this {self.name} is too full {state} for hosts with {smallest:,} peers: many of them may be false"
+            effect = f"for hosts with {smallest:,} peers: many of them may be false"
+            if smallest == 0:  # the lower bound of a saturated host
+                effect = "to measure hosts: saturated ones may have any number of peers"
+            text = f"this {self.name} is too full {state} {effect}"
             remedy = "a higher threshold, more memory or shorter windows"
             if self.takes_geometry:
                 remedy = "a higher threshold, more memory, shorter windows or superhosts plan"

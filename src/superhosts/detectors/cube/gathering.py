@@ -220,7 +220,6 @@ def _size_of_bits(columns: Numbers, labels: int, geometry: Geometry) -> float:
 
 def _entropy(size: int, chosen: NDArray[Any]) -> float:
     """Return the bits that sets of these sizes take, each chosen from `size` elements."""
-
     values, times = np.unique(chosen, return_counts=True)
     bits = 0.0
     for value, number in zip(values.tolist(), times.tolist(), strict=True):
