@@ -103,9 +103,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 class _Files:
     """The cache files of one function: one for each list of argument types and each kind of processor.
 
-    A file holds the stamp, a digest of the rest, and the pickled machine code with its key. Nothing is unpickled
-    before stamp and digest are found right, so files of earlier versions, or damaged ones, do no harm. Processes
-    that compile the same function at once write the same file, each by renaming a whole one into place.
+    A file holds the pickled machine code with its key. Nothing is unpickled before stamp and digest are found right.
     """
 
     def __init__(self, folder: Path, dispatcher: Dispatcher) -> None:
@@ -118,11 +116,10 @@ class _Files:
         """Return the machine code that was saved under `key`, or None."""
         if key is None:
             return None
+        payload = load_stamped(self._path(key), stamp_of(self.dispatcher))
+        if payload is None:
+            return None
         try:
-            data = self._path(key).read_bytes()
-            stamp, digest, payload = data[:DIGEST], data[DIGEST : 2 * DIGEST], data[2 * DIGEST :]
-            if stamp != stamp_of(self.dispatcher) or digest != _digest(payload):
-                return None
             saved, code = pickle.loads(payload)
         except Exception:  # unpickling may raise anything
             return None
@@ -132,10 +129,7 @@ class _Files:
         """Save machine code; without room on the disk it is compiled again next time."""
         if key is None:
             return
-        payload = dumps((key, code))
-        data = stamp_of(self.dispatcher) + _digest(payload) + payload
-        with contextlib.suppress(OSError), replacing(self._path(key), durable=False) as temporary:
-            temporary.write_bytes(data)
+        save_stamped(self._path(key), stamp_of(self.dispatcher), dumps((key, code)))
 
     def flush(self) -> None:
         """Remove all machine code of this function."""
@@ -156,6 +150,28 @@ class _Files:
 
     def _path(self, key: Any) -> Path:
         return self.folder / f"{self.name}-{_digest(repr(key).encode()).hex()[:16]}.code"
+
+
+def load_stamped(path: Path, stamp: bytes) -> bytes | None:
+    """Return the content of a file that `save_stamped` wrote; None unless the stamp is this one and all is whole.
+
+    So files of earlier versions, or damaged ones, do no harm.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    payload = data[2 * DIGEST :]
+    return payload if data[: 2 * DIGEST] == stamp + _digest(payload) else None
+
+
+def save_stamped(path: Path, stamp: bytes, payload: bytes) -> None:
+    """Write the stamp, a digest of the payload and the payload; do nothing without room on the disk.
+
+    Processes that compile the same function at once write the same file, each by renaming a whole one into place.
+    """
+    with contextlib.suppress(OSError), replacing(path, durable=False) as temporary:
+        temporary.write_bytes(stamp + _digest(payload) + payload)
 
 
 def _describe_type(kind: Any) -> Any:
