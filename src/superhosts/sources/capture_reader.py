@@ -16,7 +16,6 @@ from superhosts.sources.base import SourceCounters
 from superhosts.sources.frames import (
     IPV4,
     IPV6,
-    LIMIT,
     NOT_IP,
     PACKETS,
     POSITION,
@@ -29,9 +28,11 @@ from superhosts.sources.frames import (
     Columns,
     Tally,
     new_columns,
+    start_walk,
 )
 from superhosts.sources.pcap import LARGEST, Pcap
-from superhosts.sources.pcapng import LARGEST_BLOCK, Pcapng
+from superhosts.sources.pcapng import Pcapng
+from superhosts.sources.pcapng_walk import LARGEST_BLOCK
 from superhosts.sources.streams import Stream
 from superhosts.sources.unpacking import LONGEST_WINDOW, MOST_INPUT, MOST_OUTPUT
 
@@ -119,8 +120,7 @@ class CaptureReader:
             return None
         tally = self._tally
         while True:
-            tally[LIMIT] = min(limit or self._packets, self._packets)
-            tally[PACKETS:] = 0
+            start_walk(tally, min(limit or self._packets, self._packets))
             problem = self._format.walk(self._buffer[: self._filled], tally, self._columns)
             while self._format.notes:
                 self._warn(self._format.notes.pop(0))

@@ -14,13 +14,18 @@ import numpy as np
 
 from superhosts.compiled import compiled
 from superhosts.sources.frames import (
+    EARLIEST4,
+    EARLIEST6,
     ETHERNET,
     IPV4,
     IPV6,
+    LATEST4,
+    LATEST6,
     LIMIT,
     PACKETS,
     POSITION,
     QUICK_BYTES,
+    STOP,
     TIME,
     UNSUPPORTED,
     Bytes,
@@ -30,6 +35,7 @@ from superhosts.sources.frames import (
     half,
     ip_header,
     is_ipv4,
+    is_usual,
     is_whole,
     link_of,
     little,
@@ -44,6 +50,9 @@ from superhosts.units import SECOND
 HEADER_BYTES = 24
 LARGEST_USUAL = 256 * 1024  # the largest frame that libpcap itself captures
 LARGEST = 64 * 1024 * 1024  # whatever the header says
+
+# Why a walk stopped
+_MORE, _TOO_LARGE = range(2)
 
 # magic number: bytes of a record header, nanoseconds in a unit of its second field
 _MAGIC = {0xA1B2C3D4: (16, 1000), 0xA1B23C4D: (16, 1), 0xA1B2CD34: (24, 1000)}
@@ -60,23 +69,44 @@ class Records(NamedTuple):
 
 
 @compiled
-def _walk(block: Bytes, records: Records, tally: Tally, columns: Columns) -> bool:
-    """Read the whole records of a block, at most as many as the tally allows; False at a damaged one."""
+def _walk(block: Bytes, records: Records, tally: Tally, columns: Columns) -> int:
+    """Read the whole records of a block, at most as many as the tally allows; return why it stopped."""
     src4, dst4, time4, src6, dst6, time6 = columns
-    at, size, whole = tally[POSITION], len(block), True
+    at, size, limit, reason = tally[POSITION], len(block), tally[LIMIT], _MORE
     time, packets, ipv4, ipv6 = tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6]
-    while packets < tally[LIMIT] and size - at >= records.header:
+    earliest4, latest4, earliest6, latest6 = tally[EARLIEST4], tally[LATEST4], tally[EARLIEST6], tally[LATEST6]
+    header_bytes, unit, largest = records.header, records.unit, records.largest
+    last = min(tally[STOP] - 1, size - header_bytes)  # where the last record can start
+    quick = records.link == ETHERNET and not records.swap
+    while packets < limit and at <= last:
+        if quick:  # a run of usual records
+            before, most = ipv4, ipv4 + limit - packets
+            while ipv4 < most and at <= last:
+                captured = little(block, at + 8)
+                start = at + header_bytes
+                end = start + captured
+                if captured < QUICK_BYTES or captured > largest or end > size or not is_usual(block, start):
+                    break
+                time = little(block, at) * SECOND + little(block, at + 4) * unit
+                put_ipv4(block, start + 14, ipv4, src4, dst4)
+                time4[np.uint64(ipv4)] = time
+                earliest4, latest4 = min(earliest4, time), max(latest4, time)
+                ipv4 += 1
+                at = end
+            packets += ipv4 - before
+            if packets >= limit or at > last:
+                break
         seconds, units, captured = little(block, at), little(block, at + 4), little(block, at + 8)
         if records.swap:
             seconds, units, captured = swapped(seconds), swapped(units), swapped(captured)
-        if captured > records.largest:
-            whole = False
+        if captured > largest:
+            reason = _TOO_LARGE
             break
-        start = at + records.header
+        start = at + header_bytes
         end = start + captured
         if end > size:
             break
-        time = seconds * SECOND + units * records.unit
+        time = seconds * SECOND + units * unit
         header = 0
         if records.link == ETHERNET and captured >= QUICK_BYTES:
             header = start + type_end(half(block, start + 12))
@@ -89,15 +119,18 @@ def _walk(block: Bytes, records: Records, tally: Tally, columns: Columns) -> boo
         elif is_ipv4(block, header):
             put_ipv4(block, header, ipv4, src4, dst4)
             time4[np.uint64(ipv4)] = time
+            earliest4, latest4 = min(earliest4, time), max(latest4, time)
             ipv4 += 1
         else:
             put_ipv6(block, header, ipv6, src6, dst6)
             time6[np.uint64(ipv6)] = time
+            earliest6, latest6 = min(earliest6, time), max(latest6, time)
             ipv6 += 1
         packets += 1
         at = end
     tally[POSITION], tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6] = at, time, packets, ipv4, ipv6
-    return whole
+    tally[EARLIEST4], tally[LATEST4], tally[EARLIEST6], tally[LATEST6] = earliest4, latest4, earliest6, latest6
+    return reason
 
 
 class Pcap:
@@ -123,7 +156,7 @@ class Pcap:
         if self._records.link == UNSUPPORTED:
             left = len(block) - int(tally[POSITION])
             return unsupported(self._link_type) if left >= self._records.header else None
-        if _walk(block, self._records, tally, columns):
+        if _walk(block, self._records, tally, columns) == _MORE:
             return None
         field = int(tally[POSITION]) + 8
         captured = int.from_bytes(block[field : field + 4].tobytes(), "big" if self._records.swap else "little")

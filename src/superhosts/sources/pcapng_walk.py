@@ -1,0 +1,289 @@
+"""The compiled part of pcapng.py: the walk over blocks, and the clocks of interfaces.
+
+Times are exact. An interface counts time in units of 10⁻ᵏ or 2⁻ᵏ seconds from an offset, both its own, so a packet's
+time is ⌊ticks · numerator / denominator⌋ + offset. For each interface Python's unbounded integers find out once which
+ticks give a time inside 64 bits. Ticks outside are clamped to the smallest or largest time; inside, arithmetic
+modulo 2⁶⁴ gives the exact answer, even where a step on the way overflows.
+
+Simple packet blocks carry no time; they get that of the packet before them in the file.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.compiled import compiled
+from superhosts.sources.frames import (
+    EARLIEST4,
+    EARLIEST6,
+    ETHERNET,
+    IPV4,
+    IPV6,
+    LATEST4,
+    LATEST6,
+    LIMIT,
+    PACKETS,
+    POSITION,
+    QUICK_BYTES,
+    SIMPLE,
+    STOP,
+    TIME,
+    UNSUPPORTED,
+    Bytes,
+    Columns,
+    Tally,
+    byte,
+    half,
+    ip_header,
+    is_ipv4,
+    is_usual,
+    is_whole,
+    little,
+    put_ipv4,
+    put_ipv6,
+    swapped,
+    type_end,
+)
+from superhosts.units import SECOND
+
+LARGEST_BLOCK = 64 * 1024 * 1024
+ORDER = 0x1A2B3C4D  # the magic number of a section, in its own byte order
+
+# Block types
+SECTION, INTERFACE, OBSOLETE_PACKET, SIMPLE_PACKET, ENHANCED_PACKET = 0x0A0D0D0A, 1, 2, 3, 6
+
+# Why a walk stopped
+MORE, AT_SECTION, AT_INTERFACE, BAD_LENGTH, BAD_TRAILER, BAD_PACKET, NO_INTERFACE, NO_LINK = range(8)
+
+# The columns of the interface table
+LINK, UNIT, SCALE, OFFSET, LOWEST, HIGHEST, SNAPLEN, TYPE, UNNAMED = range(9)
+# How ticks become nanoseconds (the column UNIT): times, divided by, or 2 to the power of minus SCALE seconds
+TIMES, DIVIDED, BINARY = range(3)
+
+_EARLIEST, _LATEST = -(2**63), 2**63 - 1
+_MOST_TICKS = 2**64 - 1
+
+# The slots of a section: 1 if its byte order is the other one, and the number of its interfaces so far
+SWAP, DECLARED = range(2)
+
+Section = NDArray[np.int64]
+Interfaces = NDArray[np.uint64]
+_U32 = np.uint64(32)
+_SECOND = np.uint64(SECOND)
+_ZERO = np.uint64(0)
+
+
+class Blocks(NamedTuple):
+    """What the blocks of a section mean: its byte order, and its interfaces."""
+
+    section: Section
+    interfaces: Interfaces
+
+
+class Clock(NamedTuple):
+    """How the ticks of an interface become nanoseconds."""
+
+    unit: np.uint64  # TIMES, DIVIDED or BINARY
+    scale: np.uint64
+    offset: np.uint64  # nanoseconds, modulo 2⁶⁴
+    lowest: np.uint64  # fewer ticks than this are clamped to the earliest time
+    highest: np.uint64  # more ticks than this are clamped to the latest time
+
+
+@compiled
+def _binary(ticks: np.uint64, bits: np.uint64) -> np.uint64:
+    """⌊ticks · 10⁹ / 2ᵇⁱᵗˢ⌋ modulo 2⁶⁴."""
+    seconds, rest = np.uint64(0), ticks
+    if bits < np.uint64(64):
+        seconds = ticks >> bits
+        rest = ticks & ((np.uint64(1) << bits) - np.uint64(1))
+    if bits <= _U32:
+        return seconds * _SECOND + (rest * _SECOND >> bits)
+    low = (rest & np.uint64(0xFFFFFFFF)) * _SECOND  # the product has up to 94 bits: two halves
+    high = (rest >> _U32) * _SECOND + (low >> _U32)
+    return seconds * _SECOND + (high >> (bits - _U32))
+
+
+@compiled
+def _unusual(clock: Clock, ticks: np.uint64) -> int:
+    """The same for a clock that is binary or finer than nanoseconds, and for a time that is out of range."""
+    if ticks > clock.highest:
+        return _LATEST
+    if ticks < clock.lowest:
+        return _EARLIEST
+    ticks = ticks // clock.scale if clock.unit == DIVIDED else _binary(ticks, clock.scale)
+    return np.int64(ticks + clock.offset)  # type: ignore[return-value]
+
+
+@compiled
+def nanoseconds(clock: Clock, ticks: np.uint64) -> int:
+    """Time in nanoseconds since the epoch, clamped to 64 bits."""
+    if clock.unit != TIMES or ticks > clock.highest or ticks < clock.lowest:
+        return _unusual(clock, ticks)  # a separate function, so that this one is small enough to be inlined
+    return np.int64(ticks * clock.scale + clock.offset)  # type: ignore[return-value]
+
+
+@compiled
+def _section_bytes(block: Bytes, at: int, swap: int) -> int:
+    """Length of the section header at `at`, if it is whole, as usual, and of this byte order; else 0."""
+    if len(block) - at < 28:
+        return 0
+    magic, length, version = little(block, at + 8), little(block, at + 4), half(block, at + 12)
+    if swap:
+        magic, length = swapped(magic), swapped(length)
+    else:
+        version = version >> 8 | (version & 0xFF) << 8
+    if magic != ORDER or version != 1 or length < 28 or length & 3 or length > len(block) - at:
+        return 0
+    return length if little(block, at + length - 4) == little(block, at + 4) else 0
+
+
+@compiled
+def walk(block: Bytes, blocks: Blocks, tally: Tally, columns: Columns) -> int:
+    """Read the whole blocks of `block`, at most as many packets as the tally allows; return why it stopped."""
+    src4, dst4, time4, src6, dst6, time6 = columns
+    section, interfaces = blocks
+    swap, declared = section[SWAP], section[DECLARED]
+    at, size, limit, reason = tally[POSITION], len(block), tally[LIMIT], MORE
+    time, packets, ipv4, ipv6 = tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6]
+    earliest4, latest4, earliest6, latest6 = tally[EARLIEST4], tally[LATEST4], tally[EARLIEST6], tally[LATEST6]
+    last = min(tally[STOP] - 1, size - 12)  # where the last block can start
+    current, link, clock = -1, UNSUPPORTED, Clock(_ZERO, _ZERO, _ZERO, _ZERO, _ZERO)
+    while packets < limit and at <= last:
+        if link == ETHERNET and clock.unit == TIMES and not swap:  # a run of usual packets of the same interface
+            before, most = ipv4, ipv4 + limit - packets
+            while ipv4 < most and at <= min(last, size - 32):
+                length, captured = little(block, at + 4), little(block, at + 20)
+                if little(block, at) != ENHANCED_PACKET or little(block, at + 8) != current:
+                    break
+                if (
+                    captured < QUICK_BYTES
+                    or captured > length - 32
+                    or length & 3
+                    or length > min(size - at, LARGEST_BLOCK)
+                ):
+                    break
+                ticks = np.uint64(little(block, at + 12)) << _U32 | np.uint64(little(block, at + 16))
+                if ticks > clock.highest or ticks < clock.lowest or little(block, at + length - 4) != length:
+                    break
+                if not is_usual(block, at + 28):
+                    break
+                time = np.int64(ticks * clock.scale + clock.offset)
+                put_ipv4(block, at + 42, ipv4, src4, dst4)
+                time4[np.uint64(ipv4)] = time
+                earliest4, latest4 = min(earliest4, time), max(latest4, time)
+                ipv4 += 1
+                at += length
+            packets += ipv4 - before
+            if packets >= limit or at > last:
+                break
+        kind, length = little(block, at), little(block, at + 4)
+        if swap:
+            kind, length = swapped(kind), swapped(length)
+        if kind == SECTION:
+            length = _section_bytes(block, at, swap)
+            if not length:  # perhaps of the other byte order
+                reason = AT_SECTION
+                break
+            declared, current = 0, -1
+            at += length
+            continue
+        if length < 12 or length & 3 or length > LARGEST_BLOCK:
+            reason = BAD_LENGTH
+            break
+        after = at + length
+        if after > size:
+            break
+        if little(block, after - 4) != little(block, at + 4):
+            reason = BAD_TRAILER
+            break
+        if kind in (ENHANCED_PACKET, OBSOLETE_PACKET):
+            if length < 32:
+                reason = BAD_PACKET
+                break
+            interface, captured = little(block, at + 8), little(block, at + 20)
+            high, low = little(block, at + 12), little(block, at + 16)
+            if swap:
+                interface, captured, high, low = swapped(interface), swapped(captured), swapped(high), swapped(low)
+            if kind == OBSOLETE_PACKET:  # 16 bits, then a count of drops
+                interface = interface >> 16 if swap else interface & 0xFFFF
+            start = at + 28
+            end = start + captured
+        elif kind == SIMPLE_PACKET:
+            if length < 16:
+                reason = BAD_PACKET
+                break
+            interface = high = low = 0
+            start = at + 12
+            captured = swapped(little(block, at + 8)) if swap else little(block, at + 8)
+            end = min(start + captured, after - 4)
+        elif kind == INTERFACE:
+            reason = AT_INTERFACE
+            break
+        else:
+            at = after
+            continue
+        if end > after - 4:
+            reason = BAD_PACKET
+            break
+        if interface != current:  # kept from packet to packet
+            if interface >= declared:
+                reason = NO_INTERFACE
+                break
+            row = interfaces[interface]
+            current, link = interface, int(row[LINK])
+            clock = Clock(row[UNIT], row[SCALE], row[OFFSET], row[LOWEST], row[HIGHEST])
+            if row[UNNAMED]:
+                reason = NO_LINK
+                break
+        if kind == SIMPLE_PACKET:
+            tally[SIMPLE] += 1
+            end = min(end, start + int(interfaces[0, SNAPLEN]))
+        else:
+            ticks = np.uint64(high) << _U32 | np.uint64(low)
+            time = nanoseconds(clock, ticks)
+        header = 0
+        if link == ETHERNET and end - start >= QUICK_BYTES:
+            header = start + type_end(half(block, start + 12))
+            if not is_whole(half(block, header - 2), byte(block, header) >> 4, end - header):
+                header = 0
+        if not header:
+            header = ip_header(block, start, end, link)
+        if header < 0:
+            tally[-header] += 1
+        elif is_ipv4(block, header):
+            put_ipv4(block, header, ipv4, src4, dst4)
+            time4[np.uint64(ipv4)] = time
+            earliest4, latest4 = min(earliest4, time), max(latest4, time)
+            ipv4 += 1
+        else:
+            put_ipv6(block, header, ipv6, src6, dst6)
+            time6[np.uint64(ipv6)] = time
+            earliest6, latest6 = min(earliest6, time), max(latest6, time)
+            ipv6 += 1
+        packets += 1
+        at = after
+    tally[POSITION], tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6] = at, time, packets, ipv4, ipv6
+    tally[EARLIEST4], tally[LATEST4], tally[EARLIEST6], tally[LATEST6] = earliest4, latest4, earliest6, latest6
+    section[DECLARED] = declared
+    return reason
+
+
+def clock_of(resolution: int, offset: int) -> tuple[int, int, int, int, int]:
+    """The columns UNIT to HIGHEST for an if_tsresol byte and an offset in nanoseconds."""
+    power = resolution & 0x7F
+    if resolution & 0x80:
+        unit, scale, numerator, denominator = BINARY, power, SECOND, 2**power
+    elif power <= 9:
+        unit, scale, numerator, denominator = TIMES, 10 ** (9 - power), 10 ** (9 - power), 1
+    else:
+        unit, scale, numerator, denominator = DIVIDED, 10 ** (power - 9), 1, 10 ** (power - 9)
+    lowest = -(-(_EARLIEST - offset) * denominator // numerator)
+    highest = ((_LATEST - offset + 1) * denominator - 1) // numerator
+    if lowest > _MOST_TICKS or highest < 0 or denominator > _MOST_TICKS * numerator:  # the same for all ticks
+        only = min(max(offset, _EARLIEST), _LATEST)
+        return TIMES, 0, only % 2**64, 0, _MOST_TICKS
+    return unit, scale, offset % 2**64, max(lowest, 0), min(highest, _MOST_TICKS)
