@@ -58,6 +58,11 @@ class NetworkCounters:
     no_inner_end: int = 0
     same_ends: int = 0
 
+    def add(self, other: NetworkCounters) -> None:
+        """Add the counts of another one."""
+        self.no_inner_end += other.no_inner_end
+        self.same_ends += other.same_ends
+
 
 def make_table(networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network], family: int) -> PrefixTable:
     """Build the prefix table of one address family."""
@@ -110,17 +115,25 @@ def _halves(numbers: list[int]) -> Words:
 @compiled
 def inside(addresses: Addresses, table: PrefixTable) -> Flags:
     """Return for every address 1 if the table contains it, else 0."""
-    out = np.zeros(len(addresses), np.uint8)
+    out = np.empty(len(addresses), np.uint8)
     known, first, last, lows, highs = table
+    searched = np.uint8(0)
     for i in range(len(addresses)):
+        if addresses.ndim == 1:
+            out[i] = known[addresses[i] >> np.uint32(16)]
+        else:
+            out[i] = known[addresses[i, 0] >> np.uint64(48)]
+        searched |= out[i]
+    if searched < 2:  # With most prefixes, the small table decides.
+        return out
+    for i in range(len(addresses)):
+        if out[i] < 2:
+            continue
         if addresses.ndim == 1:
             high, low = np.uint64(addresses[i]) << np.uint64(32), np.uint64(0)
         else:
             high, low = addresses[i, 0], addresses[i, 1]
         top = high >> np.uint64(48)
-        if known[top] < 2:  # With most prefixes, one lookup in this small table decides most addresses.
-            out[i] = known[top]
-            continue
         a, b = first[top], last[top]
         while a < b:  # Binary search for the first range that does not end before the address.
             middle = (a + b) >> 1
@@ -128,54 +141,70 @@ def inside(addresses: Addresses, table: PrefixTable) -> Flags:
                 a = middle + 1
             else:
                 b = middle
-        if a < last[top] and (lows[a, 0] < high or (lows[a, 0] == high and lows[a, 1] <= low)):
-            out[i] = 1
+        out[i] = a < last[top] and (lows[a, 0] < high or (lows[a, 0] == high and lows[a, 1] <= low))
     return out
+
+
+@compiled
+def _find_hosts(
+    src: Addresses, dst: Addresses, inner: tuple[Flags, Flags], excluded: tuple[Flags, Flags], rule: Rule
+) -> tuple[Flags, Flags, int, int]:
+    """Return for every packet 1 if its source is a host, and 1 if its destination is.
+
+    Return also the number of packets without an inner end, and the number with equal ends.
+    """
+    n = len(src)
+    sources, targets = np.empty(n, np.uint8), np.empty(n, np.uint8)
+    inner_src, inner_dst = inner
+    if rule.all_inner == 1:
+        inner_src, inner_dst = np.ones(n, np.uint8), np.ones(n, np.uint8)
+    outer, sent, received = np.uint8(rule.outer), np.uint8(rule.sent), np.uint8(rule.received)
+    differing, counted = np.int64(0), np.int64(0)
+    for i in range(n):
+        if src.ndim == 1:
+            differs = np.uint8(src[i] != dst[i])
+        else:
+            differs = np.uint8((src[i, 0] != dst[i, 0]) | (src[i, 1] != dst[i, 1]))
+        counts = differs & (inner_src[i] | inner_dst[i])
+        sources[i] = counts & (inner_src[i] ^ outer) & sent
+        targets[i] = counts & (inner_dst[i] ^ outer) & received
+        differing += np.int64(differs)
+        counted += np.int64(counts)
+    if rule.exclusions == 1:
+        for i in range(n):
+            sources[i] &= excluded[0][i] ^ np.uint8(1)
+            targets[i] &= excluded[1][i] ^ np.uint8(1)
+    return sources, targets, int(differing - counted), int(n - differing)
 
 
 @compiled
 def make_pairs(
     src: Addresses, dst: Addresses, inner: tuple[Flags, Flags], excluded: tuple[Flags, Flags], rule: Rule
 ) -> tuple[Addresses, Addresses, int, int]:
-    """Return hosts, peers, the number of packets without an inner end, and the number with equal ends."""
-    n = len(src)
-    # Both ends of a packet may be hosts, hence 2n. The operating system backs only the pages that are written.
+    """Return hosts, peers, the number of packets without an inner end, and the number with equal ends.
+
+    Which end of a packet is a host is as good as random, so a branch would be mispredicted. Every packet is written
+    twice instead, and the next one overwrites what does not count.
+    """
+    sources, targets, ignored, same = _find_hosts(src, dst, inner, excluded, rule)
+    room = np.sum(sources) + np.sum(targets) + np.uint64(1)  # one for a last packet that does not count
+    count = np.uint64(0)  # Unsigned: a signed index is tested for negative values.
     if src.ndim == 1:
-        hosts, peers = np.empty(2 * n, src.dtype), np.empty(2 * n, src.dtype)
+        hosts, peers = np.empty(room, src.dtype), np.empty(room, src.dtype)
+        for i in range(len(src)):
+            hosts[count], peers[count] = src[i], dst[i]
+            count += np.uint64(sources[i])
+            hosts[count], peers[count] = dst[i], src[i]
+            count += np.uint64(targets[i])
     else:
-        hosts, peers = np.empty((2 * n, 2), src.dtype), np.empty((2 * n, 2), src.dtype)
-    inner_src, inner_dst = inner
-    excluded_src, excluded_dst = excluded
-    count, ignored, same = 0, 0, 0
-    for i in range(n):
-        if src.ndim == 1:
-            equal = src[i] == dst[i]
-        else:
-            equal = src[i, 0] == dst[i, 0] and src[i, 1] == dst[i, 1]
-        if equal:
-            same += 1
-            continue
-        a = rule.all_inner == 1 or inner_src[i] == 1
-        b = rule.all_inner == 1 or inner_dst[i] == 1
-        if not (a or b):
-            ignored += 1
-            continue
-        if rule.outer == 1:
-            a, b = not a, not b
-        if rule.sent == 1 and a and not (rule.exclusions == 1 and excluded_src[i] == 1):
-            if src.ndim == 1:
-                hosts[count], peers[count] = src[i], dst[i]
-            else:
-                hosts[count, 0], hosts[count, 1] = src[i, 0] & rule.mask_high, src[i, 1] & rule.mask_low
-                peers[count, 0], peers[count, 1] = dst[i, 0], dst[i, 1]
-            count += 1
-        if rule.received == 1 and b and not (rule.exclusions == 1 and excluded_dst[i] == 1):
-            if src.ndim == 1:
-                hosts[count], peers[count] = dst[i], src[i]
-            else:
-                hosts[count, 0], hosts[count, 1] = dst[i, 0] & rule.mask_high, dst[i, 1] & rule.mask_low
-                peers[count, 0], peers[count, 1] = src[i, 0], src[i, 1]
-            count += 1
+        hosts, peers = np.empty((room, 2), src.dtype), np.empty((room, 2), src.dtype)
+        for i in range(len(src)):
+            hosts[count, 0], hosts[count, 1] = src[i, 0] & rule.mask_high, src[i, 1] & rule.mask_low
+            peers[count, 0], peers[count, 1] = dst[i, 0], dst[i, 1]
+            count += np.uint64(sources[i])
+            hosts[count, 0], hosts[count, 1] = dst[i, 0] & rule.mask_high, dst[i, 1] & rule.mask_low
+            peers[count, 0], peers[count, 1] = src[i, 0], src[i, 1]
+            count += np.uint64(targets[i])
     return hosts[:count], peers[:count], ignored, same
 
 
@@ -222,13 +251,21 @@ class Network:
         self.counters = NetworkCounters()
 
     def pairs(self, batch: PacketBatch, parts: Sequence[Part]) -> list[tuple[Part, PairBatch]]:
-        """Return the pairs of each part of the batch's family."""
+        """Return the pairs of each part of the batch's family, and count the packets that yield none."""
+        found, counts = self.find_pairs(batch, parts)
+        self.counters.add(counts)
+        return found
+
+    def find_pairs(
+        self, batch: PacketBatch, parts: Sequence[Part]
+    ) -> tuple[list[tuple[Part, PairBatch]], NetworkCounters]:
+        """Return the pairs of each part of the family, and how many packets yield none. Threads may call it."""
         chosen = [part for part in parts if part.family == batch.family]
         inner = (NO_FLAGS, NO_FLAGS) if self.all_inner else self._flags(batch, self.inner[batch.family])
         exclusions = len(self.excluded[batch.family].low) > 0
         excluded = self._flags(batch, self.excluded[batch.family]) if exclusions else (NO_FLAGS, NO_FLAGS)
         mask = -(1 << (128 - self.ipv6_prefix))
-        result = []
+        result, counts = [], NetworkCounters()
         for number, part in enumerate(chosen):
             rule = Rule(
                 outer=int(part.side == "outer"),
@@ -241,11 +278,10 @@ class Network:
             )
             hosts, peers, ignored, same = make_pairs(batch.src, batch.dst, inner, excluded, rule)
             if number == 0:  # Count a packet once, however many parts it belongs to.
-                self.counters.no_inner_end += ignored
-                self.counters.same_ends += same
+                counts = NetworkCounters(ignored, same)
             one_word = batch.family == 6 and self.ipv6_prefix <= 64  # The low word of such hosts is zero.
             result.append((part, PairBatch(hosts[:, 0].copy() if one_word else hosts, peers)))
-        return result
+        return result, counts
 
     def monitors(self, hosts: Addresses, part: Part) -> NDArray[np.bool_]:
         """Return True for each host on the part's side. A reported host that is not was never seen (a phantom)."""

@@ -10,6 +10,7 @@ uint64 (n, 2), high word first. Times are int64 nanoseconds since the epoch, UTC
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -53,6 +54,9 @@ class PairBatch:
 
     def __len__(self) -> int:
         return len(self.hosts)
+
+
+Batches = Sequence[tuple[Addresses, Addresses]]  # hosts and peers of several batches of pairs
 
 
 class Window(NamedTuple):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from shapes import all_equal, flood_of_sources, repeats, zipf
-from superhosts import MergeError, Sketch, load
+from superhosts import MergeError, PairBatch, Sketch, UsageError, load
 from superhosts.detectors.base import Detector
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.cube import Geometry
@@ -82,6 +83,21 @@ def test_order_does_not_matter(name, shape, threads):
     assert content(fed(name, shape.hosts, shape.peers)) == content(
         fed(name, shape.hosts[shuffle], shape.peers[shuffle], threads)
     )
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("name", DETECTORS)
+def test_several_batches_at_once_equal_one_batch_after_another(name, threads):
+    """Of a detector for which the order matters, too: it takes the batches in their order."""
+    shape = zipf()
+    batches = [PairBatch(shape.hosts[a:b], shape.peers[a:b]) for a, b in pairwise([0, 1, 1, 700, len(shape.hosts)])]
+    together, apart = make(name, threads), make(name)
+    together.update_many(batches)
+    for batch in batches:
+        apart.update(batch)
+    assert content(together) == content(apart)
+    with pytest.raises(UsageError, match="1 host but 2 peers"):
+        together.update_many([PairBatch(shape.hosts[:1], shape.peers[:2])])
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s.name)

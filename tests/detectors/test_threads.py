@@ -411,6 +411,7 @@ def test_two_threads_may_save_to_one_file(tmp_path: Path) -> None:
 HOSTS = np.full(3, 10 << 24 | 7, np.uint32), np.arange(3, dtype=np.uint32)
 CALLS: dict[str, Callable[[Any, Path], Any]] = {
     "update": lambda d, _: d.update(*HOSTS),
+    "update_many": lambda d, _: d.update_many([sh.PairBatch(*HOSTS)]),
     "merge": lambda d, _: d.merge(copy.copy(d.twin)),
     "super_hosts": lambda d, _: d.super_hosts(5),
     "top": lambda d, _: d.top(5),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -45,7 +47,7 @@ def test_full_bins_never_overflow_and_lose_nothing(threads, slice_bits, flood):
         bins.done()
 
     for start in range(0, count, 70_001):
-        bins.add(hosts[start : start + 70_001], peers[start : start + 70_001], drain)
+        bins.add([(hosts[start : start + 70_001], peers[start : start + 70_001])], drain)
     drain()
     assert len(found) > 3 or threads > 2
     words = np.zeros((count, 2), np.uint64)
@@ -57,17 +59,37 @@ def test_full_bins_never_overflow_and_lose_nothing(threads, slice_bits, flood):
     assert np.array_equal(numbers, entries[:, 0] >> np.uint64(32) & np.uint64(bins.bins - 1))
 
 
+def test_several_batches_of_any_size_and_width_are_added_at_once():
+    rng = np.random.default_rng(5)
+    hosts, peers = rng.integers(0, 1 << 32, (2, 100_000), dtype=np.uint32)
+    edges = [0, 1, 1, 20_000, 20_003, 90_000, 100_000]
+    batches = [(hosts[a:b], peers[a:b]) for a, b in pairwise(edges)]
+    bins = Bins(KEY, key_bits=32, slice_bits=3, memory=1, threads=3, min_pairs_per_thread=1000)
+    found: list[np.ndarray] = []
+
+    def drain() -> None:
+        found.append(entries_of(bins)[0])
+        bins.done()
+
+    bins.add(batches, drain)
+    wide = [(hosts[:10], peers[:10].astype(np.uint64)), (hosts[10:20], peers[10:20].astype(np.uint64) << np.uint64(9))]
+    bins.add([*batches[:2], *wide], drain)
+    drain()
+    assert len(np.unique(np.concatenate([each for each in found if each.shape[1] == 1]))) == 100_000
+    assert sum(len(each) for each in found if each.shape[1] == 2) == 20
+
+
 def test_recent_repeats_are_dropped_once_and_forgotten_on_clear():
     bins = Bins(KEY, key_bits=32, slice_bits=2, memory=1, threads=1)
     hosts, peers = np.arange(100, dtype=np.uint32), np.arange(100, dtype=np.uint32)
     for _ in range(3):
-        bins.add(np.tile(hosts, 5), np.tile(peers, 5), bins.done)
+        bins.add([(np.tile(hosts, 5), np.tile(peers, 5))], bins.done)
     assert len(entries_of(bins)[0]) == 100
     bins.done()
-    bins.add(hosts, peers, bins.done)
+    bins.add([(hosts, peers)], bins.done)
     assert len(entries_of(bins)[0]) == 0  # The pairs were written before, and the caches still have them.
     bins.clear()
-    bins.add(hosts, peers, bins.done)
+    bins.add([(hosts, peers)], bins.done)
     assert len(entries_of(bins)[0]) == 100
 
 
@@ -86,14 +108,14 @@ def test_a_growing_pool_starts_small_and_grows_with_the_pairs_up_to_its_memory(t
         bins.done()
 
     for start in range(0, len(hosts), 10_000):
-        bins.add(hosts[start : start + 10_000], peers[start : start + 10_000], drain)
+        bins.add([(hosts[start : start + 10_000], peers[start : start + 10_000])], drain)
     drain()
     assert taken == len(hosts)
     assert sizes[0] <= memory // 3
     assert sizes == sorted(sizes)
     assert 0.9 * memory < sizes[-1] <= memory
     fixed = Bins(KEY, key_bits=32, slice_bits=2, memory=memory, threads=threads)
-    fixed.add(hosts[:1], peers[:1], fixed.done)
+    fixed.add([(hosts[:1], peers[:1])], fixed.done)
     assert fixed.pool.entries.nbytes == sizes[-1]
 
 
@@ -103,7 +125,7 @@ def test_bins_finer_than_slices_still_give_a_slice_to_one_thread(slice_bits):
     rng = np.random.default_rng(1)
     hosts, peers = rng.integers(0, 1 << 32, (2, 20_000), dtype=np.uint32)
     bins = Bins(KEY, key_bits=32, slice_bits=slice_bits, memory=FINE_BINS_MEMORY, threads=3)
-    bins.add(hosts, peers, bins.done)
+    bins.add([(hosts, peers)], bins.done)
     assert bins.bins == 128
     assert len(entries_of(bins)[0]) == 20_000
 
@@ -112,10 +134,10 @@ def test_an_allocation_that_fails_leaves_the_bins_as_they_were():
     """Otherwise the sizes would be those of a pool that does not exist, and threads would write outside the old one."""
     bins = Bins(KEY, key_bits=32, slice_bits=0, memory=1, threads=1)
     hosts = np.arange(300, dtype=np.uint32)
-    bins.add(hosts, hosts, lambda: None)
+    bins.add([(hosts, hosts)], lambda: None)
     before, chunks = entries_of(bins)[0].tolist(), bins.chunks
     bins.memory = 1 << 60  # no machine has this much
     with pytest.raises(MemoryError):
-        bins.add(hosts, hosts.astype(np.uint64), lambda: None)
+        bins.add([(hosts, hosts.astype(np.uint64))], lambda: None)
     assert (bins.width, bins.chunks) == (1, chunks)
     assert entries_of(bins)[0].tolist() == before

@@ -20,7 +20,7 @@ def filled_set(host_type: type[np.unsignedinteger] = np.uint32, threads: int = 1
     bins = Bins(KEY, key_bits=bits, slice_bits=3, memory=1 << 20, threads=threads, grows=True)
     pairs = PairSet(bins, 2 * COUNT)
     numbers = np.arange(COUNT)
-    bins.add((numbers % 400).astype(host_type), numbers.astype(np.uint32), pairs.drain)
+    bins.add([((numbers % 400).astype(host_type), numbers.astype(np.uint32))], pairs.drain)
     pairs.drain()
     return pairs
 
@@ -98,7 +98,7 @@ def set_of_one_host(peers: range, limit: int = 1 << 20) -> PairSet:
     """Return a set with these peers of host 7."""
     bins = Bins(KEY, key_bits=32, slice_bits=3, memory=1 << 22, threads=1, grows=True)
     pairs = PairSet(bins, limit)
-    bins.add(np.full(len(peers), 7, np.uint32), np.array(peers, np.uint32), pairs.drain)
+    bins.add([(np.full(len(peers), 7, np.uint32), np.array(peers, np.uint32))], pairs.drain)
     pairs.drain()
     return pairs
 

@@ -14,7 +14,7 @@ A detector implements the private methods and decorates its other public methods
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, final
 
@@ -31,7 +31,7 @@ from superhosts.engines.geometry import ArrayShape, Geometry
 from superhosts.engines.tuning import Tuning
 from superhosts.errors import MergeError, UsageError
 from superhosts.hashing import fingerprint, make_key, secret_of
-from superhosts.pairs import Addresses, Host, HostFormat, PairBatch, Part, format_for, numbers_to_array
+from superhosts.pairs import Addresses, Batches, Host, HostFormat, PairBatch, Part, format_for, numbers_to_array
 from superhosts.results import SuperHost, SuperHosts
 from superhosts.text import counted
 
@@ -102,6 +102,21 @@ class Detector(Guarded, ABC):
             return self.update(hosts.hosts, hosts.peers)
         if peers is None:
             raise UsageError("update: peers are missing; pass hosts and peers, or one PairBatch")
+        left, right = self._checked(hosts, peers)
+        if len(left):
+            with self.lock:
+                self._update(left, right)
+        return None
+
+    @final
+    def update_many(self, batches: Iterable[PairBatch]) -> None:
+        """Add several batches of pairs. Threads share them, so this is faster than one `update` for each."""
+        checked = [self._checked(batch.hosts, batch.peers) for batch in batches]
+        with self.lock:
+            self._update_many([batch for batch in checked if len(batch[0])])
+
+    def _checked(self, hosts: Addresses, peers: Addresses) -> tuple[Addresses, Addresses]:
+        """Return the columns of a batch; raise UsageError if they do not fit this detector or each other."""
         left, right = as_column(hosts, "hosts"), as_column(peers, "peers")
         if len(left) != len(right):
             raise UsageError(f"update: {counted(len(left), 'host')} but {counted(len(right), 'peer')}")
@@ -109,10 +124,7 @@ class Detector(Guarded, ABC):
             raise UsageError(
                 f"update: hosts have {bits_of(left)} bits, but this {self.name} takes {self.key_bits}-bit hosts"
             )
-        if len(left):
-            with self.lock:
-                self._update(left, right)
-        return None
+        return left, right
 
     @final
     def merge(self, other: Self) -> None:
@@ -258,6 +270,10 @@ class Detector(Guarded, ABC):
 
     @abstractmethod
     def _update(self, hosts: Addresses, peers: Addresses) -> None: ...
+
+    def _update_many(self, batches: Batches) -> None:
+        for hosts, peers in batches:
+            self._update(hosts, peers)
 
     @abstractmethod
     def _merge(self, other: Self) -> None:

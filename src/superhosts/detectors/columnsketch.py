@@ -27,7 +27,7 @@ from superhosts.engines.cpu import CpuEngine
 from superhosts.engines.geometry import ColumnGeometry
 from superhosts.errors import GpuMemoryError
 from superhosts.hashing import mangle_column
-from superhosts.pairs import Addresses, Host, numbers_to_array, words_to_column
+from superhosts.pairs import Addresses, Batches, Host, numbers_to_array, words_to_column
 from superhosts.planning import SLACK, saturation_point
 from superhosts.planning.loads import noise_ratio
 from superhosts.results import SuperHosts
@@ -99,6 +99,9 @@ class EngineSketch(KeyedSketch):
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         self.engine.update(hosts, peers)
+
+    def _update_many(self, batches: Batches) -> None:
+        self.engine.update_batches(batches)
 
     def _flush(self) -> None:
         self.engine.flush()

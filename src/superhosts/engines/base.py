@@ -19,7 +19,7 @@ from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.geometry import ColumnGeometry
 from superhosts.engines.tuning import Tuning
 from superhosts.hashing import Key
-from superhosts.pairs import Addresses
+from superhosts.pairs import Addresses, Batches
 
 Sums = NDArray[np.int64]
 # A search that joins columns to addresses (CBAA, DCDS, VBFA) gives up after this many ANDs of whole columns. For 50 M
@@ -74,6 +74,11 @@ class Engine(ABC):
 
         For arrays on a GPU this holds for work on the default stream or on the stream to which the arrays belong.
         """
+
+    def update_batches(self, batches: Batches) -> None:
+        """Add several batches of pairs, as `update` does for one."""
+        for hosts, peers in batches:
+            self.update(hosts, peers)
 
     @abstractmethod
     def flush(self) -> None:

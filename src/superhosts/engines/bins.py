@@ -17,26 +17,31 @@ words and the folded peer.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from itertools import groupby
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
-from superhosts.device import run_parallel, split_evenly
+from superhosts.device import run_parallel
 from superhosts.engines.tuning import Tuning
 from superhosts.hashing import MASK32, Key, fold, mangle32, mangle64, mangle128
-from superhosts.pairs import Addresses
+from superhosts.pairs import Addresses, Batches
 
 Words = NDArray[np.uint64]
+Narrow = NDArray[np.uint32]
 Indexes = NDArray[np.int32]
+Runs = deque[tuple[Addresses, Addresses]]
 CHUNK = 256  # entries of a chunk: 2 KiB for IPv4, so that the open chunks of all bins stay in a core's cache
 BLOCK = 512  # pairs deduplicated before any is mangled, so that mangling runs in vector registers
 CACHE_BITS = 16  # log2 of the most pairs in a thread's cache before the bins: 512 KiB for IPv4
 SEEN_BITS = 16  # log2 of the pairs in a thread's cache after the bins
 MAX_BIN_BITS = 7  # log2 of the most bins; with more, appending misses the cache
 FINE_BINS_MEMORY = 2 << 20  # least memory, in bytes, for which the number of bins is the maximum
+MAX_RUN = 1 << 17  # pairs that a thread appends at a time
 GROWTH = 4  # factor by which a growing pool becomes larger when it was full
 MAX_MEMORY = 1 << 30  # bytes of pending pairs: enough for any number of threads, and slot numbers fit 32 bits
 BATCH = 4096  # entries that leave the bins together; passing arrays to a function costs atomic reference counts
@@ -65,9 +70,7 @@ def cache_shift(places: int) -> np.uint64:
 
 
 @compiled
-def bin_narrow(
-    hosts: NDArray[np.uint32], peers: NDArray[np.uint32], thread: int, cache: Words, pool: Pool, key: Key
-) -> None:
+def bin_narrow(hosts: Narrow, peers: Narrow, thread: int, cache: Words, pool: Pool, key: Key) -> None:
     """Append pairs of 32-bit hosts and 32-bit peers to bins."""
     block, places = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint32)
     entries, owner, cursors = pool.entries, pool.owner, pool.cursors[thread]
@@ -225,6 +228,19 @@ def _open_first_chunks(pool: Pool, chunks: int) -> None:
         pool.cursors[thread, bins] = first + bins
 
 
+def _entry_width(batch: tuple[Addresses, Addresses]) -> int:
+    """Return the words of an entry for a pair of this batch."""
+    hosts, peers = batch
+    if hosts.dtype == np.uint32 and peers.dtype == np.uint32:
+        return 1
+    return (1 if hosts.ndim == 1 else hosts.shape[1]) + 1
+
+
+def _as_rows(column: Addresses) -> Words:
+    """Return addresses as rows of one or two 64-bit words."""
+    return np.ascontiguousarray(column, np.uint64).reshape(len(column), -1)
+
+
 class Bins:
     """The bins of one sketch: pairs that are not yet written to the slices.
 
@@ -278,48 +294,61 @@ class Bins:
             "seen": make_cache(self.threads, SEEN_BITS, width),
         }
 
-    def free(self) -> int:
-        """Return the entries that even the fullest thread can take, since each bin may open one more chunk."""
-        taken = self.pool.cursors[:, self.bins] - np.arange(self.threads) * self.chunks
-        return int(self.chunks - taken.max() - self.bins) * CHUNK
+    def free(self, thread: int) -> int:
+        """Return the entries that a thread can take, since each bin may open one more chunk."""
+        taken = self.pool.cursors[thread, self.bins] - thread * self.chunks
+        return int(self.chunks - taken - self.bins) * CHUNK
 
-    def add(self, hosts: Addresses, peers: Addresses, drain: Callable[[], None]) -> None:
-        """Append a batch to the bins; call `drain` whenever they are full."""
-        narrow = hosts.dtype == np.uint32 and peers.dtype == np.uint32
-        width = 1 if narrow else (1 if hosts.ndim == 1 else hosts.shape[1]) + 1
+    def add(self, batches: Batches, drain: Callable[[], None]) -> None:
+        """Append batches to the bins; call `drain` whenever they are full."""
+        for width, group in groupby(batches, _entry_width):
+            self._add(width, list(group), drain)
+
+    def _add(self, width: int, batches: Batches, drain: Callable[[], None]) -> None:
+        """Append batches whose entries have `width` words."""
+        left = sum(len(hosts) for hosts, _ in batches)
         if width != self.width:
             if self.width:
                 drain()
-            self._allocate(width, len(hosts) // (CHUNK * self.threads))
-        if not narrow:
-            hosts = np.ascontiguousarray(hosts, np.uint64).reshape(len(hosts), -1)
-            peers = np.ascontiguousarray(peers, np.uint64).reshape(len(peers), -1)
-        start = 0
-        while start < len(hosts):
-            free = self.free()
+            self._allocate(width, left // (CHUNK * self.threads))
+        runs = self._split(batches, left)
+        while runs:
             # Draining bins that are nearly full costs less than filling them in many small runs.
-            if free < max(self.min_pairs_per_thread, self.chunks * CHUNK // 16):
+            least = max(self.min_pairs_per_thread, self.chunks * CHUNK // 16)
+            if min(map(self.free, range(self.threads))) < least:
                 drain()
                 if self.chunks < self.most_chunks:
                     self._allocate(width, GROWTH * self.chunks)
-                free = self.free()
-            threads = self.threads if len(hosts) - start > self.min_pairs_per_thread else 1
-            stop = min(len(hosts), start + free * threads)
-            calls = []
-            for thread, (a, b) in enumerate(split_evenly(stop - start, threads)):
-                common = (
-                    hosts[start + a : start + b],
-                    peers[start + a : start + b],
-                    thread,
-                    self.cache[thread],
-                    self.pool,
-                    self.key,
-                )
-                calls.append(common if narrow else (*common, self.key_bits))
+            left = sum(len(hosts) for hosts, _ in runs)
+            threads = self.threads if left > self.min_pairs_per_thread else 1
             # The count grows before the work starts, so that pairs of an interrupted call do not count as written.
-            self.pending += stop - start
-            run_parallel(bin_narrow if narrow else bin_wide, calls, threads)
-            start = stop
+            self.pending += left
+            run_parallel(self._append_next, [(thread, runs, least) for thread in range(threads)], threads)
+
+    def _split(self, batches: Batches, pairs: int) -> Runs:
+        """Split batches into runs that threads take in turn, so that none waits for a thread with more work."""
+        length = min(max(-(-pairs // self.threads), self.min_pairs_per_thread, 1), MAX_RUN)
+        return deque(
+            (hosts[start : start + length], peers[start : start + length])
+            for hosts, peers in batches
+            for start in range(0, len(hosts), length)
+        )
+
+    def _append_next(self, thread: int, runs: Runs, least: int) -> None:
+        """Append runs until none is left or this thread's part of the pool has less than `least` free entries."""
+        while runs and (free := self.free(thread)) >= least:
+            try:
+                hosts, peers = runs.popleft()
+            except IndexError:  # Another thread has taken the last one.
+                return
+            if len(hosts) > free:
+                runs.appendleft((hosts[free:], peers[free:]))
+                hosts, peers = hosts[:free], peers[:free]
+            common = thread, self.cache[thread], self.pool, self.key
+            if self.width == 1:
+                bin_narrow(cast(Narrow, hosts), cast(Narrow, peers), *common)
+            else:
+                bin_wide(_as_rows(hosts), _as_rows(peers), *common, self.key_bits)
 
     def take(self) -> list[Task]:
         """Assign the bins to threads and return their tasks.

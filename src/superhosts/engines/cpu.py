@@ -24,7 +24,7 @@ from superhosts.engines.bins import Bins, Task
 from superhosts.engines.geometry import ColumnGeometry
 from superhosts.engines.transfer import to_host
 from superhosts.hashing import Key
-from superhosts.pairs import Addresses
+from superhosts.pairs import Addresses, Batches
 
 
 @compiled
@@ -156,7 +156,11 @@ class CpuEngine(Engine):
 
     def update(self, hosts: Addresses, peers: Addresses) -> None:
         """Append a batch of pairs to the bins."""
-        self.bins.add(to_host(hosts), to_host(peers), self.flush)
+        self.update_batches([(hosts, peers)])
+
+    def update_batches(self, batches: Batches) -> None:
+        """Append several batches of pairs to the bins."""
+        self.bins.add([(to_host(hosts), to_host(peers)) for hosts, peers in batches], self.flush)
 
     def flush(self) -> None:
         """Write all pending pairs."""

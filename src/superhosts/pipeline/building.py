@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from superhosts.detectors.base import Detector
+from superhosts.device import run_parallel, split_evenly, thread_count
 from superhosts.network import Network
 from superhosts.pairs import PacketBatch, PairBatch, Part, Window
 from superhosts.pipeline.settings import Settings
 from superhosts.results import Found
 from superhosts.sketches.bundle import Sketch
+
+GATHERED = 1 << 17  # packets of files, for each thread, that are gathered before they are put into a sketch
+LEAST_SHARE = 1 << 14  # packets of one batch for which another thread pays
 
 MakeDetector = Callable[[Part], Detector]
 
@@ -38,21 +42,35 @@ class _OpenWindow:
     sketch: Sketch
     packets: int = 0
     pairs: dict[Part, int] = field(default_factory=dict)
+    gathered: list[PacketBatch] = field(default_factory=list)  # counted, but not in the sketch yet
+    waiting: int = 0  # packets of these
 
 
 class WindowBuilder:
     """Turns packets into pairs and pairs into one sketch for each window that is open.
 
+    Packets are gathered, so that threads share the work on several blocks: a block alone is too small for many cores.
+    `gathers` is how many packets wait for that; 1 puts every block into the sketch at once, as live traffic needs it.
+
     `make_detector` makes an empty detector for a part; without it the settings do. Without `find` only sketches are
     made, and no super hosts are looked for.
     """
 
-    def __init__(self, settings: Settings, make_detector: MakeDetector | None = None, *, find: bool = True) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        make_detector: MakeDetector | None = None,
+        *,
+        find: bool = True,
+        gathers: int | None = None,
+    ) -> None:
         self.skipped = 0  # packets of a family that the detector does not take
         self.network = Network(settings.inner, settings.exclude, ipv6_prefix=settings.ipv6_prefix)
         self._settings = settings
         self._make_detector = settings.make_detector if make_detector is None else make_detector
         self._find = find
+        self._threads = thread_count() if settings.threads is None else settings.threads
+        self._gathers = GATHERED * self._threads if gathers is None else gathers
         self._open: dict[int, _OpenWindow] = {}  # by start; more than one only if an older window turns up late
 
     @property
@@ -62,21 +80,34 @@ class WindowBuilder:
 
     def update(self, start: int, batch: PacketBatch) -> None:
         """Take packets into the window that begins at `start`, or 0 for the one window over everything."""
-        opened = self._open.setdefault(start, self._new())
-        for part, pairs in self._pairs(batch):
-            if len(pairs):
-                opened.sketch.part(part).update(pairs)
-                opened.pairs[part] = opened.pairs.get(part, 0) + len(pairs)
+        if start not in self._open:
+            self._open[start] = self._new()
+        opened = self._open[start]
+        opened.gathered.append(batch)
         opened.packets += len(batch)
+        opened.waiting += len(batch)
+        if opened.waiting >= self._gathers:
+            self._fill(opened)
+
+    def _fill(self, opened: _OpenWindow) -> None:
+        """Put the gathered packets of a window into its sketch."""
+        batches, opened.gathered, opened.waiting = opened.gathered, [], 0
+        by_part: dict[Part, list[PairBatch]] = {}
+        for part, pairs in self._pairs(batches):
+            if len(pairs):
+                by_part.setdefault(part, []).append(pairs)
+        for part, found in by_part.items():
+            opened.sketch.part(part).update_many(found)
+            opened.pairs[part] = opened.pairs.get(part, 0) + sum(map(len, found))
 
     def count(self, batch: PacketBatch) -> None:
         """Count packets that go into no window now."""
-        for _ in self._pairs(batch):
-            pass
+        self._pairs([batch])
 
     def close(self, start: int, window: Window) -> WindowResult:
         """Return the window that begins at `start`; an empty one if no packet came."""
         opened = self._open.pop(start, None) or self._new()
+        self._fill(opened)
         sketch, site = opened.sketch, self._settings.site
         sketch.window = window
         sketch.entries = [
@@ -86,7 +117,9 @@ class WindowBuilder:
         return WindowResult(window, self.find(sketch) if self._find else [], sketch, opened.packets)
 
     def clear(self) -> None:
-        """Forget the windows that are open."""
+        """Forget the windows that are open. Their packets stay counted."""
+        for opened in self._open.values():
+            self._pairs(opened.gathered)
         self._open.clear()
 
     def find(self, sketch: Sketch) -> list[Found]:
@@ -102,8 +135,25 @@ class WindowBuilder:
     def _new(self) -> _OpenWindow:
         return _OpenWindow(Sketch(self._make_detector, site=self._settings.site))
 
-    def _pairs(self, batch: PacketBatch) -> Iterator[tuple[Part, PairBatch]]:
+    def _pairs(self, batches: Sequence[PacketBatch]) -> list[tuple[Part, PairBatch]]:
+        """Return the pairs of each part of the batches, and count the packets that yield none."""
         parts = self._settings.parts
-        if all(part.family != batch.family for part in parts):
-            self.skipped += len(batch)
-        yield from self.network.pairs(batch, parts)
+        for batch in batches:
+            if all(part.family != batch.family for part in parts):
+                self.skipped += len(batch)
+        shares = self._threads if len(batches) == 1 else 1
+        calls = [(piece, parts) for batch in batches for piece in _split(batch, shares)]
+        found = []
+        for pairs, counts in run_parallel(self.network.find_pairs, calls, self._threads):
+            self.network.counters.add(counts)
+            found += pairs
+        return found
+
+
+def _split(batch: PacketBatch, parts: int) -> list[PacketBatch]:
+    """Split a large batch for several threads."""
+    parts = min(parts, -(-len(batch) // LEAST_SHARE))
+    return [
+        PacketBatch(batch.family, batch.src[start:stop], batch.dst[start:stop], batch.time[start:stop])
+        for start, stop in split_evenly(len(batch), max(parts, 1))
+    ]

@@ -148,7 +148,8 @@ class Scan:
             limits=options.limits,
         )
         self.on_jump: Callable[[Jump], None] | None = None
-        self._builder = WindowBuilder(settings, make_detector, find=options.find)
+        live = any(source.live for source in self.sources)
+        self._builder = WindowBuilder(settings, make_detector, find=options.find, gathers=1 if live else None)
         self._following: Following | None = None
         self._interleaving: Interleaving | None = None
         self._revised = 0

@@ -12,6 +12,7 @@ who talked to whom, and for the arrays. Files list the rows of hosts instead (`h
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,9 @@ from superhosts.engines.pairtable import Portion, unpack_portion
 from superhosts.engines.transfer import to_host
 from superhosts.errors import GpuMemoryError
 from superhosts.hashing import mangle_column
-from superhosts.pairs import Addresses, words_to_column
+from superhosts.pairs import Addresses, Batches, words_to_column
 
-PIECE = 1 << 22  # pairs of a batch that are added at once: when the set overflows, the others go to the GPU directly
+PIECE = 1 << 22  # pairs that are added at once: when the set overflows, the others go to the GPU directly
 
 
 class DeviceWarning(UserWarning):
@@ -114,14 +115,17 @@ class Stages(Engine):
 
     def update(self, hosts: Addresses, peers: Addresses) -> None:
         """Add a batch of pairs."""
-        for start in range(0, len(hosts), PIECE):
-            piece = hosts[start : start + PIECE], peers[start : start + PIECE]
+        self.update_batches([(hosts, peers)])
+
+    def update_batches(self, batches: Batches) -> None:
+        """Add several batches of pairs."""
+        for piece in _pieces(batches):
             if self.dense is not None:
                 self._finish()
-                self.dense.update(*piece)
+                self.dense.update_batches(piece)
                 continue
             assert self.bins is not None
-            self.bins.add(to_host(piece[0]), to_host(piece[1]), self._drain)
+            self.bins.add([(to_host(hosts), to_host(peers)) for hosts, peers in piece], self._drain)
             if self.pairs is None:
                 self._finish()  # The set overflowed, and the rest of the piece is in the bins.
 
@@ -213,6 +217,24 @@ class Stages(Engine):
             self.dense = self._make_dense()
         self.pairs = self.bins = None
         self.dense.load(arrays)
+
+
+def _pieces(batches: Batches) -> Iterator[Batches]:
+    """Yield the pairs of batches in groups of up to PIECE pairs."""
+    group: list[tuple[Addresses, Addresses]] = []
+    room = PIECE
+    for hosts, peers in batches:
+        start = 0
+        while start < len(hosts):
+            stop = min(len(hosts), start + room)
+            group.append((hosts[start:stop], peers[start:stop]))
+            room -= stop - start
+            start = stop
+            if not room:
+                yield group
+                group, room = [], PIECE
+    if group:
+        yield group
 
 
 def make_dense(plan: Plan, device: str, bins: Bins | None = None) -> Engine:

@@ -35,7 +35,7 @@ from superhosts.engines.arrays import Words
 from superhosts.engines.base import Engine, Plan
 from superhosts.engines.transfer import to_host
 from superhosts.hashing import MASK32, mangle_column
-from superhosts.pairs import Addresses
+from superhosts.pairs import Addresses, Batches
 from superhosts.planning import prefix_test
 from superhosts.results import SuperHosts
 
@@ -103,9 +103,12 @@ class Vbfa(ColumnSketch):
     # Support for addresses that are not mangled
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
+        self._update_many([(hosts, peers)])
+
+    def _update_many(self, batches: Batches) -> None:
         if not self.geometry.mangled:
-            hosts = self._unmangled(self._rotated(_as_rows(to_host(hosts))))
-        super()._update(hosts, peers)
+            batches = [(self._unmangled(self._rotated(_as_rows(to_host(hosts)))), peers) for hosts, peers in batches]
+        super()._update_many(batches)
 
     def mangle(self, hosts: Addresses) -> Words:
         """Return addresses in the engine's form: mangled, or rotated if this sketch does not mangle."""
