@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,8 +14,8 @@ from typing import Any
 import numba
 import pytest
 
-from faults import full_disk
-from superhosts.compiled import is_cold, stamp_of
+from faults import fill_disk, full_disk, system_call
+from superhosts.compiled import cache_folder, is_cold, stamp_of
 from superhosts.compiling import before_compiling
 
 FILES = {
@@ -52,6 +53,21 @@ def area(shape):
 @compiled
 def make(x):
     return Shape(x, 7).width
+
+@compiled
+def squares(count):
+    made = np.empty(count)
+    for i in range(count):
+        made[i] = i * i
+    return made
+
+@compiled
+def total(count):
+    return squares(count).sum()
+
+@compiled
+def digest(x):
+    return hash("odd" if x & 1 else "even")
 """,
     "plain": "WORD = 'nothing compiled here'\n",
 }
@@ -122,6 +138,26 @@ def test_compiling_is_announced_once_and_only_if_it_happens(toy: Toy) -> None:
     before_compiling(lambda: said.append("again"))
     toy.call("outer", 5)  # from disk
     assert said == ["compiling"]
+
+
+def test_machine_code_from_disk_does_not_load_the_compiler(toy: Toy) -> None:
+    toy.call("squares", 4)
+    script = "import sys, toy.kernel as k; print(k.squares(4).sum(), 'numba.np.arrayobj' in sys.modules, k.total(4))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_CACHE_DIR": ""}
+    run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, env=environment)
+    assert run.stdout == "14.0 False 14.0\n"  # `total` is compiled, around a function that came from disk
+
+
+def test_machine_code_that_needs_the_compiler_is_not_kept(toy: Toy) -> None:
+    assert toy.call("digest", 1) == (hash("odd"), True)
+    assert toy.call("digest", 2) == (hash("even"), True)
+
+
+def test_without_a_folder_to_write_to_nothing_is_kept(toy: Toy) -> None:
+    with system_call("makedirs", fill_disk):
+        assert toy.call("below", 5) == (1005, True)
+        assert cache_folder(toy.kernel().below) is None
+    assert not (toy.folder / "__pycache__").exists()
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,9 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-from numba.core.caching import FunctionCache
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.dispatcher import Dispatcher
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.core.types import Array, Boolean, Number
 from numba.core.types.containers import BaseNamedTuple, BaseTuple
@@ -41,6 +42,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 LIBRARIES = {"builtins", "math", "numba", "numpy"}  # described by name only: the stamp has their versions
 DIGEST = 32  # bytes
+HASH_SECRET = "_numba_hashsecret"  # a symbol of `hash`, sets and dictionaries, which only numba's compiler defines
 KINDS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 
@@ -49,8 +51,7 @@ def compiled(function: Function) -> Function:
     """Compile `function` with numba when it is first called; keep the result on disk."""
     dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
     if dispatcher is not function:  # With NUMBA_DISABLE_JIT, numba returns the function itself.
-        with contextlib.suppress(RuntimeError):  # numba found no folder to write to, so nothing is kept on disk.
-            dispatcher._cache = _Cache(dispatcher)
+        dispatcher._cache = _Cache(dispatcher)
     return cast(Function, dispatcher)
 
 
@@ -66,27 +67,69 @@ def cache_folder(function: Callable[..., Any]) -> str | None:
     return getattr(getattr(function, "_cache", None), "cache_path", None)
 
 
+class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
+    """numba's way to turn machine code into something to be pickled, and back."""
+
+    def reduce(self, result: Any) -> Any:
+        """Return the parts of a compiled function, without environments that hold nothing.
+
+        numba keeps one for each of its own functions that it has compiled in, and loads the module of each with it: a
+        tenth of a second for `np.empty`. Only constants in them are ever read.
+        """
+        *parts, environments = super().reduce(result)
+        return (*parts, tuple(each for each in environments if each.consts))
+
+
 class _Cache(FunctionCache):  # type: ignore[misc]
-    """numba's cache of one function, with files that are checked against the stamp of the function."""
+    """numba's cache of one function, with files that are checked against the stamp of the function.
+
+    Its folder is looked for when the function is first called: numba makes a folder and a file to find out whether it
+    may, which takes longer than all else before a call.
+    """
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._name = repr(dispatcher.py_func)
         self._py_func = dispatcher.py_func
-        self._impl = self._impl_class(dispatcher.py_func)
-        self._cache_path = self._impl.locator.get_cache_path()
-        self._cache_file = _Files(Path(self._cache_path), dispatcher)
+        self._dispatcher = dispatcher
         self.enable()
 
+    @functools.cached_property
+    def _impl(self) -> _Impl | None:
+        """None if numba finds no folder to write to, so that nothing is kept on disk."""
+        try:
+            return _Impl(self._py_func)
+        except RuntimeError:
+            return None
+
+    @functools.cached_property
+    def _cache_path(self) -> str | None:
+        return None if self._impl is None else self._impl.locator.get_cache_path()
+
+    @functools.cached_property
+    def _cache_file(self) -> _Files:
+        assert self._cache_path is not None
+        return _Files(Path(self._cache_path), self._dispatcher)
+
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """Return the machine code for a signature; None if numba has to compile it now."""
-        code = super().load_overload(signature, target)
+        """Return the machine code for a signature; None if numba has to compile it now.
+
+        numba's own method first loads all that a compilation needs (`target.refresh`), which takes a quarter of a
+        second. Machine code needs none of it, and numba does it again before it compiles.
+        """
+        rtsys.initialize(target)
+        code = None if self._impl is None else self._load_overload(signature, target)
         if code is None:
             announce()
         return code
 
+    def save_overload(self, signature: Any, data: Any) -> None:
+        """Keep the machine code for a signature, unless it needs more than `load_overload` loads."""
+        if self._impl is not None and HASH_SECRET not in data.library.get_llvm_str():
+            super().save_overload(signature, data)
+
     def holds_any(self) -> bool:
         """Return True if the function has usable machine code on disk, for any types of its arguments."""
-        return self._cache_file.holds_any()
+        return self._impl is not None and self._cache_file.holds_any()
 
     def _index_key(self, signature: tuple[Any, ...], codegen: Any) -> Any:
         """Return what identifies machine code besides its stamp; None if it cannot be kept.
