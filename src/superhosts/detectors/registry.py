@@ -1,30 +1,44 @@
-"""The list of detectors that files and command lines can name. Add a new detector here."""
+"""The list of detectors that files and command lines can name. Add a new detector here.
+
+A detector is loaded when it is asked for: a scan with one of them does not wait for the others.
+"""
 
 from __future__ import annotations
 
-from superhosts.detectors.base import Detector
-from superhosts.detectors.cbaa import Cbaa, PaperCbaa
-from superhosts.detectors.cube import Cube
-from superhosts.detectors.dcds import Dcds
-from superhosts.detectors.exact import Exact
-from superhosts.detectors.filter import Filter
-from superhosts.detectors.gse import Gse
-from superhosts.detectors.pairsample import PairSample
-from superhosts.detectors.rgs import Rgs
-from superhosts.detectors.spreadsketch import SpreadSketch
-from superhosts.detectors.vbfa import Vbfa
+from collections import UserDict
+from importlib import import_module
+from typing import Any, cast
 
-_ALL: tuple[type[Detector], ...] = (
-    Cube,
-    Cbaa,
-    PaperCbaa,
-    Exact,
-    Dcds,
-    Vbfa,
-    Gse,
-    Filter,
-    SpreadSketch,
-    PairSample,
-    Rgs,
-)
-DETECTORS = {detector.name: detector for detector in _ALL}
+from superhosts.detectors.base import Detector
+
+_PLACES = {  # folder and class of each, by its `name`
+    "cube": ("cube", "Cube"),
+    "cbaa": ("cbaa", "Cbaa"),
+    "cbaa-paper": ("cbaa", "PaperCbaa"),
+    "exact": ("exact", "Exact"),
+    "dcds": ("dcds", "Dcds"),
+    "vbfa": ("vbfa", "Vbfa"),
+    "gse": ("gse", "Gse"),
+    "filter": ("filter", "Filter"),
+    "spreadsketch": ("spreadsketch", "SpreadSketch"),
+    "pairsample": ("pairsample", "PairSample"),
+    "rgs": ("rgs", "Rgs"),
+}
+
+
+class _Detectors(UserDict[str, type[Detector]]):
+    """The classes of the detectors by name; the names are known before the classes are loaded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data: dict[str, Any] = dict(_PLACES)  # each replaced by its class when that is loaded
+
+    def __getitem__(self, name: str) -> type[Detector]:
+        kind = self.data[name]
+        if isinstance(kind, tuple):
+            folder, class_name = kind
+            kind = self.data[name] = getattr(import_module(f"superhosts.detectors.{folder}"), class_name)
+        return cast("type[Detector]", kind)
+
+
+DETECTORS = _Detectors()
