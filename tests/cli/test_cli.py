@@ -630,6 +630,21 @@ finally:
     assert ended.stdout.endswith("HEAVY []\n")
 
 
+def test_a_scan_loads_nothing_that_it_does_not_need(folder: Path) -> None:
+    code = f"""
+import sys
+sys.argv[1:] = {["scan", str(folder / "three.pcap"), "--json", "-q", *SMALL]}
+from superhosts.cli import main
+try:
+    main()
+finally:
+    print("CBAA", "superhosts.detectors.cbaa" in sys.modules)
+    print("HEAVY", {{"pydantic", "pyarrow", "rich", "asyncio", "multiprocessing", "http.client"}} & set(sys.modules))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
+    assert ended.stdout.endswith("CBAA False\nHEAVY set()\n")
+
+
 # Real processes
 
 
