@@ -145,6 +145,13 @@ def test_what_ends_early_is_the_same_in_every_way(name: str) -> None:
         assert seen == len(DATA)
 
 
+@pytest.mark.parametrize("name", COMPRESSORS)
+def test_long_members_one_after_the_other(name: str) -> None:
+    """A member ends in a step whose predecessor reached the limit of output; other members follow in the same bytes."""
+    parts = [DATA * 9, b"x" * 300_000, DATA, DATA * 9]
+    assert same_in_all_ways(b"".join(map(COMPRESSORS[name], parts))) == Outcome(b"".join(parts), "", None, "", [])
+
+
 def test_everything_before_damage_comes_out_of_gzip() -> None:
     """Deflate blocks that are stored tell where their bytes are: damage goes in between two of them."""
     packed = gzip.compress(NOISE, 0)

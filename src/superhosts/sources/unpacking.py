@@ -130,7 +130,9 @@ class Gzip:
     def _decompress(self, piece: memoryview) -> Step:
         output = self._member.decompress(piece, MOST_OUTPUT)
         self._pending = len(output) == MOST_OUTPUT
-        return len(piece) - len(self._member.unconsumed_tail) - len(self._member.unused_data), output
+        # At the end of a member `unconsumed_tail` may hold the bytes of `unused_data` again.
+        left = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
+        return len(piece) - len(left), output
 
     def _at_error(self, before: Any, piece: memoryview, text: str) -> Step:
         """Take the bytes before the one at which an error appears; if that is the first, the error counts."""
