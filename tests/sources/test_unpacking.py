@@ -6,7 +6,6 @@ import gzip
 import lzma
 import random
 import struct
-import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -15,7 +14,8 @@ import zstandard
 
 from superhosts.errors import InputError
 from superhosts.sources import unpacking
-from superhosts.sources.streams import PlainStream, decompressed
+from superhosts.sources.decompressing import ALONE_AFTER, decompressed
+from superhosts.sources.streams import PlainStream
 
 RNG = random.Random(7)
 DATA = b"".join(bytes([RNG.randrange(4)]) * RNG.randrange(1, 60) for _ in range(1000)) + RNG.randbytes(1500)
@@ -75,8 +75,14 @@ class Outcome(NamedTuple):
     notes: list[tuple[int, str]]
 
 
-def read(data: bytes, view: int = 1 << 16, sizes: Iterable[int] = (1 << 20,), live: bool = False) -> Outcome:
-    stream = decompressed(PlainStream("file", Chopped(data, sizes), live))
+def read(
+    data: bytes,
+    view: int = 1 << 16,
+    sizes: Iterable[int] = (1 << 20,),
+    live: bool = False,
+    alone_after: int = ALONE_AFTER,
+) -> Outcome:
+    stream = decompressed(PlainStream("file", Chopped(data, sizes), live), alone_after)
     output, error, offset = bytearray(), "", None
     room = memoryview(bytearray(view))
     try:
@@ -93,6 +99,8 @@ WAYS: list[dict[str, Any]] = [
     {"view": 100_003, "sizes": (1, 70_001, 3, 8192)},
     {"view": 1 << 16, "sizes": (4093, 5), "live": True},
     {"view": 61, "sizes": (131_072,), "live": True},
+    {"view": 4 << 20, "alone_after": 0},
+    {"view": 1021, "sizes": (1, 70_001, 3, 8192), "alone_after": 1000},
 ]
 
 
@@ -338,7 +346,7 @@ class Counting:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_work_for_empty_members_is_linear(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     library, name = {
-        "gzip": (zlib, "decompressobj"),
+        "gzip": (unpacking.INFLATER, "decompressobj"),
         "xz": (lzma, "LZMADecompressor"),
         "zstd": (zstandard, "ZstdDecompressor"),
     }[kind]

@@ -13,6 +13,7 @@ import numpy as np
 from superhosts.errors import InputError
 from superhosts.pairs import PacketBatch, PacketBlock
 from superhosts.sources.base import SourceCounters
+from superhosts.sources.decompressing import MOST_AHEAD
 from superhosts.sources.frames import (
     IPV4,
     IPV6,
@@ -47,6 +48,7 @@ MOST_MEMORY = (
     + BLOCK_BYTES
     + LONGEST_WINDOW
     + 2 * (MOST_INPUT + MOST_OUTPUT)
+    + MOST_AHEAD
     + (_BLOCKS_HELD + 2) * BLOCK_PACKETS * _PACKET_BYTES  # two: the columns of the walk, of both families
 )
 

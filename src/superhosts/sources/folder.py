@@ -27,9 +27,10 @@ from superhosts.pairs import PacketBlock
 from superhosts.sources.base import Source, SourceCounters
 from superhosts.sources.capture import Span, first_packet, identity_of, without_compression
 from superhosts.sources.capture_reader import BLOCK_BYTES, BLOCK_PACKETS, CaptureReader
+from superhosts.sources.decompressing import decompressed
 from superhosts.sources.finding import is_finished
 from superhosts.sources.pace import CLOCKS, PACE, Clocks, Pace
-from superhosts.sources.streams import PlainStream, Stopped, Stream, Waiting, decompressed
+from superhosts.sources.streams import PlainStream, Stopped, Stream, Waiting
 from superhosts.units import SECOND
 
 _SHORT = 24  # bytes: less than the header of a capture

@@ -30,6 +30,13 @@ import zstandard
 
 from superhosts.units import format_size
 
+try:  # a fork of zlib with the same results, which takes half the time
+    from zlib_ng import zlib_ng
+
+    INFLATER: Any = zlib_ng
+except ImportError:  # there is no wheel for this machine
+    INFLATER = zlib
+
 MOST_OUTPUT = 256 * 1024
 LONGEST_WINDOW = 128 * 1024 * 1024  # the default limit of the zstd command; the highest preset of xz needs half
 MOST_INPUT = 256 * 1024  # bytes that an unpacker needs at most to make a step
@@ -85,15 +92,15 @@ def _padding(data: memoryview) -> int:
     return len(start) - len(start.lstrip(b"\0"))
 
 
-def _new_member() -> Any:
-    return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-
-
 class Gzip:
-    """Members of deflate data, each with a checksum."""
+    """Members of deflate data, each with a checksum.
 
-    def __init__(self) -> None:
+    `inflater` is Python's zlib or a module like it.
+    """
+
+    def __init__(self, inflater: Any = INFLATER) -> None:
         self.wrong_checksums = 0
+        self._inflater = inflater
         self._member: Any = None  # None between two members
         self._piece = _FIRST_PIECE
         self._pending = False  # the last step reached its output limit
@@ -107,7 +114,7 @@ class Gzip:
         if self._member is None:
             if not data or (padding := _padding(data)):
                 return (padding, b"") if data else _NEEDS_MORE
-            self._member = _new_member()
+            self._member = self._new_member()
             before, self._piece = None, _FIRST_PIECE
         elif not data and not self._pending:
             return _NEEDS_MORE
@@ -116,8 +123,8 @@ class Gzip:
         piece = data[: self._piece]
         try:
             step = self._decompress(piece)
-        except zlib.error as error:
-            return self._at_error(before or _new_member(), piece, str(error).partition("data: ")[2] or str(error))
+        except self._inflater.error as error:
+            return self._at_error(before or self._new_member(), piece, str(error).partition("data: ")[2] or str(error))
         self._piece = min(2 * self._piece, _LARGEST_PIECE)
         if self._member.eof:
             self._member = None
@@ -126,6 +133,9 @@ class Gzip:
     def is_between(self) -> bool:
         """Return True if a member has just ended."""
         return self._member is None and not self._skip
+
+    def _new_member(self) -> Any:
+        return self._inflater.decompressobj(wbits=zlib.MAX_WBITS | 16)
 
     def _decompress(self, piece: memoryview) -> Step:
         output = self._member.decompress(piece, MOST_OUTPUT)
@@ -143,7 +153,7 @@ class Gzip:
             try:
                 self._decompress(piece[:middle])
                 least = middle
-            except zlib.error:
+            except self._inflater.error:
                 too_many = middle
         self._member = before
         taken, output = self._decompress(piece[:least])
