@@ -6,6 +6,7 @@ import gzip
 import lzma
 import random
 import struct
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -370,3 +371,33 @@ def test_a_look_at_the_first_bytes_does_not_read_all_empty_members(kind: str) ->
     assert stream.position() < 1200 * len(COMPRESSORS[kind](b""))
     assert stream.readinto(room) == 0
     assert stream.ended_early == ""
+
+
+def decompressing() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "decompress this"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_closing_ends_the_thread_that_decompresses(kind: str) -> None:
+    file = Chopped(COMPRESSORS[kind](NOISE * 40), [1 << 20])
+    file.close = lambda: closed.append(decompressing())  # type: ignore[attr-defined]
+    closed: list[list[str]] = []
+    stream = decompressed(PlainStream("this", file, False), alone_after=1)
+    room = memoryview(bytearray(1000))
+    assert stream.readinto(room) == 1000
+    while not decompressing():
+        assert stream.readinto(room) == 1000
+    stream.close()
+    assert closed == [[]]  # the file is closed when no thread reads it
+
+
+def test_the_position_is_that_of_the_bytes_returned() -> None:
+    """However far ahead the thread is: a progress bar shows what was read."""
+    packed = gzip.compress(NOISE * 40, 0)
+    stream = decompressed(PlainStream("this", Chopped(packed, [1 << 20]), False), alone_after=0)
+    room = memoryview(bytearray(1 << 20))
+    total = 0
+    while got := stream.readinto(room):
+        total += got
+        assert total <= stream.position() <= total + unpacking.MOST_INPUT + 1000
+    assert stream.position() == len(packed)
