@@ -74,29 +74,33 @@ def bin_narrow(hosts: Narrow, peers: Narrow, thread: int, cache: Words, pool: Po
     """Append pairs of 32-bit hosts and 32-bit peers to bins."""
     block, places = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint32)
     entries, owner, cursors = pool.entries, pool.owner, pool.cursors[thread]
+    recent = cache.reshape(-1)
     free = len(cursors) - PADDING
-    last_bin = free - 1  # also the mask of a bin number: the number of bins is a power of two
-    shift = np.uint32(cache_shift(len(cache)) - np.uint64(32))
+    last_bin = np.uint64(free - 1)  # also the mask of a bin number: the number of bins is a power of two
+    shift = np.uint32(cache_shift(len(recent)) - np.uint64(32))
+    one = np.uint64(1)
     for start in range(0, len(hosts), BLOCK):
         ours, theirs = hosts[start : start + BLOCK], peers[start : start + BLOCK]
         for i in range(len(ours)):  # 32-bit products, because vector registers have no 64-bit ones
             mixed = np.uint32(ours[i] * np.uint32(NARROW_MULTIPLIERS[0]))
             places[i] = np.uint32(mixed + np.uint32(theirs[i] * np.uint32(NARROW_MULTIPLIERS[1]))) >> shift
-        fresh = 0
+        fresh = np.uint64(0)  # Indexes are unsigned: a signed one is tested for negative values.
         for i in range(len(ours)):
             pair, place = np.uint64(ours[i]) << np.uint64(32) | np.uint64(theirs[i]), places[i]
             block[fresh] = pair
-            fresh += cache[place, 0] != pair
-            cache[place, 0] = pair
+            fresh += np.uint64(recent[place] != pair)
+            recent[place] = pair
         for i in range(fresh):
             pair = block[i]
             block[i] = np.uint64(mangle32(pair >> np.uint64(32), key)) << np.uint64(32) | pair & np.uint64(MASK32)
         for i in range(fresh):
-            bin_ = np.int64(block[i] >> np.uint64(32)) & last_bin
-            slot = cursors[bin_]
+            bin_ = block[i] >> np.uint64(32) & last_bin
+            slot = np.uint64(np.uint32(cursors[bin_]))
             entries[slot] = block[i]
-            cursors[bin_] = slot + 1
-            if (slot + 1) % CHUNK == 0:  # The chunk is full, so the bin takes the next free one.
+            cursors[bin_] = slot + one
+            if (slot + one) % np.uint64(CHUNK) == np.uint64(
+                0
+            ):  # The chunk is full, so the bin takes the next free one.
                 chunk = cursors[free]
                 cursors[free] = chunk + 1
                 owner[chunk] = bin_
