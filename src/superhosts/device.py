@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from superhosts.errors import UsageError
+from superhosts.stopwatch import measured
 
 Result = TypeVar("Result")
 DEVICES = "cpu, auto, cuda, cuda:all, or GPUs by number as in cuda:0,1"
@@ -145,7 +146,8 @@ def run_parallel(function: Callable[..., Result], calls: Iterable[tuple[Any, ...
     try:
         first = function(*work[0])  # The caller works too, so that small jobs wake as few threads as possible.
     finally:
-        wait(futures)  # Even when interrupted: no thread may still be writing after this function returns.
+        with measured("wait"):
+            wait(futures)  # Even when interrupted: no thread may still be writing after this function returns.
     return [first, *(future.result() for future in futures)]
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from superhosts.compiled import compiled
 from superhosts.errors import UsageError
 from superhosts.pairs import Addresses, PacketBatch, PairBatch, Part
+from superhosts.stopwatch import timed
 from superhosts.text import printable
 
 Words = NDArray[np.uint64]
@@ -256,6 +257,7 @@ class Network:
         self.counters.add(counts)
         return found
 
+    @timed("pairs", amount=lambda _, network, batch, parts: len(batch))
     def find_pairs(
         self, batch: PacketBatch, parts: Sequence[Part]
     ) -> tuple[list[tuple[Part, PairBatch]], NetworkCounters]:

@@ -195,6 +195,9 @@ Top = Annotated[
     ),
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only windows that begin before this time.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Say in the end where the time went, by stage and thread.")
+]
 Watch = Annotated[
     list[str], typer.Option(metavar="LIST", callback=split_commas, help="Hosts to find: inner, outer, or inner,outer.")
 ]

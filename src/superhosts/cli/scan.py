@@ -12,6 +12,7 @@ import typer
 from superhosts.cli._console import fail_with, say
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._outputs import output_options
+from superhosts.cli._profile import profiled
 from superhosts.cli._progress import ScanProgress
 from superhosts.cli._saving import SketchSaver, prepare_folder
 from superhosts.cli._settings import make_settings
@@ -20,7 +21,7 @@ from superhosts.cli._summary import summarise, warn_of_late
 from superhosts.cli.usage.scan import Scan as ScanOptions
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import choose_device, gpus_of
-from superhosts.errors import SuperhostsError
+from superhosts.errors import SuperhostsError, UsageError
 from superhosts.pipeline.building import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
@@ -32,12 +33,15 @@ from superhosts.reports.titles import PARTIAL, window_title
 from superhosts.sources.base import Source
 from superhosts.sources.capture_reader import MOST_MEMORY
 from superhosts.sources.opening import open_inputs
+from superhosts.stopwatch import measured
 from superhosts.text import counted
 from superhosts.units import format_size
 
 
 def scan(options: ScanOptions) -> None:
     """Scan, write the results, and exit with the status of the first error."""
+    if options.verbose and options.quiet:
+        raise UsageError("--verbose: not with --quiet, which writes nothing but errors")
     settings = make_settings(
         options.traffic,
         options.wanted,
@@ -52,7 +56,8 @@ def scan(options: ScanOptions) -> None:
         fail_with(errors.found)
     settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=options.save is not None))
     outputs = open_destinations(output_options(options.results), with_part=options.traffic.has_parts)
-    found_any = run_scan(sources, settings, outputs, errors, save=options.save, quiet=options.quiet)
+    with profiled(options.verbose):
+        found_any = run_scan(sources, settings, outputs, errors, save=options.save, quiet=options.quiet)
     fail_with(errors.found)
     if options.fail_on_find and found_any:
         raise typer.Exit(1)
@@ -101,7 +106,8 @@ def run_scan(
                 progress.pause()
                 rows = make_rows(result.window, result.found, partial=result.partial, revision=result.revision)
                 title = _title(result, settings)
-                outputs.write(Report(rows=rows, window=result.window, revision=result.revision, title=title))
+                with measured("report"):
+                    outputs.write(Report(rows=rows, window=result.window, revision=result.revision, title=title))
                 found_any, is_partial = found_any or bool(rows), result.partial
                 if keeper is not None:
                     keeper.save(result)

@@ -33,6 +33,7 @@ from superhosts.errors import MergeError, UsageError
 from superhosts.hashing import fingerprint, make_key, secret_of
 from superhosts.pairs import Addresses, Batches, Host, HostFormat, PairBatch, Part, format_for, numbers_to_array
 from superhosts.results import SuperHost, SuperHosts
+from superhosts.stopwatch import measured
 from superhosts.text import counted
 
 Hosts = SuperHosts | Addresses | Sequence[str | int | Host]
@@ -137,14 +138,14 @@ class Detector(Guarded, ABC):
     def super_hosts(self, threshold: float) -> SuperHosts:
         """Return the hosts with at least `threshold` peers, largest first."""
         minimum = check_threshold(threshold)
-        with self.lock:
+        with self.lock, measured("restore"):
             return self._super_hosts(minimum)
 
     @final
     def top(self, count: int) -> SuperHosts:
         """Return the `count` hosts with the most peers. Some detectors do not find hosts with only a few peers."""
         limit = check_count(count)
-        with self.lock:
+        with self.lock, measured("restore"):
             return self._top(limit)
 
     @final

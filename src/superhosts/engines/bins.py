@@ -30,6 +30,7 @@ from superhosts.device import run_parallel
 from superhosts.engines.tuning import Tuning
 from superhosts.hashing import MASK32, Key, fold, mangle32, mangle64, mangle128
 from superhosts.pairs import Addresses, Batches
+from superhosts.stopwatch import timed
 
 Words = NDArray[np.uint64]
 Narrow = NDArray[np.uint32]
@@ -348,11 +349,15 @@ class Bins:
             if len(hosts) > free:
                 runs.appendleft((hosts[free:], peers[free:]))
                 hosts, peers = hosts[:free], peers[:free]
-            common = thread, self.cache[thread], self.pool, self.key
-            if self.width == 1:
-                bin_narrow(cast(Narrow, hosts), cast(Narrow, peers), *common)
-            else:
-                bin_wide(_as_rows(hosts), _as_rows(peers), *common, self.key_bits)
+            self._append(thread, hosts, peers)
+
+    @timed("bin", amount=lambda _, bins, thread, hosts, peers: len(hosts))
+    def _append(self, thread: int, hosts: Addresses, peers: Addresses) -> None:
+        common = thread, self.cache[thread], self.pool, self.key
+        if self.width == 1:
+            bin_narrow(cast(Narrow, hosts), cast(Narrow, peers), *common)
+        else:
+            bin_wide(_as_rows(hosts), _as_rows(peers), *common, self.key_bits)
 
     def take(self) -> list[Task]:
         """Assign the bins to threads and return their tasks.

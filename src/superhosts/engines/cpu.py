@@ -25,6 +25,7 @@ from superhosts.engines.geometry import ColumnGeometry
 from superhosts.engines.transfer import to_host
 from superhosts.hashing import Key
 from superhosts.pairs import Addresses, Batches
+from superhosts.stopwatch import timed
 
 
 @compiled
@@ -165,8 +166,12 @@ class CpuEngine(Engine):
     def flush(self) -> None:
         """Write all pending pairs."""
         if self.bins.pending:
-            run_parallel(self.write, [(task,) for task in self.bins.take()], self.threads)
+            run_parallel(self._write, [(task,) for task in self.bins.take()], self.threads)
             self.bins.done()
+
+    @timed("write", amount=lambda _, engine, task: int(task.sizes.sum()))
+    def _write(self, task: Task) -> None:
+        self.write(task)
 
     def clear(self) -> None:
         """Discard all pairs but keep the memory allocated."""

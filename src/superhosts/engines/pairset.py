@@ -29,6 +29,7 @@ from superhosts.engines.pairtable import (
     rehash,
 )
 from superhosts.engines.pairtally import count_pairs, heavy_hosts
+from superhosts.stopwatch import timed
 
 Numbers = NDArray[np.int64]
 FIRST_SIZE = 32  # slots of a new table
@@ -89,6 +90,7 @@ class PairSet:
                 return
             self._insert(int(portion.pool.owner[portion.chunks[0]]), portion)
 
+    @timed("write", amount=lambda _, pairs, bin_, portion: int(portion.sizes.sum()))
     def _insert(self, bin_: int, portion: Portion) -> None:
         """Insert entries of one bin, unless the set goes over its limit."""
         width = portion.width

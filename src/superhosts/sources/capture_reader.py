@@ -36,6 +36,7 @@ from superhosts.sources.pcapng import Pcapng
 from superhosts.sources.pcapng_walk import LARGEST_BLOCK
 from superhosts.sources.streams import Stream
 from superhosts.sources.unpacking import LONGEST_WINDOW, MOST_INPUT, MOST_OUTPUT
+from superhosts.stopwatch import measured
 
 BLOCK_BYTES = 4 * 1024 * 1024
 BLOCK_PACKETS = 65_536
@@ -123,7 +124,9 @@ class CaptureReader:
         tally = self._tally
         while True:
             start_walk(tally, min(limit or self._packets, self._packets))
-            problem = self._format.walk(self._buffer[: self._filled], tally, self._columns)
+            with measured("walk") as work:
+                problem = self._format.walk(self._buffer[: self._filled], tally, self._columns)
+                work.amount += int(tally[PACKETS])
             while self._format.notes:
                 self._warn(self._format.notes.pop(0))
             if tally[PACKETS]:

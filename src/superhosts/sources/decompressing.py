@@ -31,6 +31,7 @@ from superhosts.sources.unpacking import (
     Zstd,
     is_zstd,
 )
+from superhosts.stopwatch import measured, timed
 from superhosts.units import format_size
 
 ALONE_AFTER = 1024 * 1024  # bytes of output after which a thread of its own decompresses a file
@@ -67,6 +68,7 @@ class Decompression:
         self._unpacked = 0  # bytes decompressed so far
         self._notes: list[tuple[int, str]] = []
 
+    @timed("inflate", amount=lambda step, *_: len(step.output))
     def step(self, *, wait: bool) -> Step:
         """Return the next output.
 
@@ -160,7 +162,8 @@ class StepsAhead:
                 size += len(batch[-1].output)
                 batch.append(self._step())
             ended = batch[-1].ended
-            self._batches.put(batch)
+            with measured("wait"):
+                self._batches.put(batch)
 
     def _step(self) -> Step:
         try:
@@ -171,7 +174,8 @@ class StepsAhead:
     def next(self) -> Step:
         """Return the next step. Waits for it."""
         if not self._taken:
-            self._taken = self._batches.get()[::-1]
+            with measured("wait"):
+                self._taken = self._batches.get()[::-1]
         return self._taken.pop()
 
     def close(self) -> None:

@@ -29,6 +29,7 @@ import numpy as np
 from superhosts.pairs import PacketBlock
 from superhosts.sources.base import Source
 from superhosts.sources.pace import PACE, Pace
+from superhosts.stopwatch import timed
 from superhosts.units import SECOND
 
 READ_AHEAD = 4  # blocks of an input that wait to be processed
@@ -80,6 +81,7 @@ class Ahead:
         except BaseException as error:  # handed to the thread that takes the blocks
             self._put(error)
 
+    @timed("wait")
     def _put(self, item: Item) -> bool:
         while not self._left:
             try:
@@ -90,6 +92,10 @@ class Ahead:
                 continue
         return False
 
+    @timed("wait")
+    def _get(self) -> Item:
+        return self._queue.get(timeout=self._pace.wake)
+
     def leave(self) -> None:
         """Make the thread end soon; its blocks are no longer taken."""
         self._left = True
@@ -99,7 +105,7 @@ class Ahead:
         """Return True if there is a block to take. Raises the errors of the reading thread."""
         while self._next is None and not self.ended:
             try:
-                item = self._queue.get(timeout=self._pace.wake) if wait else self._queue.get_nowait()
+                item = self._get() if wait else self._queue.get_nowait()
             except queue.Empty:
                 if not wait or self._stopped():
                     return False

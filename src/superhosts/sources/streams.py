@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from superhosts.errors import InputError
 from superhosts.sources.pace import PACE, Pace
+from superhosts.stopwatch import timed
 
 _HEAD = 6  # bytes by which compressions are told apart
 _BRIEFLY = 0.02  # seconds without bytes that do not count as waiting: a busy pipe, too, is empty for moments
@@ -92,6 +93,7 @@ class PlainStream:
         self._position += got
         return got
 
+    @timed("read", amount=lambda got, *_: got)
     def _readinto(self, view: memoryview) -> int:
         try:
             self._wait()

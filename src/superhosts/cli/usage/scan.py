@@ -18,6 +18,7 @@ from superhosts.cli._options import (
     Quiet,
     ResultOptions,
     TrafficOptions,
+    Verbose,
     WantedOptions,
 )
 
@@ -54,3 +55,4 @@ class Scan:
         bool, typer.Option("--fail-on-find", help="Exit with status 1 if any super host was found.")
     ] = False
     quiet: Quiet = False
+    verbose: Verbose = False
