@@ -1,0 +1,133 @@
+"""How the rates of updates and scans grow with the number of cores, beside the limits of the machine.
+
+    python benchmarks/cores.py                       1, 2, 4, … cores, up to all
+    python benchmarks/cores.py --cores 1 2 --quick
+    python benchmarks/cores.py --device cuda         scans on a GPU, fed by 1, 2, 4, … cores
+
+Each measurement is a process of its own that may use only the first so many cores. Rounds are interleaved, and the best
+one counts. The limits: copying memory, and reading and walking a capture without doing anything with its packets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from captures import first_packets, write_captures
+from cases import SHUFFLED_5M, SHUFFLED_48M
+from harness import HERE, PUBLIC_KEY, Report, superhosts_command
+from superhosts.synthetic.traffic import Traffic
+
+ROUNDS = 3
+TINY = 1000  # packets of the capture whose scan measures the start
+INNER = "10.0.0.0/8"
+
+
+def main() -> None:
+    """Measure, print the table, write the files."""
+    parser = argparse.ArgumentParser(description="rates of superhosts by number of cores")
+    everything = len(os.sched_getaffinity(0))
+    doubled = [n for n in (1 << bits for bits in range(10)) if n < everything]
+    parser.add_argument("--cores", type=int, nargs="+", default=[*doubled, everything])
+    parser.add_argument("--device", default="cpu", help="of the scans")
+    parser.add_argument("--only", nargs="+", choices=("limits", "update", "scan"), default=["limits", "update", "scan"])
+    parser.add_argument("--quick", action="store_true", help="ten times smaller inputs")
+    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
+    options = parser.parse_args()
+    report = Report(quick=options.quick)
+    with tempfile.TemporaryDirectory(prefix="superhosts-bench-") as name:
+        folder = Path(name)
+        if "update" in options.only:
+            _updates(report, folder, options.cores)
+        if {"scan", "limits"} & set(options.only):
+            _scans(report, folder, options)
+    print(report.table())
+    machine = report.machine["arch"]
+    for path in report.write(options.results, f"cores-{machine}-{report.started:%Y-%m-%d}-{options.device}", "Cores"):
+        print(path)
+
+
+def _updates(report: Report, folder: Path, numbers: list[int]) -> None:
+    for case in (SHUFFLED_5M, SHUFFLED_48M):
+        used = case.quick() if report.quick else case
+        place = str(used.save(folder))
+        runs: dict[int, list[float]] = {cores: [] for cores in numbers}
+        for _ in range(ROUNDS):
+            for cores in numbers:
+                runs[cores].append(used.pairs / 1e6 / _worker(cores, "update", place))
+        for cores, rates in runs.items():
+            report.add("update", f"update, {used.label}: {_cores(cores)}", max(rates), "M pairs/s", runs=rates)
+
+
+def _scans(report: Report, folder: Path, options: Any) -> None:
+    scale = 10 if report.quick else 1
+    traffic = Traffic(flows=1_000_000 // scale, packets=60_000_000 // scale, super_hosts=120 // scale)
+    captures = write_captures(traffic, folder)
+    millions = traffic.packets / 1e6
+    if "limits" in options.only:
+        for what in ("copy", "read", "walk"):
+            runs = {n: [_worker(n, what, str(captures[0])) for _ in range(ROUNDS)] for n in options.cores}
+            for cores, seconds in runs.items():
+                if what == "copy":
+                    report.add("limits", f"copy memory: {_cores(cores)}", max(seconds), "GB/s", runs=seconds)
+                else:
+                    rates = [millions / each for each in seconds]
+                    report.add("limits", f"{what} a capture: {_cores(cores)}", max(rates), "M packets/s", runs=rates)
+    if "scan" not in options.only:
+        return
+    for path in captures:
+        tiny = first_packets(path, TINY, folder / f"tiny{path.suffix}")
+        times: dict[tuple[int, Path], list[float]] = {(n, p): [] for n in options.cores for p in (path, tiny)}
+        for turn in range(ROUNDS + 1):  # the first round warms the caches
+            for (cores, each), seconds in times.items():
+                taken = _scan(cores, each, options.device)
+                if turn:
+                    seconds.append(taken)
+        for cores in options.cores:
+            whole, start = times[cores, path], times[cores, tiny]
+            work = min(whole) - min(start)
+            note = f"whole {min(whole):.2f} s, start {min(start):.2f} s; best minus best"
+            title = f"scan, {path.suffix[1:]}, {options.device}: {_cores(cores)}"
+            report.add("scan", title, millions / work, "M packets/s", note=note)
+
+
+def _worker(cores: int, *arguments: str) -> float:
+    """Run a measurement of `cores_worker.py` on the first cores and return its figure."""
+    command = [sys.executable, str(HERE / "cores_worker.py"), *arguments]
+    return float(json.loads(_run(cores, command)))
+
+
+def _scan(cores: int, path: Path, device: str) -> float:
+    command = [*superhosts_command(), "scan", str(path), "--inner", INNER, "--json", "--quiet", "--device", device]
+    start = time.perf_counter()
+    _run(cores, command)
+    return time.perf_counter() - start
+
+
+def _run(cores: int, command: list[str]) -> str:
+    first = sorted(os.sched_getaffinity(0))[:cores]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **PUBLIC_KEY},
+        preexec_fn=lambda: os.sched_setaffinity(0, first),
+    )
+    if done.returncode:
+        raise RuntimeError(f"{command}: status {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
+def _cores(number: int) -> str:
+    return "1 core" if number == 1 else f"{number} cores"
+
+
+if __name__ == "__main__":
+    main()
