@@ -1,22 +1,37 @@
-"""Files in the order of time: read side by side where they overlap, so that any split of a capture gives the same."""
+"""Files in the order of time: read side by side where they overlap, so that any split of a capture gives the same.
+
+Files that one thread reads (compressed and small ones) are also read before their turn, as many at once as there are
+threads. Their packets wait in memory, up to a share for each file. The order of blocks, the counters, warnings and
+errors are those of files that are read one after the other.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Any
 
+from superhosts.device import thread_count
+from superhosts.memory import memory_of_machine
+from superhosts.sources.ahead import MOST_SHARE, Ahead, HeldWarnings, drain, hold_warnings, is_pipe
 from superhosts.sources.base import Source
-from superhosts.sources.live import YOUNG, Ahead, Step, drain, is_pipe, middle_time
+from superhosts.sources.live import YOUNG, Step, middle_time
 from superhosts.sources.pace import PACE, Pace
+
+_PART_OF_MEMORY = 8  # what is read ahead takes at most this part of the machine's memory
+_MANY = 8  # files whose first packets are looked for by several threads
+
+Start = tuple[int, int, Source]  # time of the first packet, number, input
 
 
 class Interleaving:
     """The blocks of all inputs, the earliest next, with the time that all of them have reached.
 
-    Each input is read ahead in a thread of its own, from when the others reach its first packet. `attempt` makes a call
-    that may fail for an input, and returns None if it did and the rest goes on.
+    Each input is read ahead in a thread of its own, from when the others reach its first packet, or before that.
+    `attempt` makes a call that may fail for an input, and returns None if it did and the rest goes on.
     """
 
     def __init__(
@@ -25,13 +40,17 @@ class Interleaving:
         *,
         attempt: Callable[[Callable[[], Any]], Any],
         stopped: Callable[[], bool],
+        threads: int | None = None,
         pace: Pace = PACE,
     ) -> None:
         self._sources = sources
         self._attempt = attempt
         self._stopped = stopped
+        self._threads = thread_count() if threads is None else threads
+        self._share = min(MOST_SHARE, memory_of_machine() // _PART_OF_MEMORY // (self._threads + 1))
         self._pace = pace
         self._started: list[Ahead] = []
+        self._early: dict[int, tuple[Ahead, HeldWarnings | None]] = {}  # inputs that are read before their turn
         self._reading: dict[int, Source] = {}  # inputs that have begun and not ended, by number
         self._ended = (0, 0)  # bytes and packets of inputs that have ended
 
@@ -43,8 +62,8 @@ class Interleaving:
             while (waiting or active) and not self._stopped():
                 while waiting and (not active or waiting[0][0] <= active[0][0]):
                     first, number, source = waiting.popleft()
-                    heappush(active, (first, number, self._start(number, source)))
-                    self._reading[number] = source
+                    heappush(active, (first, number, self._begin(number, source)))
+                self._read_early(islice(waiting, self._threads))
                 _, number, ahead = heappop(active)
                 if self._attempt(ahead.next_time) is None:
                     self._end(number)
@@ -78,20 +97,81 @@ class Interleaving:
             position, packets = position + source.position(), packets + source.counters.packets
         return position, packets
 
-    def _first_times(self) -> list[tuple[int, int, Source]]:
+    def begun(self) -> list[Source]:
+        """Return the inputs without those whose turn has not come: their packets do not count yet."""
+        early = set(self._early)
+        return [source for number, source in enumerate(self._sources) if number not in early]
+
+    def _first_times(self) -> list[Start]:
         """Return the inputs that have packets, by the time of the first."""
-        starts: list[tuple[int, int, Source]] = []
-        for number, source in enumerate(self._sources):
-            first = None if self._stopped() else self._attempt(source.first_time)
+        files = [(number, source) for number, source in enumerate(self._sources) if _is_file(source)]
+        if len(files) < _MANY or self._threads == 1:
+            calls = [source.first_time for source in self._sources]
+            return self._sorted(calls)
+        with ThreadPoolExecutor(self._threads, "first packets") as pool:
+            try:
+                calls = [source.first_time for source in self._sources]
+                for number, source in files:
+                    held = hold_warnings(source)
+                    calls[number] = _Found(pool.submit(source.first_time).result, held)
+                return self._sorted(calls)
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _sorted(self, calls: Sequence[Callable[[], int | None]]) -> list[Start]:
+        starts: list[Start] = []
+        for number, (source, call) in enumerate(zip(self._sources, calls, strict=True)):
+            first = None if self._stopped() else self._attempt(call)
             if first is not None:
                 starts.append((first, number, source))
         return sorted(starts, key=lambda item: item[:2])
 
+    def _begin(self, number: int, source: Source) -> Ahead:
+        """Return the reader of an input whose turn has come."""
+        self._reading[number] = source
+        if number not in self._early:
+            return self._start(number, source)
+        ahead, held = self._early.pop(number)
+        if held is not None:
+            held.release()
+        return ahead
+
+    def _read_early(self, following: Iterable[Start]) -> None:
+        """Read the inputs that follow before their turn, if it takes long to read them."""
+        for _, number, source in following:
+            if number not in self._early and source.one_thread and _is_file(source) and self._is_idle():
+                held = hold_warnings(source)
+                self._early[number] = (self._start(number, source), held)
+
     def _start(self, number: int, source: Source) -> Ahead:
-        self._started.append(Ahead(source, number, stopped=self._stopped, pace=self._pace))
+        share = self._share if source.one_thread and self._is_idle() else 0
+        self._started.append(Ahead(source, number, share=share, stopped=self._stopped, pace=self._pace))
         return self._started[-1]
+
+    def _is_idle(self) -> bool:
+        """Return True if fewer inputs are open than threads can read, besides the one whose turn it is."""
+        return len(self._reading) + len(self._early) <= self._threads
 
     def _end(self, number: int) -> None:
         """Note how far an input has come that has ended."""
         source, (position, packets) = self._reading.pop(number), self._ended
         self._ended = (position + source.position(), packets + source.counters.packets)
+
+
+class _Found:
+    """The first time of a file, looked for by another thread; its warnings come with it."""
+
+    def __init__(self, result: Callable[[], int | None], held: HeldWarnings | None) -> None:
+        self._result = result
+        self._held = held
+
+    def __call__(self) -> int | None:
+        try:
+            return self._result()
+        finally:
+            if self._held is not None:
+                self._held.release()
+
+
+def _is_file(source: Source) -> bool:
+    return source.replays and not source.live

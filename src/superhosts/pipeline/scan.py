@@ -25,8 +25,9 @@ from superhosts.pipeline.building import MakeDetector, WindowBuilder, WindowResu
 from superhosts.pipeline.interleaving import Interleaving
 from superhosts.pipeline.second_reading import SecondReading
 from superhosts.pipeline.settings import Settings, with_argument_names
+from superhosts.sources.ahead import Clock
 from superhosts.sources.base import Source
-from superhosts.sources.live import Clock, Following
+from superhosts.sources.live import Following
 from superhosts.sources.opening import open_inputs
 from superhosts.sources.pace import PACE, Pace
 from superhosts.sources.streams import Stopped
@@ -165,7 +166,7 @@ class Scan:
             total = Counters(late=self._windows.late, stray=self._windows.stray, skipped_family=self._builder.skipped)
             total.repeated, total.revised = self._windows.repeated, self._revised
             total.unrevised = len(self._windows.put_off)
-        for source in self.sources:
+        for source in self.sources if self._interleaving is None else self._interleaving.begun():
             for name, value in asdict(source.counters).items():
                 if name == "warnings":
                     total.warnings += value
@@ -247,7 +248,11 @@ class Scan:
 
     def _interleave(self) -> Interleaving:
         self._interleaving = Interleaving(
-            self.sources, attempt=self._try, stopped=lambda: self._stopping, pace=self._options.pace
+            self.sources,
+            attempt=self._try,
+            stopped=lambda: self._stopping,
+            threads=self.settings.threads,
+            pace=self._options.pace,
         )
         return self._interleaving
 

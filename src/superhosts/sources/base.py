@@ -54,6 +54,7 @@ class Source(Protocol):
     counters: SourceCounters
     replays: bool = True  # the next run can read it again, from its beginning
     live: bool = False  # it waits for traffic that has not happened yet
+    one_thread: bool = False  # one thread reads it, so that it takes long: several such inputs are read at once
 
     def first_time(self) -> int | None:
         """Return the time of the first packet, None for an empty input. `blocks` still yields that packet."""

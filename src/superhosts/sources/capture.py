@@ -42,6 +42,7 @@ from superhosts.units import SECOND
 COMPRESSED = (".gz", ".zst", ".xz")
 _PROBE_BYTES = 64 * 1024
 _PROBE_PACKETS = 1000  # looked at to know when a file begins
+_SMALL = 8 * 1024 * 1024  # bytes of a plain file that is not worth several threads
 _YEAR = 365 * 86400 * SECOND
 
 
@@ -65,6 +66,8 @@ class CaptureSource(Source):
         # Nothing is held open until it is read: there may be thousands of files.
         if source.reopens and (head := source.head()) and format_of(head) is None:
             raise not_a_capture(head, self.name)
+        is_small = source.size is not None and source.size < _SMALL
+        self.one_thread = source.reopens and (is_small or bool(source.compression) or is_url(source.path))
 
     def first_time(self) -> int | None:
         """Return the time at which the input begins; None for an empty input.

@@ -12,6 +12,7 @@ import numpy as np
 
 from superhosts.errors import InputError
 from superhosts.pairs import PacketBatch, PacketBlock
+from superhosts.sources.ahead import MOST_SHARE
 from superhosts.sources.base import SourceCounters
 from superhosts.sources.decompressing import MOST_AHEAD
 from superhosts.sources.frames import (
@@ -50,6 +51,7 @@ MOST_MEMORY = (
     + LONGEST_WINDOW
     + 2 * (MOST_INPUT + MOST_OUTPUT)
     + MOST_AHEAD
+    + MOST_SHARE
     + (_BLOCKS_HELD + 2) * BLOCK_PACKETS * _PACKET_BYTES  # two: the columns of the walk, of both families
 )
 

@@ -70,6 +70,7 @@ class Input:
         self._standard = str(path) == STANDARD_INPUT
         self.name = "stdin" if self._standard else str(path)
         self.waiting = Waiting(pace)
+        self.compression = ""  # known once it was opened
         self._head: bytes | None = None
         self._peeked: Stream | None = None  # of a pipe, whose bytes come only once
         if self._standard and sys.stdin is None:
@@ -144,7 +145,9 @@ class Input:
                 raise self._unopened(error) from error
         plain = PlainStream(self.name, file, self.live, self.waiting if self.live else None)
         try:
-            return decompressed(plain)
+            stream = decompressed(plain)
         except (InputError, Stopped):
             plain.close()
             raise
+        self.compression = stream.compression
+        return stream

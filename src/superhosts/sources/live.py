@@ -1,4 +1,4 @@
-"""Reads inputs ahead, each in its own thread, and follows live inputs without waiting for a quiet one.
+"""Follows live inputs without waiting for a quiet one; ahead.py reads each of them in its own thread.
 
 `Following` is for traffic that has not happened yet. What it guarantees:
 
@@ -16,140 +16,25 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from superhosts.pairs import PacketBlock
+from superhosts.sources.ahead import NOT_YET, Ahead, Clock, drain
 from superhosts.sources.base import Source
 from superhosts.sources.pace import PACE, Pace
-from superhosts.stopwatch import timed
 from superhosts.units import SECOND
 
-READ_AHEAD = 4  # blocks of an input that wait to be processed
 MOST_KEPT = 1000  # packets by which the event clock is set
 STALE_AFTER = 3600.0  # seconds after which a packet no longer sets the clock: clocks drift, and are set
 LEAST_KEPT = 10  # packets kept even when stale
 YOUNG = 1000  # first packets of an input, which show the time at which it begins
-_NOT_YET = -(1 << 63)  # before all times: nothing was read yet
-
-Clock = Callable[[], float]
-Item = tuple[float, PacketBlock] | BaseException | None
-
-
-class Ahead:
-    """An input that a thread reads ahead."""
-
-    def __init__(
-        self,
-        source: Source,
-        number: int,
-        *,
-        reached: int = _NOT_YET,
-        stopped: Callable[[], bool],
-        clock: Clock = time.monotonic,
-        wake: threading.Event | None = None,
-        pace: Pace = PACE,
-    ) -> None:
-        self.source = source
-        self.number = number
-        self.reached = reached  # earliest time of the next block, or of the last one until the next has been read
-        self.taken = 0  # packets
-        self.ended = False
-        self.arrival = 0.0  # of the block that was taken last
-        self._stopped = stopped
-        self._clock = clock
-        self._wake = wake or threading.Event()
-        self._pace = pace
-        self._queue: queue.Queue[Item] = queue.Queue(READ_AHEAD)
-        self._left = False
-        self._next: tuple[float, PacketBlock] | None = None
-        threading.Thread(target=self._read, name=f"read {source.name}", daemon=True).start()
-
-    def _read(self) -> None:
-        try:
-            for block in self.source.blocks():
-                if not self._put((self._clock(), block)):
-                    return
-            self._put(None)
-        except BaseException as error:  # handed to the thread that takes the blocks
-            self._put(error)
-
-    @timed("wait")
-    def _put(self, item: Item) -> bool:
-        while not self._left:
-            try:
-                self._queue.put(item, timeout=self._pace.wake)
-                self._wake.set()
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    @timed("wait")
-    def _get(self) -> Item:
-        return self._queue.get(timeout=self._pace.wake)
-
-    def leave(self) -> None:
-        """Make the thread end soon; its blocks are no longer taken."""
-        self._left = True
-        self.source.stop()
-
-    def ready(self, *, wait: bool = False) -> bool:
-        """Return True if there is a block to take. Raises the errors of the reading thread."""
-        while self._next is None and not self.ended:
-            try:
-                item = self._get() if wait else self._queue.get_nowait()
-            except queue.Empty:
-                if not wait or self._stopped():
-                    return False
-                continue
-            if item is None or isinstance(item, BaseException):
-                self.ended = True
-                if item is not None:
-                    raise item
-            elif any(len(batch) for batch in item[1]):
-                self._next = item
-                self.reached = min(int(batch.time.min()) for batch in item[1] if len(batch))
-        return self._next is not None
-
-    def next_time(self) -> int | None:
-        """Return the earliest time of the next block, None at the end. Waits for it."""
-        return self.reached if self.ready(wait=True) else None
-
-    def take(self) -> PacketBlock:
-        """Return the next block. `ready` has returned True."""
-        assert self._next is not None
-        (self.arrival, block), self._next = self._next, None
-        self.taken += sum(len(batch) for batch in block)
-        return block
-
-    def is_working(self) -> bool:
-        """Return True if no block is ready but one is being read."""
-        return not self.source.waits() and self._next is None and not self.ended
-
-
-def is_pipe(source: Source) -> bool:
-    """Return True for live input that cannot be read again."""
-    return source.live and not source.replays
-
-
-def drain(
-    inputs: Iterable[Ahead], attempt: Callable[[Callable[[], Any]], Any], seconds: float
-) -> Iterator[PacketBlock]:
-    """Yield what pipes delivered before a stop. Their readers were told to stop and end soon."""
-    limit, pipes = time.monotonic() + seconds, [ahead for ahead in inputs if is_pipe(ahead.source)]
-    while (pipes := [ahead for ahead in pipes if not ahead.ended]) and time.monotonic() < limit:
-        for ahead in pipes:
-            if attempt(ahead.ready):
-                yield ahead.take()
-        time.sleep(0.001)
 
 
 class EventClock:
@@ -270,7 +155,7 @@ class Following:
             for ahead in self._active:
                 ahead.leave()
 
-    def _start(self, source: Source, number: int, first: int = _NOT_YET) -> None:
+    def _start(self, source: Source, number: int, first: int = NOT_YET) -> None:
         ahead = Ahead(
             source,
             number,
