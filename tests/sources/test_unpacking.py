@@ -379,7 +379,7 @@ def decompressing() -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_closing_ends_the_thread_that_decompresses(kind: str) -> None:
-    file = Chopped(COMPRESSORS[kind](NOISE * 40), [1 << 20])
+    file = Chopped(COMPRESSORS[kind](NOISE) * 40, [1 << 20])
     file.close = lambda: closed.append(decompressing())  # type: ignore[attr-defined]
     closed: list[list[str]] = []
     stream = decompressed(PlainStream("this", file, False), alone_after=1)
