@@ -26,10 +26,12 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar, cast
 
+import llvmlite.binding as llvm
 import numba
 import numpy as np
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.dispatcher import Dispatcher
+from numba.core.runtime import _nrt_python as runtime
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.core.types import Array, Boolean, Number
@@ -65,6 +67,21 @@ def is_cold(function: Callable[..., Any]) -> bool:
 def cache_folder(function: Callable[..., Any]) -> str | None:
     """Return the folder in which the machine code of `function` is kept; None if numba cannot write anywhere."""
     return getattr(getattr(function, "_cache", None), "cache_path", None)
+
+
+@functools.cache
+def _define_runtime(target: Any) -> None:
+    """Define the functions that machine code calls to allocate arrays.
+
+    These are the C functions that `rtsys.initialize` defines. It compiles some more for the linker, which takes 25 ms;
+    numba does that before it compiles anything itself. Other versions of numba may keep them elsewhere.
+    """
+    helpers = getattr(runtime, "c_helpers", None)
+    if helpers is None or numba.config.NRT_STATS:
+        rtsys.initialize(target)
+        return
+    for name, address in helpers.items():
+        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
 
 
 class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
@@ -116,7 +133,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         numba's own method first loads all that a compilation needs (`target.refresh`), which takes a quarter of a
         second. Machine code needs none of it, and numba does it again before it compiles.
         """
-        rtsys.initialize(target)
+        _define_runtime(target)
         code = None if self._impl is None else self._load_overload(signature, target)
         if code is None:
             announce()
