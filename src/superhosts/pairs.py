@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +35,14 @@ class PacketBatch:
     src: Addresses
     dst: Addresses
     time: Times
+    known_span: InitVar[tuple[int, int] | None] = None
+    span: tuple[int, int] = field(init=False)  # earliest and latest time; (0, 0) without packets
+
+    def __post_init__(self, known_span: tuple[int, int] | None) -> None:
+        """Find the span unless the caller knows it: once, in the thread that reads, because several stages need it."""
+        times = self.time
+        found = known_span or ((int(times.min()), int(times.max())) if len(times) else (0, 0))
+        object.__setattr__(self, "span", found)
 
     def __len__(self) -> int:
         return len(self.time)

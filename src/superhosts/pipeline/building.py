@@ -154,6 +154,6 @@ def _split(batch: PacketBatch, parts: int) -> list[PacketBatch]:
     """Split a large batch for several threads."""
     parts = min(parts, -(-len(batch) // LEAST_SHARE))
     return [
-        PacketBatch(batch.family, batch.src[start:stop], batch.dst[start:stop], batch.time[start:stop])
+        PacketBatch(batch.family, batch.src[start:stop], batch.dst[start:stop], batch.time[start:stop], batch.span)
         for start, stop in split_evenly(len(batch), max(parts, 1))
     ]

@@ -99,7 +99,7 @@ class Ahead:
                     raise item
             elif any(len(batch) for batch in item[1]):
                 self._next = item
-                self.reached = min(int(batch.time.min()) for batch in item[1] if len(batch))
+                self.reached = min(batch.span[0] for batch in item[1] if len(batch))
         return self._next is not None
 
     def next_time(self) -> int | None:

@@ -169,8 +169,8 @@ class Span:
         """Take in a block."""
         for batch in block:
             if len(batch):
-                self._first = min(self._first, int(batch.time.min()))
-                self._last = max(self._last, int(batch.time.max()))
+                self._first = min(self._first, batch.span[0])
+                self._last = max(self._last, batch.span[1])
 
     def ends(self) -> tuple[int, int]:
         """Return the earliest and the latest time."""

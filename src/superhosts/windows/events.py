@@ -38,7 +38,7 @@ def split_by_window(batch: PacketBatch, length: int) -> Iterator[tuple[int, Pack
     """Split a batch by window, the earliest first. Nearly every batch belongs to one window."""
     if not len(batch):
         return
-    first, last = int(batch.time.min()) // length, int(batch.time.max()) // length
+    first, last = batch.span[0] // length, batch.span[1] // length
     if first == last:
         yield first, batch
         return

@@ -171,7 +171,7 @@ class TumblingWindows:
         self._forget_strays_put_off()
 
     def _take_all(self, batch: PacketBatch) -> Piece:
-        first, last = int(batch.time.min()), int(batch.time.max())
+        first, last = batch.span
         if self._hull is not None:
             first, last = min(first, self._hull.start), max(last, self._hull.end)
         self._hull = Window(first, last)
