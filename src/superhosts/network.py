@@ -27,7 +27,7 @@ from superhosts.text import printable
 Words = NDArray[np.uint64]
 Flags = NDArray[np.uint8]
 Networks = list[ipaddress.IPv4Network | ipaddress.IPv6Network]
-NO_FLAGS = np.zeros(0, np.uint8)
+BLOCK = 1024  # packets whose flags are in a core's cache together
 
 
 class PrefixTable(NamedTuple):
@@ -117,6 +117,13 @@ def _halves(numbers: list[int]) -> Words:
 def inside(addresses: Addresses, table: PrefixTable) -> Flags:
     """Return for every address 1 if the table contains it, else 0."""
     out = np.empty(len(addresses), np.uint8)
+    _mark_inside(addresses, table, out)
+    return out
+
+
+@compiled
+def _mark_inside(addresses: Addresses, table: PrefixTable, out: Flags) -> None:
+    """Write 1 for every address that the table contains, else 0."""
     known, first, last, lows, highs = table
     searched = np.uint8(0)
     for i in range(len(addresses)):
@@ -126,7 +133,7 @@ def inside(addresses: Addresses, table: PrefixTable) -> Flags:
             out[i] = known[addresses[i, 0] >> np.uint64(48)]
         searched |= out[i]
     if searched < 2:  # With most prefixes, the small table decides.
-        return out
+        return
     for i in range(len(addresses)):
         if out[i] < 2:
             continue
@@ -143,12 +150,11 @@ def inside(addresses: Addresses, table: PrefixTable) -> Flags:
             else:
                 b = middle
         out[i] = a < last[top] and (lows[a, 0] < high or (lows[a, 0] == high and lows[a, 1] <= low))
-    return out
 
 
 @compiled
 def _find_hosts(
-    src: Addresses, dst: Addresses, inner: tuple[Flags, Flags], excluded: tuple[Flags, Flags], rule: Rule
+    src: Addresses, dst: Addresses, inner: PrefixTable, excluded: PrefixTable, rule: Rule
 ) -> tuple[Flags, Flags, int, int]:
     """Return for every packet 1 if its source is a host, and 1 if its destination is.
 
@@ -156,31 +162,43 @@ def _find_hosts(
     """
     n = len(src)
     sources, targets = np.empty(n, np.uint8), np.empty(n, np.uint8)
-    inner_src, inner_dst = inner
-    if rule.all_inner == 1:
-        inner_src, inner_dst = np.ones(n, np.uint8), np.ones(n, np.uint8)
+    inner_src, inner_dst = np.ones(BLOCK, np.uint8), np.ones(BLOCK, np.uint8)
+    counts = np.empty(BLOCK, np.uint8)
     outer, sent, received = np.uint8(rule.outer), np.uint8(rule.sent), np.uint8(rule.received)
-    differing, counted = np.int64(0), np.int64(0)
-    for i in range(n):
-        if src.ndim == 1:
-            differs = np.uint8(src[i] != dst[i])
-        else:
-            differs = np.uint8((src[i, 0] != dst[i, 0]) | (src[i, 1] != dst[i, 1]))
-        counts = differs & (inner_src[i] | inner_dst[i])
-        sources[i] = counts & (inner_src[i] ^ outer) & sent
-        targets[i] = counts & (inner_dst[i] ^ outer) & received
-        differing += np.int64(differs)
-        counted += np.int64(counts)
+    differing, counted = np.uint32(0), np.uint32(0)
+    for start in range(0, n, BLOCK):  # in loops so simple that they run in vector registers
+        left, right = src[start : start + BLOCK], dst[start : start + BLOCK]
+        size = len(left)
+        if rule.all_inner == 0:
+            _mark_inside(left, inner, inner_src)
+            _mark_inside(right, inner, inner_dst)
+        for i in range(size):
+            if src.ndim == 1:
+                counts[i] = left[i] != right[i]
+            else:
+                counts[i] = (left[i, 0] != right[i, 0]) | (left[i, 1] != right[i, 1])
+        for i in range(size):
+            differing = np.uint32(differing + np.uint32(counts[i]))
+        for i in range(size):
+            counts[i] &= inner_src[i] | inner_dst[i]
+        for i in range(size):
+            counted = np.uint32(counted + np.uint32(counts[i]))
+        from_here, to_here = sources[start : start + size], targets[start : start + size]
+        for i in range(size):
+            from_here[i] = counts[i] & (inner_src[i] ^ outer) & sent
+        for i in range(size):
+            to_here[i] = counts[i] & (inner_dst[i] ^ outer) & received
     if rule.exclusions == 1:
+        not_src, not_dst = inside(src, excluded), inside(dst, excluded)
         for i in range(n):
-            sources[i] &= excluded[0][i] ^ np.uint8(1)
-            targets[i] &= excluded[1][i] ^ np.uint8(1)
-    return sources, targets, int(differing - counted), int(n - differing)
+            sources[i] &= not_src[i] ^ np.uint8(1)
+            targets[i] &= not_dst[i] ^ np.uint8(1)
+    return sources, targets, int(differing) - int(counted), n - int(differing)
 
 
 @compiled
 def make_pairs(
-    src: Addresses, dst: Addresses, inner: tuple[Flags, Flags], excluded: tuple[Flags, Flags], rule: Rule
+    src: Addresses, dst: Addresses, inner: PrefixTable, excluded: PrefixTable, rule: Rule
 ) -> tuple[Addresses, Addresses, int, int]:
     """Return hosts, peers, the number of packets without an inner end, and the number with equal ends.
 
@@ -263,9 +281,7 @@ class Network:
     ) -> tuple[list[tuple[Part, PairBatch]], NetworkCounters]:
         """Return the pairs of each part of the family, and how many packets yield none. Threads may call it."""
         chosen = [part for part in parts if part.family == batch.family]
-        inner = (NO_FLAGS, NO_FLAGS) if self.all_inner else self._flags(batch, self.inner[batch.family])
-        exclusions = len(self.excluded[batch.family].low) > 0
-        excluded = self._flags(batch, self.excluded[batch.family]) if exclusions else (NO_FLAGS, NO_FLAGS)
+        inner, excluded = self.inner[batch.family], self.excluded[batch.family]
         mask = -(1 << (128 - self.ipv6_prefix))
         result, counts = [], NetworkCounters()
         for number, part in enumerate(chosen):
@@ -274,7 +290,7 @@ class Network:
                 sent=int(part.direction != "in"),
                 received=int(part.direction != "out"),
                 all_inner=int(self.all_inner),
-                exclusions=int(exclusions),
+                exclusions=int(len(excluded.low) > 0),
                 mask_high=np.uint64(mask >> 64 & (1 << 64) - 1),  # type: ignore[arg-type]
                 mask_low=np.uint64(mask & (1 << 64) - 1),  # type: ignore[arg-type]
             )
@@ -296,6 +312,3 @@ class Network:
         if part.side == "inner":
             return np.asarray(inside(hosts, self._hosts_with_inner[part.family]).astype(bool))
         return np.asarray(inside(hosts, self._hosts_all_inner[part.family]) == 0)
-
-    def _flags(self, batch: PacketBatch, table: PrefixTable) -> tuple[Flags, Flags]:
-        return inside(batch.src, table), inside(batch.dst, table)
