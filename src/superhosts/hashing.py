@@ -206,15 +206,27 @@ def column_hash(mangled: int, draw: tuple[int, int], count: int) -> int:
     return ((x >> 32) * count) >> 32
 
 
-@compiled
 def mangle_column(hosts: NDArray[np.uint64], bits: int, inverse: bool, key: Key) -> NDArray[np.uint64]:
     """Mangle (or with `inverse`, unmangle) an array of hosts given as rows (high word, low word)."""
+    # IPv4 hosts have a loop of their own: compiling the permutations of the others takes a second.
+    return _mangle_narrow(hosts, inverse, key) if bits == 32 else _mangle_wide(hosts, bits, inverse, key)
+
+
+@compiled
+def _mangle_narrow(hosts: NDArray[np.uint64], inverse: bool, key: Key) -> NDArray[np.uint64]:
+    out = np.empty_like(hosts)
+    for i in range(len(hosts)):
+        low = hosts[i, 1]
+        out[i, 0], out[i, 1] = hosts[i, 0], unmangle32(low, key) if inverse else mangle32(low, key)
+    return out
+
+
+@compiled
+def _mangle_wide(hosts: NDArray[np.uint64], bits: int, inverse: bool, key: Key) -> NDArray[np.uint64]:
     out = np.empty_like(hosts)
     for i in range(len(hosts)):
         high, low = hosts[i, 0], hosts[i, 1]
-        if bits == 32:
-            low = np.uint64(unmangle32(low, key) if inverse else mangle32(low, key))
-        elif bits == 64:
+        if bits == 64:
             low = unmangle64(low, key) if inverse else mangle64(low, key)
         elif inverse:
             high, low = unmangle128(high, low, key)
