@@ -78,20 +78,22 @@ def machine_with(driver: Driver | None, cupy: Any = None) -> Iterator[None]:
             module = cupy or ModuleType("cupy")
             module.__spec__ = ModuleSpec("cupy", None)
             patch.setitem(sys.modules, "cupy", module)
-            patch.setattr(device.import_cuda(), "gpus", driver.gpus)
-        device.cuda_problem.cache_clear()
+        for known in (device.cuda_problem, device.gpu_count):
+            known.cache_clear()
         try:
             yield
         finally:
-            device.cuda_problem.cache_clear()
+            for known in (device.cuda_problem, device.gpu_count):
+                known.cache_clear()
 
 
 @contextmanager
 def full_gpu(allocations: int = 0) -> Iterator[None]:
     """Make a GPU, real or simulated, refuse memory after this many allocations."""
-    from superhosts.engines.gpu.launch import cuda
+    from superhosts.engines.gpu import driver
 
-    allocate, left = cuda.device_array, [None] * allocations
+    place, name = (device.import_cuda(), "device_array") if device.simulated() else (driver, "allocate")
+    allocate, left = getattr(place, name), [None] * allocations
 
     def refuse(*arguments: Any, **named: Any) -> Any:
         if not left:
@@ -100,5 +102,5 @@ def full_gpu(allocations: int = 0) -> Iterator[None]:
         return allocate(*arguments, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuda, "device_array", refuse)
+        patch.setattr(place, name, refuse)
         yield

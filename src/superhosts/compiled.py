@@ -31,6 +31,7 @@ import numba
 import numpy as np
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.dispatcher import Dispatcher
+from numba.core.extending import _Intrinsic
 from numba.core.runtime import _nrt_python as runtime
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
@@ -42,7 +43,7 @@ from superhosts.replacing import replacing
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-LIBRARIES = {"builtins", "math", "numba", "numpy"}  # described by name only: the stamp has their versions
+LIBRARIES = {"builtins", "llvmlite", "math", "numba", "numpy"}  # described by name only: the stamp has their versions
 DIGEST = 32  # bytes
 HASH_SECRET = "_numba_hashsecret"  # a symbol of `hash`, sets and dictionaries, which only numba's compiler defines
 KINDS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR
@@ -209,7 +210,7 @@ class _Files:
         return self.folder.glob(f"{self.name}-*.code")
 
     def _path(self, key: Any) -> Path:
-        return self.folder / f"{self.name}-{_digest(repr(key).encode()).hex()[:16]}.code"
+        return self.folder / f"{self.name}-{digest_of(repr(key).encode()).hex()[:16]}.code"
 
 
 def load_stamped(path: Path, stamp: bytes) -> bytes | None:
@@ -222,7 +223,7 @@ def load_stamped(path: Path, stamp: bytes) -> bytes | None:
     except OSError:
         return None
     payload = data[2 * DIGEST :]
-    return payload if data[: 2 * DIGEST] == stamp + _digest(payload) else None
+    return payload if data[: 2 * DIGEST] == stamp + digest_of(payload) else None
 
 
 def save_stamped(path: Path, stamp: bytes, payload: bytes) -> None:
@@ -231,7 +232,7 @@ def save_stamped(path: Path, stamp: bytes, payload: bytes) -> None:
     Processes that compile the same function at once write the same file, each by renaming a whole one into place.
     """
     with contextlib.suppress(OSError), replacing(path, durable=False) as temporary:
-        temporary.write_bytes(stamp + _digest(payload) + payload)
+        temporary.write_bytes(stamp + digest_of(payload) + payload)
 
 
 def _describe_type(kind: Any) -> Any:
@@ -251,13 +252,15 @@ def stamp_of(function: Callable[..., Any]) -> bytes:
     must be defined by then: call this when the compiled function is first called, not when it is decorated, because a
     module may define a function below the one that calls it.
     """
-    return _digest(repr((numba.__version__, np.__version__, _describe(function, {}))).encode())
+    return digest_of(repr((numba.__version__, np.__version__, _describe(function, {}))).encode())
 
 
 def _describe(value: Any, seen: dict[FunctionType, int]) -> Any:
     """Describe a value that numba compiles into machine code, so that unlike values have unlike `repr`s."""
     if isinstance(value, Dispatcher):
         return sorted(value.targetoptions.items()), _describe_function(value.py_func, seen)
+    if isinstance(value, _Intrinsic):
+        return "intrinsic", _describe_function(value._defn, seen)
     if isinstance(value, enum.Enum):
         return _describe(type(value), seen), value.name
     if isinstance(value, PLAIN):
@@ -351,5 +354,6 @@ def _class_name(value: type) -> tuple[str, str]:
     return value.__module__, value.__qualname__
 
 
-def _digest(data: bytes) -> bytes:
+def digest_of(data: bytes) -> bytes:
+    """Return a digest that identifies some bytes."""
     return hashlib.blake2b(data, digest_size=DIGEST).digest()

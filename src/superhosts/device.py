@@ -40,7 +40,7 @@ def choose_device(device: str) -> str:
     problem = cuda_problem()
     if problem is not None:
         raise UsageError(f"device {device!r} cannot be used: {problem}")
-    count = len(import_cuda().gpus)
+    count = gpu_count()
     wanted = list(range(count)) if match[1] == "all" else [int(number) for number in (match[1] or "0").split(",")]
     if max(wanted) >= count:
         raise UsageError(f"device {device!r}: there is no GPU {max(wanted)}; the GPUs are 0 to {count - 1}")
@@ -81,7 +81,17 @@ def cuda_problem() -> str | None:
     return f"{' and '.join(missing)} not installed: {INSTALL}" if missing else None
 
 
-os.register_at_fork(after_in_child=cuda_problem.cache_clear)  # CUDA does not survive a fork.
+@cache
+def gpu_count() -> int:
+    """Return the number of GPUs."""
+    if simulated():
+        return len(import_cuda().gpus)
+    count, driver = ctypes.c_int(0), cuda_driver()
+    return 0 if driver is None or driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) else count.value
+
+
+for _known in (cuda_problem, gpu_count):
+    os.register_at_fork(after_in_child=_known.cache_clear)  # CUDA does not survive a fork.
 
 
 @cache

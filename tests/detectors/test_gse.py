@@ -266,7 +266,7 @@ def test_no_host_is_lost_if_a_set_that_is_half_empty_must_grow():
 
 @on_gpu
 def test_pairs_that_lie_on_the_gpu():
-    from superhosts.engines.gpu.launch import cuda
+    cuda = device.import_cuda()
 
     hosts, peers = traffic(150)
     detector = Gse(geometry=SMALL, device="cuda")

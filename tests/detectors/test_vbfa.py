@@ -206,7 +206,7 @@ def test_the_gpu_has_the_oracles_bits_and_finds_what_the_cpu_finds(mangled):
     assert {oracle.rotated(oracle.address(host)) for host in hosts[:180].tolist()} <= {row[1] for row in results[0]}
     assert on_gpu.super_hosts(30).to_dict() == on_cpu.super_hosts(30).to_dict()
     assert on_gpu.estimate(int(hosts[0])) == on_cpu.estimate(int(hosts[0]))
-    from superhosts.engines.gpu.launch import cuda
+    cuda = device.import_cuda()
 
     before = on_gpu.bits
     on_gpu.update(cuda.to_device(hosts[:50]), cuda.to_device(peers[:50]))  # repeats known pairs, from the GPU

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 
 import numpy as np
 import pytest
@@ -22,12 +23,13 @@ class Driver:
         self.fails_at = fails_at
 
     def calls(self) -> lane.Calls:
-        return lane.Calls(
-            enter=ctypes.CFUNCTYPE(ctypes.c_int, WORD)(lambda context: 0 if context == 77 else 201),
-            wait=ctypes.CFUNCTYPE(ctypes.c_int, WORD)(self._wait),
-            send=ctypes.CFUNCTYPE(ctypes.c_int, WORD, WORD, WORD, WORD)(self._send),
-            copy=ctypes.CFUNCTYPE(WORD, WORD, WORD, WORD)(ctypes.memmove),
-        )
+        self._kept = [  # C functions, which end with this object
+            ctypes.CFUNCTYPE(ctypes.c_int, WORD)(lambda context: 0 if context == 77 else 201),
+            ctypes.CFUNCTYPE(ctypes.c_int, WORD)(self._wait),
+            ctypes.CFUNCTYPE(ctypes.c_int, WORD, WORD, WORD, WORD)(self._send),
+            ctypes.CFUNCTYPE(WORD, WORD, WORD, WORD)(ctypes.memmove),
+        ]
+        return lane.Calls(*(ctypes.cast(function, ctypes.c_void_p).value for function in self._kept))
 
     def _wait(self, queue: int) -> int:
         self.log += [WAITED, queue]
@@ -42,20 +44,11 @@ class Driver:
         return 0
 
 
-def transfer(driver: Driver, columns, targets, first: int, step: int, context: int = 77) -> int:
-    buffer = np.zeros(2 * PART_BYTES, np.uint8)
-    return lane.make_transfer(driver.calls())(
-        context,
-        np.array([column.ctypes.data for column in columns], np.int64),
-        np.array([target.ctypes.data for target in targets], np.int64),
-        np.array([column.nbytes // len(column) for column in columns], np.int64),
-        len(columns[0]),
-        buffer.ctypes.data,
-        PART_BYTES,
-        np.array([5, 6], np.int64),
-        first,
-        step,
-    )
+def transfer(driver: Driver, batches, targets, first: int, step: int, context: int = 77) -> int:
+    memory = np.zeros(2 * PART_BYTES, np.uint8)
+    parts = lane.parts_of(batches, np.array([target.ctypes.data for target in targets], np.int64))
+    buffer = lane.Buffer(memory.ctypes.data, PART_BYTES, np.array([5, 6], np.int64))
+    return lane.transfer(driver.calls(), context, parts, buffer, first, step)
 
 
 @pytest.fixture
@@ -70,7 +63,7 @@ def test_threads_together_copy_everything_once(columns, threads):
     for first in range(threads):
         before = [target.copy() for target in targets]
         driver = Driver()
-        assert transfer(driver, columns, targets, first, threads) == 0
+        assert transfer(driver, [columns], targets, first, threads) == 0
         changed = np.flatnonzero(targets[0] != before[0])
         assert set(changed // 12) == set(range(first, 9, threads))  # 240 bytes are 12 rows of 20
         assert np.array_equal(changed, np.flatnonzero((targets[1] != before[1]).any(1)))
@@ -80,7 +73,7 @@ def test_threads_together_copy_everything_once(columns, threads):
 
 def test_a_half_is_waited_for_before_it_is_filled_again(columns):
     driver = Driver()
-    transfer(driver, columns, [np.zeros_like(column) for column in columns], 0, 3)
+    transfer(driver, [columns], [np.zeros_like(column) for column in columns], 0, 3)
     part = [WAITED, 5, 48, 5, 192, 5]
     other = [WAITED, 6, 48, 6, 192, 6]
     assert driver.log == [*part, *other, *part, WAITED, 5, WAITED, 6]
@@ -89,7 +82,18 @@ def test_a_half_is_waited_for_before_it_is_filled_again(columns):
 def test_the_first_failure_is_told_after_all_has_ended(columns):
     targets = [np.zeros_like(column) for column in columns]
     driver = Driver(fails_at=4)  # the second column of the first part
-    assert transfer(driver, columns, targets, 0, 1) == 719
+    assert transfer(driver, [columns], targets, 0, 1) == 719
     assert driver.log[-4:] == [WAITED, 5, WAITED, 6]
     assert sum(entry in (48, 192) for entry in driver.log) == 2  # Nothing is sent after the failure.
-    assert transfer(Driver(), columns, targets, 0, 1, context=78) == 201
+    assert transfer(Driver(), [columns], targets, 0, 1, context=78) == 201
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_several_batches_arrive_one_behind_the_other(columns, threads):
+    edges = [0, 5, 5, 40, 103]
+    batches = [tuple(column[a:b] for column in columns) for a, b in itertools.pairwise(edges)]
+    targets = [np.zeros_like(column) for column in columns]
+    for first in range(threads):
+        assert transfer(Driver(), batches, targets, first, threads) == 0
+    for column, target in zip(columns, targets, strict=True):
+        assert np.array_equal(column, target)

@@ -26,9 +26,10 @@ from superhosts.detectors.cbaa.addressing import (
 from superhosts.detectors.cbaa.geometry import Geometry, Search
 from superhosts.device import simulated
 from superhosts.engines.base import STEPS_PER_HOST
+from superhosts.engines.gpu.code import cuda, device_function, kernel
 from superhosts.engines.gpu.engine import CudaEngine
 from superhosts.engines.gpu.kernels import CANDIDATES, FOUND, STEPS, U32, U64, Kernel, Put, answer_shape, draw_of
-from superhosts.engines.gpu.launch import Launch, Stream, cuda, device_function, kernel
+from superhosts.engines.gpu.launch import Launch, Stream
 from superhosts.hashing import MASK32
 
 # Indexes of the limits of a search. From LIMITS on, they are the maximum of zeros in each slice.

@@ -30,6 +30,7 @@ from superhosts.detectors.cube.addressing import (
 )
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.engines.arrays import Counts, Words
+from superhosts.engines.gpu.code import cuda, device_function, kernel
 from superhosts.engines.gpu.kernels import (
     CANDIDATES,
     FOUND,
@@ -40,7 +41,7 @@ from superhosts.engines.gpu.kernels import (
     draw_of,
     make_team_sum,
 )
-from superhosts.engines.gpu.launch import Launch, cuda, device_function, kernel
+from superhosts.engines.gpu.launch import Launch
 from superhosts.hashing import MASK64, fold
 
 # Indexes of the limits of a search

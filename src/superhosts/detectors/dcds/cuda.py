@@ -18,9 +18,10 @@ from superhosts.detectors.dcds.addressing import column_of, garner_step, row_of
 from superhosts.detectors.dcds.geometry import ADDRESSES, Geometry, Search
 from superhosts.device import simulated
 from superhosts.engines.base import STEPS_PER_HOST
+from superhosts.engines.gpu.code import cuda, device_function, kernel
 from superhosts.engines.gpu.engine import CudaEngine, on_gpu
 from superhosts.engines.gpu.kernels import FOUND, STEPS, U32, U64, Kernel, Put, answer_shape
-from superhosts.engines.gpu.launch import Launch, Stream, cuda, device_function, kernel
+from superhosts.engines.gpu.launch import Launch, Stream, to_device
 from superhosts.hashing import MASK32
 
 ZEROS, PREFIX_WORDS, PREFIX_ONES, MAX_STEPS = range(4)  # indexes of the limits of a search
@@ -204,8 +205,8 @@ class CudaDcds(CudaEngine):
     def _allocate(self) -> None:
         super()._allocate()
         reversible = self.geometry.reversible
-        self.hot = cuda.to_device(np.zeros(self.geometry.edges[reversible], np.int32))  # lists that fit all columns
-        self.hot_counts = cuda.to_device(np.zeros(reversible, np.int32))
+        self.hot = to_device(np.zeros(self.geometry.edges[reversible], np.int32))  # lists that fit all columns
+        self.hot_counts = to_device(np.zeros(reversible, np.int32))
 
     def _make_put(self) -> Put:
         return make_put(self.geometry)

@@ -18,9 +18,11 @@ from superhosts.detectors.gse.geometry import Geometry, Search
 from superhosts.detectors.hostset import Slots, hosts_in
 from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.base import Engine, Plan
-from superhosts.engines.gpu.engine import CudaEngine, is_out_of_memory, on_gpu
+from superhosts.engines.gpu.code import cuda, device_function, kernel
+from superhosts.engines.gpu.driver import is_out_of_memory
+from superhosts.engines.gpu.engine import CudaEngine, on_gpu
 from superhosts.engines.gpu.kernels import FOUND, U32, U64, WIDE, Kernel, Put, answer_shape
-from superhosts.engines.gpu.launch import Replay, Stream, cuda, device_function, device_zeros, kernel, set_zero
+from superhosts.engines.gpu.launch import Replay, Stream, device_array, device_zeros, set_zero, to_device
 from superhosts.errors import GpuMemoryError
 from superhosts.hashing import fold, mangle32, pair_hash
 from superhosts.units import format_size
@@ -176,7 +178,7 @@ class CudaGse(CudaEngine):
             size = format_size(4 * capacity)
             text = f"GPU {self.gpu} does not have {size} of free memory for the set of hosts; use --device cpu"
             raise GpuMemoryError(text) from None
-        self.slots, self.state = slots, cuda.to_device(np.zeros(2, np.uint32))
+        self.slots, self.state = slots, to_device(np.zeros(2, np.uint32))
         self.stream.synchronize()
         self._find = Replay(self.stream)  # The old recording would search the old set.
 
@@ -263,7 +265,7 @@ class CudaGse(CudaEngine):
             words, cells = other.words, other.slots
         else:
             arrays = other.arrays()
-            words, cells = cuda.to_device(arrays["bits"].reshape(-1)), cuda.to_device(cells_of(arrays["hosts"]))
+            words, cells = to_device(arrays["bits"].reshape(-1)), to_device(cells_of(arrays["hosts"]))
         self._merge_words(self.words, words)
         self._add(cells)
         self._sums = None
@@ -280,7 +282,7 @@ class CudaGse(CudaEngine):
         self.words.copy_to_device(arrays["bits"].reshape(-1))
         self._clear_recent()
         self._make_slots(len(self.slots) - 1)
-        self._add(cuda.to_device(cells_of(arrays["hosts"])))
+        self._add(to_device(cells_of(arrays["hosts"])))
         self._sums = None
 
     # Queries
@@ -297,9 +299,9 @@ class CudaGse(CudaEngine):
         if not len(mangled):
             return np.empty((0, 1), np.int32)
         self.flush()
-        out = cuda.device_array((len(mangled), 1), np.int32)
+        out = device_array((len(mangled), 1), np.int32)
         team = self.launch.team
-        arguments = cuda.to_device(np.ascontiguousarray(mangled)), self.words, out, self.update_key
+        arguments = to_device(np.ascontiguousarray(mangled)), self.words, out, self.update_key
         self._start(make_measure(self.geometry), (-(-len(mangled) // team), team), self.stream, arguments)
         self.stream.synchronize()
         counts: Counts = out.copy_to_host()

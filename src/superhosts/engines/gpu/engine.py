@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
-from superhosts.device import simulated
+from superhosts.device import gpu_count, simulated
 from superhosts.engines.arrays import Arrays, Counts, Words, is_on_gpu
 from superhosts.engines.base import Engine, Plan, Sums
-from superhosts.engines.gpu import kernels
+from superhosts.engines.gpu import driver, kernels
+from superhosts.engines.gpu.code import Kernel
 from superhosts.engines.gpu.launch import (
     BoundKernel,
     Replay,
     Stream,
     as_device_array,
-    attach,
-    cuda,
+    device_array,
     device_zeros,
+    free_memory,
     gpu_of,
     has_own_stream,
     launch_of,
+    make_stream,
     pinned,
     set_zero,
     short_key,
+    to_device,
 )
 from superhosts.engines.gpu.staging import staging_of
 from superhosts.engines.transfer import to_host
@@ -44,23 +47,15 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 _simulator = threading.RLock() if simulated() else None  # It runs one kernel at a time and replaces modules meanwhile.
 
 
-def is_out_of_memory(error: Exception) -> bool:
-    """Return True if an error of numba or CuPy means that the GPU is out of memory."""
-    return "OUT_OF_MEMORY" in str(error) or type(error).__name__ == "OutOfMemoryError"
-
-
 def on_gpu(method: Method) -> Method:
     """Decorate a method so that the engine's GPU is the current device while it runs."""
 
     @wraps(method)
     def run(self: CudaEngine, *arguments: Any) -> Any:
-        if _simulator is not None:
-            with _simulator:
-                return method(self, *arguments)
-        if len(cuda.gpus) == 1:
-            attach()
+        if _simulator is None and gpu_count() == 1:
+            driver.enter(self.gpu)
             return method(self, *arguments)
-        with cuda.gpus[self.gpu]:
+        with _simulator or driver.inside(self.gpu):
             return method(self, *arguments)
 
     return cast(Method, run)
@@ -80,25 +75,25 @@ class CudaEngine(Engine):
         try:
             self._allocate()
         except Exception as error:
-            if not is_out_of_memory(error):
+            if not driver.is_out_of_memory(error):
                 raise
             text = f"memory {size}: GPU {gpu} does not have enough free memory; use less memory or --device cpu"
             raise GpuMemoryError(text) from None
 
     def _start(self, kernel: Any, shape: tuple[int, int], stream: Stream, arguments: Any, kinds: Any = ()) -> None:
         """Launch a kernel. `kinds` identifies the types of its arguments if these vary."""
-        if stream.cupy is None:
-            kernel[(*shape, stream.numba)](*arguments)
+        if not isinstance(kernel, Kernel):
+            kernel[shape](*arguments)  # the simulator's
             return
         if (kernel, kinds) not in self._bound:
-            self._bound[kernel, kinds] = BoundKernel(kernel, arguments)
+            self._bound[kernel, kinds] = BoundKernel(kernel, self.gpu, arguments)
         self._bound[kernel, kinds](shape, stream, arguments)
 
     @on_gpu
     def _allocate(self) -> None:
         geometry = self.geometry
         self._bound: dict[Any, BoundKernel] = {}
-        self.stream = Stream()
+        self.stream = make_stream()
         self.staging = staging_of(self.gpu, self.tuning.gpu.transfer)
         bits = geometry.total_columns * geometry.words
         self.memory = device_zeros(bits + self._extra_words(), np.uint64, self.stream)
@@ -108,12 +103,11 @@ class CudaEngine(Engine):
         self.tile_key, self.fill_key = short_key(self.key, 32, 0), short_key(self.key, 0, geometry.arrays)
         self.put = self._make_put()
         self.group_bits = min(GROUP_BITS, (self.launch.threads - 1).bit_length() - 1)
-        self.counts = cuda.to_device(np.full(geometry.total_columns, geometry.rows, np.int32))
+        self.counts = to_device(np.full(geometry.total_columns, geometry.rows, np.int32))
         self._sums: Sums | None = None  # sums of zeros; None after a change
         self.tiles: Any = None
         self.recent: Any = None  # pairs that were written, by their hash; 0 is an empty place
-        free = cuda.current_context().get_memory_info().free
-        self._max_tiled = int(min(self.tuning.gpu.max_tiled_pairs, free // 64))
+        self._max_tiled = min(self.tuning.gpu.max_tiled_pairs, free_memory() // 64)
         self._make_answer(self.tuning.gpu.rows, self.tuning.gpu.candidates)
         self.stream.synchronize()
 
@@ -188,7 +182,17 @@ class CudaEngine(Engine):
             if has_own_stream(hosts) or has_own_stream(peers):
                 self.stream.synchronize()  # Later work on the array's stream does not wait for our stream.
         else:
-            self.staging.send(to_host(hosts), to_host(peers), self._write_directly)
+            self.staging.send([(to_host(hosts), to_host(peers))], self._write_directly)
+
+    @on_gpu
+    def update_batches(self, batches: Sequence[tuple[Addresses, Addresses]]) -> None:
+        """Write several batches. Those in host memory travel together."""
+        if any(is_on_gpu(column) for columns in batches for column in columns):
+            for hosts, peers in batches:
+                self.update(hosts, peers)
+        else:
+            self._sums = None
+            self.staging.send(batches, self._write_directly)
 
     def _write(self, hosts: Any, peers: Any, stream: Stream) -> None:
         geometry, tuning = self.geometry, self.tuning.gpu
@@ -199,7 +203,7 @@ class CudaEngine(Engine):
             try:
                 step, write = self._reserve_tiles(len(hosts)), self._write_tiled
             except Exception as error:
-                if not is_out_of_memory(error):
+                if not driver.is_out_of_memory(error):
                     raise
                 # Continue with unsorted writes, which are slower but need no memory.
         if len(hosts) <= step:  # Slicing costs as much as a launch.
@@ -225,8 +229,8 @@ class CudaEngine(Engine):
             if self.recent is None:
                 self.recent = device_zeros(1 << self.launch.fill_recent_bits, np.uint64, self.stream)
             tiles = pairs // size + 1
-            starts = cuda.device_array((tiles, (1 << self.group_bits) + 1), np.int32)
-            self.tiles = cuda.device_array(tiles * size, np.uint64), starts
+            starts = device_array((tiles, (1 << self.group_bits) + 1), np.int32)
+            self.tiles = device_array(tiles * size, np.uint64), starts
         return len(self.tiles[1]) * size
 
     def _write_tiled(self, hosts: Any, peers: Any, stream: Stream) -> None:
@@ -267,7 +271,7 @@ class CudaEngine(Engine):
                 other.flush()
             memory = other.memory
         else:
-            memory = cuda.to_device(self._flat(other.arrays()))
+            memory = to_device(self._flat(other.arrays()))
         self._merge_words(self.memory, memory)
         self._sums = None
 
@@ -311,13 +315,13 @@ class CudaEngine(Engine):
         self._start(sum_zeros, (len(self.sums), threads), stream, (self.counts, self.sums))
 
     def _send_question(self, stream: Stream) -> None:
-        self.question.copy_to_device(self.question_host, stream=stream.numba)
+        self.question.copy_to_device(self.question_host, stream=stream.handle)
 
     def _sequence(self, stream: Stream) -> None:
         self._send_question(stream)
         self._launch_count(stream)
         self._launch_search(stream)
-        self.answer.copy_to_host(self.answer_host, stream=stream.numba)
+        self.answer.copy_to_host(self.answer_host, stream=stream.handle)
 
     @on_gpu
     def search(self, search: Any) -> tuple[Words, Counts]:
@@ -381,9 +385,9 @@ class CudaEngine(Engine):
         for start in range(0, len(mangled), step):  # Whole arrays are copied: to slice one on the GPU takes longer.
             hosts = mangled[start : start + step]
             self.asked_host[: 2 * len(hosts)] = hosts.reshape(-1)
-            self.asked.copy_to_device(self.asked_host, stream=self.stream.numba)
+            self.asked.copy_to_device(self.asked_host, stream=self.stream.handle)
             self._start(kernel, (len(hosts), threads), self.stream, arguments)
-            self.answer.copy_to_host(self.answer_host, stream=self.stream.numba)
+            self.answer.copy_to_host(self.answer_host, stream=self.stream.handle)
             self.stream.synchronize()
             counts = self.answer_host[: len(hosts) * width].reshape(len(hosts), width)
             found[start : start + len(hosts)] = counts

@@ -27,7 +27,8 @@ import numpy as np
 
 from superhosts.compiled import compiled
 from superhosts.device import simulated
-from superhosts.engines.gpu.launch import Launch, cuda, device_function, kernel
+from superhosts.engines.gpu.code import cuda, device_function, kernel
+from superhosts.engines.gpu.launch import Launch
 from superhosts.hashing import MASK32, fold, mangle32, mangle64, mangle128
 
 U32, U64 = np.uint32, np.uint64

@@ -7,116 +7,147 @@ for the GIL, and with many threads that takes longer than the copies.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
+from llvmlite import ir
+from numba.core.types import int32, int64
+from numba.core.types.containers import UniTuple
+from numba.core.typing import signature
+from numba.extending import intrinsic
 
-from superhosts.device import simulated
-from superhosts.engines.gpu.launch import Stream, current_context, driver_call, pinned
+from superhosts.compiled import compiled
+from superhosts.device import cuda_driver, simulated
+from superhosts.engines.gpu import driver
+from superhosts.engines.gpu.launch import make_stream, pinned
 from superhosts.pairs import Addresses
 
 Columns = tuple[Addresses, Addresses]
 
 
 class Calls(NamedTuple):
-    """Functions of the driver and the C library that take addresses as integers. All but `copy` return a status."""
+    """Addresses of functions of the driver and the C library. All but `copy` return a status."""
 
-    enter: Any  # (context)
-    wait: Any  # (stream)
-    send: Any  # (target, source, bytes, stream)
-    copy: Any  # (target, source, bytes)
+    enter: int  # (context)
+    wait: int  # (stream)
+    send: int  # (target, source, bytes, stream)
+    copy: int  # (target, source, bytes)
 
 
 @cache
-def _transfer() -> Callable[..., int]:
-    word = ctypes.c_uint64
-    calls = Calls(
-        enter=driver_call("cuCtxSetCurrent", word),
-        wait=driver_call("cuStreamSynchronize", word),
-        send=driver_call("cuMemcpyHtoDAsync_v2", word, word, word, word),
-        copy=ctypes.CFUNCTYPE(word, word, word, word)(("memcpy", ctypes.CDLL(None))),
-    )
-    return make_transfer(calls)
+def _calls() -> Calls:
+    names = "cuCtxSetCurrent", "cuStreamSynchronize", "cuMemcpyHtoDAsync_v2"
+    functions = [*(getattr(cuda_driver(), name) for name in names), ctypes.CDLL(None).memcpy]
+    return Calls(*(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions))
 
 
-def make_transfer(calls: Calls) -> Callable[..., int]:
-    """Return the compiled transfer of one thread's parts of a piece. It returns the driver's status: 0 for success.
+@intrinsic  # type: ignore[untyped-decorator]
+def call(_context: Any, _address: Any, words: Any) -> Any:
+    """Call the function at an address with 64-bit words; return a 32-bit status."""
 
-    `sources`, `targets` and `widths` have an address or the bytes per row of each of the two columns; `buffer` is the
-    address of two halves of pinned memory, each with its own stream.
+    def generate(_target: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        address, arguments = values
+        word = ir.IntType(64)
+        kind = ir.FunctionType(ir.IntType(32), [word] * len(words))
+        unpacked = [builder.extract_value(arguments, number) for number in range(len(words))]
+        return builder.call(builder.inttoptr(address, kind.as_pointer()), unpacked)
+
+    return signature(int32, int64, UniTuple(int64, len(words))), generate
+
+
+class Parts(NamedTuple):
+    """Batches that are sent one behind the other: addresses of their two columns, and pairs of each of them."""
+
+    sources: Any
+    rows: Any
+    targets: Any  # addresses on the GPU where the two columns of the first batch go
+    widths: Any  # bytes per row of each of the two columns
+
+
+class Buffer(NamedTuple):
+    """Pinned memory in two halves, each with its own stream."""
+
+    address: int
+    half_size: int
+    streams: Any
+
+
+@compiled
+def transfer(calls: Calls, context: int, parts: Parts, buffer: Buffer, first: int, step: int) -> int:
+    """Send every `step`-th part of some batches, starting with part `first`; return the driver's status, 0 for success.
+
+    A part is as many pairs of one batch as fit into half of the buffer.
     """
-    enter, wait, send, copy = calls
-
-    def transfer(
-        context: int,
-        sources: Any,
-        targets: Any,
-        widths: Any,
-        rows: int,
-        buffer: int,
-        half_size: int,
-        streams: Any,
-        first: int,
-        step: int,
-    ) -> int:
-        size = half_size // (widths[0] + widths[1])
-        status, half = enter(context), 0
-        for start in range(first * size, rows, step * size):
-            status = status or wait(streams[half])  # The previous part in this half must have been sent.
-            place = buffer + half * half_size
-            for column in range(2):
-                part = min(size, rows - start) * widths[column]
-                copy(place, sources[column] + start * widths[column], part)
-                status = status or send(targets[column] + start * widths[column], place, part, streams[half])
-                place += part
-            half = 1 - half
-        for stream in streams:
-            last_status = wait(stream)
-            status = status or last_status
-        return int(status)
-
-    # The code is not cached on disk, because it contains addresses of this process.
-    compiled: Callable[..., int] = numba.njit(nogil=True)(transfer)
-    return compiled
+    size = buffer.half_size // (parts.widths[0] + parts.widths[1])
+    status, half, number, before = call(calls.enter, (context,)), 0, 0, 0
+    for batch in range(len(parts.rows)):
+        rows = parts.rows[batch]
+        for start in range(0, rows, size):
+            if number % step == first:
+                status = status or call(calls.wait, (buffer.streams[half],))  # The part before must have been sent.
+                place = buffer.address + half * buffer.half_size
+                for column in range(2):
+                    width = parts.widths[column]
+                    part = min(size, rows - start) * width
+                    call(calls.copy, (place, parts.sources[batch, column] + start * width, part))
+                    target = parts.targets[column] + (before + start) * width
+                    status = status or call(calls.send, (target, place, part, buffer.streams[half]))
+                    place += part
+                half = 1 - half
+            number += 1
+        before += rows
+    for stream in buffer.streams:
+        last_status = call(calls.wait, (stream,))
+        status = status or last_status
+    return int(status)
 
 
 class Lane:
     """The pinned memory and the streams of one thread, which fills one half while the GPU copies the other."""
 
-    def __init__(self, part_bytes: int) -> None:
-        self._part_bytes = part_bytes
+    def __init__(self, gpu: int, part_bytes: int) -> None:
+        self._gpu, self._part_bytes = gpu, part_bytes
         self._buffer = pinned(2 * part_bytes, np.uint8)
-        self._streams = [Stream(waits_for_default=False) for _ in range(2)]
+        self._streams = [make_stream(waits_for_default=False) for _ in range(2)]
 
-    def transfer(self, columns: Columns, targets: tuple[Any, Any], first: int, step: int) -> None:
-        """Copy every `step`-th part of a piece, starting with part `first`, and wait until all have arrived."""
+    def transfer(self, batches: Sequence[Columns], targets: tuple[Any, Any], first: int, step: int) -> None:
+        """Copy every `step`-th part of some batches, starting with part `first`, and wait until all have arrived."""
         if simulated():
-            self._transfer_simulated(columns, targets, first, step)
+            self._transfer_simulated(batches, targets, first, step)
             return
-        status = _transfer()(
-            current_context(),
-            np.array([column.ctypes.data for column in columns], np.int64),
-            np.array([target.device_ctypes_pointer.value for target in targets], np.int64),
-            np.array([_width(column) for column in columns], np.int64),
-            len(columns[0]),
-            self._buffer.ctypes.data,
-            self._part_bytes,
-            np.array([stream.cupy.ptr for stream in self._streams], np.int64),
-            first,
-            step,
-        )
+        handles = np.array([stream.handle for stream in self._streams], np.int64)
+        addresses = np.array([target.address for target in targets], np.int64)
+        buffer = Buffer(self._buffer.ctypes.data, self._part_bytes, handles)
+        status = transfer(_calls(), driver.context_of(self._gpu), parts_of(batches, addresses), buffer, first, step)
         if status:
-            raise RuntimeError(f"the GPU driver refused a copy: status {status}")
+            raise driver.DriverError("a copy", status)
 
-    def _transfer_simulated(self, columns: Columns, targets: tuple[Any, Any], first: int, step: int) -> None:
+    def _transfer_simulated(self, batches: Sequence[Columns], targets: tuple[Any, Any], first: int, step: int) -> None:
         """Copy the same parts in the simulator."""
-        rows, size = len(columns[0]), part_rows(columns, self._part_bytes)
-        for start in range(first * size, rows, step * size):
-            for column, target in zip(columns, targets, strict=True):
-                target[start : start + size].copy_to_device(column[start : start + size])
+        number = before = 0
+        for columns in batches:
+            rows, size = len(columns[0]), part_rows(columns, self._part_bytes)
+            for start in range(0, rows, size):
+                if number % step == first:
+                    for column, target in zip(columns, targets, strict=True):
+                        part = column[start : start + size]
+                        target[before + start : before + start + len(part)].copy_to_device(part)
+                number += 1
+            before += rows
+
+
+def parts_of(batches: Sequence[Columns], targets: Any) -> Parts:
+    """Return what `transfer` needs to know of batches whose columns have the same types."""
+    sources = np.array([[column.ctypes.data for column in columns] for columns in batches], np.int64)
+    rows = np.array([len(columns[0]) for columns in batches], np.int64)
+    return Parts(sources, rows, targets, np.array([_width(column) for column in batches[0]], np.int64))
+
+
+def count_parts(batches: Sequence[Columns], part_bytes: int) -> int:
+    """Return the number of parts of some batches."""
+    return sum(-(-len(columns[0]) // part_rows(columns, part_bytes)) for columns in batches)
 
 
 def _width(column: Addresses) -> int:

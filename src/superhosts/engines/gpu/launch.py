@@ -1,30 +1,28 @@
 """Launching kernels: block sizes, kernels bound to their argument types, launches recorded once and replayed.
 
 A launch through numba costs about fifty microseconds, half the time of a whole search on the GPU. `BoundKernel`
-therefore compiles a kernel for its argument types once and then launches it through the driver, and `Replay` records a
-fixed sequence of launches and copies as a CUDA graph, which one call starts.
+therefore launches machine code (`code.py`) through the driver, and `Replay` records a fixed sequence of launches and
+copies as a CUDA graph, which one call starts.
 
-Under numba's simulator, which tests use, a kernel's threads are Python threads. Blocks are tiny there, and `Replay`
-runs its sequence again instead of recording it.
+Under numba's simulator, which tests use, a kernel's threads are Python threads. Blocks are tiny there, arrays are
+numba's, streams do nothing, and `Replay` runs its sequence again instead of recording it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
-import threading
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.device import cuda_driver, import_cuda, simulated
+from superhosts.device import gpu_count, import_cuda, simulated
+from superhosts.engines.gpu import driver
+from superhosts.engines.gpu.code import Kernel
 from superhosts.hashing import Key
-
-cuda = import_cuda()
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Launch(NamedTuple):
@@ -50,18 +48,7 @@ def launch_of(gpu: int) -> Launch:
     """Return the block sizes for a GPU."""
     if simulated():
         return IN_SIMULATOR
-    return ON_GPU._replace(multiprocessors=cuda.gpus[gpu].MULTIPROCESSOR_COUNT)
-
-
-def kernel(function: Callable[..., None]) -> Any:
-    """Return a kernel that is compiled on its first launch: kernel[blocks, threads, stream](...)."""
-    return cuda.jit(function)
-
-
-def device_function(function: Function) -> Function:
-    """Return a function that kernels can call, compiled with them."""
-    compiled: Function = cuda.jit(device=True)(function)
-    return compiled
+    return ON_GPU._replace(multiprocessors=driver.attribute(gpu, driver.MULTIPROCESSORS))
 
 
 def short_key(key: Key, key_bits: int, arrays: int) -> Key:
@@ -78,92 +65,51 @@ def short_key(key: Key, key_bits: int, arrays: int) -> Key:
     )
 
 
-class Stream:
-    """A CUDA stream of one GPU, usable from both numba and CuPy."""
+class SimulatedStream:
+    """A stream of the simulator, which does everything at once."""
 
-    def __init__(self, *, waits_for_default: bool = True) -> None:
-        """Create a stream that is ordered with the default stream unless `waits_for_default` is False."""
-        self.cupy: Any = None  # stays None in the simulator
-        if simulated():
-            self.numba = cuda.stream()
-        else:
-            import cupy
+    handle = 0
 
-            self.cupy = cupy.cuda.Stream(non_blocking=not waits_for_default)
-            self.numba = cuda.external_stream(self.cupy.ptr)
-
-    def separate(self) -> Stream:
-        """Return another stream, which is not ordered with the default stream."""
-        return Stream(waits_for_default=False)
+    def separate(self) -> SimulatedStream:
+        """Return another stream."""
+        return SimulatedStream()
 
     def synchronize(self) -> None:
-        """Wait until all work of the stream is done."""
-        if self.cupy is not None:
-            self.cupy.synchronize()  # CuPy's call takes a third of the time of numba's.
+        """Do nothing."""
+
+
+Stream = driver.Stream | SimulatedStream
+
+
+def make_stream(*, waits_for_default: bool = True) -> Stream:
+    """Return a stream of the current GPU, ordered with the default stream unless `waits_for_default` is False."""
+    return SimulatedStream() if simulated() else driver.Stream(waits_for_default=waits_for_default)
 
 
 class BoundKernel:
-    """A kernel compiled for the types of its arguments and launched through the driver.
+    """A kernel for the types of its arguments, launched through the driver.
 
-    numba inspects every argument before each launch, which takes several times as long as the launch. A kernel receives
-    an array as numba's array structure: two references that kernels do not use, number of items, bytes per item,
-    address, shape and strides. All of these, and all other arguments here, are 64-bit words.
+    numba inspects every argument before each launch, which takes several times as long as the launch. All arguments,
+    and the parts of numba's array structure, are 64-bit words.
     """
 
-    def __init__(self, kernel: Any, arguments: tuple[Any, ...]) -> None:
-        """Compile the kernel for the types of these arguments."""
-        arrays = (cuda.as_cuda_array(each, sync=False) if is_cupy(each) else each for each in arguments)
-        compiled = kernel.specialize(*arrays)
-        (overload,) = compiled.overloads.values()
-        self._function = int(overload._codelibrary.get_cufunc().handle)
+    def __init__(self, kernel: Kernel, gpu: int, arguments: tuple[Any, ...]) -> None:
+        """Load the kernel for the types of these arguments."""
+        self._function = kernel.load(gpu, arguments).handle
         count = len(_argument_words(arguments))
         self._words = (ctypes.c_uint64 * count)()
         first = ctypes.addressof(self._words)
         self._addresses = (ctypes.c_uint64 * count)(*range(first, first + 8 * count, 8))
-        self._kernel = compiled  # This reference keeps the code loaded.
 
     def __call__(self, shape: tuple[int, int], stream: Stream, arguments: tuple[Any, ...]) -> None:
         """Launch the kernel with `shape` = (blocks, threads per block)."""
         words: Any = _argument_words(arguments)
         self._words[:] = words
-        status = _launch_call()(
-            self._function, shape[0], 1, 1, shape[1], 1, 1, 0, stream.cupy.ptr, ctypes.addressof(self._addresses), 0
+        status = driver.launch_call()(
+            self._function, shape[0], 1, 1, shape[1], 1, 1, 0, stream.handle, ctypes.addressof(self._addresses), 0
         )
         if status:
-            raise RuntimeError(f"the GPU driver refused to launch a kernel: status {status}")
-
-
-def driver_call(name: str, *arguments: Any) -> Any:
-    """Return a function of the CUDA driver that returns a status."""
-    return ctypes.CFUNCTYPE(ctypes.c_int, *arguments)((name, cuda_driver()))
-
-
-@cache
-def _launch_call() -> Any:
-    return driver_call("cuLaunchKernel", ctypes.c_uint64, *7 * [ctypes.c_uint], *3 * [ctypes.c_uint64])
-
-
-_attached = threading.local()
-
-
-def attach() -> None:
-    """Ensure that this thread has a CUDA context. numba creates it on the first request."""
-    if not hasattr(_attached, "done"):
-        cuda.current_context()
-        _attached.done = True
-
-
-def current_context() -> int:
-    """Return the driver's handle of the current GPU context."""
-    attach()
-    context = ctypes.c_uint64()
-    _context_call()(ctypes.addressof(context))
-    return context.value
-
-
-@cache
-def _context_call() -> Any:
-    return driver_call("cuCtxGetCurrent", ctypes.c_uint64)
+            raise driver.DriverError("cuLaunchKernel", status)
 
 
 def _argument_words(arguments: tuple[Any, ...]) -> list[int]:
@@ -179,13 +125,10 @@ def _argument_words(arguments: tuple[Any, ...]) -> list[int]:
 
 
 def _array_words(array: Any) -> tuple[int, ...]:
-    """Return numba's array structure. An array of numba keeps it, because to look it up takes as long as a launch."""
+    """Return numba's array structure, which our own arrays keep: see `driver.DeviceArray`."""
     if is_cupy(array):
         return (0, 0, array.size, array.itemsize, array.data.ptr, *array.shape, *array.strides)
-    words: tuple[int, ...] | None = getattr(array, "launch_words", None)
-    if words is None:
-        address = array.device_ctypes_pointer.value or 0
-        words = array.launch_words = 0, 0, array.size, array.dtype.itemsize, address, *array.shape, *array.strides
+    words: tuple[int, ...] = array.launch_words
     return words
 
 
@@ -210,30 +153,42 @@ class Replay:
     def __call__(self, sequence: Callable[[Stream], None]) -> None:
         """Run the sequence and wait until it is done."""
         # The first run compiles and loads the kernels, which cannot be recorded; the simulator records nothing.
-        if self._stream.cupy is None or not self._ran:
+        if isinstance(self._stream, SimulatedStream) or not self._ran:
             sequence(self._stream)
             self._stream.synchronize()
             self._ran = True
             return
         if self._graph is None:
             self._graph = self._record(sequence)
-        self._graph.launch(self._stream.cupy)
+        self._graph.launch(self._stream)
         self._stream.synchronize()
 
     def _record(self, sequence: Callable[[Stream], None]) -> Any:
         # A stream ordered with the default one would make the default stream unusable for other threads meanwhile.
-        stream = self._stream.separate()
-        stream.cupy.begin_capture()
+        stream: Any = self._stream.separate()
+        stream.start_recording()
         try:
             sequence(stream)
         finally:
-            graph = stream.cupy.end_capture()  # Ends even when interrupted; a partial recording is then discarded.
+            graph = stream.stop_recording()  # Ends even when interrupted; a partial recording is then discarded.
         return graph
+
+
+def device_array(shape: int | tuple[int, ...], dtype: Any) -> Any:
+    """Return an array on the current GPU, with any content."""
+    return import_cuda().device_array(shape, dtype) if simulated() else driver.allocate(shape, dtype)
+
+
+def to_device(array: NDArray[Any]) -> Any:
+    """Return a copy of an array on the current GPU."""
+    copy = device_array(array.shape, array.dtype)
+    copy.copy_to_device(array)
+    return copy
 
 
 def device_zeros(count: int, dtype: Any, stream: Stream) -> Any:
     """Return an array of zeros on the current GPU."""
-    array = cuda.device_array(count, dtype)
+    array = device_array(count, dtype)
     set_zero(array, stream)
     return array
 
@@ -242,37 +197,25 @@ def set_zero(array: Any, stream: Stream) -> None:
     """Fill an array with zeros."""
     if simulated():
         array.copy_to_device(np.zeros(array.shape, array.dtype))
-        return
-    import cupy
-
-    address, size = array.device_ctypes_pointer.value, array.size * array.dtype.itemsize
-    if size:
-        cupy.cuda.runtime.memsetAsync(address, 0, size, stream.cupy.ptr)
+    else:
+        array.set_zero(stream.handle)
 
 
 def pinned(count: int, dtype: Any) -> NDArray[Any]:
     """Return an array in pinned host memory, which the GPU can copy directly."""
-    array: NDArray[Any] = cuda.pinned_array(count, dtype)
-    return array
+    return np.empty(count, dtype) if simulated() else driver.pinned(count, dtype)
 
 
-def use_gpu(gpu: int) -> None:
-    """Make a GPU the current device of this thread."""
-    if not simulated():
-        import cupy
+def is_pinned(array: NDArray[Any]) -> bool:
+    """Return True if an array is in pinned host memory, which the GPU can copy directly."""
+    if simulated() or not len(array) or not array.flags.c_contiguous:
+        return False
+    return driver.is_pinned(array.ctypes.data)
 
-        cupy.cuda.runtime.setDevice(gpu)
 
-
-def send_rows(source: NDArray[Any], target: Any, stream: Stream) -> None:
-    """Start an asynchronous copy of pinned memory to an array on the GPU. numba's copy takes ten times as long."""
-    if simulated():
-        target.copy_to_device(source)
-        return
-    import cupy
-
-    address = target.device_ctypes_pointer.value
-    cupy.cuda.runtime.memcpyAsync(address, source.ctypes.data, source.nbytes, 1, stream.cupy.ptr)  # 1: host to GPU
+def free_memory() -> int:
+    """Return the free bytes of the current GPU."""
+    return sys.maxsize if simulated() else driver.free_memory()
 
 
 def has_own_stream(column: Any) -> bool:
@@ -282,11 +225,9 @@ def has_own_stream(column: Any) -> bool:
 
 def gpu_of(column: Any) -> int:
     """Return the number of the GPU whose memory has the array."""
-    if simulated() or len(cuda.gpus) == 1:
+    if simulated() or gpu_count() == 1:
         return 0
-    import cupy
-
-    return int(cupy.cuda.runtime.pointerGetAttributes(column.__cuda_array_interface__["data"][0]).device)
+    return driver.gpu_at(column.__cuda_array_interface__["data"][0])
 
 
 def is_cupy(column: Any) -> bool:
@@ -295,25 +236,20 @@ def is_cupy(column: Any) -> bool:
 
 
 def as_device_array(column: Any) -> Any:
-    """Return an array on a GPU as one of CuPy or numba, contiguous and ready to be read.
+    """Return an array on a GPU without gaps, ready to be read: one of CuPy, ours, or the simulator's.
 
-    An array of CuPy stays what it is, because to make one of numba takes longer than to launch a kernel.
+    An array of CuPy stays what it is, because to describe it takes longer than to launch a kernel.
     """
-    waits = has_own_stream(column)
-    if is_cupy(column) and not waits:
-        import cupy
-
-        return column if column.flags.c_contiguous else cupy.ascontiguousarray(column)
-    if getattr(column, "__cuda_ndarray__", False):
-        array = column
-        if waits:
-            column.stream.synchronize()
-    else:
-        array = cuda.as_cuda_array(column, sync=waits)
-    if array.is_c_contiguous():
-        return array
     if simulated():
-        return cuda.to_device(np.ascontiguousarray(array.copy_to_host()))
+        return column if column.is_c_contiguous() else to_device(np.ascontiguousarray(column.copy_to_host()))
+    waits = has_own_stream(column)
+    if is_cupy(column) and not waits and column.flags.c_contiguous:
+        return column
+    if waits:
+        driver.wait_for(column.__cuda_array_interface__["stream"])
+    array = driver.borrow(column)
+    if array is not None:
+        return array
     import cupy
 
-    return cuda.as_cuda_array(cupy.ascontiguousarray(cupy.asarray(array)))
+    return cupy.ascontiguousarray(cupy.asarray(column))

@@ -7,16 +7,18 @@ sixth of that rate, so several threads copy it, each through its own `Lane`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from superhosts.device import simulated, start_parallel, thread_count
-from superhosts.engines.gpu.lane import Columns, Lane, part_rows
-from superhosts.engines.gpu.launch import Stream, cuda, send_rows, use_gpu
+from superhosts.engines.gpu import driver
+from superhosts.engines.gpu.lane import Columns, Lane, count_parts
+from superhosts.engines.gpu.launch import Stream, device_array, is_pinned, make_stream
 from superhosts.engines.tuning import TransferSizes
 from superhosts.pairs import Addresses
 
@@ -24,6 +26,7 @@ SLOTS = 3  # pieces in flight on the GPU
 PINNED_PIECE = 1 << 22  # pairs per piece of pinned memory: small, so that little work is left after the last transfer
 MAX_THREADS = 8  # more threads copy no faster
 MAX_VIEWS = 16  # shapes of pieces that a slot remembers
+Batches = Sequence[Columns]
 Process = Callable[[Any, Any, Stream], None]  # works on a piece: hosts, peers, stream
 
 
@@ -33,27 +36,30 @@ def _buffer_size(size: int) -> int:
 
 
 class Slot:
-    """Buffers on the GPU for one piece of a batch, and the stream that processes it."""
+    """Buffers on the GPU for one piece, and the stream that processes it."""
 
     def __init__(self) -> None:
-        self.stream = Stream()
+        self.stream = make_stream()
         self._buffers: dict[int, Any] = {}
-        self._views: dict[Any, Any] = {}  # kept because numba takes as long to make one as to launch a kernel
+        self._views: dict[Any, Any] = {}  # kept because to make one takes as long as to launch a kernel
 
-    def buffers(self, columns: Columns) -> tuple[Any, Any]:
-        """Return GPU memory for a piece of two columns, in their shapes."""
-        hosts, peers = (self._buffer(number, column) for number, column in enumerate(columns))
+    def buffers(self, piece: Batches) -> tuple[Any, Any]:
+        """Return GPU memory for all batches of a piece, as two columns."""
+        rows = sum(len(columns[0]) for columns in piece)
+        hosts, peers = (self._buffer(number, column, rows) for number, column in enumerate(piece[0]))
         return hosts, peers
 
-    def _buffer(self, number: int, like: Addresses) -> Any:
-        view = number, like.dtype, like.shape
+    def _buffer(self, number: int, like: Addresses, rows: int) -> Any:
+        shape = rows, *like.shape[1:]
+        view = number, like.dtype, shape
         if view not in self._views:
-            if len(self._buffers.get(number, ())) < like.nbytes:
-                self._buffers[number] = cuda.device_array(_buffer_size(like.nbytes), np.uint8)
+            size = int(np.prod(shape)) * like.dtype.itemsize
+            if len(self._buffers.get(number, ())) < size:
+                self._buffers[number] = device_array(_buffer_size(size), np.uint8)
                 self._views.clear()
             if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
-            self._views[view] = self._buffers[number][: like.nbytes].view(like.dtype).reshape(like.shape)
+            self._views[view] = self._buffers[number][:size].view(like.dtype).reshape(shape)
         return self._views[view]
 
 
@@ -63,7 +69,9 @@ class Staging:
     All sketches of a GPU share one object, because pinned memory and streams are slow to create.
     """
 
-    def __init__(self, gpu: int, threads: int, sizes: TransferSizes, make_lane: Callable[[int], Lane] = Lane) -> None:
+    def __init__(
+        self, gpu: int, threads: int, sizes: TransferSizes, make_lane: Callable[[int, int], Lane] = Lane
+    ) -> None:
         self._gpu, self._threads, self._sizes = gpu, min(threads, MAX_THREADS), sizes
         self._make_lane = make_lane
         self._idle: list[Lane] = []
@@ -72,28 +80,34 @@ class Staging:
         self._busy = False
         self._lock = threading.Lock()  # Several threads, each with its own sketch, may send at the same time.
 
-    def send(self, hosts: Addresses, peers: Addresses, process: Process) -> None:
-        """Copy a batch to the GPU and call `process` with each copied piece and the stream to use."""
+    def send(self, batches: Batches, process: Process) -> None:
+        """Copy batches to the GPU and call `process` with each copied piece and the stream to use.
+
+        A piece has one large batch or part of it, or several small ones one behind the other.
+        """
         with self._lock:
             self._busy = True
-            if is_pinned(hosts) and is_pinned(peers):
-                self._send_pinned((hosts, peers), process)
+            if all(is_pinned(column) for columns in batches for column in columns):
+                self._send_pinned(batches, process)
             else:
-                self._send_pageable((hosts, peers), process)
+                self._send_pageable(batches, process)
 
-    def _send_pinned(self, columns: Columns, process: Process) -> None:
-        for slot, piece in self._pieces(columns, PINNED_PIECE):
-            buffers = slot.buffers(piece)
-            for column, buffer in zip(piece, buffers, strict=True):
-                send_rows(column, buffer, slot.stream)
-            process(*buffers, slot.stream)
+    def _send_pinned(self, batches: Batches, process: Process) -> None:
+        for columns in batches:
+            for (piece,) in pieces_of([columns], PINNED_PIECE):
+                slot = self._next_slot()
+                buffers = slot.buffers([piece])
+                for column, buffer in zip(piece, buffers, strict=True):
+                    buffer.copy_to_device(column, stream=slot.stream.handle)
+                process(*buffers, slot.stream)
         self._wait()  # The GPU reads the caller's own arrays.
 
-    def _send_pageable(self, columns: Columns, process: Process) -> None:
+    def _send_pageable(self, batches: Batches, process: Process) -> None:
         copies: list[Future[None]] = []
         previous: tuple[Slot, tuple[Any, Any], int] | None = None
         try:
-            for slot, piece in self._pieces(columns, self._sizes.piece):
+            for piece in pieces_of(batches, self._sizes.piece):
+                slot = self._next_slot()
                 buffers = slot.buffers(piece)
                 copies += self._start_copying(piece, buffers)
                 if previous is not None:  # The GPU processes the previous piece while threads copy this one.
@@ -104,33 +118,31 @@ class Staging:
         finally:
             wait(copies)  # Even when interrupted: no thread may still be reading the caller's arrays.
 
-    def _start_copying(self, piece: Columns, buffers: tuple[Any, Any]) -> list[Future[None]]:
+    def _start_copying(self, piece: Batches, buffers: tuple[Any, Any]) -> list[Future[None]]:
         """Start to copy a piece. With n threads, each copies every n-th part of it."""
-        contiguous = _contiguous(piece[0]), _contiguous(piece[1])
-        threads = max(1, min(self._threads, len(contiguous[0]) // part_rows(contiguous, self._sizes.part_bytes)))
+        contiguous = [(_contiguous(hosts), _contiguous(peers)) for hosts, peers in piece]
+        threads = max(1, min(self._threads, count_parts(contiguous, self._sizes.part_bytes)))
         if threads == 1:
             self._transfer(contiguous, buffers, 0, 1)
             return []
         calls = [(contiguous, buffers, first, threads) for first in range(threads)]
         return start_parallel(self._transfer, calls, self._threads)
 
-    def _transfer(self, piece: Columns, buffers: tuple[Any, Any], first: int, step: int) -> None:
-        use_gpu(self._gpu)
-        try:
-            lane = self._idle.pop()
-        except IndexError:
-            lane = self._make_lane(self._sizes.part_bytes)
-        lane.transfer(piece, buffers, first, step)
-        self._idle.append(lane)  # A lane whose transfer failed is not reused.
+    def _transfer(self, piece: Batches, buffers: tuple[Any, Any], first: int, step: int) -> None:
+        with nullcontext() if simulated() else driver.inside(self._gpu):
+            try:
+                lane = self._idle.pop()
+            except IndexError:
+                lane = self._make_lane(self._gpu, self._sizes.part_bytes)
+            lane.transfer(piece, buffers, first, step)
+            self._idle.append(lane)  # A lane whose transfer failed is not reused.
 
-    def _pieces(self, columns: Columns, size: int) -> Iterator[tuple[Slot, Columns]]:
-        """Split a batch into pieces and assign each to the next slot in turn."""
-        hosts, peers = columns
-        for start in range(0, len(hosts), size):
-            slot = self._slots[self._turn]
-            self._turn = (self._turn + 1) % SLOTS
-            slot.stream.synchronize()  # The GPU must have read the slot's previous piece.
-            yield slot, (hosts[start : start + size], peers[start : start + size])
+    def _next_slot(self) -> Slot:
+        """Return the slots in turn, each when the GPU has read its previous piece."""
+        slot = self._slots[self._turn]
+        self._turn = (self._turn + 1) % SLOTS
+        slot.stream.synchronize()
+        return slot
 
     def synchronize(self) -> None:
         """Wait until the GPU has processed everything that was sent."""
@@ -142,6 +154,26 @@ class Staging:
             for slot in self._slots:
                 slot.stream.synchronize()
             self._busy = False
+
+
+def pieces_of(batches: Batches, size: int) -> Iterator[list[Columns]]:
+    """Split large batches and gather small ones of the same types, so that pieces have about `size` pairs, or fewer."""
+    piece: list[Columns] = []
+    rows = 0
+    for hosts, peers in batches:
+        for start in range(0, len(hosts), size):
+            part = hosts[start : start + size], peers[start : start + size]
+            if piece and (rows + len(part[0]) > size or _kinds(part) != _kinds(piece[0])):
+                yield piece
+                piece, rows = [], 0
+            piece.append(part)
+            rows += len(part[0])
+    if piece:
+        yield piece
+
+
+def _kinds(columns: Columns) -> list[Any]:
+    return [(column.dtype, column.shape[1:]) for column in columns]
 
 
 def _contiguous(column: Addresses) -> Addresses:
@@ -159,12 +191,3 @@ def _finish(copies: list[Future[None]], slot: Slot, buffers: tuple[Any, Any], co
 def staging_of(gpu: int, sizes: TransferSizes) -> Staging:
     """Return the staging object of a GPU, which must be the current device."""
     return Staging(gpu, thread_count(), sizes)
-
-
-def is_pinned(array: Addresses) -> bool:
-    """Return True if an array is in pinned host memory, which the GPU can copy directly."""
-    if simulated() or not len(array) or not array.flags.c_contiguous:
-        return False
-    import cupy
-
-    return int(cupy.cuda.runtime.pointerGetAttributes(array.ctypes.data).type) == 1  # cudaMemoryTypeHost
