@@ -47,6 +47,12 @@ def choose_device(device: str) -> str:
     return "cuda:" + ",".join(map(str, wanted))
 
 
+def check_device(device: str) -> None:
+    """Raise UsageError if the caller names a device that is not usable. "auto" always is; the driver is not asked."""
+    if device not in ("cpu", "auto"):
+        choose_device(device)
+
+
 def gpus_of(device: str) -> list[int]:
     """Return the GPU numbers of a device that `choose_device` returned; an empty list for the CPU."""
     return [int(number) for number in device[5:].split(",")] if device.startswith("cuda:") else []

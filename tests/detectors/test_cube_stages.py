@@ -12,9 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpus import Driver, full_gpu, machine_with
+from crowd import DEADLINE
+from gpus import full_gpu
 from superhosts import Cube, Exact, Geometry, Sketch, load
-from superhosts.device import choose_device, cuda_problem, gpus_of
+from superhosts.detectors.cube.cpu import CpuCube
+from superhosts.detectors.cube.stages import make_on_gpu
+from superhosts.device import cuda_problem, gpus_of
+from superhosts.engines.autogpu import AutoGpu
 from superhosts.engines.tuning import GpuTuning, Tuning
 from superhosts.errors import GpuMemoryError
 from superhosts.hashing import DEFAULT_KEY, make_key, mangle_column
@@ -367,7 +371,7 @@ def test_exact_and_dense_cubes_merge_across_devices():
 
 
 @on_gpu
-def test_a_gpu_without_memory_is_named_and_auto_goes_on_on_the_cpu():
+def test_a_gpu_without_memory_is_named():
     pairs = distinct_pairs(tiny().exact_pairs + 1)
     cube = feed(cube_of(device="cuda", exact=True), pairs)
     with full_gpu():
@@ -375,26 +379,116 @@ def test_a_gpu_without_memory_is_named_and_auto_goes_on_on_the_cpu():
             with pytest.raises(GpuMemoryError, match="GPU 0 does not have enough free memory"):
                 cube.top(1)
     assert_same(cube, feed(cube_of(exact=False), pairs), asked_of(pairs, 32))  # Nothing was lost.
-    sizes = tuned(Cube, Tuning(gpu=GpuTuning(max_memory=1024)))  # of a GPU that is too small
-    with machine_with(Driver()):
-        assert choose_device("auto") == "cuda:0"
-        cube = sizes(geometry=tiny(), device="auto")
+
+
+class Waiting(AutoGpu):
+    """The GPU of "auto", real or simulated, whose start can be held back."""
+
+    def __init__(self, make=make_on_gpu) -> None:
+        super().__init__(make, self.find)
+        self.may_start, self.asked = threading.Event(), 0
+
+    def find(self) -> int:
+        self.asked += 1
+        assert self.may_start.wait(DEADLINE)
+        return 0
+
+    def start(self) -> None:
+        self.may_start.set()
+        self.wait()
+
+
+def auto_cube(auto: AutoGpu, tuning: Tuning = Tuning(min_pairs_per_thread=16)) -> Cube:  # noqa: B008
+    kind = type("AutoCube", (tuned(Cube, tuning),), {"auto_gpu": auto})
+    return kind(geometry=tiny(), threads=2, device="auto")
+
+
+@on_gpu
+@pytest.mark.filterwarnings("ignore:a cube has more")
+def test_auto_goes_on_on_the_cpu_until_the_gpu_is_ready_and_loses_nothing():
+    pairs = distinct_pairs(tiny().exact_pairs + 40)
+    asked = asked_of(pairs, 32)
+    auto = Waiting()
+    cube = auto_cube(auto)
+    feed(cube, pairs[: tiny().exact_pairs])
+    assert cube.exact
+    assert not auto.asked  # A GPU that nobody needs is not started.
+    feed(cube, pairs[: tiny().exact_pairs + 10])
+    assert (cube.exact, cube.device) == (False, "cpu")
+    feed(cube, pairs[60:-20])
+    assert cube.device == "cpu"
+    auto.start()
+    assert_same(cube, feed(cube_of(exact=False), pairs[:-20]), asked)
+    feed(cube, pairs[-30:])
     assert cube.device == "cuda:0"
-    assert_same(feed(cube, pairs), feed(cube_of(exact=False), pairs), asked_of(pairs, 32))
-    assert cube.device == copy.copy(cube).device == "cpu"
+    assert_same(cube, feed(cube_of(exact=False), pairs), asked)
+    second = feed(auto_cube(auto), pairs)  # The next window goes there directly.
+    assert not second.exact
+    assert second.device == "cuda:0"
+    assert_same(second, cube, asked)
+    assert second.copy().device == "cuda:0"
+    second.clear()
+    assert (second.exact, second.device) == (True, "cpu")
+
+
+@on_gpu
+@pytest.mark.filterwarnings("error")
+def test_auto_stays_on_the_cpu_where_there_is_no_gpu_or_a_small_or_broken_one():
+    pairs = distinct_pairs(tiny().exact_pairs + 1)
+    none, small = AutoGpu(make_on_gpu, lambda: None), Waiting()
+    small.may_start.set()
+    for auto, tuning in ((none, Tuning()), (small, Tuning(gpu=GpuTuning(max_memory=1024)))):
+        cube = feed(auto_cube(auto, tuning), pairs)
+        assert not cube.exact
+        auto.wait()
+        feed(cube, pairs)
+        assert cube.device == copy.copy(cube).device == "cpu"
+        assert_same(cube, feed(cube_of(exact=False), pairs), asked_of(pairs, 32))
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda plan, gpu: NotCompiled(plan), "its kernels are not compiled yet"),
+        (lambda plan, gpu: 1 // 0, "the GPU is not used: integer division"),
+    ],
+)
+def test_auto_says_once_why_a_gpu_is_not_used(make, text):
+    pairs = distinct_pairs(tiny().exact_pairs + 1)
+    auto = Waiting(make)
+    auto.may_start.set()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            cube = feed(auto_cube(auto), pairs)
+            assert not cube.exact
+            auto.wait()
+            feed(cube, pairs)
+            assert cube.device == "cpu"
+    assert len([each for each in said if text in str(each.message)]) == 1
+
+
+class NotCompiled(CpuCube):
+    """An engine on a GPU whose kernels are not on disk."""
+
+    def is_compiled(self) -> bool:
+        return False
 
 
 @on_gpu
 def test_the_change_to_a_gpu_that_nobody_named_is_said_once():
     pairs = distinct_pairs(tiny().exact_pairs + 1)
-    with machine_with(Driver()):
-        cubes = [cube_of(device="auto") for _ in range(2)]
+    auto = Waiting()
+    auto.may_start.set()
+    auto.engine(auto_cube(auto).engine.plan)
+    auto.wait()
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        for cube in cubes:
-            assert not feed(cube, pairs).exact
+        for _ in range(2):
+            cube = feed(auto_cube(auto), pairs)
+            assert not cube.exact
             assert gpus_of(cube.device) == [0]
-    assert len([each for each in said if "goes on" in str(each.message)]) == 1
+    assert len([each for each in said if "goes on" in str(each.message)]) <= 1  # 0 if another test made it say so
 
 
 @on_gpu

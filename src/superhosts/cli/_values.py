@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from superhosts.device import choose_device
+from superhosts import device
 from superhosts.errors import UsageError
 from superhosts.units import SECOND, SWITCH, parse_count, parse_duration, parse_size
 
@@ -102,7 +102,7 @@ def _positive_count(text: str) -> None:
 check_size = checked(parse_size)
 check_count = checked(parse_count)
 check_positive_count = checked(_positive_count)
-check_device = checked(choose_device)
+check_device = checked(device.check_device)
 check_duration = checked(parse_duration)
 check_seconds = checked(parse_seconds)
 check_share = checked(parse_share)

@@ -58,7 +58,7 @@ class EngineSketch(KeyedSketch):
 
     def __init__(self, geometry: ColumnGeometry, *, key: bytes | str | None, device: str, threads: int | None) -> None:
         super().__init__(geometry.check(), key=key, threads=threads)
-        self.device = choose_device(device)
+        self.device = self._choose_device(device)
         try:
             self.engine = self._make_engine()
         except GpuMemoryError:
@@ -73,6 +73,9 @@ class EngineSketch(KeyedSketch):
         if not engines:
             return self._on_cpu(plan)
         return engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
+
+    def _choose_device(self, device: str) -> str:
+        return choose_device(device)
 
     @abstractmethod
     def _on_cpu(self, plan: Plan) -> Engine:

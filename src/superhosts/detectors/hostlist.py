@@ -16,7 +16,7 @@ from superhosts.defaults import MEMORY
 from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.base import KeyedSketch
 from superhosts.detectors.estimate import Estimate
-from superhosts.device import choose_device
+from superhosts.device import check_device
 from superhosts.engines.transfer import to_host
 from superhosts.errors import UsageError
 from superhosts.hashing import Key, fold, mangle_column
@@ -94,7 +94,7 @@ def on_cpu_only(name: str, device: str) -> str:
     """Return "cpu", the device of a detector without GPU kernels. Raise DeviceError if `device` names a GPU."""
     if device.startswith("cuda"):
         raise DeviceError(f"device {device!r}: {name} runs on the CPU only; use cpu or auto")
-    choose_device(device)
+    check_device(device)
     return "cpu"
 
 

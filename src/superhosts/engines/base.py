@@ -80,6 +80,10 @@ class Engine(ABC):
         for hosts, peers in batches:
             self.update(hosts, peers)
 
+    def is_compiled(self) -> bool:
+        """Return True if the kernels for updates and searches need not be compiled."""
+        return True
+
     @abstractmethod
     def flush(self) -> None:
         """Write all pending pairs."""

@@ -12,7 +12,7 @@ from superhosts.detectors.arguments import check_count, check_exact, check_thres
 from superhosts.detectors.base import Detector
 from superhosts.detectors.hostlist import on_cpu_only
 from superhosts.detectors.registry import DETECTORS
-from superhosts.device import choose_device, thread_count
+from superhosts.device import check_device, thread_count
 from superhosts.errors import GeometryError, UsageError
 from superhosts.names import NAME_RULE, is_name
 from superhosts.pairs import DIRECTIONS, SIDES, HostFormat, Part
@@ -78,7 +78,7 @@ class Settings:
             raise UsageError(f"--exact: only with --detector {able}, not with {self.detector}")
         if not kind.runs_on_gpu:
             on_cpu_only(self.detector, self.device)
-        choose_device(self.device)
+        check_device(self.device)
         limit = self.memory_total
         if kind.grows_with_traffic:
             if limit is not None:

@@ -23,7 +23,7 @@ from superhosts.detectors.base import Detector, Place
 from superhosts.detectors.kinds import Kind, check_mergeable
 from superhosts.detectors.locking import Guarded, holding
 from superhosts.detectors.registry import DETECTORS
-from superhosts.device import choose_device, thread_count
+from superhosts.device import check_device, thread_count
 from superhosts.errors import HalfMergedError, HalfReadError, MergeError, SketchFileError, UnreadableError, UsageError
 from superhosts.pairs import Host, Part, Window
 from superhosts.results import Found, SuperHosts
@@ -280,7 +280,7 @@ def load(
     Raise MergeError if it was written with another key.
     """
     limit = memory_limit(max_memory)
-    choose_device(device)  # Report a missing device before reading the file.
+    check_device(device)  # Report a missing device before reading the file.
     place = Place(device, thread_count() if threads is None else threads)
     with CubeReader(path) as reader:
         header = describe(reader, limit)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
 from superhosts.device import thread_count
 from superhosts.engines.arrays import Arrays, Counts, Words
+from superhosts.engines.autogpu import AutoGpu
 from superhosts.engines.base import Engine, Plan
 from superhosts.engines.geometry import ArrayShape
 from superhosts.engines.pairset import PairSet
@@ -78,6 +79,7 @@ class Cube(ColumnSketch):
     takes_geometry = True
     takes_exact = True
     cpu_engine = CpuCube
+    auto_gpu: ClassVar[AutoGpu] = AutoGpu(make_on_gpu)
 
     def __init__(
         self,
@@ -103,13 +105,12 @@ class Cube(ColumnSketch):
             else:
                 geometry = Geometry.for_traffic(size, bits, flows=flows, threshold=threshold)
         self._starts_exact = starts_exact(exact, device)
-        self._falls_back = device == "auto"
         super().__init__(geometry, key=key, device=device, threads=threads)
 
     @property
     @locked
     def device(self) -> str:
-        """Where the cube works as soon as it is dense. This becomes "cpu" if a GPU chosen by "auto" is too small."""
+        """Where the cube works as soon as it is dense. With "auto", "cpu" until it has moved to a GPU."""
         engine = vars(self).get("engine")
         return engine.device if isinstance(engine, Stages) else self._device
 
@@ -121,7 +122,11 @@ class Cube(ColumnSketch):
         if not self._starts_exact:
             return super()._make_engine()
         plan = Plan(self.geometry, self.key, self.threads, self.tuning)
-        return Stages(plan, self.device, falls_back=self._falls_back)
+        return Stages(plan, self.device, self.auto_gpu)
+
+    def _choose_device(self, device: str) -> str:
+        """Return the device. An exact cube looks for the GPU of "auto" when it needs one: that takes time."""
+        return device if self._starts_exact and device == "auto" else super()._choose_device(device)
 
     def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
         return make_on_gpu(plan, gpu)

@@ -11,32 +11,30 @@ who talked to whom, and for the arrays. Files list the rows of hosts instead (`h
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from superhosts.compiled import compiled
 from superhosts.cubefile.container import Take
 from superhosts.detectors.cube.cpu import CpuCube
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.device import gpus_of
 from superhosts.engines.arrays import Arrays, Counts, Words
+from superhosts.engines.autogpu import AutoGpu, say_once
 from superhosts.engines.base import Engine, Plan, SeveralEngines, Sums
-from superhosts.engines.bins import SEEN_BITS, Bins, Task, make_cache
+from superhosts.engines.bins import CHUNK, SEEN_BITS, Bins, Indexes, Task, make_cache
 from superhosts.engines.cpu import make_bins
 from superhosts.engines.pairset import PairSet
 from superhosts.engines.pairtable import Portion, unpack_portion
 from superhosts.engines.transfer import to_host
-from superhosts.errors import GpuMemoryError
-from superhosts.hashing import mangle_column
+from superhosts.hashing import MASK32, Key, mangle_column, unmangle32
 from superhosts.pairs import Addresses, Batches, words_to_column
 
+Narrow = NDArray[np.uint32]
 PIECE = 1 << 22  # pairs that are added at once: when the set overflows, the others go to the GPU directly
-
-
-class DeviceWarning(UserWarning):
-    """The work goes on on another device."""
 
 
 class Stages(Engine):
@@ -44,14 +42,15 @@ class Stages(Engine):
 
     geometry: Geometry
 
-    def __init__(self, plan: Plan, device: str, *, falls_back: bool) -> None:
+    def __init__(self, plan: Plan, device: str, auto: AutoGpu) -> None:
+        """Start as an empty set. With device "auto", a dense engine is on the CPU until `auto` has the GPU ready."""
         super().__init__(plan)
-        self.plan, self.device = plan, device
-        self.falls_back = falls_back  # True if the CPU is used when the GPU has too little memory
+        self.plan, self._asked, self.auto = plan, device, auto
         self._start()
 
     def _start(self) -> None:
         """Start as an empty set."""
+        self.device = "cpu" if self._asked == "auto" else self._asked  # where the dense engine is, or will be
         self.dense: Engine | None = None
         self.bins: Bins | None = make_bins(self.plan, grows=True)
         self.pairs: PairSet | None = PairSet(self.bins, self.geometry.exact_pairs)
@@ -75,28 +74,34 @@ class Stages(Engine):
         """Write all pairs of the set and of the bins to the dense engine. A call after an interrupted one continues."""
         dense = self.dense
         if dense is None:
-            dense = self.dense = self._make_dense(self.bins)
-            if self.falls_back and gpus_of(self.device):
-                _say_once(self.device)
+            dense = self.dense = self._on_auto_gpu() or make_dense(self.plan, self.device, self.bins)
         if self.pairs is not None:
             write_pairs(self.pairs, dense, release=True)
             self.pairs = None
         if isinstance(dense, CpuCube):
             dense.flush()  # The bins are its own.
         elif self.bins is not None and self.bins.pending:
-            for task in self.bins.take():
-                _update(dense, Portion(task.chunks, task.sizes, self.bins.pool))
+            portions = [Portion(task.chunks, task.sizes, self.bins.pool) for task in self.bins.take()]
+            dense.update_batches([unpack(portion, dense) for portion in portions])
             self.bins.done()
         return dense
 
-    def _make_dense(self, bins: Bins | None = None) -> Engine:
-        try:
-            return make_dense(self.plan, self.device, bins)
-        except GpuMemoryError:
-            if not self.falls_back:
-                raise
-            self.device = "cpu"
-            return make_dense(self.plan, self.device, bins)
+    def _on_auto_gpu(self) -> Engine | None:
+        """Return a dense engine on the GPU if the device is "auto" and the GPU is ready."""
+        made = self.auto.engine(self.plan) if self._asked == "auto" else None
+        if made is None:
+            return None
+        engine, self.device = made
+        say_once(f"a cube has more distinct pairs than it counts exactly: it goes on on the GPU ({self.device})")
+        return engine
+
+    def _move_to_gpu(self) -> None:
+        """Move from the CPU to the GPU if that has become ready for "auto"."""
+        if self._asked == "auto" and isinstance(self.dense, CpuCube):
+            engine = self._on_auto_gpu()
+            if engine is not None:
+                engine.load(self.dense.arrays())
+                self.dense = engine
 
     def _dense_form(self) -> Engine:
         """Return the dense engine; if the cube is exact, a temporary one."""
@@ -122,6 +127,7 @@ class Stages(Engine):
         for piece in _pieces(batches):
             if self.dense is not None:
                 self._finish()
+                self._move_to_gpu()
                 self.dense.update_batches(piece)
                 continue
             assert self.bins is not None
@@ -152,7 +158,7 @@ class Stages(Engine):
     def copy(self) -> Stages:
         """Return an independent engine with the same content, in the same state and on the same device."""
         pairs = self.settle()
-        twin = Stages(self.plan, self.device, falls_back=self.falls_back)
+        twin = Stages(self.plan, self._asked, self.auto)
         if pairs is None:
             assert self.dense is not None
             twin.load(self.dense.arrays())
@@ -170,7 +176,8 @@ class Stages(Engine):
         if not isinstance(dense, CpuCube):
             dense, arrays = CpuCube(self.plan), dense.arrays()
             dense.load(arrays)
-        return {**vars(self), "device": "cpu", "pairs": None, "bins": None, "dense": dense}
+        on_cpu = {"_asked": "cpu", "device": "cpu", "auto": None}
+        return {**vars(self), **on_cpu, "pairs": None, "bins": None, "dense": dense}
 
     def merge(self, other: Engine) -> None:
         """Merge another engine. The union of two exact ones is exact if it fits."""
@@ -214,7 +221,7 @@ class Stages(Engine):
     def load(self, arrays: Arrays) -> None:
         """Replace the state by arrays that `arrays` returned, and become dense."""
         if self.dense is None:
-            self.dense = self._make_dense()
+            self.dense = self._on_auto_gpu() or make_dense(self.plan, self.device)
         self.pairs = self.bins = None
         self.dense.load(arrays)
 
@@ -265,9 +272,14 @@ def merge_dense(dense: Engine, other: Engine) -> None:
 
 
 def write_pairs(pairs: PairSet, dense: Engine, *, release: bool = False) -> None:
-    """Write a set of pairs to a dense engine. With `release`, the set's memory is freed meanwhile."""
+    """Write a set of pairs to a dense engine. With `release`, the set's memory may be freed meanwhile.
+
+    To a GPU the pairs go together, unpacked by all threads. The set keeps them until they are there.
+    """
     if not isinstance(dense, CpuCube):
-        pairs.pass_to(lambda portion, _: _update(dense, portion), 1, release=release)
+        batches: list[tuple[Addresses, Addresses]] = []
+        pairs.pass_to(lambda portion, _: batches.append(unpack(portion, dense)), dense.threads)
+        dense.update_batches(batches)
         return
     caches = {width: make_cache(dense.threads, SEEN_BITS, width) for width in (1, 2, 3)}
 
@@ -278,20 +290,27 @@ def write_pairs(pairs: PairSet, dense: Engine, *, release: bool = False) -> None
     pairs.pass_to(write, dense.threads, release=release)
 
 
-def _update(dense: Engine, portion: Portion) -> None:
-    """Pass pairs to an engine on a GPU, which mangles hosts itself."""
+def unpack(portion: Portion, dense: Engine) -> tuple[Addresses, Addresses]:
+    """Return pairs as columns for an engine on a GPU, which mangles hosts itself."""
+    if portion.width == 1:
+        return unpack_narrow(portion.pool.entries, portion.chunks, portion.sizes, dense.key)
     mangled, peers = unpack_portion(portion)
     hosts = mangle_column(mangled, dense.geometry.key_bits, True, dense.key)
-    column = words_to_column(hosts, dense.geometry.key_bits)
-    dense.update(column, peers.astype(np.uint32) if portion.width == 1 else peers)
+    return words_to_column(hosts, dense.geometry.key_bits), peers
 
 
-def _say_once(device: str) -> None:
-    """Say that the work goes on on a GPU that nobody named: once in this process, even if the warning is an error."""
-    if device not in _said:
-        _said.add(device)
-        text = f"a cube has more distinct pairs than it counts exactly: it goes on on the GPU ({device})"
-        warnings.warn(text, DeviceWarning, stacklevel=2)
-
-
-_said: set[str] = set()
+@compiled
+def unpack_narrow(entries: Words, chunks: Indexes, sizes: Indexes, key: Key) -> tuple[Narrow, Narrow]:
+    """Return the hosts and peers of entries of one word."""
+    count = np.int64(0)
+    for size in sizes:
+        count += size
+    hosts, peers = np.empty(count, np.uint32), np.empty(count, np.uint32)
+    place = 0
+    for number in range(len(chunks)):
+        first = np.int64(chunks[number]) * CHUNK
+        for i in range(first, first + sizes[number]):
+            hosts[place] = unmangle32(entries[i] >> np.uint64(32), key)
+            peers[place] = entries[i] & np.uint64(MASK32)
+            place += 1
+    return hosts, peers

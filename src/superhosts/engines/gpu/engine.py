@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -35,7 +35,7 @@ from superhosts.engines.gpu.launch import (
 from superhosts.engines.gpu.staging import staging_of
 from superhosts.engines.transfer import to_host
 from superhosts.errors import GpuMemoryError
-from superhosts.pairs import Addresses
+from superhosts.pairs import Addresses, Batches
 from superhosts.units import format_size
 
 GROUP_BITS = 5  # log2 of the groups by which pairs are sorted: two slices each in the default cube; 4 and 6 are slower
@@ -65,6 +65,7 @@ class CudaEngine(Engine):
     """Bit columns on one GPU. Subclasses provide `put`, which writes one pair, and the kernels of the search."""
 
     names: ClassVar[tuple[str, ...]] = ("bits",)  # names of the arrays, in the order of their memory
+    _listed: list[tuple[Any, Any]] | None = None  # launches that are listed instead of made
 
     def __init__(self, plan: Plan, gpu: int) -> None:
         super().__init__(plan)
@@ -82,12 +83,33 @@ class CudaEngine(Engine):
 
     def _start(self, kernel: Any, shape: tuple[int, int], stream: Stream, arguments: Any, kinds: Any = ()) -> None:
         """Launch a kernel. `kinds` identifies the types of its arguments if these vary."""
+        if self._listed is not None:
+            self._listed.append((kernel, arguments))
+            return
         if not isinstance(kernel, Kernel):
             kernel[shape](*arguments)  # the simulator's
             return
         if (kernel, kinds) not in self._bound:
             self._bound[kernel, kinds] = BoundKernel(kernel, self.gpu, arguments)
         self._bound[kernel, kinds](shape, stream, arguments)
+
+    @on_gpu
+    def is_compiled(self) -> bool:
+        """Return True if the kernels that write pairs from packets and find hosts are on disk."""
+        hosts, peers = (device_array(0, np.uint32) for _ in range(2))
+        if self.geometry.key_bits > 32:
+            hosts, peers = hosts.view(np.uint64), device_array((0, 2), np.uint64)
+        if self.geometry.key_bits == 128:
+            hosts = peers
+        listed: list[tuple[Any, Any]] = []
+        self._listed = listed
+        try:
+            self._write_directly(hosts, peers, self.stream)
+            self._launch_count(self.stream)
+            self._launch_search(self.stream)
+        finally:
+            self._listed = None
+        return all(kernel.is_on_disk(self.gpu, arguments) for kernel, arguments in listed if isinstance(kernel, Kernel))
 
     @on_gpu
     def _allocate(self) -> None:
@@ -185,7 +207,7 @@ class CudaEngine(Engine):
             self.staging.send([(to_host(hosts), to_host(peers))], self._write_directly)
 
     @on_gpu
-    def update_batches(self, batches: Sequence[tuple[Addresses, Addresses]]) -> None:
+    def update_batches(self, batches: Batches) -> None:
         """Write several batches. Those in host memory travel together."""
         if any(is_on_gpu(column) for columns in batches for column in columns):
             for hosts, peers in batches:

@@ -7,7 +7,7 @@ sixth of that rate, so several threads copy it, each through its own `Lane`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import nullcontext
 from functools import cache
@@ -20,13 +20,12 @@ from superhosts.engines.gpu import driver
 from superhosts.engines.gpu.lane import Columns, Lane, count_parts
 from superhosts.engines.gpu.launch import Stream, device_array, is_pinned, make_stream
 from superhosts.engines.tuning import TransferSizes
-from superhosts.pairs import Addresses
+from superhosts.pairs import Addresses, Batches
 
 SLOTS = 3  # pieces in flight on the GPU
 PINNED_PIECE = 1 << 22  # pairs per piece of pinned memory: small, so that little work is left after the last transfer
 MAX_THREADS = 8  # more threads copy no faster
 MAX_VIEWS = 16  # shapes of pieces that a slot remembers
-Batches = Sequence[Columns]
 Process = Callable[[Any, Any, Stream], None]  # works on a piece: hosts, peers, stream
 
 

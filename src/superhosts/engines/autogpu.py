@@ -1,0 +1,101 @@
+"""The GPU of device "auto": started in the background, and used when it is ready.
+
+A GPU takes a quarter of a second to start, and kernels that are not on disk take seconds to compile, during which
+Python does little else. A scan is often over by then. So with "auto", work begins on the CPU. What is large asks for
+the GPU, which is then started in a thread, and moves there when it is ready. If kernels would have to be compiled, the
+work stays on the CPU, and a warning says how to compile them. The bits are the same on either device.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from superhosts.device import choose_device, gpus_of
+from superhosts.engines.base import Engine, Plan
+from superhosts.errors import GpuMemoryError
+
+NOT_COMPILED = (
+    "the GPU is not used: its kernels are not compiled yet. `superhosts doctor` compiles those of default cubes, "
+    "and any command with --device cuda those that it needs; they are kept on disk"
+)
+
+
+class DeviceWarning(UserWarning):
+    """The work goes on on another device, or not on the one that could be expected."""
+
+
+class Trial(NamedTuple):
+    """Outcome of the start of a GPU: its number if it can be used, and what to tell the user if it cannot."""
+
+    gpu: int | None
+    problem: str = ""
+
+
+def find_gpu() -> int | None:
+    """Return the GPU that "auto" selects. This asks the driver, which takes a tenth of a second."""
+    return next(iter(gpus_of(choose_device("auto"))), None)
+
+
+class AutoGpu:
+    """Makes engines on the GPU that "auto" selects, once it is ready for engines of that geometry."""
+
+    def __init__(self, make: Callable[[Plan, int], Engine], find: Callable[[], int | None] = find_gpu) -> None:
+        self._make, self._find = make, find
+        self._trials: dict[object, Future[Trial]] = {}
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._trials.clear)  # CUDA does not survive a fork.
+
+    def engine(self, plan: Plan) -> tuple[Engine, str] | None:
+        """Return an empty engine on the GPU, and the device; None if the GPU is not ready. The first call starts it."""
+        trial = self._trial(plan)
+        if not trial.done():
+            return None
+        gpu, problem = trial.result()
+        if problem:
+            say_once(problem)
+        if gpu is None:
+            return None
+        try:
+            return self._make(plan, gpu), f"cuda:{gpu}"
+        except GpuMemoryError:
+            return None
+
+    def wait(self) -> None:
+        """Wait until all that was started in the background has ended."""
+        for trial in list(self._trials.values()):
+            trial.result()
+
+    def _trial(self, plan: Plan) -> Future[Trial]:
+        with self._lock:
+            if plan.geometry not in self._trials:
+                trial: Future[Trial] = Future()
+                self._trials[plan.geometry] = trial
+                # The process does not end before this thread: to end inside the driver would not be safe.
+                threading.Thread(target=self._try, args=(plan, trial), name="superhosts-gpu").start()
+            return self._trials[plan.geometry]
+
+    def _try(self, plan: Plan, trial: Future[Trial]) -> None:
+        """Start the GPU and make an engine there, which is discarded: what takes long is done then."""
+        try:
+            gpu = self._find()
+            is_compiled = gpu is None or self._make(plan, gpu).is_compiled()
+            trial.set_result(Trial(gpu) if is_compiled else Trial(None, NOT_COMPILED))
+        except GpuMemoryError:
+            trial.set_result(Trial(None))
+        except Exception as error:
+            trial.set_result(Trial(None, f"the GPU is not used: {error}"))
+
+
+def say_once(text: str) -> None:
+    """Warn once in this process, even if the warning is an error."""
+    if text not in _said:
+        _said.add(text)
+        warnings.warn(text, DeviceWarning, stacklevel=2)
+
+
+_said: set[str] = set()
