@@ -131,7 +131,7 @@ def _title(result: WindowResult, settings: Settings) -> str:
 
 
 def _announce(settings: Settings) -> None:
-    kind, gpus = DETECTORS[settings.detector], gpus_of(choose_device(settings.device))
+    kind, gpus = DETECTORS[settings.detector], gpus_of(_chosen(settings))
     if kind.grows_with_traffic:
         say("memory: grows with the traffic, as the exact answer needs every distinct pair")
     else:
@@ -145,15 +145,18 @@ def _announce(settings: Settings) -> None:
         else:
             say(f"memory: at most {format_size(settings.most_memory)} ({detectors} with buffers), {besides}")
     say(_device(settings))
-    if sys.stderr.isatty() and gpus:
-        say("compiling kernels for the GPU, a few seconds …")
+
+
+def _chosen(settings: Settings) -> str:
+    """Return the device. With "auto", windows are exact on the CPU, and the driver is not asked, which takes time."""
+    return "cpu" if settings.starts_exact and settings.device == "auto" else choose_device(settings.device)
 
 
 def _device(settings: Settings) -> str:
     """Return the line that names the device, and whether it was chosen automatically."""
-    chosen = choose_device(settings.device)
+    chosen = _chosen(settings)
     if settings.starts_exact and gpus_of(chosen):
-        return f"device: cpu while windows are exact, then {chosen}" + (" (auto)" if settings.device == "auto" else "")
+        return f"device: cpu while windows are exact, then {chosen}"
     if settings.device != "auto":
         return f"device: {chosen}"
     return f"device: {chosen} (auto" + ("; superhosts doctor says more about GPUs)" if chosen == "cpu" else ")")
