@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 import os
 import subprocess
 import sys
@@ -183,6 +184,22 @@ def test_a_batch_of_host_memory_travels_in_pieces(monkeypatch):
     cube.update(hosts, peers)
     hosts[:], peers[:] = 7, 7  # The caller may reuse its arrays as soon as update returns.
     assert_equal_to_oracle(cube, pairs)
+
+
+@pytest.mark.parametrize("piece", [17, 1 << 20])
+def test_several_batches_travel_together(piece, monkeypatch):
+    monkeypatch.setenv("SUPERHOSTS_THREADS", "3")
+    cube = gpu_cube(tuning=GpuTuning(transfer=TransferSizes(piece=piece, part_bytes=64)))
+    pairs = random_pairs(32, 32, COUNT)
+    hosts, peers = (np.array(column, np.uint32) for column in zip(*pairs, strict=True))
+    edges = [0, 3, 3, 30, 31, COUNT - 1, COUNT]
+    cube.engine.update_batches([(hosts[a:b], peers[a:b]) for a, b in itertools.pairwise(edges)])
+    wide = [((host, peer << 64)) for host, peer in pairs[:9]]
+    more = hosts[:9], numbers_to_array([peer for _, peer in wide], 128)
+    cube.engine.update_batches([more, (cuda.to_device(hosts[:5]), peers[:5])])  # of other types, and from the GPU
+    cube.engine.update_batches([(hosts[:2], peers[:2]), more])
+    cube.engine.update_batches([])
+    assert_equal_to_oracle(cube, pairs + wide)
 
 
 @pytest.mark.parametrize("lies_there", [False, True])

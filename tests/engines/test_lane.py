@@ -90,7 +90,7 @@ def test_the_first_failure_is_told_after_all_has_ended(columns):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_several_batches_arrive_one_behind_the_other(columns, threads):
-    edges = [0, 5, 5, 40, 103]
+    edges = [0, 5, 5, 12, 13, 14, 40, 103, 103]
     batches = [tuple(column[a:b] for column in columns) for a, b in itertools.pairwise(edges)]
     targets = [np.zeros_like(column) for column in columns]
     for first in range(threads):

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import CellType, FunctionType, ModuleType
 from typing import Any, TypeVar, cast
@@ -76,7 +76,8 @@ class Kernel:
     def _stamp(self, gpu: int, kinds: Any) -> bytes | None:
         """Return a digest of what the machine code is made from and for; None if something is unknown."""
         made_for = driver.capability(gpu), driver.driver_version(), kinds
-        with contextlib.suppress(TypeError):  # The function refers to something of which no stamp can be made.
+        # The function refers to something of which no stamp can be made, or nobody knows the compiler's version.
+        with contextlib.suppress(TypeError, PackageNotFoundError):
             return digest_of(repr((version("numba-cuda"), made_for, stamp_of(self.function))).encode())
         return None
 

@@ -58,11 +58,11 @@ def call(_context: Any, _address: Any, words: Any) -> Any:
 
 
 class Parts(NamedTuple):
-    """Batches that are sent one behind the other: addresses of their two columns, and pairs of each of them."""
+    """Batches that are sent one behind the other, and so arrive as one."""
 
-    sources: Any
-    rows: Any
-    targets: Any  # addresses on the GPU where the two columns of the first batch go
+    sources: Any  # addresses of the two columns of each batch
+    rows: Any  # pairs of each batch
+    targets: Any  # addresses on the GPU where the two columns go
     widths: Any  # bytes per row of each of the two columns
 
 
@@ -78,26 +78,30 @@ class Buffer(NamedTuple):
 def transfer(calls: Calls, context: int, parts: Parts, buffer: Buffer, first: int, step: int) -> int:
     """Send every `step`-th part of some batches, starting with part `first`; return the driver's status, 0 for success.
 
-    A part is as many pairs of one batch as fit into half of the buffer.
+    A part is as many pairs as fit into half of the buffer, of one batch or of several.
     """
-    size = buffer.half_size // (parts.widths[0] + parts.widths[1])
-    status, half, number, before = call(calls.enter, (context,)), 0, 0, 0
-    for batch in range(len(parts.rows)):
-        rows = parts.rows[batch]
-        for start in range(0, rows, size):
-            if number % step == first:
-                status = status or call(calls.wait, (buffer.streams[half],))  # The part before must have been sent.
-                place = buffer.address + half * buffer.half_size
-                for column in range(2):
-                    width = parts.widths[column]
-                    part = min(size, rows - start) * width
-                    call(calls.copy, (place, parts.sources[batch, column] + start * width, part))
-                    target = parts.targets[column] + (before + start) * width
-                    status = status or call(calls.send, (target, place, part, buffer.streams[half]))
-                    place += part
-                half = 1 - half
-            number += 1
-        before += rows
+    size, total = buffer.half_size // (parts.widths[0] + parts.widths[1]), parts.rows.sum()
+    status, half, first_batch, begin = call(calls.enter, (context,)), 0, 0, 0
+    for start in range(first * size, total, step * size):
+        stop = min(total, start + size)
+        while begin + parts.rows[first_batch] <= start:  # `begin` is the number of pairs before that batch
+            begin += parts.rows[first_batch]
+            first_batch += 1
+        status = status or call(calls.wait, (buffer.streams[half],))  # The previous part in this half must be sent.
+        place = buffer.address + half * buffer.half_size
+        for column in range(2):
+            width, whole = parts.widths[column], place
+            batch, before = first_batch, begin
+            while before < stop:
+                skipped = max(0, start - before)
+                taken = (min(parts.rows[batch], stop - before) - skipped) * width
+                call(calls.copy, (place, parts.sources[batch, column] + skipped * width, taken))
+                place += taken
+                before += parts.rows[batch]
+                batch += 1
+            target = parts.targets[column] + start * width
+            status = status or call(calls.send, (target, whole, place - whole, buffer.streams[half]))
+        half = 1 - half
     for stream in buffer.streams:
         last_status = call(calls.wait, (stream,))
         status = status or last_status
@@ -126,16 +130,12 @@ class Lane:
 
     def _transfer_simulated(self, batches: Sequence[Columns], targets: tuple[Any, Any], first: int, step: int) -> None:
         """Copy the same parts in the simulator."""
-        number = before = 0
-        for columns in batches:
-            rows, size = len(columns[0]), part_rows(columns, self._part_bytes)
-            for start in range(0, rows, size):
-                if number % step == first:
-                    for column, target in zip(columns, targets, strict=True):
-                        part = column[start : start + size]
-                        target[before + start : before + start + len(part)].copy_to_device(part)
-                number += 1
-            before += rows
+        size = part_rows(batches[0], self._part_bytes)
+        for column, target in zip(
+            (np.concatenate(parts) for parts in zip(*batches, strict=True)), targets, strict=True
+        ):
+            for start in range(first * size, len(column), step * size):
+                target[start : start + size].copy_to_device(column[start : start + size])
 
 
 def parts_of(batches: Sequence[Columns], targets: Any) -> Parts:
@@ -147,7 +147,7 @@ def parts_of(batches: Sequence[Columns], targets: Any) -> Parts:
 
 def count_parts(batches: Sequence[Columns], part_bytes: int) -> int:
     """Return the number of parts of some batches."""
-    return sum(-(-len(columns[0]) // part_rows(columns, part_bytes)) for columns in batches)
+    return -(-sum(len(columns[0]) for columns in batches) // part_rows(batches[0], part_bytes))
 
 
 def _width(column: Addresses) -> int:

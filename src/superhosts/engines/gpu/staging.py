@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -84,7 +84,7 @@ class Staging:
 
         A piece has one large batch or part of it, or several small ones one behind the other.
         """
-        with self._lock:
+        with self._lock, self._inside():
             self._busy = True
             if all(is_pinned(column) for columns in batches for column in columns):
                 self._send_pinned(batches, process)
@@ -128,13 +128,17 @@ class Staging:
         return start_parallel(self._transfer, calls, self._threads)
 
     def _transfer(self, piece: Batches, buffers: tuple[Any, Any], first: int, step: int) -> None:
-        with nullcontext() if simulated() else driver.inside(self._gpu):
+        with self._inside():
             try:
                 lane = self._idle.pop()
             except IndexError:
                 lane = self._make_lane(self._gpu, self._sizes.part_bytes)
             lane.transfer(piece, buffers, first, step)
             self._idle.append(lane)  # A lane whose transfer failed is not reused.
+
+    def _inside(self) -> AbstractContextManager[None]:
+        """Make the GPU the current one of this thread meanwhile."""
+        return nullcontext() if simulated() else driver.inside(self._gpu)
 
     def _next_slot(self) -> Slot:
         """Return the slots in turn, each when the GPU has read its previous piece."""
