@@ -20,7 +20,9 @@ from fuzz.targets import fresh_folder, target
 from places import DATA
 from superhosts.errors import InputError
 from superhosts.sources.capture import open_capture
+from superhosts.sources.pieces import Cutting
 
+ONE_THREAD = Cutting(threads=1)
 LARGEST_SEED = 16 << 10
 _INSIDE = re.compile(r"byte (\d+)(?: decompressed)?: the file ends inside a record")
 
@@ -41,11 +43,11 @@ class Reading:
         return found[0] if found else None
 
 
-def read(path: Path, block_bytes: int) -> Reading:
+def read(path: Path, block_bytes: int, cutting: Cutting = ONE_THREAD) -> Reading:
     """Read a capture with the product, up to its end or its damage."""
     reading = Reading()
     try:
-        source = open_capture(path, block_bytes=block_bytes)
+        source = open_capture(path, block_bytes=block_bytes, cutting=cutting)
         reading.counters = source.counters
         reading.warnings = source.counters.warnings
         for block in source.blocks():
@@ -205,4 +207,6 @@ def captures(case: tuple[bytes, int]) -> None:
     with fresh_folder() as folder:
         path = folder / "capture"
         path.write_bytes(data)
-        compare(read(path, block_bytes), naive_capture.read(data))
+        oracle = naive_capture.read(data)
+        compare(read(path, block_bytes), oracle)
+        compare(read(path, 4096, Cutting(block_bytes, 16 * block_bytes, threads=2)), oracle)

@@ -21,8 +21,8 @@ from places import REPRO
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.capture import open_capture
-from superhosts.sources.capture_reader import BLOCK_PACKETS, MOST_MEMORY
+from superhosts.sources.capture import MOST_MEMORY, open_capture
+from superhosts.sources.capture_reader import BLOCK_PACKETS
 from superhosts.sources.opening import open_inputs
 
 PLAIN = p.ethernet(0x0800, V4)

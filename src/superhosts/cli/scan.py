@@ -31,7 +31,7 @@ from superhosts.reports.opening import open_destinations
 from superhosts.reports.rows import make_rows
 from superhosts.reports.titles import PARTIAL, window_title
 from superhosts.sources.base import Source
-from superhosts.sources.capture_reader import MOST_MEMORY
+from superhosts.sources.capture import MOST_MEMORY
 from superhosts.sources.opening import open_inputs
 from superhosts.stopwatch import measured
 from superhosts.text import counted

@@ -10,11 +10,12 @@
   have been handed out by then.
 - Interfaces of an unsupported link type are named in a warning, and their packets counted. A capture that has no
   other packets is an `InputError`.
-- Memory is bounded for each input (capture_reader.py).
+- Memory is bounded for each input, by `MOST_MEMORY` (capture_reader.py, pieces.py).
 - Packets of a live input (a pipe) are yielded as they arrive.
 
 The work is divided like this: streams.py reads bytes, capture_reader.py passes them to a format (pcap.py, pcapng.py),
-which walks the records of a block in compiled code, and frames.py finds the addresses in a frame.
+which walks the records of a block in compiled code, and frames.py finds the addresses in a frame. A plain file of more
+than a few megabytes is cut into pieces, which several threads read (pieces.py).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from superhosts.sources.base import Source, SourceCounters
 from superhosts.sources.capture_reader import (
     BLOCK_BYTES,
     BLOCK_PACKETS,
+    READER_MEMORY,
     CaptureReader,
     Opens,
     format_of,
@@ -35,10 +37,12 @@ from superhosts.sources.capture_reader import (
 )
 from superhosts.sources.inputs import Input
 from superhosts.sources.kinds import FileFormat
+from superhosts.sources.pieces import CUTTING, PIECES_MEMORY, Cutting, PieceReader, open_pieces
 from superhosts.sources.streams import Stopped
 from superhosts.sources.urls import is_url
 from superhosts.units import SECOND
 
+MOST_MEMORY = max(READER_MEMORY, PIECES_MEMORY)  # bytes for each open input
 COMPRESSED = (".gz", ".zst", ".xz")
 _PROBE_BYTES = 64 * 1024
 _PROBE_PACKETS = 1000  # looked at to know when a file begins
@@ -49,14 +53,15 @@ _YEAR = 365 * 86400 * SECOND
 class CaptureSource(Source):
     """A capture as a source of packets."""
 
-    def __init__(self, source: Input, block_bytes: int = BLOCK_BYTES) -> None:
+    def __init__(self, source: Input, block_bytes: int = BLOCK_BYTES, cutting: Cutting = CUTTING) -> None:
         self.name = source.name
         self.replays = source.reopens
         self.live = source.live
         self.counters = SourceCounters()
         self._input = source
         self._block_bytes = block_bytes
-        self._reader: CaptureReader | None = None
+        self._cutting = cutting
+        self._reader: CaptureReader | PieceReader | None = None
         self._first: PacketBlock = ()  # read from a pipe for its time, not yet yielded
         self._first_time: int | None = None
         self._first_known = False
@@ -100,7 +105,9 @@ class CaptureSource(Source):
         identity = self.identity()  # before reading: meanwhile another capture may take its name
         span = Span(self._opening)
         try:
-            reader = self._open()
+            if self._reader is None:
+                self._reader = open_pieces(self._input, self.counters, self._block_bytes, self._cutting)
+            reader = self._reader or self._open()
             if self._first:
                 first, self._first = self._first, ()
                 yield first
@@ -117,7 +124,7 @@ class CaptureSource(Source):
 
     def again(self) -> Source:
         """Return the same file, to be read from its beginning."""
-        return CaptureSource(self._input, self._block_bytes)
+        return CaptureSource(self._input, self._block_bytes, self._cutting)
 
     def identity(self) -> str | None:
         """Return a name by which later runs recognise a file; None if it is empty or cannot be read again."""
@@ -154,7 +161,7 @@ class CaptureSource(Source):
             self._reader = None
 
     def _open(self) -> CaptureReader:
-        if self._reader is None:
+        if not isinstance(self._reader, CaptureReader):
             self._reader = CaptureReader(self._input, self.counters, self._block_bytes, BLOCK_PACKETS)
         return self._reader
 
@@ -216,9 +223,9 @@ def _begin(first: int, block: PacketBlock) -> int:
     return min(time for time in times if abs(time - middle) < _YEAR)
 
 
-def open_capture(path: str | Path, *, block_bytes: int = BLOCK_BYTES) -> Source:
+def open_capture(path: str | Path, *, block_bytes: int = BLOCK_BYTES, cutting: Cutting = CUTTING) -> Source:
     """Open a capture file, a pipe or ("-") stdin; `InputError` if it is not there or not a capture."""
-    return CaptureSource(Input(path), block_bytes)
+    return CaptureSource(Input(path), block_bytes, cutting)
 
 
 CAPTURES = FileFormat(lambda head: format_of(head) is not None, CaptureSource)

@@ -1,12 +1,12 @@
 """One pass over a capture: moves bytes from a stream to a format, which walks the records (pcap.py, pcapng.py).
 
-Memory is bounded for each input, by `MOST_MEMORY`: blocks that are read ahead, the largest record that is accepted
-(64 MiB) and the longest window of a decompressor (128 MiB). Usual captures take a tenth of it.
+Memory is bounded, by `READER_MEMORY`: blocks that are read ahead, the largest record that is accepted (64 MiB) and the
+longest window of a decompressor (128 MiB). Usual captures take a tenth of it.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,12 +16,17 @@ from superhosts.sources.ahead import MOST_SHARE
 from superhosts.sources.base import SourceCounters
 from superhosts.sources.decompressing import MOST_AHEAD
 from superhosts.sources.frames import (
+    EARLIEST4,
+    EARLIEST6,
     IPV4,
     IPV6,
+    LATEST4,
+    LATEST6,
     NOT_IP,
     PACKETS,
     POSITION,
     SIMPLE,
+    STOP,
     TALLY_SLOTS,
     TIME,
     TRUNCATED,
@@ -29,12 +34,15 @@ from superhosts.sources.frames import (
     Bytes,
     Columns,
     Tally,
+    copied,
     new_columns,
     start_walk,
+    written,
 )
 from superhosts.sources.pcap import LARGEST, Pcap
 from superhosts.sources.pcapng import Pcapng
 from superhosts.sources.pcapng_walk import LARGEST_BLOCK
+from superhosts.sources.piece_loop import Loop
 from superhosts.sources.streams import Stream
 from superhosts.sources.unpacking import LONGEST_WINDOW, MOST_INPUT, MOST_OUTPUT
 from superhosts.stopwatch import measured
@@ -42,17 +50,17 @@ from superhosts.stopwatch import measured
 BLOCK_BYTES = 4 * 1024 * 1024
 BLOCK_PACKETS = 65_536
 _MAGIC_BYTES = 4
-_LARGEST_RECORD = max(LARGEST, LARGEST_BLOCK) + 64  # with its header
+LARGEST_RECORD = max(LARGEST, LARGEST_BLOCK) + 64  # with its header
 _PACKET_BYTES = 40  # of an IPv6 packet in a block
-_BLOCKS_HELD = 8  # of one input: four that are read ahead, those at both ends of that queue, and room for copies
-MOST_MEMORY = (
-    _LARGEST_RECORD
+BLOCKS_HELD = 8  # of one input: four that are read ahead, those at both ends of that queue, and room for copies
+READER_MEMORY = (
+    LARGEST_RECORD
     + BLOCK_BYTES
     + LONGEST_WINDOW
     + 2 * (MOST_INPUT + MOST_OUTPUT)
     + MOST_AHEAD
     + MOST_SHARE
-    + (_BLOCKS_HELD + 2) * BLOCK_PACKETS * _PACKET_BYTES  # two: the columns of the walk, of both families
+    + (BLOCKS_HELD + 2) * BLOCK_PACKETS * _PACKET_BYTES  # two: the columns of the walk, of both families
 )
 
 
@@ -63,6 +71,13 @@ class Format(Protocol):
 
     def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
         """Read the whole records from tally[POSITION] on and advance it; return what is wrong there, if anything."""
+
+    def layout(self) -> Any:
+        """Return what the walk of a piece needs to know, the same object as long as that is the same; None at first."""
+
+    @property
+    def read_piece(self) -> Loop:
+        """The compiled loop that reads a piece of a file (piece_loop.py)."""
 
 
 def format_of(head: bytes) -> Format | None:
@@ -91,7 +106,7 @@ class CaptureReader:
         self._name = source.name
         self._counters = counters
         self._packets = packets
-        self._columns = new_columns(packets)
+        self._columns = new_columns(packets, packets)
         self._tally = np.zeros(TALLY_SLOTS, np.int64)
         self._block_bytes = max(block_bytes, _MAGIC_BYTES)
         self._buffer = np.empty(self._block_bytes, np.uint8)
@@ -118,26 +133,50 @@ class CaptureReader:
         if self._format is None:
             raise not_a_capture(head, self._name)
 
-    def read(self, limit: int | None = None) -> PacketBlock | None:
-        """Return the next packets, at most `limit`; () if none of them has addresses, None at the end."""
+    def read(self, limit: int | None = None, until: int | None = None) -> PacketBlock | None:
+        """Return the next packets, at most `limit`; () if none of them has addresses, None at the end.
+
+        Records that start at byte `until` or later are not read; () also if there are no others.
+        """
         self._start()
         if self._format is None or self._finished:
             return None
         tally = self._tally
-        while True:
+        while until is None or self.place() < until:
             start_walk(tally, min(limit or self._packets, self._packets))
+            if until is not None:
+                tally[STOP] = until - self._offset
             with measured("walk") as work:
                 problem = self._format.walk(self._buffer[: self._filled], tally, self._columns)
                 work.amount += int(tally[PACKETS])
             while self._format.notes:
                 self._warn(self._format.notes.pop(0))
             if tally[PACKETS]:
-                return self._take()
+                return self._take(tally, copied(written(self._columns, tally)))
             if problem:
                 raise self._damaged(problem)
-            if not self._fill():
+            if (until is None or self.place() < until) and not self._fill():
                 self._finish()
                 return None
+        return ()
+
+    def skip(self, place: int, tally: Tally, columns: Columns) -> PacketBlock:
+        """Go on at byte `place` and return the packets before it, which another walk has read into `columns`.
+
+        The caller makes the stream go on at the same byte.
+        """
+        self._offset, self._filled, self._tally[POSITION] = place, 0, 0
+        if tally[PACKETS]:
+            self._tally[TIME] = tally[TIME]
+        return self._take(tally, written(columns, tally))
+
+    def place(self) -> int:
+        """Return where the next record starts in the stream."""
+        return self._offset + int(self._tally[POSITION])
+
+    def format(self) -> Format | None:
+        """Return the format, None before the first bytes were read."""
+        return self._format
 
     def last_time(self) -> int:
         """Time of the packet that was read last; after one packet, of the first."""
@@ -183,7 +222,7 @@ class CaptureReader:
         Memory that is never written costs nothing, while a series of growing buffers leaves used gaps.
         """
         doubled = 2 * len(self._buffer)
-        return doubled if doubled <= BLOCK_BYTES else self._block_bytes + _LARGEST_RECORD
+        return doubled if doubled <= BLOCK_BYTES else self._block_bytes + LARGEST_RECORD
 
     def _damaged(self, problem: str) -> InputError:
         """Return the error for a problem at the next record. Its place is a byte of the decompressed stream."""
@@ -193,28 +232,26 @@ class CaptureReader:
         self._pass_on_notes(place)
         return InputError(text, file=self._name, offset=place)
 
-    def _take(self) -> PacketBlock:
-        """Return what the walk has found, counted and copied: the columns are reused."""
-        tally, columns, counters = self._tally, self._columns, self._counters
-        counters.packets += int(tally[PACKETS])
-        counters.ipv4 += int(tally[IPV4])
-        counters.ipv6 += int(tally[IPV6])
-        counters.not_ip += int(tally[NOT_IP])
-        counters.truncated += int(tally[TRUNCATED])
-        counters.unsupported_link += int(tally[UNSUPPORTED_LINK])
-        self._counted += int(tally[PACKETS])
-        self._unsupported += int(tally[UNSUPPORTED_LINK])
-        if tally[SIMPLE] and not self._simple:
+    def _take(self, tally: Tally, columns: Columns) -> PacketBlock:
+        """Count the packets that a walk has found and return those with addresses."""
+        counters, counts = self._counters, tally.tolist()
+        counters.packets += counts[PACKETS]
+        counters.ipv4 += counts[IPV4]
+        counters.ipv6 += counts[IPV6]
+        counters.not_ip += counts[NOT_IP]
+        counters.truncated += counts[TRUNCATED]
+        counters.unsupported_link += counts[UNSUPPORTED_LINK]
+        self._counted += counts[PACKETS]
+        self._unsupported += counts[UNSUPPORTED_LINK]
+        if counts[SIMPLE] and not self._simple:
             self._simple = True
             self._warn("packets without a time (simple packet blocks) get the time of the packet before them")
-        narrow, wide = int(tally[IPV4]), int(tally[IPV6])
+        src4, dst4, time4, src6, dst6, time6 = columns
         block: PacketBlock = ()
-        if narrow:
-            src, dst, time = columns.src4[:narrow], columns.dst4[:narrow], columns.time4[:narrow]
-            block += (PacketBatch(4, src.copy(), dst.copy(), time.copy()),)
-        if wide:
-            src6, dst6, time = columns.src6[:wide], columns.dst6[:wide], columns.time6[:wide]
-            block += (PacketBatch(6, src6.copy(), dst6.copy(), time.copy()),)
+        if counts[IPV4]:
+            block += (PacketBatch(4, src4, dst4, time4, (counts[EARLIEST4], counts[LATEST4])),)
+        if counts[IPV6]:
+            block += (PacketBatch(6, src6, dst6, time6, (counts[EARLIEST6], counts[LATEST6])),)
         return block
 
     def _finish(self) -> None:

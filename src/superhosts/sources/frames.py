@@ -100,17 +100,29 @@ class Columns(NamedTuple):
     time6: NDArray[np.int64]
 
 
-def new_columns(packets: int) -> Columns:
-    """Return columns for `packets` packets of either family. Memory that is never written costs nothing."""
-    narrow, wide = (packets,), (packets, 2)
+def new_columns(ipv4: int, ipv6: int) -> Columns:
+    """Return columns for this many packets of each family. Memory that is never written costs nothing."""
     return Columns(
-        np.empty(narrow, np.uint32),
-        np.empty(narrow, np.uint32),
-        np.empty(narrow, np.int64),
-        np.empty(wide, np.uint64),
-        np.empty(wide, np.uint64),
-        np.empty(narrow, np.int64),
+        np.empty(ipv4, np.uint32),
+        np.empty(ipv4, np.uint32),
+        np.empty(ipv4, np.int64),
+        np.empty((ipv6, 2), np.uint64),
+        np.empty((ipv6, 2), np.uint64),
+        np.empty(ipv6, np.int64),
     )
+
+
+def written(columns: Columns, tally: Tally) -> Columns:
+    """Return the rows of the columns that a walk has written, as views."""
+    narrow, wide = int(tally[IPV4]), int(tally[IPV6])
+    src4, dst4, time4, src6, dst6, time6 = columns
+    return Columns(src4[:narrow], dst4[:narrow], time4[:narrow], src6[:wide], dst6[:wide], time6[:wide])
+
+
+def copied(columns: Columns) -> Columns:
+    """Return a copy."""
+    src4, dst4, time4, src6, dst6, time6 = columns
+    return Columns(src4.copy(), dst4.copy(), time4.copy(), src6.copy(), dst6.copy(), time6.copy())
 
 
 def start_walk(tally: Tally, limit: int, stop: int = _LATEST) -> None:

@@ -131,18 +131,25 @@ class Input:
             return peeked
         return self._open()
 
+    def open_file(self) -> int | None:
+        """Return a descriptor of a file that can be read at any place; None for a URL, a pipe and stdin."""
+        return self._descriptor() if self.reopens and not self._url else None
+
+    def _descriptor(self) -> int:
+        # Without O_NONBLOCK, opening a pipe blocks until a writer opens it, and nothing can interrupt that.
+        flags = os.O_RDONLY | (os.O_NONBLOCK if self.live else 0)
+        try:
+            return os.open(self.path, flags)
+        except OSError as error:
+            raise self._unopened(error) from error
+
     def _open(self) -> Stream:
         if self._standard:
             file = standard_input()[0]
         elif self._url:
             file = UrlFile(self.name)
         else:
-            # Without O_NONBLOCK, opening a pipe blocks until a writer opens it, and nothing can interrupt that.
-            flags = os.O_RDONLY | (os.O_NONBLOCK if self.live else 0)
-            try:
-                file = os.fdopen(os.open(self.path, flags), "rb", buffering=0)
-            except OSError as error:
-                raise self._unopened(error) from error
+            file = os.fdopen(self._descriptor(), "rb", buffering=0)
         plain = PlainStream(self.name, file, self.live, self.waiting if self.live else None)
         try:
             stream = decompressed(plain)

@@ -45,11 +45,14 @@ from superhosts.sources.frames import (
     type_end,
     unsupported,
 )
+from superhosts.sources.piece_loop import CHAIN, LEAST_CHAIN, piece_loop
 from superhosts.units import SECOND
 
 HEADER_BYTES = 24
 LARGEST_USUAL = 256 * 1024  # the largest frame that libpcap itself captures
 LARGEST = 64 * 1024 * 1024  # whatever the header says
+
+_WEEKS = 1 << 21  # seconds by which times of records that follow each other may differ
 
 # Why a walk stopped
 _MORE, _TOO_LARGE = range(2)
@@ -133,13 +136,44 @@ def _walk(block: Bytes, records: Records, tally: Tally, columns: Columns) -> int
     return reason
 
 
+@compiled
+def _guess(block: Bytes, records: Records, near: int) -> int:
+    """Return where the first record in the middle of a file seems to start, -1 if nothing looks like one.
+
+    That is where a chain of headers begins whose times are within weeks of `near`.
+    """
+    swap, header_bytes, expected = records.swap, records.header, near // SECOND
+    most = SECOND // records.unit
+    last = len(block) - header_bytes
+    for first in range(last + 1):
+        at, links = first, 0
+        while at <= last and links < CHAIN:
+            seconds, units, captured = little(block, at), little(block, at + 4), little(block, at + 8)
+            if swap:
+                seconds, units, captured = swapped(seconds), swapped(units), swapped(captured)
+            if captured > records.largest or units >= most or abs(seconds - expected) > _WEEKS:
+                links = 0
+                break
+            at += header_bytes + captured
+            links += 1
+        if links >= LEAST_CHAIN:
+            return first
+    return -1
+
+
 class Pcap:
     """A classic capture, from its first byte."""
+
+    read_piece = staticmethod(piece_loop(_guess, _walk))
 
     def __init__(self) -> None:
         self.notes: list[str] = []
         self._records: Records | None = None
         self._link_type = 0
+
+    def layout(self) -> Records | None:
+        """Return what the walk of a piece needs to know; None before the header was read."""
+        return self._records
 
     @staticmethod
     def recognises(head: bytes) -> bool:

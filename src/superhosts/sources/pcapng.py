@@ -17,6 +17,7 @@ import numpy as np
 
 from superhosts.sources.frames import POSITION, UNSUPPORTED, Bytes, Columns, Tally, link_of, swapped, unsupported
 from superhosts.sources.pcapng_walk import (
+    ALONE,
     AT_INTERFACE,
     AT_SECTION,
     BAD_LENGTH,
@@ -37,6 +38,7 @@ from superhosts.sources.pcapng_walk import (
     Blocks,
     Interfaces,
     clock_of,
+    read_piece,
     walk,
 )
 from superhosts.units import SECOND
@@ -56,12 +58,31 @@ _PROBLEMS = {
 class Pcapng:
     """A pcapng capture, from its first byte."""
 
+    read_piece = staticmethod(read_piece)
+
     def __init__(self) -> None:
-        self._section = np.zeros(2, np.int64)
+        self._section = np.zeros(3, np.int64)
         self._table = np.zeros((4, 9), np.uint64)
         self._rows: dict[tuple[bool, bytes], Interfaces] = {}  # by byte order and content of the block
         self._named: set[int] = set()  # link types
+        self._layout: Blocks | None = None
         self.notes: list[str] = []
+
+    def layout(self) -> Blocks | None:
+        """Return what the walk of a piece needs to know: the same object as long as that is the same."""
+        declared = int(self._section[DECLARED])
+        interfaces = self._table[:declared]
+        known = self._layout
+        if (
+            known is None
+            or known.section[SWAP] != self._section[SWAP]
+            or known.section[DECLARED] != declared
+            or not np.array_equal(known.interfaces, interfaces)
+        ):
+            section = self._section.copy()
+            section[ALONE] = 1
+            self._layout = Blocks(section, interfaces.copy())
+        return self._layout
 
     @staticmethod
     def recognises(head: bytes) -> bool:

@@ -47,6 +47,7 @@ from superhosts.sources.frames import (
     swapped,
     type_end,
 )
+from superhosts.sources.piece_loop import CHAIN, LEAST_CHAIN, piece_loop
 from superhosts.units import SECOND
 
 LARGEST_BLOCK = 64 * 1024 * 1024
@@ -56,7 +57,7 @@ ORDER = 0x1A2B3C4D  # the magic number of a section, in its own byte order
 SECTION, INTERFACE, OBSOLETE_PACKET, SIMPLE_PACKET, ENHANCED_PACKET = 0x0A0D0D0A, 1, 2, 3, 6
 
 # Why a walk stopped
-MORE, AT_SECTION, AT_INTERFACE, BAD_LENGTH, BAD_TRAILER, BAD_PACKET, NO_INTERFACE, NO_LINK = range(8)
+MORE, AT_SECTION, AT_INTERFACE, BAD_LENGTH, BAD_TRAILER, BAD_PACKET, NO_INTERFACE, NO_LINK, NO_TIME = range(9)
 
 # The columns of the interface table
 LINK, UNIT, SCALE, OFFSET, LOWEST, HIGHEST, SNAPLEN, TYPE, UNNAMED = range(9)
@@ -66,8 +67,9 @@ TIMES, DIVIDED, BINARY = range(3)
 _EARLIEST, _LATEST = -(2**63), 2**63 - 1
 _MOST_TICKS = 2**64 - 1
 
-# The slots of a section: 1 if its byte order is the other one, and the number of its interfaces so far
-SWAP, DECLARED = range(2)
+# The slots of a section: 1 if its byte order is the other one, the number of its interfaces so far, and 1 in a piece of
+# a file, whose walk stops at what needs the bytes before it or is needed behind it (sections, packets without a time)
+SWAP, DECLARED, ALONE = range(3)
 
 Section = NDArray[np.int64]
 Interfaces = NDArray[np.uint64]
@@ -146,7 +148,7 @@ def walk(block: Bytes, blocks: Blocks, tally: Tally, columns: Columns) -> int:
     """Read the whole blocks of `block`, at most as many packets as the tally allows; return why it stopped."""
     src4, dst4, time4, src6, dst6, time6 = columns
     section, interfaces = blocks
-    swap, declared = section[SWAP], section[DECLARED]
+    swap, declared, alone = section[SWAP], section[DECLARED], section[ALONE]
     at, size, limit, reason = tally[POSITION], len(block), tally[LIMIT], MORE
     time, packets, ipv4, ipv6 = tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6]
     earliest4, latest4, earliest6, latest6 = tally[EARLIEST4], tally[LATEST4], tally[EARLIEST6], tally[LATEST6]
@@ -184,7 +186,7 @@ def walk(block: Bytes, blocks: Blocks, tally: Tally, columns: Columns) -> int:
         if swap:
             kind, length = swapped(kind), swapped(length)
         if kind == SECTION:
-            length = _section_bytes(block, at, swap)
+            length = 0 if alone else _section_bytes(block, at, swap)
             if not length:  # perhaps of the other byte order
                 reason = AT_SECTION
                 break
@@ -213,6 +215,9 @@ def walk(block: Bytes, blocks: Blocks, tally: Tally, columns: Columns) -> int:
             start = at + 28
             end = start + captured
         elif kind == SIMPLE_PACKET:
+            if alone:
+                reason = NO_TIME
+                break
             if length < 16:
                 reason = BAD_PACKET
                 break
@@ -270,6 +275,36 @@ def walk(block: Bytes, blocks: Blocks, tally: Tally, columns: Columns) -> int:
     tally[EARLIEST4], tally[LATEST4], tally[EARLIEST6], tally[LATEST6] = earliest4, latest4, earliest6, latest6
     section[DECLARED] = declared
     return reason
+
+
+@compiled
+def guess(block: Bytes, blocks: Blocks, near: int) -> int:
+    """Return where the first block in the middle of a section seems to start, -1 if nothing looks like one.
+
+    That is where a chain of blocks begins that all end with their length. `block` starts at a multiple of four in the
+    file, as all its blocks do.
+    """
+    swap, size = blocks.section[SWAP], len(block)
+    for first in range(0, size - 11, 4):
+        at, links = first, 0
+        while size - at >= 12 and links < CHAIN:
+            length = swapped(little(block, at + 4)) if swap else little(block, at + 4)
+            if length < 12 or length & 3 or length > LARGEST_BLOCK:
+                links = 0
+                break
+            if length > size - at:
+                break
+            if little(block, at + length - 4) != little(block, at + 4):
+                links = 0
+                break
+            at += length
+            links += 1
+        if links >= LEAST_CHAIN:
+            return first
+    return -1
+
+
+read_piece = piece_loop(guess, walk)
 
 
 def clock_of(resolution: int, offset: int) -> tuple[int, int, int, int, int]:

@@ -1,0 +1,243 @@
+"""One plain capture file, read by several threads.
+
+The file is cut into pieces of the same size. Threads read them ahead, each from the first record that it guesses in its
+piece (piece_loop.py) to the first record that starts behind it. The thread that wants the packets goes through the
+pieces in order. A piece counts if
+
+- its first record starts exactly where the records before it have ended, and
+- what the records before it declare (interfaces, byte order) is what its thread took for granted.
+
+Otherwise, and from where a piece ended early (damage, the end of the file, a new interface or section, a packet without
+a time, a record of megabytes), an ordinary `CaptureReader` reads up to the end of the piece. So a wrong guess costs
+time and never changes a packet, a counter or a message, and whatever is unusual has one home.
+
+Memory is bounded, by `PIECES_MEMORY`: two pieces for each thread, but no more than `MOST_AHEAD`, and the largest record
+that is accepted.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from superhosts.device import thread_count
+from superhosts.errors import InputError
+from superhosts.pairs import PacketBlock
+from superhosts.sources.base import SourceCounters
+from superhosts.sources.capture_reader import (
+    BLOCK_BYTES,
+    BLOCK_PACKETS,
+    BLOCKS_HELD,
+    LARGEST_RECORD,
+    CaptureReader,
+    Format,
+    format_of,
+)
+from superhosts.sources.frames import POSITION, TALLY_SLOTS, Columns, Tally, start_walk
+from superhosts.sources.inputs import Input
+from superhosts.sources.lending import NARROW_BYTES, WIDE_BYTES, ColumnLender
+from superhosts.sources.piece_loop import ROOM_BYTES
+
+AHEAD = 2  # pieces for each thread
+MOST_THREADS = 16  # more would read faster than anything can use the packets
+MOST_AHEAD = 20  # pieces
+LEAST_PIECES = 3  # a smaller file is read by one thread
+LEAST_IPV4, LEAST_IPV6 = 16 + 20, 16 + 40  # bytes of a record with the addresses of such a packet
+PIECES_MEMORY = (
+    LARGEST_RECORD
+    + BLOCK_BYTES
+    + MOST_THREADS * ROOM_BYTES
+    + (MOST_AHEAD + BLOCKS_HELD) * (BLOCK_BYTES // LEAST_IPV4 * NARROW_BYTES + BLOCK_BYTES // LEAST_IPV6 * WIDE_BYTES)
+)
+_HEAD = 4  # bytes that tell the format
+_NO_LIMIT = 1 << 62  # the columns have room for all packets of a piece
+
+
+class Cutting(NamedTuple):
+    """How a file is cut."""
+
+    piece_bytes: int = BLOCK_BYTES
+    room_bytes: int = ROOM_BYTES  # of the buffer of a thread
+    threads: int | None = None  # as many as there are CPUs
+
+    def workers(self) -> int:
+        """Return the number of threads that read."""
+        return min(thread_count() if self.threads is None else self.threads, MOST_THREADS)
+
+
+CUTTING = Cutting()
+
+
+class Piece(NamedTuple):
+    """What a thread has read."""
+
+    begins: int  # guessed; -1 if no record was found
+    ends: int
+    layout: Any  # what the walk took for granted
+    tally: Tally
+    columns: Columns
+
+
+class FileStream:
+    """The bytes of a file from any place on."""
+
+    compression = ended_early = ""
+
+    def __init__(self, name: str, file: int) -> None:
+        self.name = name
+        self.notes: list[tuple[int, str]] = []
+        self.file = file
+        self.until: int | None = None  # a reader needs few bytes behind this place
+        self._position = 0
+
+    def seek(self, position: int) -> None:
+        """Go on at a byte of the file."""
+        self._position = position
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of `view`."""
+        if self.until is not None and self.until > self._position:
+            view = view[: self.until - self._position]
+        try:
+            got = os.preadv(self.file, [view], self._position)
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror or error}", file=self.name) from error
+        self._position += got
+        return got
+
+    def position(self) -> int:
+        """Bytes read so far."""
+        return self._position
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.file)
+
+    def open(self) -> FileStream:
+        """Return the stream itself: a reader opens its input."""
+        return self
+
+
+class PieceReader:
+    """One pass over a file: reads pieces ahead and confirms them in order."""
+
+    def __init__(self, stream: FileStream, counters: SourceCounters, block_bytes: int, cutting: Cutting) -> None:
+        self._cutting = cutting
+        self._stream = stream
+        self._reader = CaptureReader(stream, counters, block_bytes, BLOCK_PACKETS)
+        self._size = cutting.piece_bytes + -cutting.piece_bytes % 4  # pcapng blocks start at multiples of four
+        self._count = -(-os.fstat(self._stream.file).st_size // self._size)  # bytes that are added later come last
+        self._lender = ColumnLender(self._size // LEAST_IPV4 + 2, self._size // LEAST_IPV6 + 2)
+        self.confirmed = 0  # pieces that did not have to be read again
+        self._next = 1  # the piece that is read next
+        self._ahead: deque[tuple[int, Future[Piece]]] = deque()
+        self._until: int | None = self._size  # of the current piece; the last one has no end
+        stream.until = self._until
+
+    def read(self) -> PacketBlock | None:
+        """Return the next packets; () if none of them has addresses, None at the end."""
+        block: PacketBlock | None = (
+            self._take() if self._until is not None and self._reader.place() >= self._until else ()
+        )
+        if not block:
+            block = self._reader.read(until=self._until)
+        self._read_ahead()
+        return block
+
+    def position(self) -> int:
+        """Bytes of the file read so far."""
+        return self._stream.position()
+
+    def close(self) -> None:
+        """Stop reading ahead and close the file."""
+        _drop([future for _, future in self._ahead])
+        self._ahead.clear()
+        self._reader.close()
+
+    def _take(self) -> PacketBlock:
+        """Go on to the piece in which the next record starts; return its packets, () if they have to be read again."""
+        place = self._reader.place()
+        number = place // self._size
+        self._until = self._stream.until = (number + 1) * self._size if number + 1 < self._count else None
+        while self._ahead and self._ahead[0][0] < number:  # a large record covers them
+            _drop([self._ahead.popleft()[1]])
+        self._next = max(self._next, number + 1)
+        if not self._ahead or self._ahead[0][0] != number:
+            return ()
+        piece = self._ahead.popleft()[1].result()
+        format = self._reader.format()
+        if piece.begins != place or format is None or piece.layout is not format.layout():
+            return ()
+        self.confirmed += 1
+        self._stream.seek(piece.ends)
+        return self._reader.skip(piece.ends, piece.tally, piece.columns)
+
+    def _read_ahead(self) -> None:
+        """Make threads read the next pieces."""
+        workers = self._cutting.workers()
+        format = self._reader.format()
+        layout = None if format is None else format.layout()
+        if format is None or layout is None:
+            return
+        while self._next < self._count and len(self._ahead) < min(AHEAD * workers, MOST_AHEAD):
+            start = self._next * self._size
+            place = start, start + self._size, self._reader.last_time()
+            job = _pool(workers).submit(
+                _read, self._stream.file, place, format, layout, self._lender, self._cutting.room_bytes
+            )
+            self._ahead.append((self._next, job))
+            self._next += 1
+
+
+def open_pieces(source: Input, counters: SourceCounters, block_bytes: int, cutting: Cutting) -> PieceReader | None:
+    """Return a reader of a plain capture file that is worth several threads; None for any other input."""
+    if cutting.workers() == 1 or (source.size or 0) <= LEAST_PIECES * cutting.piece_bytes:
+        return None
+    file = source.open_file()
+    if file is None:
+        return None
+    try:
+        if format_of(os.pread(file, _HEAD, 0)) is not None:
+            return PieceReader(FileStream(source.name, file), counters, block_bytes, cutting)
+    except OSError:  # reported by whoever reads it instead
+        pass
+    os.close(file)
+    return None
+
+
+def _drop(futures: Iterable[Future[Piece]]) -> None:
+    """Wait until no thread works on these any more: none may read from a file that is closed."""
+    wait([future for future in futures if not future.cancel()])
+
+
+_this_thread = threading.local()
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Return the threads that read pieces. All files share them: there may be many."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="pieces")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # A forked child has none of its parent's threads.
+
+
+def _read(
+    file: int, place: tuple[int, int, int], format: Format, layout: Any, lender: ColumnLender, room_bytes: int
+) -> Piece:
+    """Read a piece."""
+    buffer = getattr(_this_thread, "buffer", None)
+    if buffer is None or len(buffer) != room_bytes:
+        buffer = _this_thread.buffer = np.empty(room_bytes, np.uint8)
+    tally = np.zeros(TALLY_SLOTS, np.int64)
+    columns = lender.borrow()
+    start_walk(tally, _NO_LIMIT)
+    begins = format.read_piece(file, place, layout, buffer, tally, columns)
+    return Piece(begins, int(tally[POSITION]), layout, tally, columns)

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import numpy as np
+
+from superhosts.sources.frames import Columns
+from superhosts.sources.lending import ColumnLender
+
+
+def fill(columns: Columns, value: int) -> None:
+    for column in columns:
+        column.fill(value)
+
+
+def test_columns_have_their_sizes_and_do_not_overlap() -> None:
+    columns = ColumnLender(5, 3).borrow()
+    assert [column.shape for column in columns] == [(5,), (5,), (5,), (3, 2), (3, 2), (3,)]
+    for number, column in enumerate(columns):
+        column.fill(number)
+    assert all((column == number).all() for number, column in enumerate(columns))
+    assert [column.dtype for column in columns] == [np.uint32, np.uint32, np.int64, np.uint64, np.uint64, np.int64]
+
+
+def test_memory_is_lent_again_only_when_the_last_view_is_gone() -> None:
+    lender = ColumnLender(100, 100)
+    first = lender.borrow()
+    fill(first, 1)
+    place = first.time4.ctypes.data
+    part = first.time4[10:20][:5]
+    del first
+    second = lender.borrow()
+    assert second.time4.ctypes.data != place  # somebody still has a part of it
+    fill(second, 2)
+    assert part.tolist() == [1] * 5
+    del part
+    assert lender.borrow().time4.ctypes.data == place
+
+
+def test_columns_outlive_their_lender() -> None:
+    columns = ColumnLender(10, 10).borrow()
+    fill(columns, 7)
+    assert columns.src6.sum() == 140

@@ -1,0 +1,341 @@
+"""A file read in pieces by several threads gives what one thread gives: packets, counters, warnings and errors."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import packets as p
+from frames import V4, V6, T, mixed, mixed_pcapng, write
+from superhosts.errors import InputError
+from superhosts.sources.base import SourceCounters
+from superhosts.sources.capture import open_capture
+from superhosts.sources.inputs import Input
+from superhosts.sources.pieces import Cutting, FileStream, PieceReader, open_pieces
+
+PLAIN, WIDE = p.ethernet(0x0800, V4), p.ethernet(0x86DD, V6)
+ONE_THREAD = Cutting(threads=1)
+ROOM = 4096
+needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no /proc/self/fd here")
+
+
+class Reading(NamedTuple):
+    """All that is to be known of one pass over a capture."""
+
+    packets: dict[int, list[tuple[Any, ...]]]  # by family
+    counters: SourceCounters
+    error: str
+    finished: dict[str, tuple[int, int]]
+    position: int  # at the end; how far a reader looks beyond damage depends on the size of its blocks
+
+
+def reading(path: Path, cutting: Cutting) -> Reading:
+    packets: dict[int, list[tuple[Any, ...]]] = {4: [], 6: []}
+    source, error = open_capture(path, cutting=cutting), ""
+    try:
+        for block in source.blocks():
+            assert block
+            for batch in block:
+                assert batch.span == (batch.time.min(), batch.time.max())
+                columns = batch.src.tolist(), batch.dst.tolist(), batch.time.tolist()
+                packets[batch.family] += zip(*(map(str, column) for column in columns), strict=True)
+    except InputError as caught:
+        error = str(caught)
+    return Reading(packets, source.counters, error, source.finished(), 0 if error else source.position())
+
+
+def check(path: Path, piece_bytes: int, room_bytes: int = ROOM, expected: Reading | None = None) -> Reading:
+    """Compare both ways of reading, and return the result."""
+    one = expected or reading(path, ONE_THREAD)
+    assert reading(path, Cutting(piece_bytes, room_bytes, threads=3)) == one, (piece_bytes, room_bytes)
+    return one
+
+
+def opened(path: Path, piece_bytes: int, room_bytes: int = ROOM) -> PieceReader:
+    found = open_pieces(Input(path), SourceCounters(), 1 << 16, Cutting(piece_bytes, room_bytes, threads=3))
+    assert found is not None
+    return found
+
+
+def confirmed(path: Path, piece_bytes: int, room_bytes: int = ROOM) -> int:
+    """Return the number of pieces that did not have to be read again."""
+    reader = opened(path, piece_bytes, room_bytes)
+    while reader.read() is not None:
+        pass
+    reader.close()
+    return reader.confirmed
+
+
+def pcapng(frames: list[tuple[int, bytes]], order: str = "<") -> bytes:
+    blocks = (p.enhanced(time // 1000, frame, 0, order) for time, frame in frames)
+    return p.section(order) + p.interface(1, order) + b"".join(blocks)
+
+
+CAPTURES: dict[str, Callable[[list[tuple[int, bytes]]], bytes]] = {
+    "pcap": p.pcap,
+    "big": lambda frames: p.pcap(frames, 1, p.MICRO, ">"),
+    "nano": lambda frames: p.pcap(frames, 1, p.NANO),
+    "modified": lambda frames: p.pcap(frames, 1, p.MODIFIED),
+    "pcapng": pcapng,
+    "pcapng-big": lambda frames: pcapng(frames, ">"),
+}
+
+
+@pytest.mark.parametrize("kind", CAPTURES)
+def test_pieces_of_any_size(kind: str, tmp_path: Path) -> None:
+    """Small pieces end inside headers, at every byte of them."""
+    path = write(tmp_path, CAPTURES[kind](mixed(90)))
+    whole = reading(path, ONE_THREAD)
+    assert min(map(len, whole.packets.values())) > 10
+    for size in [*range(40, 140), 500, 900, 901, 902, 903, 1500, 2000]:
+        check(path, size, expected=whole)
+    for room in (16, 90, 100, 300, 1000):
+        check(path, 700, room, expected=whole)
+
+
+@pytest.mark.parametrize("kind", CAPTURES)
+def test_nearly_all_guesses_are_right(kind: str, tmp_path: Path) -> None:
+    frames = [
+        (T + 1_000_000 * number, (PLAIN, WIDE, p.ethernet(0x0806, p.arp()))[number % 3]) for number in range(3000)
+    ]
+    path = write(tmp_path, CAPTURES[kind](frames))
+    check(path, 4096, 5000)
+    pieces = -(-path.stat().st_size // 4096)
+    assert confirmed(path, 4096, 5000) == pieces - 1  # the first one has the header
+
+
+def test_times_far_from_those_before_are_confirmed_again_after_a_while(tmp_path: Path) -> None:
+    frames = [(T + number // 2000 * 10**9 * 86400 * 365, PLAIN) for number in range(6000)]
+    path = write(tmp_path, p.pcap(frames))
+    check(path, 4096)
+    assert confirmed(path, 4096) > 60
+
+
+def test_pcapng_that_changes_on_the_way(tmp_path: Path) -> None:
+    path = write(tmp_path, mixed_pcapng() * 5)
+    whole = reading(path, ONE_THREAD)
+    assert len(whole.counters.warnings) == 1
+    for size in [*range(64, 264, 4), 1000, 3000, 5000]:
+        check(path, size, expected=whole)
+
+
+def test_sections_with_the_same_interfaces_stay_confirmed(tmp_path: Path) -> None:
+    path = write(tmp_path, pcapng([(T, PLAIN)] * 1000) * 20)
+    check(path, 4096)
+    pieces = path.stat().st_size // 4096
+    assert confirmed(path, 4096) > 0.9 * pieces
+
+
+def test_a_section_without_interfaces_ends_those_before_it(tmp_path: Path) -> None:
+    """A thread that took the old interfaces for granted would read packets that are damage."""
+    start, rest = pcapng([(T, PLAIN)] * 30), p.enhanced(T // 1000, PLAIN) * 300
+    for size in range(400, 800, 4):
+        whole = check(write(tmp_path, start + p.section() + p.block(5, bytes(24)) * 40 + rest), size)
+        assert "an interface that was not declared" in whole.error
+        assert whole.counters.packets == 30
+
+
+def test_interfaces_of_unsupported_links_are_named_once_and_in_order(tmp_path: Path) -> None:
+    names = b"".join(p.interface(link) for link in (1, 105, 9, 105))
+    packets = [p.enhanced(T // 1000 + i, PLAIN, 3 - i // 100) for i in range(400)]
+    path = write(tmp_path, p.section() + names + b"".join(packets))
+    whole = check(path, 1000)
+    assert len(whole.counters.warnings) == 2
+    assert whole.counters.unsupported_link == 300
+    only = write(tmp_path, p.section() + p.interface(105) + p.enhanced(T, PLAIN) * 300)
+    assert "none of its 300 packets can be read" in check(only, 1000).error
+
+
+def test_packets_without_a_time_get_that_of_the_packet_before_them(tmp_path: Path) -> None:
+    simple, timed = p.simple(PLAIN), [p.enhanced(T // 1000 + i, PLAIN) for i in range(200)]
+    for parts in (timed + [simple] * 200, [simple] * 200 + timed, [one + simple for one in timed], [simple] * 400):
+        path = write(tmp_path, p.section() + p.interface() + b"".join(parts))
+        assert len(check(path, 1000).counters.warnings) == 1
+        check(path, 60)
+
+
+def hidden(frames: list[tuple[int, bytes]], make: Callable[..., bytes]) -> list[tuple[int, bytes]]:
+    """Return frames that contain whole captures, after some padding: chains of records that are none."""
+    content = make(frames)
+    return [(T + i, p.ethernet(0x0800, p.ipv4(payload=bytes(i) + content))) for i in range(4)]
+
+
+@pytest.mark.parametrize("kind", CAPTURES)
+def test_records_inside_packets_are_not_records(kind: str, tmp_path: Path) -> None:
+    make = CAPTURES[kind]
+    inner = [(T + i, p.ethernet(0x0800, p.ipv4("6.6.6.6", payload=b""))) for i in range(60)]
+    path = write(tmp_path, make(mixed(5) + hidden(inner, make) + mixed(5)))
+    whole = reading(path, ONE_THREAD)
+    assert not any(str(0x06060606) in row for row in whole.packets[4])
+    for size in [*range(64, 150, 3), 400, 800, 1600, 3200]:
+        check(path, size, 8192, expected=whole)
+
+
+@pytest.mark.parametrize("kind", CAPTURES)
+def test_cut_at_every_byte(kind: str, tmp_path: Path) -> None:
+    data = CAPTURES[kind](mixed(12))
+    for length in range(301, len(data) + 1):
+        check(write(tmp_path, data[:length]), 100)
+
+
+damages = st.lists(st.tuples(st.integers(0, 2**32), st.sampled_from([0, 1, 0x7F, 0x80, 0xFF])), min_size=1, max_size=4)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    kind=st.sampled_from([*CAPTURES, "mixed"]), damage=damages, size=st.integers(40, 1000), room=st.integers(16, 3000)
+)
+def test_damage(kind: str, damage: list[tuple[int, int]], size: int, room: int, tmp_path: Path) -> None:
+    data = bytearray(mixed_pcapng() if kind == "mixed" else CAPTURES[kind](mixed(60)))
+    for place, value in damage:
+        data[4 + place % (len(data) - 4)] = value
+    check(write(tmp_path, bytes(data)), size, room)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 2**32),
+    kind=st.sampled_from([*CAPTURES]),
+    size=st.integers(40, 5000),
+    room=st.integers(16, 9000),
+)
+def test_any_frames_in_any_pieces(seed: int, kind: str, size: int, room: int, tmp_path: Path) -> None:
+    random = Random(seed)
+    frames = [(T + 1000 * i, random.choice((PLAIN, WIDE, b"")) + bytes(random.randrange(1500))) for i in range(80)]
+    check(write(tmp_path, CAPTURES[kind](frames)), size, room)
+
+
+@pytest.mark.parametrize("kind", ["pcap", "pcapng"])
+def test_records_larger_than_pieces(kind: str, tmp_path: Path) -> None:
+    large = PLAIN + bytes((1 << 26) - 100 - len(PLAIN))
+    frames = [*mixed(200), (T, PLAIN + bytes(200_000)), *mixed(200)]
+    if kind == "pcap":
+        records = b"".join(p.record(time, frame) for time, frame in [*frames, (T, large), *frames])
+        path = write(tmp_path, p.pcap_header(snaplen=2**32 - 1) + records)
+    else:
+        path = write(tmp_path, pcapng([*frames, (T, large), *frames]))
+    whole = check(path, 10_000)
+    assert whole.counters.packets == 803
+    check(path, 1 << 20, 1 << 20, expected=whole)
+
+
+def test_zeros_are_records_of_a_file_that_begins_at_zero(tmp_path: Path) -> None:
+    """All places look like records there; those that are none are not confirmed."""
+    frames = [(1000, PLAIN + bytes(301)), (1000, b"")] * 50
+    check(write(tmp_path, p.pcap(frames)), 333)
+
+
+def test_small_files_compressed_ones_and_pipes_are_left_to_one_thread(tmp_path: Path) -> None:
+    cutting = Cutting(1000, ROOM, threads=3)
+
+    def taken(data: bytes, how: Cutting = cutting) -> bool:
+        reader = open_pieces(Input(write(tmp_path, data)), SourceCounters(), 1 << 16, how)
+        if reader is not None:
+            reader.close()
+        return reader is not None
+
+    data = p.pcap(mixed(100))
+    assert taken(data)
+    assert not taken(data, cutting._replace(threads=1))
+    assert not taken(data[:3000])
+    assert not taken(b"")
+    assert not taken(gzip.compress(np.random.default_rng(1).bytes(5000)))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert open_pieces(Input(pipe), SourceCounters(), 1 << 16, cutting) is None
+
+
+def test_bytes_that_are_added_while_reading_are_read(tmp_path: Path) -> None:
+    path = write(tmp_path, p.pcap(mixed(100))[:-10])
+    counters = SourceCounters()
+    source = open_capture(path, cutting=Cutting(500, ROOM, threads=3), block_bytes=500)
+    source.counters = counters
+    blocks = source.blocks()
+    next(blocks)
+    with path.open("ab") as file:
+        file.write(p.pcap(mixed(100))[-10:] + b"".join(p.record(T, PLAIN) for _ in range(100)))
+    for _ in blocks:
+        pass
+    assert (counters.packets, counters.warnings) == (200, [])
+
+
+def test_a_file_that_is_truncated_while_it_is_read_ends_there(tmp_path: Path) -> None:
+    data = p.pcap([(T + 1000 * i, PLAIN) for i in range(2000)])
+    path = write(tmp_path, data)
+    reader = opened(path, 1000)
+    times = []
+    for _ in range(3):
+        times += [time for batch in reader.read() or () for time in batch.time.tolist()]
+    os.truncate(path, 5000)
+    while (block := reader.read()) is not None:
+        times += [time for batch in block for time in batch.time.tolist()]
+    reader.close()
+    assert times == [T + 1000 * i for i in range(len(times))]
+    assert 5000 // 66 - 1 <= len(times) < 2000
+
+
+@needs_proc
+def test_a_reader_that_is_closed_early_leaves_nothing_open(tmp_path: Path) -> None:
+    path = write(tmp_path, p.pcap(mixed(3000)))
+
+    def held() -> tuple[int, int]:
+        return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+    def read_one() -> None:
+        source = open_capture(path, cutting=Cutting(1000, ROOM, threads=3))
+        blocks = source.blocks()
+        next(blocks)
+        assert 0 < source.position() < path.stat().st_size
+        blocks.close()  # type: ignore[attr-defined]
+        assert 0 < source.position() < path.stat().st_size
+        assert source.finished() == {}
+
+    read_one()  # starts the threads, which all files share
+    before = held()
+    for _ in range(20):
+        read_one()
+    assert held() == before
+
+
+def test_many_files_at_once_share_the_threads(tmp_path: Path) -> None:
+    path = write(tmp_path, p.pcap(mixed(300)))
+    expected = reading(path, ONE_THREAD)
+    readers = [opened(path, 700) for _ in range(20)]
+    found = [0] * len(readers)
+    while any(reader is not None for reader in readers):
+        for number, reader in enumerate(readers):
+            block = reader.read() if reader else None
+            if block is not None:
+                found[number] += sum(len(batch) for batch in block)
+            elif reader:
+                reader.close()
+                readers[number] = None  # type: ignore[call-overload]
+    assert found == [sum(map(len, expected.packets.values()))] * len(found)
+    assert sum(thread.name.startswith("pieces") for thread in threading.enumerate()) <= 3
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    stream = FileStream("name", os.open(tmp_path, os.O_RDONLY))
+    with pytest.raises(InputError, match="name: cannot be read: "):
+        stream.readinto(memoryview(bytearray(10)))
+    stream.close()
+
+
+def test_a_damaged_length_hides_no_packet_before_it(tmp_path: Path) -> None:
+    start = p.pcap([(T + i, PLAIN) for i in range(500)])
+    path = write(tmp_path, start + struct.pack("<IIII", 0, 0, 1 << 30, 0) + p.record(T, PLAIN) * 500)
+    for size in (100, 1000, 5000):
+        whole = check(path, size)
+        assert whole.counters.packets == 500
+        assert f"byte {len(start)}: damaged" in whole.error
