@@ -40,10 +40,11 @@ from superhosts.sources.capture_reader import (
     Format,
     format_of,
 )
-from superhosts.sources.frames import POSITION, TALLY_SLOTS, Columns, Tally, start_walk
+from superhosts.sources.frames import PACKETS, POSITION, TALLY_SLOTS, Columns, Tally, start_walk
 from superhosts.sources.inputs import Input
 from superhosts.sources.lending import NARROW_BYTES, WIDE_BYTES, ColumnLender
 from superhosts.sources.piece_loop import ROOM_BYTES
+from superhosts.stopwatch import measured, timed
 
 AHEAD = 2  # pieces for each thread
 MOST_THREADS = 16  # more would read faster than anything can use the packets
@@ -101,6 +102,7 @@ class FileStream:
         """Go on at a byte of the file."""
         self._position = position
 
+    @timed("read", amount=lambda got, *_: got)
     def readinto(self, view: memoryview) -> int:
         """Fill some of `view`."""
         if self.until is not None and self.until > self._position:
@@ -171,7 +173,8 @@ class PieceReader:
         self._next = max(self._next, number + 1)
         if not self._ahead or self._ahead[0][0] != number:
             return ()
-        piece = self._ahead.popleft()[1].result()
+        with measured("wait"):
+            piece = self._ahead.popleft()[1].result()
         format = self._reader.format()
         if piece.begins != place or format is None or piece.layout is not format.layout():
             return ()
@@ -239,5 +242,7 @@ def _read(
     tally = np.zeros(TALLY_SLOTS, np.int64)
     columns = lender.borrow()
     start_walk(tally, _NO_LIMIT)
-    begins = format.read_piece(file, place, layout, buffer, tally, columns)
+    with measured("walk") as work:  # with the reading, which is a part of the compiled loop
+        begins = format.read_piece(file, place, layout, buffer, tally, columns)
+        work.amount += int(tally[PACKETS])
     return Piece(begins, int(tally[POSITION]), layout, tally, columns)
