@@ -46,7 +46,6 @@ MOST_MEMORY = max(READER_MEMORY, PIECES_MEMORY)  # bytes for each open input
 COMPRESSED = (".gz", ".zst", ".xz")
 _PROBE_BYTES = 64 * 1024
 _PROBE_PACKETS = 1000  # looked at to know when a file begins
-_SMALL = 8 * 1024 * 1024  # bytes of a plain file that is not worth several threads
 _YEAR = 365 * 86400 * SECOND
 
 
@@ -71,7 +70,7 @@ class CaptureSource(Source):
         # Nothing is held open until it is read: there may be thousands of files.
         if source.reopens and (head := source.head()) and format_of(head) is None:
             raise not_a_capture(head, self.name)
-        is_small = source.size is not None and source.size < _SMALL
+        is_small = source.size is not None and not cutting.suits(source.size)
         self.one_thread = source.reopens and (is_small or bool(source.compression) or is_url(source.path))
 
     def first_time(self) -> int | None:

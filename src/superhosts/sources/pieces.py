@@ -72,6 +72,10 @@ class Cutting(NamedTuple):
         """Return the number of threads that read."""
         return min(thread_count() if self.threads is None else self.threads, MOST_THREADS)
 
+    def suits(self, size: int) -> bool:
+        """Return True if a file of this size is worth several threads."""
+        return self.workers() > 1 and size > LEAST_PIECES * self.piece_bytes
+
 
 CUTTING = Cutting()
 
@@ -201,9 +205,7 @@ class PieceReader:
 
 def open_pieces(source: Input, counters: SourceCounters, block_bytes: int, cutting: Cutting) -> PieceReader | None:
     """Return a reader of a plain capture file that is worth several threads; None for any other input."""
-    if cutting.workers() == 1 or (source.size or 0) <= LEAST_PIECES * cutting.piece_bytes:
-        return None
-    file = source.open_file()
+    file = source.open_file() if cutting.suits(source.size or 0) else None
     if file is None:
         return None
     try:
