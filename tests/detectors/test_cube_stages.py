@@ -468,6 +468,19 @@ def test_auto_says_once_why_a_gpu_is_not_used(make, text):
     assert len([each for each in said if text in str(each.message)]) == 1
 
 
+@pytest.mark.parametrize(("device", "where"), [("auto", "cpu"), ("cuda", "cuda:0")])
+@pytest.mark.filterwarnings("ignore:the GPU is not used")
+def test_auto_makes_a_dense_cube_on_a_gpu_only_if_its_kernels_are_compiled(device, where):
+    class OnGpu(Cube):
+        def _choose_device(self, _device):
+            return "cuda:0"
+
+        def _on_gpu(self, plan, _gpu):
+            return NotCompiled(plan)
+
+    assert OnGpu(geometry=tiny(), device=device, exact=False).device == where
+
+
 class NotCompiled(CpuCube):
     """An engine on a GPU whose kernels are not on disk."""
 

@@ -22,6 +22,7 @@ from superhosts.detectors.locking import locked
 from superhosts.detectors.storedcolumns import SomeColumns
 from superhosts.device import choose_device, gpus_of
 from superhosts.engines.arrays import Arrays, Counts, Words
+from superhosts.engines.autogpu import NOT_COMPILED, say_once
 from superhosts.engines.base import CrowdedError, Engine, Plan, SeveralEngines
 from superhosts.engines.cpu import CpuEngine
 from superhosts.engines.geometry import ColumnGeometry
@@ -64,8 +65,14 @@ class EngineSketch(KeyedSketch):
         except GpuMemoryError:
             if device != "auto":
                 raise
-            self.device = "cpu"
-            self.engine = self._make_engine()
+            self._use_cpu()
+        if device == "auto" and not self.engine.is_compiled():
+            say_once(NOT_COMPILED)
+            self._use_cpu()
+
+    def _use_cpu(self) -> None:
+        self.device = "cpu"
+        self.engine = self._make_engine()
 
     def _make_engine(self) -> Engine:
         plan = Plan(self.geometry, self.key, self.threads, self.tuning)
