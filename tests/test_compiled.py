@@ -13,6 +13,7 @@ from typing import Any
 
 import numba
 import pytest
+from numba.extending import intrinsic
 
 from faults import fill_disk, full_disk, system_call
 from superhosts.compiled import cache_folder, is_cold, stamp_of
@@ -267,6 +268,20 @@ def test_reference_that_has_no_stamp_is_refused(toy: Toy) -> None:
     toy.edit("constants", "STEP = 2", "STEP = [2]")
     with pytest.raises(TypeError, match=r"may not refer to \[2\]"):
         stamp_of(toy.kernel().outer)
+
+
+def test_instructions_that_an_intrinsic_makes_are_in_the_stamp() -> None:
+    def make(text: str) -> Any:
+        names: dict[str, Any] = {"intrinsic": intrinsic, "int64": numba.int64}
+        body = f"def add(context, x):\n  def make(c, builder, s, v): return {text}\n  return int64(x), make"
+        exec(body, names)
+        known = {"add": intrinsic(names["add"])}
+        exec("def outer(x): return add(x)", known)
+        return numba.njit(known["outer"])
+
+    texts = ["v[0]", "v[0]", "builder.neg(v[0])"]
+    stamps = [stamp_of(make(text)) for text in texts]
+    assert stamps[0] == stamps[1] != stamps[2]
 
 
 STAMPS = """
