@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,6 @@ FEWEST_NORMAL = 48  # written pairs
 MOST_NOISE = 40.0  # ones of other hosts in the AND beyond which their number is normal
 
 CDF_STEPS = 512  # entries of the table of the normal distribution for one standard deviation
-_CDF = np.array([0.5 * math.erfc(-x / CDF_STEPS / math.sqrt(2)) for x in range(-8 * CDF_STEPS, 8 * CDF_STEPS + 1)])
 
 
 def variance(rows: int, peers: Floats, noise: Floats) -> Floats:
@@ -173,5 +173,11 @@ def _poisson_at_least(means: Floats, most: int) -> Floats:
 
 def _normal(x: Floats) -> Floats:
     """Return the probability that a standard normal variable is below x."""
-    below: Floats = _CDF[(np.clip(x, -8.0, 8.0) * CDF_STEPS + (8 * CDF_STEPS + 0.5)).astype(np.int64)]
+    below: Floats = _cdf()[(np.clip(x, -8.0, 8.0) * CDF_STEPS + (8 * CDF_STEPS + 0.5)).astype(np.int64)]
     return below
+
+
+@cache
+def _cdf() -> Floats:
+    """Return the normal distribution from -8 to 8; made when first needed, so that a scan does not wait for it."""
+    return np.array([0.5 * math.erfc(-x / CDF_STEPS / math.sqrt(2)) for x in range(-8 * CDF_STEPS, 8 * CDF_STEPS + 1)])
