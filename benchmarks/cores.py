@@ -5,7 +5,8 @@
     python benchmarks/cores.py --device cuda         scans on a GPU, fed by 1, 2, 4, … cores
 
 Each measurement is a process of its own that may use only the first so many cores. Rounds are interleaved, and the best
-one counts. The limits: copying memory, and reading and walking a capture without doing anything with its packets.
+one counts. The limits: copying memory, reading a capture, walking one whose bytes are in a core's cache, and both
+together ("columns": nothing is done with the packets).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +74,13 @@ def _scans(report: Report, folder: Path, options: Any) -> None:
     captures = write_captures(traffic, folder)
     millions = traffic.packets / 1e6
     if "limits" in options.only:
-        for what in ("copy", "read", "walk"):
-            runs = {n: [_worker(n, what, str(captures[0])) for _ in range(ROUNDS)] for n in options.cores}
-            for cores, seconds in runs.items():
-                if what == "copy":
-                    report.add("limits", f"copy memory: {_cores(cores)}", max(seconds), "GB/s", runs=seconds)
-                else:
-                    rates = [millions / each for each in seconds]
-                    report.add("limits", f"{what} a capture: {_cores(cores)}", max(rates), "M packets/s", runs=rates)
+        for cores in options.cores:
+            rates = [_worker(cores, "copy", "") for _ in range(ROUNDS)]
+            report.add("limits", f"copy memory: {_cores(cores)}", max(rates), "GB/s", runs=rates)
+        for path, what, cores in product(captures, ("read", "walk", "columns"), options.cores):
+            rates = [millions / _worker(cores, what, str(path)) for _ in range(ROUNDS)]
+            title = f"{what}, {path.suffix[1:]}: {_cores(cores)}"
+            report.add("limits", title, max(rates), "M packets/s", runs=rates)
     if "scan" not in options.only:
         return
     for path in captures:
