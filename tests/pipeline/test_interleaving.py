@@ -115,13 +115,32 @@ def test_a_large_file_waits_at_its_share() -> None:
     assert taken == 2 * holds - READ_AHEAD
 
 
+def is_read(source: Source) -> bool:
+    """Return True if a thread reads a source, which does not end by itself."""
+    return any(thread.name == f"read {source.name}" for thread in threading.enumerate())
+
+
 def test_files_that_many_threads_read_wait_for_their_turn() -> None:
-    second = Recorded("second", 10, [block(10)])
-    second.one_thread = False
-    begun = []
-    first = Recorded("first", 0, [block(0), lambda: begun.append(second.begun.is_set()), block(1)])
-    assert len(list(interleave([first, second], 4))) == 3
-    assert begun == [False]
+    release = threading.Event()
+    files: list[Source] = [Recorded("first", 0, [block(0), block(1)])]
+    files += [Recorded(f"large {number}", number, [partial(wait, release), block(number)]) for number in (10, 20)]
+    files[1].one_thread = False
+    steps = iter(interleave(files, 4))
+    next(steps)
+    assert [is_read(file) for file in files[1:]] == [False, True]
+    release.set()
+    assert len(list(steps)) == 3
+
+
+def test_while_many_files_overlap_no_other_is_read() -> None:
+    release = threading.Event()
+    files: list[Source] = [Recorded(f"overlaps {number}", 0, [block(0), block(10)]) for number in range(3)]
+    last = Recorded("last", 20, [partial(wait, release), block(20)])
+    steps = iter(interleave([*files, last], 2))
+    next(steps)
+    assert not is_read(last)
+    release.set()
+    assert len(list(steps)) == 6
 
 
 def test_warnings_and_errors_come_in_the_order_of_the_files() -> None:
