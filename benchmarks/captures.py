@@ -62,6 +62,18 @@ def write_captures(traffic: Traffic, folder: Path) -> tuple[Path, Path]:
     return pcap, pcapng
 
 
+def split_capture(path: Path, count: int, folder: Path) -> list[Path]:
+    """Cut a pcap that `write_captures` wrote into files that follow each other in time."""
+    records = np.memmap(path, _RECORD, "r", offset=PCAP_HEADER)
+    parts = []
+    for number, part in enumerate(np.array_split(records, count)):
+        parts.append(folder / f"part{number:03}.pcap")
+        with path.open("rb") as whole, parts[-1].open("wb") as out:
+            out.write(whole.read(PCAP_HEADER))
+            out.write(part.tobytes())
+    return parts
+
+
 def first_packets(path: Path, packets: int, out: Path) -> Path:
     """Copy the first packets of a capture that `write_captures` wrote."""
     if path.suffix == ".pcap":

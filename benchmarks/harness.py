@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -234,11 +234,17 @@ def superhosts_command() -> list[str]:
     return [str(script)] if script.exists() else [sys.executable, "-m", "superhosts"]
 
 
-def run_command(*arguments: str, env: dict[str, str] | None = None) -> tuple[float, str]:
-    """Run a command of superhosts with the public key. Return its wall-clock seconds and its standard output."""
+def run_command(
+    *arguments: str, env: dict[str, str] | None = None, program: Sequence[str] | None = None
+) -> tuple[float, str]:
+    """Run a command of superhosts with the public key. Return its wall-clock seconds and its standard output.
+
+    `program` is what is run instead of superhosts itself.
+    """
     start = time.perf_counter()
     environment = {**os.environ, **PUBLIC_KEY, **(env or {})}
-    done = subprocess.run([*superhosts_command(), *arguments], capture_output=True, text=True, env=environment)
+    words = [*(program or superhosts_command()), *arguments]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment)
     seconds = time.perf_counter() - start
     if done.returncode:
         raise RuntimeError(f"superhosts {shlex.join(arguments)}: status {done.returncode}\n{done.stderr}")
