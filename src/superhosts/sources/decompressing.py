@@ -17,6 +17,9 @@ import queue
 import threading
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from superhosts.errors import InputError
 from superhosts.sources.streams import PlainStream, Stream
 from superhosts.sources.unpacking import (
@@ -35,11 +38,13 @@ from superhosts.stopwatch import measured, timed
 from superhosts.units import format_size
 
 ALONE_AFTER = 1024 * 1024  # bytes of output after which a thread of its own decompresses a file
-_BATCH = 1024 * 1024  # bytes of output that the thread hands over at once: each time wakes the reader
+_BATCH = 512 * 1024  # bytes of output that the thread hands over at once: each time wakes the reader
 _BATCHES_AHEAD = 2
 # Two more than in the queue, one at each end of it. The allocator keeps about as much again: what one thread has
 # allocated another one frees.
 MOST_AHEAD = 2 * (_BATCHES_AHEAD + 2) * (_BATCH + MOST_OUTPUT)
+
+Bytes = NDArray[np.uint8]
 
 _MOST_IDLE = 1000  # calls of the unpacker without output
 
@@ -199,7 +204,7 @@ class CompressedStream:
         self._work = Decompression(plain, compression, unpacker)
         self._alone_after = alone_after  # bytes
         self._ahead: StepsAhead | None = None
-        self._output = memoryview(b"")  # decompressed, not yet asked for
+        self._output: Bytes = np.empty(0, np.uint8)  # decompressed, not yet asked for
         self._unpacked = 0  # bytes taken from the decompression
         self._position = 0
         self._ended = False
@@ -209,9 +214,10 @@ class CompressedStream:
         """Fill `view`, or as much of it as a live input allows."""
         filled = 0
         while filled < len(view):
-            if self._output:
+            if len(self._output):
                 step = min(len(self._output), len(view) - filled)
-                view[filled : filled + step] = self._output[:step]
+                # NumPy copies without the GIL, so that the thread that decompresses goes on.
+                np.frombuffer(view, np.uint8)[filled : filled + step] = self._output[:step]
                 self._output = self._output[step:]
                 filled += step
             elif self._ended or (not self._take(wait=not filled) and filled):
@@ -229,7 +235,7 @@ class CompressedStream:
         self.ended_early, self._ended, self._error = step.ended_early, step.ended, step.error
         self._position = step.position
         self._unpacked += len(step.output)
-        self._output = memoryview(step.output)
+        self._output = np.frombuffer(step.output, np.uint8)
         return bool(step.output)
 
     def position(self) -> int:

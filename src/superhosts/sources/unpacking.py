@@ -37,11 +37,11 @@ try:  # a fork of zlib with the same results, which takes half the time
 except ImportError:  # there is no wheel for this machine
     INFLATER = zlib
 
-MOST_OUTPUT = 256 * 1024
+MOST_OUTPUT = 1024 * 1024  # after each step a thread waits for the GIL
 LONGEST_WINDOW = 128 * 1024 * 1024  # the default limit of the zstd command; the highest preset of xz needs half
 MOST_INPUT = 256 * 1024  # bytes that an unpacker needs at most to make a step
 
-_FIRST_PIECE, _LARGEST_PIECE = 1024, 64 * 1024  # of gzip data: small at first, as a member may be tiny
+_FIRST_PIECE, _LARGEST_PIECE = 1024, 256 * 1024  # of gzip data: small at first, as a member may be tiny
 _ZSTD_MAGIC, _ZSTD_BLOCK = b"\x28\xb5\x2f\xfd", 128 * 1024
 _ZSTD_LONGEST = 1 << 31  # the longest window that the zstd command can be told to take
 _XZ_CHECK_BYTES = (0, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64)
