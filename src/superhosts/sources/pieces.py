@@ -49,13 +49,15 @@ from superhosts.stopwatch import measured, timed
 AHEAD = 2  # pieces for each thread
 MOST_THREADS = 16  # more would read faster than anything can use the packets
 MOST_AHEAD = 20  # pieces
+LARGEST_PIECE = 16 << 20  # bytes
 LEAST_PIECES = 3  # a smaller file is read by one thread
 LEAST_IPV4, LEAST_IPV6 = 16 + 20, 16 + 40  # bytes of a record with the addresses of such a packet
 PIECES_MEMORY = (
     LARGEST_RECORD
     + BLOCK_BYTES
     + MOST_THREADS * ROOM_BYTES
-    + (MOST_AHEAD + BLOCKS_HELD) * (BLOCK_BYTES // LEAST_IPV4 * NARROW_BYTES + BLOCK_BYTES // LEAST_IPV6 * WIDE_BYTES)
+    + (MOST_AHEAD + BLOCKS_HELD)
+    * (LARGEST_PIECE // LEAST_IPV4 * NARROW_BYTES + LARGEST_PIECE // LEAST_IPV6 * WIDE_BYTES)
 )
 _HEAD = 4  # bytes that tell the format
 _NO_LIMIT = 1 << 62  # the columns have room for all packets of a piece
@@ -64,7 +66,7 @@ _NO_LIMIT = 1 << 62  # the columns have room for all packets of a piece
 class Cutting(NamedTuple):
     """How a file is cut."""
 
-    piece_bytes: int = BLOCK_BYTES
+    piece_bytes: int | None = None  # by the size of the file
     room_bytes: int = ROOM_BYTES  # of the buffer of a thread
     threads: int | None = None  # as many as there are CPUs
 
@@ -72,9 +74,20 @@ class Cutting(NamedTuple):
         """Return the number of threads that read."""
         return min(thread_count() if self.threads is None else self.threads, MOST_THREADS)
 
+    def piece(self, size: int) -> int:
+        """Return the bytes of a piece of a file of this size.
+
+        Pieces are large, because each costs a third of a millisecond during which only one thread works, but every
+        thread should have several.
+        """
+        wanted = self.piece_bytes
+        if wanted is None:
+            wanted = min(max(size // (8 * self.workers()), BLOCK_BYTES), LARGEST_PIECE)
+        return wanted + -wanted % 4  # pcapng blocks start at multiples of four
+
     def suits(self, size: int) -> bool:
         """Return True if a file of this size is worth several threads."""
-        return self.workers() > 1 and size > LEAST_PIECES * self.piece_bytes
+        return self.workers() > 1 and size > LEAST_PIECES * self.piece(size)
 
 
 CUTTING = Cutting()
@@ -138,8 +151,9 @@ class PieceReader:
         self._cutting = cutting
         self._stream = stream
         self._reader = CaptureReader(stream, counters, block_bytes, BLOCK_PACKETS)
-        self._size = cutting.piece_bytes + -cutting.piece_bytes % 4  # pcapng blocks start at multiples of four
-        self._count = -(-os.fstat(self._stream.file).st_size // self._size)  # bytes that are added later come last
+        size = os.fstat(self._stream.file).st_size
+        self._size = cutting.piece(size)
+        self._count = -(-size // self._size)  # bytes that are added later come last
         self._lender = ColumnLender(self._size // LEAST_IPV4 + 2, self._size // LEAST_IPV6 + 2)
         self.confirmed = 0  # pieces that did not have to be read again
         self._next = 1  # the piece that is read next
