@@ -42,7 +42,7 @@ def test_stages_add_up_and_an_inner_stage_interrupts_the_outer_one() -> None:
     assert profile.stages() == {"read": Spent(10, 0, 0), "walk": Spent(6, 2, 20)}
     assert list(profile.stages()) == ["read", "walk"]  # in the order of the table
     assert profile.bottleneck() == "read"
-    assert profile.share(10) == 0.5
+    assert profile.share("read") == 10 / 16
 
 
 def test_a_stage_that_fails_is_measured_and_closed() -> None:
@@ -131,8 +131,8 @@ def test_json_has_stages_threads_and_amounts() -> None:
         "seconds": 2.0,
         "bottleneck": "walk",
         "stages": {
-            "walk": {"seconds": 1.0, "cpu_seconds": 0.5, "share": 0.25, "packets": 30},
-            "restore": {"seconds": 0.25, "cpu_seconds": 0.0, "share": 0.0625},
+            "walk": {"seconds": 1.0, "cpu_seconds": 0.5, "share": 0.8, "packets": 30},
+            "restore": {"seconds": 0.25, "cpu_seconds": 0.0, "share": 0.2},
         },
         "threads": {"a": {"walk": 1.0}, "b": {"restore": 0.25}},
     }

@@ -70,12 +70,14 @@ class Profile:
         each = {name: [spent[name] for spent in self.threads.values() if name in spent] for name in STAGES}
         return {name: sum(parts, Spent()) for name, parts in each.items() if parts}
 
-    def share(self, seconds: float) -> float:
-        """Return the share of some seconds in the time that all threads had."""
-        return seconds / max(1e-9, self.seconds * len(self.threads))
+    def share(self, stage: str) -> float:
+        """Return the share of a stage in the work of all threads. Waiting is no work."""
+        stages = self.stages()
+        work = sum(spent.seconds for name, spent in stages.items() if name != WAITING)
+        return stages[stage].seconds / work if work else 0.0
 
     def bottleneck(self) -> str | None:
-        """Return the stage that took most of the threads' time; waiting is none."""
+        """Return the stage that was most of the work."""
         stages = {name: spent.seconds for name, spent in self.stages().items() if name != WAITING}
         return max(stages, key=lambda name: stages[name], default=None)
 
@@ -88,7 +90,7 @@ class Profile:
                 name: {
                     "seconds": round(spent.seconds, 6),
                     "cpu_seconds": round(spent.cpu, 6),
-                    "share": round(self.share(spent.seconds), 4),
+                    **({"share": round(self.share(name), 4)} if name != WAITING else {}),
                     **({STAGES[name]: spent.amount} if spent.amount else {}),
                 }
                 for name, spent in self.stages().items()

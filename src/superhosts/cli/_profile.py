@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from superhosts.cli._console import say
-from superhosts.stopwatch import STAGES, Profile, Spent, process_age, timing
+from superhosts.stopwatch import STAGES, WAITING, Profile, Spent, process_age, timing
 from superhosts.text import counted
 
 MOST_COLUMNS = 8  # threads with a column of their own
@@ -30,43 +30,33 @@ def profiled(wanted: bool) -> Iterator[None]:
 
 
 def profile_lines(profile: Profile) -> Iterator[str]:
-    """Return the lines of the table and one that names the stage that took most time."""
-    threads = counted(len(profile.threads), "thread")
-    yield f"where the time went: {profile.seconds:.3f} s, {threads}"
-    columns, stages = _columns(profile), profile.stages()
-    rows = [["stage", *map(_shortened, columns), "total", "share", "CPU", "rate"]]
-    for name, spent in stages.items():
-        rows.append([name, *[f"{seconds[name]:.3f}" for seconds in columns.values()], *_total(profile, name, spent)])
-    rest = profile.seconds * len(profile.threads) - sum(spent.seconds for spent in stages.values())
-    rows.append(["other", *[""] * len(columns), f"{rest:.3f}", f"{profile.share(rest):.0%}", "", ""])
+    """Return the lines of the table, what threads of one role share, and the stage that was most of the work."""
+    yield f"where the time went: {profile.seconds:.3f} s, {counted(len(profile.threads), 'thread')}"
+    roles = _roles(profile)
+    rows = [["stage", *map(_shortened, roles), "total", "share", "CPU", "rate"]]
+    for name, spent in profile.stages().items():
+        cells = [f"{sum(each.get(name, Spent()).seconds for each in members):.3f}" for members in roles.values()]
+        rows.append([name, *cells, *_total(profile, name, spent)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *others in rows:
         yield "  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]).rstrip()
+    for role, members in roles.items():
+        if len(members) > 1:
+            busy = [sum(spent.seconds for name, spent in each.items() if name != WAITING) for each in members]
+            yield f"{role}: {min(busy):.3f} to {max(busy):.3f} s each"
     most = profile.bottleneck()
     if most is not None:
-        yield f"most time: {most} ({profile.share(stages[most].seconds):.0%} of {threads})"
+        yield f"most work: {most} ({profile.share(most):.0%})"
 
 
-def _columns(profile: Profile) -> dict[str, dict[str, float]]:
-    """Return the seconds of each stage for each column: a thread, or how many threads of one role compare."""
-    seconds = {
-        thread: {name: stages[name].seconds if name in stages else 0.0 for name in STAGES}
-        for thread, stages in profile.threads.items()
-    }
-    if len(seconds) <= MOST_COLUMNS:
-        return seconds
-    roles: dict[str, list[dict[str, float]]] = {}
-    for thread, stages in seconds.items():
+def _roles(profile: Profile) -> dict[str, list[dict[str, Spent]]]:
+    """Return what threads spent, by the name of the column: that of the thread, or of all with the same role."""
+    if len(profile.threads) <= MOST_COLUMNS:
+        return {thread: [stages] for thread, stages in profile.threads.items()}
+    roles: dict[str, list[dict[str, Spent]]] = {}
+    for thread, stages in profile.threads.items():
         roles.setdefault(_role(thread), []).append(stages)
-    columns = {}
-    for role, members in roles.items():
-        of_stage = {stage: [member[stage] for member in members] for stage in STAGES}
-        several = len(members) > 1
-        columns[f"{len(members)} {role}" if several else role] = {stage: sum(of_stage[stage]) for stage in STAGES}
-        if several:
-            columns[f"least {role}"] = {stage: min(of_stage[stage]) for stage in STAGES}
-            columns[f"most {role}"] = {stage: max(of_stage[stage]) for stage in STAGES}
-    return columns
+    return {f"{len(found)} {role}" if len(found) > 1 else role: found for role, found in roles.items()}
 
 
 def _role(thread: str) -> str:
@@ -78,7 +68,8 @@ def _total(profile: Profile, name: str, spent: Spent) -> list[str]:
     """Return the cells after the columns of the threads."""
     cpu = f"{spent.cpu:.3f}" if spent.cpu else ""
     rate = _rate(spent.amount / spent.seconds, STAGES[name]) if spent.amount and spent.seconds else ""
-    return [f"{spent.seconds:.3f}", f"{profile.share(spent.seconds):.0%}", cpu, rate]
+    share = "" if name == WAITING else f"{profile.share(name):.0%}"
+    return [f"{spent.seconds:.3f}", share, cpu, rate]
 
 
 def _rate(each_second: float, unit: str) -> str:
