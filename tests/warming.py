@@ -17,7 +17,7 @@ SHARES = (["cube"], ["cbaa", "vbfa", "dcds", "exact", "gse", "filter", "spreadsk
 def warm_up() -> None:
     """Compile in one process per share, unless an earlier run has."""
     from superhosts.compiled import is_cold
-    from superhosts.detectors.cube.cpu import fill
+    from superhosts.detectors.cube.filling import fill
 
     if is_cold(fill):
         paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])

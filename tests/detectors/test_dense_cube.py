@@ -11,6 +11,9 @@ import pytest
 import naive
 from cubes import filled_oracle
 from superhosts import Cube, Geometry, Part, ThresholdWarning
+from superhosts.detectors.cube.addressing import contender_bits, lowest_priority, priority_of
+from superhosts.detectors.cube.filling import SPAN
+from superhosts.detectors.cube.geometry import LINE_BITS
 from superhosts.detectors.estimate import Evidence, conclude, measure, saturation_of
 from superhosts.hashing import DEFAULT_KEY
 from superhosts.pairs import Addresses
@@ -241,3 +244,46 @@ def test_the_interval_of_a_small_host_among_giants_begins_at_0() -> None:
     assert found.low[0] == 0
     assert found.low[1] > 100
     assert found.low[2] > 20_000  # Its own peers filled all columns.
+
+
+@pytest.mark.parametrize(
+    ("bits", "arrays", "columns", "sample"), [(32, 5, 2400, 0), (64, 8, 2400, 0), (128, 4, 6000, 0), (32, 5, 2400, 1)]
+)
+def test_pairs_of_one_slice_at_once_give_the_cube_of_the_same_pairs_a_few_at_a_time(
+    bits: int, arrays: int, columns: int, sample: int
+) -> None:
+    """Few pairs set bits one by one and count them; more than fit a thread's memory are written in several spans."""
+    geometry = Geometry(bits, 0, arrays, 12, columns, 3, 2, giants=1, sample_bits=sample)
+    rng = np.random.default_rng(bits + arrays)
+    count = 3 * SPAN
+    lines = arrays * columns << (12 - LINE_BITS)
+    peers = rng.integers(0, 1 << 32, count, dtype=np.uint32)
+    hosts = rng.integers(0, 1 << 12, count, dtype=np.uint32)
+    wide: Addresses = hosts
+    if bits > 32:
+        wide = hosts.astype(np.uint64) << np.uint64(40)
+    if bits == 128:
+        wide = np.column_stack((wide, hosts.astype(np.uint64)))
+    at_once, by_and_by = (Cube(geometry=geometry, device="cpu", exact=False, threads=1) for _ in range(2))
+    at_once.update(wide, peers)
+    step = lines // 2
+    for start in range(0, count, step):
+        by_and_by.update(wide[start : start + step], peers[start : start + step])
+        by_and_by.flush()
+    for name, array in by_and_by.engine.arrays().items():
+        assert np.array_equal(at_once.engine.arrays()[name], array), name
+    assert np.array_equal(at_once.engine.zeros(), by_and_by.engine.zeros())
+
+
+@pytest.mark.parametrize("turned_lines", [0, 1])
+@pytest.mark.parametrize("share_bits", [0, 1, 3, 16])
+def test_the_bits_of_contenders_say_who_competes(share_bits: int, turned_lines: int) -> None:
+    geometry = Geometry(32, 0, 8, 14, 16, 3, share_bits, turned_lines=turned_lines)
+    rng = np.random.default_rng(share_bits)
+    tickets = rng.integers(0, 1 << 64, 500, dtype=np.uint64).tolist()
+    for array in range(geometry.arrays):
+        wanted = contender_bits.py_func(array, geometry)  # type: ignore[attr-defined]
+        assert wanted.bit_count() == share_bits
+        for ticket in [*tickets, *(ticket | wanted for ticket in tickets)]:
+            priority = priority_of.py_func(ticket, array, geometry)  # type: ignore[attr-defined]
+            assert (ticket & wanted == wanted) == (priority >= lowest_priority.py_func(share_bits))  # type: ignore[attr-defined]

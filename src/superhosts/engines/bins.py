@@ -152,46 +152,50 @@ def bin_wide(hosts: Words, peers: Words, thread: int, cache: Words, pool: Pool, 
 
 
 class Task(NamedTuple):
-    """The chunks that one thread writes to its slices, bin by bin."""
+    """The chunks that one thread writes to its slices, slice by slice."""
 
     chunks: Indexes
     sizes: Indexes  # entries of each chunk
-    seen: Words  # the thread's cache of recently written pairs
+    seen: Words  # the thread's cache of recently written pairs; without places if no pair comes twice
 
 
 class Scratch(NamedTuple):
-    """Entries unpacked from the bins, as arrays of BATCH + CHUNK words."""
+    """Entries unpacked from the bins, as arrays of equal length."""
 
-    high: Words  # high word of the mangled host; 0 unless hosts have 128 bits
+    high: Words  # high word of the mangled host; of no length unless hosts have 128 bits
     low: Words
-    folded: Words  # the mangled host folded into 64 bits
     peers: Words
-    pairs: Words  # hash of the pair
 
 
 @compiled
-def make_scratch() -> Scratch:
-    """Allocate memory for a batch of entries."""
-    memory = np.zeros((5, BATCH + CHUNK), np.uint64)
-    return Scratch(memory[0], memory[1], memory[2], memory[3], memory[4])
+def entry_width(pool: Pool) -> int:
+    """Return the words of an entry."""
+    return len(pool.entries) // (len(pool.owner) * CHUNK)
 
 
 @compiled
-def unpack(first: int, task: Task, pool: Pool, out: Scratch) -> tuple[int, int]:
-    """Unpack a task's chunks, starting with `first`, up to the end of a batch or a bin; skip recently written pairs.
+def make_scratch(entries: int, width: int) -> Scratch:
+    """Allocate memory for `entries` entries of `width` words. It must be more than a chunk."""
+    return Scratch(
+        np.empty(entries if width == 3 else 0, np.uint64), np.empty(entries, np.uint64), np.empty(entries, np.uint64)
+    )
 
-    Return the index of the next chunk and the number of entries.
+
+@compiled
+def unpack(first: int, end: int, have: int, task: Task, pool: Pool, out: Scratch) -> tuple[int, int]:
+    """Append about BATCH entries to the `have` entries in `out`, as long as there is room; skip recently written pairs.
+
+    They are from the task's chunks `first` to `end` − 1. Return the index of the next chunk and the number of entries.
     """
     high, low, peers = out.high, out.low, out.peers
-    entries, owner, bin_ = pool.entries, pool.owner, pool.owner[task.chunks[first]]
-    seen = task.seen
-    width = len(entries) // (len(pool.owner) * CHUNK)
-    have, number = 0, first
-    while number < len(task.chunks) and have <= BATCH - CHUNK and owner[task.chunks[number]] == bin_:
-        start = task.chunks[number] * CHUNK * width
-        stop = start + task.sizes[number] * width
+    entries, chunks, sizes, seen = pool.entries, task.chunks, task.sizes, task.seen
+    width, number = entry_width(pool), first
+    last = min(len(low), have + BATCH) - CHUNK  # number of entries with which another chunk fits
+    while number < end and have <= last:
+        start = chunks[number] * CHUNK * width
+        stop = start + sizes[number] * width
         number += 1
-        if width == 1:
+        if width == 1 and len(seen):
             for j in range(start, stop):
                 pair = entries[j]
                 place = (pair * np.uint64(CACHE_MULTIPLIERS[1])) >> np.uint64(64 - SEEN_BITS)
@@ -200,14 +204,25 @@ def unpack(first: int, task: Task, pool: Pool, out: Scratch) -> tuple[int, int]:
                 have += seen[place, 0] != pair
                 seen[place, 0] = pair
             continue
+        if width == 1:
+            for j in range(start, stop):
+                low[have] = entries[j] >> np.uint64(32)
+                peers[have] = entries[j] & np.uint64(MASK32)
+                have += 1
+            continue
         for j in range(start, stop, width):
-            high[have] = entries[j] if width == 3 else np.uint64(0)
-            low[have] = entries[j + width - 2]
-            peers[have] = entries[j + width - 1]
-            place = low[have] * np.uint64(CACHE_MULTIPLIERS[1]) + peers[have] * np.uint64(CACHE_MULTIPLIERS[2])
+            top, host, peer = entries[j] if width == 3 else np.uint64(0), entries[j + width - 2], entries[j + width - 1]
+            if len(high):
+                high[have] = top
+            low[have] = host
+            peers[have] = peer
+            if len(seen) == 0:
+                have += 1
+                continue
+            place = host * np.uint64(CACHE_MULTIPLIERS[1]) + peer * np.uint64(CACHE_MULTIPLIERS[2])
             place = place >> np.uint64(64 - SEEN_BITS)
-            if seen[place, 0] != low[have] or seen[place, 1] != peers[have] or seen[place, 2] != high[have]:
-                seen[place, 0], seen[place, 1], seen[place, 2] = low[have], peers[have], high[have]
+            if seen[place, 0] != host or seen[place, 1] != peer or seen[place, 2] != top:
+                seen[place, 0], seen[place, 1], seen[place, 2] = host, peer, top
                 have += 1
     return number, have
 

@@ -65,6 +65,13 @@ def line_turn_of(folded: int, draw: tuple[int, int], geometry: Geometry) -> int:
 
 
 @compiled
+def row_turn_of(folded: int, draw: tuple[int, int], geometry: Geometry) -> int:
+    """Return the number that turns the rows of a mangled host: `line_turn_of`, times the rows of a cache line."""
+    bits = max(0, geometry.column_bits - LINE_BITS) * geometry.turned_lines
+    return (((folded * draw[0] + draw[1]) & MASK64) >> (12 - LINE_BITS)) & (((1 << bits) - 1) << LINE_BITS)
+
+
+@compiled
 def rotated_back(word: int, rotation: int) -> int:
     """Return a word of a column with the rotation undone."""
     return (word >> rotation | word << (-rotation & 63)) & MASK64
@@ -113,6 +120,16 @@ def priority_of(ticket: int, array: int, geometry: Geometry) -> int:
 def lowest_priority(share_bits: int) -> int:
     """Return the minimum priority with which a pair competes for labels. It is not 0, which means that none does."""
     return max(1, (MASK32 << (32 - share_bits)) & MASK32)
+
+
+@compiled
+def contender_bits(array: int, geometry: Geometry) -> int:
+    """Return the bits of a ticket that are all set if the pair competes for labels of one array.
+
+    The converse is true unless all priorities but 0 compete.
+    """
+    last = 63 - 16 * (array % (TICKET_ARRAYS + geometry.turned_lines))
+    return (((1 << geometry.share_bits) - 1) << (last - max(0, geometry.share_bits - 1))) & MASK64
 
 
 @compiled

@@ -25,7 +25,7 @@ from superhosts.device import gpus_of
 from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.autogpu import AutoGpu, say_once
 from superhosts.engines.base import Engine, Plan, SeveralEngines, Sums
-from superhosts.engines.bins import CHUNK, SEEN_BITS, Bins, Indexes, Task, make_cache
+from superhosts.engines.bins import CHUNK, Bins, Indexes, Task
 from superhosts.engines.cpu import make_bins
 from superhosts.engines.pairset import PairSet
 from superhosts.engines.pairtable import Portion, unpack_portion
@@ -281,11 +281,10 @@ def write_pairs(pairs: PairSet, dense: Engine, *, release: bool = False) -> None
         pairs.pass_to(lambda portion, _: batches.append(unpack(portion, dense)), dense.threads)
         dense.update_batches(batches)
         return
-    caches = {width: make_cache(dense.threads, SEEN_BITS, width) for width in (1, 2, 3)}
+    unseen = np.empty((0, 1), np.uint64)  # No pair of a set comes twice.
 
-    def write(portion: Portion, thread: int) -> None:
-        task = Task(portion.chunks, portion.sizes, caches[portion.width][thread])
-        dense.write_from(task, portion.pool)
+    def write(portion: Portion, _thread: int) -> None:
+        dense.write_from(Task(portion.chunks, portion.sizes, unseen), portion.pool)
 
     pairs.pass_to(write, dense.threads, release=release)
 

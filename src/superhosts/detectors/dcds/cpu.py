@@ -19,7 +19,7 @@ from superhosts.detectors.dcds.geometry import ADDRESSES, Geometry, Search
 from superhosts.device import run_parallel
 from superhosts.engines.arrays import Counts, Words
 from superhosts.engines.base import STEPS_PER_HOST, Plan
-from superhosts.engines.bins import BLOCK, Pool, Scratch, Task, make_scratch, unpack
+from superhosts.engines.bins import BATCH, BLOCK, Pool, Scratch, Task, entry_width, make_scratch, unpack
 from superhosts.engines.cpu import CpuEngine, ones_of
 from superhosts.hashing import Key
 
@@ -35,10 +35,10 @@ class Store(NamedTuple):
 @compiled
 def fill(task: Task, pool: Pool, share: tuple[int, int], store: Store, geometry: Geometry, key: Key) -> None:
     """Write the chunks of a task to the arrays share[0] to share[1] - 1."""
-    scratch = make_scratch()
+    scratch = make_scratch(BATCH, entry_width(pool))
     number = 0
     while number < len(task.chunks):
-        number, count = unpack(number, task, pool, scratch)
+        number, count = unpack(number, len(task.chunks), 0, task, pool, scratch)
         _write(count, scratch, share, store, geometry, key)
 
 
