@@ -15,7 +15,10 @@ from superhosts.results import Found
 from superhosts.sketches.bundle import Sketch
 
 GATHERED = 1 << 17  # packets of files, for each thread, that are gathered before they are put into a sketch
-LEAST_SHARE = 1 << 14  # packets of one batch for which another thread pays
+LEAST_SHARE, MOST_SHARE = (
+    1 << 14,
+    1 << 16,
+)  # packets that a thread turns into pairs at a time: more would leave its cache
 
 MakeDetector = Callable[[Part], Detector]
 
@@ -141,8 +144,8 @@ class WindowBuilder:
         for batch in batches:
             if all(part.family != batch.family for part in parts):
                 self.skipped += len(batch)
-        shares = self._threads if len(batches) == 1 else 1
-        calls = [(piece, parts) for batch in batches for piece in _split(batch, shares)]
+        size = min(max(sum(map(len, batches)) // (2 * self._threads), LEAST_SHARE), MOST_SHARE)
+        calls = [(piece, parts) for batch in batches for piece in _split(batch, size)]
         found = []
         for pairs, counts in run_parallel(self.network.find_pairs, calls, self._threads):
             self.network.counters.add(counts)
@@ -150,10 +153,9 @@ class WindowBuilder:
         return found
 
 
-def _split(batch: PacketBatch, parts: int) -> list[PacketBatch]:
-    """Split a large batch for several threads."""
-    parts = min(parts, -(-len(batch) // LEAST_SHARE))
+def _split(batch: PacketBatch, size: int) -> list[PacketBatch]:
+    """Split a batch into pieces of up to `size` packets."""
     return [
         PacketBatch(batch.family, batch.src[start:stop], batch.dst[start:stop], batch.time[start:stop], batch.span)
-        for start, stop in split_evenly(len(batch), max(parts, 1))
+        for start, stop in split_evenly(len(batch), -(-len(batch) // size) or 1)
     ]
