@@ -130,7 +130,9 @@ REAL = """
 import sys
 from superhosts.compiled import stamp_of
 from superhosts.detectors.cube import Geometry, cuda, cudasearch
-from superhosts.detectors.dcds import cuda as dcds, Geometry as DcdsGeometry
+from superhosts.detectors.cbaa import Geometry as CbaaGeometry, cuda as cbaa
+from superhosts.detectors.dcds import Geometry as DcdsGeometry, cuda as dcds
+from superhosts.detectors.gse import Geometry as GseGeometry, cuda as gse
 from superhosts.engines.gpu import code, kernels
 from superhosts.engines.gpu.launch import ON_GPU
 
@@ -147,6 +149,14 @@ made = [
     cudasearch.make_list_candidates(geometry, ON_GPU)[0],
     cudasearch.make_verify(geometry, ON_GPU)[0],
     dcds.clear_hot_counts,
+    dcds.make_list_hot(DcdsGeometry()),
+    dcds.make_combine(DcdsGeometry(), ON_GPU)[0],
+    cbaa.make_list_hot(CbaaGeometry(1, 7, 5, 1, 2, 6)),
+    cbaa.make_join(CbaaGeometry(1, 7, 5, 1, 2, 6), ON_GPU)[0],
+    gse.add_cells,
+    gse.make_update(GseGeometry(), 1),
+    gse.make_search(GseGeometry()),
+    gse.make_measure(GseGeometry()),
 ]
 assert len({stamp_of(each.function) for each in made}) == len(made)
 print([name for name in sys.modules if name == "cupy" or name.startswith("numba.cuda")])
@@ -158,7 +168,7 @@ assert made[0].function.__globals__["cuda"] is not numba_cuda
 def found(function):
     values = [cell.cell_contents for cell in function.__closure__ or ()]
     return [each for each in values if isinstance(each, CUDADispatcher)]
-print([len(found(copy)) for copy in copies])
+print([len(found(copy)) for copy in copies[:10]])
 print(isinstance(found(copies[0])[0].py_func.__globals__["draw_of"], CUDADispatcher))
 """
 
