@@ -20,6 +20,7 @@ from superhosts.detectors.pairsample import Geometry as PairSampleGeometry
 from superhosts.detectors.rgs import Geometry as RgsGeometry
 from superhosts.detectors.spreadsketch import Geometry as SpreadSketchGeometry
 from superhosts.detectors.vbfa import Geometry as VbfaGeometry
+from superhosts.device import cuda_problem, simulated
 from superhosts.sketches.bundle import DETECTORS
 
 SHAPES = [zipf(), all_equal(), flood_of_sources(), repeats()]
@@ -48,7 +49,10 @@ OTHER_SIZES = {
 
 
 def make(name: str, threads: int = 2, **more) -> Detector:
-    return DETECTORS[name](**SMALL.get(name, {}), threads=threads, **more)
+    kind = DETECTORS[name]
+    if kind.runs_on_gpu and not kind.takes_exact and cuda_problem() is None and not simulated():
+        more = {"device": "cuda", **more}  # "auto" would not compile kernels.
+    return kind(**SMALL.get(name, {}), threads=threads, **more)
 
 
 def fed(name: str, hosts: np.ndarray, peers: np.ndarray, threads: int = 2) -> Detector:

@@ -432,7 +432,7 @@ CALLS: dict[str, Callable[[Any, Path], Any]] = {
 # Names that need no lock, because they depend only on the constructor's arguments.
 NO_LOCK = {
     *("key_bits", "kind", "header", "check_alike", "mangle", "mangled", "engine_geometry"),
-    *("name", "broken_laws", "takes_ipv6", "runs_on_gpu", "cpu_engine", "tuning"),
+    *("name", "broken_laws", "takes_ipv6", "runs_on_gpu", "cpu_engine", "tuning", "auto_gpu"),
     *("geometry_type", "takes_blocks", "wants_threshold", "grows_with_traffic", "takes_geometry"),
     *("slack", "takes_exact"),
     *("array_shapes", "file_shapes", "loaded_memory", "shown_hosts", "stored_hosts"),  # class methods

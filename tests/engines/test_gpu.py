@@ -367,8 +367,8 @@ def test_threads_have_ended_when_a_batch_fails():
     running = []
 
     class SlowLane(Lane):
-        def transfer(self, batches, targets, first, step):
-            if batches[0][0][0] == 0:
+        def transfer(self, piece, first, step):
+            if piece.batches[0][0][0] == 0:
                 return
             running.append(first)
             copying.wait(DEADLINE)

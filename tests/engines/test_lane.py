@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -46,9 +47,20 @@ class Driver:
 
 def transfer(driver: Driver, batches, targets, first: int, step: int, context: int = 77) -> int:
     memory = np.zeros(2 * PART_BYTES, np.uint8)
-    parts = lane.parts_of(batches, np.array([target.ctypes.data for target in targets], np.int64))
+    places = [SimpleNamespace(address=target.ctypes.data) for target in targets]
+    parts = lane.Piece(batches, places, PART_BYTES, step).parts
     buffer = lane.Buffer(memory.ctypes.data, PART_BYTES, np.array([5, 6], np.int64))
     return lane.transfer(driver.calls(), context, parts, buffer, first, step)
+
+
+@pytest.mark.parametrize(("rows", "count"), [(1, 1), (1 << 17, 1), ((1 << 17) + 1, 2), (1 << 21, 8), (1 << 23, 16)])
+def test_parts_are_one_for_each_thread_unless_they_are_too_small_or_too_large(rows, count):
+    half = np.empty(rows // 2, np.uint32), np.empty(rows // 2, np.uint32)
+    rest = tuple(np.empty(rows - rows // 2, np.uint32) for _ in range(2))
+    piece = lane.Piece([half, rest], (None, None), 1 << 22, 8)
+    assert piece.count == count
+    assert (count - 1) * piece.size < rows <= count * piece.size
+    assert 8 * piece.size <= 1 << 22
 
 
 @pytest.fixture

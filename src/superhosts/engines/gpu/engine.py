@@ -186,12 +186,15 @@ class CudaEngine(Engine):
         """Return the device function read(bits, column, word, high, low, array, key), a word for the AND."""
         return kernels.make_read(self.geometry.words)
 
-    def _flat(self, arrays: Arrays) -> Words:
-        """Return the arrays of a sketch as one array, in the layout of the GPU's memory."""
-        flat: Words = np.concatenate([arrays[name].reshape(-1) for name in self.names])
-        if len(flat) != len(self.memory):
-            raise ValueError(f"the arrays have {len(flat)} words, but the sketch has {len(self.memory)}")
-        return flat
+    def _send(self, arrays: Arrays, memory: Any) -> None:
+        """Copy the arrays of a sketch to the GPU, in the layout of its memory."""
+        total, start = sum(arrays[name].size for name in self.names), 0
+        if total != len(memory):
+            raise ValueError(f"the arrays have {total} words, but the sketch has {len(memory)}")
+        for name in self.names:
+            words = arrays[name].reshape(-1)
+            memory[start : start + len(words)].copy_to_device(words)
+            start += len(words)
 
     # Updates
 
@@ -293,7 +296,8 @@ class CudaEngine(Engine):
                 other.flush()
             memory = other.memory
         else:
-            memory = to_device(self._flat(other.arrays()))
+            memory = device_array(len(self.memory), np.uint64)
+            self._send(other.arrays(), memory)
         self._merge_words(self.memory, memory)
         self._sums = None
 
@@ -316,7 +320,7 @@ class CudaEngine(Engine):
     def load(self, arrays: Arrays) -> None:
         """Replace the state by these arrays."""
         self.flush()
-        self.memory.copy_to_device(self._flat(arrays))
+        self._send(arrays, self.memory)
         self._forget_recent()
         self.stream.synchronize()
         self._sums = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from superhosts.engines.gpu import driver
 from superhosts.engines.gpu.launch import make_stream, pinned
 from superhosts.pairs import Addresses
 
+MIN_PART = 1 << 20  # bytes; to start a thread for fewer does not pay
 Columns = tuple[Addresses, Addresses]
 
 
@@ -58,12 +59,13 @@ def call(_context: Any, _address: Any, words: Any) -> Any:
 
 
 class Parts(NamedTuple):
-    """Batches that are sent one behind the other, and so arrive as one."""
+    """Batches that are sent one behind the other, and so arrive as one. A part is some pairs of one or several."""
 
     sources: Any  # addresses of the two columns of each batch
     rows: Any  # pairs of each batch
     targets: Any  # addresses on the GPU where the two columns go
     widths: Any  # bytes per row of each of the two columns
+    size: int  # pairs of a part
 
 
 class Buffer(NamedTuple):
@@ -78,9 +80,9 @@ class Buffer(NamedTuple):
 def transfer(calls: Calls, context: int, parts: Parts, buffer: Buffer, first: int, step: int) -> int:
     """Send every `step`-th part of some batches, starting with part `first`; return the driver's status, 0 for success.
 
-    A part is as many pairs as fit into half of the buffer, of one batch or of several.
+    A part must fit into half of the buffer.
     """
-    size, total = buffer.half_size // (parts.widths[0] + parts.widths[1]), parts.rows.sum()
+    size, total = parts.size, parts.rows.sum()
     status, half, first_batch, begin = call(calls.enter, (context,)), 0, 0, 0
     for start in range(first * size, total, step * size):
         stop = min(total, start + size)
@@ -108,6 +110,30 @@ def transfer(calls: Calls, context: int, parts: Parts, buffer: Buffer, first: in
     return int(status)
 
 
+class Piece:
+    """Batches on their way to the GPU, and where they go. Threads share the work on its parts."""
+
+    def __init__(self, batches: Sequence[Columns], targets: tuple[Any, Any], part_bytes: int, threads: int) -> None:
+        """Divide the batches into parts: one for each thread, but of MIN_PART to `part_bytes` bytes."""
+        self.batches, self.targets = batches, targets
+        width, total = sum(map(_width, batches[0])), sum(len(columns[0]) for columns in batches)
+        self.size = min(part_bytes // width, max(MIN_PART // width, -(-total // threads)))
+        self.count = -(-total // self.size)
+
+    def prepare(self) -> None:
+        """Look up all addresses now, so that not every thread does it."""
+        if not simulated():
+            self.parts  # noqa: B018
+
+    @cached_property
+    def parts(self) -> Parts:
+        """What `transfer` needs to know. The columns of all batches have the same types."""
+        sources = np.array([[column.ctypes.data for column in columns] for columns in self.batches], np.int64)
+        rows = np.array([len(columns[0]) for columns in self.batches], np.int64)
+        targets = np.array([target.address for target in self.targets], np.int64)
+        return Parts(sources, rows, targets, np.array(list(map(_width, self.batches[0])), np.int64), self.size)
+
+
 class Lane:
     """The pinned memory and the streams of one thread, which fills one half while the GPU copies the other."""
 
@@ -116,45 +142,26 @@ class Lane:
         self._buffer = pinned(2 * part_bytes, np.uint8)
         self._streams = [make_stream(waits_for_default=False) for _ in range(2)]
 
-    def transfer(self, batches: Sequence[Columns], targets: tuple[Any, Any], first: int, step: int) -> None:
-        """Copy every `step`-th part of some batches, starting with part `first`, and wait until all have arrived."""
+    def transfer(self, piece: Piece, first: int, step: int) -> None:
+        """Copy every `step`-th part of a piece, starting with part `first`, and wait until all have arrived."""
         if simulated():
-            self._transfer_simulated(batches, targets, first, step)
+            self._transfer_simulated(piece, first, step)
             return
         handles = np.array([stream.handle for stream in self._streams], np.int64)
-        addresses = np.array([target.address for target in targets], np.int64)
         buffer = Buffer(self._buffer.ctypes.data, self._part_bytes, handles)
-        status = transfer(_calls(), driver.context_of(self._gpu), parts_of(batches, addresses), buffer, first, step)
+        status = transfer(_calls(), driver.context_of(self._gpu), piece.parts, buffer, first, step)
         if status:
             raise driver.DriverError("a copy", status)
 
-    def _transfer_simulated(self, batches: Sequence[Columns], targets: tuple[Any, Any], first: int, step: int) -> None:
+    def _transfer_simulated(self, piece: Piece, first: int, step: int) -> None:
         """Copy the same parts in the simulator."""
-        size = part_rows(batches[0], self._part_bytes)
-        for column, target in zip(
-            (np.concatenate(parts) for parts in zip(*batches, strict=True)), targets, strict=True
-        ):
+        size = piece.size
+        columns = [np.concatenate(parts) for parts in zip(*piece.batches, strict=True)]
+        for column, target in zip(columns, piece.targets, strict=True):
             for start in range(first * size, len(column), step * size):
                 target[start : start + size].copy_to_device(column[start : start + size])
-
-
-def parts_of(batches: Sequence[Columns], targets: Any) -> Parts:
-    """Return what `transfer` needs to know of batches whose columns have the same types."""
-    sources = np.array([[column.ctypes.data for column in columns] for columns in batches], np.int64)
-    rows = np.array([len(columns[0]) for columns in batches], np.int64)
-    return Parts(sources, rows, targets, np.array([_width(column) for column in batches[0]], np.int64))
-
-
-def count_parts(batches: Sequence[Columns], part_bytes: int) -> int:
-    """Return the number of parts of some batches."""
-    return -(-sum(len(columns[0]) for columns in batches) // part_rows(batches[0], part_bytes))
 
 
 def _width(column: Addresses) -> int:
     """Return the bytes per row."""
     return column.dtype.itemsize * (column.shape[1] if column.ndim > 1 else 1)
-
-
-def part_rows(columns: Columns, part_bytes: int) -> int:
-    """Return the number of pairs per part of `part_bytes` bytes."""
-    return part_bytes // sum(map(_width, columns))

@@ -17,10 +17,11 @@ import numpy as np
 
 from superhosts.device import simulated, start_parallel, thread_count
 from superhosts.engines.gpu import driver
-from superhosts.engines.gpu.lane import Columns, Lane, count_parts
+from superhosts.engines.gpu.lane import Columns, Lane, Piece
 from superhosts.engines.gpu.launch import Stream, device_array, is_pinned, make_stream
 from superhosts.engines.tuning import TransferSizes
 from superhosts.pairs import Addresses, Batches
+from superhosts.stopwatch import timed
 
 SLOTS = 3  # pieces in flight on the GPU
 PINNED_PIECE = 1 << 22  # pairs per piece of pinned memory: small, so that little work is left after the last transfer
@@ -79,6 +80,7 @@ class Staging:
         self._busy = False
         self._lock = threading.Lock()  # Several threads, each with its own sketch, may send at the same time.
 
+    @timed("write", amount=lambda _, staging, batches, process: sum(len(hosts) for hosts, _ in batches))
     def send(self, batches: Batches, process: Process) -> None:
         """Copy batches to the GPU and call `process` with each copied piece and the stream to use.
 
@@ -117,23 +119,24 @@ class Staging:
         finally:
             wait(copies)  # Even when interrupted: no thread may still be reading the caller's arrays.
 
-    def _start_copying(self, piece: Batches, buffers: tuple[Any, Any]) -> list[Future[None]]:
+    def _start_copying(self, batches: Batches, buffers: tuple[Any, Any]) -> list[Future[None]]:
         """Start to copy a piece. With n threads, each copies every n-th part of it."""
-        contiguous = [(_contiguous(hosts), _contiguous(peers)) for hosts, peers in piece]
-        threads = max(1, min(self._threads, count_parts(contiguous, self._sizes.part_bytes)))
+        contiguous = [(_contiguous(hosts), _contiguous(peers)) for hosts, peers in batches]
+        piece = Piece(contiguous, buffers, self._sizes.part_bytes, self._threads)
+        threads = min(self._threads, piece.count)
         if threads == 1:
-            self._transfer(contiguous, buffers, 0, 1)
+            self._transfer(piece, 0, 1)
             return []
-        calls = [(contiguous, buffers, first, threads) for first in range(threads)]
-        return start_parallel(self._transfer, calls, self._threads)
+        piece.prepare()
+        return start_parallel(self._transfer, [(piece, first, threads) for first in range(threads)], self._threads)
 
-    def _transfer(self, piece: Batches, buffers: tuple[Any, Any], first: int, step: int) -> None:
+    def _transfer(self, piece: Piece, first: int, step: int) -> None:
         with self._inside():
             try:
                 lane = self._idle.pop()
             except IndexError:
                 lane = self._make_lane(self._gpu, self._sizes.part_bytes)
-            lane.transfer(piece, buffers, first, step)
+            lane.transfer(piece, first, step)
             self._idle.append(lane)  # A lane whose transfer failed is not reused.
 
     def _inside(self) -> AbstractContextManager[None]:
