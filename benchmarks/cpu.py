@@ -21,7 +21,7 @@ from pathlib import Path
 from cases import warm_up
 from harness import HERE, Report
 
-SECTIONS = ("update", "memory", "restore", "scan", "compressed", "accuracy", "start")
+SECTIONS = ("update", "steps", "memory", "restore", "scan", "compressed", "accuracy", "start")
 HIGH_LOAD = 0.5
 
 
