@@ -195,20 +195,22 @@ def unpack(first: int, end: int, have: int, task: Task, pool: Pool, out: Scratch
         start = chunks[number] * CHUNK * width
         stop = start + sizes[number] * width
         number += 1
-        if width == 1 and len(seen):
-            for j in range(start, stop):
-                pair = entries[j]
-                place = (pair * np.uint64(CACHE_MULTIPLIERS[1])) >> np.uint64(64 - SEEN_BITS)
-                low[have] = pair >> np.uint64(32)
-                peers[have] = pair & np.uint64(MASK32)
-                have += seen[place, 0] != pair
-                seen[place, 0] = pair
-            continue
         if width == 1:
-            for j in range(start, stop):
-                low[have] = entries[j] >> np.uint64(32)
-                peers[have] = entries[j] & np.uint64(MASK32)
-                have += 1
+            packed, at = entries[start:stop], np.uint64(have)  # A signed index is tested for negative values.
+            if len(seen):
+                for i in range(len(packed)):
+                    pair = packed[i]
+                    place = (pair * np.uint64(CACHE_MULTIPLIERS[1])) >> np.uint64(64 - SEEN_BITS)
+                    low[at] = pair >> np.uint64(32)
+                    peers[at] = pair & np.uint64(MASK32)
+                    at += np.uint64(seen[place, 0] != pair)
+                    seen[place, 0] = pair
+                have = np.int64(at)  # type: ignore[assignment]
+                continue
+            for i in range(len(packed)):
+                low[at + np.uint64(i)] = packed[i] >> np.uint64(32)
+                peers[at + np.uint64(i)] = packed[i] & np.uint64(MASK32)
+            have += len(packed)
             continue
         for j in range(start, stop, width):
             top, host, peer = entries[j] if width == 3 else np.uint64(0), entries[j + width - 2], entries[j + width - 1]
