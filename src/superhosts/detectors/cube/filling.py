@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.detectors.cube.addressing import (
@@ -35,7 +36,7 @@ from superhosts.detectors.cube.addressing import (
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.detectors.cube.naming import Store
 from superhosts.engines.arrays import Words
-from superhosts.engines.bins import CHUNK, PADDING, Indexes, Pool, Task, entry_width, make_scratch, unpack
+from superhosts.engines.bins import CHUNK, PADDING, Pool, Task, entry_width, make_scratch, unpack
 from superhosts.engines.cpu import count_zeros
 from superhosts.hashing import Key, column_draw, column_hash, fold, pair_hash
 
@@ -58,7 +59,7 @@ class Block(NamedTuple):
     """BLOCK pairs of the batch in one array."""
 
     places: Words  # of their bits: the column, then the turned row
-    contenders: Indexes  # in the block: the pairs that compete for labels
+    contenders: NDArray[np.uint32]  # in the block: the pairs that compete for labels
 
 
 class Work(NamedTuple):
@@ -75,8 +76,8 @@ class Work(NamedTuple):
 def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> int:
     """Write the chunks of one thread's task, slice by slice. The result only keeps the compiler from dropping `fetch`.
 
-    If many pairs belong to one slice, `fill` reads each array of it sequentially, then sets bits without testing them,
-    and counts the zeros of the slice afterwards.
+    If many pairs belong to one slice, `fill` reads each array of it and its labels sequentially, then sets bits
+    without testing them, and counts the zeros of the slice afterwards.
     """
     slices = (1 << geometry.slice_bits) - 1
     whole = pool.cursors.shape[1] - PADDING > slices  # False if a bin has pairs of several slices
@@ -89,8 +90,9 @@ def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> 
     same_tickets = TICKET_ARRAYS + geometry.turned_lines  # arrays whose tickets are equal
     tickets = np.empty(room if geometry.arrays > same_tickets else 0, np.uint64)
     batch = Batch(scratch.high, scratch.low, folded, scratch.peers, tickets)
-    block = Block(np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.int32))
+    block = Block(np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint32))
     work = Work(batch, block, store, geometry, key)
+    labels = store.labels.reshape(len(store.labels), -1)
     number, fetched = 0, 0
     while number < len(task.chunks):
         slice_ = pool.owner[task.chunks[number]] & slices
@@ -99,6 +101,8 @@ def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> 
             entries += task.sizes[end]
             end += 1
         many = whole and 2 * entries > lines and lines <= MAX_CACHED_LINES
+        if many:
+            fetched += fetch(store.bits, first_giant + slice_ * giants, first_giant + (slice_ + 1) * giants)
         while number < end:
             count = 0
             while number < end and count <= room - CHUNK:
@@ -108,6 +112,7 @@ def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> 
                 if many and 2 * count > lines:
                     first = slice_ * columns + array * geometry.columns
                     fetched += fetch(store.bits, first, first + geometry.columns)
+                    fetched += fetch(labels, first, first + geometry.columns)
                 if array and array % same_tickets == 0:
                     _draw_tickets(array, count, work)
                 _write(array, count, whole, many, tickets if array >= same_tickets else batch.pairs, work)
@@ -138,7 +143,7 @@ def _hash(start: int, stop: int, batch: Batch, geometry: Geometry, key: Key) -> 
     if geometry.key_bits == 128:
         for j in range(start, stop):
             folded[j] = fold(high[j], low[j], key)
-    for j in range(start, stop):
+    for j in range(np.uint64(start), np.uint64(stop)):
         pairs[j] = pair_hash(folded[j], pairs[j], key)
     if geometry.sample_bits == 0:
         return stop
@@ -155,7 +160,7 @@ def _hash(start: int, stop: int, batch: Batch, geometry: Geometry, key: Key) -> 
 def _draw_tickets(array: int, count: int, work: Work) -> None:
     """Compute the tickets of pairs in one array."""
     pairs, tickets, geometry, key = work.batch.pairs, work.batch.tickets, work.geometry, work.key
-    for j in range(count):
+    for j in range(np.uint64(count)):
         tickets[j] = ticket_of(pairs[j], array, geometry, key)
 
 
@@ -206,13 +211,12 @@ def _compete(array: int, start: int, found: int, tickets: Words, work: Work) -> 
     labels, limbs = store.labels.reshape(-1), store.labels.shape[2]
     shift, lowest = np.uint64(geometry.column_bits), np.uint64(lowest_priority(geometry.share_bits))
     for i in range(found):
-        j = start + contenders[i]
+        index = np.uint64(contenders[i])  # A signed index is tested for negative values.
+        j = np.uint64(start) + index
         priority = np.uint64(priority_of(tickets[j], array, geometry))
         if priority < lowest:
             continue
-        label = (places[contenders[i]] >> shift << np.uint64(geometry.label_bits)) + np.uint64(
-            label_of(low[j], geometry)
-        )
+        label = (places[index] >> shift << np.uint64(geometry.label_bits)) + np.uint64(label_of(low[j], geometry))
         if limbs == 1:
             labels[label] = max(labels[label], np.uint64(label_word(priority, low[j])))
             continue
@@ -247,9 +251,9 @@ def _write_giants(start: int, found: int, blindly: bool, work: Work) -> None:
     taken = 0
     for i in range(found):
         contenders[taken] = contenders[i]
-        taken += is_for_giants(pairs[start + contenders[i]])
+        taken += is_for_giants(pairs[start + np.int64(contenders[i])])
     for i in contenders[:taken]:
-        j = start + i
+        j = start + np.int64(i)
         for array in range(geometry.arrays):
             draw = column_draw(array, key)
             column = np.int64(giant_column_of(folded[j], low[j], array, draw, geometry))
