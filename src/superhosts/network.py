@@ -268,6 +268,7 @@ class Network:
         self.excluded = {family: make_table(excluded, family) for family in (4, 6)}
         self.ipv6_prefix = ipv6_prefix
         self.counters = NetworkCounters()
+        self._rules: dict[Part, Rule] = {}
 
     def pairs(self, batch: PacketBatch, parts: Sequence[Part]) -> list[tuple[Part, PairBatch]]:
         """Return the pairs of each part of the batch's family, and count the packets that yield none."""
@@ -282,24 +283,30 @@ class Network:
         """Return the pairs of each part of the family, and how many packets yield none. Threads may call it."""
         chosen = [part for part in parts if part.family == batch.family]
         inner, excluded = self.inner[batch.family], self.excluded[batch.family]
-        mask = -(1 << (128 - self.ipv6_prefix))
         result, counts = [], NetworkCounters()
         for number, part in enumerate(chosen):
-            rule = Rule(
-                outer=int(part.side == "outer"),
-                sent=int(part.direction != "in"),
-                received=int(part.direction != "out"),
-                all_inner=int(self.all_inner),
-                exclusions=int(len(excluded.low) > 0),
-                mask_high=np.uint64(mask >> 64 & (1 << 64) - 1),  # type: ignore[arg-type]
-                mask_low=np.uint64(mask & (1 << 64) - 1),  # type: ignore[arg-type]
-            )
+            rule = self._rule(part)
             hosts, peers, ignored, same = make_pairs(batch.src, batch.dst, inner, excluded, rule)
             if number == 0:  # Count a packet once, however many parts it belongs to.
                 counts = NetworkCounters(ignored, same)
             one_word = batch.family == 6 and self.ipv6_prefix <= 64  # The low word of such hosts is zero.
             result.append((part, PairBatch(hosts[:, 0].copy() if one_word else hosts, peers)))
         return result, counts
+
+    def _rule(self, part: Part) -> Rule:
+        """Return which ends are hosts of a part; made once, because threads wait for whoever makes it."""
+        if part not in self._rules:
+            mask = -(1 << (128 - self.ipv6_prefix))
+            self._rules[part] = Rule(
+                outer=int(part.side == "outer"),
+                sent=int(part.direction != "in"),
+                received=int(part.direction != "out"),
+                all_inner=int(self.all_inner),
+                exclusions=int(len(self.excluded[part.family].low) > 0),
+                mask_high=np.uint64(mask >> 64 & (1 << 64) - 1),  # type: ignore[arg-type]
+                mask_low=np.uint64(mask & (1 << 64) - 1),  # type: ignore[arg-type]
+            )
+        return self._rules[part]
 
     def monitors(self, hosts: Addresses, part: Part) -> NDArray[np.bool_]:
         """Return True for each host on the part's side. A reported host that is not was never seen (a phantom)."""

@@ -23,12 +23,12 @@ from superhosts.pipeline.building import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Sketch
-from superhosts.sources.base import SourceCounters
+from superhosts.sources.base import Source, SourceCounters
 from superhosts.windows.jumps import Jump
 from traffic import content
 
 
-class Packets:
+class Packets(Source):
     """A source of a few packets, of one host that talks to many."""
 
     name = "packets"

@@ -15,10 +15,8 @@ from superhosts.results import Found
 from superhosts.sketches.bundle import Sketch
 
 GATHERED = 1 << 17  # packets of files, for each thread, that are gathered before they are put into a sketch
-LEAST_SHARE, MOST_SHARE = (
-    1 << 14,
-    1 << 16,
-)  # packets that a thread turns into pairs at a time: more would leave its cache
+# Packets that a thread turns into pairs at a time. With more they leave its cache, with fewer threads wait for Python.
+LEAST_SHARE, MOST_SHARE = 1 << 14, 1 << 17
 
 MakeDetector = Callable[[Part], Detector]
 
@@ -144,7 +142,7 @@ class WindowBuilder:
         for batch in batches:
             if all(part.family != batch.family for part in parts):
                 self.skipped += len(batch)
-        size = min(max(sum(map(len, batches)) // (2 * self._threads), LEAST_SHARE), MOST_SHARE)
+        size = min(max(-(-sum(map(len, batches)) // self._threads), LEAST_SHARE), MOST_SHARE)
         calls = [(piece, parts) for batch in batches for piece in _split(batch, size)]
         found = []
         for pairs, counts in run_parallel(self.network.find_pairs, calls, self._threads):
