@@ -17,7 +17,7 @@ from superhosts.sources.frames import POSITION, TALLY_SLOTS, new_columns, start_
 
 WORDS = 1 << 25  # of each thread's array that is copied: 256 MiB
 PIECE = 1 << 18  # bytes that a thread reads at a time
-CACHED = 1 << 18  # bytes that a thread walks again and again
+CACHED = 1 << 20  # bytes that are walked again and again: with fewer, threads wait for each other in Python
 
 
 def update(place: str) -> float:

@@ -20,9 +20,9 @@ from superhosts.cli._signals import Interruption
 from superhosts.cli._summary import summarise, warn_of_late
 from superhosts.cli.usage.scan import Scan as ScanOptions
 from superhosts.detectors.registry import DETECTORS
-from superhosts.device import choose_device, gpus_of
+from superhosts.device import choose_device, gpus_of, thread_count
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.building import WindowResult, gathered_memory
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import Report
@@ -31,7 +31,7 @@ from superhosts.reports.opening import open_destinations
 from superhosts.reports.rows import make_rows
 from superhosts.reports.titles import PARTIAL, window_title
 from superhosts.sources.base import Source
-from superhosts.sources.capture import MOST_MEMORY
+from superhosts.sources.capture import most_memory
 from superhosts.sources.opening import open_inputs
 from superhosts.stopwatch import measured
 from superhosts.text import counted
@@ -136,7 +136,9 @@ def _announce(settings: Settings) -> None:
         say("memory: grows with the traffic, as the exact answer needs every distinct pair")
     else:
         detectors = f"{counted(len(settings.parts), 'detector')} of {format_size(settings.cube_memory)}"
-        besides = f"{format_size(MOST_MEMORY)} for each open input and 250 MiB for Python"
+        threads = thread_count() if settings.threads is None else settings.threads
+        waiting = f"{format_size(gathered_memory(threads))} for packets that wait"
+        besides = f"{format_size(most_memory())} for each open input, {waiting} and 250 MiB for Python"
         if gpus and settings.starts_exact:
             first = f"at most {format_size(settings.most_memory)} while windows are exact"
             say(f"memory: {first}, then {detectors} on each GPU, {besides}")

@@ -15,6 +15,8 @@ from superhosts.results import Found
 from superhosts.sketches.bundle import Sketch
 
 GATHERED = 1 << 17  # packets of files, for each thread, that are gathered before they are put into a sketch
+MOST_GATHERED = 1 << 21  # packets, however many threads there are
+GATHERED_BYTES = 104  # of an IPv6 packet that waits, and of its pairs, if both of its ends are hosts
 # Packets that a thread turns into pairs at a time. With more they leave its cache, with fewer threads wait for Python.
 LEAST_SHARE, MOST_SHARE = 1 << 14, 1 << 17
 
@@ -71,7 +73,7 @@ class WindowBuilder:
         self._make_detector = settings.make_detector if make_detector is None else make_detector
         self._find = find
         self._threads = thread_count() if settings.threads is None else settings.threads
-        self._gathers = GATHERED * self._threads if gathers is None else gathers
+        self._gathers = _gathered(self._threads) if gathers is None else gathers
         self._open: dict[int, _OpenWindow] = {}  # by start; more than one only if an older window turns up late
 
     @property
@@ -149,6 +151,15 @@ class WindowBuilder:
             self.network.counters.add(counts)
             found += pairs
         return found
+
+
+def _gathered(threads: int) -> int:
+    return min(GATHERED * threads, MOST_GATHERED)
+
+
+def gathered_memory(threads: int) -> int:
+    """Return the most bytes of the packets that are gathered."""
+    return _gathered(threads) * GATHERED_BYTES
 
 
 def _split(batch: PacketBatch, size: int) -> list[PacketBatch]:

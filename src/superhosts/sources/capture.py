@@ -10,7 +10,7 @@
   have been handed out by then.
 - Interfaces of an unsupported link type are named in a warning, and their packets counted. A capture that has no
   other packets is an `InputError`.
-- Memory is bounded for each input, by `MOST_MEMORY` (capture_reader.py, pieces.py).
+- Memory is bounded for each input, by `most_memory` (capture_reader.py, pieces.py).
 - Packets of a live input (a pipe) are yielded as they arrive.
 
 The work is divided like this: streams.py reads bytes, capture_reader.py passes them to a format (pcap.py, pcapng.py),
@@ -37,12 +37,11 @@ from superhosts.sources.capture_reader import (
 )
 from superhosts.sources.inputs import Input
 from superhosts.sources.kinds import FileFormat
-from superhosts.sources.pieces import CUTTING, PIECES_MEMORY, Cutting, PieceReader, open_pieces
+from superhosts.sources.pieces import CUTTING, Cutting, PieceReader, open_pieces
 from superhosts.sources.streams import Stopped
 from superhosts.sources.urls import is_url
 from superhosts.units import SECOND
 
-MOST_MEMORY = max(READER_MEMORY, PIECES_MEMORY)  # bytes for each open input
 COMPRESSED = (".gz", ".zst", ".xz")
 _PROBE_BYTES = 64 * 1024
 _PROBE_PACKETS = 1000  # looked at to know when a file begins
@@ -225,6 +224,11 @@ def _begin(first: int, block: PacketBlock) -> int:
 def open_capture(path: str | Path, *, block_bytes: int = BLOCK_BYTES, cutting: Cutting = CUTTING) -> Source:
     """Open a capture file, a pipe or ("-") stdin; `InputError` if it is not there or not a capture."""
     return CaptureSource(Input(path), block_bytes, cutting)
+
+
+def most_memory() -> int:
+    """Return the most bytes that an open input takes."""
+    return max(READER_MEMORY, CUTTING.memory())
 
 
 CAPTURES = FileFormat(lambda head: format_of(head) is not None, CaptureSource)

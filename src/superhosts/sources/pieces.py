@@ -11,8 +11,8 @@ Otherwise, and from where a piece ended early (damage, the end of the file, a ne
 a time, a record of megabytes), an ordinary `CaptureReader` reads up to the end of the piece. So a wrong guess costs
 time and never changes a packet, a counter or a message, and whatever is unusual has one home.
 
-Memory is bounded, by `PIECES_MEMORY`: two pieces for each thread, but no more than `MOST_AHEAD`, and the largest record
-that is accepted.
+Memory is bounded, by `Cutting.memory`: two pieces for each thread, but no more than `MOST_AHEAD`, and the largest
+record that is accepted.
 """
 
 from __future__ import annotations
@@ -52,13 +52,6 @@ MOST_AHEAD = 20  # pieces
 LARGEST_PIECE = 16 << 20  # bytes
 LEAST_PIECES = 3  # a smaller file is read by one thread
 LEAST_IPV4, LEAST_IPV6 = 16 + 20, 16 + 40  # bytes of a record with the addresses of such a packet
-PIECES_MEMORY = (
-    LARGEST_RECORD
-    + BLOCK_BYTES
-    + MOST_THREADS * ROOM_BYTES
-    + (MOST_AHEAD + BLOCKS_HELD)
-    * (LARGEST_PIECE // LEAST_IPV4 * NARROW_BYTES + LARGEST_PIECE // LEAST_IPV6 * WIDE_BYTES)
-)
 _HEAD = 4  # bytes that tell the format
 _NO_LIMIT = 1 << 62  # the columns have room for all packets of a piece
 
@@ -73,6 +66,16 @@ class Cutting(NamedTuple):
     def workers(self) -> int:
         """Return the number of threads that read."""
         return min(thread_count() if self.threads is None else self.threads, MOST_THREADS)
+
+    def ahead(self) -> int:
+        """Return the number of pieces that are read ahead."""
+        return min(AHEAD * self.workers(), MOST_AHEAD)
+
+    def memory(self) -> int:
+        """Return the most bytes that a file takes while it is read."""
+        columns = LARGEST_PIECE // LEAST_IPV4 * NARROW_BYTES + LARGEST_PIECE // LEAST_IPV6 * WIDE_BYTES
+        pieces = (self.ahead() + BLOCKS_HELD) * columns
+        return LARGEST_RECORD + BLOCK_BYTES + self.workers() * ROOM_BYTES + pieces
 
     def piece(self, size: int) -> int:
         """Return the bytes of a piece of a file of this size.
@@ -207,7 +210,7 @@ class PieceReader:
         layout = None if format is None else format.layout()
         if format is None or layout is None:
             return
-        while self._next < self._count and len(self._ahead) < min(AHEAD * workers, MOST_AHEAD):
+        while self._next < self._count and len(self._ahead) < self._cutting.ahead():
             start = self._next * self._size
             place = start, start + self._size, self._reader.last_time()
             job = _pool(workers).submit(
