@@ -38,7 +38,7 @@ class WindowResult:
         return iter(self.found)
 
 
-@dataclass
+@dataclass(eq=False)
 class _OpenWindow:
     """A window that still takes packets."""
 
@@ -74,6 +74,7 @@ class WindowBuilder:
         self._find = find
         self._threads = thread_count() if settings.threads is None else settings.threads
         self._gathers = _gathered(self._threads) if gathers is None else gathers
+        self._gathering: _OpenWindow | None = None  # the window whose packets are gathered
         self._open: dict[int, _OpenWindow] = {}  # by start; more than one only if an older window turns up late
 
     @property
@@ -86,6 +87,9 @@ class WindowBuilder:
         if start not in self._open:
             self._open[start] = self._new()
         opened = self._open[start]
+        if self._gathering is not None and self._gathering is not opened:  # one at a time, so that memory is bounded
+            self._fill(self._gathering)
+        self._gathering = opened
         opened.gathered.append(batch)
         opened.packets += len(batch)
         opened.waiting += len(batch)
@@ -94,6 +98,8 @@ class WindowBuilder:
 
     def _fill(self, opened: _OpenWindow) -> None:
         """Put the gathered packets of a window into its sketch."""
+        if self._gathering is opened:
+            self._gathering = None
         batches, opened.gathered, opened.waiting = opened.gathered, [], 0
         by_part: dict[Part, list[PairBatch]] = {}
         for part, pairs in self._pairs(batches):
@@ -124,6 +130,7 @@ class WindowBuilder:
         for opened in self._open.values():
             self._pairs(opened.gathered)
         self._open.clear()
+        self._gathering = None
 
     def find(self, sketch: Sketch) -> list[Found]:
         """Return the hosts of a sketch that are asked for and monitored."""
