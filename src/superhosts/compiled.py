@@ -94,7 +94,10 @@ class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
         numba keeps one for each of its own functions that it has compiled in, and loads the module of each with it: a
         tenth of a second for `np.empty`. Only constants in them are ever read.
         """
-        *parts, environments = super().reduce(result)
+        reduced: tuple[Any, ...] = super().reduce(result)
+        *parts, environments = reduced
+        if not isinstance(environments, tuple) or not all(hasattr(each, "consts") for each in environments):
+            return reduced  # Other versions of numba may keep something else there.
         return (*parts, tuple(each for each in environments if each.consts))
 
 
@@ -134,8 +137,11 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         numba's own method first loads all that a compilation needs (`target.refresh`), which takes a quarter of a
         second. Machine code needs none of it, and numba does it again before it compiles.
         """
-        _define_runtime(target)
-        code = None if self._impl is None else self._load_overload(signature, target)
+        try:
+            _define_runtime(target)
+            code = None if self._impl is None else self._load_overload(signature, target)
+        except (AttributeError, TypeError):  # These are private parts of numba, which other versions may lack.
+            code = super().load_overload(signature, target)
         if code is None:
             announce()
         return code

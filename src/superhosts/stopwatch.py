@@ -33,6 +33,7 @@ STAGES = {  # in the order of the table, with the unit of the amount
     "start": "",  # from the start of the process to the first input
     "read": "bytes",
     "inflate": "bytes",  # decompressed
+    "read and walk": "packets",  # of pieces of a file, in one compiled loop
     "walk": "packets",
     "pairs": "packets",
     "bin": "pairs",
@@ -196,7 +197,8 @@ _running: Stopwatch | None = None
 
 def measured(stage: str) -> Work:
     """Return a context that adds its time to a stage, if anybody measures."""
-    return _IDLE if _running is None else _running.measured(stage)
+    watch = _running  # read once: another thread may end the measurement
+    return _IDLE if watch is None else watch.measured(stage)
 
 
 def timed(
@@ -207,9 +209,10 @@ def timed(
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
         @functools.wraps(function)
         def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
-            if _running is None:
+            watch = _running
+            if watch is None:
                 return function(*arguments, **options)
-            with _running.measured(stage) as work:
+            with watch.measured(stage) as work:
                 result = function(*arguments, **options)
                 if amount is not None:
                     work.amount += amount(result, *arguments)

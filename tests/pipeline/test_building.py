@@ -103,3 +103,13 @@ def test_the_memory_of_gathered_packets_is_bounded() -> None:
     assert gathered_memory(1) < gathered_memory(4) < gathered_memory(1000) == gathered_memory(10_000)
     assert gathered_memory(1000) < 256 << 20
     assert gathered_memory(1) % GATHERED_BYTES == 0
+
+
+def test_packets_that_are_dropped_in_the_end_are_counted() -> None:
+    builder = WindowBuilder(SETTINGS, gathers=100)
+    same = PacketBatch(4, np.full(3, 9, np.uint32), np.full(3, 9, np.uint32), np.zeros(3, np.int64))
+    builder.update(0, same)
+    builder.count_gathered()
+    assert (builder.packets, builder.network.counters.same_ends) == (3, 3)
+    builder.count_gathered()
+    assert builder.network.counters.same_ends == 3

@@ -496,6 +496,17 @@ def test_a_scan_that_has_failed_is_not_read_a_second_time(tmp_path: Path, frames
         list(run)
 
 
+def test_packets_before_damage_are_counted_by_what_became_of_them(tmp_path: Path, frames: Frames) -> None:
+    path = write(tmp_path / "damaged.pcap", frames)
+    with path.open("ab") as file:
+        file.write(b"\xff" * 16)
+    run = scan(path, inner="203.0.113.0/28")
+    with pytest.raises(InputError):
+        list(run)
+    counters = run.counters
+    assert counters.no_inner_end + counters.same_ends == counters.ipv4 + counters.ipv6 > 0
+
+
 def test_the_key_changes_the_bits_and_not_the_answer(whole: Path) -> None:
     a, b = everything(scan(whole, key="one secret")), everything(scan(whole, key="another secret"))
     for one, other in zip(a, b, strict=True):

@@ -127,9 +127,14 @@ class WindowBuilder:
 
     def clear(self) -> None:
         """Forget the windows that are open. Their packets stay counted."""
+        self.count_gathered()
+        self._open.clear()
+
+    def count_gathered(self) -> None:
+        """Count the packets that are gathered, and drop them: the run is over, and they go into no sketch."""
         for opened in self._open.values():
             self._pairs(opened.gathered)
-        self._open.clear()
+            opened.gathered, opened.waiting = [], 0
         self._gathering = None
 
     def find(self, sketch: Sketch) -> list[Found]:

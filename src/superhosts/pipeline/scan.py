@@ -217,6 +217,7 @@ class Scan:
             self._is_over = True
         finally:
             self._running = None  # even if the iterator is kept
+            self._builder.count_gathered()  # after an error, or if the loop was left
 
     def _results(self) -> Iterator[WindowResult]:
         for events in self._read():

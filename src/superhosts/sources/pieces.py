@@ -261,7 +261,7 @@ def _read(
     tally = np.zeros(TALLY_SLOTS, np.int64)
     columns = lender.borrow()
     start_walk(tally, _NO_LIMIT)
-    with measured("walk") as work:  # with the reading, which is a part of the compiled loop
+    with measured("read and walk") as work:
         begins = format.read_piece(file, place, layout, buffer, tally, columns)
         work.amount += int(tally[PACKETS])
     return Piece(begins, int(tally[POSITION]), layout, tally, columns)
