@@ -500,7 +500,7 @@ def test_packets_before_damage_are_counted_by_what_became_of_them(tmp_path: Path
     path = write(tmp_path / "damaged.pcap", frames)
     with path.open("ab") as file:
         file.write(b"\xff" * 16)
-    run = scan(path, inner="203.0.113.0/28")
+    run = scan(path, inner=["203.0.113.0/28"])
     with pytest.raises(InputError):
         list(run)
     counters = run.counters
