@@ -21,8 +21,17 @@ from frames import V4, V6, T, mixed, mixed_pcapng, write
 from superhosts.errors import InputError
 from superhosts.sources.base import SourceCounters
 from superhosts.sources.capture import open_capture
+from superhosts.sources.capture_reader import BLOCK_BYTES
 from superhosts.sources.inputs import Input
-from superhosts.sources.pieces import Cutting, FileStream, PieceReader, open_pieces
+from superhosts.sources.pieces import (
+    LARGEST_PIECE,
+    LEAST_AHEAD,
+    MOST_AHEAD,
+    Cutting,
+    FileStream,
+    PieceReader,
+    open_pieces,
+)
 
 PLAIN, WIDE = p.ethernet(0x0800, V4), p.ethernet(0x86DD, V6)
 ONE_THREAD = Cutting(threads=1)
@@ -323,6 +332,27 @@ def test_many_files_at_once_share_the_threads(tmp_path: Path) -> None:
                 readers[number] = None  # type: ignore[call-overload]
     assert found == [sum(map(len, expected.packets.values()))] * len(found)
     assert sum(thread.name.startswith("pieces") for thread in threading.enumerate()) <= 3
+
+
+def test_many_files_at_once_share_what_is_read_ahead(tmp_path: Path) -> None:
+    path = write(tmp_path, p.pcap(mixed(3000)))
+    cutting = Cutting(700, ROOM, threads=16)
+    found = [open_pieces(Input(path), SourceCounters(), 1 << 16, cutting) for _ in range(30)]
+    readers = [reader for reader in found if reader is not None]
+    for reader in readers:
+        reader.read()
+    assert [reader.ahead() for reader in readers] == [LEAST_AHEAD] * 30
+    for reader in readers[1:]:
+        reader.close()
+    readers[0].read()
+    assert LEAST_AHEAD < readers[0].ahead() <= MOST_AHEAD
+    readers[0].close()
+
+
+def test_pieces_of_many_files_at_once_are_smaller() -> None:
+    cutting = Cutting(threads=16)
+    sizes = [cutting.piece(1 << 40, files) for files in (1, 2, 3, 4, 100)]
+    assert sizes == [LARGEST_PIECE, 8 << 20, -(-LARGEST_PIECE // 3 // 4) * 4, BLOCK_BYTES, BLOCK_BYTES]
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ a time, a record of megabytes), an ordinary `CaptureReader` reads up to the end 
 time and never changes a packet, a counter or a message, and whatever is unusual has one home.
 
 Memory is bounded, by `Cutting.memory`: two pieces for each thread, but no more than `MOST_AHEAD`, and the largest
-record that is accepted.
+record that is accepted. Files that are read at the same time share what may be read ahead, and their pieces are
+smaller.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 
@@ -48,7 +50,8 @@ from superhosts.stopwatch import measured, timed
 
 AHEAD = 2  # pieces for each thread
 MOST_THREADS = 16  # more would read faster than anything can use the packets
-MOST_AHEAD = 20  # pieces
+MOST_AHEAD = 20  # pieces, of all files that are read at the same time
+LEAST_AHEAD = 2  # pieces of a file, however many files there are
 LARGEST_PIECE = 16 << 20  # bytes
 LEAST_PIECES = 3  # a smaller file is read by one thread
 LEAST_IPV4, LEAST_IPV6 = 16 + 20, 16 + 40  # bytes of a record with the addresses of such a packet
@@ -67,25 +70,25 @@ class Cutting(NamedTuple):
         """Return the number of threads that read."""
         return min(thread_count() if self.threads is None else self.threads, MOST_THREADS)
 
-    def ahead(self) -> int:
-        """Return the number of pieces that are read ahead."""
-        return min(AHEAD * self.workers(), MOST_AHEAD)
+    def ahead(self, files: int = 1) -> int:
+        """Return the number of pieces that are read ahead of each of this many files."""
+        return max(min(AHEAD * self.workers(), MOST_AHEAD) // max(files, 1), LEAST_AHEAD)
 
     def memory(self) -> int:
-        """Return the most bytes that a file takes while it is read."""
+        """Return the most bytes that a file takes while it is read. Several files at once take less each."""
         columns = LARGEST_PIECE // LEAST_IPV4 * NARROW_BYTES + LARGEST_PIECE // LEAST_IPV6 * WIDE_BYTES
         pieces = (self.ahead() + BLOCKS_HELD) * columns
         return LARGEST_RECORD + BLOCK_BYTES + self.workers() * ROOM_BYTES + pieces
 
-    def piece(self, size: int) -> int:
-        """Return the bytes of a piece of a file of this size.
+    def piece(self, size: int, files: int = 1) -> int:
+        """Return the bytes of a piece of a file of this size, which is read at the same time as others.
 
         Pieces are large, because each costs a third of a millisecond during which only one thread works, but every
-        thread should have several.
+        thread should have several. Those of several files wait in memory until all files have reached their times.
         """
         wanted = self.piece_bytes
         if wanted is None:
-            wanted = min(max(size // (8 * self.workers()), BLOCK_BYTES), LARGEST_PIECE)
+            wanted = max(min(size // (8 * self.workers()), LARGEST_PIECE // files), BLOCK_BYTES)
         return wanted + -wanted % 4  # pcapng blocks start at multiples of four
 
     def suits(self, size: int) -> bool:
@@ -147,6 +150,9 @@ class FileStream:
         return self
 
 
+_being_read: WeakSet[PieceReader] = WeakSet()  # of all threads
+
+
 class PieceReader:
     """One pass over a file: reads pieces ahead and confirms them in order."""
 
@@ -155,7 +161,8 @@ class PieceReader:
         self._stream = stream
         self._reader = CaptureReader(stream, counters, block_bytes, BLOCK_PACKETS)
         size = os.fstat(self._stream.file).st_size
-        self._size = cutting.piece(size)
+        _being_read.add(self)
+        self._size = cutting.piece(size, len(_being_read))
         self._count = -(-size // self._size)  # bytes that are added later come last
         self._lender = ColumnLender(self._size // LEAST_IPV4 + 2, self._size // LEAST_IPV6 + 2)
         self.confirmed = 0  # pieces that did not have to be read again
@@ -178,8 +185,13 @@ class PieceReader:
         """Bytes of the file read so far."""
         return self._stream.position()
 
+    def ahead(self) -> int:
+        """Return the number of pieces that are read ahead now."""
+        return len(self._ahead)
+
     def close(self) -> None:
         """Stop reading ahead and close the file."""
+        _being_read.discard(self)
         _drop([future for _, future in self._ahead])
         self._ahead.clear()
         self._reader.close()
@@ -210,7 +222,8 @@ class PieceReader:
         layout = None if format is None else format.layout()
         if format is None or layout is None:
             return
-        while self._next < self._count and len(self._ahead) < self._cutting.ahead():
+        most = self._cutting.ahead(len(_being_read))
+        while self._next < self._count and len(self._ahead) < most:
             start = self._next * self._size
             place = start, start + self._size, self._reader.last_time()
             job = _pool(workers).submit(
