@@ -349,6 +349,27 @@ def test_many_files_at_once_share_what_is_read_ahead(tmp_path: Path) -> None:
     readers[0].close()
 
 
+def held(path: Path) -> tuple[list[Any], int]:
+    """Return all blocks of a file, and how often memory for their pieces came from the system."""
+    reader, blocks = opened(path, 40_000), []
+    while (block := reader.read()) is not None:
+        blocks.append(block)
+    reader.close()
+    return blocks, reader.lender.made
+
+
+def test_few_packets_do_not_hold_the_memory_of_their_piece(tmp_path: Path) -> None:
+    large = [PLAIN + bytes(3000), WIDE + bytes(3000)]
+    path = write(tmp_path, p.pcap([(T + i, large[i % 2]) for i in range(1000)]))
+    blocks, made = held(path)
+    assert len(blocks) > 60
+    assert made <= 2 * 2 * (Cutting(threads=3).ahead() + 1)
+    many = write(tmp_path, p.pcap([(T + i, PLAIN) for i in range(45_000)]), "many")
+    blocks, made = held(many)
+    assert len(blocks) > 60
+    assert made > len(blocks) - 5  # these are views
+
+
 def test_pieces_of_many_files_at_once_are_smaller() -> None:
     cutting = Cutting(threads=16)
     sizes = [cutting.piece(1 << 40, files) for files in (1, 2, 3, 4, 100)]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from superhosts.sources.frames import Columns
 from superhosts.sources.lending import ColumnLender
@@ -39,3 +40,8 @@ def test_columns_outlive_their_lender() -> None:
     columns = ColumnLender(10, 10).borrow()
     fill(columns, 7)
     assert columns.src6.sum() == 140
+
+
+def test_memory_that_the_system_does_not_have_is_a_memory_error() -> None:
+    with pytest.raises(MemoryError, match="bytes of memory for packets"):
+        ColumnLender(1 << 56, 1).borrow()

@@ -161,14 +161,14 @@ class CaptureReader:
         return ()
 
     def skip(self, place: int, tally: Tally, columns: Columns) -> PacketBlock:
-        """Go on at byte `place` and return the packets before it, which another walk has read into `columns`.
+        """Go on at byte `place` and return the packets before it, the rows that another walk has written.
 
         The caller makes the stream go on at the same byte.
         """
         self._offset, self._filled, self._tally[POSITION] = place, 0, 0
         if tally[PACKETS]:
             self._tally[TIME] = tally[TIME]
-        return self._take(tally, written(columns, tally))
+        return self._take(tally, columns)
 
     def place(self) -> int:
         """Return where the next record starts in the stream."""

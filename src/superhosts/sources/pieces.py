@@ -164,7 +164,7 @@ class PieceReader:
         _being_read.add(self)
         self._size = cutting.piece(size, len(_being_read))
         self._count = -(-size // self._size)  # bytes that are added later come last
-        self._lender = ColumnLender(self._size // LEAST_IPV4 + 2, self._size // LEAST_IPV6 + 2)
+        self.lender = ColumnLender(self._size // LEAST_IPV4 + 2, self._size // LEAST_IPV6 + 2)
         self.confirmed = 0  # pieces that did not have to be read again
         self._next = 1  # the piece that is read next
         self._ahead: deque[tuple[int, Future[Piece]]] = deque()
@@ -213,7 +213,7 @@ class PieceReader:
             return ()
         self.confirmed += 1
         self._stream.seek(piece.ends)
-        return self._reader.skip(piece.ends, piece.tally, piece.columns)
+        return self._reader.skip(piece.ends, piece.tally, self.lender.kept(piece.columns, piece.tally))
 
     def _read_ahead(self) -> None:
         """Make threads read the next pieces."""
@@ -227,7 +227,7 @@ class PieceReader:
             start = self._next * self._size
             place = start, start + self._size, self._reader.last_time()
             job = _pool(workers).submit(
-                _read, self._stream.file, place, format, layout, self._lender, self._cutting.room_bytes
+                _read, self._stream.file, place, format, layout, self.lender, self._cutting.room_bytes
             )
             self._ahead.append((self._next, job))
             self._next += 1
