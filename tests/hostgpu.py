@@ -24,6 +24,7 @@ class HostGpu:
         self.memory: dict[int, Any] = {}
         self.images: list[bytes] = []
         self.refuses_code = False
+        self.all_pinned = False  # whether all main memory is pinned: only then can pairs be sent
         self._handles = itertools.count(STREAM)
 
     def __getattr__(self, name: str) -> Any:
@@ -95,6 +96,10 @@ class HostGpu:
 
     def _cuMemsetD8Async(self, address: int, value: int, size: int, stream: int) -> None:  # noqa: N802
         ctypes.memset(address, value, size)
+
+    def _cuPointerGetAttribute(self, answer: int, which: int, address: int) -> None:  # noqa: N802
+        if which == driver.MEMORY_TYPE and self.all_pinned:
+            ctypes.c_uint.from_address(answer).value = driver.HOST_MEMORY
 
     def _cuModuleLoadData(self, answer: int, image: int) -> int:  # noqa: N802
         self.images.append(ctypes.string_at(image))  # up to the first zero

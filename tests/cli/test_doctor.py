@@ -210,6 +210,70 @@ def test_the_gpu_check_in_the_simulator() -> None:
     assert ended.stdout == "ok GPU and CPU give the same bits (numba's simulator)\n", ended.stderr
 
 
+KERNELS = """
+import warnings
+import numpy as np
+from hostgpu import host_gpu
+from superhosts.cli import _checks as checks
+from superhosts.detectors.cube import Cube
+from superhosts.detectors.cube.stages import make_on_gpu
+from superhosts.engines.autogpu import AutoGpu
+from superhosts.engines.gpu import code
+from superhosts.pipeline.settings import Settings
+
+compiled = []
+
+def compiler(function, arguments):
+    compiled.append(function.__name__)
+    return "name", b"code"
+
+def on_auto_gpu(cube):
+    auto = AutoGpu(make_on_gpu, lambda: 0)
+    auto.engine(cube.engine.plan)
+    auto.wait()
+    made = auto.engine(cube.engine.plan)
+    return None if made is None else made[0]
+
+code.compile_for_gpu = compiler
+warnings.simplefilter("ignore")
+settings = Settings()
+cubes = {settings.host_format(part).key_bits: settings.make_detector(part) for part in settings.parts}
+with host_gpu() as gpu:
+    gpu.all_pinned = True
+    checks.small_cube("cuda:0").engine.compile()
+    print(sorted(cubes), [on_auto_gpu(cube) for cube in cubes.values()])
+    print(*checks.compile_kernels([0], "fine"))
+    count = len(compiled)
+    for bits, cube in cubes.items():
+        engine = on_auto_gpu(cube)
+        hosts = np.zeros(9, np.uint32 if bits == 32 else np.uint64)
+        engine.update(hosts, hosts)  # as from a set of pairs
+        engine.update(hosts, hosts if bits == 32 else np.zeros((9, 2), np.uint64))  # as from packets
+        engine.search(cube.search_for(1000))
+    print(count > 5, len(compiled) - count)
+"""
+
+
+def test_doctor_compiles_what_the_cubes_of_a_default_scan_need(tmp_path: Path) -> None:
+    """With a stand-in for driver and compiler, in a process of its own: this one has the simulator's kernels."""
+    places = {"PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_CACHE_DIR": str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", KERNELS],
+        env={**os.environ, **places, "NUMBA_ENABLE_CUDASIM": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ended.stdout.splitlines() == ["[32, 64] [None, None]", "ok fine", "True 0"], ended.stderr
+
+
+def test_kernels_that_cannot_be_compiled() -> None:
+    state, text = checks.compile_kernels([99], "GPU and CPU give the same bits")
+    assert state == "problem"
+    assert text.startswith("GPU and CPU give the same bits, but the kernels of default cubes cannot be compiled: ")
+
+
 # The device of scan and bench
 
 

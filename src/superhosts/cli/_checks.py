@@ -233,14 +233,33 @@ def _gpu_packages() -> Answer:
 
 
 def gpu_check(memory: str = MEMORY) -> Answer:
-    """Return whether cubes of this memory are the same on all GPUs and on the CPU."""
+    """Return whether cubes of this memory are the same on all GPUs and on the CPU; compile what default cubes need."""
     from functools import partial
 
     from superhosts.device import choose_device, cuda_problem, gpus_of
 
     if cuda_problem() is not None:
         return MISSING, "not made: it needs a GPU, its driver and the packages"
-    return compare_gpus(gpus_of(choose_device("cuda:all")), partial(small_cube, memory=memory))
+    gpus = gpus_of(choose_device("cuda:all"))
+    state, text = compare_gpus(gpus, partial(small_cube, memory=memory))
+    return compile_kernels(gpus, text) if state == OK else (state, text)
+
+
+def compile_kernels(gpus: list[int], text: str) -> Answer:
+    """Compile the kernels of default cubes, which depend on the sizes of a cube; add to the text what is wrong.
+
+    Device "auto" uses a GPU only if they are on disk.
+    """
+    from superhosts.defaults import IPV6_PREFIX
+    from superhosts.detectors.cube import Cube
+
+    try:
+        for gpu in gpus:
+            for bits in (32, IPV6_PREFIX):
+                Cube(key_bits=bits, device=f"cuda:{gpu}", exact=False).engine.compile()
+    except Exception as error:
+        return PROBLEM, f"{text}, but the kernels of default cubes cannot be compiled: {in_words(error)}"
+    return OK, text
 
 
 def compare_gpus(gpus: list[int], make: Callable[[str], Cube]) -> Answer:

@@ -19,7 +19,7 @@ from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.geometry import ColumnGeometry
 from superhosts.engines.tuning import Tuning
 from superhosts.hashing import Key
-from superhosts.pairs import Addresses, Batches
+from superhosts.pairs import Addresses, Batches, words_to_column
 
 Sums = NDArray[np.int64]
 # A search that joins columns to addresses (CBAA, DCDS, VBFA) gives up after this many ANDs of whole columns. For 50 M
@@ -39,6 +39,16 @@ class Plan(NamedTuple):
     key: Key
     threads: int
     tuning: Tuning = Tuning()
+
+
+def sample_batches(key_bits: int) -> Batches:
+    """Return a batch of one pair for each type of batches from packets, and from sets of pairs, whose peers are folded.
+
+    There is a kernel for each of these types.
+    """
+    words = np.zeros((1, 2), np.uint64)
+    hosts = words_to_column(words, key_bits)
+    return [(hosts, hosts)] if key_bits == 32 else [(hosts, words), (hosts, np.zeros(1, np.uint64))]
 
 
 class Engine(ABC):
@@ -83,6 +93,9 @@ class Engine(ABC):
     def is_compiled(self) -> bool:
         """Return True if the kernels for updates and searches need not be compiled."""
         return True
+
+    def compile(self) -> None:  # noqa: B027
+        """Compile the kernels that `is_compiled` looks for, without running them. Engines on the CPU have none."""
 
     @abstractmethod
     def flush(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from superhosts.device import gpu_count, simulated
 from superhosts.engines.arrays import Arrays, Counts, Words, is_on_gpu
-from superhosts.engines.base import Engine, Plan, Sums
+from superhosts.engines.base import Engine, Plan, Sums, sample_batches
 from superhosts.engines.gpu import driver, kernels
 from superhosts.engines.gpu.code import Kernel
 from superhosts.engines.gpu.launch import (
@@ -95,21 +95,27 @@ class CudaEngine(Engine):
 
     @on_gpu
     def is_compiled(self) -> bool:
-        """Return True if the kernels that write pairs from packets and find hosts are on disk."""
-        hosts, peers = (device_array(0, np.uint32) for _ in range(2))
-        if self.geometry.key_bits > 32:
-            hosts, peers = hosts.view(np.uint64), device_array((0, 2), np.uint64)
-        if self.geometry.key_bits == 128:
-            hosts = peers
+        """Return True if the kernels that write pairs from host memory and find hosts are on disk."""
+        return all(kernel.is_on_disk(self.gpu, arguments) for kernel, arguments in self._needed_kernels())
+
+    @on_gpu
+    def compile(self) -> None:
+        """Load the kernels that `is_compiled` looks for, which compiles those that are not on disk."""
+        for kernel, arguments in self._needed_kernels():
+            kernel.load(self.gpu, arguments)
+
+    def _needed_kernels(self) -> list[tuple[Kernel, Any]]:
+        """Return the kernels that write pairs from host memory and find hosts, with arguments of their types."""
         listed: list[tuple[Any, Any]] = []
         self._listed = listed
         try:
-            self._write_directly(hosts, peers, self.stream)
+            for hosts, peers in sample_batches(self.geometry.key_bits):
+                self._write_directly(to_device(hosts), to_device(peers), self.stream)
             self._launch_count(self.stream)
             self._launch_search(self.stream)
         finally:
             self._listed = None
-        return all(kernel.is_on_disk(self.gpu, arguments) for kernel, arguments in listed if isinstance(kernel, Kernel))
+        return [(kernel, arguments) for kernel, arguments in listed if isinstance(kernel, Kernel)]
 
     @on_gpu
     def _allocate(self) -> None:
