@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import os
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -374,6 +376,27 @@ def test_pieces_of_many_files_at_once_are_smaller() -> None:
     cutting = Cutting(threads=16)
     sizes = [cutting.piece(1 << 40, files) for files in (1, 2, 3, 4, 100)]
     assert sizes == [LARGEST_PIECE, 8 << 20, -(-LARGEST_PIECE // 3 // 4) * 4, BLOCK_BYTES, BLOCK_BYTES]
+
+
+THREADS = """
+import sys, threading
+import superhosts as sh
+
+for threads in (1, 2):
+    run = sh.scan(sys.argv[1], memory="1MiB", threads=threads)
+    print(sum(window.packets for window in run), sum(each.name.startswith("pieces") for each in threading.enumerate()))
+"""
+
+
+def test_a_scan_says_how_many_threads_read(tmp_path: Path) -> None:
+    path = write(tmp_path, p.pcap_header() + p.record(T, PLAIN + bytes(3000)) * 5000)
+    environment = {**os.environ, "SUPERHOSTS_THREADS": "4"}
+    command = [sys.executable, "-c", THREADS, str(path)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert ended.returncode == 0, ended.stderr
+    one, two = ([int(word) for word in line.split()] for line in ended.stdout.splitlines())
+    assert one == [5000, 0]
+    assert two in ([5000, 1], [5000, 2])  # one, if it is done before there is more to read
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -130,6 +130,9 @@ class Scan:
         if settings.window == "all" and (options.grace is not None or options.resume_from is not None):
             raise UsageError("--window all: it ends with the input, and never by a clock; write it like 5m")
         self.sources = list(sources)
+        if settings.threads is not None:
+            for source in self.sources:
+                source.use_threads(settings.threads)
         self.settings = settings
         self._options = options
         self._make_detector = make_detector

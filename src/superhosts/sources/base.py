@@ -56,6 +56,10 @@ class Source(Protocol):
     live: bool = False  # it waits for traffic that has not happened yet
     one_thread: bool = False  # one thread reads it, so that it takes long: several such inputs are read at once
 
+    def use_threads(self, threads: int) -> None:
+        """Let no more than this many threads read it, in place of one for each CPU. Called before it is read."""
+        return
+
     def first_time(self) -> int | None:
         """Return the time of the first packet, None for an empty input. `blocks` still yields that packet."""
 

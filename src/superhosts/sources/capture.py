@@ -69,8 +69,12 @@ class CaptureSource(Source):
         # Nothing is held open until it is read: there may be thousands of files.
         if source.reopens and (head := source.head()) and format_of(head) is None:
             raise not_a_capture(head, self.name)
-        is_small = source.size is not None and not cutting.suits(source.size)
-        self.one_thread = source.reopens and (is_small or bool(source.compression) or is_url(source.path))
+        self.one_thread = self._takes_one_thread()
+
+    def use_threads(self, threads: int) -> None:
+        """Let no more than this many threads read pieces of a file."""
+        self._cutting = self._cutting._replace(threads=threads)
+        self.one_thread = self._takes_one_thread()
 
     def first_time(self) -> int | None:
         """Return the time at which the input begins; None for an empty input.
@@ -157,6 +161,11 @@ class CaptureSource(Source):
             self._position = self._reader.position()
             self._reader.close()
             self._reader = None
+
+    def _takes_one_thread(self) -> bool:
+        source = self._input
+        is_small = source.size is not None and not self._cutting.suits(source.size)
+        return source.reopens and (is_small or bool(source.compression) or is_url(source.path))
 
     def _open(self) -> CaptureReader:
         if not isinstance(self._reader, CaptureReader):
