@@ -58,6 +58,11 @@ def compiled(function: Function) -> Function:
     return cast(Function, dispatcher)
 
 
+def is_switched_off() -> bool:
+    """Return True if numba compiles nothing (NUMBA_DISABLE_JIT): functions are plain Python then."""
+    return bool(numba.config.DISABLE_JIT)
+
+
 def is_cold(function: Callable[..., Any]) -> bool:
     """Return True if `function` still has to be compiled on this machine (nothing usable on disk)."""
     dispatcher = cast(Any, function)

@@ -399,6 +399,24 @@ def test_a_scan_says_how_many_threads_read(tmp_path: Path) -> None:
     assert two in ([5000, 1], [5000, 2])  # one, if it is done before there is more to read
 
 
+PLAIN_PYTHON = """
+import sys
+from superhosts.sources.capture import open_capture
+from superhosts.sources.pieces import Cutting
+
+source = open_capture(sys.argv[1], cutting=Cutting(1000, threads=3))
+print(sum(len(batch) for block in source.blocks() for batch in block))
+"""
+
+
+def test_a_file_is_read_with_numba_switched_off(tmp_path: Path) -> None:
+    path = write(tmp_path, p.pcap([(T, PLAIN)] * 100))
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-c", PLAIN_PYTHON, str(path)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert (ended.stdout, ended.returncode) == ("100\n", 0), ended.stderr
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     stream = FileStream("name", os.open(tmp_path, os.O_RDONLY))
     with pytest.raises(InputError, match="name: cannot be read: "):

@@ -29,6 +29,7 @@ from weakref import WeakSet
 
 import numpy as np
 
+from superhosts.compiled import is_switched_off
 from superhosts.device import thread_count
 from superhosts.errors import InputError
 from superhosts.pairs import PacketBlock
@@ -92,8 +93,8 @@ class Cutting(NamedTuple):
         return wanted + -wanted % 4  # pcapng blocks start at multiples of four
 
     def suits(self, size: int) -> bool:
-        """Return True if a file of this size is worth several threads."""
-        return self.workers() > 1 and size > LEAST_PIECES * self.piece(size)
+        """Return True if a file of this size is worth several threads. Only compiled code can read a piece."""
+        return self.workers() > 1 and size > LEAST_PIECES * self.piece(size) and not is_switched_off()
 
 
 CUTTING = Cutting()
