@@ -29,6 +29,22 @@ class DeviceWarning(UserWarning):
     """The work goes on on another device, or not on the one that could be expected."""
 
 
+class SayOnce:
+    """Warns, but never twice with the same words."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, text: str) -> None:
+        """Warn unless that was done. This counts as done even if the warning is an error."""
+        if text not in self._said:
+            self._said.add(text)
+            warnings.warn(text, DeviceWarning, stacklevel=2)
+
+
+say_once = SayOnce()  # of this process
+
+
 class Trial(NamedTuple):
     """Outcome of the start of a GPU: its number if it can be used, and what to tell the user if it cannot."""
 
@@ -44,8 +60,10 @@ def find_gpu() -> int | None:
 class AutoGpu:
     """Makes engines on the GPU that "auto" selects, once it is ready for engines of that geometry."""
 
-    def __init__(self, make: Callable[[Plan, int], Engine], find: Callable[[], int | None] = find_gpu) -> None:
-        self._make, self._find = make, find
+    def __init__(
+        self, make: Callable[[Plan, int], Engine], find: Callable[[], int | None] = find_gpu, say: SayOnce = say_once
+    ) -> None:
+        self._make, self._find, self.say = make, find, say
         self._trials: dict[object, Future[Trial]] = {}
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._trials.clear)  # CUDA does not survive a fork.
@@ -57,7 +75,7 @@ class AutoGpu:
             return None
         gpu, problem = trial.result()
         if problem:
-            say_once(problem)
+            self.say(problem)
         if gpu is None:
             return None
         try:
@@ -89,13 +107,3 @@ class AutoGpu:
             trial.set_result(Trial(None))
         except Exception as error:
             trial.set_result(Trial(None, f"the GPU is not used: {error}"))
-
-
-def say_once(text: str) -> None:
-    """Warn once in this process, even if the warning is an error."""
-    if text not in _said:
-        _said.add(text)
-        warnings.warn(text, DeviceWarning, stacklevel=2)
-
-
-_said: set[str] = set()

@@ -23,7 +23,7 @@ from superhosts.detectors.cube.cpu import CpuCube
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.device import gpus_of
 from superhosts.engines.arrays import Arrays, Counts, Words
-from superhosts.engines.autogpu import AutoGpu, say_once
+from superhosts.engines.autogpu import AutoGpu
 from superhosts.engines.base import Engine, Plan, SeveralEngines, Sums
 from superhosts.engines.bins import CHUNK, Bins, Indexes, Task
 from superhosts.engines.cpu import make_bins
@@ -92,7 +92,7 @@ class Stages(Engine):
         if made is None:
             return None
         engine, self.device = made
-        say_once(f"a cube has more distinct pairs than it counts exactly: it goes on on the GPU ({self.device})")
+        self.auto.say(f"a cube has more distinct pairs than it counts exactly: it goes on on the GPU ({self.device})")
         return engine
 
     def _move_to_gpu(self) -> None:
