@@ -88,6 +88,16 @@ def confirmed(path: Path, piece_bytes: int, room_bytes: int = ROOM) -> int:
     return reader.confirmed
 
 
+def open_descriptors() -> int:
+    """Return the number of files that this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def reading_threads() -> int:
+    """Return the number of threads that read pieces. They stay, and other tests may have started some."""
+    return sum(thread.name.startswith("pieces") for thread in threading.enumerate())
+
+
 def pcapng(frames: list[tuple[int, bytes]], order: str = "<") -> bytes:
     blocks = (p.enhanced(time // 1000, frame, 0, order) for time, frame in frames)
     return p.section(order) + p.interface(1, order) + b"".join(blocks)
@@ -296,12 +306,31 @@ def test_a_file_that_is_truncated_while_it_is_read_ends_there(tmp_path: Path) ->
     assert 5000 // 66 - 1 <= len(times) < 2000
 
 
+def test_nothing_is_read_ahead_behind_the_end(tmp_path: Path) -> None:
+    path = write(tmp_path, p.pcap([(T, PLAIN)] * 2000))
+    reader, other = opened(path, 1000), opened(path, 1000)
+    assert reader.read()
+    before = reader.ahead()
+    os.truncate(path, 1000)
+    other.close()  # from now on, more may be read ahead
+    assert reader.read() is None
+    assert reader.ahead() == before > 0
+    reader.close()
+
+
+@needs_proc
+def test_a_reader_that_cannot_be_made_leaves_nothing_open(tmp_path: Path) -> None:
+    path = write(tmp_path, p.pcap(mixed(300)))
+    before = open_descriptors()
+    with pytest.raises(MemoryError):
+        open_pieces(Input(path), SourceCounters(), 1 << 60, Cutting(1000, ROOM, threads=3))
+    assert open_descriptors() == before
+
+
 @needs_proc
 def test_a_reader_that_is_closed_early_leaves_nothing_open(tmp_path: Path) -> None:
     path = write(tmp_path, p.pcap(mixed(3000)))
-
-    def held() -> tuple[int, int]:
-        return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+    others = reading_threads()
 
     def read_one() -> None:
         source = open_capture(path, cutting=Cutting(1000, ROOM, threads=3))
@@ -313,15 +342,17 @@ def test_a_reader_that_is_closed_early_leaves_nothing_open(tmp_path: Path) -> No
         assert source.finished() == {}
 
     read_one()  # starts the threads, which all files share
-    before = held()
+    before = open_descriptors()
     for _ in range(20):
         read_one()
-    assert held() == before
+    assert open_descriptors() == before
+    assert reading_threads() - others <= 3
 
 
 def test_many_files_at_once_share_the_threads(tmp_path: Path) -> None:
     path = write(tmp_path, p.pcap(mixed(300)))
     expected = reading(path, ONE_THREAD)
+    others = reading_threads()
     readers = [opened(path, 700) for _ in range(20)]
     found = [0] * len(readers)
     while any(reader is not None for reader in readers):
@@ -333,7 +364,7 @@ def test_many_files_at_once_share_the_threads(tmp_path: Path) -> None:
                 reader.close()
                 readers[number] = None  # type: ignore[call-overload]
     assert found == [sum(map(len, expected.packets.values()))] * len(found)
-    assert sum(thread.name.startswith("pieces") for thread in threading.enumerate()) <= 3
+    assert reading_threads() - others <= 3
 
 
 def test_many_files_at_once_share_what_is_read_ahead(tmp_path: Path) -> None:

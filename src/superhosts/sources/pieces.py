@@ -179,7 +179,8 @@ class PieceReader:
         )
         if not block:
             block = self._reader.read(until=self._until)
-        self._read_ahead()
+        if block is not None:  # else the file ends here, even if it was longer
+            self._read_ahead()
         return block
 
     def position(self) -> int:
@@ -239,13 +240,16 @@ def open_pieces(source: Input, counters: SourceCounters, block_bytes: int, cutti
     file = source.open_file() if cutting.suits(source.size or 0) else None
     if file is None:
         return None
+    reader = None
     try:
         if format_of(os.pread(file, _HEAD, 0)) is not None:
-            return PieceReader(FileStream(source.name, file), counters, block_bytes, cutting)
+            reader = PieceReader(FileStream(source.name, file), counters, block_bytes, cutting)
     except OSError:  # reported by whoever reads it instead
         pass
-    os.close(file)
-    return None
+    finally:
+        if reader is None:
+            os.close(file)
+    return reader
 
 
 def _drop(futures: Iterable[Future[Piece]]) -> None:
