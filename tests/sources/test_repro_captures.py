@@ -22,7 +22,7 @@ from superhosts.errors import InputError, SuperhostsError
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.capture import most_memory, open_capture
-from superhosts.sources.capture_reader import BLOCK_PACKETS
+from superhosts.sources.capture_reader import BLOCK_PACKETS, READER_MEMORY
 from superhosts.sources.opening import open_inputs
 
 PLAIN = p.ethernet(0x0800, V4)
@@ -140,18 +140,22 @@ def test_interfaces_of_mixed_link_types(run: Run) -> None:
     assert ended.rows
 
 
-# Reads captures at once in a process of its own; prints the packets, and by how many bytes the process grew at most.
+# The most bytes that a process has had so far.
 # getrusage would not do: there the largest size of a process is at least that of the one that started it.
-GROWTH = """
-import sys
+PEAK = """
 from pathlib import Path
-from superhosts.pipeline.scan import Scan
-from superhosts.sources.opening import open_inputs
-from superhosts.pipeline.settings import Settings
 
 def peak():
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+"""
+
+# Reads captures at once in a process of its own; prints the packets, and by how many bytes the process grew at most.
+GROWTH = f"""{PEAK}
+import sys
+from superhosts.pipeline.scan import Scan
+from superhosts.sources.opening import open_inputs
+from superhosts.pipeline.settings import Settings
 
 def packets(paths):
     scan = Scan(open_inputs(paths), Settings(memory="1MiB"))
@@ -207,7 +211,44 @@ def test_an_input_takes_no_more_memory_than_is_announced(tmp_path: Path) -> None
     path = write(tmp_path, zstd_frame(*data, window_bits=27), "large.pcap.zst")
     packets, grown = growth(write(tmp_path, p.pcap(mixed()), "small"), [path])
     assert packets == 2_000_000 + 1
-    assert 192 << 20 < grown < most_memory()
+    assert 192 << 20 < grown < READER_MEMORY <= most_memory()
+
+
+# Reads a plain file in pieces, and holds as many blocks as wait in a scan; prints what GROWTH prints, and the bound.
+PIECES = f"""{PEAK}
+import sys
+from collections import deque
+from superhosts.sources.capture import open_capture
+from superhosts.sources.capture_reader import BLOCKS_HELD
+from superhosts.sources.pieces import Cutting
+
+def packets(path, cutting):
+    source, held = open_capture(path, cutting=cutting), deque(maxlen=BLOCKS_HELD - 1)
+    for block in source.blocks():
+        held.append(block)
+    return source.counters.packets
+
+packets(sys.argv[1], Cutting(1000))  # compiles
+before = peak()
+cutting = Cutting(1 << 20)
+print(packets(sys.argv[2], cutting), peak() - before, cutting.memory())
+"""
+
+
+@needs_proc
+def test_a_file_read_in_pieces_takes_no_more_memory_than_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """IPv6 packets without payload: their columns take most of all. All of them would be more than the bound."""
+    monkeypatch.setenv("SUPERHOSTS_THREADS", "16")
+    some = p.record(T, p.ethernet(0x86DD, p.ipv6(payload=b""))) * 1000
+    path = write(tmp_path, p.pcap_header() + some * 4000, "large.pcap")
+    arguments = [sys.executable, "-c", PIECES, write(tmp_path, p.pcap(mixed(300)), "small"), path]
+    result = subprocess.run(arguments, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stderr
+    packets, grown, bound = map(int, result.stdout.split())
+    assert packets == 4_000_000
+    assert grown < bound < 40 * packets
 
 
 @needs_repro

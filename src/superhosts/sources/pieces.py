@@ -77,7 +77,8 @@ class Cutting(NamedTuple):
 
     def memory(self) -> int:
         """Return the most bytes that a file takes while it is read. Several files at once take less each."""
-        columns = LARGEST_PIECE // LEAST_IPV4 * NARROW_BYTES + LARGEST_PIECE // LEAST_IPV6 * WIDE_BYTES
+        piece = LARGEST_PIECE if self.piece_bytes is None else self.piece_bytes
+        columns = piece // LEAST_IPV4 * NARROW_BYTES + piece // LEAST_IPV6 * WIDE_BYTES
         pieces = (self.ahead() + BLOCKS_HELD) * columns
         return LARGEST_RECORD + BLOCK_BYTES + self.workers() * ROOM_BYTES + pieces
 
