@@ -18,7 +18,7 @@ from superhosts import Cube, Exact, Geometry, Sketch, load
 from superhosts.detectors.cube.cpu import CpuCube
 from superhosts.detectors.cube.stages import make_on_gpu
 from superhosts.device import cuda_problem, gpus_of
-from superhosts.engines.autogpu import AutoGpu, SayOnce
+from superhosts.engines.autogpu import AutoGpu, DeviceWarning, SayOnce
 from superhosts.engines.tuning import GpuTuning, Tuning
 from superhosts.errors import GpuMemoryError
 from superhosts.hashing import DEFAULT_KEY, make_key, mangle_column
@@ -502,6 +502,80 @@ def test_the_change_to_a_gpu_that_nobody_named_is_said_once():
             assert not cube.exact
             assert gpus_of(cube.device) == [0]
     assert len([each for each in said if "goes on" in str(each.message)]) == 1
+
+
+class Failing:
+    """Makes engines on a GPU that fails after its trial: in one method, or when an engine is made."""
+
+    def __init__(self, method: str) -> None:
+        self.method, self.made = method, 0
+
+    def __call__(self, plan, gpu):
+        self.made += 1
+        if self.made > 1 and self.method == "make":
+            self.fail()
+        engine = make_on_gpu(plan, gpu)
+        if self.made > 1:
+            setattr(engine, self.method, self.fail)
+        return engine
+
+    def fail(self, *_arguments):
+        raise RuntimeError(f"broken in {self.method}")
+
+
+@on_gpu
+@pytest.mark.parametrize(
+    ("method", "ready"),
+    [(method, ready) for ready in (False, True) for method in ("make", "update_batches", "flush")] + [("load", False)],
+)
+def test_auto_stays_on_the_cpu_with_all_pairs_if_the_gpu_fails_after_its_trial(method, ready):
+    """A GPU that is ready gets the pairs of the set, any other one those of the dense cube on the CPU."""
+    pairs = distinct_pairs(tiny().exact_pairs + 60)
+    make = Failing(method)
+    auto = Waiting(make)
+    cube = auto_cube(auto)
+    if ready:
+        auto.engine(cube.engine.plan)
+        auto.start()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert not feed(cube, pairs[: tiny().exact_pairs + 20]).exact
+        auto.start()
+        for start in range(0, len(pairs), 30):
+            feed(cube, pairs[start : start + 30])
+        twin = cube.copy()
+    assert (cube.device, twin.device) == ("cpu", "cpu")
+    assert [str(each.message) for each in said] == [f"the GPU is not used: broken in {method}"]
+    assert make.made == 2  # The GPU is not tried again.
+    for each in (cube, twin):
+        assert_same(each, feed(cube_of(exact=False), pairs), asked_of(pairs, 32))
+
+
+@on_gpu
+def test_the_copy_of_a_cube_on_the_cpu_stays_there_if_the_gpu_cannot_load_it():
+    pairs = distinct_pairs(tiny().exact_pairs + 9)
+    auto = Waiting(Failing("load"))
+    cube = auto_cube(auto)
+    assert not feed(cube, pairs).exact
+    auto.start()
+    with pytest.warns(DeviceWarning, match="the GPU is not used: broken in load"):
+        twin = cube.copy()
+    assert (cube.device, twin.device) == ("cpu", "cpu")
+    assert_same(twin, feed(cube_of(exact=False), pairs), asked_of(pairs, 32))
+
+
+@on_gpu
+@pytest.mark.parametrize("method", ["update_batches", "flush"])
+def test_the_trial_of_a_gpu_sends_pairs(method):
+    make = Failing(method)
+    make.made = 1
+    auto = Waiting(make)
+    cube = auto_cube(auto)
+    auto.engine(cube.engine.plan)
+    auto.start()
+    with pytest.warns(DeviceWarning, match=f"the GPU is not used: broken in {method}"):
+        assert auto.engine(cube.engine.plan) is None
+    assert make.made == 2
 
 
 @on_gpu

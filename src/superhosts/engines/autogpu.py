@@ -16,9 +16,10 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 from superhosts.device import choose_device, gpus_of
-from superhosts.engines.base import Engine, Plan
+from superhosts.engines.base import Engine, Plan, sample_batches
 from superhosts.errors import GpuMemoryError
 
+NOT_USED = "the GPU is not used: {}"
 NOT_COMPILED = (
     "the GPU is not used: its kernels are not compiled yet. `superhosts doctor` compiles those of default cubes, "
     "and any command with --device cuda those that it needs; they are kept on disk"
@@ -80,8 +81,17 @@ class AutoGpu:
             return None
         try:
             return self._make(plan, gpu), f"cuda:{gpu}"
-        except GpuMemoryError:
+        except Exception as error:
+            self.give_up(plan, error)
             return None
+
+    def give_up(self, plan: Plan, error: Exception) -> None:
+        """Stay on the CPU from now on, because the GPU failed although its trial went well; say so."""
+        failed: Future[Trial] = Future()
+        failed.set_result(Trial(None, NOT_USED.format(error)))
+        with self._lock:
+            self._trials[plan.geometry] = failed
+        self.say(NOT_USED.format(error))
 
     def wait(self) -> None:
         """Wait until all that was started in the background has ended."""
@@ -98,12 +108,21 @@ class AutoGpu:
             return self._trials[plan.geometry]
 
     def _try(self, plan: Plan, trial: Future[Trial]) -> None:
-        """Start the GPU and make an engine there, which is discarded: what takes long is done then."""
+        """Start the GPU and send pairs to an engine there, which is discarded: what takes long is done then."""
         try:
-            gpu = self._find()
-            is_compiled = gpu is None or self._make(plan, gpu).is_compiled()
-            trial.set_result(Trial(gpu) if is_compiled else Trial(None, NOT_COMPILED))
+            trial.set_result(self._outcome(plan))
         except GpuMemoryError:
             trial.set_result(Trial(None))
         except Exception as error:
-            trial.set_result(Trial(None, f"the GPU is not used: {error}"))
+            trial.set_result(Trial(None, NOT_USED.format(error)))
+
+    def _outcome(self, plan: Plan) -> Trial:
+        gpu = self._find()
+        if gpu is None:
+            return Trial(None)
+        engine = self._make(plan, gpu)
+        if not engine.is_compiled():
+            return Trial(None, NOT_COMPILED)
+        engine.update_batches(sample_batches(plan.geometry.key_bits))
+        engine.flush()
+        return Trial(gpu)

@@ -11,7 +11,7 @@ who talked to whom, and for the arrays. Files list the rows of hosts instead (`h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -72,36 +72,60 @@ class Stages(Engine):
 
     def _become_dense(self) -> Engine:
         """Write all pairs of the set and of the bins to the dense engine. A call after an interrupted one continues."""
-        dense = self.dense
+        dense = self._on_auto_gpu(self._write_all) if self.dense is None else None
         if dense is None:
-            dense = self.dense = self._on_auto_gpu() or make_dense(self.plan, self.device, self.bins)
+            if self.dense is None:
+                self.dense = make_dense(self.plan, self.device, self.bins)
+            dense = self.dense
+            self._write_all(dense)
+        self.dense, self.pairs = dense, None
+        if self.bins is not None and self.bins.pending:
+            self.bins.done()
+        return dense
+
+    def _write_all(self, dense: Engine) -> None:
+        """Write all pairs to a dense engine. If it is on a GPU, the set and the bins keep them."""
         if self.pairs is not None:
             write_pairs(self.pairs, dense, release=True)
-            self.pairs = None
         if isinstance(dense, CpuCube):
             dense.flush()  # The bins are its own.
         elif self.bins is not None and self.bins.pending:
             portions = [Portion(task.chunks, task.sizes, self.bins.pool) for task in self.bins.take()]
             dense.update_batches([unpack(portion, dense) for portion in portions])
-            self.bins.done()
-        return dense
 
-    def _on_auto_gpu(self) -> Engine | None:
-        """Return a dense engine on the GPU if the device is "auto" and the GPU is ready."""
+    def _on_auto_gpu(self, fill: Callable[[Engine], None]) -> Engine | None:
+        """Return a dense engine on the GPU that was filled, if the device is "auto" and the GPU is ready.
+
+        Nobody asked for that GPU, so its errors are none of the cube, which stays on the CPU with all that it has.
+        """
         made = self.auto.engine(self.plan) if self._asked == "auto" else None
         if made is None:
             return None
-        engine, self.device = made
-        self.auto.say(f"a cube has more distinct pairs than it counts exactly: it goes on on the GPU ({self.device})")
+        engine, device = made
+        try:
+            fill(engine)
+            engine.flush()
+        except Exception as error:
+            self.auto.give_up(self.plan, error)
+            return None
+        self.auto.say(f"a cube has more distinct pairs than it counts exactly: it goes on on the GPU ({device})")
+        self.device = device
         return engine
 
-    def _move_to_gpu(self) -> None:
-        """Move from the CPU to the GPU if that has become ready for "auto"."""
-        if self._asked == "auto" and isinstance(self.dense, CpuCube):
-            engine = self._on_auto_gpu()
-            if engine is not None:
-                engine.load(self.dense.arrays())
-                self.dense = engine
+    def _add_on_auto_gpu(self, batches: Batches) -> bool:
+        """Move from the CPU to the GPU, with these batches, if that has become ready for "auto". Return True if so."""
+        dense = self.dense
+        if self._asked != "auto" or not isinstance(dense, CpuCube):
+            return False
+
+        def fill(engine: Engine) -> None:
+            engine.load(dense.arrays())
+            engine.update_batches(batches)  # They need memory too.
+
+        moved = self._on_auto_gpu(fill)
+        if moved is not None:
+            self.dense = moved
+        return moved is not None
 
     def _dense_form(self) -> Engine:
         """Return the dense engine; if the cube is exact, a temporary one."""
@@ -127,8 +151,8 @@ class Stages(Engine):
         for piece in _pieces(batches):
             if self.dense is not None:
                 self._finish()
-                self._move_to_gpu()
-                self.dense.update_batches(piece)
+                if not self._add_on_auto_gpu(piece):
+                    self.dense.update_batches(piece)
                 continue
             assert self.bins is not None
             self.bins.add([(to_host(hosts), to_host(peers)) for hosts, peers in piece], self._drain)
@@ -156,7 +180,10 @@ class Stages(Engine):
             self._start()
 
     def copy(self) -> Stages:
-        """Return an independent engine with the same content, in the same state and on the same device."""
+        """Return an independent engine with the same content, in the same state.
+
+        With "auto", it is on the GPU if that is ready by now, else on the CPU; else on the same device.
+        """
         pairs = self.settle()
         twin = Stages(self.plan, self._asked, self.auto)
         if pairs is None:
@@ -220,10 +247,11 @@ class Stages(Engine):
 
     def load(self, arrays: Arrays) -> None:
         """Replace the state by arrays that `arrays` returned, and become dense."""
-        if self.dense is None:
-            self.dense = self._on_auto_gpu() or make_dense(self.plan, self.device)
-        self.pairs = self.bins = None
-        self.dense.load(arrays)
+        dense = self._on_auto_gpu(lambda engine: engine.load(arrays)) if self.dense is None else None
+        if dense is None:
+            dense = self.dense or make_dense(self.plan, self.device)
+            dense.load(arrays)
+        self.dense, self.pairs, self.bins = dense, None, None
 
 
 def _pieces(batches: Batches) -> Iterator[Batches]:
