@@ -14,7 +14,7 @@ import pytest
 from hostgpu import host_gpu
 from superhosts import compiling
 from superhosts.engines.gpu import driver
-from superhosts.engines.gpu.code import Kernel, kind_of
+from superhosts.engines.gpu.code import MOST_FILES, Kernel, kind_of
 from superhosts.hashing import make_key
 
 FACTOR = 3
@@ -95,6 +95,24 @@ def test_code_that_the_driver_refuses_is_compiled_again(load, compiler, tmp_path
         with pytest.raises(driver.DriverError, match="cuModuleLoadData"):
             Kernel(make(1), compiler, tmp_path).load(0, (driver.allocate(4, np.uint32), make_key()))
     assert len(compiler.compiled) == 2
+
+
+def test_files_that_were_not_used_for_long_are_removed(load, compiler, tmp_path):
+    load(0)
+    (oldest,) = tmp_path.glob("*.cubin")
+    load(1)
+    for path in tmp_path.glob("*.cubin"):
+        made = 1000 if path == oldest else 2000
+        os.utime(path, (made, made))
+    load(0)
+    for step in range(2, MOST_FILES + 1):
+        load(step)
+    assert len(list(tmp_path.glob("*.cubin"))) == MOST_FILES
+    count = len(compiler.compiled)
+    load(0)
+    assert len(compiler.compiled) == count
+    load(1)
+    assert len(compiler.compiled) == count + 1
 
 
 def test_without_a_place_to_write_kernels_are_compiled_in_every_process(compiler, tmp_path):

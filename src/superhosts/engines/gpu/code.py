@@ -11,6 +11,7 @@ that they call are marked by `device_function`. The compiler gets copies in whic
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -96,9 +97,11 @@ class Kernel:
         return None if stamp is None or path is None else load_stamped(path, stamp)
 
     def _from_disk(self, stamp: bytes | None) -> driver.Function | None:
-        payload = self._payload(stamp)
-        if payload is None:
+        path, payload = self._path(stamp), self._payload(stamp)
+        if path is None or payload is None:
             return None
+        with contextlib.suppress(OSError):  # Another user's folder cannot be written.
+            os.utime(path)  # `_remove_oldest` looks at the time.
         name, _, code = payload.partition(NAME_END)
         try:
             return driver.Function(code, name.decode())
