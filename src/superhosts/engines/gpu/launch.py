@@ -10,6 +10,7 @@ numba's, streams do nothing, and `Replay` runs its sequence again instead of rec
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 from collections.abc import Callable
@@ -169,9 +170,11 @@ class Replay:
         stream.start_recording()
         try:
             sequence(stream)
-        finally:
-            graph = stream.stop_recording()  # Ends even when interrupted; a partial recording is then discarded.
-        return graph
+        except BaseException:  # The recording ends even when interrupted, and is then discarded.
+            with contextlib.suppress(driver.DriverError):  # It is broken already; the first error says why.
+                stream.stop_recording()
+            raise
+        return stream.stop_recording()
 
 
 def device_array(shape: int | tuple[int, ...], dtype: Any) -> Any:
