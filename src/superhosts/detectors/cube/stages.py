@@ -182,7 +182,7 @@ class Stages(Engine):
     def copy(self) -> Stages:
         """Return an independent engine with the same content, in the same state.
 
-        With "auto", it is on the GPU if that is ready by now, else on the CPU; else on the same device.
+        It is on the same device; with "auto", a dense copy is on the GPU if that is ready by now, or else on the CPU.
         """
         pairs = self.settle()
         twin = Stages(self.plan, self._asked, self.auto)
