@@ -41,8 +41,8 @@ def test_stages_add_up_and_an_inner_stage_interrupts_the_outer_one() -> None:
     assert profile.seconds == 20
     assert profile.stages() == {"read": Spent(10, 0, 0), "walk": Spent(6, 2, 20)}
     assert list(profile.stages()) == ["read", "walk"]  # in the order of the table
-    assert profile.bottleneck() == "read"
-    assert profile.share("read") == 10 / 16
+    assert profile.bottleneck() == "walk"  # reading waited for a disk
+    assert profile.share("walk") == 1
 
 
 def test_a_stage_that_fails_is_measured_and_closed() -> None:
@@ -101,7 +101,7 @@ def test_nothing_is_measured_unless_somebody_asks() -> None:
 
 
 def test_waiting_is_no_bottleneck() -> None:
-    profile = Profile(4.0, {"a": {"wait": Spent(3.0), "walk": Spent(1.0)}})
+    profile = Profile(4.0, {"a": {"wait": Spent(3.0, 3.0), "walk": Spent(1.0, 1.0)}})
     assert profile.bottleneck() == "walk"
     assert Profile(4.0, {}).bottleneck() is None
 
@@ -114,7 +114,7 @@ def test_the_start_counts_from_the_start_of_the_process() -> None:
     clock.pass_(2)
     profile = watch.profile()
     assert profile.seconds == 6
-    assert profile.stages() == {"start": Spent(4)}
+    assert profile.stages() == {"start": Spent(4, 101)}  # the processor time of the thread until now
 
 
 def test_the_age_of_a_process() -> None:
@@ -126,13 +126,13 @@ def test_the_age_of_a_process() -> None:
 
 
 def test_json_has_stages_threads_and_amounts() -> None:
-    profile = Profile(2.0, {"a": {"walk": Spent(1.0, 0.5, 30)}, "b": {"restore": Spent(0.25)}})
+    profile = Profile(2.0, {"a": {"walk": Spent(1.0, 0.5, 30)}, "b": {"restore": Spent(0.25, 0.25)}})
     assert profile.as_json() == {
         "seconds": 2.0,
         "bottleneck": "walk",
         "stages": {
-            "walk": {"seconds": 1.0, "cpu_seconds": 0.5, "share": 0.8, "packets": 30},
-            "restore": {"seconds": 0.25, "cpu_seconds": 0.0, "share": 0.2},
+            "walk": {"seconds": 1.0, "cpu_seconds": 0.5, "share": 0.6667, "packets": 30},
+            "restore": {"seconds": 0.25, "cpu_seconds": 0.25, "share": 0.3333},
         },
         "threads": {"a": {"walk": 1.0}, "b": {"restore": 0.25}},
     }

@@ -72,14 +72,14 @@ class Profile:
         return {name: sum(parts, Spent()) for name, parts in each.items() if parts}
 
     def share(self, stage: str) -> float:
-        """Return the share of a stage in the work of all threads. Waiting is no work."""
+        """Return the share of a stage in the processor time of all threads: waiting, also for a disk, is no work."""
         stages = self.stages()
-        work = sum(spent.seconds for name, spent in stages.items() if name != WAITING)
-        return stages[stage].seconds / work if work else 0.0
+        work = sum(spent.cpu for name, spent in stages.items() if name != WAITING)
+        return stages[stage].cpu / work if work else 0.0
 
     def bottleneck(self) -> str | None:
         """Return the stage that was most of the work."""
-        stages = {name: spent.seconds for name, spent in self.stages().items() if name != WAITING}
+        stages = {name: spent.cpu for name, spent in self.stages().items() if name != WAITING}
         return max(stages, key=lambda name: stages[name], default=None)
 
     def as_json(self) -> dict[str, Any]:
@@ -167,7 +167,8 @@ class Stopwatch:
     def add_start(self, seconds: float) -> None:
         """Add the seconds from the start of the process until now as the stage `start` of the calling thread."""
         self._before = seconds - (self._clock() - self._began)
-        self.record().stages.setdefault("start", Spent()).seconds += seconds
+        started = self.record().stages.setdefault("start", Spent())
+        started.seconds, started.cpu = started.seconds + seconds, started.cpu + self._cpu_clock()
 
     def profile(self) -> Profile:
         """Return what was spent so far. Threads that have the same name are added up."""

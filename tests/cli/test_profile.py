@@ -20,25 +20,27 @@ def capture(tmp_path: Path) -> Path:
 
 
 def test_a_column_for_each_thread() -> None:
-    main = {"start": Spent(0.5), "walk": Spent(1.25, 1.0, 5_000_000)}
+    main = {"start": Spent(0.5, 0.25), "walk": Spent(1.25, 1.0, 5_000_000)}
     profile = Profile(2.0, {"MainThread": main, "read /a/long/path/of/traffic.pcap": {"wait": Spent(1.5)}})
     assert list(profile_lines(profile)) == [
         "where the time went: 2.000 s, 2 threads",
         "stage  MainThread  read …f/traffic.pcap  total  share    CPU           rate",
-        "start       0.500                 0.000  0.500    29%",
-        "walk        1.250                 0.000  1.250    71%  1.000  4 M packets/s",
+        "start       0.500                 0.000  0.500    20%  0.250",
+        "walk        1.250                 0.000  1.250    80%  1.000  4 M packets/s",
         "wait        0.000                 1.500  1.500",
-        "most work: walk (71%)",
+        "most work: walk (80%)",
     ]
 
 
 def test_many_threads_are_grouped_by_what_they_do() -> None:
-    pool = {f"superhosts_{number}": {"bin": Spent(1.0 + number)} for number in range(9)}
-    lines = list(profile_lines(Profile(10.0, {"MainThread": {"walk": Spent(2.0)}, **pool})))
+    pool = {f"superhosts_{number}": {"bin": Spent(1.0 + number, 1.0 + number)} for number in range(9)}
+    readers = {f"read /a folder/{number}.pcap": {"wait": Spent(1.0)} for number in range(3)}
+    lines = list(profile_lines(Profile(10.0, {"MainThread": {"walk": Spent(2.0, 2.0)}, **pool, **readers})))
     assert lines[1].split("  ")[:2] == ["stage", "MainThread"]
-    assert "9 superhosts" in lines[1]
-    assert lines[3].split()[:4] == ["bin", "0.000", "45.000", "45.000"]
-    assert lines[-2:] == ["9 superhosts: 1.000 to 9.000 s each", "most work: bin (96%)"]
+    assert "9 superhosts  3 read" in lines[1]
+    assert lines[3].split()[:5] == ["bin", "0.000", "45.000", "0.000", "45.000"]
+    assert lines[-3] == "9 superhosts: 1.000 to 9.000 s each"
+    assert lines[-1] == "most work: bin (96%)"
 
 
 def test_scan_says_where_the_time_went(run: Run, capture: Path) -> None:

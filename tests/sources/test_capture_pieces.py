@@ -306,6 +306,21 @@ def test_a_file_that_is_truncated_while_it_is_read_ends_there(tmp_path: Path) ->
     assert 5000 // 66 - 1 <= len(times) < 2000
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_file_that_becomes_shorter_is_said_also_where_a_record_ends(threads: int, tmp_path: Path) -> None:
+    data = p.pcap([(T + 1000 * i, PLAIN) for i in range(2000)])
+    path = write(tmp_path, data)
+    source = open_capture(path, block_bytes=1000, cutting=Cutting(1000, ROOM, threads=threads))
+    blocks = source.blocks()
+    next(blocks)
+    os.truncate(path, 24)
+    for _ in blocks:
+        pass
+    said = [text for text in source.counters.warnings if "has become shorter while it was read" in text]
+    assert len(said) == 1
+    assert f"of {len(data):,} bytes" in said[0]
+
+
 def test_nothing_is_read_ahead_behind_the_end(tmp_path: Path) -> None:
     path = write(tmp_path, p.pcap([(T, PLAIN)] * 2000))
     reader, other = opened(path, 1000), opened(path, 1000)

@@ -60,8 +60,8 @@ def _roles(profile: Profile) -> dict[str, list[dict[str, Spent]]]:
 
 
 def _role(thread: str) -> str:
-    """Return the name of a thread without its number: superhosts_3 and superhosts_4 do the same."""
-    return re.sub(r"[_-]?\d+( \(.*\))?$", "", thread) or thread
+    """Return the name of a thread without its number or file: superhosts_3 and superhosts_4 do the same."""
+    return re.sub(r"[_-]?\d+( \(.*\))?$|(?<=\w) .*$", "", thread) or thread
 
 
 def _total(profile: Profile, name: str, spent: Spent) -> list[str]:

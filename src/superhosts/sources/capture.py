@@ -117,12 +117,20 @@ class CaptureSource(Source):
                 if block:
                     span.add(block)
                     yield block
+            self._check_length(reader.position())
             if identity is not None:
                 self._finished[identity] = span.ends()
         except Stopped:
             return
         finally:
             self.close()
+
+    def _check_length(self, position: int) -> None:
+        """Warn if a plain file has become shorter since it was opened: packets were lost, perhaps at the end of one."""
+        size = self._input.size
+        if size is not None and not self._input.compression and position < size:
+            read = f"{position:,} of {size:,} bytes were there"
+            self.counters.warn(f"{self.name}: it has become shorter while it was read: {read}; what came before counts")
 
     def again(self) -> Source:
         """Return the same file, to be read from its beginning."""
