@@ -233,6 +233,20 @@ def test_a_stop_of_files_may_report_the_open_window(tmp_path: Path) -> None:
     assert seen[:2] == [(NOON, False), (NOON + LENGTH, True)]
 
 
+def test_a_stop_says_how_many_packets_were_read_in_vain(tmp_path: Path) -> None:
+    frames = three_windows()
+    path = write(tmp_path / "a.pcap", frames)
+    run = Scan([open_capture(path, block_bytes=2048)], Settings(**SMALL), RunOptions(leaves_open=False))
+    windows = iter(run)
+    reported = [next(windows)]
+    assert run.counters.unused == 0
+    run.stop()
+    reported += list(windows)
+    counters = run.counters
+    assert sum(result.packets for result in reported) + counters.unused == counters.ipv4 + counters.ipv6
+    assert sum(result.packets for result in reported) < len(frames)
+
+
 def test_a_scan_of_a_pipe_that_nobody_opens_can_be_stopped(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     run = Live([open_capture(tmp_path / "fifo")], grace=None)

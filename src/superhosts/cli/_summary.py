@@ -20,6 +20,7 @@ def summarise(counters: Counters) -> None:
         "stray": "with a stray time",
         "repeated": "of windows that were finished before",
         "skipped_family": "IPv6, which this detector does not take",
+        "unused": "read when the scan was stopped, and in no window",
     }
     parts += [f"{getattr(counters, name):,} {words}" for name, words in notes.items() if getattr(counters, name)]
     say(", ".join(parts))

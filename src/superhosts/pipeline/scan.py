@@ -78,6 +78,7 @@ class Counters:
     revised: int = 0  # windows that were read a second time: some of their packets lay far out of order
     unrevised: int = 0  # windows still to be read a second time; after the run: windows that lack packets
     skipped_family: int = 0  # IPv6 packets for a detector that takes IPv4 only
+    unused: int = 0  # packets that were read ahead when the scan was stopped: in no window
     warnings: list[str] = field(default_factory=list)
 
 
@@ -157,6 +158,7 @@ class Scan:
         self._following: Following | None = None
         self._interleaving: Interleaving | None = None
         self._revised = 0
+        self._taken = 0  # packets that the windows have got
         self._lock = threading.RLock()  # over the windows that are open; never held while an input is read
         self._running: weakref.ref[Results] | None = None  # weak: leaving a loop ends the readers
         self._has_begun = False
@@ -175,6 +177,8 @@ class Scan:
                     total.warnings += value
                 else:
                     setattr(total, name, getattr(total, name) + value)
+        if self._stopping:
+            total.unused = total.ipv4 + total.ipv6 - self._taken
         total.no_inner_end = self._builder.network.counters.no_inner_end
         total.same_ends = self._builder.network.counters.same_ends
         return total
@@ -246,6 +250,7 @@ class Scan:
             if step.begins is not None:
                 with self._lock:
                     self._windows.expect(*step.begins)
+            self._taken += sum(map(len, step.block))
             yield self._windows.push(step.block, step.watermark)
             if step.clock is not None:
                 yield self._windows.tick(step.clock)
