@@ -149,6 +149,27 @@ def test_machine_code_from_disk_does_not_load_the_compiler(toy: Toy) -> None:
     assert run.stdout == "14.0 False 14.0\n"  # `total` is compiled, around a function that came from disk
 
 
+OTHER_NUMBA = """
+from numba.core.runtime import _nrt_python as runtime
+
+class Helpers:  # what numba itself uses of them, and no more
+    def __init__(self, helpers): self.helpers = helpers
+    def __iter__(self): return iter(self.helpers)
+    def __getitem__(self, name): return self.helpers[name]
+
+runtime.c_helpers = Helpers(runtime.c_helpers)
+import toy.kernel as k
+print(k.squares(4).sum(), sum(k.squares.stats.cache_hits.values()))
+"""
+
+
+def test_another_numba_loads_machine_code_in_its_own_way(toy: Toy) -> None:
+    toy.call("squares", 4)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_CACHE_DIR": ""}
+    command = [sys.executable, "-c", OTHER_NUMBA]
+    assert subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout == "14.0 1\n"
+
+
 def test_machine_code_that_needs_the_compiler_is_not_kept(toy: Toy) -> None:
     assert toy.call("digest", 1) == (hash("odd"), True)
     assert toy.call("digest", 2) == (hash("even"), True)

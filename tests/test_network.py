@@ -31,7 +31,7 @@ def packets(*ends: tuple[str, str]) -> PacketBatch:
 
 
 def pairs_of(network: Network, batch: PacketBatch, *parts: Part) -> list[set[tuple[int, int]]]:
-    found = network.pairs(batch, parts)
+    found = network.pairs([batch], parts)
     assert [part for part, _ in found] == list(parts)
     assert all(len(pairs.hosts) == len(pairs.peers) for _, pairs in found)
     return [set(zip(array_to_numbers(p.hosts), array_to_numbers(p.peers), strict=True)) for _, p in found]
@@ -134,7 +134,7 @@ def test_a_packet_is_counted_once_however_many_parts_look(family: int) -> None:
 
 
 def test_parts_of_the_other_family_are_left_alone() -> None:
-    assert [part for part, _ in Network().pairs(packets(HOME[4]), [Part(6), Part(4)])] == [Part(4)]
+    assert [part for part, _ in Network().pairs([packets(HOME[4])], [Part(6), Part(4)])] == [Part(4)]
 
 
 @families
@@ -170,7 +170,7 @@ def test_excluded_outer_hosts(family: int) -> None:
 @pytest.mark.parametrize(("prefix", "bits"), [(48, 64), (64, 64), (96, 128), (128, 128)])
 def test_ipv6_hosts_are_prefixes_and_peers_stay_whole(prefix: int, bits: int) -> None:
     home, away = "2001:db8:1:2:3:4:5:6", "2a00:1:2:3:4:5:6:7"
-    ((_, pairs),) = Network(INNER[6], ipv6_prefix=prefix).pairs(packets((home, away)), [Part(6)])
+    ((_, pairs),) = Network(INNER[6], ipv6_prefix=prefix).pairs([packets((home, away))], [Part(6)])
     assert array_to_numbers(pairs.peers) == [number(away)]
     reading = HostFormat(6, prefix)
     assert reading.key_bits == bits
@@ -224,7 +224,7 @@ def test_a_result_host_on_the_wrong_side_is_a_phantom(family: int) -> None:
 def test_every_host_that_was_seen_is_monitored_also_where_inner_prefixes_are_longer_than_hosts(prefix: int) -> None:
     network = Network(["2001:db8::1:0/112", "2001:db8:0:7::/112", "2001:db9::/32"], ipv6_prefix=prefix)
     ends = ("2001:db8::1:5", "2001:db8::2:5"), ("2001:db8:0:7::5", "2001:db8:0:7::2:5"), ("2001:db9::1", "2a00::1")
-    for part, pairs in network.pairs(packets(*ends), [Part(6), Part(6, "outer")]):
+    for part, pairs in network.pairs([packets(*ends)], [Part(6), Part(6, "outer")]):
         assert len(pairs) == 3
         assert network.monitors(pairs.hosts, part).all(), part
 

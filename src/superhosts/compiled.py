@@ -142,11 +142,13 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         numba's own method first loads all that a compilation needs (`target.refresh`), which takes a quarter of a
         second. Machine code needs none of it, and numba does it again before it compiles.
         """
-        try:
-            _define_runtime(target)
-            code = None if self._impl is None else self._load_overload(signature, target)
-        except (AttributeError, TypeError):  # These are private parts of numba, which other versions may lack.
-            code = super().load_overload(signature, target)
+        code = None
+        if self._impl is not None:
+            try:
+                _define_runtime(target)
+                code = self._load_overload(signature, target)
+            except (AttributeError, TypeError):  # These are private parts of numba, which other versions may lack.
+                code = super().load_overload(signature, target)
         if code is None:
             announce()
         return code

@@ -114,8 +114,10 @@ def import_cuda() -> Any:
     return cuda
 
 
-def thread_count() -> int:
-    """Return the number of threads to use: SUPERHOSTS_THREADS if set, else the CPUs available to this process."""
+def thread_count(asked: int | None = None) -> int:
+    """Return the number of threads to use: as asked for, else SUPERHOSTS_THREADS, else the CPUs of this process."""
+    if asked is not None:
+        return asked
     wanted = os.environ.get("SUPERHOSTS_THREADS", "")
     if wanted:
         if not wanted.isdecimal() or int(wanted) < 1:

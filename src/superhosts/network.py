@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
+from superhosts.device import run_parallel, split_evenly
 from superhosts.errors import UsageError
 from superhosts.pairs import Addresses, PacketBatch, PairBatch, Part
 from superhosts.stopwatch import timed
@@ -27,6 +28,8 @@ from superhosts.text import printable
 Words = NDArray[np.uint64]
 Flags = NDArray[np.uint8]
 Networks = list[ipaddress.IPv4Network | ipaddress.IPv6Network]
+# Packets that a thread turns into pairs at a time. With more they leave its cache, with fewer threads wait for Python.
+LEAST_SHARE, MOST_SHARE = 1 << 14, 1 << 17
 BLOCK = 1024  # packets whose flags are in a core's cache together
 
 
@@ -253,6 +256,14 @@ def parse_networks(values: Sequence[str], option: str) -> Networks:
     return networks
 
 
+def _shares(batch: PacketBatch, size: int) -> list[PacketBatch]:
+    """Split a batch into shares of up to `size` packets."""
+    return [
+        PacketBatch(batch.family, batch.src[start:stop], batch.dst[start:stop], batch.time[start:stop], batch.span)
+        for start, stop in split_evenly(len(batch), -(-len(batch) // size) or 1)
+    ]
+
+
 class Network:
     """The monitored network. Converts packets to pairs and counts the packets that yield none."""
 
@@ -270,17 +281,23 @@ class Network:
         self.counters = NetworkCounters()
         self._rules: dict[Part, Rule] = {}
 
-    def pairs(self, batch: PacketBatch, parts: Sequence[Part]) -> list[tuple[Part, PairBatch]]:
-        """Return the pairs of each part of the batch's family, and count the packets that yield none."""
-        found, counts = self.find_pairs(batch, parts)
-        self.counters.add(counts)
+    def pairs(
+        self, batches: Sequence[PacketBatch], parts: Sequence[Part], threads: int = 1
+    ) -> list[tuple[Part, PairBatch]]:
+        """Return the pairs of each part of the batches' families, and count the packets that yield none."""
+        size = min(max(-(-sum(map(len, batches)) // threads), LEAST_SHARE), MOST_SHARE)
+        found: list[tuple[Part, PairBatch]] = []
+        calls = [(share, parts) for batch in batches for share in _shares(batch, size)]
+        for pairs, counts in run_parallel(self._find_pairs, calls, threads):
+            self.counters.add(counts)
+            found += pairs
         return found
 
     @timed("pairs", amount=lambda _, network, batch, parts: len(batch))
-    def find_pairs(
+    def _find_pairs(
         self, batch: PacketBatch, parts: Sequence[Part]
     ) -> tuple[list[tuple[Part, PairBatch]], NetworkCounters]:
-        """Return the pairs of each part of the family, and how many packets yield none. Threads may call it."""
+        """Return the pairs of each part of the family, and how many packets yield none."""
         chosen = [part for part in parts if part.family == batch.family]
         inner, excluded = self.inner[batch.family], self.excluded[batch.family]
         result, counts = [], NetworkCounters()

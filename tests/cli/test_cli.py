@@ -736,6 +736,17 @@ def test_errors_that_cannot_be_written_change_no_status(folder: Path, log: str) 
         os.close(errors)
 
 
+def test_standard_input_that_somebody_has_begun_to_read_is_not_called_shorter(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "behind.pcap"
+    path.write_bytes(b"a line before\n" + (folder / "three.pcap").read_bytes())
+    command = [sys.executable, "-m", "superhosts", "scan", "-", "--json", *SMALL]
+    with path.open("rb", buffering=0) as file:
+        file.seek(len(b"a line before\n"))
+        ended = subprocess.run([str(each) for each in command], stdin=file, capture_output=True, text=True)
+    assert (ended.returncode, len(ended.stdout.splitlines())) == (0, 5)
+    assert "warning" not in ended.stderr
+
+
 def test_an_interrupt_ends_with_130_and_keeps_whole_windows(folder: Path, tmp_path: Path) -> None:
     data = (folder / "three.pcap").read_bytes()
     with start("scan", "-", "--json", "--output", tmp_path / "a.jsonl", *SMALL) as child:

@@ -25,6 +25,11 @@ def packets(first: int, count: int) -> PacketBatch:
     )
 
 
+def to_itself(count: int) -> PacketBatch:
+    """Return packets from an address to itself, which become no pairs and are counted."""
+    return PacketBatch(4, np.full(count, 9, np.uint32), np.full(count, 9, np.uint32), np.zeros(count, np.int64))
+
+
 class Watched:
     """Makes detectors and tells how many pairs each has got."""
 
@@ -76,8 +81,7 @@ def test_live_packets_do_not_wait() -> None:
 
 def test_packets_of_windows_that_are_left_open_stay_counted() -> None:
     builder = WindowBuilder(SETTINGS, gathers=100)
-    same = PacketBatch(4, np.full(3, 9, np.uint32), np.full(3, 9, np.uint32), np.zeros(3, np.int64))
-    builder.update(0, same)
+    builder.update(0, to_itself(3))
     builder.clear()
     assert (builder.packets, builder.network.counters.same_ends) == (0, 3)
 
@@ -107,8 +111,7 @@ def test_the_memory_of_gathered_packets_is_bounded() -> None:
 
 def test_packets_that_are_dropped_in_the_end_are_counted() -> None:
     builder = WindowBuilder(SETTINGS, gathers=100)
-    same = PacketBatch(4, np.full(3, 9, np.uint32), np.full(3, 9, np.uint32), np.zeros(3, np.int64))
-    builder.update(0, same)
+    builder.update(0, to_itself(3))
     builder.count_gathered()
     assert (builder.packets, builder.network.counters.same_ends) == (3, 3)
     builder.count_gathered()

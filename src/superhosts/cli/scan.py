@@ -136,8 +136,7 @@ def _announce(settings: Settings) -> None:
         say("memory: grows with the traffic, as the exact answer needs every distinct pair")
     else:
         detectors = f"{counted(len(settings.parts), 'detector')} of {format_size(settings.cube_memory)}"
-        threads = thread_count() if settings.threads is None else settings.threads
-        waiting = f"{format_size(gathered_memory(threads))} for packets that wait"
+        waiting = f"{format_size(gathered_memory(thread_count(settings.threads)))} for packets that wait"
         besides = f"{format_size(most_memory())} for each open input, {waiting} and 250 MiB for Python"
         if gpus and settings.starts_exact:
             first = f"at most {format_size(settings.most_memory)} while windows are exact"

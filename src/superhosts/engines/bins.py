@@ -99,9 +99,7 @@ def bin_narrow(hosts: Narrow, peers: Narrow, thread: int, cache: Words, pool: Po
             slot = np.uint64(np.uint32(cursors[bin_]))
             entries[slot] = block[i]
             cursors[bin_] = slot + one
-            if (slot + one) % np.uint64(CHUNK) == np.uint64(
-                0
-            ):  # The chunk is full, so the bin takes the next free one.
+            if (slot + one) % np.uint64(CHUNK) == 0:  # The chunk is full, so the bin takes the next free one.
                 chunk = cursors[free]
                 cursors[free] = chunk + 1
                 owner[chunk] = bin_
@@ -250,7 +248,7 @@ def _open_first_chunks(pool: Pool, chunks: int) -> None:
         pool.cursors[thread, bins] = first + bins
 
 
-def _entry_width(batch: tuple[Addresses, Addresses]) -> int:
+def _words_of_pair(batch: tuple[Addresses, Addresses]) -> int:
     """Return the words of an entry for a pair of this batch."""
     hosts, peers = batch
     if hosts.dtype == np.uint32 and peers.dtype == np.uint32:
@@ -323,7 +321,7 @@ class Bins:
 
     def add(self, batches: Batches, drain: Callable[[], None]) -> None:
         """Append batches to the bins; call `drain` whenever they are full."""
-        for width, group in groupby(batches, _entry_width):
+        for width, group in groupby(batches, _words_of_pair):
             self._add(width, list(group), drain)
 
     def _add(self, width: int, batches: Batches, drain: Callable[[], None]) -> None:

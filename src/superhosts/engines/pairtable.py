@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.engines.arrays import Words
-from superhosts.engines.bins import CHUNK, Indexes, Pool
+from superhosts.engines.bins import CHUNK, Indexes, Pool, entry_width
 from superhosts.hashing import MASK32, Key, fold, pair_hash
 
 LARGE = 1 << 16  # bytes of a table whose memory is mapped
@@ -52,7 +52,7 @@ class Portion(NamedTuple):
     @property
     def width(self) -> int:
         """Words of an entry."""
-        return len(self.pool.entries) // (len(self.pool.owner) * CHUNK)
+        return entry_width(self.pool)
 
 
 def _zeros(words: int) -> Words:
@@ -149,7 +149,7 @@ def insert_wide(start: tuple[int, int], portion: Portion, table: Table, key: Key
     """Insert entries of any width into a table of slots of several words; return where it stopped."""
     slots, empty, counts, width = table.slots, table.empty, table.counts, table.width
     entries, chunks, sizes = portion.pool.entries, portion.chunks, portion.sizes
-    given = len(entries) // (len(portion.pool.owner) * CHUNK)
+    given = entry_width(portion.pool)
     size = len(slots) // width
     most, count = capacity(size), counts[table.bin]
     offset = start[1]
@@ -287,7 +287,7 @@ def compact(table: Table, out: Words) -> int:
 def unpack_portion(portion: Portion) -> tuple[Words, Words]:
     """Return the mangled hosts (high, low) and the folded peers of all entries."""
     entries, chunks, sizes = portion.pool.entries, portion.chunks, portion.sizes
-    width = len(entries) // (len(portion.pool.owner) * CHUNK)
+    width = entry_width(portion.pool)
     total = 0
     for number in range(len(chunks)):
         total += sizes[number]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from superhosts.detectors.base import Detector
-from superhosts.device import run_parallel, split_evenly, thread_count
+from superhosts.device import thread_count
 from superhosts.network import Network
 from superhosts.pairs import PacketBatch, PairBatch, Part, Window
 from superhosts.pipeline.settings import Settings
@@ -17,8 +17,6 @@ from superhosts.sketches.bundle import Sketch
 GATHERED = 1 << 17  # packets of files, for each thread, that are gathered before they are put into a sketch
 MOST_GATHERED = 1 << 21  # packets, however many threads there are
 GATHERED_BYTES = 104  # of an IPv6 packet that waits, and of its pairs, if both of its ends are hosts
-# Packets that a thread turns into pairs at a time. With more they leave its cache, with fewer threads wait for Python.
-LEAST_SHARE, MOST_SHARE = 1 << 14, 1 << 17
 
 MakeDetector = Callable[[Part], Detector]
 
@@ -72,7 +70,7 @@ class WindowBuilder:
         self._settings = settings
         self._make_detector = settings.make_detector if make_detector is None else make_detector
         self._find = find
-        self._threads = thread_count() if settings.threads is None else settings.threads
+        self._threads = thread_count(settings.threads)
         self._gathers = _gathered(self._threads) if gathers is None else gathers
         self._gathering: _OpenWindow | None = None  # the window whose packets are gathered
         self._open: dict[int, _OpenWindow] = {}  # by start; more than one only if an older window turns up late
@@ -156,13 +154,7 @@ class WindowBuilder:
         for batch in batches:
             if all(part.family != batch.family for part in parts):
                 self.skipped += len(batch)
-        size = min(max(-(-sum(map(len, batches)) // self._threads), LEAST_SHARE), MOST_SHARE)
-        calls = [(piece, parts) for batch in batches for piece in _split(batch, size)]
-        found = []
-        for pairs, counts in run_parallel(self.network.find_pairs, calls, self._threads):
-            self.network.counters.add(counts)
-            found += pairs
-        return found
+        return self.network.pairs(batches, parts, self._threads)
 
 
 def _gathered(threads: int) -> int:
@@ -170,13 +162,5 @@ def _gathered(threads: int) -> int:
 
 
 def gathered_memory(threads: int) -> int:
-    """Return the most bytes of the packets that are gathered."""
+    """Return the most bytes of the packets that are gathered, without the block that made them enough."""
     return _gathered(threads) * GATHERED_BYTES
-
-
-def _split(batch: PacketBatch, size: int) -> list[PacketBatch]:
-    """Split a batch into pieces of up to `size` packets."""
-    return [
-        PacketBatch(batch.family, batch.src[start:stop], batch.dst[start:stop], batch.time[start:stop], batch.span)
-        for start, stop in split_evenly(len(batch), -(-len(batch) // size) or 1)
-    ]

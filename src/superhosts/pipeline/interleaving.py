@@ -46,7 +46,7 @@ class Interleaving:
         self._sources = sources
         self._attempt = attempt
         self._stopped = stopped
-        self._threads = thread_count() if threads is None else threads
+        self._threads = thread_count(threads)
         self._share = min(MOST_SHARE, memory_of_machine() // _PART_OF_MEMORY // (self._threads + 1))
         self._pace = pace
         self._started: list[Ahead] = []

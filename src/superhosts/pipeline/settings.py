@@ -97,7 +97,7 @@ class Settings:
     @property
     def most_memory(self) -> int:
         """Most bytes of the cubes, the pairs that wait for them, and the caches."""
-        caches = 4 * (thread_count() if self.threads is None else self.threads) << 20
+        caches = 4 * thread_count(self.threads) << 20
         return sum(self._memory(part) * 3 // 2 + caches for part in self.parts)
 
     @property

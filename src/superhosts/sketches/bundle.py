@@ -281,7 +281,7 @@ def load(
     """
     limit = memory_limit(max_memory)
     check_device(device)  # Report a missing device before reading the file.
-    place = Place(device, thread_count() if threads is None else threads)
+    place = Place(device, thread_count(threads))
     with CubeReader(path) as reader:
         header = describe(reader, limit)
         secret = header.secret(key)

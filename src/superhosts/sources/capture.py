@@ -126,9 +126,12 @@ class CaptureSource(Source):
             self.close()
 
     def _check_length(self, position: int) -> None:
-        """Warn if a plain file has become shorter since it was opened: packets were lost, perhaps at the end of one."""
+        """Warn if a plain file has become shorter since it was opened, even if it now ends with a whole record.
+
+        Standard input may be a file that somebody else has begun to read.
+        """
         size = self._input.size
-        if size is not None and not self._input.compression and position < size:
+        if self._input.reopens and size is not None and not self._input.compression and position < size:
             read = f"{position:,} of {size:,} bytes were there"
             self.counters.warn(f"{self.name}: it has become shorter while it was read: {read}; what came before counts")
 

@@ -69,7 +69,7 @@ class Cutting(NamedTuple):
 
     def workers(self) -> int:
         """Return the number of threads that read."""
-        return min(thread_count() if self.threads is None else self.threads, MOST_THREADS)
+        return min(thread_count(self.threads), MOST_THREADS)
 
     def ahead(self, files: int = 1) -> int:
         """Return the number of pieces that are read ahead of each of this many files."""

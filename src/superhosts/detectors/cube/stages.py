@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.cubefile.container import Take
@@ -25,7 +24,7 @@ from superhosts.device import gpus_of
 from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.autogpu import AutoGpu
 from superhosts.engines.base import Engine, Plan, SeveralEngines, Sums
-from superhosts.engines.bins import CHUNK, Bins, Indexes, Task
+from superhosts.engines.bins import CHUNK, Bins, Indexes, Narrow, Task
 from superhosts.engines.cpu import make_bins
 from superhosts.engines.pairset import PairSet
 from superhosts.engines.pairtable import Portion, unpack_portion
@@ -33,7 +32,6 @@ from superhosts.engines.transfer import to_host
 from superhosts.hashing import MASK32, Key, mangle_column, unmangle32
 from superhosts.pairs import Addresses, Batches, words_to_column
 
-Narrow = NDArray[np.uint32]
 PIECE = 1 << 22  # pairs that are added at once: when the set overflows, the others go to the GPU directly
 
 
@@ -91,7 +89,7 @@ class Stages(Engine):
             dense.flush()  # The bins are its own.
         elif self.bins is not None and self.bins.pending:
             portions = [Portion(task.chunks, task.sizes, self.bins.pool) for task in self.bins.take()]
-            dense.update_batches([unpack(portion, dense) for portion in portions])
+            dense.update_batches([columns_of(portion, dense) for portion in portions])
 
     def _on_auto_gpu(self, fill: Callable[[Engine], None]) -> Engine | None:
         """Return a dense engine on the GPU that was filled, if the device is "auto" and the GPU is ready.
@@ -306,7 +304,7 @@ def write_pairs(pairs: PairSet, dense: Engine, *, release: bool = False) -> None
     """
     if not isinstance(dense, CpuCube):
         batches: list[tuple[Addresses, Addresses]] = []
-        pairs.pass_to(lambda portion, _: batches.append(unpack(portion, dense)), dense.threads)
+        pairs.pass_to(lambda portion, _: batches.append(columns_of(portion, dense)), dense.threads)
         dense.update_batches(batches)
         return
     unseen = np.empty((0, 1), np.uint64)  # No pair of a set comes twice.
@@ -317,7 +315,7 @@ def write_pairs(pairs: PairSet, dense: Engine, *, release: bool = False) -> None
     pairs.pass_to(write, dense.threads, release=release)
 
 
-def unpack(portion: Portion, dense: Engine) -> tuple[Addresses, Addresses]:
+def columns_of(portion: Portion, dense: Engine) -> tuple[Addresses, Addresses]:
     """Return pairs as columns for an engine on a GPU, which mangles hosts itself."""
     if portion.width == 1:
         return unpack_narrow(portion.pool.entries, portion.chunks, portion.sizes, dense.key)
