@@ -33,7 +33,7 @@ def profile_lines(profile: Profile) -> Iterator[str]:
     """Return the lines of the table, what threads of one role share, and the stage that was most of the work."""
     yield f"where the time went: {profile.seconds:.3f} s, {counted(len(profile.threads), 'thread')}"
     roles = _roles(profile)
-    rows = [["stage", *map(_shortened, roles), "total", "share", "CPU", "rate"]]
+    rows = [["stage", *map(_shortened, roles), "total", "CPU", "share", "rate"]]
     for name, spent in profile.stages().items():
         cells = [f"{sum(each.get(name, Spent()).seconds for each in members):.3f}" for members in roles.values()]
         rows.append([name, *cells, *_total(profile, name, spent)])
@@ -69,7 +69,7 @@ def _total(profile: Profile, name: str, spent: Spent) -> list[str]:
     cpu = f"{spent.cpu:.3f}" if spent.cpu else ""
     rate = _rate(spent.amount / spent.seconds, STAGES[name]) if spent.amount and spent.seconds else ""
     share = "" if name == WAITING else f"{profile.share(name):.0%}"
-    return [f"{spent.seconds:.3f}", share, cpu, rate]
+    return [f"{spent.seconds:.3f}", cpu, share, rate]  # the share is that of the processor time
 
 
 def _rate(each_second: float, unit: str) -> str:
