@@ -29,11 +29,12 @@ from superhosts.cubefile.coding import CodedBlock, encode, read_block
 from superhosts.device import run_parallel
 from superhosts.errors import OutputError, SketchFileError, UnreadableError, VersionError
 from superhosts.fields import MOST_QUOTED, FieldError, record, sequence, text, whole
+from superhosts.recognising import HEAD_BYTES, SKETCH, not_a_sketch
 from superhosts.replacing import output_errors, replaceable, replacing
 from superhosts.text import printable
 from superhosts.units import format_size
 
-MAGIC = b"\x89CUBE\r\n\x1a"
+MAGIC = SKETCH
 VERSION = 3  # Version 2 had no giant columns, no sampling and no turned lines; the geometry of its cubes says so.
 READ_VERSIONS = (2, 3)  # In version 1 the rows of a cube were not rotated.
 BLOCK = 1 << 20  # bytes of an array that are compressed together
@@ -223,11 +224,13 @@ class CubeReader:
         file = self._file
         try:
             size = os.fstat(file.fileno()).st_size
-            start = file.read(_START.size)
+            head = file.read(HEAD_BYTES)
+            file.seek(min(_START.size, len(head)))
         except OSError as error:
             raise self._read_error(error) from None
+        start = head[: _START.size]
         if start[: len(MAGIC)] != MAGIC[: len(start)] or not start:
-            raise self._error("not a .cube file")
+            raise self._error(not_a_sketch(head))
         if len(start) < _START.size:
             raise self._error(f"truncated after {len(start)} bytes", len(start))
         _, version, length = _START.unpack(start)

@@ -68,7 +68,7 @@ class CaptureSource(Source):
         self._finished: dict[str, tuple[int, int]] = {}
         # Nothing is held open until it is read: there may be thousands of files.
         if source.reopens and (head := source.head()) and format_of(head) is None:
-            raise not_a_capture(head, self.name)
+            raise not_a_capture(head, self.name, source.compression)
         self.one_thread = self._takes_one_thread()
 
     def use_threads(self, threads: int) -> None:

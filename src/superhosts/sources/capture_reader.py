@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from superhosts import recognising
 from superhosts.errors import InputError
 from superhosts.pairs import PacketBatch, PacketBlock
 from superhosts.sources.ahead import MOST_SHARE
@@ -39,12 +40,14 @@ from superhosts.sources.frames import (
     start_walk,
     written,
 )
+from superhosts.sources.inputs import MOST_HEAD
 from superhosts.sources.pcap import LARGEST, Pcap
 from superhosts.sources.pcapng import Pcapng
 from superhosts.sources.pcapng_walk import LARGEST_BLOCK
 from superhosts.sources.piece_loop import Loop
 from superhosts.sources.streams import Stream
 from superhosts.sources.unpacking import LONGEST_WINDOW, MOST_INPUT, MOST_OUTPUT
+from superhosts.sources.urls import is_url
 from superhosts.stopwatch import measured
 
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -85,9 +88,10 @@ def format_of(head: bytes) -> Format | None:
     return next((kind() for kind in (Pcap, Pcapng) if kind.recognises(head)), None)
 
 
-def not_a_capture(head: bytes, name: str) -> InputError:
-    """Return the error for an input of no format that is known."""
-    return InputError(f"not a capture: it starts with {head[:8].hex(' ')}", file=name)
+def not_a_capture(head: bytes, name: str, compression: str) -> InputError:
+    """Return the error for an input of no format that is known, given its first bytes, decompressed."""
+    file = "" if name == "stdin" or is_url(name) else name
+    return InputError(recognising.not_a_capture(head, file, compression), file=name)
 
 
 class Opens(Protocol):
@@ -128,10 +132,10 @@ class CaptureReader:
             self._warn(self._stream.ended_early or "it is empty")
             self._finished = True
             return
-        head = self._buffer[: min(self._filled, 8)].tobytes()
+        head = self._buffer[: min(self._filled, MOST_HEAD)].tobytes()
         self._format = format_of(head)
         if self._format is None:
-            raise not_a_capture(head, self._name)
+            raise not_a_capture(head, self._name, self._stream.compression)
 
     def read(self, limit: int | None = None, until: int | None = None) -> PacketBlock | None:
         """Return the next packets, at most `limit`; () if none of them has addresses, None at the end.

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from superhosts.errors import InputError
+from superhosts.recognising import HEAD_BYTES
 from superhosts.sources.decompressing import decompressed
 from superhosts.sources.pace import PACE, Pace
 from superhosts.sources.streams import PlainStream, Stopped, Stream, Waiting, standard_input
@@ -19,7 +20,7 @@ from superhosts.sources.urls import UrlFile, is_url, url_size
 
 STANDARD_INPUT = "-"  # as a name
 LEAST_HEAD = 8  # bytes by which formats are told apart; longer magic numbers cannot be relied on
-MOST_HEAD = 4096  # bytes that a format may look at if they are there
+MOST_HEAD = HEAD_BYTES  # that a format may look at if they are there
 LEAST_MAGIC = 4  # bytes; compressed data that ends before them tells nothing
 
 

@@ -1,0 +1,254 @@
+"""What a file looks like that is not what a command reads: a log given to `scan`, a capture given to `merge`.
+
+The first bytes are compared with the kinds of `KINDS`, from the top. This never fails: bytes of no known kind are
+described as text or as binary data. The result is a guess that error messages show; nothing else depends on it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from typing import NamedTuple
+
+HEAD_BYTES = 4096  # of a file, by which it is recognised; fewer will do
+SKETCH = b"\x89CUBE\r\n\x1a"  # the first bytes of a .cube file
+PCAPNG = b"\x0a\x0d\x0d\x0a"
+PCAP = (  # with microseconds, with nanoseconds, and modified; each in both byte orders
+    b"\xa1\xb2\xc3\xd4",
+    b"\xd4\xc3\xb2\xa1",
+    b"\xa1\xb2\x3c\x4d",
+    b"\x4d\x3c\xb2\xa1",
+    b"\xa1\xb2\xcd\x34",
+    b"\x34\xcd\xb2\xa1",
+)
+
+# What to do with a file of a kind if a capture is wanted; {file} is its name as a shell takes it.
+_NO_FLOWS = "no command reads flow records yet: scan needs the packets (pcap or pcapng)"
+_NO_LOGS = "no command reads logs yet: scan needs the packets (pcap or pcapng)"
+_NO_TABLES = "no command reads tables yet: scan needs the packets (pcap or pcapng)"
+_NO_PACKETS = "it has no packets"
+_TSHARK = "convert it: tshark -r {file} -w - | superhosts scan -"
+_UNPACK = "unpack it first"
+
+_COLUMNS_SHOWN = 4
+_MOST_QUOTED = 60  # characters of the names of columns
+_ERF_HEADER = 16  # bytes
+_EARLIEST = 631_152_000  # seconds: 1990
+_FEWEST_FIELDS = 3  # of a line that looks like a table
+
+Recognises = Callable[[bytes], bool]
+
+
+class Kind(NamedTuple):
+    """A kind of file: what people call it, its first bytes or a test of them, and what to do with it."""
+
+    name: str
+    starts: tuple[bytes, ...] | Recognises
+    way: str = ""
+
+
+def not_a_capture(head: bytes, file: str = "", compression: str = "") -> str:
+    """Say what a file is instead of a capture, by its first bytes, and what to do with it.
+
+    The bytes are decompressed if `compression` names how. The name of the file becomes part of commands; without it
+    (standard input) they say FILE.
+    """
+    kind = _kind_of(head)
+    name, way = kind.name, kind.way
+    if kind in COMPRESSED and compression:
+        name = f"{name} inside {compression}"
+        way = f"decompress it once: {compression} -dc {{file}} | superhosts scan -"
+    elif compression:
+        name = f"{name}, compressed ({compression})"
+    text = f"not a capture: it looks like {name}" + (f"; {way}" if way else "")
+    return text.replace("{file}", shlex.quote(file) if file else "FILE")
+
+
+def not_a_sketch(head: bytes) -> str:
+    """Say what a file is instead of a .cube file, by its first bytes; of a capture, which command reads it."""
+    kind, text = _kind_of(head), "not a .cube file: "
+    if not head:
+        return f"{text}it is empty"
+    if kind in CAPTURES:
+        return f"{text}it looks like {kind.name}; {kind.way}"
+    if kind in COMPRESSED:
+        return f"{text}it looks like {kind.name}; if it is a capture, superhosts scan reads it"
+    return f"{text}it looks like {kind.name}"
+
+
+def _kind_of(head: bytes) -> Kind:
+    kind = next((kind for kind in KINDS if _matches(kind, head)), None)
+    if kind is None:
+        return Kind(_unknown(head), ())
+    return kind._replace(name=f"{kind.name}: {_columns(head)}") if kind.name in TABLES else kind
+
+
+def _matches(kind: Kind, head: bytes) -> bool:
+    return head.startswith(kind.starts) if isinstance(kind.starts, tuple) else kind.starts(head)
+
+
+def _number(head: bytes, at: int, size: int) -> int:
+    """Return the number of `size` bytes at a place, most significant byte first, as the network orders them."""
+    return int.from_bytes(head[at : at + size], "big")
+
+
+def _is_cut(head: bytes) -> bool:
+    return 1 < len(head) < len(PCAPNG) and any(magic.startswith(head) for magic in (*PCAP, PCAPNG))
+
+
+def _is_netflow5(head: bytes) -> bool:
+    return head[:2] == b"\0\5" and 1 <= _number(head, 2, 2) <= 30 and _number(head, 8, 4) > _EARLIEST
+
+
+def _is_netflow9(head: bytes) -> bool:
+    return head[:2] == b"\0\x09" and _number(head, 2, 2) >= 1 and _number(head, 8, 4) > _EARLIEST
+
+
+def _is_ipfix(head: bytes) -> bool:
+    return head[:2] == b"\0\x0a" and _number(head, 2, 2) >= 16 and _number(head, 4, 4) > _EARLIEST
+
+
+def _is_sflow(head: bytes) -> bool:
+    return head[:4] == b"\0\0\0\5" and _number(head, 4, 4) in (1, 2) and len(head) > 8
+
+
+def _is_erf(head: bytes) -> bool:
+    """Return True if two records follow each other: time, type and length of a record are plausible in both."""
+    length = _number(head, 10, 2)
+    return length >= _ERF_HEADER and _is_erf_record(head) and _is_erf_record(head[length:])
+
+
+def _is_erf_record(record: bytes) -> bool:
+    seconds = int.from_bytes(record[4:8], "little")
+    return (
+        len(record) >= _ERF_HEADER
+        and seconds > _EARLIEST
+        and 1 <= record[8] & 0x7F <= 48
+        and _number(record, 10, 2) >= _ERF_HEADER
+    )
+
+
+def _is_zeek_json(head: bytes) -> bool:
+    return head.lstrip()[:1] == b"{" and (b'"id.orig_h"' in head or b'"id.resp_h"' in head)
+
+
+def _is_eve(head: bytes) -> bool:
+    return head.lstrip()[:1] == b"{" and b'"event_type"' in head
+
+
+def _is_row(head: bytes) -> bool:
+    return head[:1] == b"{" and all(name in head for name in (b'"host"', b'"peers"', b'"side"', b'"window_start"'))
+
+
+def _is_json_lines(head: bytes) -> bool:
+    first, newline, _ = head.partition(b"\n")
+    try:
+        return bool(newline) and isinstance(json.loads(first), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_json(head: bytes) -> bool:
+    return re.match(rb'\s*(\{\s*["}]|\[\s*["\[{\d\]-])', head) is not None and _text(head) is not None
+
+
+def _is_tcpdump_text(head: bytes) -> bool:
+    return re.match(rb"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\.\d+ (IP6?|ARP)\b", head) is not None
+
+
+def _is_table(head: bytes, separator: str) -> bool:
+    """Return True if the first two lines have the same number of fields; one line is enough where there is no other."""
+    lines = (_text(head) or "").splitlines()[:2]
+    fields = {line.count(separator) + 1 for line in lines}
+    return len(fields) == 1 and fields.pop() >= _FEWEST_FIELDS
+
+
+def _text(head: bytes) -> str | None:
+    """Return the first bytes as text, None if they are none. A character that is cut at the end is left out."""
+    try:
+        text = head.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 3:
+            return None
+        text = head[: error.start].decode("utf-8-sig")
+    return text if all(letter.isprintable() or letter in "\t\r\n\f" for letter in text) else None
+
+
+def _columns(head: bytes) -> str:
+    """Return the first columns of a table, as its first line has them."""
+    first = (_text(head) or "").split("\n", 1)[0].strip()
+    names = [name.strip().strip('"') for name in re.split("[,;\t]", first)]
+    shown = ", ".join(names[:_COLUMNS_SHOWN])[:_MOST_QUOTED]
+    return shown + (", …" if len(names) > _COLUMNS_SHOWN else "")
+
+
+def _unknown(head: bytes) -> str:
+    text = _text(head)
+    if text is not None:
+        return "text"
+    if not any(head):
+        return f"zeros: its first {len(head):,} bytes are empty"
+    return f"binary data of no known kind (it starts with the bytes {head[:8].hex(' ')})"
+
+
+CAPTURES = [
+    Kind("a capture (pcap)", PCAP, "superhosts scan reads it"),
+    Kind("a capture (pcapng)", (PCAPNG,), "superhosts scan reads it"),
+]
+COMPRESSED = [  # those that commands decompress
+    Kind("gzip data", (b"\x1f\x8b",)),
+    Kind("zstd data", (b"\x28\xb5\x2f\xfd",)),
+    Kind("xz data", (b"\xfd7zXZ\0",)),
+]
+TABLES = ("CSV", "a tab-separated table")  # the names of their columns are shown
+KINDS = [
+    Kind("the beginning of a capture that was cut", _is_cut, _NO_PACKETS),
+    Kind("a sketch (.cube)", (SKETCH,), "superhosts hosts asks it, superhosts merge merges it"),
+    *CAPTURES,
+    *COMPRESSED,
+    Kind("bzip2 data", (b"BZh",), "decompress it: bzip2 -dc {file} | superhosts scan -"),
+    Kind("lz4 data", (b"\x04\x22\x4d\x18",), "decompress it: lz4 -dc {file} | superhosts scan -"),
+    Kind("compressed data (.Z)", (b"\x1f\x9d",), "decompress it: gzip -dc {file} | superhosts scan -"),
+    Kind("a zip archive", (b"PK\3\4", b"PK\5\6"), f"{_UNPACK}: unzip {{file}}"),
+    Kind("a 7z archive", (b"7z\xbc\xaf\x27\x1c",), f"{_UNPACK}: 7z x {{file}}"),
+    Kind("a rar archive", (b"Rar!\x1a\x07",), f"{_UNPACK}: unrar x {{file}}"),
+    Kind("a tar archive", lambda head: head[257:262] == b"ustar", f"{_UNPACK}: tar -xf {{file}}"),
+    Kind("a capture in the snoop format", (b"snoop\0\0\0",), _TSHARK),
+    Kind("a capture of Bluetooth (btsnoop)", (b"btsnoop\0",), "it has no IP packets"),
+    Kind("a capture of Microsoft Network Monitor", (b"GMBU", b"RTSS"), _TSHARK),
+    Kind("a capture of a Sniffer", (b"TRSNIFF data    \x1a", b"XCP\0"), _TSHARK),
+    Kind("a capture of iptrace", (b"iptrace 1.0", b"iptrace 2.0"), _TSHARK),
+    Kind("a capture in the ERF format", _is_erf, "convert it: traceconvert erf:{file} pcapfile:out.pcap (libtrace)"),
+    Kind("a file of nfcapd (nfdump)", (b"\x0c\xa5", b"\xa5\x0c"), _NO_FLOWS),
+    Kind("a SiLK file", (b"\xde\xad\xbe\xef",), _NO_FLOWS),
+    Kind("NetFlow v5 datagrams", _is_netflow5, _NO_FLOWS),
+    Kind("NetFlow v9 datagrams", _is_netflow9, _NO_FLOWS),
+    Kind("IPFIX messages", _is_ipfix, _NO_FLOWS),
+    Kind("sFlow datagrams", _is_sflow, _NO_FLOWS),
+    Kind("a Parquet file", (b"PAR1",), _NO_TABLES),
+    Kind("an Arrow file", (b"ARROW1", b"\xff\xff\xff\xff"), _NO_TABLES),
+    Kind("an Avro file", (b"Obj\1",), _NO_TABLES),
+    Kind("a SQLite database", (b"SQLite format 3\0",), _NO_TABLES),
+    Kind("a NumPy array", (b"\x93NUMPY",), _NO_TABLES),
+    Kind("an ELF program", (b"\x7fELF",), _NO_PACKETS),
+    Kind("a PDF document", (b"%PDF-",), _NO_PACKETS),
+    Kind("an image", (b"\x89PNG", b"\xff\xd8\xff", b"GIF8"), _NO_PACKETS),
+    Kind("a private key or certificate", (b"-----BEGIN ",), _NO_PACKETS),
+    Kind("a Zeek log (tab-separated)", (b"#separator ",), _NO_LOGS),
+    Kind("a Zeek log (JSON)", _is_zeek_json, _NO_LOGS),
+    Kind("a Suricata log (EVE)", _is_eve, _NO_LOGS),
+    Kind("rows of superhosts (JSON Lines)", _is_row, "they are results, not traffic"),
+    Kind("JSON Lines", _is_json_lines, _NO_LOGS),
+    Kind("JSON", _is_json, _NO_PACKETS),
+    Kind("an HTML page", lambda head: re.match(rb"(?i)\s*<(!doctype html|html)", head) is not None, _NO_PACKETS),
+    Kind("XML", (b"<?xml",), _NO_PACKETS),
+    Kind("a script", (b"#!",), _NO_PACKETS),
+    Kind(
+        "packets as tcpdump prints them", _is_tcpdump_text, "let tcpdump write them: tcpdump -w - | superhosts scan -"
+    ),
+    Kind("CSV", lambda head: _is_table(head, ","), _NO_TABLES),
+    Kind("CSV", lambda head: _is_table(head, ";"), _NO_TABLES),
+    Kind("a tab-separated table", lambda head: _is_table(head, "\t"), _NO_TABLES),
+]
