@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 THRESHOLD = 1024  # peers from which a host is a super host
+TOP = 10  # hosts with the most peers that a scan always reports
 WINDOW = "5m"
 MEMORY = "128MiB"  # of one sketch
 FLOWS = 5_000_000  # distinct pairs of a window that plans assume for a sketch of MEMORY

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Network, IPv6Network
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.defaults import THRESHOLD
+from superhosts.defaults import THRESHOLD, TOP
 from superhosts.errors import MissingExtraError
 from superhosts.pairs import Addresses, Host, HostFormat, Part, array_to_numbers, format_for
 from superhosts.text import counted
@@ -156,6 +157,13 @@ class Found(NamedTuple):
     detector: str
 
     @property
+    def rank(self) -> tuple[int, Part, int]:
+        """The order of results: most peers first, hosts with as many by part and address."""
+        host = self.row.host
+        number = host.network_address if isinstance(host, IPv4Network | IPv6Network) else host
+        return -self.row.known_peers, self.part, int(number)
+
+    @property
     def host(self) -> Host:
         """Address or prefix of the host."""
         return self.row.host
@@ -187,33 +195,53 @@ class Found(NamedTuple):
 
 
 class Searchable(Protocol):
-    """A detector or a sketch."""
+    """A sketch, or the monitored hosts of one."""
 
-    def super_hosts(self, threshold: float) -> Any:
-        """Return the hosts with at least `threshold` peers."""
+    def super_hosts(self, threshold: float) -> list[Found]:
+        """Return the hosts with at least `threshold` peers, in the order of `Found.rank`."""
 
-    def top(self, count: int) -> Any:
-        """Return the `count` hosts with the most peers."""
+    def top(self, count: int) -> list[Found]:
+        """Return the `count` hosts with the most peers, in the order of `Found.rank`."""
 
 
 class Selection(NamedTuple):
-    """Which hosts to report: those with at least `threshold` peers, the `top` ones, or the top ones of those."""
+    """Which hosts to report: those with at least `threshold` peers, the `top` ones, or the top ones of those.
+
+    With `either`, the top ones and those with at least `threshold` peers.
+    """
 
     threshold: float | None = None
     top: int | None = None
+    either: bool = False
 
     @classmethod
     def of(cls, threshold: float | None, top: int | None) -> Selection:
         """Return the selection for a user's options. The default threshold applies if neither option is given."""
         return cls(float(THRESHOLD) if threshold is None and top is None else threshold, top)
 
-    def ask(self, detector: Searchable) -> Any:
-        """Return the hosts that a detector finds. `limit` later keeps the top ones over all detectors."""
-        return detector.top(self.top or 1) if self.threshold is None else detector.super_hosts(self.threshold)
+    @classmethod
+    def of_scan(cls, threshold: float | None, top: int | None) -> Selection:
+        """Return the selection of a scan. If neither is given: the largest hosts, and all from the threshold on."""
+        return cls(threshold, top) if threshold is not None or top is not None else cls(float(THRESHOLD), TOP, True)
 
-    def limit(self, found: list[Found]) -> list[Found]:
-        """Return the first `top` hosts, or all if the selection has no `top`."""
-        return found[: self.top]
+    def find(self, searched: Searchable) -> list[Found]:
+        """Return the hosts that are asked for."""
+        if self.threshold is None:
+            return searched.top(self.top or 1)
+        found = searched.super_hosts(self.threshold)
+        if not self.either:
+            return found[: self.top]
+        missing = (self.top or 1) - len(found)
+        if missing <= 0:
+            return found
+        known = {(item.part, item.host) for item in found}
+        others = [item for item in searched.top(self.top or 1) if (item.part, item.host) not in known]
+        return sorted(found + others[:missing], key=lambda item: item.rank)
+
+    def reached(self, found: Sequence[Found]) -> int:
+        """Return how many of the hosts found have the peers that are asked for; all if only the top ones are."""
+        least = self.threshold
+        return sum(least is None or item.saturated or item.row.known_peers >= least for item in found)
 
 
 DEFAULT_SELECTION = Selection.of(None, None)

@@ -146,7 +146,7 @@ def test_output_files_have_the_same_columns_and_values(run: Run, folder: Path, t
 def test_output_without_results(run: Run, folder: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     for kind in ("jsonl", "csv", "parquet"):
-        assert run("scan", folder / "quiet.pcap", "-o", tmp_path / f"a.{kind}", *SMALL).status == 0
+        assert run("scan", folder / "quiet.pcap", "-t", 1024, "-o", tmp_path / f"a.{kind}", *SMALL).status == 0
     assert (tmp_path / "a.jsonl").read_text() == ""
     assert (tmp_path / "a.csv").read_text() == ",".join(COLUMNS) + "\n"
     table = parquet.read_table(tmp_path / "a.parquet")
@@ -657,7 +657,7 @@ def test_status_0_and_no_escape_codes_in_a_pipe(folder: Path) -> None:
 
 
 def test_standard_input(folder: Path) -> None:
-    ended = process("scan", "-", "--json", "-q", *SMALL, given=(folder / "three.pcap").read_bytes())
+    ended = process("scan", "-", "--json", "-q", "-t", 1024, *SMALL, given=(folder / "three.pcap").read_bytes())
     assert (ended.status, ended.err) == (0, "")
     assert [row["host"] for row in ended.rows] == ["10.0.0.7", *["10.0.0.7", "2001:db8::/64"] * 2]
 
@@ -730,7 +730,7 @@ def test_errors_that_cannot_be_written_change_no_status(folder: Path, log: str) 
         os.close(reader)
     try:
         assert process("scan", folder / "missing.pcap", "-q", stderr=errors).status == 3
-        ended = process("scan", folder / "three.pcap", "--json", *SMALL, stderr=errors)
+        ended = process("scan", folder / "three.pcap", "--json", "-t", "1024", *SMALL, stderr=errors)
         assert (ended.status, len(ended.rows)) == (0, 5)
     finally:
         os.close(errors)
@@ -739,7 +739,7 @@ def test_errors_that_cannot_be_written_change_no_status(folder: Path, log: str) 
 def test_standard_input_that_somebody_has_begun_to_read_is_not_called_shorter(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "behind.pcap"
     path.write_bytes(b"a line before\n" + (folder / "three.pcap").read_bytes())
-    command = [sys.executable, "-m", "superhosts", "scan", "-", "--json", *SMALL]
+    command = [sys.executable, "-m", "superhosts", "scan", "-", "--json", "-t", "1024", *SMALL]
     with path.open("rb", buffering=0) as file:
         file.seek(len(b"a line before\n"))
         ended = subprocess.run([str(each) for each in command], stdin=file, capture_output=True, text=True)
@@ -927,7 +927,7 @@ def test_colours_and_progress_only_on_a_terminal(folder: Path) -> None:
 
 def test_a_reader_of_a_live_input_sees_windows_as_they_close(folder: Path) -> None:
     """The first window comes out while the input is still open."""
-    with start("scan", "-", "--json", *SMALL) as child:
+    with start("scan", "-", "--json", "-t", 1024, *SMALL) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         child.stdin.write((folder / "three.pcap").read_bytes())

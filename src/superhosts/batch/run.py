@@ -64,7 +64,7 @@ def prepare(settings: Settings) -> Settings:
         raise UsageError(f"--detector {settings.detector}: its sketches cannot be merged exactly; use --detector cube")
     Network(settings.inner, settings.exclude, ipv6_prefix=settings.ipv6_prefix)  # Raises UsageError if invalid.
     return replace(
-        settings,
+        settings.with_threshold(),
         inner=[str(network) for network in parse_networks(settings.inner, "--inner")],
         exclude=[str(network) for network in parse_networks(settings.exclude, "--exclude")],
         key=secret_of(settings.key),

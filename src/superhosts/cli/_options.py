@@ -189,9 +189,8 @@ Top = Annotated[
         "-n",
         metavar="K",
         parser=parse_at_least_one,
-        help="Only the K hosts with the most peers. Without --threshold they may have few peers, down to about 16: "
-        "with fewer, an estimate cannot name a host. Windows that are counted exactly have no such limit; saved cubes "
-        "are asked by estimate.",
+        help="Only the K hosts with the most peers. Without --threshold they may have few: 1 in windows that are "
+        "counted exactly, down to about 16 in others, and the title says so; saved cubes are asked by estimate.",
     ),
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only windows that begin before this time.")]
@@ -273,6 +272,16 @@ class WantedOptions:
     panel: ClassVar = "Results"
     threshold: Annotated[float | None, shown(THRESHOLD, f"{defaults.THRESHOLD}; with --top none")] = None
     top: Top = None
+
+
+@dataclass(frozen=True)
+class ScanWantedOptions(WantedOptions):
+    """The same for a scan, which shows the largest hosts by default, too."""
+
+    threshold: Annotated[
+        float | None,
+        shown(THRESHOLD, f"the top {defaults.TOP} of a window and all from {defaults.THRESHOLD} on; with --top none"),
+    ] = None
 
 
 @dataclass(frozen=True)

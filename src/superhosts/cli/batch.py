@@ -27,7 +27,7 @@ from superhosts.replacing import rename_durably, sync_folder
 from superhosts.reports.base import Report
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import open_destinations
-from superhosts.reports.titles import window_title
+from superhosts.reports.titles import Outcome, window_title
 from superhosts.sketches.bundle import Sketch
 from superhosts.sources.opening import list_files
 from superhosts.text import counted
@@ -98,7 +98,7 @@ def _run(
             )
             try:
                 for result in run:
-                    title = window_title(result.window, settings.selection, len(result.rows))
+                    title = window_title(result.window, settings.selection, Outcome(len(result.rows)))
                     with progress.paused():
                         outputs.write(Report(rows=result.rows, window=result.window, title=title))
                     save_window(result, save / file_name(result.window, settings), settings)

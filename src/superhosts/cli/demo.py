@@ -39,9 +39,9 @@ def demo(options: Demo) -> None:
     say(f"$ superhosts synth {capture} --flows {flows} --packets {packets} --super-hosts {super_hosts}")
     synth(Synth(capture, flows=flows, packets=packets, super_hosts=super_hosts))
     more = "" if options.exact is None else f" --exact {options.exact}"
-    say(f"$ superhosts scan {capture} --inner 10.0.0.0/8 --output {found}{more}")
+    say(f"$ superhosts scan {capture} --inner 10.0.0.0/8 --threshold {defaults.THRESHOLD} --output {found}{more}")
     outputs = open_destinations(OutputOptions(output=str(found)), table=False)
-    settings = make_settings(options, inner=["10.0.0.0/8"])
+    settings = make_settings(options, inner=["10.0.0.0/8"], threshold=defaults.THRESHOLD)
     run_scan(open_inputs([str(capture)]), settings, outputs, ReportedErrors())
     truth_rows = (json.loads(line) for line in capture.with_suffix(".truth.jsonl").read_text().splitlines())
     truth = {row["host"]: row["peers"] for row in truth_rows if row["side"] == "inner"}

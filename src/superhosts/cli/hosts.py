@@ -13,7 +13,7 @@ from superhosts.errors import HalfMergedError, InputError
 from superhosts.reports.base import Report
 from superhosts.reports.opening import open_destinations
 from superhosts.reports.rows import make_rows
-from superhosts.reports.titles import PARTIAL, window_title
+from superhosts.reports.titles import PARTIAL, Outcome, window_title
 from superhosts.results import Selection
 from superhosts.sketches.bundle import Sketch, load
 
@@ -28,10 +28,11 @@ def hosts(options: Hosts) -> None:
     with open_destinations(output_options(options.results), with_part=True) as outputs:
 
         def report(sketch: Sketch) -> None:
-            found = selection.limit(selection.ask(sketch))
+            found = selection.find(sketch)
             rows = make_rows(sketch.window, found, partial=sketch.partial)
             note = f" ({PARTIAL})" if sketch.partial else ""
-            title = window_title(sketch.window, selection, len(rows)) + note
+            outcome = Outcome(len(rows), least_listed=sketch.least_listed)
+            title = window_title(sketch.window, selection, outcome) + note
             outputs.write(Report(rows=rows, window=sketch.window, title=title))
 
         whole, merged = Sketch(), 0

@@ -38,7 +38,7 @@ from superhosts.reports.base import RunKind
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import OutputOptions, open_destinations
 from superhosts.reports.rows import HUB_COLUMNS
-from superhosts.reports.titles import window_title
+from superhosts.reports.titles import Outcome, window_title
 from superhosts.results import Selection
 from superhosts.text import counted
 from superhosts.units import parse_size
@@ -229,6 +229,6 @@ def largest_sketch(traffic: Settings) -> int:
 
 
 def _title(result: HubReport, selection: Selection) -> str:
-    title = window_title(result.window, selection, len(result.rows))
+    title = window_title(result.window, selection, Outcome(len(result.rows)))
     again = f", revision {result.revision}" if result.revision > 1 else ""
     return f"{title} ({result.attendance}{again})"

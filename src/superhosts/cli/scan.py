@@ -29,7 +29,7 @@ from superhosts.reports.base import Report
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import open_destinations
 from superhosts.reports.rows import make_rows
-from superhosts.reports.titles import PARTIAL, window_title
+from superhosts.reports.titles import PARTIAL, Outcome, window_title
 from superhosts.sources.base import Source
 from superhosts.sources.capture import most_memory
 from superhosts.sources.opening import open_inputs
@@ -108,7 +108,7 @@ def run_scan(
                 title = _title(result, settings)
                 with measured("report"):
                     outputs.write(Report(rows=rows, window=result.window, revision=result.revision, title=title))
-                found_any, is_partial = found_any or bool(rows), result.partial
+                found_any, is_partial = found_any or bool(settings.selection.reached(result.found)), result.partial
                 if keeper is not None:
                     keeper.save(result)
                 del result  # frees its cubes: those of the next window are allocated while this loop waits
@@ -125,7 +125,9 @@ def run_scan(
 
 
 def _title(result: WindowResult, settings: Settings) -> str:
-    title = window_title(result.window, settings.selection, len(result.found))
+    selection, found = settings.selection, result.found
+    outcome = Outcome(len(found), selection.reached(found), result.largest, result.sketch.least_listed)
+    title = window_title(result.window, selection, outcome)
     notes = {PARTIAL: result.partial, f"revision {result.revision}": result.revision > 1}
     return title + "".join(f" ({note})" for note, holds in notes.items() if holds)
 

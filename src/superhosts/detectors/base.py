@@ -149,6 +149,13 @@ class Detector(Guarded, ABC):
             return self._top(limit)
 
     @final
+    @property
+    def least_listed(self) -> float:
+        """The number of peers below which `top` does not list hosts; 1: it lists all hosts."""
+        with self.lock:
+            return self._least_listed()
+
+    @final
     def estimate(self, host: str | int | Host) -> SuperHost:
         """Return the number of peers of any host, with its confidence interval."""
         return next(iter(self.estimate_many([host])))
@@ -285,6 +292,10 @@ class Detector(Guarded, ABC):
 
     @abstractmethod
     def _top(self, count: int) -> SuperHosts: ...
+
+    def _least_listed(self) -> float:
+        """Return the number of peers below which `_top` does not list hosts."""
+        return 1
 
     @abstractmethod
     def _estimate_many(self, hosts: Addresses) -> SuperHosts: ...

@@ -295,6 +295,9 @@ class ColumnSketch(EngineSketch):
             found = self._find(threshold)
         return found.select(slice(0, count))
 
+    def _least_listed(self) -> float:
+        return MIN_TOP_PEERS
+
     def _estimate_many(self, hosts: Addresses) -> SuperHosts:
         mangled = self.mangle(hosts)
         return self._result(mangled, self._estimates(mangled, self.engine.measure(mangled)))

@@ -59,7 +59,7 @@ class EdgeCounters:
 
 
 def check_settings(settings: Settings) -> Settings:
-    """Refuse settings whose sketches a hub cannot merge."""
+    """Refuse settings whose sketches a hub cannot merge. Fleets report super hosts alone, unless asked otherwise."""
     if not DETECTORS[settings.detector].takes_blocks or DETECTORS[settings.detector].broken_laws:
         able = [n for n, kind in DETECTORS.items() if kind.takes_blocks and not kind.broken_laws]
         raise UsageError(f"--detector {settings.detector}: a hub merges {', '.join(able)}")
@@ -67,7 +67,7 @@ def check_settings(settings: Settings) -> Settings:
         raise UsageError(
             f"--window {settings.window}: all sites need the same windows, of whole seconds; write it like 5m"
         )
-    return settings
+    return settings.with_threshold()
 
 
 class Edge:

@@ -310,7 +310,7 @@ class Hub:
 
     def _make_report(self, window: str, sketch: Sketch, ledger: Ledger, issue: Issue) -> HubReport:
         selection = self.settings.selection
-        found = selection.limit(selection.ask(sketch))
+        found = selection.find(sketch)
         sightings = Sightings(found, sketch, self.settings.key)
         if not sightings.remember(self._store.rows(window)):
             self._store.asides.put(self._store.folder(window) / ROWS, "not the rows of a report")

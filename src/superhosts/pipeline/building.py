@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 from superhosts.detectors.base import Detector
 from superhosts.device import thread_count
 from superhosts.network import Network
 from superhosts.pairs import PacketBatch, PairBatch, Part, Window
 from superhosts.pipeline.settings import Settings
-from superhosts.results import Found
+from superhosts.results import Found, SuperHosts
 from superhosts.sketches.bundle import Sketch
 
 GATHERED = 1 << 17  # packets of files, for each thread, that are gathered before they are put into a sketch
@@ -29,11 +29,30 @@ class WindowResult:
     found: list[Found]
     sketch: Sketch
     packets: int
+    largest: Found | None = None  # the host with the most peers, if none has as many as asked for
     partial: bool = False  # interrupted while it was open: more packets would have come
     revision: int = 1  # 2: yielded again, complete; the first time it lacked packets that were far out of order
 
     def __iter__(self) -> Iterator[Found]:
         return iter(self.found)
+
+
+class _Monitored(NamedTuple):
+    """The monitored hosts of a sketch; others that a detector reports were never seen."""
+
+    sketch: Sketch
+    network: Network
+
+    def super_hosts(self, threshold: float) -> list[Found]:
+        """Return the hosts with at least `threshold` peers."""
+        return self.sketch.collect(lambda part, detector: self._of(part, detector.super_hosts(threshold)))
+
+    def top(self, count: int) -> list[Found]:
+        """Return the `count` hosts with the most peers."""
+        return self.sketch.collect(lambda part, detector: self._of(part, detector.top(count)))[:count]
+
+    def _of(self, part: Part, found: SuperHosts) -> SuperHosts:
+        return found.select(self.network.monitors(found.hosts, part))
 
 
 @dataclass(eq=False)
@@ -121,7 +140,9 @@ class WindowBuilder:
             {"site": site, "start": window.start, "end": window.end, **part._asdict(), "pairs": pairs}
             for part, pairs in opened.pairs.items()
         ]
-        return WindowResult(window, self.find(sketch) if self._find else [], sketch, opened.packets)
+        found = self.find(sketch) if self._find else []
+        largest = None if found or not self._find else next(iter(_Monitored(sketch, self.network).top(1)), None)
+        return WindowResult(window, found, sketch, opened.packets, largest)
 
     def clear(self) -> None:
         """Forget the windows that are open. Their packets stay counted."""
@@ -137,13 +158,7 @@ class WindowBuilder:
 
     def find(self, sketch: Sketch) -> list[Found]:
         """Return the hosts of a sketch that are asked for and monitored."""
-        selection = self._settings.selection
-
-        def monitored(part: Part, detector: Detector) -> Any:
-            found = selection.ask(detector)
-            return found.select(self.network.monitors(found.hosts, part))
-
-        return selection.limit(sketch.collect(monitored))
+        return self._settings.selection.find(_Monitored(sketch, self.network))
 
     def _new(self) -> _OpenWindow:
         return _OpenWindow(Sketch(self._make_detector, site=self._settings.site))

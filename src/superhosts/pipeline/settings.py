@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from superhosts import defaults
@@ -107,8 +107,12 @@ class Settings:
 
     @property
     def selection(self) -> Selection:
-        """Which hosts are asked for."""
-        return Selection.of(self.threshold, self.top)
+        """Which hosts are asked for. Without a threshold and `top`: the default of a scan."""
+        return Selection.of_scan(self.threshold, self.top)
+
+    def with_threshold(self) -> Settings:
+        """Return settings that ask for super hosts alone, unless they ask for something else."""
+        return replace(self, threshold=defaults.THRESHOLD) if self.selection.either else self
 
     @property
     def least_peers(self) -> float | None:

@@ -90,4 +90,4 @@ class Terminal:
             self._console.print(host_table(rows, title, with_part=self._with_part))
             self._console.print()
         else:
-            self._console.print(f"{title}: none", highlight=False)
+            self._console.print(title, highlight=False)

@@ -100,6 +100,12 @@ class Sketch(Guarded):
         most = check_count(count)
         return self.collect(lambda _, detector: detector.top(most))[:most]
 
+    @property
+    def least_listed(self) -> float:
+        """Peers below which `top` does not list hosts of some part; 1: it lists all hosts."""
+        with self._held():
+            return max((detector.least_listed for detector in self.parts.values()), default=1)
+
     def collect(self, ask: Callable[[Part, Detector], SuperHosts]) -> list[Found]:
         """Call `ask` for every part and return all rows, sorted by peers in descending order.
 
@@ -109,7 +115,7 @@ class Sketch(Guarded):
             found = [
                 Found(part, row, detector.name) for part, detector in self.parts.items() for row in ask(part, detector)
             ]
-        return sorted(found, key=lambda item: (-item.row.known_peers, item.part, _host_number(item.row.host)))
+        return sorted(found, key=lambda item: item.rank)
 
     def estimate(self, host: str | Host) -> list[Found]:
         """Estimate one host's number of peers in every part of its address family."""
@@ -327,8 +333,3 @@ def _check_sketch(other: Any) -> None:
     if not isinstance(other, Sketch):
         hint = "use sh.Sketch.of(detector), or merge a detector into one part: sketch.part(sh.Part(4)).merge(detector)"
         raise MergeError(f"cannot merge {type(other).__name__} into a sketch: not a sketch; {hint}")
-
-
-def _host_number(host: Host) -> int:
-    """Return the numeric value by which hosts are sorted."""
-    return int(host) if not hasattr(host, "network_address") else int(host.network_address)

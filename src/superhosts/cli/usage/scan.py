@@ -17,9 +17,9 @@ from superhosts.cli._options import (
     PairCubeOptions,
     Quiet,
     ResultOptions,
+    ScanWantedOptions,
     TrafficOptions,
     Verbose,
-    WantedOptions,
 )
 
 
@@ -44,7 +44,7 @@ class Scan:
 
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help=INPUTS)]
     traffic: TrafficOptions = field(default_factory=TrafficOptions)
-    wanted: WantedOptions = field(default_factory=WantedOptions)
+    wanted: ScanWantedOptions = field(default_factory=ScanWantedOptions)
     results: ResultOptions = field(default_factory=ResultOptions)
     cube: PairCubeOptions = field(default_factory=PairCubeOptions)
     memory_total: MemoryTotal = None
@@ -52,7 +52,10 @@ class Scan:
     site: Annotated[str, SITE] = "local"
     save: Annotated[Path | None, SAVE] = None
     fail_on_find: Annotated[
-        bool, typer.Option("--fail-on-find", help="Exit with status 1 if any super host was found.")
+        bool,
+        typer.Option(
+            "--fail-on-find", help="Exit with status 1 if any host reached the threshold (1024 without --threshold)."
+        ),
     ] = False
     quiet: Quiet = False
     verbose: Verbose = False

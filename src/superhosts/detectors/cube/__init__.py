@@ -172,6 +172,9 @@ class Cube(ColumnSketch):
         self._warn_if_overfull(found)  # called here for the same reason
         return found
 
+    def _least_listed(self) -> float:
+        return super()._least_listed() if self._pairs() is None else 1
+
     def _estimate_many(self, hosts: Addresses) -> SuperHosts:
         pairs = self._pairs()
         if pairs is None:

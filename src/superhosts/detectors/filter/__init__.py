@@ -123,6 +123,9 @@ class Filter(HostListSketch):
         """Return the top hosts of the list."""
         return self._super_hosts(self.geometry.threshold).select(slice(0, count))
 
+    def _least_listed(self) -> float:
+        return self.geometry.threshold
+
     def _arrays(self) -> Arrays:
         """Return bits, counters (32-bit floats viewed as integers) and the listed mangled hosts in ascending order."""
         return {"bits": self.bits, "counters": self.counters.view(np.uint32), "hosts": self.listed.hosts()}

@@ -104,3 +104,6 @@ class Gse(EngineSketch, HostListSketch):
             threshold = max(MIN_TOP_PEERS, threshold / 4)
             found = self._super_hosts(threshold)
         return found.select(slice(0, count))
+
+    def _least_listed(self) -> float:
+        return MIN_TOP_PEERS
