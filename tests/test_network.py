@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address, ip_network
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superhosts.errors import UsageError
-from superhosts.network import Network, inside, make_table, parse_networks
+from superhosts.network import Network
 from superhosts.pairs import HostFormat, PacketBatch, Part, array_to_numbers, numbers_to_array
+from superhosts.prefixes import inside, make_table, parse_networks
 
 INNER = {4: ["10.0.0.0/8"], 6: ["2001:db8::/32"]}
 # Two inner and two outer addresses of each family.
@@ -195,18 +197,165 @@ def test_ends_within_one_host_prefix_are_peers_of_that_host() -> None:
     assert found == {(number(a) >> 64, number(b)), (number(a) >> 64, number(a))}
 
 
-@pytest.mark.parametrize(("group", "home"), [("224.0.0.251", "10.1.2.3"), ("255.255.255.255", "10.1.2.3")])
-def test_multicast_and_broadcast_are_hosts_unless_excluded(group: str, home: str) -> None:
-    assert pairs_of(Network(), packets((home, group)), Part()) == [told((home, group), (group, home))]
-    kept = Network(exclude=["224.0.0.0/3"])
-    assert pairs_of(kept, packets((home, group)), Part()) == [told((home, group))]
-    assert pairs_of(Network(INNER[4]), packets((home, group)), Part(4, "outer")) == [told((group, home))]
+# Special addresses: peers, but no hosts
+
+SPECIAL = {
+    4: ("224.0.0.0", "224.0.0.251", "239.255.255.255", "255.255.255.255", "0.0.0.0"),
+    6: ("ff00::", "ff02::fb", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "::"),
+}
+ORDINARY = {
+    4: ("223.255.255.255", "240.0.0.0", "255.255.255.254", "0.0.0.1", "10.255.255.255"),
+    6: ("feff:ffff::", "::1", "0:0:0:1::", "1::", "fe80::1"),
+}
 
 
-def test_ipv6_multicast_is_a_host() -> None:
-    assert pairs_of(Network(ipv6_prefix=128), packets(("fe80::1", "ff02::fb")), Part(6)) == [
-        told(("fe80::1", "ff02::fb"), ("ff02::fb", "fe80::1"))
+@families
+def test_special_addresses_are_peers_but_no_hosts_and_are_counted(family: int) -> None:
+    for special in SPECIAL[family]:
+        home, away = HOME[family][0], AWAY[family][0]
+        for network, side, host in (
+            (Network(ipv6_prefix=128), "inner", home),
+            (whole(family), "inner", home),
+            (
+                Network([f"{special}/{32 if family == 4 else 128}"], ipv6_prefix=128),
+                "outer",
+                away,
+            ),  # inner, and no host
+        ):
+            assert pairs_of(network, packets((host, special)), Part(family, side)) == [told((host, special))]
+            assert pairs_of(network, packets((special, host)), Part(family, side)) == [told((host, special))]
+        everything, inside_it = Network(ipv6_prefix=128), Network([f"{special}"], ipv6_prefix=128)
+        for network in (everything, inside_it):
+            pairs_of(network, packets((home, special), (home, away), (special, home)), Part(family))
+            assert network.counters.special_ends == 2, special
+        assert (inside_it.counters.no_inner_end, everything.counters.no_inner_end) == (1, 0)
+
+
+@families
+def test_neighbours_of_special_addresses_are_hosts(family: int) -> None:
+    network, home = Network(ipv6_prefix=128), HOME[family][0]
+    for other in ORDINARY[family]:
+        ends = ((home, other), (home, SPECIAL[family][-1]))  # a block with special addresses, too
+        expected = told((home, other), (other, home), (home, SPECIAL[family][-1]))
+        assert pairs_of(network, packets(*ends), Part(family)) == [expected], other
+        assert pairs_of(network, packets((home, other)), Part(family)) == [told((home, other), (other, home))], other
+
+
+@families
+def test_special_addresses_that_are_kept_are_hosts(family: int) -> None:
+    network, home = Network(special="keep", ipv6_prefix=128), HOME[family][0]
+    for special in SPECIAL[family]:
+        pair = (home, special)
+        assert pairs_of(network, packets(pair), Part(family)) == [told(pair, pair[::-1])]
+    assert network.counters.special_ends == 0
+    assert network.monitors(numbers_to_array([number(special)], 128 if family == 6 else 32), Part(family)).all()
+
+
+def test_special_addresses_that_are_excluded_stay_peers() -> None:
+    kept = Network(exclude=["224.0.0.0/3"], special="keep")
+    assert pairs_of(kept, packets(("10.1.2.3", "224.0.0.251")), Part()) == [told(("10.1.2.3", "224.0.0.251"))]
+
+
+@pytest.mark.parametrize(
+    ("sides", "ways", "count"),
+    [
+        (["inner"], ["any"], 1),
+        (["inner"], ["any", "out", "in"], 1),  # an end is counted once, however many parts it is left out of
+        (["inner"], ["out"], 0),
+        (["inner"], ["out", "in"], 1),
+        (["outer", "inner"], ["in", "any"], 3),
+    ],
+)
+def test_special_ends_are_counted_once(sides: list[str], ways: list[str], count: int) -> None:
+    network = Network(["10.0.0.0/8", "239.0.0.0/8"])
+    ends = ("10.1.1.1", "239.1.1.1"), ("10.1.1.1", "224.0.0.1"), ("0.0.0.0", "10.1.1.1"), ("0.0.0.0", "224.0.0.1")
+    pairs_of(network, packets(*ends), *(Part(4, side, way) for side in sides for way in ways))
+    assert (network.counters.special_ends, network.counters.no_inner_end) == (count, 1)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 2**32 - 1).map(lambda n: n | (n & 1) * 0xE0000000)] * 2), min_size=1))
+def test_special_ipv4_addresses_agree_with_plain_python(ends: list[tuple[int, int]]) -> None:
+    batch = packets(*((str(IPv4Address(src)), str(IPv4Address(dst))) for src, dst in ends))
+    expected = set()
+    for src, dst in ends:
+        for host, peer in ((src, dst), (dst, src)):
+            address = IPv4Address(host)
+            if src != dst and not (address.is_multicast or address.is_unspecified or host == 2**32 - 1):
+                expected.add((host, peer))
+    assert pairs_of(Network(), batch, Part()) == [expected]
+
+
+def test_special_addresses_of_long_batches_are_found_in_every_block() -> None:
+    ends = [("10.1.2.3", "192.0.2.1")] * 5000
+    for place in (0, 1023, 1024, 3500, 4999):
+        ends[place] = ("10.1.2.3", "224.0.0.1")
+    network = Network()
+    assert pairs_of(network, packets(*ends), Part()) == [
+        told(("10.1.2.3", "192.0.2.1"), ("192.0.2.1", "10.1.2.3"), ("10.1.2.3", "224.0.0.1"))
     ]
+    assert network.counters.special_ends == 5
+
+
+# IPv4 hosts that are prefixes
+
+
+def test_ipv4_hosts_are_prefixes_and_peers_are_addresses() -> None:
+    network = Network(["10.0.0.0/8"], ipv4_prefix=24)
+    ends = ("10.1.2.3", "192.0.2.1"), ("192.0.2.2", "10.1.2.200"), ("10.1.3.4", "192.0.2.1")
+    one, two = number("10.1.2.0"), number("10.1.3.0")
+    assert pairs_of(network, packets(*ends), Part(), Part(4, "outer")) == [
+        {(one, number("192.0.2.1")), (one, number("192.0.2.2")), (two, number("192.0.2.1"))},
+        {(number("192.0.2.0"), number(address)) for address in ("10.1.2.3", "10.1.2.200", "10.1.3.4")},
+    ]
+
+
+def test_a_special_address_is_no_host_even_where_hosts_are_prefixes() -> None:
+    network = Network(ipv4_prefix=24)
+    ends = ("10.1.2.3", "224.0.0.1"), ("10.1.2.3", "0.0.0.0"), ("10.1.2.3", "0.0.0.1")
+    found = {(number("10.1.2.0"), number(end)) for _, end in ends} | {(number("0.0.0.0"), number("10.1.2.3"))}
+    assert pairs_of(network, packets(*ends), Part()) == [found]
+    hosts = numbers_to_array([number(text) for text in ("10.1.2.0", "0.0.0.0", "224.0.0.0", "255.255.255.0")], 32)
+    assert network.monitors(hosts, Part()).tolist() == [True, True, False, True]  # 255.255.255.1 may be a host
+
+
+@pytest.mark.parametrize("prefix", [1, 8, 16, 24, 31])
+def test_every_ipv4_prefix_that_was_seen_is_monitored(prefix: int) -> None:
+    network = Network(["10.0.0.7/32", "10.9.0.0/25", "11.0.0.0/8"], ipv4_prefix=prefix)
+    ends = ("10.0.0.7", "10.0.0.8"), ("10.9.0.1", "10.9.0.200"), ("11.0.0.1", "192.0.2.1")
+    for part, pairs in network.pairs([packets(*ends)], [Part(), Part(4, "outer")]):
+        assert len(pairs) == 3
+        assert network.monitors(pairs.hosts, part).all(), part
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"ipv4_prefix": 0}, "--ipv4-prefix 0: must be from 1 to 32"),
+        ({"ipv4_prefix": 33}, "--ipv4-prefix 33: must be from 1 to 32"),
+        ({"special": "maybe"}, "--special maybe: one of drop, keep"),
+    ],
+)
+def test_invalid_options_are_refused(options: dict, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Network(**options)
+
+
+# The word "private"
+
+
+def test_private_stands_for_the_private_prefixes_and_mixes_with_others() -> None:
+    network = Network(["private,203.0.113.0/24", "2001:db8::/32"], ipv6_prefix=128)
+    inner = "10.0.0.1 172.31.255.255 192.168.0.1 169.254.3.4 203.0.113.9 fd00::1 fe80::1 2001:db8::1"
+    outer = "9.255.255.255 172.32.0.0 192.169.0.0 169.255.0.0 203.0.114.0 fe00::1 fec0::1 2001:db9::1"
+    for text, is_inner in [(text, True) for text in inner.split()] + [(text, False) for text in outer.split()]:
+        family = 6 if ":" in text else 4
+        address = numbers_to_array([number(text)], 128 if family == 6 else 32)
+        assert network.monitors(address, Part(family)).tolist() == [is_inner], text
+
+
+def test_private_may_be_a_line_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "inner").write_text("private # all of ours\n198.51.100.0/24\n")
+    assert len(parse_networks([f"@{tmp_path / 'inner'}"], "--inner")) == 7
 
 
 # Phantoms: hosts of a result that are on the wrong side

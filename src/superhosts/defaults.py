@@ -8,4 +8,6 @@ WINDOW = "5m"
 MEMORY = "128MiB"  # of one sketch
 FLOWS = 5_000_000  # distinct pairs of a window that plans assume for a sketch of MEMORY
 FEWEST_FLOWS = 1000  # that plans assume for a small one
+IPV4_PREFIX = 32  # leading bits of an IPv4 address that identify a host
 IPV6_PREFIX = 64  # leading bits of an IPv6 address that identify a host
+SPECIAL = "drop"  # multicast, broadcast and unspecified addresses are no hosts

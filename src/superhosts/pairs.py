@@ -21,7 +21,7 @@ from superhosts.errors import GeometryError, UsageError
 
 Addresses = NDArray[np.uint32] | NDArray[np.uint64]
 Times = NDArray[np.int64]
-Host = ipaddress.IPv4Address | ipaddress.IPv6Address | ipaddress.IPv6Network
+Host = ipaddress.IPv4Address | ipaddress.IPv4Network | ipaddress.IPv6Address | ipaddress.IPv6Network
 MASK64 = (1 << 64) - 1
 SIDES = ("inner", "outer")
 DIRECTIONS = ("any", "out", "in")
@@ -96,7 +96,7 @@ class HostFormat(NamedTuple):
     def to_host(self, number: int) -> Host:
         """Convert an integer to an address, or to a prefix if hosts are prefixes."""
         if self.family == 4:
-            return ipaddress.IPv4Address(number)
+            return ipaddress.IPv4Address(number) if self.prefix == 32 else _ipv4_prefix(number, self.prefix)
         if self.key_bits == 64:
             number <<= 64
         if self.prefix == 128:
@@ -124,8 +124,12 @@ class HostFormat(NamedTuple):
             raise UsageError(f"{text} contains many hosts; a host here is a /{self.prefix}")
         number = int(network.network_address)
         if self.family == 4:
-            return number
+            return number & -(1 << (32 - self.prefix))
         return (number & -(1 << (128 - self.prefix))) >> (64 if self.key_bits == 64 else 0)
+
+
+def _ipv4_prefix(number: int, bits: int) -> ipaddress.IPv4Network:
+    return ipaddress.IPv4Network((number, bits), strict=False)
 
 
 def format_for(key_bits: int) -> HostFormat:

@@ -28,10 +28,10 @@ from superhosts.detectors.registry import DETECTORS
 from superhosts.durable import read_json, write_json
 from superhosts.errors import OutputError, SuperhostsError, UsageError
 from superhosts.hashing import fingerprint, secret_of
-from superhosts.network import Network, parse_networks
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import Counters
 from superhosts.pipeline.settings import Settings
+from superhosts.prefixes import parse_networks
 from superhosts.reports.rows import Row
 from superhosts.sources.finding import FoundFile
 from superhosts.sources.urls import is_url
@@ -62,7 +62,7 @@ def prepare(settings: Settings) -> Settings:
     """Return settings that do not depend on the machine: prefix files are read and the key is resolved here."""
     if "merge" in DETECTORS[settings.detector].broken_laws:
         raise UsageError(f"--detector {settings.detector}: its sketches cannot be merged exactly; use --detector cube")
-    Network(settings.inner, settings.exclude, ipv6_prefix=settings.ipv6_prefix)  # Raises UsageError if invalid.
+    settings.make_network()  # Raises UsageError if its options are invalid.
     return replace(
         settings.with_threshold(),
         inner=[str(network) for network in parse_networks(settings.inner, "--inner")],

@@ -23,6 +23,7 @@ from superhosts.cli._values import (
     check_seconds,
     check_share,
     check_size,
+    check_special,
     check_switch,
     check_window,
     parse_at_least_one,
@@ -155,7 +156,15 @@ Geometry = Annotated[
 Inner = Annotated[
     list[str],
     typer.Option(
-        metavar="LIST", help="Monitored prefixes, or @FILE of prefixes. Without this option every address is a host."
+        metavar="LIST",
+        help="Monitored prefixes, or @FILE of prefixes; private stands for 10/8, 172.16/12, 192.168/16, fc00::/7 and "
+        "link-local addresses. Without this option every address is a host.",
+    ),
+]
+Ipv4Prefix = Annotated[
+    int,
+    typer.Option(
+        metavar="BITS", parser=parse_whole, help="Bits of an IPv4 host: 32 counts full addresses, 24 /24 prefixes."
     ),
 ]
 Ipv6Prefix = Annotated[
@@ -172,6 +181,14 @@ Output = Annotated[str | None, OUTPUT]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Write nothing but errors to standard error.")]
 Since = Annotated[
     str | None, typer.Option(metavar="TIME", help="Only windows that end after this time (2026-11-14T12:00, UTC).")
+]
+Special = Annotated[
+    str,
+    typer.Option(
+        metavar="drop|keep",
+        callback=check_special,
+        help="Multicast, broadcast and unspecified addresses: drop (they are peers, but no hosts) or keep.",
+    ),
 ]
 SpoolCap = Annotated[
     str,
@@ -224,6 +241,7 @@ class TrafficOptions:
     exclude: Exclude = field(default_factory=list)
     watch: Watch = field(default_factory=lambda: ["inner"])
     direction: Direction = field(default_factory=lambda: ["any"])
+    special: Special = defaults.SPECIAL
     window: Window = defaults.WINDOW
 
     @property
@@ -247,6 +265,7 @@ class CubeOptions:
     detector: Annotated[str, DETECTOR] = "cube"
     memory: Annotated[str, MEMORY] = defaults.MEMORY
     geometry: Geometry = ""
+    ipv4_prefix: Ipv4Prefix = defaults.IPV4_PREFIX
     ipv6_prefix: Ipv6Prefix = defaults.IPV6_PREFIX
     key_file: KeyFile = None
 

@@ -60,6 +60,12 @@ def parse_share(text: str) -> float:
     return share
 
 
+def _special(text: str) -> None:
+    """Raise UsageError if the text is neither drop nor keep."""
+    if text not in ("drop", "keep"):
+        raise UsageError(f"{text!r} is neither drop nor keep")
+
+
 def parse_seconds(text: str) -> float:
     """Read a duration in seconds; zero is allowed."""
     return 0.0 if text.strip() == "0" else parse_duration(text, allow_zero=True) / SECOND
@@ -106,5 +112,6 @@ check_device = checked(device.check_device)
 check_duration = checked(parse_duration)
 check_seconds = checked(parse_seconds)
 check_share = checked(parse_share)
+check_special = checked(_special)
 check_switch = checked(parse_switch)
 check_window = checked(_window)

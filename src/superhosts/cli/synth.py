@@ -35,7 +35,7 @@ def synth(options: Synth) -> None:
         family=cast(Family, options.family if options.family == "both" else int(options.family)),
         window_seconds=length // SECOND,
     )
-    tally = Tally(traffic, parse_count(options.truth_min), options.ipv6_prefix)
+    tally = Tally(traffic, parse_count(options.truth_min), options.ipv6_prefix, options.ipv4_prefix)
     truth = truth_path(out)
     # The truth's file is opened first: if that fails, no capture without its truth is left behind.
     with output_errors(truth), replacing(replaceable(truth), durable=False) as part:

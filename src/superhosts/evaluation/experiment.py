@@ -104,6 +104,8 @@ def why_nothing(counters: Counters) -> str:
         return "no packet is IP with whole addresses"
     if counters.no_inner_end:
         return "no packet has a monitored end"
+    if counters.special_ends:
+        return "all ends are multicast, broadcast or unspecified addresses, which are no hosts unless --special keep"
     return "no packet goes from one address to another"
 
 

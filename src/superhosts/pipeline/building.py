@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from superhosts.detectors.base import Detector
 from superhosts.device import thread_count
-from superhosts.network import Network
 from superhosts.pairs import PacketBatch, PairBatch, Part, Window
 from superhosts.pipeline.settings import Settings
 from superhosts.results import Found, SuperHosts
@@ -85,7 +84,7 @@ class WindowBuilder:
         gathers: int | None = None,
     ) -> None:
         self.skipped = 0  # packets of a family that the detector does not take
-        self.network = Network(settings.inner, settings.exclude, ipv6_prefix=settings.ipv6_prefix)
+        self.network = settings.make_network()
         self._settings = settings
         self._make_detector = settings.make_detector if make_detector is None else make_detector
         self._find = find

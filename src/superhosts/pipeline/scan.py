@@ -72,6 +72,7 @@ class Counters:
     unsupported_link: int = 0  # packets of interfaces whose kind of frames cannot be read
     no_inner_end: int = 0
     same_ends: int = 0
+    special_ends: int = 0  # ends of packets that are no hosts, being multicast, broadcast or unspecified addresses
     late: int = 0
     stray: int = 0
     repeated: int = 0  # packets of windows that were done before this run
@@ -181,6 +182,7 @@ class Scan:
             total.unused = total.ipv4 + total.ipv6 - self._taken
         total.no_inner_end = self._builder.network.counters.no_inner_end
         total.same_ends = self._builder.network.counters.same_ends
+        total.special_ends = self._builder.network.counters.special_ends
         return total
 
     def stop(self) -> None:

@@ -15,6 +15,7 @@ from superhosts.detectors.registry import DETECTORS
 from superhosts.device import check_device, thread_count
 from superhosts.errors import GeometryError, UsageError
 from superhosts.names import NAME_RULE, is_name
+from superhosts.network import Network
 from superhosts.pairs import DIRECTIONS, SIDES, HostFormat, Part
 from superhosts.results import Selection
 from superhosts.text import counted, printable
@@ -22,6 +23,8 @@ from superhosts.units import format_size, parse_size
 
 # The settings that decide which bits a packet sets. The key does, too, but is never stored.
 FINGERPRINT = ("inner", "exclude", "watch", "direction", "window", "detector", "memory", "ipv6_prefix", "site")
+# Settings that count only where they differ from the default, so that an edge goes on where an older release stopped.
+LATER_FINGERPRINT = {"geometry": "", "ipv4_prefix": defaults.IPV4_PREFIX, "special": defaults.SPECIAL}
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class Settings:
     geometry: str = ""  # of a cube, as `superhosts plan` writes it, in place of memory
     exact: bool | str | None = None  # (on, off) keep pairs exactly while they fit; None: as the detector decides
     memory_total: str | int | None = None
+    special: str = defaults.SPECIAL  # what multicast, broadcast and unspecified addresses are: drop (no hosts) or keep
+    ipv4_prefix: int = defaults.IPV4_PREFIX
     ipv6_prefix: int = defaults.IPV6_PREFIX
     key: bytes | str | None = field(default=None, repr=False)  # a secret
     site: str = ""
@@ -122,7 +127,8 @@ class Settings:
     @property
     def fingerprint(self) -> dict[str, Any]:
         """The settings that decide what a sketch of given traffic holds, in a form that can be compared and stored."""
-        values = {name: getattr(self, name) for name in FINGERPRINT + (("geometry",) if self.geometry else ())}
+        later = [name for name, usual in LATER_FINGERPRINT.items() if getattr(self, name) != usual]
+        values = {name: getattr(self, name) for name in (*FINGERPRINT, *later)}
         return {name: value if isinstance(value, str | int) else list(value) for name, value in values.items()}
 
     @property
@@ -132,7 +138,7 @@ class Settings:
 
     def host_format(self, part: Part) -> HostFormat:
         """Return how the numbers of a part's detector read as hosts."""
-        return HostFormat(4, 32) if part.family == 4 else HostFormat(6, self.ipv6_prefix)
+        return HostFormat(part.family, self.ipv4_prefix if part.family == 4 else self.ipv6_prefix)
 
     def _memory(self, part: Part) -> int:
         if self.geometry:
@@ -145,6 +151,16 @@ class Settings:
         kind = DETECTORS[self.detector].geometry_type
         assert kind is not None
         return kind.parse(self.geometry, key_bits)
+
+    def make_network(self) -> Network:
+        """Return the monitored network. Raises UsageError if its options are invalid."""
+        return Network(
+            self.inner,
+            self.exclude,
+            special=self.special,
+            ipv4_prefix=self.ipv4_prefix,
+            ipv6_prefix=self.ipv6_prefix,
+        )
 
     def make_detector(self, part: Part) -> Detector:
         """Return an empty detector for a part."""

@@ -100,10 +100,10 @@ def _window(value: Any, place: str) -> Window:
 
 
 def _format(value: Any, place: str) -> HostFormat:
-    """Check the format of hosts: IPv4 addresses, or IPv6 prefixes of any length."""
+    """Check the format of hosts: prefixes of any length, up to a full address."""
     family, prefix = sequence(whole(0, 128), 2, 2)(value, place)
     one_of(4, 6)(family, f"{place}[0]")
-    (one_of(32) if family == 4 else whole(1, 128))(prefix, f"{place}[1]")
+    whole(1, 32 if family == 4 else 128)(prefix, f"{place}[1]")
     return HostFormat(family, prefix)
 
 

@@ -5,7 +5,7 @@ a hash set that compares whole addresses, and counts each host's peers when the 
 flows of one window.
 
 Hosts are those of the design: an inner end of a packet (side "inner"), or its outer end where the other end is inner
-(side "outer"). IPv6 hosts are prefixes, their peers full addresses. Rows have the keys of every result of this package,
+(side "outer"). Hosts may be prefixes, peers are full addresses. Rows have the keys of every result of this package,
 with the detector "exact" and an interval of no width.
 """
 
@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.defaults import THRESHOLD
+from superhosts.defaults import IPV4_PREFIX, IPV6_PREFIX, THRESHOLD
 from superhosts.errors import UsageError
-from superhosts.pairs import PacketBatch, PacketBlock
+from superhosts.pairs import HostFormat, PacketBatch, PacketBlock
 from superhosts.results import COLUMNS
 from superhosts.synthetic.capture_writer import capture_kind
 from superhosts.synthetic.loops import insert_rows
@@ -71,14 +70,18 @@ class DistinctRows:
 class Tally:
     """Counts the exact answer as packets pass. Windows must come in order."""
 
-    def __init__(self, traffic: Traffic, minimum: int = 100, ipv6_prefix: int = 64) -> None:
-        if not 1 <= ipv6_prefix <= 128:
-            raise UsageError(f"IPv6 prefix length {ipv6_prefix}: choose 1 to 128")
+    def __init__(
+        self, traffic: Traffic, minimum: int = 100, ipv6_prefix: int = IPV6_PREFIX, ipv4_prefix: int = IPV4_PREFIX
+    ) -> None:
+        for family, bits, most in ((4, ipv4_prefix, 32), (6, ipv6_prefix, 128)):
+            if not 1 <= bits <= most:
+                raise UsageError(f"IPv{family} prefix length {bits}: choose 1 to {most}")
         if minimum < 1:
             raise UsageError(f"smallest host of the truth {minimum}: at least 1 is needed")
         self.networks = {family: traffic.network(family) for family in traffic.families}
         self.length = traffic.window_seconds * SECOND
-        self.minimum, self.ipv6_prefix = minimum, ipv6_prefix
+        self.minimum = minimum
+        self._formats = {4: HostFormat(4, ipv4_prefix), 6: HostFormat(6, ipv6_prefix)}
         self.flows = 0  # distinct pairs of inner hosts, over all closed windows
         self.super_hosts = 0  # inner hosts of at least 1024 peers, over all closed windows
         self._window: int | None = None
@@ -132,12 +135,14 @@ class Tally:
     def _side(self, side: str, family: int, host: Words, peer: Words) -> Iterator[tuple[_Key, Row]]:
         """Count the peers of each host and yield the rows of those that have enough."""
         assert self._window is not None
-        if family == 6 and self.ipv6_prefix < 128:  # several hosts of a prefix may share a peer: count it once
-            mask = ((1 << self.ipv6_prefix) - 1) << (128 - self.ipv6_prefix)
-            words = np.array([mask >> 64, mask & (2**64 - 1)], np.uint64)
-            distinct = DistinctRows(4)
+        bits, width = self._formats[family].prefix, host.shape[1]
+        whole = 32 if family == 4 else 128
+        if bits < whole:  # several hosts of a prefix may share a peer: count it once
+            mask = ((1 << bits) - 1) << (whole - bits)
+            words = np.array([mask >> 64, mask & (2**64 - 1)][-width:], np.uint64)
+            distinct = DistinctRows(2 * width)
             distinct.add(np.concatenate([host & words, peer], axis=1))
-            host = distinct.rows[:, :2]
+            host = distinct.rows[:, :width]
         hosts = DistinctRows(host.shape[1])
         peers = np.bincount(hosts.add(host), minlength=len(hosts.rows))
         if side == "inner":
@@ -151,10 +156,10 @@ class Tally:
             yield _Key(-count, family, side, words_of_host), row
 
     def _text(self, words: tuple[int, ...], family: int) -> str:
+        host = self._formats[family]
         if family == 4:
-            return str(IPv4Address(words[0]))
-        address = str(IPv6Address(words[0] << 64 | words[1]))
-        return address if self.ipv6_prefix == 128 else f"{address}/{self.ipv6_prefix}"
+            return str(host.to_host(words[0]))
+        return str(host.to_host(words[0] << 64 | words[1] if host.key_bits == 128 else words[0]))
 
 
 def truth_path(capture: Path) -> Path:

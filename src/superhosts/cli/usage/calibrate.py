@@ -18,8 +18,10 @@ from superhosts.cli._options import (
     THRESHOLD,
     Exact,
     Inner,
+    Ipv4Prefix,
     Ipv6Prefix,
     JsonObject,
+    Special,
     Window,
     worded,
 )
@@ -41,11 +43,13 @@ class Calibrate:
 
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help=INPUTS)]
     inner: Inner = field(default_factory=list)
+    special: Special = defaults.SPECIAL
     threshold: Annotated[float, THRESHOLD] = defaults.THRESHOLD
     window: Window = defaults.WINDOW
     memory: Annotated[str, worded(MEMORY, "Memory of the cube that is judged.")] = defaults.MEMORY
     error: Annotated[str, ERROR] = "1%"
     exact: Exact = None
+    ipv4_prefix: Ipv4Prefix = defaults.IPV4_PREFIX
     ipv6_prefix: Ipv6Prefix = defaults.IPV6_PREFIX
     key_file: Annotated[
         Path | None,

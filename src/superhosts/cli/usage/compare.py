@@ -21,6 +21,7 @@ from superhosts.cli._options import (
     WINDOWS,
     Inner,
     ResultOptions,
+    Special,
     Window,
     shown,
     worded,
@@ -48,6 +49,7 @@ class CaptureOptions:
 
     panel: ClassVar = "Captures"
     inner: Inner = field(default_factory=list)
+    special: Special = defaults.SPECIAL
     window: Window = defaults.WINDOW
 
 

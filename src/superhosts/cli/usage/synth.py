@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from superhosts import defaults
-from superhosts.cli._options import FLOWS, PACKETS, SEED, SUPER_HOSTS, WINDOW, WINDOWS, Ipv6Prefix
+from superhosts.cli._options import FLOWS, PACKETS, SEED, SUPER_HOSTS, WINDOW, WINDOWS, Ipv4Prefix, Ipv6Prefix
 from superhosts.cli._values import check_count
 
 
@@ -42,4 +42,5 @@ class Synth:
             metavar="COUNT", callback=check_count, help="Hosts of the answer: those with at least this many peers."
         ),
     ] = "100"
+    ipv4_prefix: Ipv4Prefix = defaults.IPV4_PREFIX
     ipv6_prefix: Ipv6Prefix = defaults.IPV6_PREFIX
