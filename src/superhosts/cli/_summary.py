@@ -16,6 +16,7 @@ def summarise(counters: Counters) -> None:
         "unsupported_link": "of an unsupported link type",
         "no_inner_end": "without an inner end",
         "same_ends": "from an address to itself",
+        "special_ends": "multicast, broadcast or unspecified (peers, but no hosts; --special keep)",
         "late": "too late for their window",
         "stray": "with a stray time",
         "repeated": "of windows that were finished before",
