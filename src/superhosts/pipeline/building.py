@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from superhosts.detectors.base import Detector
 from superhosts.device import thread_count
+from superhosts.network import Network
 from superhosts.pairs import PacketBatch, PairBatch, Part, Window
 from superhosts.pipeline.settings import Settings
 from superhosts.results import Found, SuperHosts
