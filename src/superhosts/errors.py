@@ -4,6 +4,8 @@ A message names the object (file, byte offset, option, key), says what is wrong 
 line prints the message unchanged, without a traceback.
 """
 
+from __future__ import annotations
+
 
 class SuperhostsError(Exception):
     """Base class of all errors that this package reports to users."""
@@ -25,6 +27,24 @@ class GpuMemoryError(UsageError):
 
 class MergeError(SuperhostsError, ValueError):
     """Two sketches that cannot be merged because they differ in key, geometry or detector."""
+
+
+class DifferenceError(MergeError):
+    """Two sketches that were made with different settings.
+
+    `there` is the setting of the sketch to merge, `here` that of the one that it goes into, as the caller writes them.
+    """
+
+    def __init__(self, message: str, *, there: str, here: str, advice: str = "") -> None:
+        super().__init__(message)
+        self.there, self.here, self.advice = there, here, advice
+
+    def naming(self, file: str, into: str) -> DifferenceError:
+        """Return the same error with the names of both: of the file to merge, and of what it goes into."""
+        text = f"{file}: cannot be merged into {into}: it was made with {self.there}, {into} with {self.here}"
+        return DifferenceError(
+            text + (f"; {self.advice}" if self.advice else ""), there=self.there, here=self.here, advice=self.advice
+        )
 
 
 class InputError(SuperhostsError):

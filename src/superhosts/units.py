@@ -81,6 +81,14 @@ def format_size(size: float) -> str:
     return f"{size:.3g} TiB"
 
 
+def exact_size(size: int) -> str:
+    """Write a size as options take it, without rounding, in the largest unit that divides it: 128MiB, 100MB, 1234."""
+    names = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "TB": 10**12, "GB": 10**9, "MB": 10**6, "KiB": 1 << 10}
+    units = {**names, "KB": 10**3}
+    name = next((name for name, unit in units.items() if size and size % unit == 0), "")
+    return f"{size // units.get(name, 1)}{name}"
+
+
 def format_duration(nanoseconds: int) -> str:
     """Format a duration in the largest unit that divides it: 5m, 90s, 1h."""
     for unit, seconds in sorted(_SECONDS.items(), key=lambda item: -item[1]):

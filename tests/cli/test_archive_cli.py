@@ -269,16 +269,18 @@ def test_files_that_cannot_be_merged_are_shown_without_a_union(
     make().save(archive / "day0" / "other.cube")
     ended = run("explain", archive, HOST, "--json")
     assert (ended.status, len(ended.rows)) == (0, 7)
-    assert re.search("no union of these files: .*: cannot merge", ended.err)
+    assert re.search("no union of these files: .*: cannot (merge|be merged into .*)", ended.err)
     assert not any("union" in row for row in ended.rows)
     assert run("hosts", archive, "--union").status == 2
 
 
 def test_another_key_is_refused(run: Run, archive: Path) -> None:
     sh.Cube(geometry=SMALL[32], key="another secret", device="cpu").save(archive / "day0" / "other.cube")
-    for command in (["hosts", archive, "--union"], ["hosts", archive], ["explain", archive, HOST]):
+    for command in (["hosts", archive], ["explain", archive, HOST]):
         ended = run(*command)
         assert (ended.status, ended.err.count("other.cube: written with key")) == (2, 1)
+    ended = run("hosts", archive, "--union")
+    assert (ended.status, ended.err.count("other.cube: cannot be merged into")) == (2, 1)
 
 
 def test_a_sketch_is_not_merged_into_standard_output(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -531,7 +531,9 @@ def test_merge_refuses_another_geometry(run: Run, sketches: list[Path], tmp_path
     sh.Cube(memory="2MiB").save(tmp_path / "b.cube")
     ended = run("merge", sketches[0], tmp_path / "b.cube", "-o", tmp_path / "c.cube")
     assert ended.status == 2
-    assert f"{tmp_path}/b.cube: cannot merge: geometry differs" in ended.err
+    there, here = f"{tmp_path}/b.cube", sketches[0]
+    words = f"it was made with --memory 2MiB, {here} with --memory 1MiB"
+    assert f"superhosts: {there}: cannot be merged into {here}: {words}\n" in ended.err
     assert not (tmp_path / "c.cube").exists()
 
 

@@ -40,7 +40,14 @@ def fifo(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "reason"),
-    [(junk, "not a .cube file"), (other_detector, "cannot merge cube into exact"), (fifo, "not a plain file")],
+    [
+        (junk, "not a .cube file"),
+        (
+            other_detector,
+            "cannot be merged into this run: it was made with --detector cube, this run with --detector exact",
+        ),
+        (fifo, "not a plain file"),
+    ],
 )
 def test_an_old_file_that_cannot_be_merged_stays_and_the_scan_goes_on(
     run: Run, capture: Path, spoil: Any, reason: str
@@ -67,7 +74,47 @@ def test_a_sketch_of_another_geometry_is_named(run: Run, tmp_path: Path) -> None
     assert run(*common, "1MiB").status == 0
     ended = run(*common, "2MiB")
     (saved,) = (tmp_path / "s").iterdir()
-    assert (ended.status, ended.err.startswith(f"superhosts: NOT SAVED: {saved}: cannot merge: geometry")) == (4, True)
+    words = "cannot be merged into this run: it was made with --memory 1MiB, this run with --memory 2MiB"
+    way = "move this file away, or save to another folder"
+    assert (ended.status, ended.err) == (4, f"superhosts: NOT SAVED: {saved}: {words}; {way}\n")
+
+
+def test_a_sketch_that_was_there_is_named_unless_quiet(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", talk("10.0.0.7", 30))
+    common = ["scan", path, "--json", "-t", 20, "--save", tmp_path / "s", "--memory", "1MiB"]
+    first, second, quiet = run(*common), run(*common), run(*common, "-q")
+    (saved,) = (tmp_path / "s").iterdir()
+    line = f"{saved}: merged into the sketch that was there"
+    assert [ended.err.splitlines().count(line) for ended in (first, second, quiet)] == [0, 1, 0]
+    assert first.rows == second.rows == quiet.rows
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "there", "here"),
+    [
+        (["--watch", "inner,outer"], [], "--watch outer --direction any", "--watch inner --direction any"),
+        (
+            ["--direction", "in,out"],
+            ["--direction", "out"],
+            "--watch inner --direction in",
+            "--watch inner --direction out",
+        ),
+        (["--direction", "out"], [], "--watch inner --direction out", "--watch inner --direction any"),
+    ],
+)
+def test_a_sketch_of_other_sides_or_directions_is_not_merged(
+    run: Run, tmp_path: Path, first: list[str], second: list[str], there: str, here: str
+) -> None:
+    traffic = [*talk("10.0.0.7", 30), *talk("10.0.0.7", 30, inbound=True)]
+    path = write(tmp_path / "a.pcap", traffic)
+    common = ["scan", path, "-q", "--json", "-t", 20, "--inner", "10.0.0.0/8", "--save", tmp_path / "s"]
+    assert run(*common, *first).status == 0
+    (saved,) = (tmp_path / "s").iterdir()
+    before = saved.read_bytes()
+    ended = run(*common, *second)
+    words = f"cannot be merged into this run: it was made with {there}, this run with {here}"
+    assert (ended.status, ended.err.split("; ")[0]) == (4, f"superhosts: NOT SAVED: {saved}: {words}")
+    assert saved.read_bytes() == before
 
 
 def test_a_disk_that_takes_no_sketch_ends_no_scan(run: Run, capture: Path) -> None:

@@ -175,7 +175,7 @@ def test_another_key_is_refused_and_both_are_named(tmp_path: Path) -> None:
     a, b = sh.Cube(geometry=TINY[32], key="a secret"), sh.Cube(geometry=TINY[32], key="b secret")
     a.save(tmp_path / "a.cube")
     with pytest.raises(
-        MergeError, match=f"written with key {a.fingerprint}; give it with --key-file .*{b.fingerprint}"
+        MergeError, match=f"written with key {a.fingerprint}; give it as key .*{b.fingerprint}"
     ) as caught:
         sh.load(tmp_path / "a.cube", key="b secret")
     assert caught.value.exit_status == 2

@@ -22,6 +22,7 @@ from superhosts.cli._parsing import Group
 from superhosts.compiling import before_compiling
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.reports.streams import flush_stderr, flush_stdout, open_streams, silence_stdout, stdout_error
+from superhosts.text import speaking_options
 
 STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 COMMANDS = {  # in the order of the help; the text is the first line of the help of each
@@ -175,7 +176,8 @@ def main() -> None:
         before_compiling(lambda: say("compiling for this machine: 5 to 30 seconds; the result is kept on disk …"))
     try:
         try:
-            app()
+            with speaking_options():
+                app()
         finally:
             flush_stdout()
     except SuperhostsError as error:

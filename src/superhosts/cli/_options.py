@@ -106,8 +106,9 @@ ENDLESS_OUTPUT = (
 PACKETS = typer.Option(metavar="COUNT", callback=check_positive_count, help="Packets in each window, repeats included.")
 SAVE = typer.Option(
     metavar="DIR",
-    help="Save the sketch of every window to DIR. A sketch of the same window and site that is already there is "
-    "merged into it. Saved cubes are asked by estimate, even where the window was counted exactly.",
+    help="Save the sketch of every window to DIR. It is merged into a sketch of the same window and site that is "
+    "there, and a line says so; one that was made with other options is left as it is. Saved cubes are asked by "
+    "estimate, even where the window was counted exactly.",
 )
 SEED = typer.Option(metavar="NUMBER", parser=parse_whole, help="The same seed gives the same traffic.")
 SITE = typer.Option(metavar="NAME", help="Name of this site, kept in its sketches; unique in a fleet.")

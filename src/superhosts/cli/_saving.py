@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from superhosts.cli._console import say
 from superhosts.cli._sketches import merge_named
-from superhosts.errors import InputError, MergeError, OutputError, UsageError
+from superhosts.errors import DifferenceError, InputError, MergeError, OutputError, UsageError
 from superhosts.names import FILE_NAME_RULE, is_file_name
-from superhosts.pairs import Window
+from superhosts.pairs import Part, Window
 from superhosts.pipeline.building import WindowResult
 from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Sketch
+from superhosts.sketches.header import read_header
 from superhosts.text import printable
 from superhosts.times import compact_time, window_name
 from superhosts.units import SECOND
@@ -30,8 +32,8 @@ def prepare_folder(folder: Path, site: str) -> None:
 class SketchSaver:
     """Saves the sketches of windows, merged with what an earlier run saved of the same window and site."""
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
-        self._folder, self._settings = folder, settings
+    def __init__(self, folder: Path, settings: Settings, *, quiet: bool = False) -> None:
+        self._folder, self._settings, self._quiet = folder, settings, quiet
         self._older: set[Path] = set()  # files from an earlier run
         self.unsaved: dict[Path, OutputError] = {}  # the reason of each, already reported
 
@@ -42,9 +44,11 @@ class SketchSaver:
             if result.revision == 1 and path.exists():
                 self._older.add(path)
             if path in self._older:
-                merge_saved(result.sketch, path, self._settings.key)
+                merge_saved(result.sketch, path, self._settings)
             result.sketch.partial |= result.partial
             result.sketch.save(path)
+            if path in self._older and result.revision == 1 and not self._quiet:
+                say(merged_into(path))
             self.unsaved.pop(path, None)
         except OutputError as error:
             if path not in self.unsaved:
@@ -52,12 +56,41 @@ class SketchSaver:
             self.unsaved[path] = error
 
 
-def merge_saved(sketch: Sketch, path: Path, key: bytes | str | None) -> None:
-    """Merge what an earlier run saved; raises OutputError if that is impossible."""
+def merged_into(path: Path) -> str:
+    """Return the line for people about a sketch that an earlier run saved."""
+    return f"{path}: merged into the sketch that was there"
+
+
+def merge_saved(sketch: Sketch, path: Path, settings: Settings) -> None:
+    """Merge what an earlier run saved; raises OutputError if that is impossible, or was made with other options."""
+    reason: Exception
     try:
-        merge_named(sketch, path, key)
+        _check_parts(path, settings)
+        merge_named(sketch, path, settings.key)
+        return
+    except DifferenceError as error:
+        reason = error.naming(str(path), "this run")
     except (InputError, MergeError) as error:
-        raise OutputError(f"{error}; move this file away, or save to another folder") from None
+        reason = error
+    raise OutputError(f"{reason}; move this file away, or save to another folder")
+
+
+def _check_parts(path: Path, settings: Settings) -> None:
+    """Raise DifferenceError if a file has sides or directions that this run does not count: they would lack packets.
+
+    The other way round nothing can be said: a part without packets is not in a file.
+    """
+    mine = settings.parts
+    others = [part for part in read_header(path).kinds if part._replace(family=mine[0].family) not in mine]
+    if others:
+        there, here = _watching(others), _watching(mine)
+        raise DifferenceError(f"cannot merge: {there} into {here}", there=there, here=here)
+
+
+def _watching(parts: Iterable[Part]) -> str:
+    """Return the options with which these parts are counted."""
+    sides, directions = (dict.fromkeys(each) for each in zip(*(part[1:] for part in parts), strict=True))
+    return f"--watch {','.join(sides)} --direction {','.join(directions)}"
 
 
 def file_name(window: Window, settings: Settings) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from superhosts.cli._console import say
 from superhosts.cli._options import TimeOptions
 from superhosts.cubefile.container import peek
-from superhosts.errors import InputError, MergeError, UsageError
+from superhosts.errors import DifferenceError, InputError, MergeError, UsageError
 from superhosts.fields import FieldError
 from superhosts.pairs import Window
 from superhosts.sketches.bundle import Sketch
@@ -102,6 +102,8 @@ def merge_named(whole: Sketch, path: Path, key: bytes | str | None, memory: str 
     """Merge a file; the error of a refused merge names the file."""
     try:
         whole.merge_file(path, key=key, max_memory=memory)
+    except DifferenceError:
+        raise  # It names both files.
     except MergeError as error:
         named = str(error).startswith(f"{path}: ")
         raise error if named else MergeError(f"{path}: {error}") from None

@@ -15,7 +15,7 @@ from superhosts.cli._console import fail_with, say
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._outputs import output_options
 from superhosts.cli._progress import TaskProgress
-from superhosts.cli._saving import file_name, merge_saved, prepare_folder
+from superhosts.cli._saving import file_name, merge_saved, merged_into, prepare_folder
 from superhosts.cli._settings import make_settings
 from superhosts.cli._summary import summarise
 from superhosts.cli.usage.batch import Batch as BatchOptions
@@ -101,7 +101,10 @@ def _run(
                     title = window_title(result.window, settings.selection, Outcome(len(result.rows)))
                     with progress.paused():
                         outputs.write(Report(rows=result.rows, window=result.window, title=title))
-                    save_window(result, save / file_name(result.window, settings), settings)
+                    path = save / file_name(result.window, settings)
+                    if save_window(result, path, settings) and not quiet:
+                        with progress.paused():
+                            say(merged_into(path))
             except BaseException:
                 if not run.tasks:
                     run.clear()
@@ -117,16 +120,15 @@ def _run(
     return errors
 
 
-def save_window(result: BatchWindow, path: Path, settings: Settings) -> None:
-    """Save the sketch of a window, merged with what an earlier run saved of the same window and site."""
-
+def save_window(result: BatchWindow, path: Path, settings: Settings) -> bool:
+    """Save the sketch of a window; return True if it was merged with what an earlier run saved of window and site."""
     if path.exists():
         whole = Sketch()
         whole.merge_file(result.path, key=settings.key)
-        merge_saved(whole, path, settings.key)
+        merge_saved(whole, path, settings)
         whole.save(path)
         sync_folder(path.parent)
-        return
+        return True
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.unlink(missing_ok=True)
@@ -143,3 +145,4 @@ def save_window(result: BatchWindow, path: Path, settings: Settings) -> None:
         raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
         temporary.unlink(missing_ok=True)
+    return False

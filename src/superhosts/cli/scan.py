@@ -96,7 +96,7 @@ def run_scan(
             prepare_folder(save, settings.site)
         options = RunOptions(revises=True, leaves_open=False)
         run = Scan(sources, settings, options, on_error=errors.add, on_progress=progress.update)
-        keeper = None if save is None else SketchSaver(save, settings)
+        keeper = None if save is None else SketchSaver(save, settings, quiet=quiet)
         if quiet:
             warnings.simplefilter("ignore")
         else:

@@ -32,6 +32,7 @@ from superhosts.pairs import Addresses, Batches, Host, numbers_to_array, words_t
 from superhosts.planning import SLACK, saturation_point
 from superhosts.planning.loads import noise_ratio
 from superhosts.results import SuperHosts
+from superhosts.text import either
 
 # Of hosts that are found with fewer peers than this many standard deviations of the noise, a tenth or more is false.
 MIN_DEVIATIONS = 4
@@ -227,7 +228,8 @@ class ColumnSketch(EngineSketch):
         """Return advice on how to name hosts with `threshold` peers."""
         if self._unnamed(threshold, 0.0) > MAX_UNNAMED:  # Too few pairs compete, even when the sketch is empty.
             plan = f"superhosts plan --threshold {threshold:g}"
-            return f"plan the geometry for this threshold with Cube(memory, threshold={threshold:g}) or {plan}"
+            python = f"plan the geometry for this threshold with Cube(memory, threshold={threshold:g})"
+            return either(f"{plan} prints a --geometry for this threshold", python)
         return "use more memory or a higher threshold"
 
     def _search(self, threshold: float) -> tuple[Words, Counts]:

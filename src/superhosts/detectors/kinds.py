@@ -1,13 +1,17 @@
-"""Checks whether two sketches, in memory or in files, can be merged."""
+"""Checks whether two sketches, in memory or in files, can be merged, and names the settings that made them differ."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from superhosts.engines.geometry import Geometry
-from superhosts.errors import MergeError
+from superhosts.errors import DifferenceError, GeometryError, MergeError
 from superhosts.pairs import HostFormat, Part
+from superhosts.text import setting
+from superhosts.units import exact_size
+
+_FINEST = 10  # log2 of the smallest step of sizes that are tried: 1 KiB
 
 
 class Kind(NamedTuple):
@@ -21,17 +25,14 @@ class Kind(NamedTuple):
 
 
 def check_alike(mine: Kind, other: Kind) -> None:
-    """Raise MergeError, which names both values, if `other` must not be merged into `mine`."""
-    if mine.detector != other.detector:
-        raise MergeError(f"cannot merge {other.detector} into {mine.detector}: the detectors differ")
+    """Raise DifferenceError, which names both settings, if `other` must not be merged into `mine`."""
+    _check_detector(mine, other)
     _check_key(mine, other)
-    if mine.geometry is not None and mine.geometry != other.geometry:
-        for name in mine.geometry._fields:
-            here, there = getattr(mine.geometry, name), getattr(other.geometry, name)
-            if here != there:
-                raise MergeError(f"cannot merge: geometry differs: {name} {there} into {name} {here}")
     if mine.format != other.format:
-        raise MergeError(f"cannot merge: hosts /{other.format.prefix} into hosts /{mine.format.prefix}")
+        text = f"cannot merge: hosts /{other.format.prefix} into hosts /{mine.format.prefix}"
+        raise DifferenceError(text, there=_prefix(other.format), here=_prefix(mine.format))
+    if mine.geometry is not None and other.geometry is not None and mine.geometry != other.geometry:
+        raise _different_geometry(mine.geometry, other.geometry)
     if not mine.merges:
         raise MergeError(f"cannot merge {mine.detector} sketches: a pair that both have seen would count twice")
 
@@ -46,12 +47,66 @@ def check_mergeable(mine: Mapping[Part, Kind], other: Mapping[Part, Kind]) -> No
             check_alike(mine[part], kind)
         elif mine:
             first = next(iter(mine.values()))
-            if first.detector != kind.detector:
-                raise MergeError(f"cannot merge {kind.detector} into {first.detector}: the detectors differ")
+            _check_detector(first, kind)
             _check_key(first, kind)
+
+
+def made_with(geometry: Geometry) -> str:
+    """Return the setting with which sketches of this geometry are made: --memory 128MiB or --geometry slices=64,….
+
+    Several memories may give one geometry; the roundest of them is named. A geometry that no memory gives was planned.
+    """
+    if not getattr(geometry, "turned_lines", True):
+        return "an earlier version of superhosts"
+    spelled: str = getattr(geometry, "spelled", "")  # Only cubes are made with a geometry in words.
+    for size in _round_sizes(geometry.memory):
+        try:
+            chosen = _chosen_for(geometry, size)
+        except GeometryError:
+            continue
+        if chosen == geometry:
+            return setting("memory", exact_size(size))
+    return setting("geometry", spelled) if spelled else setting("memory", exact_size(geometry.memory))
+
+
+def _chosen_for(geometry: Any, size: int) -> Any:
+    """Return the geometry of the same type for a memory. Only that of a cube depends on the width of hosts."""
+    choose = type(geometry).for_memory
+    return choose(size, geometry.key_bits) if hasattr(geometry, "spelled") else choose(size)
+
+
+def _round_sizes(size: int) -> Iterator[int]:
+    """Yield the sizes next to `size` that are multiples of a large power of two or ten, then of smaller ones."""
+    most = (size - 1).bit_length()
+    yield from (1 << most, 1 << most >> 1)  # the latter because some geometries take a little more than they were given
+    for bits in range(most, _FINEST - 1, -1):
+        for step in (1 << bits, 10 ** (bits * 3 // 10)):
+            yield -(-size // step) * step
+
+
+def _different_geometry(mine: Geometry, other: Geometry) -> DifferenceError:
+    field = next(name for name in mine._fields if getattr(mine, name) != getattr(other, name))
+    sizes = f"{field} {getattr(other, field)}", f"{field} {getattr(mine, field)}"
+    there, here = made_with(other), made_with(mine)
+    text = f"cannot merge: geometry differs: {sizes[0]} into {sizes[1]}"
+    if there == here:  # made by a program that gave the sizes themselves
+        return DifferenceError(text, there=sizes[0], here=sizes[1])
+    return DifferenceError(f"{text} ({there} into {here})", there=there, here=here)
+
+
+def _prefix(format: HostFormat) -> str:
+    return setting(f"ipv{format.family}_prefix", format.prefix)
+
+
+def _check_detector(mine: Kind, other: Kind) -> None:
+    if mine.detector != other.detector:
+        there, here = setting("detector", other.detector), setting("detector", mine.detector)
+        text = f"cannot merge {other.detector} into {mine.detector}: the detectors differ"
+        raise DifferenceError(text, there=there, here=here)
 
 
 def _check_key(mine: Kind, other: Kind) -> None:
     if mine.key != other.key:
         why = "sketches of two keys cannot be merged; all sites need the same key from the start"
-        raise MergeError(f"cannot merge: key {other.key} into key {mine.key}; {why}")
+        text = f"cannot merge: key {other.key} into key {mine.key}; {why}"
+        raise DifferenceError(text, there=f"key {other.key}", here=f"key {mine.key}", advice=why)

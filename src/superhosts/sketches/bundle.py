@@ -24,7 +24,15 @@ from superhosts.detectors.kinds import Kind, check_mergeable
 from superhosts.detectors.locking import Guarded, holding
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import check_device, thread_count
-from superhosts.errors import HalfMergedError, HalfReadError, MergeError, SketchFileError, UnreadableError, UsageError
+from superhosts.errors import (
+    DifferenceError,
+    HalfMergedError,
+    HalfReadError,
+    MergeError,
+    SketchFileError,
+    UnreadableError,
+    UsageError,
+)
 from superhosts.pairs import Host, Part, Window
 from superhosts.results import Found, SuperHosts
 from superhosts.sketches.grammar import read_fields
@@ -56,6 +64,7 @@ class Sketch(Guarded):
         self.entries: list[Entry] = []
         self.unlisted = False  # True if some sites or entries were dropped to bound the header
         self.partial = False  # True if a scan was interrupted before the end of this window or of a merged one
+        self._files: dict[Part, str] = {}  # the file that each part came from first, for messages
         # Cache of `_known`: the list of entries, how many of them it covers, and their texts.
         self._seen: tuple[list[Entry], int, set[str]] = (self.entries, 0, set())
 
@@ -128,7 +137,7 @@ class Sketch(Guarded):
         """Merge another sketch into this one. Raise MergeError, and change nothing, if any part does not match."""
         _check_sketch(other)
         with self._held(other):
-            check_mergeable(self.kinds, other.kinds)
+            self._check_mergeable(other.kinds, other._files)
             new: dict[Part, Detector] = {}
             for part, detector in other.parts.items():
                 if part in self.parts:
@@ -157,13 +166,14 @@ class Sketch(Guarded):
         with CubeReader(path, trusted=trusted) as reader, self._held():
             limit = memory_limit(max_memory, self.memory)
             header = describe(reader, limit)
+            self._check_mergeable(header.kinds, dict.fromkeys(header.kinds, header.file))
             secret = header.secret(key)
-            check_mergeable(self.kinds, header.kinds)
             check_hosts(reader, header, secret)
             place = Place("cpu", self._threads())
             if not self._takes_blocks(header):
                 check_memory(self.memory + header.memory, limit, reader.name)
                 self.merge(_build(reader, header, secret, place))
+                self._note_file(header)
                 return
             fresh = {part: kind for part, kind in header.kinds.items() if part not in self.parts}
             added = header.memory - sum(
@@ -192,6 +202,21 @@ class Sketch(Guarded):
             self.parts = {**self.parts, **new}
             self._unite(header.window, header.sites, header.entries, header.unlisted)
             self.partial |= header.partial
+            self._note_file(header)
+
+    def _check_mergeable(self, kinds: Mapping[Part, Kind], files: Mapping[Part, str]) -> None:
+        """Raise MergeError if another sketch was made with other settings. If it is from a file, name both files."""
+        for part, kind in kinds.items():
+            try:
+                check_mergeable(self.kinds, {part: kind})
+            except DifferenceError as error:
+                if part not in files:
+                    raise
+                into = self._files.get(part) or next(iter(self._files.values()), "this sketch")
+                raise error.naming(files[part], into) from None
+
+    def _note_file(self, header: Stored) -> None:
+        self._files = {**dict.fromkeys(header.kinds, header.file), **self._files}
 
     @property
     def kinds(self) -> dict[Part, Kind]:
@@ -311,6 +336,7 @@ def _build(reader: CubeReader, header: Stored, secret: bytes, place: Place) -> S
     sketch = Sketch(window=header.window)
     sketch.sites, sketch.entries, sketch.unlisted = set(header.sites), header.entries, header.unlisted
     sketch.partial = header.partial
+    sketch._note_file(header)
     buffers: dict[Part, Arrays] = {}
     with header_errors(reader.name):
         for number, (part, kind) in enumerate(header.kinds.items()):

@@ -23,7 +23,7 @@ from superhosts.keys import keys_at_hand
 from superhosts.memory import memory_left
 from superhosts.pairs import Part, Window
 from superhosts.sketches.grammar import check_arrays, read_fields, shapes_of
-from superhosts.text import printable
+from superhosts.text import either, printable
 from superhosts.units import format_size, parse_size
 
 Entry = dict[str, Any]  # counters of one site, window and part
@@ -57,7 +57,8 @@ class Stored:
                 return each.secret
             known.append(str(each))
         written = f"{self.file}: written with key {' and '.join(sorted(theirs))}"
-        raise MergeError(f"{written}; give it with --key-file (known here: {', '.join(known)})")
+        way = either("give it with --key-file", "give it as key")
+        raise MergeError(f"{written}; {way} (known here: {', '.join(known)})")
 
 
 def read_header(path: str | Path, *, trusted: bool = False, max_header: int = MAX_HEADER) -> Stored:

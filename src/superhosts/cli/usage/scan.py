@@ -33,8 +33,8 @@ class Scan:
     Ctrl-C and SIGTERM stop it in an orderly way: the open window is reported and saved, marked as partial. A second
     signal, at least half a second later, ends it at once.
 
-    If a sketch cannot be saved (a file of its name is damaged, or has another geometry), the file stays as it is, the
-    scan goes on, and the exit status is 4.
+    If a sketch cannot be saved (a file of its name is damaged, or was made with other options), the file stays as it
+    is, the scan goes on, and the exit status is 4.
 
     Examples:
         superhosts scan trace.pcap --inner 10.0.0.0/8

@@ -25,6 +25,7 @@ from superhosts.engines.gpu.kernels import FOUND, U32, U64, WIDE, Kernel, Put, a
 from superhosts.engines.gpu.launch import Replay, Stream, device_array, device_zeros, set_zero, to_device
 from superhosts.errors import GpuMemoryError
 from superhosts.hashing import fold, mangle32, pair_hash
+from superhosts.text import setting
 from superhosts.units import format_size
 
 MAX_PROBES = 256  # slots that a thread examines before it reports that the set is too full
@@ -176,7 +177,8 @@ class CudaGse(CudaEngine):
             if not is_out_of_memory(error):
                 raise
             size = format_size(4 * capacity)
-            text = f"GPU {self.gpu} does not have {size} of free memory for the set of hosts; use --device cpu"
+            way = f"use {setting('device', 'cpu')}"
+            text = f"GPU {self.gpu} does not have {size} of free memory for the set of hosts; {way}"
             raise GpuMemoryError(text) from None
         self.slots, self.state = slots, to_device(np.zeros(2, np.uint32))
         self.stream.synchronize()

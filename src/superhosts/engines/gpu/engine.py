@@ -36,6 +36,7 @@ from superhosts.engines.gpu.staging import staging_of
 from superhosts.engines.transfer import to_host
 from superhosts.errors import GpuMemoryError
 from superhosts.pairs import Addresses, Batches
+from superhosts.text import setting
 from superhosts.units import format_size
 
 GROUP_BITS = 5  # log2 of the groups by which pairs are sorted: two slices each in the default cube; 4 and 6 are slower
@@ -78,7 +79,8 @@ class CudaEngine(Engine):
         except Exception as error:
             if not driver.is_out_of_memory(error):
                 raise
-            text = f"memory {size}: GPU {gpu} does not have enough free memory; use less memory or --device cpu"
+            way = f"use less memory or {setting('device', 'cpu')}"
+            text = f"memory {size}: GPU {gpu} does not have enough free memory; {way}"
             raise GpuMemoryError(text) from None
 
     def _start(self, kernel: Any, shape: tuple[int, int], stream: Stream, arguments: Any, kinds: Any = ()) -> None:
