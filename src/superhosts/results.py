@@ -226,17 +226,22 @@ class Selection(NamedTuple):
 
     def find(self, searched: Searchable) -> list[Found]:
         """Return the hosts that are asked for."""
+        return self.search(searched)[0]
+
+    def search(self, searched: Searchable) -> tuple[list[Found], int]:
+        """Return the hosts that are asked for, and how many with at least `threshold` peers `top` leaves out."""
         if self.threshold is None:
-            return searched.top(self.top or 1)
+            return searched.top(self.top or 1), 0
         found = searched.super_hosts(self.threshold)
         if not self.either:
-            return found[: self.top]
+            chosen = found[: self.top]
+            return chosen, len(found) - len(chosen)
         missing = (self.top or 1) - len(found)
         if missing <= 0:
-            return found
+            return found, 0
         known = {(item.part, item.host) for item in found}
         others = [item for item in searched.top(self.top or 1) if (item.part, item.host) not in known]
-        return sorted(found + others[:missing], key=lambda item: item.rank)
+        return sorted(found + others[:missing], key=lambda item: item.rank), 0
 
     def reached(self, found: Sequence[Found]) -> int:
         """Return how many of the hosts found have the peers that are asked for; all if only the top ones are."""

@@ -169,10 +169,13 @@ def test_streams(run: Run, folder: Path) -> None:
 
 def test_a_table_for_people(run: Run, folder: Path) -> None:
     out = run("scan", folder / "three.pcap", "-t", 1000, *SMALL).out
-    assert "2023-11-14T22:20:00Z to 2023-11-14T22:25:00Z: 2 hosts with at least 1,000 peers" in out
-    assert "10.0.0.7" in out
-    assert "direction" not in out
-    assert "none" in run("scan", folder / "quiet.pcap", *SMALL).out
+    assert out.splitlines()[0].split() == ["window", "(UTC)", "host", "peers", "(exact)"]
+    assert [" ".join(line.split()) for line in out.splitlines() if "10.0.0.7" in line] == [
+        f"2023-11-14 22:{minute}–22:{minute + 5} 10.0.0.7 1,500" for minute in (15, 20, 25)
+    ]
+    one = run("scan", folder / "three.pcap", "-t", 1000, "-w", "all", *SMALL).out
+    assert re.match(r"2023-11-14T22.*Z to 2023-11-14T22.*Z: \d hosts with at least 1,000 peers\nhost +peers", one)
+    assert "no host with at least 1,024 peers" in run("scan", folder / "quiet.pcap", *SMALL).out
 
 
 def test_what_did_not_become_a_pair_is_said(run: Run, tmp_path: Path) -> None:
@@ -253,6 +256,7 @@ def test_saved_sketches_answer_like_the_scan(run: Run, folder: Path, tmp_path: P
     assert all(row["exact"] for row in rows)
     assert not any(row["exact"] for row in saved)  # Files do not hold all pairs.
     numbers = {"peers", "peers_low", "peers_high", "exact"}
+    assert {row.pop("site") for row in saved} == {"local"}
     for counted, row in zip(rows, saved, strict=True):
         assert {name: row[name] for name in row.keys() - numbers} == {
             name: counted[name] for name in row.keys() - numbers
@@ -868,7 +872,7 @@ def test_a_signal_reports_and_saves_the_open_window(tmp_path: Path, number: int)
 
 def test_tables_say_what_is_partial_and_csv_keeps_its_columns(tmp_path: Path) -> None:
     ended = interrupted(tmp_path, signal.SIGINT, "--output", tmp_path / "a.csv")
-    assert "1 host with at least 1,024 peers (partial: interrupted)" in ended.out
+    assert "2023-11-14 22:15–22:20  (partial: interrupted)" in ended.out
     head, row = (tmp_path / "a.csv").read_text().splitlines()
     assert head == ",".join(COLUMNS)
     assert row.split(",")[2] == "10.0.0.7"

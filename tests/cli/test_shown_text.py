@@ -14,8 +14,9 @@ import pytest
 import superhosts as sh
 from commands import Run, process
 from forging import bundle, forge, take_apart
+from superhosts.reports.base import Report, RunKind
 from superhosts.reports.formats import Csv, JsonLines
-from superhosts.reports.terminal import OutputConsole, host_table
+from superhosts.reports.terminal import OutputConsole, Terminal
 from superhosts.reports.timeline import print_timeline
 
 NASTY = "\x1b[2J\x1b]0;owned\x07\r\n\u202e\x9b31m"
@@ -42,7 +43,10 @@ def is_plain(text: str) -> bool:
 
 def test_tables_show_names_as_they_are_and_escape_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
     sites = [{"site": f"[/red]{NASTY}\ud800", "peers": 7}, {"site": ":smile: [bold]x", "peers": 1}]
-    OutputConsole().print(host_table([{**ROW, "sites": sites}], f"[/red] {NASTY}"))
+    for many in (False, True):
+        table = Terminal(OutputConsole(), RunKind(many_windows=many))
+        table.write(Report(rows=[{**ROW, "sites": sites}], title=f"[/red] {NASTY}", notes=[NASTY]))
+        table.write(Report(rows=[], title=f"[/red] {NASTY}", notes=[NASTY]))
     shown = capsys.readouterr().out
     assert is_plain(shown)
     assert "[/red]\\x1b[2J" in shown

@@ -40,11 +40,14 @@ OWN_MEANING = {
     ("compare", "detector"): "several detectors, as this is what is compared",
     ("synth", "window"): "the traffic has no length of its own, so `all` says nothing",
     ("edge", "window"): "the traffic has no end, so `all` says nothing",
+    ("hosts", "window"): "windows that are merged into longer ones",
+    ("hosts", "site"): "the sites of sketches that are there, of which several may be wanted",
 }
 
 
 # Options whose help differs between commands, because they do something else there.
 OWN_HELP = {
+    "direction": "scan counts packets, hosts chooses among what was counted",
     "detector": "fleets and batch take those whose sketches merge",
     "flows": "bench has no windows",
     "grace": "an edge waits for packets, a hub for sites",
@@ -165,7 +168,7 @@ def test_what_means_something_else_is_the_same_option() -> None:
         for parameter in list_parameters(options):
             if parameter.name == "window":
                 plain, note = get_args(parameter.annotation)
-                found.add((plain, note.default, note.param_decls, note.metavar))
+                found.add((str if plain == str | None else plain, note.default, note.param_decls, note.metavar))
     assert found == {(str, "--window", ("-w",), "DURATION")}
 
 

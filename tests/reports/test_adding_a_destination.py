@@ -59,7 +59,7 @@ def test_scan_writes_to_it(run: Run, scan: list[Any], toys: list[Toy]) -> None:
     (toy,) = toys
     assert [row for report in toy.reports for row in report.rows] == ended.rows
     assert [report.window.start for report in toy.reports if report.window] == [NOON, NOON + 5 * MINUTES]
-    assert all(report.title.endswith("Z: 1 host with at least 20 peers") for report in toy.reports)
+    assert all(report.heading.endswith("Z: 1 host with at least 20 peers") for report in toy.reports)
     assert (toy.name, toy.run.endless, toy.ended) == ("toy:x", False, "closed")
     assert toy.status() == {"reports": 2, "rows": 2, "failures": 0, "waiting": 0, "dropped": 0}
 

@@ -28,7 +28,8 @@ from superhosts.pairs import Window
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.rows import known_peers
-from superhosts.reports.terminal import OutputConsole, interval, peers_text
+from superhosts.reports.table import interval, peers_text
+from superhosts.reports.terminal import OutputConsole
 from superhosts.sketches.bundle import load
 from superhosts.sources.opening import open_inputs
 from superhosts.text import counted

@@ -20,6 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from superhosts.cli._groups import as_function
 from superhosts.cli._parsing import Command, Group
 from superhosts.reports.streams import silence_stdout
+from superhosts.zone import local_times
 
 PACKAGE = "superhosts.cli"  # to which names with a leading dot are relative
 
@@ -92,6 +93,7 @@ def _collecting_nothing() -> Iterator[None]:
 def _run(entry: Entry, options: Any) -> None:
     """Load and run the body. It ends without an error if the reader of its output has gone."""
     with contextlib.ExitStack() as around:
+        around.enter_context(local_times(getattr(options, "local_time", False)))
         for make_context in getattr(options, "around", ()):  # entered before the body is loaded, which takes a second
             around.enter_context(make_context())
         try:

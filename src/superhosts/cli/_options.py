@@ -67,6 +67,9 @@ DETECTOR = typer.Option(metavar="NAME", help=f"{DETECTORS}.")
 DEVICE = typer.Option(  # Named in full: typer 0.27 takes a metavar that equals the name for the name.
     "--device", metavar="DEVICE", callback=check_device, help="cpu, cuda, cuda:all, cuda:0,1 or auto."
 )
+DIRECTION = typer.Option(
+    metavar="LIST", callback=split_commas, help="Packets that count: any, out (sent by the host), in, or several."
+)
 ERROR = typer.Option(
     metavar="SHARE",
     callback=check_share,
@@ -132,12 +135,7 @@ WINDOWS = typer.Option(metavar="COUNT", callback=check_positive_count, help="Num
 
 Csv = Annotated[bool, typer.Option("--csv", help="Write results to standard output as CSV.")]
 Creds = Annotated[Path | None, typer.Option(metavar="FILE", help="Credentials file (.creds) for the NATS server.")]
-Direction = Annotated[
-    list[str],
-    typer.Option(
-        metavar="LIST", callback=split_commas, help="Packets that count: any, out (sent by the host), in, or several."
-    ),
-]
+Direction = Annotated[list[str], DIRECTION]
 Exact = Annotated[
     str | None,
     typer.Option(
@@ -151,6 +149,7 @@ Exact = Annotated[
 Exclude = Annotated[
     list[str], typer.Option(metavar="LIST", help="Prefixes, or @FILE of prefixes, whose addresses are never hosts.")
 ]
+FailOnFind = Annotated[bool, typer.Option("--fail-on-find", help="Exit with status 1 if any host reached the threshold (1024 without --threshold).")]
 Geometry = Annotated[
     str, typer.Option(metavar="TEXT", help="Sizes of one cube as superhosts plan writes them, instead of --memory.")
 ]
@@ -177,11 +176,20 @@ Ipv6Prefix = Annotated[
 Json = Annotated[bool, JSON]
 JsonObject = Annotated[bool, worded(JSON, "Write results to standard output as one line of JSON.")]
 KeyFile = Annotated[Path | None, KEY_FILE]
+LocalTime = Annotated[
+    bool,
+    typer.Option(
+        "--local", help="Show times in this machine's time zone, in tables and messages. Rows for programs are in UTC."
+    ),
+]
 MemoryTotal = Annotated[str | None, MEMORY_TOTAL]
 Output = Annotated[str | None, OUTPUT]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Write nothing but errors to standard error.")]
 Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only windows that end after this time (2026-11-14T12:00, UTC).")
+    str | None,
+    typer.Option(
+        metavar="TIME", help="Only windows that end after this time: 2026-11-14T12:00 (UTC), or 1h for an hour ago."
+    ),
 ]
 Special = Annotated[
     str,
@@ -246,9 +254,10 @@ class TrafficOptions:
     window: Window = defaults.WINDOW
 
     @property
-    def has_parts(self) -> bool:
-        """True if hosts of several sides or directions are found, so that rows have to say which."""
-        return len(set(self.watch)) > 1 or len(set(self.direction)) > 1
+    def varying(self) -> frozenset[str]:
+        """The fields of rows, side and direction, of which several are looked for, so that tables have to show them."""
+        wanted = {"side": self.watch, "direction": self.direction}
+        return frozenset(name for name, values in wanted.items() if len(set(values)) > 1)
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from superhosts.durable import copy_synced
 from superhosts.errors import OutputError, SketchFileError, SuperhostsError, UsageError
 from superhosts.pipeline.settings import Settings
 from superhosts.replacing import rename_durably, sync_folder
-from superhosts.reports.base import Report
+from superhosts.reports.base import Report, RunKind
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import open_destinations
-from superhosts.reports.titles import Outcome, window_title
+from superhosts.reports.titles import Outcome, which_hosts
 from superhosts.sketches.bundle import Sketch
 from superhosts.sources.opening import list_files
 from superhosts.text import counted
@@ -49,7 +49,7 @@ def batch(options: BatchOptions) -> None:
     place = _check_place(options)
     settings = make_settings(options.traffic, options.wanted, options.cube, site=options.site, device="cpu")
     settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=True))
-    outputs = open_destinations(output_options(options.results), with_part=options.traffic.has_parts)
+    outputs = open_destinations(output_options(options.results), RunKind(varying=options.traffic.varying))
     fail_with(_run(options.inputs, settings, outputs, options.save, place, quiet=options.quiet))
 
 
@@ -98,7 +98,7 @@ def _run(
             )
             try:
                 for result in run:
-                    title = window_title(result.window, settings.selection, Outcome(len(result.rows)))
+                    title = which_hosts(settings.selection, Outcome(len(result.rows)))
                     with progress.paused():
                         outputs.write(Report(rows=result.rows, window=result.window, title=title))
                     path = save / file_name(result.window, settings)

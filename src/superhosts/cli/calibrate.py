@@ -28,7 +28,7 @@ from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.reports.terminal import OutputConsole
 from superhosts.sources.opening import open_inputs
 from superhosts.text import counted
-from superhosts.times import iso_time
+from superhosts.times import shown_time
 from superhosts.units import format_size, parse_size
 
 
@@ -74,7 +74,7 @@ def calibrate(options: Calibrate) -> None:
 def _show_window(window: Window, hosts: int) -> None:
     """Show progress on a terminal: estimating many hosts may take a while."""
     if sys.stderr.isatty():
-        say(f"window {iso_time(window.start)}: {counted(hosts, 'host')} …")
+        say(f"window {shown_time(window.start)}: {counted(hosts, 'host')} …")
 
 
 def _draw(result: Calibration, figure: Path) -> None:

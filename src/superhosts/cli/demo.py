@@ -18,7 +18,8 @@ from superhosts.cli.usage.demo import Demo
 from superhosts.cli.usage.synth import Synth
 from superhosts.errors import OutputError
 from superhosts.reports.opening import OutputOptions, open_destinations
-from superhosts.reports.terminal import OutputConsole, interval, peers_text
+from superhosts.reports.table import interval, peers_text
+from superhosts.reports.terminal import OutputConsole
 from superhosts.sources.opening import open_inputs
 
 

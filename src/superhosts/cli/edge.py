@@ -34,7 +34,7 @@ from superhosts.reports.base import RunKind
 from superhosts.reports.opening import OutputOptions, open_destinations
 from superhosts.sources.opening import open_inputs
 from superhosts.text import counted
-from superhosts.times import iso_time
+from superhosts.times import shown_time
 from superhosts.units import parse_size
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def watch(
         warn_if_public(settings.key)
         if position.frontier is not None:
             before = f"everything before is in the spool or sent ({spool.folder / POSITION})"
-            tell(f"resumes at {iso_time(position.frontier)}: {before}")
+            tell(f"resumes at {shown_time(position.frontier)}: {before}")
         run.run()
         summarise(replace(scan.counters, warnings=[]))  # warnings were written as they came
         _deliver(run, spool, status, patient=all(source.replays for source in scan.sources))

@@ -38,7 +38,7 @@ from superhosts.reports.base import RunKind
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import OutputOptions, open_destinations
 from superhosts.reports.rows import HUB_COLUMNS
-from superhosts.reports.titles import Outcome, window_title
+from superhosts.reports.titles import Outcome, is_incomplete, which_hosts
 from superhosts.results import Selection
 from superhosts.text import counted
 from superhosts.units import parse_size
@@ -213,10 +213,10 @@ def _reporter(plan: Plan, outputs: Destinations) -> Callable[[HubReport], None]:
     """Return the function that writes the report of a window to all destinations."""
 
     def report(result: HubReport) -> None:
-        title = _title(result, plan.settings.selection)
-        outputs.write(replace(result, title=title))
+        titled = with_title(result, plan.settings.selection)
+        outputs.write(titled)
         if plan.outputs.format != "table":  # rows alone show neither windows without hosts nor missing sites
-            tell(title)
+            tell(titled.heading)
 
     return report
 
@@ -228,7 +228,13 @@ def largest_sketch(traffic: Settings) -> int:
     return raw + raw // 64 + SITE_HEADER  # incompressible data grows by less than a 64th
 
 
-def _title(result: HubReport, selection: Selection) -> str:
-    title = window_title(result.window, selection, Outcome(len(result.rows)))
+def with_title(result: HubReport, selection: Selection) -> HubReport:
+    """Return a report that says which hosts it has, which sites took part, and whether it replaces another one."""
     again = f", revision {result.revision}" if result.revision > 1 else ""
-    return f"{title} ({result.attendance}{again})"
+    outcome = Outcome(len(result.rows), left_out=result.left_out)
+    return replace(
+        result,
+        title=which_hosts(selection, outcome),
+        is_incomplete=is_incomplete(selection, outcome),
+        notes=[f"{result.attendance}{again}"],
+    )

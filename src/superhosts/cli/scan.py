@@ -25,11 +25,11 @@ from superhosts.errors import SuperhostsError, UsageError
 from superhosts.pipeline.building import WindowResult, gathered_memory
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import Report
+from superhosts.reports.base import Report, RunKind
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import open_destinations
-from superhosts.reports.rows import make_rows
-from superhosts.reports.titles import PARTIAL, Outcome, window_title
+from superhosts.reports.rows import Row, make_rows
+from superhosts.reports.titles import PARTIAL, Outcome, is_incomplete, which_hosts
 from superhosts.sources.base import Source
 from superhosts.sources.capture import most_memory
 from superhosts.sources.opening import open_inputs
@@ -55,7 +55,9 @@ def scan(options: ScanOptions) -> None:
     if not sources:  # No file of this name exists: no key is made, and no output is replaced.
         fail_with(errors.found)
     settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=options.save is not None))
-    outputs = open_destinations(output_options(options.results), with_part=options.traffic.has_parts)
+    lives = settings.window != "all" and not all(source.replays for source in sources)  # windows come one by one
+    kind = RunKind(many_windows=True if lives else None, varying=options.traffic.varying)
+    outputs = open_destinations(output_options(options.results), kind)
     with profiled(options.verbose):
         found_any = run_scan(sources, settings, outputs, errors, save=options.save, quiet=options.quiet)
     fail_with(errors.found)
@@ -105,9 +107,8 @@ def run_scan(
             for result in run:
                 progress.pause()
                 rows = make_rows(result.window, result.found, partial=result.partial, revision=result.revision)
-                title = _title(result, settings)
                 with measured("report"):
-                    outputs.write(Report(rows=rows, window=result.window, revision=result.revision, title=title))
+                    outputs.write(_report(result, rows, settings))
                 found_any, is_partial = found_any or bool(settings.selection.reached(result.found)), result.partial
                 if keeper is not None:
                     keeper.save(result)
@@ -124,12 +125,19 @@ def run_scan(
     return found_any
 
 
-def _title(result: WindowResult, settings: Settings) -> str:
+def _report(result: WindowResult, rows: list[Row], settings: Settings) -> Report:
     selection, found = settings.selection, result.found
-    outcome = Outcome(len(found), selection.reached(found), result.largest, result.sketch.least_listed)
-    title = window_title(result.window, selection, outcome)
+    least = result.sketch.least_listed
+    outcome = Outcome(len(found), selection.reached(found), result.largest, least, result.left_out)
     notes = {PARTIAL: result.partial, f"revision {result.revision}": result.revision > 1}
-    return title + "".join(f" ({note})" for note, holds in notes.items() if holds)
+    return Report(
+        rows=rows,
+        window=result.window,
+        revision=result.revision,
+        title=which_hosts(selection, outcome),
+        is_incomplete=is_incomplete(selection, outcome),
+        notes=[note for note, holds in notes.items() if holds],
+    )
 
 
 def _announce(settings: Settings) -> None:

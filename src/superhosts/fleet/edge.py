@@ -28,7 +28,7 @@ from superhosts.pairs import Window
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Sketch
-from superhosts.times import iso_time, window_name
+from superhosts.times import shown_time, window_name
 from superhosts.units import SECOND, format_duration, parse_duration
 from superhosts.windows.jumps import Jump
 
@@ -150,7 +150,7 @@ class Edge:
             ("ahead", "whose clock is wrong?") if jump.by > 0 else ("back", "windows of that time are opened again")
         )
         by = format_duration(abs(jump.by) // SECOND * SECOND)
-        self._say(f"TIMES JUMPED {way} by {by}, to {iso_time(jump.window.start)}: {then}")
+        self._say(f"TIMES JUMPED {way} by {by}, to {shown_time(jump.window.start)}: {then}")
 
     def _go_back(self, window: Window | None) -> None:
         """Make the next start begin with a window, if that is before the position."""
@@ -251,7 +251,7 @@ class _OpenNote:
         self.clear()
         if note is None:
             return 0
-        span = f"{iso_time(note['start'])} to {iso_time(note['end'])}"
+        span = f"{shown_time(note['start'])} to {shown_time(note['end'])}"
         self._say(f"LOST: the last run ended within {span}; its part of that window is lost")
         return 1
 

@@ -310,7 +310,7 @@ class Hub:
 
     def _make_report(self, window: str, sketch: Sketch, ledger: Ledger, issue: Issue) -> HubReport:
         selection = self.settings.selection
-        found = selection.find(sketch)
+        found, left_out = selection.search(sketch)
         sightings = Sightings(found, sketch, self.settings.key)
         if not sightings.remember(self._store.rows(window)):
             self._store.asides.put(self._store.folder(window) / ROWS, "not the rows of a report")
@@ -323,6 +323,7 @@ class Hub:
         refused = {site: why for site, why in self._store.refusals(window).items() if site not in names}
         return HubReport(
             rows=rows,
+            left_out=left_out,
             window=Parcel.parse(issue.members[0]).window,
             revision=issue.revision,
             sites=names,

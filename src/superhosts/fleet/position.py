@@ -25,7 +25,7 @@ from typing import Any
 from superhosts.durable import read_state, write_json
 from superhosts.fleet.receipts import Say
 from superhosts.sources.capture import COMPRESSED
-from superhosts.times import iso_time
+from superhosts.times import shown_time
 from superhosts.units import parse_duration
 
 POSITION = "position.json"  # the file in the spool folder; without it an edge starts at the beginning
@@ -57,7 +57,7 @@ class Position:
         self.frontier: int | None = mine.get("frontier")
         self._files: dict[str, list[int]] = mine.get("files", {})
         if self.frontier is not None and self.frontier > self._latest():
-            ahead = f"the position in {self._path} ({iso_time(self.frontier)}) lies ahead of this machine's clock"
+            ahead = f"the position in {self._path} ({shown_time(self.frontier)}) lies ahead of this machine's clock"
             say(f"{ahead}: all input is read again, and what the hub has already changes nothing")
             self.frontier = None
 

@@ -38,6 +38,7 @@ class HubReport(Report):
     sites: list[str]
     missing: list[str]
     refused: dict[str, str]  # site → reason
+    left_out: int = 0  # hosts with as many peers as asked for that are not in the rows
 
     @property
     def attendance(self) -> str:

@@ -30,6 +30,7 @@ class WindowResult:
     sketch: Sketch
     packets: int
     largest: Found | None = None  # the host with the most peers, if none has as many as asked for
+    left_out: int = 0  # hosts with as many peers as asked for that are not among the top ones
     partial: bool = False  # interrupted while it was open: more packets would have come
     revision: int = 1  # 2: yielded again, complete; the first time it lacked packets that were far out of order
 
@@ -140,9 +141,9 @@ class WindowBuilder:
             {"site": site, "start": window.start, "end": window.end, **part._asdict(), "pairs": pairs}
             for part, pairs in opened.pairs.items()
         ]
-        found = self.find(sketch) if self._find else []
+        found, left_out = self.search(sketch) if self._find else ([], 0)
         largest = None if found or not self._find else next(iter(_Monitored(sketch, self.network).top(1)), None)
-        return WindowResult(window, found, sketch, opened.packets, largest)
+        return WindowResult(window, found, sketch, opened.packets, largest, left_out)
 
     def clear(self) -> None:
         """Forget the windows that are open. Their packets stay counted."""
@@ -158,7 +159,11 @@ class WindowBuilder:
 
     def find(self, sketch: Sketch) -> list[Found]:
         """Return the hosts of a sketch that are asked for and monitored."""
-        return self._settings.selection.find(_Monitored(sketch, self.network))
+        return self.search(sketch)[0]
+
+    def search(self, sketch: Sketch) -> tuple[list[Found], int]:
+        """Return the same, and how many hosts are left out because others have more peers."""
+        return self._settings.selection.search(_Monitored(sketch, self.network))
 
     def _new(self) -> _OpenWindow:
         return _OpenWindow(Sketch(self._make_detector, site=self._settings.site))

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from superhosts.reports.rows import COLUMNS, Row
+from superhosts.times import window_span
 
 if TYPE_CHECKING:
     from superhosts.pairs import Window
@@ -32,7 +33,14 @@ class Report:
     rows: Sequence[Row]
     window: Window | None = None
     revision: int = 1  # 2 and more: the window is reported again, with these rows instead of the earlier ones
-    title: str = ""  # what the rows are, in one line for people
+    title: str = ""  # which hosts the rows are, for people: "5 of 92 hosts with at least 500 peers"
+    is_incomplete: bool = False  # hosts are left out, or could not be listed, and the title says so
+    notes: Sequence[str] = ()  # what else people should know: "partial: interrupted"
+
+    @property
+    def heading(self) -> str:
+        """The window, the title and the notes, in one line for people."""
+        return f"{window_span(self.window)}: {self.title}" + "".join(f" ({note})" for note in self.notes)
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,8 @@ class RunKind:
 
     columns: tuple[str, ...] = COLUMNS  # of the rows, in formats that have fixed columns
     endless: bool = False  # the run has no planned end: add to files instead of replacing them, show rows at once
+    many_windows: bool | None = None  # whether there will be more than one report; None: not known beforehand
+    varying: frozenset[str] = frozenset()  # fields (site, side, direction) that differ between rows, or may
 
 
 RUN_THAT_ENDS = RunKind()

@@ -87,7 +87,6 @@ def open_destinations(
     run: RunKind = RUN_THAT_ENDS,
     *,
     table: bool = True,
-    with_part: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> Destinations:
     """Open everything that a user asked for.
@@ -104,7 +103,7 @@ def open_destinations(
     if options.address is not None:
         opened.append(open_destination(options.address, run))
     if wanted and say is None:
-        stdout = StandardOutput(options.format, run, with_part=with_part)
+        stdout = StandardOutput(options.format, run)
         stdout.outlives_reader |= bool(opened)
         opened.append(stdout)
     elif wanted:

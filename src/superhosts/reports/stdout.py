@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Literal, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 from superhosts.reports.base import RUN_THAT_ENDS, Destination, Report, RunKind
 from superhosts.reports.formats import Csv, JsonLines
 from superhosts.reports.streams import silence_stdout, stdout_error
+
+if TYPE_CHECKING:
+    from superhosts.reports.terminal import Terminal
 
 Format = Literal["table", "json", "csv"]
 
@@ -25,23 +28,30 @@ class StandardOutput(Destination):
         format: Format,
         run: RunKind = RUN_THAT_ENDS,
         *,
-        with_part: bool = False,
         stream: TextIO | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__("standard output", run)
         self.outlives_reader = run.endless
         self._say = say
-        self._print = _printer(format, run, with_part, stream)
+        self._printer = _printer(format, run, stream)
 
     def _write(self, report: Report) -> None:
+        self._guard(lambda: self._printer.write(report))
+
+    def close(self) -> None:
+        """Print what waits: the table of the first window, if no other came."""
+        self._guard(self._printer.close)
+
+    def _guard(self, act: Callable[[], None]) -> None:
+        """Print something; a standard output that takes no more is an OutputError, or leaves the run without it."""
         try:
-            self._print(report)
+            act()
         except BrokenPipeError:
             if not self.outlives_reader:
                 raise
             silence_stdout()
-            self._print = lambda _report: None
+            self._printer = _Printer()
             if self._say is not None:
                 self._say("the reader of standard output has gone; results go to the other destinations only")
         except OSError as error:
@@ -50,14 +60,31 @@ class StandardOutput(Destination):
             raise stdout_error(error) from error
 
 
-def _printer(format: Format, run: RunKind, with_part: bool, stream: TextIO | None) -> Callable[[Report], None]:
-    """Return the function that prints a report."""
-    lines: JsonLines | Csv
+class _Printer:
+    """Prints reports; this one prints nothing."""
+
+    def write(self, report: Report) -> None:
+        """Print a report, or keep it until it is known how."""
+
+    def close(self) -> None:
+        """Print what was kept."""
+
+
+class _Lines(_Printer):
+    """Prints rows for programs."""
+
+    def __init__(self, lines: JsonLines | Csv) -> None:
+        self._lines = lines
+
+    def write(self, report: Report) -> None:
+        self._lines.write(report.rows)
+
+
+def _printer(format: Format, run: RunKind, stream: TextIO | None) -> _Printer | Terminal:
+    """Return what prints reports in a format."""
     if format == "table":
         from superhosts.reports.terminal import OutputConsole, Terminal
 
-        terminal = Terminal(OutputConsole(stream), with_part=with_part)
-        return lambda report: terminal.write_window(report.title, report.rows)
+        return Terminal(OutputConsole(stream), run)
     out = sys.stdout if stream is None else stream
-    lines = JsonLines(out) if format == "json" else Csv(out, run.columns)
-    return lambda report: lines.write(report.rows)
+    return _Lines(JsonLines(out) if format == "json" else Csv(out, run.columns))

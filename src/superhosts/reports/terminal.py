@@ -1,18 +1,36 @@
-"""Results as a table for people."""
+"""Results as tables for people.
+
+One window is a table under a heading. Many windows are one table with a column that names the window, whose rows
+appear as windows close. Such a table begins with columns that are wide enough for IPv4 addresses; columns become wider,
+and new ones appear under a new header, when rows need them. If it is not known beforehand how many windows there will
+be, the first one waits for the second one, or for the end.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, TextIO
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from superhosts.reports.base import RUN_THAT_ENDS, Report, RunKind
 from superhosts.reports.rows import Row
+from superhosts.reports.table import (
+    EXPECTED,
+    Columns,
+    Widths,
+    body_lines,
+    cells_of,
+    columns_of,
+    header_line,
+    total_width,
+    widths_of,
+    without_interval,
+)
 from superhosts.text import printable
-
-NAMED = 4  # sites that a table names per host
+from superhosts.times import window_cell
 
 
 class OutputConsole(Console):
@@ -34,60 +52,104 @@ class OutputConsole(Console):
         raise  # the error that rich is handling when it calls this
 
 
-def host_table(rows: Sequence[Row], title: str, *, with_part: bool = False) -> Table:
-    """Return a table of hosts. It shows side and direction only if they differ, and sites in reports of a hub."""
-    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
-    with_part = with_part or len({(row["side"], row["direction"]) for row in rows}) > 1
-    table.add_column("host", no_wrap=True)
-    if with_part:
-        table.add_column("side")
-        table.add_column("direction")
-    all_exact = bool(rows) and all(row["exact"] for row in rows)
-    table.add_column("peers (exact)" if all_exact else "peers", justify="right", no_wrap=True)
-    if not all_exact:
-        table.add_column("95 % interval", justify="right", no_wrap=True)
-    with_sites = any("sites" in row for row in rows)
-    if with_sites:
-        table.add_column("seen by")
-    for row in rows:
-        part = [row["side"], row["direction"]] if with_part else []
-        sites = [_seen_by(row["sites"])] if with_sites else []
-        numbers = [peers_text(row)] if all_exact else [peers_text(row), interval(row)]
-        table.add_row(row["host"], *part, *numbers, *sites)
-    return table
-
-
-def _seen_by(sites: list[Row]) -> str:
-    """Name the sites that saw most peers of a host; a fleet may have hundreds of sites."""
-    named = ", ".join(f"{printable(site['site'])} {peers_text(site)}" for site in sites[:NAMED])
-    return named + (f" and {len(sites) - NAMED} more" if len(sites) > NAMED else "")
-
-
-def peers_text(row: Row) -> str:
-    """Format the peers of a row or of a site in it; of a saturated host only a lower bound is known."""
-    return f"≥ {row['peers_low']:,}" if row["peers"] is None else f"{row['peers']:,}"
-
-
-def interval(row: Row) -> str:
-    """Format an interval. An exact number has none, and neither has a saturated host."""
-    if row["exact"]:
-        return "exact"
-    if row["peers_high"] is None:
-        return "saturated"
-    return f"{row['peers_low']:,} – {row['peers_high']:,}"
+def width_of(console: Console) -> int | None:
+    """Return the width that lines should fit into; None if the output is not a terminal and COLUMNS is not set."""
+    return console.width if console.is_terminal or os.environ.get("COLUMNS", "").isdigit() else None
 
 
 class Terminal:
-    """Prints a table for every window with super hosts, and one line for every other window."""
+    """Prints reports as tables."""
 
-    def __init__(self, console: Console, *, with_part: bool = False) -> None:
+    def __init__(self, console: Console, run: RunKind = RUN_THAT_ENDS) -> None:
         self._console = console
-        self._with_part = with_part
+        self._width = width_of(console)
+        self._varying = run.varying
+        self._many = True if run.endless else run.many_windows
+        self._first: Report | None = None  # waits for the second one
+        self._columns = Columns(window=True)  # of the table of many windows, so far
+        self._widths: Widths = EXPECTED  # of the same
+        self._headed: Columns | None = None  # columns that the last header names
 
-    def write_window(self, title: str, rows: Sequence[Row]) -> None:
-        """Print the result of one window."""
-        if rows:
-            self._console.print(host_table(rows, title, with_part=self._with_part))
-            self._console.print()
+    def write(self, report: Report) -> None:
+        """Print the report of one window; the first one waits if there may be others."""
+        if self._many is None and self._first is None:
+            self._first = report
+            return
+        if self._first is not None:
+            first, self._first, self._many = self._first, None, True
+            self._print_window(first)
+        self._print_window(report)
+
+    def close(self) -> None:
+        """Print the report that waits."""
+        if self._first is not None:
+            first, self._first = self._first, None
+            self._print_window(first)
+
+    def _print_window(self, report: Report) -> None:
+        rows = list(report.rows)
+        if not self._many:
+            self._print_alone(report, rows)
+        elif rows:
+            self._print_among_others(report, rows)
         else:
-            self._console.print(title, highlight=False)
+            self._print(_note(report))
+
+    def _print_alone(self, report: Report, rows: list[Row]) -> None:
+        """Print a table under a heading; without rows, the heading alone."""
+        heading = _plain(report.heading)
+        if not rows:
+            self._print(heading)
+            return
+        columns = columns_of(rows, self._varying)
+        table = [cells_of(row, "", columns) for row in rows]
+        widths = widths_of(table, {})
+        if columns.interval and self._is_too_wide(widths):
+            table = [without_interval(row, cells) for row, cells in zip(rows, table, strict=True)]
+            widths = widths_of(table, {})
+        self._print(heading, _bold(header_line(widths, columns)), *self._lines(rows, table, widths), "")
+
+    def _print_among_others(self, report: Report, rows: list[Row]) -> None:
+        """Print the rows of a window in the table of all windows, and before them what they do not say."""
+        columns = self._columns.united(columns_of(rows, self._varying))
+        window = window_cell(report.window)
+        table = [cells_of(row, window, columns) for row in rows]
+        widths = widths_of(table, self._widths)
+        if self._is_too_wide(widths):
+            self._many = False
+            self._print_alone(report, rows)
+            return
+        note = [_note(report)] if report.is_incomplete or report.notes else []
+        head = [] if columns == self._headed else [_bold(header_line(widths, columns))]
+        space = [""] if head and self._headed else []
+        self._print(*space, *head, *note, *self._lines(rows, table, widths))
+        # Only now: a write that failed changes nothing.
+        self._columns, self._widths, self._headed = columns, {**self._widths, **widths}, columns
+
+    def _is_too_wide(self, widths: Widths) -> bool:
+        return self._width is not None and total_width(widths) > self._width
+
+    def _lines(self, rows: Sequence[Row], table: Sequence[dict[str, str]], widths: Widths) -> list[str]:
+        return [
+            line for row, cells in zip(rows, table, strict=True) for line in body_lines(row, cells, widths, self._width)
+        ]
+
+    def _print(self, *lines: str | Text) -> None:
+        """Print lines in one piece."""
+        self._console.print(Text("\n").join(Text(line) if isinstance(line, str) else line for line in lines))
+
+
+def _bold(line: str) -> Text:
+    return Text(line, style="bold")
+
+
+def _note(report: Report) -> str:
+    """Return what the rows of a window do not say, as a line of the table of all windows."""
+    title = [] if report.rows and not report.is_incomplete else [report.title]
+    notes = [f"({note})" for note in report.notes]
+    return f"{window_cell(report.window)}  {_plain(' '.join([*title, *notes]))}"
+
+
+def _plain(text: str) -> str:
+    """Return untrusted text as one line."""
+    return printable(text, most=len(text))

@@ -1,15 +1,13 @@
-"""The line above a table: which window, and which hosts."""
+"""Which hosts a table shows, in words."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from superhosts.pairs import Window
 from superhosts.results import Found, Selection
 from superhosts.text import counted
-from superhosts.times import iso_time
 
-PARTIAL = "partial: interrupted"  # a note in the title of a window that was interrupted
+PARTIAL = "partial: interrupted"  # a note about a window that was interrupted
 
 
 @dataclass(frozen=True)
@@ -20,12 +18,17 @@ class Outcome:
     reached: int | None = None  # rows of hosts with as many peers as asked for; None: all
     largest: Found | None = None  # the host with the most peers, if no host has enough of them
     least_listed: float = 1  # peers below which hosts are not listed, however few were found
+    left_out: int = 0  # hosts with as many peers as asked for that are not among the rows
 
 
-def window_title(window: Window | None, selection: Selection, outcome: Outcome) -> str:
-    """Say what a table shows, or why it is empty: the window, and the hosts, selected by peers or rank."""
-    span = f"{iso_time(window.start)} to {iso_time(window.end)}" if window else "no window"
-    return f"{span}: {_hosts(selection, outcome)}{_depth(selection, outcome)}"
+def which_hosts(selection: Selection, outcome: Outcome) -> str:
+    """Say which hosts a table shows, selected by peers or rank, or why it is empty."""
+    return f"{_hosts(selection, outcome)}{_depth(selection, outcome)}"
+
+
+def is_incomplete(selection: Selection, outcome: Outcome) -> bool:
+    """Return True if hosts are left out, or could not be listed."""
+    return outcome.left_out > 0 or bool(_depth(selection, outcome))
 
 
 def _hosts(selection: Selection, outcome: Outcome) -> str:
@@ -39,8 +42,9 @@ def _hosts(selection: Selection, outcome: Outcome) -> str:
     if reached < count:
         those = f"{reached:,} of them" if reached else "none of them"
         return f"top {hosts}, {those} with at least {_peers(threshold)}"
-    limit = f", the top {selection.top}" if selection.top is not None and not selection.either else ""
-    return f"{hosts} with at least {_peers(threshold)}{limit}"
+    if outcome.left_out:
+        hosts = f"{count:,} of {counted(count + outcome.left_out, 'host')}"
+    return f"{hosts} with at least {_peers(threshold)}"
 
 
 def _none(selection: Selection, outcome: Outcome) -> str:

@@ -21,6 +21,7 @@ from superhosts.cli._options import (
     Exact,
     FleetCubeOptions,
     LinkOptions,
+    LocalTime,
     MemoryTotal,
     SpoolCap,
     WantedOptions,
@@ -83,3 +84,4 @@ class Edge:
     wanted: WantedOptions = field(default_factory=WantedOptions)
     traffic: EndlessTrafficOptions = field(default_factory=EndlessTrafficOptions)
     cube: EdgeCubeOptions = field(default_factory=EdgeCubeOptions)
+    local_time: LocalTime = False

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from superhosts.cli._options import ResultOptions, SketchOptions, TimeOptions
+from superhosts.cli._options import LocalTime, ResultOptions, SketchOptions, TimeOptions
 
 
 @dataclass(frozen=True)
@@ -23,3 +23,4 @@ class Explain:
     host: Annotated[str, typer.Argument(metavar="HOST", help="An address, or a prefix where hosts are prefixes.")]
     span: TimeOptions = field(default_factory=TimeOptions)
     results: ResultOptions = field(default_factory=ResultOptions)
+    local_time: LocalTime = False

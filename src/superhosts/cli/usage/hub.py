@@ -22,6 +22,7 @@ from superhosts.cli._options import (
     EndlessResultOptions,
     FleetCubeOptions,
     LinkOptions,
+    LocalTime,
     SpoolCap,
     WantedOptions,
     worded,
@@ -174,6 +175,7 @@ class Hub:
     wanted: WantedOptions = field(default_factory=WantedOptions)
     results: EndlessResultOptions = field(default_factory=EndlessResultOptions)
     cube: FleetCubeOptions = field(default_factory=FleetCubeOptions)
+    local_time: LocalTime = False
     enroll: Annotated[
         str | None, typer.Option("--enroll", hidden=True, is_eager=True, callback=_refuse("site enroll"))
     ] = None

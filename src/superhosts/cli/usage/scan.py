@@ -13,6 +13,8 @@ from superhosts.cli._options import (
     INPUTS,
     SAVE,
     SITE,
+    FailOnFind,
+    LocalTime,
     MemoryTotal,
     PairCubeOptions,
     Quiet,
@@ -51,11 +53,7 @@ class Scan:
     device: Annotated[str, DEVICE] = "auto"
     site: Annotated[str, SITE] = "local"
     save: Annotated[Path | None, SAVE] = None
-    fail_on_find: Annotated[
-        bool,
-        typer.Option(
-            "--fail-on-find", help="Exit with status 1 if any host reached the threshold (1024 without --threshold)."
-        ),
-    ] = False
+    fail_on_find: FailOnFind = False
+    local_time: LocalTime = False
     quiet: Quiet = False
     verbose: Verbose = False
