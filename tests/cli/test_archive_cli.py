@@ -173,7 +173,7 @@ def test_a_host_over_time_and_sites(run: Run, archive: Path, tmp_path: Path) -> 
     assert near(union, 4000)
     assert [list(row) for row in lines(tmp_path / "a.jsonl")] == [list(COLUMNS)] * 6
     (whole,) = run("hosts", archive, "--union", "--json", "-t", 1500).rows
-    assert {name: union[name] for name in COLUMNS} == whole
+    assert {name: union[name] for name in (*COLUMNS, "site")} == whole
 
 
 def test_csv_keeps_its_columns(run: Run, archive: Path) -> None:

@@ -15,7 +15,7 @@ from superhosts.reports.base import Report, RunKind
 from superhosts.reports.rows import Row, make_rows
 from superhosts.reports.terminal import OutputConsole, Terminal
 from superhosts.reports.timeline import print_timeline
-from superhosts.reports.titles import which_hosts
+from superhosts.reports.titles import Outcome, is_incomplete, which_hosts
 from superhosts.results import Found, Selection, SuperHost
 from superhosts.times import iso_time, shown_time, window_cell
 from superhosts.zone import local_times
@@ -216,37 +216,36 @@ def test_a_new_column_has_a_new_header() -> None:
 def test_what_rows_do_not_say_has_a_line() -> None:
     screen = Screen(many_windows=True)
     screen.write(row(), notes=["revision 2"])
-    screen.write(row(), left_out=3, title="1 of 4 hosts with at least 9 peers")
-    screen.write(title="no host with at least 9 peers", notes=["partial: interrupted"])
+    screen.write(row(), is_incomplete=True, title="1 of 4 hosts with at least 9 peers")
+    screen.write(title="none with 9 peers or more", notes=["partial: interrupted"])
     assert [line.removeprefix("2026-11-14 12:00–12:05  ") for line in screen.lines[1::2]] == [
         "(revision 2)",
         "1 of 4 hosts with at least 9 peers",
-        "no host with at least 9 peers (partial: interrupted)",
+        "none with 9 peers or more (partial: interrupted)",
     ]
-    assert screen.lines[-1].endswith("  no host with at least 9 peers (partial: interrupted)")
+    assert screen.lines[-1].endswith("  none with 9 peers or more (partial: interrupted)")
 
 
 def test_a_window_without_hosts_is_one_line() -> None:
     screen = Screen()
-    screen.write(title="no host with at least 1,024 peers")
+    screen.write(title="none with 1,024 peers or more")
     screen.table.close()
-    assert screen.lines == ["2026-11-14T12:00:00Z to 2026-11-14T12:05:00Z: no host with at least 1,024 peers"]
+    assert screen.lines == ["2026-11-14T12:00:00Z to 2026-11-14T12:05:00Z: none with 1,024 peers or more"]
 
 
 @pytest.mark.parametrize(
-    ("selection", "count", "left_out", "words"),
+    ("selection", "outcome", "words"),
     [
-        (Selection(500), 92, 0, "92 hosts with at least 500 peers"),
-        (Selection(500, 5), 5, 87, "5 of 92 hosts with at least 500 peers"),
-        (Selection(1), 1, 0, "1 host with at least 1 peer"),
-        (Selection(1024), 0, 0, "no host with at least 1,024 peers"),
-        (Selection(None, 10), 10, 0, "the 10 hosts with most peers"),
-        (Selection(None, 10), 1, 0, "the host with most peers"),
-        (Selection(None, 10), 0, 0, "no hosts"),
+        (Selection(500), Outcome(92), "92 hosts with at least 500 peers"),
+        (Selection(500, 5), Outcome(5, left_out=87), "5 of 92 hosts with at least 500 peers"),
+        (Selection(500, 5), Outcome(5), "5 hosts with at least 500 peers"),
+        (Selection(1), Outcome(1), "1 host with at least 1 peer"),
+        (Selection(1024), Outcome(0), "none with 1,024 peers or more"),
     ],
 )
-def test_titles(selection: Selection, count: int, left_out: int, words: str) -> None:
-    assert which_hosts(selection, count, left_out) == words
+def test_titles(selection: Selection, outcome: Outcome, words: str) -> None:
+    assert which_hosts(selection, outcome) == words
+    assert is_incomplete(selection, outcome) is (outcome.left_out > 0)
 
 
 # Times

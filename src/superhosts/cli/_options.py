@@ -149,7 +149,12 @@ Exact = Annotated[
 Exclude = Annotated[
     list[str], typer.Option(metavar="LIST", help="Prefixes, or @FILE of prefixes, whose addresses are never hosts.")
 ]
-FailOnFind = Annotated[bool, typer.Option("--fail-on-find", help="Exit with status 1 if any host reached the threshold (1024 without --threshold).")]
+FailOnFind = Annotated[
+    bool,
+    typer.Option(
+        "--fail-on-find", help="Exit with status 1 if any host reached the threshold (1024 without --threshold)."
+    ),
+]
 Geometry = Annotated[
     str, typer.Option(metavar="TEXT", help="Sizes of one cube as superhosts plan writes them, instead of --memory.")
 ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from superhosts.cli._console import say
 from superhosts.cli._options import TimeOptions
@@ -17,7 +19,8 @@ from superhosts.sketches.bundle import Sketch
 from superhosts.sketches.grammar import sites_field, window_field
 from superhosts.sources.finding import match_pattern
 from superhosts.text import counted
-from superhosts.units import SECOND
+from superhosts.units import SECOND, parse_duration
+from superhosts.zone import shows_local
 
 
 def find_sketches(names: Iterable[str], errors: list[Any], span: TimeOptions | None = None) -> list[Path]:
@@ -37,7 +40,7 @@ def find_sketches(names: Iterable[str], errors: list[Any], span: TimeOptions | N
         found.update(dict.fromkeys(paths))
     if start is None and end is None:
         return list(found)
-    chosen = [path for path in found if _overlaps(path, start, end)]
+    chosen = [path for path in found if describe(path).overlaps(start, end)]
     if found and not chosen:
         given = " ".join(f"--{option} {text}" for option, text in (("since", since), ("until", until)) if text)
         raise UsageError(f"{given}: none of {counted(len(found), 'sketch', 'sketches')} has a window in this time")
@@ -45,57 +48,79 @@ def find_sketches(names: Iterable[str], errors: list[Any], span: TimeOptions | N
 
 
 def _expand(name: str) -> list[Path]:
-    """Return the sketches that a name stands for: of a folder those below it, of a pattern those of each match."""
-    matches = match_pattern(name)
+    """Return the sketches that a name stands for: of a folder those below it, of a pattern those of each match.
+
+    A pattern that the shell did not expand may begin with ~.
+    """
+    matches = match_pattern(name) or match_pattern(os.path.expanduser(name))  # noqa: PTH111  Path would drop a final /
     if matches is None:
         path = Path(name)
         return sorted(path.rglob("*.cube")) if path.is_dir() else [path]
-    return [
+    paths = [
         path
         for match in sorted(matches, key=str)
-        for path in ([match] if match.is_file() else sorted(match.rglob("*.cube")))
+        for path in (sorted(match.rglob("*.cube")) if match.is_dir() else [match])
     ]
+    sketches = [path for path in paths if path.suffix == ".cube"]
+    return sketches or paths  # 'archive/*' stands for sketches, not for the notes beside them
 
 
-def _overlaps(path: Path, start: int | None, end: int | None) -> bool:
-    """Return True if the window of a file overlaps a span of time, or if the header cannot be read."""
-    header = _peek(path)
-    if header is None:
-        return True
-    window = header[0]
-    return window is not None and (start is None or window.end > start) and (end is None or window.start < end)
+class SavedSketch(NamedTuple):
+    """What the header of a file says, unverified."""
+
+    path: Path
+    is_readable: bool = False  # False: the rest is not known, and reading the file is an error
+    window: Window | None = None
+    sites: frozenset[str] = frozenset()
+    parts: frozenset[tuple[str, str]] = frozenset()  # (side, direction)
+
+    @property
+    def site(self) -> str:
+        """The sites in one word, as rows have them."""
+        return joined_sites(self.sites)
+
+    def overlaps(self, start: int | None, end: int | None) -> bool:
+        """Return True if the window overlaps a span of time, or if the header cannot be read."""
+        if not self.is_readable:
+            return True
+        window = self.window
+        return window is not None and (start is None or window.end > start) and (end is None or window.start < end)
 
 
-def window_of(path: Path) -> Window | None:
-    """Return the window that a file's header names, unverified."""
-    header = _peek(path)
-    return header[0] if header else None
+def joined_sites(sites: Iterable[str]) -> str:
+    """Return the sites of a sketch in one word: ams,fra."""
+    return ",".join(sorted(sites))
 
 
-def sites_of(path: Path) -> str:
-    """Return the sites that a file's header names, joined, unverified."""
-    header = _peek(path)
-    return ",".join(sorted(header[1])) if header else ""
-
-
-def _peek(path: Path) -> tuple[Window | None, list[str]] | None:
-    """Return the window and sites that a file's header names, unverified; None if it cannot be read."""
+def describe(path: Path) -> SavedSketch:
+    """Return what the header of a file says, for selecting and grouping files."""
     header = peek(path) or {}
     try:
-        return window_field(header["window"], "window"), sites_field(header["sites"], "sites")
-    except (FieldError, KeyError):
-        return None
+        window, sites = window_field(header["window"], "window"), sites_field(header["sites"], "sites")
+        parts = frozenset((str(part["side"]), str(part["direction"])) for part in header["parts"])
+    except (FieldError, KeyError, TypeError):
+        return SavedSketch(path)
+    return SavedSketch(path, True, window, frozenset(sites), parts)
 
 
 def parse_time(option: str, text: str | None) -> int | None:
-    """Read a time like 2026-11-14T12:00:00Z or 20261114T120000Z, as nanoseconds; UTC unless it has an offset."""
+    """Read a time, as nanoseconds: 2026-11-14T12:00:00Z, 20261114T120000Z, or 1h for an hour before now.
+
+    A time without an offset is in UTC, or in this machine's time zone with `--local`.
+    """
     if text is None:
         return None
     try:
+        return time.time_ns() - parse_duration(text)
+    except UsageError:
+        pass
+    try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"--{option} {text}: write a time like 2026-11-14T12:00:00Z or 20261114T120000Z") from None
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()) * SECOND
+        way = "write a time like 2026-11-14T12:00:00Z, or how long ago: 90s, 5m, 1h or 30d"
+        raise UsageError(f"--{option} {text}: {way}") from None
+    zone = None if shows_local() else UTC
+    return round((moment if moment.tzinfo or zone is None else moment.replace(tzinfo=zone)).timestamp()) * SECOND
 
 
 def merge_named(whole: Sketch, path: Path, key: bytes | str | None, memory: str | None = None) -> None:

@@ -13,12 +13,12 @@ from superhosts.cli._console import fail_with, say
 from superhosts.cli._keys import given_key
 from superhosts.cli._outputs import output_options
 from superhosts.cli._progress import with_progress
-from superhosts.cli._sketches import find_sketches, merge_named, sites_of, window_of
+from superhosts.cli._sketches import describe, find_sketches, joined_sites, merge_named
 from superhosts.cli.usage.explain import Explain
 from superhosts.detectors.base import Detector
 from superhosts.errors import HalfMergedError, InputError, MergeError, UsageError
 from superhosts.pairs import Window
-from superhosts.reports.base import Report
+from superhosts.reports.base import Report, RunKind
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import OutputOptions, open_destinations
 from superhosts.reports.rows import COLUMNS, Row, make_rows
@@ -48,7 +48,7 @@ def explain(options: Explain) -> None:
     errors: list[InputError] = []
     paths = find_sketches(options.sketches.files, errors, options.span)
     if len(paths) == 1:
-        with open_destinations(rows_only, table=wanted.format == "table", with_part=True) as outputs:
+        with open_destinations(rows_only, RunKind(many_windows=False), table=wanted.format == "table") as outputs:
             _explain_one(paths[0], question, outputs, wanted.format)
     elif paths:
         with open_destinations(rows_only, table=False) as outputs:
@@ -83,7 +83,7 @@ def _explain_many(
     """Show a host in every window and site, and in the union of all."""
     groups: dict[tuple[Window | None, str], list[Path]] = defaultdict(list)
     for path in paths:
-        groups[window_of(path), sites_of(path)].append(path)
+        groups[describe(path).window, describe(path).site].append(path)
     good: list[Path] = []  # files that could be read
     rows: list[Row] = []
     for window, site in with_progress(sorted(groups, key=lambda group: (group[0] or (0, 0), group[1]))):
@@ -132,7 +132,7 @@ def _ask_union(paths: list[Path], question: Question) -> list[Row]:
     except MergeError as error:
         say(f"superhosts: no union of these files: {error}")
         return []
-    sites = ",".join(sorted(whole.sites))
+    sites = joined_sites(whole.sites)
     return [{**row, "site": sites} for row in make_rows(whole.window, sorted(whole.estimate(question.host)))]
 
 

@@ -2,52 +2,92 @@
 
 from __future__ import annotations
 
+import typer
+
 from superhosts.cli._console import fail_with, say
+from superhosts.cli._filtering import HostFilter
+from superhosts.cli._grouping import Group, group_sketches, of_sites
 from superhosts.cli._keys import given_key
 from superhosts.cli._outputs import output_options
 from superhosts.cli._progress import with_progress
-from superhosts.cli._sketches import find_sketches, merge_named
+from superhosts.cli._sketches import SavedSketch, describe, find_sketches, joined_sites, merge_named
 from superhosts.cli.usage.hosts import Hosts
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import HalfMergedError, InputError
-from superhosts.reports.base import Report
+from superhosts.reports.base import Report, RunKind
 from superhosts.reports.opening import open_destinations
-from superhosts.reports.rows import make_rows
-from superhosts.reports.titles import PARTIAL, Outcome, window_title
+from superhosts.reports.rows import COLUMNS, make_rows
+from superhosts.reports.titles import PARTIAL, Outcome, is_incomplete, which_hosts
 from superhosts.results import Selection
 from superhosts.sketches.bundle import Sketch, load
 
 
 def hosts(options: Hosts) -> None:
-    """Write the super hosts of every sketch, or of their union."""
+    """Write the super hosts of every sketch, of every longer window, or of the union of all."""
     selection = Selection.of(options.wanted.threshold, options.wanted.top)
     if selection.threshold is not None:
         check_threshold(selection.threshold, "--threshold")
-    key, memory = given_key(options.sketches.key_file), options.sketches.memory_total
+    wanted = HostFilter(options.only.prefix, options.only.side, options.only.direction)
+    wanted.check()
     errors: list[InputError] = []
-    with open_destinations(output_options(options.results), with_part=True) as outputs:
-
-        def report(sketch: Sketch) -> None:
-            found = selection.find(sketch)
-            rows = make_rows(sketch.window, found, partial=sketch.partial)
-            note = f" ({PARTIAL})" if sketch.partial else ""
-            outcome = Outcome(len(rows), least_listed=sketch.least_listed)
-            title = window_title(sketch.window, selection, outcome) + note
-            outputs.write(Report(rows=rows, window=sketch.window, title=title))
-
-        whole, merged = Sketch(), 0
-        for path in with_progress(find_sketches(options.sketches.files, errors, options.span)):
-            try:
-                if options.union:
-                    merge_named(whole, path, key, memory)
-                    merged += 1
-                else:
-                    report(load(path, key=key, max_memory=memory))
-            except HalfMergedError:
-                raise  # the union holds part of this file
-            except InputError as error:
-                errors.append(error)
-                say(f"superhosts: {error}")
-        if merged:
-            report(whole)
+    sketches = [describe(path) for path in find_sketches(options.sketches.files, errors, options.span)]
+    sketches = of_sites(sketches, options.only.site)
+    groups = group_sketches(sketches, options.window, union=options.union)
+    found_any = False
+    with open_destinations(output_options(options.results), _run_kind(groups, sketches, wanted)) as outputs:
+        for group in with_progress(groups):
+            report = _ask(group, _unite(group, options, errors), selection, wanted)
+            if report is not None:
+                outputs.write(report)
+                found_any |= bool(report.rows)
     fail_with(errors)
+    if options.fail_on_find and found_any:
+        raise typer.Exit(1)
+
+
+def _ask(group: Group, sketch: Sketch | None, selection: Selection, wanted: HostFilter) -> Report | None:
+    """Return the hosts of a group's sketch; None if it has none."""
+    if sketch is None:
+        return None
+    window = group.window or sketch.window
+    found, left_out = selection.search(wanted.of(sketch))
+    outcome = Outcome(len(found), least_listed=sketch.least_listed, left_out=left_out)
+    site = joined_sites(sketch.sites)
+    return Report(
+        rows=[{**row, "site": site} for row in make_rows(window, found, partial=sketch.partial)],
+        window=window,
+        title=which_hosts(selection, outcome),
+        is_incomplete=is_incomplete(selection, outcome),
+        notes=[PARTIAL] if sketch.partial else [],
+    )
+
+
+def _run_kind(groups: list[Group], sketches: list[SavedSketch], wanted: HostFilter) -> RunKind:
+    """Say what the rows will tell apart, as far as the headers of the files know it."""
+    parts = {part for sketch in sketches for part in sketch.parts if wanted.takes(*part)}
+    values = {
+        "site": {group.site for group in groups},
+        "side": {side for side, _ in parts},
+        "direction": {direction for _, direction in parts},
+    }
+    varying = frozenset(name for name, several in values.items() if len(several) > 1)
+    return RunKind((*COLUMNS, "site"), many_windows=len({group.window for group in groups}) > 1, varying=varying)
+
+
+def _unite(group: Group, options: Hosts, errors: list[InputError]) -> Sketch | None:
+    """Return the union of a group's files; None if none could be read. Such files are reported, added to `errors`."""
+    key, memory = given_key(options.sketches.key_file), options.sketches.memory_total
+    whole: Sketch | None = None
+    for path in group.paths:
+        try:
+            if len(group.paths) == 1:
+                return load(path, key=key, max_memory=memory)
+            united = Sketch() if whole is None else whole
+            merge_named(united, path, key, memory)
+            whole = united
+        except HalfMergedError:
+            raise  # the union holds part of this file
+        except InputError as error:
+            errors.append(error)
+            say(f"superhosts: {error}")
+    return whole

@@ -1,0 +1,70 @@
+"""Which hosts of a sketch are wanted: those of some prefixes, sides and directions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from superhosts.detectors.base import Detector
+from superhosts.errors import UsageError
+from superhosts.network import Network, parse_networks
+from superhosts.pairs import DIRECTIONS, SIDES, Part
+from superhosts.results import Found, Searchable, SuperHosts
+from superhosts.sketches.bundle import Sketch
+
+MORE = 4  # times as many hosts are asked for, when too few of the largest are wanted
+
+
+class HostFilter(NamedTuple):
+    """Prefixes, sides and directions; an empty list stands for all."""
+
+    prefixes: Sequence[str] = ()
+    sides: Sequence[str] = ()
+    directions: Sequence[str] = ()
+
+    def check(self) -> None:
+        """Raise UsageError if a value is none."""
+        if self.prefixes and not parse_networks(self.prefixes, "--prefix"):
+            raise UsageError(f"--prefix {' '.join(self.prefixes)}: contains no prefix")
+        for option, values, known in (("side", self.sides, SIDES), ("direction", self.directions, DIRECTIONS)):
+            for value in values:
+                if value not in known:
+                    raise UsageError(f"--{option} {value}: one of {', '.join(known)}")
+
+    def takes(self, side: str, direction: str) -> bool:
+        """Return True if hosts of this side and direction are wanted."""
+        return (not self.sides or side in self.sides) and (not self.directions or direction in self.directions)
+
+    def of(self, sketch: Sketch) -> Searchable:
+        """Return the wanted hosts of a sketch. Parts that are not wanted are removed from it."""
+        sketch.parts = {part: each for part, each in sketch.parts.items() if self.takes(part.side, part.direction)}
+        return _InPrefixes(sketch, self.prefixes) if self.prefixes else sketch
+
+
+class _InPrefixes(NamedTuple):
+    """The hosts of a sketch in some prefixes."""
+
+    sketch: Sketch
+    prefixes: Sequence[str]
+
+    def super_hosts(self, threshold: float) -> list[Found]:
+        """Return the hosts with at least `threshold` peers."""
+        return self.sketch.collect(lambda part, detector: self._inside(part, detector, detector.super_hosts(threshold)))
+
+    def top(self, count: int) -> list[Found]:
+        """Return the `count` hosts with the most peers."""
+        return self.sketch.collect(lambda part, detector: self._top(part, detector, count))[:count]
+
+    def _top(self, part: Part, detector: Detector, count: int) -> SuperHosts:
+        """Return the largest hosts of a part: more of all hosts are asked for until enough of them are inside."""
+        asked = count
+        while True:
+            found = detector.top(asked)
+            inside = self._inside(part, detector, found)
+            if len(inside) >= count or len(found) < asked:
+                return inside.select(slice(count))
+            asked *= MORE
+
+    def _inside(self, part: Part, detector: Detector, found: SuperHosts) -> SuperHosts:
+        network = Network(self.prefixes, ipv6_prefix=detector.format.prefix if part.family == 6 else 64)
+        return found.select(network.monitors(found.hosts, part._replace(side="inner")))
