@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from superhosts.detectors.base import Detector
 from superhosts.errors import UsageError
-from superhosts.network import Network, parse_networks
+from superhosts.network import Network
 from superhosts.pairs import DIRECTIONS, SIDES, Part
+from superhosts.prefixes import parse_networks
 from superhosts.results import Found, Searchable, SuperHosts
 from superhosts.sketches.bundle import Sketch
 
@@ -66,5 +67,7 @@ class _InPrefixes(NamedTuple):
             asked *= MORE
 
     def _inside(self, part: Part, detector: Detector, found: SuperHosts) -> SuperHosts:
-        network = Network(self.prefixes, ipv6_prefix=detector.format.prefix if part.family == 6 else 64)
+        bits = detector.format.prefix
+        narrow, wide = (bits, 64) if part.family == 4 else (32, bits)
+        network = Network(self.prefixes, special="keep", ipv4_prefix=narrow, ipv6_prefix=wide)
         return found.select(network.monitors(found.hosts, part._replace(side="inner")))

@@ -32,7 +32,7 @@ class OnlyOptions:
     ] = field(default_factory=list)
     prefix: Annotated[
         list[str],
-        typer.Option(metavar="LIST", callback=split_commas, help="Only hosts in these prefixes, or in those of @FILE."),
+        typer.Option(metavar="LIST", help="Only hosts in these prefixes, or in those of @FILE."),
     ] = field(default_factory=list)
     side: Annotated[
         list[str], typer.Option(metavar="LIST", callback=split_commas, help="Only hosts of this side: inner or outer.")
