@@ -51,6 +51,25 @@ def test_both_families_and_all_windows_are_judged(capture: Path) -> None:
     assert facts["advice"].endswith("wrong.")
 
 
+def test_sides_directions_and_exclusions_are_those_of_a_scan(capture: Path) -> None:
+    nets = ["--inner", "10.0.0.0/8", "--memory", "2MiB", "-t", "200"]
+    cases = {
+        "inner": [],
+        "outer": ["--watch", "outer"],
+        "both": ["--watch", "inner,outer"],
+        "out": ["--direction", "out"],
+        "in": ["--direction", "in"],
+        "excluded": ["--exclude", "10.95.192.0/20"],
+    }
+    judged = {name: json.loads(run(str(capture), *nets, *more, "--json")) for name, more in cases.items()}
+    for name, more in cases.items():
+        scan = CliRunner().invoke(app, ["scan", str(capture), "-q", "--json", *nets, *more])
+        assert judged[name]["super_hosts"] == len(scan.stdout.splitlines()), name
+    found = {name: facts["super_hosts"] for name, facts in judged.items()}
+    assert found["both"] == found["inner"] + found["outer"]
+    assert len(set(found.values())) > 3
+
+
 def test_the_table_and_the_figure(capture: Path, tmp_path: Path) -> None:
     image = pytest.importorskip("matplotlib.image")
     text = run(str(capture), "--inner", "10.0.0.0/8", "-m", "1MiB", "--figure", str(tmp_path / "plot.png"))

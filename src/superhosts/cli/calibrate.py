@@ -42,7 +42,7 @@ def calibrate(options: Calibrate) -> None:
         errors.append(problem)
         say(f"superhosts: {problem}")
 
-    settings = make_settings(options, key=given_key(options.key_file))
+    settings = make_settings(options.traffic, options, key=given_key(options.key_file))
     size, key = parse_size(settings.memory), settings.key
     share = parse_share(options.error)
     exact = {} if settings.exact is None else {"exact": settings.exact}

@@ -17,12 +17,11 @@ from superhosts.cli._options import (
     MEMORY,
     THRESHOLD,
     Exact,
-    Inner,
     Ipv4Prefix,
     Ipv6Prefix,
     JsonObject,
-    Special,
-    Window,
+    LocalTime,
+    TrafficOptions,
     worded,
 )
 
@@ -38,14 +37,13 @@ class Calibrate:
     Examples:
         superhosts calibrate trace.pcap --inner 10.0.0.0/8 --figure est.png
         superhosts calibrate trace.pcap --threshold 300 --memory 64MiB
+        superhosts calibrate trace.pcap --inner private --watch outer --direction in
         superhosts calibrate trace.pcap --exact off
     """
 
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help=INPUTS)]
-    inner: Inner = field(default_factory=list)
-    special: Special = defaults.SPECIAL
+    traffic: TrafficOptions = field(default_factory=TrafficOptions)
     threshold: Annotated[float, THRESHOLD] = defaults.THRESHOLD
-    window: Window = defaults.WINDOW
     memory: Annotated[str, worded(MEMORY, "Memory of the cube that is judged.")] = defaults.MEMORY
     error: Annotated[str, ERROR] = "1%"
     exact: Exact = None
@@ -60,3 +58,4 @@ class Calibrate:
         Path | None, typer.Option(metavar="FILE", help="Plot estimates against the truth (FILE.png and FILE.svg).")
     ] = None
     json: JsonObject = False
+    local_time: LocalTime = False
