@@ -50,6 +50,7 @@ OWN_HELP = {
     "direction": "scan counts packets, hosts chooses among what was counted",
     "detector": "fleets and batch take those whose sketches merge",
     "flows": "bench has no windows",
+    "force": "the file is a key, or a capture with its answer",
     "grace": "an edge waits for packets, a hub for sites",
     "key_file": "commands that make sketches make a key, others do not",
     "json": "rows are JSON Lines, other results one line",

@@ -58,6 +58,18 @@ def say(text: str) -> None:
         sys.stderr.flush()
 
 
+def is_terminal() -> bool:
+    """Return True if somebody can be asked: questions and answers go to a terminal."""
+    return sys.stderr.isatty() and sys.stdin is not None and sys.stdin.isatty()
+
+
+def confirmed(question: str) -> bool:
+    """Ask a question on the terminal; return True if the answer is y or yes."""
+    sys.stderr.write(f"{printable(question, most=LONGEST_LINE)} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def tell(text: str) -> None:
     """Write one line for the operator of a service, which the journal or the container's log keeps."""
     say(f"superhosts: {text}")

@@ -78,6 +78,7 @@ ERROR = typer.Option(
 FLOWS = typer.Option(
     metavar="COUNT", callback=check_positive_count, help="Distinct (host, peer) pairs in each window, like 5M."
 )
+FORCE = typer.Option("--force", help="Replace a file that exists.")
 GRACE = typer.Option(metavar="DURATION", callback=check_seconds, help="Longest wait before a window closes.")
 FILES = "Captures (pcap, pcapng; also .gz, .zst, .xz), folders of them, patterns in quotes ('day/**/*.pcap')"
 INPUTS = f"{FILES}, URLs (s3://…), - for standard input, or synth:flows=100k,… for synthetic traffic."

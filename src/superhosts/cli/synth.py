@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import cast
 
-from superhosts.cli._console import say
+from superhosts.cli._console import confirmed, is_terminal, say
 from superhosts.cli.usage.synth import Synth
 from superhosts.errors import UsageError
 from superhosts.pairs import PacketBlock
 from superhosts.replacing import output_errors, replaceable, replacing
-from superhosts.synthetic.capture_writer import write_capture
+from superhosts.synthetic.capture_writer import is_written_here, write_capture
 from superhosts.synthetic.traffic import Family, Traffic, packet_blocks
-from superhosts.synthetic.truth import Tally, truth_path, write_rows
+from superhosts.synthetic.truth import Tally, is_truth, truth_path, write_rows
 from superhosts.text import counted
 from superhosts.units import SECOND, format_size, parse_count, parse_duration
 
@@ -37,6 +38,10 @@ def synth(options: Synth) -> None:
     )
     tally = Tally(traffic, parse_count(options.truth_min), options.ipv6_prefix, options.ipv4_prefix)
     truth = truth_path(out)
+    if not options.force:
+        for path, is_ours in ((out, is_written_here), (truth, is_truth)):
+            if path.is_file() and not is_ours(path):
+                _ask_to_overwrite(path)
     # The truth's file is opened first: if that fails, no capture without its truth is left behind.
     with output_errors(truth), replacing(replaceable(truth), durable=False) as part:
         written = write_capture(out, _watched(traffic, tally))
@@ -48,6 +53,15 @@ def synth(options: Synth) -> None:
         f"{format_size(written.bytes)}, {time.perf_counter() - began:.1f} s; "
         f"truth in {truth}: {counted(len(rows), 'row')}"
     )
+
+
+def _ask_to_overwrite(path: Path) -> None:
+    """Ask on a terminal; raise UsageError without one, and if the answer is no."""
+    state = "is there, and synth did not write it"
+    if not is_terminal():
+        raise UsageError(f"{path}: {state}; superhosts synth --force overwrites it")
+    if not confirmed(f"{path} {state}. Overwrite it?"):
+        raise UsageError(f"{path}: nothing was written")
 
 
 def _watched(traffic: Traffic, tally: Tally) -> Iterator[PacketBlock]:

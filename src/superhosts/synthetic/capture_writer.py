@@ -13,6 +13,7 @@ capture, and a failure leaves nothing behind.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
@@ -81,6 +82,38 @@ def write_capture(path: Path, blocks: Iterable[PacketBlock]) -> Written:
     return Written(packets, size)
 
 
+def is_written_here(path: Path) -> bool:
+    """Return True if a capture looks like one that `write_capture` wrote: by its header and the first packet.
+
+    The Ethernet addresses of synthetic packets are no vendor's, so a real capture does not have them.
+    """
+    kind = capture_kind(path)
+    if kind == ".parquet":
+        return _has_columns(path)
+    start = len(_FILE_HEADER) + 16
+    head = _first_bytes(path, start + len(_ETHERNET), compressed=kind == ".pcap.zst")
+    return head[: len(_FILE_HEADER)] == _FILE_HEADER and head[start:] in (b"", _ETHERNET)
+
+
+def _first_bytes(path: Path, size: int, *, compressed: bool) -> bytes:
+    """Return the first bytes of a file, decompressed; none if it cannot be read."""
+    import zstandard
+
+    with contextlib.suppress(OSError, zstandard.ZstdError), path.open("rb") as file:
+        if not compressed:
+            return file.read(size)
+        with zstandard.ZstdDecompressor().stream_reader(file) as stream:
+            return bytes(stream.read(size))
+    return b""
+
+
+def _has_columns(path: Path) -> bool:
+    pa, pq = _arrow()
+    with contextlib.suppress(OSError, pa.ArrowException):
+        return list(pq.read_schema(path).names) == ["time", "src", "dst"]
+    return False
+
+
 @contextmanager
 def _open_pcap(part: Path) -> Iterator[Write]:
     with part.open("wb", buffering=0) as file:
@@ -100,14 +133,19 @@ def _open_zstd(part: Path) -> Iterator[Write]:
 
 @contextmanager
 def _open_parquet(part: Path) -> Iterator[Write]:
+    pa, pq = _arrow()
+    schema = pa.schema([("time", pa.timestamp("ns", "UTC")), ("src", pa.string()), ("dst", pa.string())])
+    with pq.ParquetWriter(part, schema, compression="zstd") as writer:
+        yield lambda block: writer.write_table(pa.table(_columns(block, pa), schema=schema))
+
+
+def _arrow() -> tuple[Any, Any]:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
         raise MissingExtraError("writing .parquet", "tables") from None
-    schema = pa.schema([("time", pa.timestamp("ns", "UTC")), ("src", pa.string()), ("dst", pa.string())])
-    with pq.ParquetWriter(part, schema, compression="zstd") as writer:
-        yield lambda block: writer.write_table(pa.table(_columns(block, pa), schema=schema))
+    return pa, pq
 
 
 def _write_all(file: Any, data: memoryview) -> None:

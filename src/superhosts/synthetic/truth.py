@@ -167,6 +167,17 @@ def truth_path(capture: Path) -> Path:
     return capture.with_name(capture.name.removesuffix(capture_kind(capture)) + ".truth.jsonl")
 
 
+def is_truth(path: Path) -> bool:
+    """Return True if a file looks like one that `write_rows` wrote: rows of exact numbers, or nothing."""
+    try:
+        with path.open(encoding="ascii") as file:
+            line = file.readline()
+        row = json.loads(line) if line else {}
+    except (OSError, ValueError, RecursionError):
+        return False
+    return not line or (isinstance(row, dict) and tuple(row) == COLUMNS and row["detector"] == "exact")
+
+
 def write_rows(path: Path, rows: Iterable[Row]) -> None:
     """Write rows as JSON Lines."""
     with path.open("w", encoding="ascii") as file:

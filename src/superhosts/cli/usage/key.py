@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from superhosts.cli._options import JsonObject
+from superhosts.cli._options import FORCE, JsonObject, worded
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class New:
     """
 
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="The file to make.", show_default=False)] = None
-    force: Annotated[bool, typer.Option("--force", help="Replace a key that exists.")] = False
+    force: Annotated[bool, worded(FORCE, "Replace a key that exists.")] = False
 
 
 @dataclass(frozen=True)

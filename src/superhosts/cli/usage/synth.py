@@ -9,7 +9,18 @@ from typing import Annotated
 import typer
 
 from superhosts import defaults
-from superhosts.cli._options import FLOWS, PACKETS, SEED, SUPER_HOSTS, WINDOW, WINDOWS, Ipv4Prefix, Ipv6Prefix
+from superhosts.cli._options import (
+    FLOWS,
+    FORCE,
+    PACKETS,
+    SEED,
+    SUPER_HOSTS,
+    WINDOW,
+    WINDOWS,
+    Ipv4Prefix,
+    Ipv6Prefix,
+    worded,
+)
 from superhosts.cli._values import check_count
 
 
@@ -20,6 +31,9 @@ class Synth:
     The traffic has hosts with a heavy tail of peers, popular servers, scanners and victims of floods. The inner network
     is 10.0.0.0/8, for IPv6 2001:db8::/32. The answer is written beside OUT, with the ending .truth.jsonl: rows like
     those of scan --json.
+
+    Files that synth wrote before are overwritten. Before it overwrites any other file it asks; without a terminal it
+    refuses, unless --force is given.
 
     Examples:
         superhosts synth day.pcap --super-hosts 50
@@ -44,3 +58,4 @@ class Synth:
     ] = "100"
     ipv4_prefix: Ipv4Prefix = defaults.IPV4_PREFIX
     ipv6_prefix: Ipv6Prefix = defaults.IPV6_PREFIX
+    force: Annotated[bool, worded(FORCE, "Overwrite OUT and its answer, whoever wrote them, without asking.")] = False
