@@ -27,12 +27,12 @@ from superhosts.errors import OutputError
 from superhosts.fleet.nats.identity import Identity
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import SendCounters
-from superhosts.fleet.receipts import MERGED, Receipt
+from superhosts.fleet.receipts import MERGED, REFUSED, Receipt
 from superhosts.fleet.spool import Spool
 from superhosts.pairs import DIRECTIONS, SIDES, Window
 from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Sketch
-from traffic import talk
+from traffic import MINUTES, NOON, talk
 
 # Options
 
@@ -208,15 +208,17 @@ def test_a_scan_takes_two_signals_at_once_for_one() -> None:
 
 
 class ReadyHub:
-    """A link behind which a hub takes everything."""
+    """A link behind which a hub takes everything, but refuses the first windows."""
 
-    def __init__(self) -> None:
+    def __init__(self, refuses: int = 0) -> None:
         self.counters = SendCounters()
+        self._refuses = refuses
 
     def run(self, spool: Spool, stop: threading.Event) -> None:
         while not stop.wait(0.01):
             for path in spool.waiting():
-                spool.settle(Receipt(path.name, MERGED))
+                spool.settle(Receipt(path.name, REFUSED if self._refuses > 0 else MERGED))
+                self._refuses -= 1
 
 
 def test_an_edge_says_warnings_as_they_come_and_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,3 +247,19 @@ def test_a_log_on_a_full_disk_ends_nothing():
         tell("the disk is full")  # not an error
     with contextlib.suppress(OSError):
         full.close()
+
+
+@pytest.mark.parametrize("refused", [0, 1, 2])
+def test_an_edge_with_refused_windows_says_how_many_and_fails_with_status_5(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: int
+) -> None:
+    capture = tmp_path / "a.pcap"
+    capture.write_bytes(p.pcap(talk("10.0.0.1", 30) + talk("10.0.0.1", 30, NOON + 5 * MINUTES)))
+    settings = Settings(memory="64KiB", device="cpu", threads=1, site="ams")
+    spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=print)
+    errors = watch([str(capture)], settings, spool, ReadyHub(refused), 10.0)
+    assert [error.exit_status for error in errors] == [5] * (refused > 0)
+    last = capsys.readouterr().err.splitlines()[-1]
+    words = f", {refused} REFUSED by the hub" if refused else ""
+    assert f"2 spooled, {2 - refused} acknowledged by the hub{words}, 0 in the spool" in last
+    assert (f"kept in {tmp_path / 'spool' / 'refused'}: {refused}" in last) == (refused > 0)

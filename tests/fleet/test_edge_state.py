@@ -380,7 +380,12 @@ def test_an_edge_whose_windows_were_refused_ends_with_status_5(tmp_path: Path):
         edge.start()
         assert edge.process is not None
         assert edge.process.wait(DEADLINE) == 5
-        edge.start()  # nothing new to refuse
+        last = edge.words.splitlines()[-1]
+        assert "2 spooled, 0 acknowledged by the hub, 2 REFUSED by the hub, 0 in the spool" in last
+        assert last.endswith(f"are kept in {tmp_path / 'spool-ams' / 'refused'}: 2")
+        edge.start()  # nothing new to refuse, but it is said that the hub lacks windows of this site
         assert edge.process.wait(DEADLINE) == 0
         hub.end()
-    assert "2 windows were refused" in edge.words
+    last = edge.words.splitlines()[-1]
+    assert "0 spooled, 0 acknowledged by the hub, 0 in the spool; refused windows" in last
+    assert last.endswith(": 2")

@@ -63,9 +63,6 @@ def edge(options: EdgeOptions) -> None:
         store = Spool(options.spool, options.site, cap=parse_size(options.spool_cap), say=tell)
         sender = make_sender(options.to, connection, options.site)
         errors = watch(options.inputs, settings, store, sender, parse_seconds(options.grace), rows)
-    if refused := store.counters.refused:
-        errors.append(RefusedError(f"{counted(refused, 'window was', 'windows were')} refused by the hub"))
-        tell(f"{errors[-1]}; they are kept in {options.spool / 'refused'}")
     fail_with(errors)
 
 
@@ -100,7 +97,10 @@ def watch(
     grace: float,
     rows: LocalRows | None = None,
 ) -> list[SuperhostsError]:
-    """Read the inputs into the spool and send from there; return the errors of the inputs, already reported."""
+    """Read the inputs into the spool and send from there; return the errors, already reported.
+
+    Windows that the hub has refused are an error, even one of many: its window lacks this site for good.
+    """
     errors: list[SuperhostsError] = []
 
     def on_error(error: SuperhostsError) -> None:
@@ -146,6 +146,8 @@ def watch(
     if rows is not None:
         rows.finish(on_error)
     status.write(now=True)
+    if refused := spool.counters.refused:
+        errors.append(RefusedError(f"{counted(refused, 'window was', 'windows were')} refused by the hub"))
     return errors
 
 
@@ -179,8 +181,11 @@ def _deliver(run: Edge, spool: Spool, status: Status, *, patient: bool) -> None:
             spool.changed.wait(0.5)
         status.write()
     with spool.changed:
-        left, counters = len(spool.waiting()), spool.counters
-    tell(f"windows: {counters.spooled} spooled, {counters.delivered} acknowledged by the hub, {left} in the spool")
+        left, counters, kept = len(spool.waiting()), spool.counters, len(spool.refused())
+    refused = f", {counters.refused} REFUSED by the hub" if counters.refused else ""
+    earlier = f"; refused windows of all runs are kept in {spool.folder / 'refused'}: {kept}" if kept else ""
+    said = f"{counters.spooled} spooled, {counters.delivered} acknowledged by the hub{refused}, {left} in the spool"
+    tell(f"windows: {said}{earlier}")
 
 
 def status_counters(counters: Counters) -> dict[str, Any]:

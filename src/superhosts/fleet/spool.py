@@ -100,6 +100,10 @@ class Spool:
                 found.append(path)
         return sorted(found)
 
+    def refused(self) -> list[Path]:
+        """Return the sketches that the hub has refused, in this run or earlier, and that are still kept."""
+        return sorted(_sketches(self._aside[0]))
+
     def aside(self) -> list[str]:
         """Return some names of what was set aside, in this run or earlier, and waits for an operator."""
         names = [path.name for path in self.folder.glob(".*.aside*")]

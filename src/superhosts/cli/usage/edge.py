@@ -47,7 +47,8 @@ class Edge:
     --output the site also reports its own super hosts, which stay here.
 
     Sketches stay in the spool until the hub has acknowledged them. All edges and the hub must have the same key, memory
-    (or geometry) and detector, and all edges the same window.
+    (or geometry) and detector, and all edges the same window. A hub refuses other sketches. They are kept in the spool,
+    the last line counts them, and the exit status is 5.
 
     Examples:
         superhosts edge /var/captures --site ams --to /mnt/fleet
