@@ -8,6 +8,7 @@ import os
 import random
 import re
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -406,6 +407,22 @@ def test_a_result_that_rots_before_it_is_saved_is_not_saved(tmp_path: Path) -> N
     with pytest.raises(SketchFileError, match=r"union\.cube: damaged since it was written"):
         save(whole, tmp_path / "saved.cube", Settings())
     assert [path.name for path in tmp_path.iterdir()] == ["union.cube"]
+
+
+@pytest.mark.parametrize(("before", "folder_mode", "file_mode"), [(None, 0o700, 0o600), (0o2775, 0o2775, 0o664)])
+def test_a_work_folder_is_private_or_as_open_as_it_was(
+    run: Run, captures: Path, cluster: Any, tmp_path: Path, before: int | None, folder_mode: int, file_mode: int
+) -> None:
+    work = tmp_path / "work"
+    if before is not None:
+        work.mkdir()
+        work.chmod(before)
+    common = ["batch", captures, *SMALL, "--work", work, "--keep-work", "--scheduler", cluster.scheduler_address]
+    assert run(*common, "--save", tmp_path / "saved").status == 0
+    assert stat.S_IMODE(work.stat().st_mode) == folder_mode
+    assert {stat.S_IMODE(path.stat().st_mode) for path in work.iterdir()} == {file_mode}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "saved").iterdir()} == {0o600}
+    assert stat.S_IMODE((tmp_path / "saved").stat().st_mode) == 0o700
 
 
 def test_an_input_that_kills_its_workers(mortal_cluster: Any, captures: Path, tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 from superhosts._version import __version__
 from superhosts.batch.cluster import check_workers
-from superhosts.batch.tasks import Result, Task, find_result, run_task, set_aside_non_file
+from superhosts.batch.tasks import Result, Task, find_result, run_task, set_aside_non_file, share_like_folder
 from superhosts.cubefile import container as sketchfile
 from superhosts.detectors.registry import DETECTORS
-from superhosts.durable import read_json, write_json
+from superhosts.durable import make_folder, read_json, write_json
 from superhosts.errors import OutputError, SuperhostsError, UsageError
 from superhosts.hashing import fingerprint, secret_of
 from superhosts.pairs import Window
@@ -125,7 +125,7 @@ class Batch:
 
     def __iter__(self) -> Iterator[BatchWindow]:
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
         except OSError as error:
             raise OutputError(f"--work {self._folder}: cannot be created: {error.strerror or error}") from None
         sample = next((capture.name for capture in self._captures if not is_url(capture.name)), None)
@@ -179,7 +179,8 @@ class Batch:
         size = self._task_size or max(LEAST_TASK, total // max(1, TASKS_PER_WORKER * slots))
         try:
             set_aside_non_file(path)
-            write_json(path, size, durable=False, shared=True)
+            write_json(path, size, durable=False)
+            share_like_folder(path, self._folder)
         except OSError as error:
             raise OutputError(f"--work {self._folder}: cannot be written: {error.strerror or error}") from None
         return size

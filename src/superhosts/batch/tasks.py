@@ -22,7 +22,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,15 @@ def set_aside_non_file(path: Path) -> None:
         set_aside(path)
 
 
+def share_like_folder(path: Path, folder: Path) -> None:
+    """Give a file of the work folder to those who have access to the folder: workers may be several users.
+
+    A folder that this program makes is closed to others. Does nothing on mounts without permissions.
+    """
+    with suppress(PermissionError, NotImplementedError):
+        path.chmod(folder.stat().st_mode & 0o666)
+
+
 class _Attempt:
     """One attempt at a task: writes into a private folder and moves complete files to the work folder."""
 
@@ -128,14 +137,16 @@ class _Attempt:
             content = file.read(DIGEST).hex()[:NAME_DIGITS]
         name = f"{self._digest}-{content}.cube"
         set_aside_non_file(self.folder / name)
+        share_like_folder(path, self.folder)
         rename_durably(path, self.folder / name)
         return {"key": key, "file": name}
 
     def record(self, result: Result) -> None:
         """Write the record, which marks the result as complete."""
         path, target = self.private / "record.json", self.folder / f"{self._digest}.json"
-        write_json(path, {"result": result, "check": _checksum(result)}, shared=True)
+        write_json(path, {"result": result, "check": _checksum(result)})
         set_aside_non_file(target)
+        share_like_folder(path, self.folder)
         rename_durably(path, target)
 
 
@@ -143,7 +154,7 @@ class _Attempt:
 def _attempt(folder: Path, digest: str) -> Iterator[_Attempt]:
     attempt = _Attempt(folder, digest)
     try:
-        attempt.private.mkdir()
+        attempt.private.mkdir(0o700)
         yield attempt
     except OSError as error:
         raise OutputError(f"--work {folder}: cannot be written on a worker: {error.strerror or error}") from None

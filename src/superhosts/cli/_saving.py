@@ -7,6 +7,7 @@ from pathlib import Path
 
 from superhosts.cli._console import say
 from superhosts.cli._sketches import merge_named
+from superhosts.durable import make_folder
 from superhosts.errors import DifferenceError, InputError, MergeError, OutputError, UsageError
 from superhosts.names import FILE_NAME_RULE, is_file_name
 from superhosts.pairs import Part, Window
@@ -20,11 +21,14 @@ from superhosts.units import SECOND
 
 
 def prepare_folder(folder: Path, site: str) -> None:
-    """Create the folder for sketches; check the site's name, which becomes part of their file names."""
+    """Create the folder for sketches; check the site's name, which becomes part of their file names.
+
+    A new folder is closed to other users; one that is there keeps its mode.
+    """
     if not is_file_name(site):
         raise UsageError(f"--site {printable(site) if site else 'is empty'}: {FILE_NAME_RULE}")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     except OSError as error:
         raise OutputError(f"--save {folder}: cannot be created: {error.strerror}") from None
 

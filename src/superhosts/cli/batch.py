@@ -136,13 +136,26 @@ def save_window(result: BatchWindow, path: Path, settings: Settings) -> bool:
             raise SketchFileError(
                 "damaged since it was written; the same command makes it again", file=str(result.path)
             )
-        try:
-            os.link(result.path, temporary)  # the name in the work folder is removed later
-        except OSError:  # another file system, or one without hard links
-            copy_synced(result.path, temporary, shared=True)
+        if not _link(result.path, temporary):
+            copy_synced(result.path, temporary)
         rename_durably(temporary, path)  # before the work folder is removed
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
         temporary.unlink(missing_ok=True)
     return False
+
+
+def _link(path: Path, other: Path) -> bool:
+    """Give a file of the work folder, from which it is removed later, another name. Return False if it must be copied.
+
+    That is so on another file system, or one without hard links, and if the work folder is open to other users: a link
+    would be, too.
+    """
+    if path.stat().st_mode & 0o077:
+        return False
+    try:
+        os.link(path, other)
+    except OSError:
+        return False
+    return True

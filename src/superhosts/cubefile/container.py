@@ -83,7 +83,10 @@ def _blocks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def write(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
-    """Write a file atomically: under a temporary name, synced, then renamed."""
+    """Write a file atomically: under a temporary name, synced, then renamed.
+
+    Only its owner can read it, regardless of the umask: with the key it shows hosts.
+    """
     import zstandard
 
     compress = zstandard.ZstdCompressor(level=1).compress
@@ -93,7 +96,8 @@ def write(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
         limit = format_size(MAX_HEADER)
         raise OutputError(f"{path}: cannot be written: the header takes {format_size(len(text))}, the limit is {limit}")
     digest = hashlib.blake2b(digest_size=DIGEST)
-    with output_errors(path), replacing(replaceable(path)) as temporary, temporary.open("wb") as file:
+    replaced = replacing(replaceable(path), private=True)
+    with output_errors(path), replaced as temporary, temporary.open("wb") as file:
 
         def put(data: bytes) -> None:
             digest.update(data)

@@ -22,7 +22,6 @@ from superhosts.durable import (
     is_open_to_others,
     is_plain_folder,
     make_folder,
-    make_private,
     parse_json,
     write_json,
 )
@@ -134,7 +133,6 @@ class Archive:
                     self._say(f"{path.name}: NOT ARCHIVED: {error}")
                 else:
                     whole.save(target)
-                    make_private(target)
                     sync_folder(target.parent)
                 return
         self._keep(path, target)

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from superhosts.durable import make_private, write_lines
+from superhosts.durable import write_lines
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.clock import RECORD, Clock, age_of
@@ -306,7 +306,6 @@ class Hub:
             if isinstance(error.__cause__, OSError):
                 raise error.__cause__ from None
             raise UnreportableError(str(error)) from None  # not a disk error: the union has too many sites and counters
-        make_private(path)
 
     def _make_report(self, window: str, sketch: Sketch, ledger: Ledger, issue: Issue) -> HubReport:
         selection = self.settings.selection

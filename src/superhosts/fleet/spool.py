@@ -116,7 +116,6 @@ class Spool:
         fresh = self.folder / ".fresh.tmp"
         try:
             sketch.save(fresh)
-            fresh.chmod(0o600)  # the umask decides who may read a scan's sketches; these are private
             target = self.folder / Parcel.of(fresh, self.site, sketch.window).name
             rename_durably(fresh, target)
         except OSError as error:
