@@ -93,8 +93,8 @@ def test_sketches_of_addresses_and_of_prefixes_do_not_merge(run: Run, carpet: Pa
     files = [*(tmp_path / "a").glob("*.cube"), *(tmp_path / "b").glob("*.cube")]
     refused = run("merge", *files, "-o", tmp_path / "c.cube")
     assert refused.status == 2
-    assert "/24" in refused.err
-    assert "/32" in refused.err
+    assert "--ipv4-prefix 24" in refused.err
+    assert "--ipv4-prefix 32" in refused.err
 
 
 @pytest.mark.parametrize(
