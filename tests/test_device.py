@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import pytest
 
 from crowd import DEADLINE
-from superhosts.device import run_parallel, split_evenly, thread_count
+from superhosts.device import run_parallel, split_evenly, start_parallel, thread_count
 
 
 def test_results_come_in_the_order_of_the_calls():
@@ -37,6 +37,17 @@ def test_an_interrupted_caller_waits_for_its_threads():
         assert still_waits
         with pytest.raises(KeyboardInterrupt):
             calling.result(DEADLINE)
+
+
+def test_a_caller_does_not_wait_for_threads_that_have_other_work():
+    may_end = threading.Event()
+    others = start_parallel(may_end.wait, [(DEADLINE,)] * 2, 2)
+    try:
+        assert run_parallel(abs, [(-1,), (-2,), (-3,)], 2) == [1, 2, 3]
+        assert not any(other.done() for other in others)
+    finally:
+        may_end.set()
+        wait(others)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
