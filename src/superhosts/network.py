@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from superhosts.compiled import compiled
 from superhosts.device import run_parallel, split_evenly
 from superhosts.errors import UsageError
+from superhosts.lending import Lender
 from superhosts.pairs import Addresses, PacketBatch, PairBatch, Part
 from superhosts.prefixes import (
     SPECIAL_NETWORKS,
@@ -39,6 +40,7 @@ from superhosts.stopwatch import timed
 SPECIAL = ("drop", "keep")  # what to do with multicast, broadcast and unspecified addresses as hosts
 # Packets that a thread turns into pairs at a time. With more they leave its cache, with fewer threads wait for Python.
 LEAST_SHARE, MOST_SHARE = 1 << 14, 1 << 17
+ROOM = 2 * MOST_SHARE + 1  # pairs: two of each packet, and what is overwritten
 BLOCK = 1024  # packets whose flags are in a core's cache together
 
 
@@ -134,18 +136,18 @@ def _leave_out(hosts: Flags, special: Flags) -> int:
 
 @compiled
 def make_pairs(
-    src: Addresses, dst: Addresses, inner: PrefixTable, excluded: PrefixTable, rule: Rule
-) -> tuple[Addresses, Addresses, int, int, int]:
-    """Return hosts, peers, and the numbers of `_find_hosts`.
+    src: Addresses, dst: Addresses, inner: PrefixTable, excluded: PrefixTable, rule: Rule, pairs: tuple[Any, Any]
+) -> tuple[int, int, int, int]:
+    """Write the hosts and peers of packets into the columns of `pairs`; return their number and those of `_find_hosts`.
 
-    Which end of a packet is a host is as good as random, so a branch would be mispredicted. Every packet is written
-    twice instead, and the next one overwrites what does not count.
+    The columns have room for two pairs of each packet, and one more. Which end of a packet is a host is as good as
+    random, so a branch would be mispredicted. Every packet is written twice instead, and the next one overwrites what
+    does not count.
     """
+    hosts, peers = pairs
     sources, targets, ignored, same, left_out = _find_hosts(src, dst, inner, excluded, rule)
-    room = np.sum(sources) + np.sum(targets) + np.uint64(1)  # one for a last packet that does not count
     count = np.uint64(0)  # Unsigned: a signed index is tested for negative values.
     if src.ndim == 1:
-        hosts, peers = np.empty(room, src.dtype), np.empty(room, src.dtype)
         mask = np.uint32(rule.mask_high)
         for i in range(len(src)):
             hosts[count], peers[count] = src[i] & mask, dst[i]
@@ -153,7 +155,6 @@ def make_pairs(
             hosts[count], peers[count] = dst[i] & mask, src[i]
             count += np.uint64(targets[i])
     else:
-        hosts, peers = np.empty((room, 2), src.dtype), np.empty((room, 2), src.dtype)
         for i in range(len(src)):
             hosts[count, 0], hosts[count, 1] = src[i, 0] & rule.mask_high, src[i, 1] & rule.mask_low
             peers[count, 0], peers[count, 1] = dst[i, 0], dst[i, 1]
@@ -161,7 +162,7 @@ def make_pairs(
             hosts[count, 0], hosts[count, 1] = dst[i, 0] & rule.mask_high, dst[i, 1] & rule.mask_low
             peers[count, 0], peers[count, 1] = src[i, 0], src[i, 1]
             count += np.uint64(targets[i])
-    return hosts[:count], peers[:count], ignored, same, left_out
+    return int(count), ignored, same, left_out
 
 
 def _shares(batch: PacketBatch, size: int) -> list[PacketBatch]:
@@ -201,6 +202,7 @@ class Network:
         self._hosts_all_inner = tables_of_whole(inner_networks, self.host_bits)
         self.counters = NetworkCounters()
         self._rules: dict[Part, Rule] = {}
+        self._lenders = {4: Lender(2 * ROOM * 4), 6: Lender(2 * ROOM * 16)}
 
     def pairs(
         self, batches: Sequence[PacketBatch], parts: Sequence[Part], threads: int = 1
@@ -225,7 +227,9 @@ class Network:
         both = any(part.direction == "any" for part in chosen)  # such parts have the hosts of the other directions, too
         for number, part in enumerate(chosen):
             rule = self._rule(part)
-            hosts, peers, ignored, same, left_out = make_pairs(batch.src, batch.dst, inner, excluded, rule)
+            pairs = self._room(batch)
+            count, ignored, same, left_out = make_pairs(batch.src, batch.dst, inner, excluded, rule, pairs)
+            hosts, peers = pairs[0][:count], pairs[1][:count]
             if number == 0:  # Count a packet once, however many parts it belongs to.
                 counts.no_inner_end, counts.same_ends = ignored, same
             if part.direction == "any" or not both:  # Count an end once.
@@ -233,6 +237,12 @@ class Network:
             one_word = batch.family == 6 and self.host_bits[6] <= 64  # The low word of such hosts is zero.
             result.append((part, PairBatch(hosts[:, 0].copy() if one_word else hosts, peers)))
         return result, counts
+
+    def _room(self, batch: PacketBatch) -> tuple[Addresses, Addresses]:
+        """Return columns for the pairs of a share, in memory that is used again."""
+        memory = self._lenders[batch.family].borrow()
+        columns = (memory.view(np.uint32) if batch.family == 4 else memory.view(np.uint64)).reshape(2, ROOM, -1)
+        return (columns[0, :, 0], columns[1, :, 0]) if batch.family == 4 else (columns[0], columns[1])
 
     def _rule(self, part: Part) -> Rule:
         """Return which ends are hosts of a part; made once, because threads wait for whoever makes it."""

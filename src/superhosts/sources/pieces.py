@@ -43,9 +43,9 @@ from superhosts.sources.capture_reader import (
     Format,
     format_of,
 )
+from superhosts.sources.columns import NARROW_BYTES, WIDE_BYTES, ColumnLender
 from superhosts.sources.frames import PACKETS, POSITION, TALLY_SLOTS, Columns, Tally, start_walk
 from superhosts.sources.inputs import Input
-from superhosts.sources.lending import NARROW_BYTES, WIDE_BYTES, ColumnLender
 from superhosts.sources.piece_loop import ROOM_BYTES
 from superhosts.stopwatch import measured, timed
 
