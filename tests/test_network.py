@@ -551,3 +551,18 @@ def test_hosts_are_read_from_text_numbers_and_array_elements() -> None:
 def test_what_is_no_host_is_refused(reading: HostFormat, host: str | int, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         reading.to_number(host)
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_pairs_stay_what_they_are_while_others_are_made(family: int) -> None:
+    """Their memory is used again, but only when nobody has them any more."""
+    network, (home, away) = whole(family), HOME[family]
+    ((_, first),) = network.pairs([packets((home, away))], [Part(family)])
+    before = first.hosts.copy(), first.peers.copy()
+    network.pairs([packets((away, home), (home, away))], [Part(family, "outer")])
+    assert (first.hosts == before[0]).all()
+    assert (first.peers == before[1]).all()
+    place = first.peers.ctypes.data
+    del first
+    ((_, again),) = network.pairs([packets((home, away))], [Part(family)])
+    assert again.peers.ctypes.data == place
