@@ -215,7 +215,7 @@ def test_a_file_is_loaded_with_the_key_at_hand_that_it_names(
         sh.Sketch().merge_file(tmp_path / name)
     own, public = fingerprint(own_key()), fingerprint(DEFAULT_KEY)
     known = rf"\(known here: {public} \(public\), {own} \({own_file}\)\)"
-    with pytest.raises(sh.MergeError, match=f"written with key {fingerprint(SECRET)}; give it with --key-file {known}"):
+    with pytest.raises(sh.MergeError, match=f"written with key {fingerprint(SECRET)}; give it as key {known}"):
         sh.load(tmp_path / "other.cube")
     monkeypatch.setenv("SUPERHOSTS_KEY", SECRET.decode())  # a key that is chosen is the only one
     sh.load(tmp_path / "other.cube")

@@ -87,7 +87,7 @@ LOOKS: dict[str, tuple[bytes, str]] = {
     "tabs": (b"src\tdst\tport\n1\t2\t3\n", f"a tab-separated table: src, dst, port; {TABLES}"),
     "text": (b"this is not a capture", "text"),
     "letters that are cut": ("ü".encode()[:1].join([b"plain ", b""]), "text"),
-    "zeros": (bytes(4096), "zeros: its first 4,096 bytes are empty"),
+    "zeros": (bytes(4096), "zeros, and nothing else at its beginning"),
     "noise": (b"\xa1\xb2\xc3\xd5abc", "binary data of no known kind (it starts with the bytes a1 b2 c3 d5 61 62 63)"),
     "escape codes": (
         b"\x1b[2Jhello",

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from places import ROOT
 from superhosts.text import MOST_SHOWN, counted, printable
+
+SOURCE = ROOT / "src" / "superhosts"
+# Numbers that are never 1, by the file that shows them.
+ALWAYS_MANY = {
+    "_progress.py": ("{len(items)} sketches", "{packets} packets"),
+    "plan.py": ("{saturation} peers", "{exact_pairs} pairs"),
+    "columnsketch.py": ("{_most_peers} peers", "{smallest} peers"),
+    "capture_reader.py": ("{_counted} packets",),
+    "pieces.py": ("{len(mine)} sketches",),
+    "pairtable.py": ("{8 * words} bytes",),
+    "lending.py": ("{size} bytes",),
+}
 
 
 def test_control_characters_line_breaks_and_marks_are_escaped() -> None:
@@ -36,3 +55,33 @@ def test_numbers_with_their_nouns(number: float, words: str) -> None:
 def test_plurals_that_are_no_added_s() -> None:
     assert counted(1, "window was", "windows were") == "1 window was"
     assert counted(2, "window was", "windows were") == "2 windows were"
+
+
+NOUNS = set(
+    re.findall(
+        "[a-z]+",
+        "packets hosts windows files sites sketches peers flows pairs rows bytes captures tasks detectors threads "
+        "inputs values fields labels words intervals",
+    )
+)
+
+
+def numbers_without_a_singular(source: str) -> Iterator[str]:
+    """Yield the places of a module that put a plural behind a number without asking whether there is one."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            for number, words in itertools.pairwise(node.values):
+                if not isinstance(number, ast.FormattedValue) or not isinstance(words, ast.Constant):
+                    continue
+                name = ast.unparse(number.value).rpartition(".")[2]
+                counts = number.format_spec is not None or "len(" in name or "count" in name
+                follows = re.match(r" (?:super |more )?([a-z]+)\b", str(words.value))
+                if counts and follows and follows[1] in NOUNS and not name.isupper() and "counted(" not in name:
+                    yield f"line {node.lineno}: {{{name}}}{words.value}"
+
+
+@pytest.mark.parametrize("source", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_one_thing_is_never_called_by_its_plural(source: Path) -> None:
+    allowed = ALWAYS_MANY.get(source.name, ())
+    found = [place for place in numbers_without_a_singular(source.read_text()) if not any(map(place.count, allowed))]
+    assert found == []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from superhosts.names import NAME_RULE, is_name
-from superhosts.text import printable
+from superhosts.text import counted, printable
 
 Check = Callable[[Any, str], Any]
 MOST_QUOTED = 60  # characters of an invalid value that a message quotes
@@ -35,7 +35,7 @@ def _quoted(value: Any) -> str:
     if isinstance(value, list):
         return f"a list of {len(value):,}"
     if isinstance(value, dict):
-        return f"an object of {len(value):,} fields"
+        return f"an object of {counted(len(value), 'field')}"
     if isinstance(value, str):
         return f'"{printable(value, MOST_QUOTED)}"'
     named = {None: "null", True: "true", False: "false"} if value is None or isinstance(value, bool) else {}

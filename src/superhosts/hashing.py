@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.errors import UsageError
+from superhosts.text import counted
 
 MASK32 = 0xFFFFFFFF
 MASK64 = 0xFFFFFFFFFFFFFFFF
@@ -92,7 +93,7 @@ def check_secret(secret: bytes | str, place: str) -> bytes:
         raise UsageError(f"{place}: a key must be bytes or text, not {type(secret).__name__}")
     encoded = secret.encode() if isinstance(secret, str) else bytes(secret)
     if len(encoded) < SHORTEST_KEY:
-        raise UsageError(f"{place}: the key has {len(encoded)} bytes; use at least {SHORTEST_KEY}")
+        raise UsageError(f"{place}: the key has {counted(len(encoded), 'byte')}; use at least {SHORTEST_KEY}")
     return encoded
 
 

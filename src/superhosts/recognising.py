@@ -189,7 +189,7 @@ def _unknown(head: bytes) -> str:
     if text is not None:
         return "text"
     if not any(head):
-        return f"zeros: its first {len(head):,} bytes are empty"
+        return "zeros, and nothing else at its beginning"
     return f"binary data of no known kind (it starts with the bytes {head[:8].hex(' ')})"
 
 

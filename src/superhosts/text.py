@@ -26,7 +26,8 @@ def printable(text: object, most: int = MOST_SHOWN) -> str:
 
 def counted(number: float, noun: str, plural: str = "") -> str:
     """Return a number with its noun: 1 host, 2,000 hosts. A plural that is more than an added s is given as well."""
-    return f"{number:,.0f} {noun if number == 1 else plural or f'{noun}s'}"
+    shown = f"{number:,.0f}" if number == round(number) else f"{number:,g}"
+    return f"{shown} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 @contextmanager

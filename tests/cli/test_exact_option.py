@@ -117,7 +117,7 @@ def test_an_edge_writes_exact_rows_and_spools_the_same_sketch(capture: Path, tmp
     assert spooled[0] == spooled[1]
 
 
-@pytest.mark.parametrize(("exact", "text"), [("on", "2 of 2 numbers equal the truth"), ("off", "intervals hold")])
+@pytest.mark.parametrize(("exact", "text"), [("on", "2 of 2 numbers as in the truth"), ("off", "the truth in ")])
 def test_the_demo_shows_both(run: Run, tmp_path: Path, exact: str, text: str) -> None:
     ended = run("demo", tmp_path, "--flows", "5k", "--packets", "10k", "--super-hosts", 2, "--exact", exact)
     assert "2 of 2 super hosts found, 0 false" in ended.out

@@ -179,7 +179,7 @@ def test_what_comes_before_the_damage_is_handed_out(size: int, tmp_path: Path) -
     bad = {
         b"\x99\0\0\0\x08\0\0\0" + bytes(8): "a block of 8 bytes",
         b"\x99\0\0\0\x0e\0\0\0" + bytes(20): "a block of 14 bytes",
-        b"\x99\0\0\0\0\0\0\x7f" + bytes(20): "a block of 2130706432 bytes",
+        b"\x99\0\0\0\0\0\0\x7f" + bytes(20): "a block of 2,130,706,432 bytes",
         p.block(0x99, bytes(8))[:-4] + b"\x18\0\0\0": "two lengths of a block differ",
         p.block(6, bytes(16)): "longer than its block",
         p.block(6, b"\0" * 12 + b"\x01\0\0\0" + bytes(4)): "longer than its block",

@@ -103,7 +103,7 @@ def test_what_cannot_be_opened_is_named_and_the_rest_is_opened(day: Path) -> Non
 def test_names_that_make_no_sense_end_the_command_before_anything_is_read(run: Run, day: Path) -> None:
     for bad, words in (
         (["synth:flowz=1"], "synth:flowz=1: unknown word 'flowz'; use flows"),
-        (["synth:flows=20"], "synth:flows=20: 20 super hosts do not fit into 20 flows"),
+        (["synth:flows=20"], "synth:flows=20: 20 flows: too few for 20 super hosts"),
         (["-", "-"], "-: given twice; standard input can be read only once"),
     ):
         ended = run("scan", day, *bad, "--json", "-t", 1)

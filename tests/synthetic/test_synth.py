@@ -228,7 +228,7 @@ def test_source_emits_the_flows_of_the_arrays(family: Any) -> None:
         ({"flows": 0}, "flows 0"),
         ({"packets": 99_999}, "too few"),
         ({"windows": 0}, "windows 0"),
-        ({"super_hosts": 90}, "do not fit into 100,000 flows: 102,400 flows"),
+        ({"super_hosts": 90}, "100,000 flows: too few for 90 super hosts, which need at least 102,400"),
         ({"super_hosts": -1}, "super_hosts -1"),
         ({"seed": -1}, "seed"),
         ({"family": 5}, "family 5"),

@@ -152,9 +152,8 @@ def _compare(expected: dict[Window, Any], archive: Path) -> None:
             raise SuperhostsError(f"the hub's windows or parts differ from those of one process: {window}")
         if not all(_same_content(sketch.parts[part], union.parts[part]) for part in sketch.parts):
             raise SuperhostsError("the union differs from the result of one process: please report this")
-    print(
-        f"{len(expected)} windows: every bit and label of the hub's unions equals that of one process over all packets"
-    )
+    same = "every bit and label of the hub's unions equals that of one process over all packets"
+    print(f"{counted(len(expected), 'window')}: {same}")
 
 
 def _same_content(left: Detector, right: Detector) -> bool:

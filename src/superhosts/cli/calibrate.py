@@ -80,9 +80,8 @@ def _show_window(window: Window, hosts: int) -> None:
 def _draw(result: Calibration, figure: Path) -> None:
     estimates = result.asked.all_estimates()
     if not len(estimates.true):
-        say(
-            f"superhosts: no host has {result.threshold:,g} peers, so there is nothing to draw: {figure} is not written"
-        )
+        least = counted(result.threshold, "peer")
+        say(f"superhosts: no host has {least}, so there is nothing to draw: {figure} is not written")
         return
     for path in draw_estimates(estimates, figure, command_line(sys.argv), result.threshold):
         say(str(path))
@@ -124,7 +123,7 @@ def _print(result: Calibration) -> None:
 
     true = result.asked.scores[result.threshold].true
     windows, hosts = counted(result.windows, "window"), counted(true, "super host")
-    title = f"{windows}, {hosts} of {result.threshold:,g} peers, up to {counted(result.most_flows, 'flow')}"
+    title = f"{windows}, {hosts} of {counted(result.threshold, 'peer')}, up to {counted(result.most_flows, 'flow')}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     names = ("memory", "missed", "false", "FTR %", "predicted", "error %", "held %", "saturated", "fill %")
     for name in names:

@@ -144,7 +144,7 @@ def _draw(rows: list[Row], folder: Path) -> None:
 def _print_table(means: list[Any], threshold: float) -> None:
 
     first = means[0]
-    hosts = f"{counted(round(first.true), 'super host')} (at least {threshold:,g} peers) a window"
+    hosts = f"{counted(round(first.true), 'super host')} (at least {counted(threshold, 'peer')}) a window"
     windows = ("" if first.windows == 1 else "means of ") + counted(first.windows, "window")
     table = Table(title=f"{windows}, {hosts}", title_justify="left", box=None, pad_edge=False)
     table.add_column("detector", no_wrap=True)

@@ -21,6 +21,7 @@ from superhosts.reports.opening import OutputOptions, open_destinations
 from superhosts.reports.table import interval, peers_text
 from superhosts.reports.terminal import OutputConsole
 from superhosts.sources.opening import open_inputs
+from superhosts.text import counted
 
 
 def demo(options: Demo) -> None:
@@ -62,14 +63,13 @@ def _compare(rows: list[dict[str, Any]], truth: dict[str, int]) -> None:
     wanted = {host for host, peers in truth.items() if peers >= defaults.THRESHOLD}
     got = {row["host"] for row in rows}
     inside = sum(row["peers_low"] <= truth.get(row["host"], 0) <= (row["peers_high"] or 1 << 62) for row in rows)
-    score = f"{len(wanted & got)} of {len(wanted)} super hosts found, {len(got - wanted)} false"
+    score = f"{len(wanted & got)} of {counted(len(wanted), 'super host')} found, {len(got - wanted)} false"
     if rows and all(row["exact"] for row in rows):
         same = sum(row["peers"] == truth.get(row["host"]) for row in rows)
-        print(
-            f"{score}; {same} of {len(rows)} numbers equal the truth (with --exact off: estimates and their intervals)"
-        )
+        right = f"{same} of {counted(len(rows), 'number')} as in the truth"
+        print(f"{score}; {right} (with --exact off: estimates and their intervals)")
     else:
-        print(f"{score}; {inside} of {len(rows)} intervals hold the truth")
+        print(f"{score}; the truth in {inside} of {counted(len(rows), 'interval')}")
 
 
 def _error(row: dict[str, Any], true: int) -> str:

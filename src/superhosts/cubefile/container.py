@@ -31,7 +31,7 @@ from superhosts.errors import OutputError, SketchFileError, UnreadableError, Ver
 from superhosts.fields import MOST_QUOTED, FieldError, record, sequence, text, whole
 from superhosts.recognising import HEAD_BYTES, SKETCH, not_a_sketch
 from superhosts.replacing import output_errors, replaceable, replacing
-from superhosts.text import printable
+from superhosts.text import counted, printable
 from superhosts.units import format_size
 
 MAGIC = SKETCH
@@ -236,7 +236,7 @@ class CubeReader:
         if start[: len(MAGIC)] != MAGIC[: len(start)] or not start:
             raise self._error(not_a_sketch(head))
         if len(start) < _START.size:
-            raise self._error(f"truncated after {len(start)} bytes", len(start))
+            raise self._error(f"truncated after {counted(len(start), 'byte')}", len(start))
         _, version, length = _START.unpack(start)
         self._end = size - DIGEST
         if version not in READ_VERSIONS:

@@ -20,6 +20,7 @@ from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, score
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import Scan
 from superhosts.planning import Population, Prediction, counted_population, predict
+from superhosts.text import counted
 from superhosts.units import format_size, parse_size
 
 FEW_HOSTS = 20  # true super hosts below which a rate says little
@@ -81,7 +82,7 @@ class Calibration:
     def advice(self) -> str:
         """Return one sentence: which memory is enough, or which threshold."""
         if not self.asked.scores[self.threshold].true:
-            return f"No host has {self.threshold:,g} peers: a lower --threshold would say more."
+            return f"No host has {counted(self.threshold, 'peer')}: a lower --threshold would say more."
         wanted = self._named(self.threshold)
         good = [trial for trial in self.trials if trial.holds(self.threshold, self.error)]
         what = f"{100 * self.error:g} % of super hosts wrong"

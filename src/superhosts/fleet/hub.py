@@ -36,6 +36,7 @@ from superhosts.fleet.union import UnionBuilder
 from superhosts.reports.rows import make_rows
 from superhosts.results import DEFAULT_SELECTION, Selection
 from superhosts.sketches.bundle import Sketch
+from superhosts.text import counted
 
 REMEMBERED = 12  # recent windows: their sites are expected again, and their sites' own sketches are kept
 LATE_PAUSE = 10.0  # seconds to wait for further late sketches before a window is reported again
@@ -357,7 +358,7 @@ class Hub:
                 f"NOT TIDIED: {window}", partial(self._tidy_window, window, window in recent, retire)
             )
         if self.counters.retired - before == self.settings.max_retired:
-            self._say(f"{self.settings.max_retired} windows were past --late and are retired; others may follow")
+            self._say(f"{counted(self.settings.max_retired, 'window')} past --late retired; others may follow")
         if by_age:
             self._sweep()
             self._store.forget_past(max(self._archive.keep if self._archive else 0.0, PAST))

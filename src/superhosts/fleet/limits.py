@@ -20,6 +20,7 @@ from superhosts.fleet.parcels import Parcel, parse_window_name, site_of
 from superhosts.fleet.receipts import Say
 from superhosts.fleet.store import WindowStore
 from superhosts.pairs import Window
+from superhosts.text import counted
 from superhosts.units import SECOND, format_size
 
 RECOUNT = 60.0  # seconds before the disk usage of a site at its limit is measured again
@@ -126,7 +127,9 @@ class Shares:
     def check(self, parcel: Parcel, size: int) -> None:
         """Refuse a sketch of a site that has used up its share (UsageError; OSError if the sketch can come later)."""
         if self._store.count_of(parcel) >= self._limits.sketches:
-            raise UsageError(f"{parcel.site} has sent {self._limits.sketches:,} sketches of this window already")
+            raise UsageError(
+                f"{parcel.site} has sent {counted(self._limits.sketches, 'sketch', 'sketches')} of this window already"
+            )
         self._check_windows(parcel)
         share = shutil.disk_usage(self._store.incoming).total // self._limits.disk_part
         if self._bytes[parcel.site] + size > share and self._store.times.steady() - self._counted >= RECOUNT:
@@ -146,11 +149,13 @@ class Shares:
             return
         mine &= set(self._store.windows())
         if len(mine) >= most.windows:
-            raise UsageError(f"{parcel.site} has {most.windows:,} windows here, the limit for one site")
+            raise UsageError(f"{parcel.site} has {counted(most.windows, 'window')} here, the limit for one site")
         if seconds_ahead(parcel.window, now) > FUTURE:
             windows = [window for name in mine if (window := parse_window_name(name)) is not None]
             if sum(seconds_ahead(window, now) > FUTURE for window in windows) >= most.windows_ahead:
-                raise UsageError(f"{parcel.site} has {most.windows_ahead:,} windows in the future: is its clock wrong?")
+                raise UsageError(
+                    f"{parcel.site} has {counted(most.windows_ahead, 'window')} in the future: is its clock wrong?"
+                )
 
     def _count(self) -> None:
         """Measure the disk usage of each site. Between two measurements new sketches are added to it."""

@@ -15,6 +15,7 @@ from superhosts.planning.formulas import Shape, column_bytes, columns_in, satura
 from superhosts.planning.population import Population, population_of
 from superhosts.planning.prediction import check_predictable, predict, restore_seconds, rough_rates
 from superhosts.planning.sizes import memory_of
+from superhosts.text import counted
 from superhosts.units import format_size
 
 ARRAYS = range(2, MAX_ARRAYS + 1)
@@ -91,7 +92,7 @@ def check_suffices(sizes: Sizes, flows: int, threshold: float, memory: str | int
     except UsageError:
         return
     given = memory if isinstance(memory, str) else format_size(memory)
-    traffic = f"{flows:,} flows at threshold {threshold:g}"
+    traffic = f"{counted(flows, 'flow')} at threshold {threshold:g}"
     wrong = f"about {min(expected.total, 1):.0%} of the answers would be wrong"
     raise GeometryError(
         f"memory {given} is too small for {traffic}: {wrong}; {format_size(enough)} would do for {MOST_ERRORS:.0%}"

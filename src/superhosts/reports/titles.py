@@ -56,7 +56,7 @@ def _none(selection: Selection, outcome: Outcome) -> str:
 
 
 def _peers(count: float) -> str:
-    return f"{count:,g} peer" + "s" * (count != 1)
+    return counted(count, "peer")
 
 
 def _depth(selection: Selection, outcome: Outcome) -> str:

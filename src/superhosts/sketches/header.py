@@ -23,7 +23,7 @@ from superhosts.keys import keys_at_hand
 from superhosts.memory import memory_left
 from superhosts.pairs import Part, Window
 from superhosts.sketches.grammar import check_arrays, read_fields, shapes_of
-from superhosts.text import either, printable
+from superhosts.text import counted, either, printable
 from superhosts.units import format_size, parse_size
 
 Entry = dict[str, Any]  # counters of one site, window and part
@@ -153,7 +153,7 @@ def check_hosts(reader: CubeReader, stored: Stored, secret: bytes) -> None:
         wrong = np.count_nonzero(last & np.uint64((1 << spare) - 1))
         if 2 * wrong > len(last):
             place = f"parts[{number}].format[1]"
-            beyond = f"{kind.format.prefix}, but {wrong:,} of {len(last):,} hosts have bits set beyond it"
+            beyond = f"{kind.format.prefix}, but bits beyond it are set in {wrong:,} of {counted(len(last), 'host')}"
             raise SketchFileError(f"header {FieldError(place, beyond)}", file=reader.name)
 
 

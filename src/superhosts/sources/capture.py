@@ -40,6 +40,7 @@ from superhosts.sources.kinds import FileFormat
 from superhosts.sources.pieces import CUTTING, Cutting, PieceReader, open_pieces
 from superhosts.sources.streams import Stopped
 from superhosts.sources.urls import is_url
+from superhosts.text import counted
 from superhosts.units import SECOND
 
 COMPRESSED = (".gz", ".zst", ".xz")
@@ -132,7 +133,7 @@ class CaptureSource(Source):
         """
         size = self._input.size
         if self._input.reopens and size is not None and not self._input.compression and position < size:
-            read = f"{position:,} of {size:,} bytes were there"
+            read = f"{position:,} of {counted(size, 'byte was', 'bytes were')} there"
             self.counters.warn(f"{self.name}: it has become shorter while it was read: {read}; what came before counts")
 
     def again(self) -> Source:

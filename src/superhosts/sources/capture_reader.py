@@ -269,6 +269,8 @@ class CaptureReader:
             self._warn(f"{place}: the file ends inside a record; what came before counts")
         if self._counted and self._counted == self._unsupported:
             text = f"none of its {self._counted:,} packets can be read: their link types are not supported"
+            if self._counted == 1:
+                text = "its only packet cannot be read: its link type is not supported"
             raise InputError(text, file=self._name)
 
     def _pass_on_notes(self, most: int | None = None) -> None:

@@ -41,6 +41,7 @@ from superhosts.sources.pcapng_walk import (
     read_piece,
     walk,
 )
+from superhosts.text import counted
 from superhosts.units import SECOND
 
 MOST_INTERFACES = 65_536
@@ -127,7 +128,7 @@ class Pcapng:
     def _problem(self, reason: int, start: bytes) -> str:
         """Return the message for what stopped the walk at a block with these first bytes."""
         if reason == BAD_LENGTH:
-            return f"damaged: a block of {self._number(start[4:8])} bytes"
+            return f"damaged: a block of {counted(self._number(start[4:8]), 'byte')}"
         return _PROBLEMS[reason]
 
     def _name_link(self, start: bytes) -> None:

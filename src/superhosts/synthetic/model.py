@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from superhosts.defaults import THRESHOLD
 from superhosts.errors import UsageError
 from superhosts.synthetic.loops import CLIENT, CLIENT_BLOCKS, PROBE, SERVER, SWEEP, VICTIM
+from superhosts.text import counted
 
 EXPONENT = 1.05  # of the Pareto tail
 CAP = 200_000  # peers of the largest host
@@ -77,7 +78,9 @@ def tail_bounds(supers: int, flows: int) -> tuple[float, float]:
     budget = 0.9 * flows
     if supers * THRESHOLD > budget:
         need = int(np.ceil(supers * THRESHOLD / 0.9))
-        raise UsageError(f"{supers:,} super hosts do not fit into {flows:,} flows: {need:,} flows are the least")
+        raise UsageError(
+            f"{counted(flows, 'flow')}: too few for {counted(supers, 'super host')}, which need at least {need:,}"
+        )
     low = float(SHOULDER) if _tail_flows(supers, 4 * THRESHOLD, SHOULDER) <= budget else float(THRESHOLD)
     if _tail_flows(supers, CAP, low) > budget:
         small, large = 1.05 * THRESHOLD, float(CAP)
@@ -134,7 +137,9 @@ def small_sizes(random: np.random.Generator, flows: int, most: int) -> Sizes:
     small = np.concatenate([np.zeros(0, np.int64), *drawn])
     if len(small) > most:  # a narrow inner network: fewer hosts, with more peers each
         if most < 1 or flows > most * (THRESHOLD // 2):
-            raise UsageError(f"the inner network is too small for {flows:,} flows of small hosts; take a wider one")
+            raise UsageError(
+                f"the inner network is too small for {counted(flows, 'flow')} of small hosts; take a wider one"
+            )
         small = np.full(most, flows // most)
         small[: flows % most] += 1
     return small

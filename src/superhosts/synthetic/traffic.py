@@ -33,6 +33,7 @@ from superhosts.device import thread_count
 from superhosts.errors import UsageError
 from superhosts.pairs import Addresses, PacketBatch, PacketBlock
 from superhosts.synthetic import loops, model
+from superhosts.text import counted
 from superhosts.units import SECOND
 
 BLOCK = 1 << 17  # packets yielded together
@@ -73,9 +74,8 @@ class Traffic:
             if getattr(self, name) < value:
                 raise UsageError(f"{name} {getattr(self, name):,}: at least {value} is needed")
         if self.packets < self.flows:
-            raise UsageError(
-                f"{self.packets:,} packets are too few for {self.flows:,} flows: each flow has at least one"
-            )
+            flows = counted(self.flows, "flow")
+            raise UsageError(f"{counted(self.packets, 'packet')}: too few for {flows}, each of which has at least one")
         if max(self.flows, self.packets) >= 1 << 31:
             raise UsageError("a window holds at most 2,147,483,647 packets; ask for more windows instead")
         for family in self.families:

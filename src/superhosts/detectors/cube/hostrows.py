@@ -43,6 +43,7 @@ from superhosts.device import run_parallel, split_evenly
 from superhosts.engines.arrays import Arrays, Words
 from superhosts.engines.geometry import ArrayShape
 from superhosts.hashing import MASK32, Key, column_draw, fold
+from superhosts.text import counted
 
 Numbers = NDArray[np.int64]
 BYTES_PER_HOST = 64  # upper bound of the memory for a decoded host, without its rows
@@ -84,9 +85,8 @@ def decode_hosts(arrays: Mapping[str, NDArray[Any]], geometry: Geometry) -> tupl
     if len(counts) and not (counts[0] >= 1 and (np.diff(counts) > 0).all() and counts[-1] <= geometry.rows):
         raise ArrayError("counts", f"must be numbers of rows from 1 to {geometry.rows}, in ascending order")
     if (sizes < 1).any() or sizes.sum() != stored.shape[1]:
-        raise ArrayError(
-            "counts", f"{sizes.sum():,} hosts in groups of at least one, but array hosts has {stored.shape[1]:,}"
-        )
+        grouped = f"{counted(sizes.sum(), 'host')} in groups of at least one"
+        raise ArrayError("counts", f"{grouped}, but array hosts has {stored.shape[1]:,}")
     hosts = np.empty((stored.shape[1], 2), np.uint64)
     wrong = add_differences(stored, sizes, geometry.key_bits, hosts)
     if wrong >= 0:
@@ -109,10 +109,10 @@ def decode(arrays: Mapping[str, NDArray[Any]], geometry: Geometry, threads: int)
     """Check the arrays of a file and decode them. Raise ArrayError, which names the array, if they are invalid."""
     if len(arrays["rows"]) > geometry.exact_pairs:
         most = f"the most of a cube of these sizes that is still exact is {geometry.exact_pairs:,}"
-        raise ArrayError("rows", f"has {len(arrays['rows']):,} rows, {most}")
+        raise ArrayError("rows", f"has {counted(len(arrays['rows']), 'row')}, {most}")
     hosts, starts = decode_hosts(arrays, geometry)
     if starts[-1] != len(arrays["rows"]):
-        raise ArrayError("rows", f"has {len(arrays['rows']):,} rows, but hosts have {starts[-1]:,}")
+        raise ArrayError("rows", f"has {counted(len(arrays['rows']), 'row')}, but hosts have {starts[-1]:,}")
     rows = np.empty_like(arrays["rows"])
     spans = [(span, starts, arrays["rows"], geometry.rows, rows) for span in split_evenly(len(hosts), threads)]
     wrong = max(run_parallel(undo_differences, spans, threads))
@@ -130,9 +130,9 @@ def decode(arrays: Mapping[str, NDArray[Any]], geometry: Geometry, threads: int)
 def _check_giants(giants: Words, rows: int) -> None:
     """Raise ArrayError unless the array has one bit for each of `rows` rows, and no bit beyond them."""
     if len(giants) != -(-rows // 64):
-        raise ArrayError("giants", f"has {len(giants):,} words, must have {-(-rows // 64):,}")
+        raise ArrayError("giants", f"has {counted(len(giants), 'word')}, must have {-(-rows // 64):,}")
     if rows % 64 and giants[-1] >> np.uint64(rows % 64):
-        raise ArrayError("giants", f"has a bit after those of {rows:,} rows")
+        raise ArrayError("giants", f"has a bit after those of {counted(rows, 'row')}")
 
 
 def _check_labels(
@@ -140,13 +140,13 @@ def _check_labels(
 ) -> Numbers:
     """Return the index of each host's first priority. Raise ArrayError if labels are invalid."""
     if len(winners) != hosts:
-        raise ArrayError("winners", f"has {len(winners):,} hosts, must have {hosts:,}")
+        raise ArrayError("winners", f"has {counted(len(winners), 'host')}, must have {hosts:,}")
     if geometry.arrays < 8 and (winners >> geometry.arrays).any():
         raise ArrayError("winners", f"names an array that is not below {geometry.arrays}")
     wins = ONES_OF_BYTE[winners]
     ends = np.cumsum(wins)
     if (ends[-1] if hosts else 0) != len(priorities):
-        raise ArrayError("priorities", f"has {len(priorities):,}, but hosts have {int(wins.sum()):,} labels")
+        raise ArrayError("priorities", f"has {len(priorities):,}, but hosts have {counted(int(wins.sum()), 'label')}")
     if len(priorities) and int(priorities.max()) > MASK32 - max(1, lowest_priority(geometry.share_bits)):
         raise ArrayError("priorities", "has one below those that compete for labels")
     first_wins: Numbers = ends - wins

@@ -23,6 +23,7 @@ from superhosts.engines.arrays import Arrays
 from superhosts.errors import UsageError
 from superhosts.pairs import Addresses
 from superhosts.results import UNBOUNDED, SuperHosts
+from superhosts.text import counted
 
 __all__ = ["Filter", "Geometry"]
 
@@ -97,7 +98,8 @@ class Filter(HostListSketch):
         """Return listed hosts. Raise UsageError if `threshold` is below that of the list."""
         minimum = self.geometry.threshold
         if threshold < minimum:
-            raise UsageError(f"threshold {threshold:g}: this filter lists only hosts with at least {minimum} peers")
+            least = counted(minimum, "peer")
+            raise UsageError(f"threshold {threshold:g}: this filter lists only hosts with at least {least}")
         return super()._super_hosts(threshold)
 
     def _find(self, threshold: float) -> tuple[Mangled, Estimate]:

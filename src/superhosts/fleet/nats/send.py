@@ -28,6 +28,7 @@ from superhosts.fleet.parcels import check_site
 from superhosts.fleet.pauses import growing_pause
 from superhosts.fleet.receipts import RESEND, Receipt, Say
 from superhosts.fleet.spool import Spool
+from superhosts.text import counted
 
 TOGETHER = 4  # sketches to send at once
 LOOK_EVERY = 1.0  # seconds between two looks at the spool, unless it reports a new sketch
@@ -318,4 +319,4 @@ def _read(file: BinaryIO, chunk: Chunk) -> bytes:
 
 def _windows(spool: Spool) -> str:
     count = len(spool.waiting())
-    return f"; {count} window{'s wait' if count != 1 else ' waits'}"
+    return f"; {counted(count, 'window waits', 'windows wait')}"
