@@ -151,6 +151,17 @@ def test_an_edge_warns_of_the_public_key(run: Run, own_file: Path, capture: Path
     assert "public" not in run("scan", capture, *SMALL, "--key-file", "public", "--quiet").err
 
 
+def test_an_edge_says_that_no_address_leaves_in_the_clear_only_with_a_key_of_ones_own(
+    run: Run, own_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edge = ["edge", "--site", "ams", "--spool", tmp_path / "spool", "--to", tmp_path / "link", *SMALL]
+    said = "no address leaves this site in the clear"
+    assert said in run(*edge).err
+    assert said not in run(*edge, "--key-file", "public").err
+    monkeypatch.setenv("SUPERHOSTS_KEY", "a key of the fleet")
+    assert said in run(*edge).err
+
+
 def test_an_own_key_that_everybody_can_read_is_a_warning(run: Run, own_file: Path, capture: Path) -> None:
     run("key", "new")
     assert run("scan", capture, *SMALL, "--quiet").err == ""

@@ -7,7 +7,7 @@ from pathlib import Path
 from superhosts.cli._console import tell
 from superhosts.durable import exposure_warning
 from superhosts.errors import UsageError
-from superhosts.hashing import DEFAULT_KEY
+from superhosts.hashing import DEFAULT_KEY, fingerprint, secret_of
 from superhosts.keys import ChosenKey, choose_key, own_path, why_none_is_kept
 
 MAKE_ONE = "give one with --key-file (superhosts key new FILE makes one)"
@@ -44,9 +44,18 @@ def fleet_key(path: Path | None) -> bytes:
     return chosen.secret
 
 
+def say_what_leaves(secret: bytes | str | None) -> None:
+    """Say that no address leaves an edge's site in the clear, or warn that the key is one that everybody knows."""
+    if secret_of(secret) == DEFAULT_KEY:
+        warn_if_public(secret)
+    else:
+        key = f"without the key {fingerprint(secret_of(secret))}, nobody reads one from its sketches"
+        tell(f"no address leaves this site in the clear: {key}")
+
+
 def warn_if_public(secret: bytes | str | None) -> None:
     """Warn of a key that everybody knows; for edges and hubs, once they are ready."""
-    if secret == DEFAULT_KEY:
+    if secret_of(secret) == DEFAULT_KEY:
         danger = "anyone can read addresses from the sketches, and hide a super host with three packets"
         tell(f"warning: the key in use is public: {danger}; {MAKE_ONE}")
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from superhosts.cli._console import fail_with, log_status, tell
-from superhosts.cli._keys import fleet_key, warn_if_public
+from superhosts.cli._keys import fleet_key, say_what_leaves
 from superhosts.cli._links import connect_to, make_sender, sending
 from superhosts.cli._options import WantedOptions, check_no_conflict
 from superhosts.cli._service import STATUS, Reloads, Status, log_in_background
@@ -136,7 +136,7 @@ def watch(
     reload = None if rows is None else reloads.ask  # an edge without files to reopen ends at SIGHUP
     with sending(sender, spool), ended_by_signals(run.stop, reload):
         tell(f"site {settings.site} ready; windows of earlier runs that wait in {spool.folder}: {len(spool.waiting())}")
-        warn_if_public(settings.key)
+        say_what_leaves(settings.key)
         if position.frontier is not None:
             before = f"everything before is in the spool or sent ({spool.folder / POSITION})"
             tell(f"resumes at {shown_time(position.frontier)}: {before}")
