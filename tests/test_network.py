@@ -358,6 +358,38 @@ def test_private_may_be_a_line_of_a_file(tmp_path: Path) -> None:
     assert len(parse_networks([f"@{tmp_path / 'inner'}"], "--inner")) == 7
 
 
+# A wrong --inner
+
+
+@families
+def test_the_prefixes_seen_most_without_an_inner_end_are_sampled(family: int) -> None:
+    network = Network(INNER[family])
+    busy, other, rare = ("192.0.2.1", "198.51.0.1", "203.0.1.1") if family == 4 else ("2a00::1", "2a01::1", "2a02::1")
+    ends = [(busy, other)] * 50 + [(rare, busy)] * 30 + [(HOME[family][0], busy)] * 30
+    assert network.outside.most_seen() == []
+    network.pairs([packets(*ends)], [Part(family)])
+    expected = (
+        ["192.0.0.0/16", "198.51.0.0/16", "203.0.0.0/16"] if family == 4 else ["2a00::/48", "2a01::/48", "2a02::/48"]
+    )
+    assert network.outside.most_seen() == expected
+
+
+def test_packets_of_a_network_that_is_right_are_not_sampled() -> None:
+    network = Network(INNER[4])
+    network.pairs([packets(("10.1.1.1", "192.0.2.1"), ("192.0.2.1", "198.51.100.1"))], [Part()])
+    assert network.outside.most_seen() == []
+
+
+def test_the_sample_is_bounded() -> None:
+    network = Network(INNER[4])
+    for block in range(70):
+        network.pairs([packets(*[(f"192.{block}.0.1", "198.51.100.1")] * 2000)], [Part()])
+    assert network.outside.most_seen() == ["198.51.0.0/16", "192.0.0.0/16", "192.1.0.0/16"]
+    sampled = [network.outside.seen(4, number("198.51.100.1")), network.outside.seen(4, number("192.63.0.1"))]
+    assert sampled == [64 * 1000, 1000]
+    assert network.outside.seen(4, number("192.64.0.1")) == 0
+
+
 # Phantoms: hosts of a result that are on the wrong side
 
 

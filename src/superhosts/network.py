@@ -26,6 +26,7 @@ from superhosts.pairs import Addresses, PacketBatch, PairBatch, Part
 from superhosts.prefixes import (
     SPECIAL_NETWORKS,
     Flags,
+    OutsideSample,
     PrefixTable,
     inside,
     make_table,
@@ -201,6 +202,7 @@ class Network:
         self._hosts_with_inner = tables_of_some(inner_networks, self.host_bits)
         self._hosts_all_inner = tables_of_whole(inner_networks, self.host_bits)
         self.counters = NetworkCounters()
+        self.outside = OutsideSample()
         self._rules: dict[Part, Rule] = {}
         self._lenders = {4: Lender(2 * ROOM * 4), 6: Lender(2 * ROOM * 16)}
 
@@ -211,8 +213,9 @@ class Network:
         size = min(max(-(-sum(map(len, batches)) // threads), LEAST_SHARE), MOST_SHARE)
         found: list[tuple[Part, PairBatch]] = []
         calls = [(share, parts) for batch in batches for share in _shares(batch, size)]
-        for pairs, counts in run_parallel(self._find_pairs, calls, threads):
+        for (share, _), (pairs, counts) in zip(calls, run_parallel(self._find_pairs, calls, threads), strict=True):
             self.counters.add(counts)
+            self.outside.add(share, self.inner[share.family], counts.no_inner_end)
             found += pairs
         return found
 

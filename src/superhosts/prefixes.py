@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,12 +14,15 @@ from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.errors import UsageError
-from superhosts.pairs import Addresses
+from superhosts.pairs import Addresses, PacketBatch
 from superhosts.text import printable
 
 Words = NDArray[np.uint64]
 Flags = NDArray[np.uint8]
 Networks = list[ipaddress.IPv4Network | ipaddress.IPv6Network]
+
+SAMPLED_BLOCKS, SAMPLED_PACKETS = 64, 1024  # most blocks of a sample, and packets of each
+SHOWN_PREFIXES = 3
 
 # The word for prefixes that nobody else can have on the Internet: RFC 1918, unique local (RFC 4193) and link-local.
 PRIVATE = "private"
@@ -199,3 +204,59 @@ def parse_networks(values: Sequence[str], option: str) -> Networks:
             except ValueError as error:
                 raise UsageError(f"{place}: {text!r} is not a prefix: {error}") from None
     return networks
+
+
+class OutsideSample:
+    """A bounded sample of packets without an inner end: the prefixes that most of them have, for whoever mistyped one.
+
+    The first blocks in which most packets are of this kind are sampled, so that it costs nothing in the long run.
+    """
+
+    def __init__(self) -> None:
+        self._blocks = 0
+        self._packets: Counter[tuple[int, int]] = Counter()  # by family and leading bits of an end
+
+    def add(self, packets: PacketBatch, inner: PrefixTable, no_inner_end: int) -> None:
+        """Take packets of one block into the sample, if most have no inner end: `no_inner_end` of them."""
+        if 2 * no_inner_end <= len(packets) or self._blocks == SAMPLED_BLOCKS:
+            return
+        self._blocks += 1
+        step = -(-len(packets) // SAMPLED_PACKETS)
+        src, dst = packets.src[::step].copy(), packets.dst[::step].copy()
+        outside = (inside(src, inner) | inside(dst, inner)) == 0
+        ends = zip(_leading(src[outside]), _leading(dst[outside]), strict=True)
+        self._packets.update((packets.family, each) for pair in ends for each in set(pair))
+
+    def seen(self, family: int, address: int) -> int:
+        """Return how many packets of the sample have an end in the prefix of an address."""
+        return self._packets[family, address >> (16 if family == 4 else 80)]
+
+    def most_seen(self) -> list[str]:
+        """Return the prefixes that most of the packets have, most first. Those of special addresses are nobody's."""
+        ordered = sorted(self._packets.items(), key=lambda item: (-item[1], item[0]))
+        found = (_prefix(family, number) for (family, number), _ in ordered)
+        return [str(prefix) for prefix in islice((each for each in found if not _is_special(each)), SHOWN_PREFIXES)]
+
+
+def _prefix(family: int, leading: int) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    if family == 4:
+        return ipaddress.IPv4Network((leading << 16, 16))
+    return ipaddress.IPv6Network((leading << 80, 48))
+
+
+def _is_special(prefix: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
+    return any(prefix.version == each.version and prefix.overlaps(each) for each in SPECIAL_NETWORKS)
+
+
+def _leading(addresses: Addresses) -> list[int]:
+    """Return the first 16 bits of IPv4 addresses, or the first 48 of IPv6 addresses: what a site typically has."""
+    leading: list[int] = (
+        addresses >> np.uint32(16) if addresses.ndim == 1 else addresses[:, 0] >> np.uint64(16)
+    ).tolist()
+    return leading
+
+
+def is_private(prefix: str) -> bool:
+    """Return True if the word `private` includes a prefix."""
+    network = ipaddress.ip_network(prefix)
+    return any(network.version == each.version and network.subnet_of(each) for each in PRIVATE_NETWORKS)  # type: ignore[arg-type]

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import superhosts as sh
-from commands import Run
+from commands import Run, start
 from superhosts.pipeline.settings import Settings
-from traffic import NOON, packet, talk, write
+from traffic import MINUTES, NOON, packet, talk, write
+from waiting import DEADLINE, wait_for
 
 COMMON = ["--memory", "1MiB", "--device", "cpu", "--threshold", "20"]
 
@@ -131,3 +132,47 @@ def test_an_edge_starts_anew_where_these_options_change_and_only_then() -> None:
     assert not {"special", "ipv4_prefix"} & set(usual)
     assert Settings(special="keep").fingerprint == {**usual, "special": "keep"}
     assert Settings(ipv4_prefix=24).fingerprint == {**usual, "ipv4_prefix": 24}
+
+
+# A wrong --inner
+
+
+def test_a_wrong_inner_is_a_warning_with_the_prefixes_seen_most(run: Run, tmp_path: Path, lan: Path) -> None:
+    public = write(tmp_path / "a.pcap", talk("203.0.113.9", 95) + talk("192.0.2.1", 5, base="198.51.100.1"))
+    for options in ([], ["--quiet"]):
+        ended = run("scan", public, *COMMON, "--inner", "192.0.2.0/24", *options)
+        assert "warning: 95 of 100 packets (95.0%) have no end within --inner and are not counted" in ended.err
+        assert "; prefixes seen most: 172.16.0.0/16, 203.0.0.0/16; if the first is yours: --inner private" in ended.err
+    ended = run("scan", lan, *COMMON, "--inner", "203.0.113.0/24")
+    assert "120 of 120 packets (100.0%)" in ended.err
+    assert "prefixes seen most: 10.3.0.0/16, 198.51.0.0/16, fd00::/48; if" in ended.err  # no special addresses
+    one = write(tmp_path / "one.pcap", [packet(NOON, "192.0.2.1", "203.0.113.1")])
+    ended = run("scan", one, *COMMON, "--inner", "10.0.0.0/8")
+    assert "1 of 1 packet (100.0%) has no end within --inner and is not counted" in ended.err
+    assert "if the first is yours: --inner 192.0.0.0/16" in ended.err
+
+
+def test_nine_of_ten_packets_without_an_inner_end_are_no_warning(run: Run, tmp_path: Path) -> None:
+    public = write(tmp_path / "a.pcap", talk("203.0.113.9", 90) + talk("192.0.2.1", 10, base="198.51.100.1"))
+    assert "warning" not in run("scan", public, *COMMON, "--inner", "192.0.2.0/24").err
+    assert "warning" not in run("scan", public, *COMMON).err
+
+
+def test_calibrate_and_compare_warn_of_a_wrong_inner(run: Run, lan: Path) -> None:
+    for command in (["calibrate"], ["compare", "--detector", "cube"]):
+        ended = run(command[0], lan, *command[1:], "--inner", "203.0.113.0/24")
+        assert "have no end within --inner" in ended.err
+
+
+def test_an_edge_warns_of_a_wrong_inner_once_and_early(run: Run, tmp_path: Path) -> None:
+    frames = [frame for i in range(3) for frame in talk("203.0.113.9", 30, NOON + 5 * i * MINUTES)]
+    capture = write(tmp_path / "a.pcap", frames)
+    hub = tmp_path / "link"
+    options = ["--site", "ams", "--spool", tmp_path / "spool", "--to", hub, "--memory", "1MiB", "--device", "cpu"]
+    child = start("edge", capture, *options, "--inner", "10.0.0.0/8")
+    with child:
+        wait_for(lambda: len(list(hub.glob("ams/*.cube"))) == 3, "all windows are sent")
+        child.terminate()
+        _, err = child.communicate(timeout=DEADLINE)
+    lines = [line for line in err.decode().splitlines() if "have no end within --inner" in line]
+    assert len(lines) == 1

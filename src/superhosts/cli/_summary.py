@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from superhosts.cli._console import say
 from superhosts.pipeline.scan import Counters
+from superhosts.prefixes import PRIVATE, SHOWN_PREFIXES, is_private
 from superhosts.text import counted
+
+WRONG_INNER = 0.9  # share of packets without an inner end from which on --inner is probably not what was meant
 
 
 def summarise(counters: Counters) -> None:
@@ -44,3 +49,22 @@ def warn_of_late(counters: Counters) -> None:
         share = f"{counters.late:,} of {counted(counters.packets, 'packet')} ({counters.late / counters.packets:.1%})"
         way = "a file may be in any order, a pipe may not"
         say(f"superhosts: warning: {share} came too late for their window and are not counted; {way}")
+
+
+def warn_of_wrong_inner(counters: Counters) -> bool:
+    """Warn, even with --quiet, if hardly any packet has an end within --inner, and name the prefixes that were seen.
+
+    Return True if there was a warning.
+    """
+    packets = counters.ipv4 + counters.ipv6 - counters.skipped_family - counters.repeated - counters.unused
+    if counters.no_inner_end <= WRONG_INNER * packets:
+        return False
+    share = f"{counters.no_inner_end:,} of {counted(packets, 'packet')} ({counters.no_inner_end / packets:.1%})"
+    has, is_ = ("has", "is") if counters.no_inner_end == 1 else ("have", "are")
+    said = f"{share} {has} no end within --inner and {is_} not counted"
+    seen = [prefix for prefix, _ in Counter(counters.outside).most_common(SHOWN_PREFIXES)]
+    if seen:
+        hint = PRIVATE if is_private(seen[0]) else seen[0]
+        said += f"; prefixes seen most: {', '.join(seen)}; if the first is yours: --inner {hint}"
+    say(f"superhosts: warning: {said}")
+    return True

@@ -17,7 +17,7 @@ from superhosts.cli._outputs import output_options
 from superhosts.cli._progress import TaskProgress
 from superhosts.cli._saving import file_name, merge_saved, merged_into, prepare_folder
 from superhosts.cli._settings import make_settings
-from superhosts.cli._summary import summarise
+from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli.usage.batch import Batch as BatchOptions
 from superhosts.cubefile.container import is_whole
 from superhosts.durable import copy_synced
@@ -117,6 +117,7 @@ def _run(
         again = f", {run.reused:,} of them from an earlier run" if run.reused else ""
         say(f"{counted(len(captures), 'capture')}, {counted(run.tasks, 'task')}{again}")
         summarise(run.counters)
+    warn_of_wrong_inner(run.counters)
     return errors
 
 

@@ -13,7 +13,7 @@ from superhosts.cli._console import command_line, fail_with, say
 from superhosts.cli._keys import given_key
 from superhosts.cli._progress import packet_progress
 from superhosts.cli._settings import make_settings
-from superhosts.cli._summary import summarise
+from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli._values import parse_share
 from superhosts.cli.usage.calibrate import Calibrate
 from superhosts.errors import SuperhostsError
@@ -58,6 +58,7 @@ def calibrate(options: Calibrate) -> None:
     )
     result = judge(run, panels, error=share, thresholds=others, on_window=_show_window)
     summarise(run.counters)
+    warn_of_wrong_inner(run.counters)
     if not result.windows:
         say(f"superhosts: nothing to judge: {why_nothing(run.counters)}")
         fail_with(errors)

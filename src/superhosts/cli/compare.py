@@ -14,7 +14,7 @@ from superhosts.cli._console import command_line, fail_with, say
 from superhosts.cli._outputs import output_options
 from superhosts.cli._progress import packet_progress
 from superhosts.cli._settings import make_settings
-from superhosts.cli._summary import summarise
+from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli.usage.compare import Compare, SyntheticOptions
 from superhosts.detectors.arguments import check_threshold
 from superhosts.detectors.base import Detector
@@ -69,6 +69,7 @@ def compare(options: Compare) -> None:
             rows += some
     if run is not None:
         summarise(run.counters)
+        warn_of_wrong_inner(run.counters)
         if not rows:
             say(f"superhosts: nothing to compare: {why_nothing(run.counters)}")
             fail_with(errors)

@@ -15,7 +15,7 @@ from superhosts.cli._options import WantedOptions, check_no_conflict
 from superhosts.cli._service import STATUS, Reloads, Status, log_in_background
 from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import ended_by_signals
-from superhosts.cli._summary import summarise
+from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.edge import LOCAL
 from superhosts.cli.usage.edge import Edge as EdgeOptions
@@ -108,15 +108,19 @@ def watch(
             errors.append(error)
         tell(str(error))
 
+    warned: bool | None = None  # of a wrong --inner; None: before the first window has closed
+
     def on_progress(*_: int) -> None:
+        nonlocal warned
         run.on_progress()
+        if warned is None and run.counters.windows:  # not in the end alone: an edge may run for months
+            warned = warn_of_wrong_inner(scan.counters)
         reloads.run_if_asked()
         status.write()
 
     reloads = Reloads()
     if rows is not None:
         reloads.add("--output", rows.reopen)
-
     position = Position(spool.folder, inputs, settings.fingerprint, tell)
     scan = Scan(
         open_inputs(
@@ -135,13 +139,11 @@ def watch(
     status = _status(run, scan, spool, sender, rows)
     reload = None if rows is None else reloads.ask  # an edge without files to reopen ends at SIGHUP
     with sending(sender, spool), ended_by_signals(run.stop, reload):
-        tell(f"site {settings.site} ready; windows of earlier runs that wait in {spool.folder}: {len(spool.waiting())}")
-        say_what_leaves(settings.key)
-        if position.frontier is not None:
-            before = f"everything before is in the spool or sent ({spool.folder / POSITION})"
-            tell(f"resumes at {shown_time(position.frontier)}: {before}")
+        _say_ready(settings, spool, position)
         run.run()
         summarise(replace(scan.counters, warnings=[]))  # warnings were written as they came
+        if not warned:
+            warn_of_wrong_inner(scan.counters)
         _deliver(run, spool, status, patient=all(source.replays for source in scan.sources))
     if rows is not None:
         rows.finish(on_error)
@@ -149,6 +151,14 @@ def watch(
     if refused := spool.counters.refused:
         errors.append(RefusedError(f"{counted(refused, 'window was', 'windows were')} refused by the hub"))
     return errors
+
+
+def _say_ready(settings: Settings, spool: Spool, position: Position) -> None:
+    tell(f"site {settings.site} ready; windows of earlier runs that wait in {spool.folder}: {len(spool.waiting())}")
+    say_what_leaves(settings.key)
+    if position.frontier is not None:
+        before = f"everything before is in the spool or sent ({spool.folder / POSITION})"
+        tell(f"resumes at {shown_time(position.frontier)}: {before}")
 
 
 def _status(run: Edge, scan: Scan, spool: Spool, sender: Sender, rows: LocalRows | None) -> Status:

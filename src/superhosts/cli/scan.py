@@ -17,7 +17,7 @@ from superhosts.cli._progress import ScanProgress
 from superhosts.cli._saving import SketchSaver, prepare_folder
 from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import Interruption
-from superhosts.cli._summary import summarise, warn_of_late
+from superhosts.cli._summary import summarise, warn_of_late, warn_of_wrong_inner
 from superhosts.cli.usage.scan import Scan as ScanOptions
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import choose_device, gpus_of, thread_count
@@ -117,6 +117,7 @@ def run_scan(
     if not quiet:
         summarise(run.counters)
     warn_of_late(run.counters)
+    warn_of_wrong_inner(run.counters)
     if interruption.number is not None:
         say("superhosts: interrupted; the last window is partial" if is_partial else "superhosts: interrupted")
         raise typer.Exit(128 + interruption.number)

@@ -79,6 +79,7 @@ class Counters:
     revised: int = 0  # windows that were read a second time: some of their packets lay far out of order
     unrevised: int = 0  # windows still to be read a second time; after the run: windows that lack packets
     skipped_family: int = 0  # IPv6 packets for a detector that takes IPv4 only
+    outside: list[str] = field(default_factory=list)  # prefixes seen most in packets without an inner end, if most are
     unused: int = 0  # packets that were read ahead when the scan was stopped: in no window
     warnings: list[str] = field(default_factory=list)
 
@@ -183,6 +184,7 @@ class Scan:
         total.no_inner_end = self._builder.network.counters.no_inner_end
         total.same_ends = self._builder.network.counters.same_ends
         total.special_ends = self._builder.network.counters.special_ends
+        total.outside = self._builder.network.outside.most_seen()
         return total
 
     def stop(self) -> None:

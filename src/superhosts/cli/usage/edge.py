@@ -43,9 +43,9 @@ class EdgeCubeOptions(FleetCubeOptions):
 class Edge:
     """Watch traffic at one place and send the sketch of every window to a hub.
 
-    Flows never leave the site. No address leaves it in the clear with a key of one's own, which only the fleet knows; with
-    --key-file public anybody can read addresses from the sketches. With --output the site also reports its own super
-    hosts, which stay here.
+    Flows never leave the site. With a key of one's own, which only the fleet knows, no address leaves it in the clear;
+    with --key-file public anybody can read addresses from the sketches. With --output the site also reports its own
+    super hosts, which stay here.
 
     Sketches stay in the spool until the hub has acknowledged them. All edges and the hub must have the same key, memory
     (or geometry) and detector, and all edges the same window. A hub refuses other sketches. They are kept in the spool,
