@@ -123,13 +123,7 @@ def watch(
         reloads.add("--output", rows.reopen)
     position = Position(spool.folder, inputs, settings.fingerprint, tell)
     scan = Scan(
-        open_inputs(
-            inputs,
-            on_error,
-            follow=True,
-            done=position.done(),
-            on_warning=lambda text: tell(f"warning: {text}"),
-        ),
+        open_inputs(inputs, on_error, follow=True, done=position.done(), on_warning=_tell_warning),
         settings,
         RunOptions(grace=grace, resume_from=position.frontier, find=rows is not None),
         on_error=on_error,
@@ -151,6 +145,10 @@ def watch(
     if refused := spool.counters.refused:
         errors.append(RefusedError(f"{counted(refused, 'window was', 'windows were')} refused by the hub"))
     return errors
+
+
+def _tell_warning(text: str) -> None:
+    tell(f"warning: {text}")
 
 
 def _say_ready(settings: Settings, spool: Spool, position: Position) -> None:
