@@ -64,7 +64,7 @@ def test_decompression_is_a_stage(run: Run, capture: Path) -> None:
 def test_quiet_and_verbose_exclude_each_other(run: Run, capture: Path) -> None:
     ended = run("scan", capture, "-q", "-v")
     assert ended.status == 2
-    assert ended.err == "superhosts: --verbose: not with --quiet, which writes nothing but errors\n"
+    assert ended.err == "superhosts: --verbose: not with --quiet, which hides progress and summaries\n"
 
 
 def test_bench_has_the_profile(run: Run) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import packets
 import superhosts as sh
 from commands import Run
-from traffic import Frames, talk, write
+from traffic import MINUTES, NOON, Frames, packet, talk, write
 
 SMALL = ["--memory", "1MiB", "--inner", "10.0.0.0/8"]
 
@@ -127,3 +131,121 @@ def test_saved_sketches_say_how_deep_they_look(run: Run, tmp_path: Path) -> None
     assert run("scan", path, "--save", tmp_path / "saved", "-q", *SMALL).status == 0
     ended = run("hosts", tmp_path / "saved", "--top", 5)
     assert "none with 16 peers or more; hosts with fewer than 16 peers cannot be listed" in ended.out
+
+
+# The end of a run
+
+
+def test_the_last_line_says_packets_seconds_and_rate(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", crowd(20))
+    ended = run("scan", path, *SMALL)
+    assert re.fullmatch(r"20 packets in \d+\.\d\d s \([\d,.]+( M)? packets/s\), 1 window of 5m\n", ended.err)
+
+
+def test_memory_and_device_are_for_the_curious(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", crowd(20))
+    assert not re.search("^(memory|device):", run("scan", path, *SMALL).err, re.MULTILINE)
+    assert len(re.findall("^(memory|device): ", run("scan", path, "-v", *SMALL).err, re.MULTILINE)) == 2
+
+
+def cut_short(path: Path) -> Path:
+    path.write_bytes(packets.pcap(crowd(20))[:-5])
+    return path
+
+
+def test_quiet_does_not_hide_that_a_file_is_cut(run: Run, tmp_path: Path) -> None:
+    path = cut_short(tmp_path / "a.pcap")
+    quiet = run("scan", path, "-q", *SMALL)
+    assert re.fullmatch(r"warning: .*a\.pcap: byte \d+: the file ends inside a record; .*\n", quiet.err)
+    *warnings, last = run("scan", path, *SMALL).err.splitlines(keepends=True)
+    assert warnings == [quiet.err]
+    assert last.startswith("19 packets in ")
+
+
+def test_quiet_does_not_hide_packets_that_are_not_counted(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", talk("10.0.0.1", 20) + talk("2001:db8::1", 3))
+    ended = run("scan", path, "-q", "--detector", "vbfa", *SMALL)
+    reason = "3 IPv6, which this detector does not take"
+    assert ended.err == f"superhosts: warning: 3 packets were not counted: {reason}\n"
+    assert run("scan", path, "--detector", "vbfa", *SMALL).err.endswith(f"; not counted: {reason}\n")
+
+
+def test_quiet_hides_what_is_no_loss(run: Run, tmp_path: Path) -> None:
+    others = [(NOON, packets.ethernet(0x0806, packets.arp())), packet(NOON, "192.0.2.1", "192.0.2.2")]
+    path = write(tmp_path / "a.pcap", [*crowd(20), *others])
+    assert run("scan", path, "-q", *SMALL).err == ""
+
+
+# Counters
+
+
+def counters_of(path: Path) -> dict[str, Any]:
+    counters: dict[str, Any] = json.loads(path.read_text())
+    return counters
+
+
+def test_counters_in_a_file(run: Run, tmp_path: Path) -> None:
+    frames = [*crowd(20), (NOON, packets.ethernet(0x0806, packets.arp())), packet(NOON, "192.0.2.1", "192.0.2.2")]
+    frames += talk("10.0.0.1", 20, NOON + 5 * MINUTES)
+    (tmp_path / "a.pcap").write_bytes(packets.pcap(frames) + b"cut")
+    target = tmp_path / "counters.json"
+    assert run("scan", tmp_path / "a.pcap", "--counters", target, "-q", *SMALL).status == 0
+    counters = counters_of(target)
+    assert counters["seconds"] > 0
+    assert [warning.partition(": the")[2] for warning in counters["warnings"]] == [
+        " file ends inside a record; what came before counts"
+    ]
+    assert {name: value for name, value in counters.items() if name not in ("seconds", "warnings")} == {
+        "packets": 42,
+        "ipv4": 41,
+        "ipv6": 0,
+        "pairs": 40,
+        "windows": 2,
+        "windows_revised": 0,
+        "windows_incomplete": 0,
+        "not_counted": {
+            "not_ip": 1,
+            "truncated": 0,
+            "unsupported_link": 0,
+            "no_inner_end": 1,
+            "same_ends": 0,
+            "late": 0,
+            "stray": 0,
+            "repeated": 0,
+            "skipped_family": 0,
+            "unused": 0,
+        },
+        "late": 0,
+        "special_ends": 0,
+        "truncated_files": 1,
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pcap", "counters.json"]
+
+
+def test_counters_on_standard_output(run: Run, tmp_path: Path) -> None:
+    path, rows = write(tmp_path / "a.pcap", crowd(20)), tmp_path / "rows.jsonl"
+    ended = run("scan", path, "--counters", "-", "--output", rows, *SMALL)
+    (counters,) = ended.rows
+    assert (counters["packets"], len(rows.read_text().splitlines())) == (20, 1)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--csv", "-o", "rows.jsonl"], ["-o", "-"]], ids=" ".join)
+def test_counters_and_rows_do_not_share_standard_output(run: Run, tmp_path: Path, options: list[str]) -> None:
+    path = write(tmp_path / "a.pcap", crowd(20))
+    ended = run("scan", path, "--counters", "-", *options, *SMALL)
+    way = "standard output has the rows; give --counters FILE, or --output FILE for the rows"
+    assert (ended.status, ended.out, ended.err) == (2, "", f"superhosts: --counters -: {way}\n")
+
+
+def test_counters_that_cannot_be_written_are_an_error_before_the_scan(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", crowd(20))
+    ended = run("scan", path, "--counters", tmp_path / "none" / "a.json", *SMALL)
+    assert (ended.status, ended.out) == (4, "")
+    assert ended.err == f"superhosts: {tmp_path}/none/a.json: cannot be written: its folder does not exist\n"
+    assert run("scan", path, "--counters", tmp_path, *SMALL).status == 4
+
+
+def test_a_file_without_packets_may_be_cut_too(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.pcap").write_bytes(packets.pcap_header() + b"cut")
+    run("scan", tmp_path / "a.pcap", "--counters", tmp_path / "c.json", *SMALL)
+    assert counters_of(tmp_path / "c.json")["truncated_files"] == 1

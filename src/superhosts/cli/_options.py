@@ -135,6 +135,15 @@ WINDOW = typer.Option(
 WINDOWS = typer.Option(metavar="COUNT", callback=check_positive_count, help="Number of synthetic windows.")
 
 Csv = Annotated[bool, typer.Option("--csv", help="Write results to standard output as CSV.")]
+Counters = Annotated[
+    str | None,
+    typer.Option(
+        "--counters",
+        metavar="FILE",
+        help="Write the counters of the run to FILE as one line of JSON: packets, pairs, windows, what was not counted "
+        "by reason, truncated files and seconds. With - they go to standard output; then rows need --output FILE.",
+    ),
+]
 Creds = Annotated[Path | None, typer.Option(metavar="FILE", help="Credentials file (.creds) for the NATS server.")]
 Direction = Annotated[list[str], DIRECTION]
 Exact = Annotated[
@@ -190,7 +199,14 @@ LocalTime = Annotated[
 ]
 MemoryTotal = Annotated[str | None, MEMORY_TOTAL]
 Output = Annotated[str | None, OUTPUT]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Write nothing but errors to standard error.")]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet",
+        "-q",
+        help="Write no progress and no summary, but errors, and warnings about data that is lost or not counted.",
+    ),
+]
 Since = Annotated[
     str | None,
     typer.Option(
@@ -227,7 +243,12 @@ Top = Annotated[
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only windows that begin before this time.")]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Say in the end where the time went, by stage and thread.")
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        help="Say which memory and device are used, and in the end where the time went, by stage and thread.",
+    ),
 ]
 Watch = Annotated[
     list[str], typer.Option(metavar="LIST", callback=split_commas, help="Hosts to find: inner, outer, or inner,outer.")

@@ -1,8 +1,13 @@
-"""The summary of a run: how many packets were read, and which of them did not count."""
+"""What a run says at its end: how many packets were read, how fast, and which of them did not count.
+
+Summaries are for people who watch, and --quiet hides them. Warnings about data that is lost are never hidden.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
+from typing import Any
 
 from superhosts.cli._console import say
 from superhosts.pipeline.scan import Counters
@@ -10,32 +15,111 @@ from superhosts.prefixes import PRIVATE, SHOWN_PREFIXES, is_private
 from superhosts.text import counted
 
 WRONG_INNER = 0.9  # share of packets without an inner end from which on --inner is probably not what was meant
+# Why packets did not become pairs, by the name of the counter.
+REASONS = {
+    "not_ip": "not IP",
+    "truncated": "truncated before their addresses",
+    "unsupported_link": "of an unsupported link type",
+    "no_inner_end": "without an inner end",
+    "same_ends": "from an address to itself",
+    "late": "too late for their window",
+    "stray": "with a stray time",
+    "repeated": "of windows that were finished before",
+    "skipped_family": "IPv6, which this detector does not take",
+    "unused": "read when the scan was stopped, and in no window",
+}
+LOSSES = ("truncated", "unsupported_link", "late", "stray", "skipped_family")  # packets that should have counted
+
+
+@dataclass(frozen=True)
+class RunTotals:
+    """The totals of a run that has ended."""
+
+    counters: Counters
+    seconds: float
+    windows: int
+    window_text: str  # the windows for people: "3 windows of 5m"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of the file that --counters names."""
+        counters = self.counters
+        return {
+            "packets": counters.packets,
+            "ipv4": counters.ipv4,
+            "ipv6": counters.ipv6,
+            "pairs": counters.pairs,
+            "windows": self.windows,
+            "windows_revised": counters.revised,
+            "windows_incomplete": counters.unrevised,
+            "not_counted": {name: getattr(counters, name) for name in REASONS},
+            "late": counters.late,
+            "special_ends": counters.special_ends,
+            "truncated_files": counters.truncated_files,
+            "warnings": counters.warnings,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def windows_text(windows: int, length: str) -> str:
+    """Return how many windows of which length there were."""
+    return counted(windows, "window") + ("" if length == "all" else f" of {length}")
+
+
+def tell_end(totals: RunTotals, *, quiet: bool) -> None:
+    """Write what is lost, and in the last line what was read, unless `quiet`."""
+    counters = totals.counters
+    _write_warnings(counters)
+    warn_of_late(counters)
+    warn_of_wrong_inner(counters)
+    if quiet:
+        warn_of_uncounted(counters)
+    else:
+        say(f"{_packets(counters)} {_speed(totals)}, {totals.window_text}{_not_counted(counters)}")
+
+
+def warn_of_uncounted(counters: Counters) -> None:
+    """Write how many packets should have counted and did not, for those who do not see the summary."""
+    said = {"late"} if _is_late_said(counters) else set()
+    lost = {name: getattr(counters, name) for name in LOSSES if name not in said and getattr(counters, name)}
+    if lost:
+        packets = counted(sum(lost.values()), "packet was", "packets were")
+        reasons = ", ".join(f"{count:,} {REASONS[name]}" for name, count in lost.items())
+        say(f"superhosts: warning: {packets} not counted: {reasons}")
 
 
 def summarise(counters: Counters) -> None:
-    """Write how many packets were read, and how many did not become pairs, by reason."""
-    parts = [counted(counters.packets, "packet")]
-    notes = {
-        "not_ip": "not IP",
-        "truncated": "truncated before their addresses",
-        "unsupported_link": "of an unsupported link type",
-        "no_inner_end": "without an inner end",
-        "same_ends": "from an address to itself",
-        "special_ends": "multicast, broadcast or unspecified (peers, but no hosts; --special keep)",
-        "late": "too late for their window",
-        "stray": "with a stray time",
-        "repeated": "of windows that were finished before",
-        "skipped_family": "IPv6, which this detector does not take",
-        "unused": "read when the scan was stopped, and in no window",
-    }
-    parts += [f"{getattr(counters, name):,} {words}" for name, words in notes.items() if getattr(counters, name)]
-    say(", ".join(parts))
+    """Write warnings, how many packets were read, and how many did not become pairs, by reason."""
+    _write_warnings(counters)
+    say(_packets(counters) + _not_counted(counters))
+
+
+def _write_warnings(counters: Counters) -> None:
     for warning in counters.warnings:
         say(f"warning: {warning}")
 
 
+def _packets(counters: Counters) -> str:
+    return counted(counters.packets, "packet")
+
+
+def _not_counted(counters: Counters) -> str:
+    reasons = [f"{getattr(counters, name):,} {words}" for name, words in REASONS.items() if getattr(counters, name)]
+    text = f"; not counted: {', '.join(reasons)}" if reasons else ""
+    if counters.special_ends:
+        ends = counted(counters.special_ends, "multicast, broadcast or unspecified end")
+        text += f"; no hosts: {ends} (--special keep)"
+    return text
+
+
+def _speed(totals: RunTotals) -> str:
+    rate = totals.counters.packets / max(totals.seconds, 1e-9)
+    text = f"{rate / 1e6:,.1f} M" if rate >= 1e6 else f"{float(f'{rate:.2g}'):,.0f}"
+    seconds = f"{totals.seconds:.2f}" if totals.seconds < 10 else f"{totals.seconds:,.0f}"
+    return f"in {seconds} s ({text} packets/s)"
+
+
 def warn_of_late(counters: Counters) -> None:
-    """Write what makes results incomplete or repeated, even with --quiet."""
+    """Write what makes results incomplete or repeated because packets came out of order."""
     if counters.revised:
         windows = counted(counters.revised, "window was", "windows were")
         again = f"{windows} reported a second time, as revision 2: keep the later rows"
@@ -45,10 +129,15 @@ def warn_of_late(counters: Counters) -> None:
         late = counted(counters.late, "packet that was", "packets that were")
         lacking = f"without {late} far out of order; scan the files again"
         say(f"superhosts: warning: INCOMPLETE: {windows} reported and saved {lacking}")
-    elif counters.late * 100 > counters.packets:
+    elif _is_late_said(counters):
         share = f"{counters.late:,} of {counted(counters.packets, 'packet')} ({counters.late / counters.packets:.1%})"
         way = "a file may be in any order, a pipe may not"
         say(f"superhosts: warning: {share} came too late for their window and are not counted; {way}")
+
+
+def _is_late_said(counters: Counters) -> bool:
+    """Return True if late packets have a warning of their own, because they are many."""
+    return bool(counters.unrevised) or counters.late * 100 > counters.packets
 
 
 def warn_of_wrong_inner(counters: Counters) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +13,17 @@ from typing import NamedTuple
 from superhosts.batch.cluster import connect
 from superhosts.batch.run import Batch, BatchWindow, prepare
 from superhosts.cli._console import fail_with, say
+from superhosts.cli._counters import CountersOutput
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._outputs import output_options
 from superhosts.cli._progress import TaskProgress
 from superhosts.cli._saving import file_name, merge_saved, merged_into, prepare_folder
 from superhosts.cli._settings import make_settings
-from superhosts.cli._summary import summarise, warn_of_wrong_inner
+from superhosts.cli._summary import RunTotals, tell_end, windows_text
 from superhosts.cli.usage.batch import Batch as BatchOptions
 from superhosts.cubefile.container import is_whole
 from superhosts.durable import copy_synced
+from superhosts.engines.autogpu import DeviceWarning
 from superhosts.errors import OutputError, SketchFileError, SuperhostsError, UsageError
 from superhosts.pipeline.settings import Settings
 from superhosts.replacing import rename_durably, sync_folder
@@ -49,8 +52,10 @@ def batch(options: BatchOptions) -> None:
     place = _check_place(options)
     settings = make_settings(options.traffic, options.wanted, options.cube, site=options.site, device="cpu")
     settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=True))
-    outputs = open_destinations(output_options(options.results), RunKind(varying=options.traffic.varying))
-    fail_with(_run(options.inputs, settings, outputs, options.save, place, quiet=options.quiet))
+    counters = CountersOutput(options.counters, options.results)
+    kind = RunKind(varying=options.traffic.varying)
+    outputs = open_destinations(output_options(options.results), kind, table=not counters.takes_standard_output)
+    fail_with(_run(options, settings, outputs, place, counters))
 
 
 def _check_place(options: BatchOptions) -> Place:
@@ -66,10 +71,12 @@ def _check_place(options: BatchOptions) -> Place:
 
 
 def _run(
-    inputs: list[str], settings: Settings, outputs: Destinations, save: Path, place: Place, *, quiet: bool
+    options: BatchOptions, settings: Settings, outputs: Destinations, place: Place, counters: CountersOutput
 ) -> list[SuperhostsError]:
     """Run and write the results; return the errors of the inputs, already reported."""
+    save, quiet = options.save, options.quiet
     errors: list[SuperhostsError] = []
+    windows, started = 0, time.monotonic()
     progress = TaskProgress(show=not quiet and sys.stderr.isatty())
 
     def on_error(error: SuperhostsError) -> None:
@@ -78,11 +85,11 @@ def _run(
             say(f"superhosts: {error}")
 
     if quiet:
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore", DeviceWarning)
     with outputs:
         outputs.outlive_reader()
         settings = prepare(settings)  # before anything is started
-        captures = list_files(inputs, on_error)
+        captures = list_files(options.inputs, on_error)
         prepare_folder(save, settings.site)
         if not captures:
             return errors
@@ -101,6 +108,7 @@ def _run(
                     title = which_hosts(settings.selection, Outcome(len(result.rows)))
                     with progress.paused():
                         outputs.write(Report(rows=result.rows, window=result.window, title=title))
+                    windows += 1
                     path = save / file_name(result.window, settings)
                     if save_window(result, path, settings) and not quiet:
                         with progress.paused():
@@ -113,11 +121,12 @@ def _run(
                 raise
         if not place.keep:
             run.clear()
+    totals = RunTotals(run.counters, time.monotonic() - started, windows, windows_text(windows, settings.window))
     if not quiet:
         again = f", {run.reused:,} of them from an earlier run" if run.reused else ""
         say(f"{counted(len(captures), 'capture')}, {counted(run.tasks, 'task')}{again}")
-        summarise(run.counters)
-    warn_of_wrong_inner(run.counters)
+    tell_end(totals, quiet=quiet)
+    counters.write(totals)
     return errors
 
 

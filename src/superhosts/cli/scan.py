@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+import time
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import typer
 
 from superhosts.cli._console import fail_with, say
+from superhosts.cli._counters import CountersOutput
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._outputs import output_options
 from superhosts.cli._profile import profiled
@@ -17,10 +19,11 @@ from superhosts.cli._progress import ScanProgress
 from superhosts.cli._saving import SketchSaver, prepare_folder
 from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import Interruption
-from superhosts.cli._summary import summarise, warn_of_late, warn_of_wrong_inner
+from superhosts.cli._summary import RunTotals, tell_end, windows_text
 from superhosts.cli.usage.scan import Scan as ScanOptions
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import choose_device, gpus_of, thread_count
+from superhosts.engines.autogpu import DeviceWarning
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.pipeline.building import WindowResult, gathered_memory
 from superhosts.pipeline.scan import RunOptions, Scan
@@ -37,11 +40,24 @@ from superhosts.stopwatch import measured
 from superhosts.text import counted
 from superhosts.units import format_size
 
+OF_FILES = RunOptions(revises=True, leaves_open=False)
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a scan is done and told, besides its settings."""
+
+    save: Path | None = None
+    quiet: bool = False
+    verbose: bool = False
+    counters: CountersOutput = field(default_factory=lambda: CountersOutput(None))
+    run: RunOptions = OF_FILES
+
 
 def scan(options: ScanOptions) -> None:
     """Scan, write the results, and exit with the status of the first error."""
     if options.verbose and options.quiet:
-        raise UsageError("--verbose: not with --quiet, which writes nothing but errors")
+        raise UsageError("--verbose: not with --quiet, which hides progress and summaries")
     settings = make_settings(
         options.traffic,
         options.wanted,
@@ -50,6 +66,7 @@ def scan(options: ScanOptions) -> None:
         site=options.site,
         device=options.device,
     )
+    counters = CountersOutput(options.counters, options.results)
     errors = ReportedErrors()
     sources = open_inputs(options.inputs, errors.add)
     if not sources:  # No file of this name exists: no key is made, and no output is replaced.
@@ -57,12 +74,16 @@ def scan(options: ScanOptions) -> None:
     settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=options.save is not None))
     lives = settings.window != "all" and not all(source.replays for source in sources)  # windows come one by one
     kind = RunKind(many_windows=True if lives else None, varying=options.traffic.varying)
-    outputs = open_destinations(output_options(options.results), kind)
+    outputs = open_destinations(output_options(options.results), kind, table=not counters.takes_standard_output)
+    manner = Manner(options.save, options.quiet, options.verbose, counters)
     with profiled(options.verbose):
-        found_any = run_scan(sources, settings, outputs, errors, save=options.save, quiet=options.quiet)
+        found_any = run_scan(sources, settings, outputs, errors, manner)
     fail_with(errors.found)
     if options.fail_on_find and found_any:
         raise typer.Exit(1)
+
+
+PLAIN = Manner()
 
 
 class ReportedErrors:
@@ -82,26 +103,25 @@ def run_scan(
     settings: Settings,
     outputs: Destinations,
     errors: ReportedErrors,
-    *,
-    save: Path | None = None,
-    quiet: bool = False,
+    manner: Manner = PLAIN,
 ) -> bool:
     """Scan and write the results; return True if any host was found.
 
     A scan that is interrupted reports what it has and then raises typer.Exit.
     """
+    save, quiet = manner.save, manner.quiet
     progress = ScanProgress(show=not quiet and sys.stderr.isatty())
     found_any = is_partial = False
+    windows, started = 0, time.monotonic()
     with outputs:
         if save is not None:
             outputs.outlive_reader()
             prepare_folder(save, settings.site)
-        options = RunOptions(revises=True, leaves_open=False)
-        run = Scan(sources, settings, options, on_error=errors.add, on_progress=progress.update)
+        run = Scan(sources, settings, manner.run, on_error=errors.add, on_progress=progress.update)
         keeper = None if save is None else SketchSaver(save, settings, quiet=quiet)
         if quiet:
-            warnings.simplefilter("ignore")
-        else:
+            warnings.simplefilter("ignore", DeviceWarning)
+        if manner.verbose:
             _announce(settings)
         with Interruption(run.stop) as interruption, progress.over(run.sources):
             for result in run:
@@ -109,15 +129,16 @@ def run_scan(
                 rows = make_rows(result.window, result.found, partial=result.partial, revision=result.revision)
                 with measured("report"):
                     outputs.write(_report(result, rows, settings))
-                found_any, is_partial = found_any or bool(settings.selection.reached(result.found)), result.partial
+                found_any |= bool(settings.selection.reached(result.found))
+                windows, is_partial = windows + (result.revision == 1), result.partial
                 if keeper is not None:
                     keeper.save(result)
                 del result  # frees its cubes: those of the next window are allocated while this loop waits
                 progress.resume()
-    if not quiet:
-        summarise(run.counters)
-    warn_of_late(run.counters)
-    warn_of_wrong_inner(run.counters)
+    seconds = time.monotonic() - started
+    totals = RunTotals(run.counters, seconds, windows, windows_text(windows, settings.window))
+    tell_end(totals, quiet=quiet)
+    manner.counters.write(totals)
     if interruption.number is not None:
         say("superhosts: interrupted; the last window is partial" if is_partial else "superhosts: interrupted")
         raise typer.Exit(128 + interruption.number)

@@ -85,6 +85,7 @@ class WindowBuilder:
         find: bool = True,
         gathers: int | None = None,
     ) -> None:
+        self.pairs = 0  # repeats included
         self.skipped = 0  # packets of a family that the detector does not take
         self.network = settings.make_network()
         self._settings = settings
@@ -174,7 +175,9 @@ class WindowBuilder:
         for batch in batches:
             if all(part.family != batch.family for part in parts):
                 self.skipped += len(batch)
-        return self.network.pairs(batches, parts, self._threads)
+        found = self.network.pairs(batches, parts, self._threads)
+        self.pairs += sum(len(pairs) for _, pairs in found)
+        return found
 
 
 def _gathered(threads: int) -> int:

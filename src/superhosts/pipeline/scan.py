@@ -80,6 +80,8 @@ class Counters:
     unrevised: int = 0  # windows still to be read a second time; after the run: windows that lack packets
     skipped_family: int = 0  # IPv6 packets for a detector that takes IPv4 only
     outside: list[str] = field(default_factory=list)  # prefixes seen most in packets without an inner end, if most are
+    pairs: int = 0  # (host, peer) pairs, repeats included
+    truncated_files: int = 0  # inputs whose end is missing
     unused: int = 0  # packets that were read ahead when the scan was stopped: in no window
     warnings: list[str] = field(default_factory=list)
 
@@ -181,6 +183,7 @@ class Scan:
                     setattr(total, name, getattr(total, name) + value)
         if self._stopping:
             total.unused = total.ipv4 + total.ipv6 - self._taken
+        total.pairs = self._builder.pairs
         total.no_inner_end = self._builder.network.counters.no_inner_end
         total.same_ends = self._builder.network.counters.same_ends
         total.special_ends = self._builder.network.counters.special_ends

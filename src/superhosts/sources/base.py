@@ -25,6 +25,7 @@ class SourceCounters:
     not_ip: int = 0  # ARP, LLDP, ... : whole frames that carry no IP header
     truncated: int = 0  # (snaplen, damage) before the end of the addresses
     unsupported_link: int = 0  # of an interface with an unsupported link type
+    truncated_files: int = 0  # inputs whose end is missing
     warnings: list[str] = field(default_factory=list)  # for the user; only the last few if `on_warning` takes them
 
     def __post_init__(self) -> None:

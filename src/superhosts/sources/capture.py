@@ -93,6 +93,7 @@ class CaptureSource(Source):
                     else:  # an input without packets is not read again, so its warnings are passed on here
                         for text in probed.warnings:
                             self.counters.warn(text)
+                        self.counters.truncated_files = probed.truncated_files
                 finally:
                     reader.close()
             else:
@@ -133,6 +134,7 @@ class CaptureSource(Source):
         """
         size = self._input.size
         if self._input.reopens and size is not None and not self._input.compression and position < size:
+            self.counters.truncated_files = 1
             read = f"{position:,} of {counted(size, 'byte was', 'bytes were')} there"
             self.counters.warn(f"{self.name}: it has become shorter while it was read: {read}; what came before counts")
 

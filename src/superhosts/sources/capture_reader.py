@@ -129,6 +129,7 @@ class CaptureReader:
         while self._filled < _MAGIC_BYTES and self._fill():
             pass
         if not self._filled or (self._filled < _MAGIC_BYTES and self._stream.ended_early):
+            self._counters.truncated_files += bool(self._stream.ended_early)
             self._warn(self._stream.ended_early or "it is empty")
             self._finished = True
             return
@@ -263,6 +264,7 @@ class CaptureReader:
         self._finished = True
         self._pass_on_notes()
         place = f"byte {self._offset}" + (" decompressed" if self._stream.compression else "")
+        self._counters.truncated_files += bool(self._stream.ended_early or self._filled)
         if self._stream.ended_early:
             self._warn(f"{place}: {self._stream.ended_early}; what came before counts")
         elif self._filled:

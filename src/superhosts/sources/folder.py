@@ -173,6 +173,7 @@ class FolderSource(Source):
         listed, now = self._files.get(tail.file.name), self.now()
         tail.replaced = True
         if tail.size() < tail.position:
+            self.counters.truncated_files += 1
             self.counters.warn(f"{tail.name}: was truncated while it was read")
             return True
         gone = listed is None or listed.inode != tail.inode

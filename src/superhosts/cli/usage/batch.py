@@ -14,6 +14,7 @@ from superhosts.cli._options import (
     MERGED_BY_BATCH,
     SAVE,
     SITE,
+    Counters,
     PairCubeOptions,
     Quiet,
     ResultOptions,
@@ -90,4 +91,5 @@ class Batch:
     results: ResultOptions = field(default_factory=ResultOptions)
     cube: MergedCubeOptions = field(default_factory=MergedCubeOptions)
     site: Annotated[str, SITE] = "local"
+    counters: Counters = None
     quiet: Quiet = False

@@ -13,6 +13,7 @@ from superhosts.cli._options import (
     INPUTS,
     SAVE,
     SITE,
+    Counters,
     FailOnFind,
     LocalTime,
     MemoryTotal,
@@ -55,5 +56,6 @@ class Scan:
     save: Annotated[Path | None, SAVE] = None
     fail_on_find: FailOnFind = False
     local_time: LocalTime = False
+    counters: Counters = None
     quiet: Quiet = False
     verbose: Verbose = False
