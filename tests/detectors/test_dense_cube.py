@@ -11,7 +11,7 @@ import pytest
 import naive
 from cubes import filled_oracle
 from superhosts import Cube, Geometry, Part, ThresholdWarning
-from superhosts.detectors.cube.addressing import contender_bits, lowest_priority, priority_of
+from superhosts.detectors.cube.addressing import contender_marks, lowest_priority, priority_of
 from superhosts.detectors.cube.filling import SPAN
 from superhosts.detectors.cube.geometry import LINE_BITS
 from superhosts.detectors.estimate import Evidence, conclude, measure, saturation_of
@@ -277,13 +277,17 @@ def test_pairs_of_one_slice_at_once_give_the_cube_of_the_same_pairs_a_few_at_a_t
 
 @pytest.mark.parametrize("turned_lines", [0, 1])
 @pytest.mark.parametrize("share_bits", [0, 1, 3, 16])
-def test_the_bits_of_contenders_say_who_competes(share_bits: int, turned_lines: int) -> None:
+def test_the_marks_of_contenders_say_who_competes(share_bits: int, turned_lines: int) -> None:
     geometry = Geometry(32, 0, 8, 14, 16, 3, share_bits, turned_lines=turned_lines)
     rng = np.random.default_rng(share_bits)
-    tickets = rng.integers(0, 1 << 64, 500, dtype=np.uint64).tolist()
-    for array in range(geometry.arrays):
-        wanted = contender_bits.py_func(array, geometry)  # type: ignore[attr-defined]
-        assert wanted.bit_count() == share_bits
-        for ticket in [*tickets, *(ticket | wanted for ticket in tickets)]:
-            priority = priority_of.py_func(ticket, array, geometry)  # type: ignore[attr-defined]
-            assert (ticket & wanted == wanted) == (priority >= lowest_priority.py_func(share_bits))  # type: ignore[attr-defined]
+    random = rng.integers(0, 1 << 64, 500, dtype=np.uint64)
+    full = [(((1 << share_bits) - 1) << (48 - 16 * array + 16 - share_bits)) for array in range(4)]
+    tickets = [random, *(random | np.uint64(bits) for bits in full)]
+    for ticket in np.concatenate(tickets):
+        marks = int(contender_marks(ticket, share_bits))
+        assert marks & ~0x8000800080008000 == 0
+        for array in range(3 + turned_lines):
+            priority = priority_of.py_func(int(ticket), array, geometry)  # type: ignore[attr-defined]
+            competes = priority >= lowest_priority.py_func(share_bits)  # type: ignore[attr-defined]
+            marked = bool(marks >> (63 - 16 * array) & 1)
+            assert marked >= competes if share_bits == 16 else marked == competes

@@ -21,6 +21,8 @@ pair wins all of them.
 
 from __future__ import annotations
 
+import numpy as np
+
 from superhosts.compiled import compiled
 from superhosts.detectors.cube.geometry import LINE_BITS, Geometry
 from superhosts.hashing import MASK32, MASK64, Key, column_hash, pair_hash
@@ -123,13 +125,16 @@ def lowest_priority(share_bits: int) -> int:
 
 
 @compiled
-def contender_bits(array: int, geometry: Geometry) -> int:
-    """Return the bits of a ticket that are all set if the pair competes for labels of one array.
+def contender_marks(ticket: np.uint64, share_bits: int) -> np.uint64:
+    """Return bits 63, 47, 31 and 15 for the four arrays of a ticket: set if the pair competes for labels there.
 
-    The converse is true unless all priorities but 0 compete.
+    If the highest bits of a priority are all set, then adding to the lowest of them carries into the bit above. So one
+    sum compares four priorities. Of a share that is given by 0 or 16 bits, some marked pairs do not compete.
     """
-    last = 63 - 16 * (array % (TICKET_ARRAYS + geometry.turned_lines))
-    return (((1 << geometry.share_bits) - 1) << (last - max(0, geometry.share_bits - 1))) & MASK64
+    share, each = min(share_bits, 15), np.uint64(0x0001000100010001)
+    highest = np.uint64(((1 << share) - 1) << (15 - share)) * each
+    carried = ((ticket >> np.uint64(1)) & highest) + np.uint64(1 << (15 - share)) * each
+    return carried & (np.uint64(1 << 15) * each)
 
 
 @compiled

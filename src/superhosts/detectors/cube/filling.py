@@ -1,9 +1,11 @@
 """Writing pending pairs to the slices of a labelled cube on CPU threads.
 
-`fill` takes all pairs of a slice together and writes them array by array: one array of a slice is a few hundred KiB,
-which stays in a core's own cache while tens of thousands of bits are set. It compares the label for every pair of high
-priority, even if all bits were already set: another pair may have set them, and skipping the label would make the
-result depend on the order of pairs.
+`fill` takes pairs out of the bins in blocks, which a core's first caches hold: it hashes them, lets them compete for
+labels and writes giant columns. It compares the label for every pair of high priority, even if all bits were already
+set: another pair may have set them, and skipping the label would make the result depend on the order of pairs.
+
+Of the pairs of a slice it keeps what their bits depend on, and writes these array by array: one array of a slice is a
+few hundred KiB, which stays in a core's own cache while tens of thousands of bits are set.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
+from superhosts.compiled import compiled, is_switched_off
 from superhosts.detectors.cube.addressing import (
     LINE_WORDS,
     TICKET_ARRAYS,
-    contender_bits,
+    contender_marks,
     giant_column_of,
     is_for_giants,
     is_sampled,
@@ -34,39 +36,47 @@ from superhosts.detectors.cube.addressing import (
     ticket_of,
 )
 from superhosts.detectors.cube.geometry import Geometry
+from superhosts.detectors.cube.lanes import LANES, make_lane, store_places
 from superhosts.detectors.cube.naming import Store
 from superhosts.engines.arrays import Words
-from superhosts.engines.bins import CHUNK, PADDING, Pool, Task, entry_width, make_scratch, unpack
-from superhosts.engines.cpu import count_zeros
+from superhosts.engines.bins import BATCH, CHUNK, PADDING, Pool, Scratch, Task, entry_width, make_scratch, unpack
+from superhosts.engines.cpu import count_zeros, ones_of
 from superhosts.hashing import Key, column_draw, column_hash, fold, pair_hash
 
-SPAN = 1 << 16  # most pairs that are written to one array before the next: 1 MiB of memory for each thread
-BLOCK = 1024  # pairs whose addresses are computed before bits are set
+Indexes = NDArray[np.uint32]
+SPAN = 1 << 16  # most pairs that are written to one array before the next: 512 KiB of memory for each thread
+AHEAD = 64  # pairs whose addresses are computed before bits are set; a power of two
+IN_LANES = not is_switched_off()  # Plain Python has no vector instructions.
 MAX_CACHED_LINES = (16 << 20) // 64  # cache lines of the largest slice that stays in a shared cache during a fill
 
 
-class Batch(NamedTuple):
-    """Pairs to write, as arrays of equal length."""
+class Block(NamedTuple):
+    """About BATCH pairs, as arrays of equal length."""
 
     high: Words  # high word of the mangled host; of no length unless hosts have 128 bits
     low: Words
     folded: Words  # the mangled host folded into 64 bits
     pairs: Words  # hash of the pair
-    tickets: Words  # the tickets that differ from it; of no length if all arrays have the same
+    tickets: Words
+    marks: Words  # of the pairs that compete for labels: bits of 16 pairs in each of four arrays
+    contenders: Indexes  # those that compete in one array
 
 
-class Block(NamedTuple):
-    """BLOCK pairs of the batch in one array."""
+class Span(NamedTuple):
+    """What the bits of up to SPAN pairs depend on, as arrays of equal length; of no length if it is not used."""
 
-    places: Words  # of their bits: the column, then the turned row
-    contenders: NDArray[np.uint32]  # in the block: the pairs that compete for labels
+    hosts: Indexes  # mangled hosts of 32 bits
+    folded: Words  # wider hosts
+    rows: Indexes  # low bits of the pair's hash
+    slices: Indexes  # if a bin has pairs of several slices
+    places: Indexes  # of 2 * AHEAD pairs in one array of their slice
 
 
 class Work(NamedTuple):
     """All that the loops of one thread use."""
 
-    batch: Batch
     block: Block
+    span: Span
     store: Store
     geometry: Geometry
     key: Key
@@ -76,22 +86,17 @@ class Work(NamedTuple):
 def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> int:
     """Write the chunks of one thread's task, slice by slice. The result only keeps the compiler from dropping `fetch`.
 
-    If many pairs belong to one slice, `fill` reads each array of it and its labels sequentially, then sets bits
-    without testing them, and counts the zeros of the slice afterwards.
+    If many pairs belong to one slice, `fill` reads its labels and then each array sequentially, sets bits without
+    testing them, and counts the zeros of the array afterwards.
     """
     slices = (1 << geometry.slice_bits) - 1
     whole = pool.cursors.shape[1] - PADDING > slices  # False if a bin has pairs of several slices
     columns, giants = geometry.arrays * geometry.columns, geometry.arrays * geometry.giants
     first_giant = columns << geometry.slice_bits
     lines = columns * store.bits.shape[1] // LINE_WORDS
-    room = min(SPAN, int(task.sizes.sum())) + CHUNK
-    scratch = make_scratch(room, 3 if geometry.key_bits == 128 else entry_width(pool))
-    folded = scratch.low if geometry.key_bits < 128 else np.empty(room, np.uint64)
-    same_tickets = TICKET_ARRAYS + geometry.turned_lines  # arrays whose tickets are equal
-    tickets = np.empty(room if geometry.arrays > same_tickets else 0, np.uint64)
-    batch = Batch(scratch.high, scratch.low, folded, scratch.peers, tickets)
-    block = Block(np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint32))
-    work = Work(batch, block, store, geometry, key)
+    room = min(SPAN, int(task.sizes.sum())) + BATCH
+    work = _make_work(room, whole, entry_width(pool), store, geometry, key)
+    scratch = Scratch(work.block.high, work.block.low, work.block.pairs)
     labels = store.labels.reshape(len(store.labels), -1)
     number, fetched = 0, 0
     while number < len(task.chunks):
@@ -102,25 +107,81 @@ def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> 
             end += 1
         many = whole and 2 * entries > lines and lines <= MAX_CACHED_LINES
         if many:
+            fetched += fetch(labels, slice_ * columns, (slice_ + 1) * columns)
             fetched += fetch(store.bits, first_giant + slice_ * giants, first_giant + (slice_ + 1) * giants)
         while number < end:
             count = 0
-            while number < end and count <= room - CHUNK:
-                number, stop = unpack(number, end, count, task, pool, scratch)
-                count = _hash(count, stop, batch, geometry, key)
+            while number < end and count <= room - BATCH:
+                number, taken = unpack(number, end, 0, task, pool, scratch)
+                count = _take(taken, count, many, work)
             for array in range(geometry.arrays):
+                first = slice_ * columns + array * geometry.columns
                 if many and 2 * count > lines:
-                    first = slice_ * columns + array * geometry.columns
                     fetched += fetch(store.bits, first, first + geometry.columns)
-                    fetched += fetch(labels, first, first + geometry.columns)
-                if array and array % same_tickets == 0:
-                    _draw_tickets(array, count, work)
-                _write(array, count, whole, many, tickets if array >= same_tickets else batch.pairs, work)
+                if many and len(work.span.hosts) and IN_LANES:
+                    _write_lanes(array, first, count, work)
+                else:
+                    _write(array, slice_, count, many, work)
+                if many and number == end:
+                    count_zeros(store.bits, store.zeros, first, first + geometry.columns)
         if many:
-            count_zeros(store.bits, store.zeros, slice_ * columns, (slice_ + 1) * columns)
             start = first_giant + slice_ * giants
             count_zeros(store.bits, store.zeros, start, start + giants)
     return fetched
+
+
+@compiled
+def _make_work(room: int, whole: bool, width: int, store: Store, geometry: Geometry, key: Key) -> Work:
+    """Allocate memory for `room` pairs, and for some more whose addresses are computed in vain."""
+    narrow = geometry.key_bits == 32
+    high, low, pairs = make_scratch(BATCH + CHUNK, 3 if geometry.key_bits == 128 else width)
+    folded = low if geometry.key_bits < 128 else np.empty_like(low)
+    size = room + 2 * AHEAD
+    span = Span(
+        np.empty(size if narrow else 0, np.uint32),
+        np.empty(0 if narrow else size, np.uint64),
+        np.empty(size, np.uint32),
+        np.empty(0 if whole else size, np.uint32),
+        np.empty(2 * AHEAD, np.uint32),
+    )
+    marks = np.empty(len(low) // 16, np.uint64)
+    block = Block(high, low, folded, pairs, np.empty_like(low), marks, np.empty(len(low), np.uint32))
+    return Work(block, span, store, geometry, key)
+
+
+@compiled
+def _take(taken: int, count: int, blindly: bool, work: Work) -> int:
+    """Hash the pairs of the block, write labels and giant columns, and append them to the `count` pairs of the span.
+
+    Return the new number of pairs. If `blindly`, the caller counts zeros later.
+    """
+    block, span, geometry = work.block, work.span, work.geometry
+    size = _hash(taken, work)
+    same = TICKET_ARRAYS + geometry.turned_lines  # arrays whose tickets are equal
+    for array in range(geometry.arrays):
+        if array % same == 0:
+            _mark_contenders(array, size, work)
+        found = _list_contenders(array, size, work)
+        _compete(array, found, work)
+        if array == 0 and geometry.giants:
+            _write_giants(found, blindly, work)
+    end = count + size
+    if len(span.hosts):
+        _copy(block.low[:size], span.hosts[count:end])
+    else:
+        span.folded[count:end] = block.folded[:size]
+    _copy(block.pairs[:size], span.rows[count:end])
+    if len(span.slices):
+        for j in range(size):
+            span.slices[count + j] = slice_of(block.low[j], geometry)
+    return end
+
+
+@compiled
+def _copy(words: Words, halves: Indexes) -> None:
+    """Copy the low halves of words."""
+    for i in range(len(words)):
+        halves[i] = np.uint32(words[i])
 
 
 @compiled
@@ -134,21 +195,21 @@ def fetch(bits: Words, start: int, stop: int) -> int:
 
 
 @compiled
-def _hash(start: int, stop: int, batch: Batch, geometry: Geometry, key: Key) -> int:
-    """Fold hosts and replace peers by the hashes of pairs, from index `start` to `stop` − 1.
+def _hash(size: int, work: Work) -> int:
+    """Fold the hosts of the block and replace peers by the hashes of pairs.
 
-    Pairs that are not written at all are dropped. Return the index after the last one that remains.
+    Pairs that are not written at all are dropped. Return the number of those that remain.
     """
-    high, low, folded, pairs, _tickets = batch
+    (high, low, folded, pairs, _tickets, _marks, _), geometry, key = work.block, work.geometry, work.key
     if geometry.key_bits == 128:
-        for j in range(start, stop):
+        for j in range(size):
             folded[j] = fold(high[j], low[j], key)
-    for j in range(np.uint64(start), np.uint64(stop)):
+    for j in range(np.uint64(size)):
         pairs[j] = pair_hash(folded[j], pairs[j], key)
     if geometry.sample_bits == 0:
-        return stop
-    kept = start
-    for j in range(start, stop):
+        return size
+    kept = 0
+    for j in range(size):
         low[kept], folded[kept], pairs[kept] = low[j], folded[j], pairs[j]
         if geometry.key_bits == 128:
             high[kept] = high[j]
@@ -157,66 +218,101 @@ def _hash(start: int, stop: int, batch: Batch, geometry: Geometry, key: Key) -> 
 
 
 @compiled
-def _draw_tickets(array: int, count: int, work: Work) -> None:
-    """Compute the tickets of pairs in one array."""
-    pairs, tickets, geometry, key = work.batch.pairs, work.batch.tickets, work.geometry, work.key
-    for j in range(np.uint64(count)):
-        tickets[j] = ticket_of(pairs[j], array, geometry, key)
+def _mark_contenders(array: int, size: int, work: Work) -> None:
+    """Draw the tickets of some arrays, from `array` on, and mark the pairs that may compete for labels there.
+
+    A word has the marks of 16 pairs, those of the first in the places that `contender_marks` gives them.
+    """
+    (_high, _low, _folded, pairs, tickets, marks, _), geometry, key = work.block, work.geometry, work.key
+    for start in range(np.uint64(0), np.uint64(size), np.uint64(16)):
+        found = np.uint64(0)
+        for i in range(np.uint64(16)):  # also what is behind the last pair
+            ticket = np.uint64(ticket_of(pairs[start + i], array, geometry, key))
+            tickets[start + i] = ticket
+            found |= contender_marks(ticket, geometry.share_bits) >> i
+        marks[start >> np.uint64(4)] = found
+    for word in range(size // 16, size // 16 + 4):
+        pairs_there = max(0, size - 16 * word)
+        marks[word] &= np.uint64((0xFFFF << (16 - pairs_there)) & 0xFFFF) * np.uint64(0x0001000100010001)
 
 
 @compiled
-def _write(array: int, count: int, whole: bool, blindly: bool, tickets: Words, work: Work) -> None:
-    """Set the bits of pairs in one array and let them compete for its labels.
+def _list_contenders(array: int, size: int, work: Work) -> int:
+    """List the pairs of the block that are marked in one array; return their number."""
+    marks, contenders = work.block.marks, work.block.contenders
+    shift = np.uint64(48 - 16 * (array % (TICKET_ARRAYS + work.geometry.turned_lines)))
+    low, found = np.uint64(0xFFFF), np.uint64(0)
+    for start in range(np.uint64(0), np.uint64(size), np.uint64(64)):
+        word, marked = start >> np.uint64(4), np.uint64(0)
+        for i in range(np.uint64(4)):
+            marked |= ((marks[word + i] >> shift) & low) << (np.uint64(16) * i)
+        while marked:
+            contenders[found] = start + (ones_of(~marked & (marked - np.uint64(1))) ^ np.uint64(15))
+            found += np.uint64(1)
+            marked &= marked - np.uint64(1)
+    return np.int64(found)
 
-    If `whole`, all pairs belong to one slice. If `blindly`, the caller counts zeros later.
+
+@compiled
+def _write_lanes(array: int, first: int, count: int, work: Work) -> None:
+    """Set the bits of pairs of 32-bit hosts in one array of one slice. The caller counts zeros later.
+
+    `first` is the first column of the array. Addresses are computed AHEAD pairs before they are used: the core then
+    does both at the same time.
     """
-    (_high, low, folded, pairs, _), (places, contenders), store, geometry, key = work
-    bits, zeros = store.bits.reshape(-1), store.zeros
+    hosts, rows, places = work.span.hosts, work.span.rows, work.span.places
+    part = work.store.bits[first : first + work.geometry.columns].reshape(-1)
+    lane = make_lane(column_draw(array, work.key), work.geometry)
+    one, six, low_bits, last = np.uint64(1), np.uint64(6), np.uint64(63), np.uint64(2 * AHEAD - 1)
+    lanes, ahead = np.uint64(LANES), np.uint64(AHEAD)
+    hosts[count : count + LANES], rows[count : count + LANES] = hosts[count - 1], rows[count - 1]  # to write it again
+    for i in range(np.uint64(0), ahead, lanes):
+        store_places(hosts, rows, i, places, i, lane)
+    for i in range(np.uint64(0), np.uint64(count), lanes):
+        store_places(hosts, rows, i + ahead, places, (i + ahead) & last, lane)
+        for k in range(lanes):
+            place = np.uint64(places[(i & last) + k])
+            part[place >> six] |= one << (place & low_bits)
+
+
+@compiled
+def _write(array: int, slice_: int, count: int, blindly: bool, work: Work) -> None:
+    """Set the bits of pairs in one array. If `blindly`, the caller counts zeros later."""
+    (hosts, folded, rows, slices, _), geometry = work.span, work.geometry
+    bits, zeros = work.store.bits.reshape(-1), work.store.zeros
     six, one, low_bits, shift = np.uint64(6), np.uint64(1), np.uint64(63), np.uint64(geometry.column_bits)
-    draw, wanted = column_draw(array, key), np.uint64(contender_bits(array, geometry))
+    draw = column_draw(array, work.key)
     # The compiler must know that this number has 32 bits: multiplying it takes a third of the time.
     columns = np.uint64(np.uint32(geometry.columns))
-    begin = _first_place(low[0], array, geometry)
-    for start in range(0, count, BLOCK):
-        # Indexes of views cannot be negative, which takes a third of the instructions from the loops.
-        stop = min(start + BLOCK, count)
-        ours, theirs, drawn = folded[start:stop], pairs[start:stop], tickets[start:stop]
-        found = 0
-        if not whole:
-            for i in range(len(ours)):
-                places[i] = _first_place(low[start + i], array, geometry)
-        for i in range(len(ours)):
-            first = begin if whole else places[i]
-            places[i] = first + _place_in_array(ours[i], theirs[i], draw, columns, geometry)
-            contenders[found] = i
-            found += drawn[i] & wanted == wanted
+    for j in range(np.uint64(count)):
+        host = np.uint64(hosts[j]) if len(hosts) else folded[j]
+        first = _first_column(slices[j] if len(slices) else slice_, array, geometry) << shift
+        place = first + _place_in_array(host, np.uint64(rows[j]), draw, columns, geometry)
+        mask = one << (place & low_bits)
         if blindly:
-            for i in range(len(ours)):
-                bits[places[i] >> six] |= one << (places[i] & low_bits)
-        else:
-            for i in range(len(ours)):
-                mask = one << (places[i] & low_bits)
-                if bits[places[i] >> six] & mask == 0:
-                    bits[places[i] >> six] |= mask
-                    zeros[places[i] >> shift] -= 1
-        _compete(array, start, found, tickets, work)
-        if array == 0 and geometry.giants:
-            _write_giants(start, found, blindly, work)
+            bits[place >> six] |= mask
+        elif bits[place >> six] & mask == 0:
+            bits[place >> six] |= mask
+            zeros[place >> shift] -= 1
 
 
 @compiled
-def _compete(array: int, start: int, found: int, tickets: Words, work: Work) -> None:
-    """Let pairs compete for the labels of one array."""
-    (high, low, _folded, _pairs, _), (places, contenders), store, geometry, _key = work
+def _compete(array: int, found: int, work: Work) -> None:
+    """Let the contenders of the block compete for the labels of one array."""
+    (high, low, folded, _pairs, tickets, _, contenders), store, geometry = work.block, work.store, work.geometry
     labels, limbs = store.labels.reshape(-1), store.labels.shape[2]
-    shift, lowest = np.uint64(geometry.column_bits), np.uint64(lowest_priority(geometry.share_bits))
-    for i in range(found):
-        index = np.uint64(contenders[i])  # A signed index is tested for negative values.
-        j = np.uint64(start) + index
+    lowest, draw = np.uint64(lowest_priority(geometry.share_bits)), column_draw(array, work.key)
+    columns, whole = np.uint64(np.uint32(geometry.columns)), len(work.span.slices) == 0
+    first = _first_column(slice_of(low[0], geometry), array, geometry)
+    for i in range(np.uint64(found)):
+        j = np.uint64(contenders[i])  # A signed index is tested for negative values.
         priority = np.uint64(priority_of(tickets[j], array, geometry))
         if priority < lowest:
             continue
-        label = (places[index] >> shift << np.uint64(geometry.label_bits)) + np.uint64(label_of(low[j], geometry))
+        if not whole:
+            first = _first_column(slice_of(low[j], geometry), array, geometry)
+        column = first + np.uint64(column_hash(folded[j], draw, columns))
+        label = (column << np.uint64(geometry.label_bits)) + np.uint64(label_of(low[j], geometry))
         if limbs == 1:
             labels[label] = max(labels[label], np.uint64(label_word(priority, low[j])))
             continue
@@ -227,10 +323,9 @@ def _compete(array: int, start: int, found: int, tickets: Words, work: Work) -> 
 
 
 @compiled
-def _first_place(low: int, array: int, geometry: Geometry) -> np.uint64:
-    """Return the place of the first bit of one array in the slice of a mangled host."""
-    part = np.uint64(slice_of(low, geometry)) * np.uint64(geometry.arrays) + np.uint64(array)
-    return (part * np.uint64(geometry.columns)) << np.uint64(geometry.column_bits)
+def _first_column(slice_: int, array: int, geometry: Geometry) -> np.uint64:
+    """Return the first column of one array in a slice."""
+    return (np.uint64(slice_) * np.uint64(geometry.arrays) + np.uint64(array)) * np.uint64(geometry.columns)
 
 
 @compiled
@@ -245,15 +340,16 @@ def _place_in_array(folded: int, pair: int, draw: tuple[int, int], columns: int,
 
 
 @compiled
-def _write_giants(start: int, found: int, blindly: bool, work: Work) -> None:
+def _write_giants(found: int, blindly: bool, work: Work) -> None:
     """Set the bits of those contenders in the first array that giant columns take."""
-    (_high, low, folded, pairs, _), (_places, contenders), (bits, zeros, _labels), geometry, key = work
-    taken = 0
-    for i in range(found):
+    (_high, low, folded, pairs, _tickets, _marks, contenders), geometry, key = work.block, work.geometry, work.key
+    bits, zeros = work.store.bits, work.store.zeros
+    taken = np.uint64(0)
+    for i in range(np.uint64(found)):
         contenders[taken] = contenders[i]
-        taken += is_for_giants(pairs[start + np.int64(contenders[i])])
+        taken += np.uint64(is_for_giants(pairs[np.uint64(contenders[i])]))
     for i in contenders[:taken]:
-        j = start + np.int64(i)
+        j = np.uint64(i)
         for array in range(geometry.arrays):
             draw = column_draw(array, key)
             column = np.int64(giant_column_of(folded[j], low[j], array, draw, geometry))
