@@ -296,6 +296,13 @@ def test_special_addresses_of_long_batches_are_found_in_every_block() -> None:
     assert network.counters.special_ends == 5
 
 
+@families
+def test_a_result_host_that_is_special_is_a_phantom(family: int) -> None:
+    hosts = numbers_to_array([number(text) for text in SPECIAL[family] + ORDINARY[family]], 128 if family == 6 else 32)
+    expected = [False] * len(SPECIAL[family]) + [True] * len(ORDINARY[family])
+    assert Network(ipv6_prefix=128).monitors(hosts, Part(family)).tolist() == expected
+
+
 # IPv4 hosts that are prefixes
 
 

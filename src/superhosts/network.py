@@ -268,6 +268,14 @@ class Network:
     def _hosts_all_special(self) -> dict[int, PrefixTable]:
         return tables_of_whole(SPECIAL_NETWORKS, self.host_bits)
 
+    def _are_special(self, hosts: Addresses, family: int) -> NDArray[np.bool_]:
+        """Return True for each host that contains only special addresses."""
+        if self.host_bits[family] < (32 if family == 4 else 128):
+            return np.asarray(inside(hosts, self._hosts_all_special[family]) == 1)
+        flags = np.zeros(len(hosts), np.uint8)
+        mark_special(hosts, flags)  # without tables, which take longer than the rest of a short scan's questions
+        return flags == 1
+
     def monitors(self, hosts: Addresses, part: Part) -> NDArray[np.bool_]:
         """Return True for each host on the part's side. A reported host that is not was never seen (a phantom)."""
         if part.family == 6 and hosts.ndim == 1:
@@ -276,7 +284,7 @@ class Network:
             hosts[:, 0] = prefixes
         seen = np.ones(len(hosts), bool)
         if self.drops_special:
-            seen &= inside(hosts, self._hosts_all_special[part.family]) == 0
+            seen &= ~self._are_special(hosts, part.family)
         if self.all_inner:
             return seen
         if part.side == "inner":
