@@ -81,6 +81,11 @@ class Part(NamedTuple):
     side: str = "inner"  # one of SIDES
     direction: str = "any"  # one of DIRECTIONS; "out": the host sent the packet, "in": the peer sent it
 
+    @property
+    def words(self) -> str:
+        """The part as messages call it: IPv4 inner any."""
+        return f"IPv{self.family} {self.side} {self.direction}"
+
 
 class HostFormat(NamedTuple):
     """How the integers of a sketch represent hosts: address family and prefix length of a host."""

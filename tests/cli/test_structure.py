@@ -31,6 +31,9 @@ LINES, PARAMETERS = 60, 15  # that a command may have at most
 LATE_IMPORTS = {
     ("_links.py", "superhosts.cli._nats"): "needs optional packages; links by files do without them",
     ("hub.py", "superhosts.cli._nats"): "the same",
+    ("_completing.py", "superhosts.cli._sketches"): "every press of TAB would load what only one option needs",
+    ("_completing.py", "superhosts.cli.site"): "the same",
+    ("_completing.py", "superhosts.fleet.nats.enrolment"): "the same",
     ("_checks.py", None): "a package that is missing or broken fails its own check, and no other",
 }
 

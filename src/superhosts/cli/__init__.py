@@ -177,7 +177,7 @@ def main() -> None:
     try:
         try:
             with speaking_options():
-                app()
+                app(prog_name="superhosts")  # also as python -m superhosts, so that completion finds its variable
         finally:
             flush_stdout()
     except SuperhostsError as error:

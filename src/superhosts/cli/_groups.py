@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from typer.models import OptionInfo
+from typer.models import OptionInfo, ParameterInfo
 
+from superhosts.cli._completing import completion_of
 from superhosts.cli._parsing import fill_paragraphs
 
 
@@ -33,7 +34,7 @@ def list_parameters(options: type) -> Iterator[inspect.Parameter]:
         if is_dataclass(kind):
             yield from list_parameters(kind)  # type: ignore[arg-type]  # is_dataclass is True for instances, too
         else:
-            shown = _in_panel(kind, getattr(options, "panel", None))
+            shown = _annotated(kind, each.name, getattr(options, "panel", None))
             yield inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=_default(each), annotation=shown)
 
 
@@ -67,13 +68,15 @@ def _default(option: Field[Any]) -> Any:
     return inspect.Parameter.empty if option.default is MISSING else option.default
 
 
-def _in_panel(kind: Any, panel: str | None) -> Any:
-    """Return an annotated type whose option is shown in a panel of the help."""
-    if panel is None or get_origin(kind) is not Annotated:
+def _annotated(kind: Any, name: str, panel: str | None) -> Any:
+    """Return an annotated type whose option is shown in a panel of the help, and has its values completed."""
+    if get_origin(kind) is not Annotated:
         return kind
     plain, *notes = get_args(kind)
     moved = [copy.copy(note) for note in notes]
     for note in moved:
         if isinstance(note, OptionInfo) and note.rich_help_panel is None:
             note.rich_help_panel = panel
+        if isinstance(note, ParameterInfo) and note.autocompletion is None:
+            note.autocompletion = completion_of(name, note)
     return Annotated[(plain, *moved)]

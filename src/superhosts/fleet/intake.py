@@ -147,7 +147,7 @@ class Intake:
         """Refuse a sketch with another key, geometry, detector or part than this hub merges."""
         for part, kind in stored.kinds.items():
             if part.side not in SIDES or part.direction not in DIRECTIONS or part.family not in self._expected:
-                raise MergeError(f"cannot merge: this hub has no part {tuple(part)}")
+                raise MergeError(f"cannot merge: this hub has no part {part.words}")
             check_alike(self._expected[part.family], kind)
 
     def _open_window(self, parcel: Parcel) -> None:

@@ -90,7 +90,7 @@ class Sketch(Guarded):
         with self.lock:
             if part not in self.parts:
                 if self._make is None:
-                    raise UsageError(f"this sketch has no part {part}")
+                    raise UsageError(f"this sketch has no part {part.words}")
                 self.parts = {**self.parts, part: self._make(part)}
             return self.parts[part]
 

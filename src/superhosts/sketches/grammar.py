@@ -40,7 +40,7 @@ def read_fields(header: Mapping[str, Any]) -> Fields:
     for number, stored in enumerate(fields["parts"]):
         part, kind = build_kind(stored, f"parts[{number}]")
         if part in kinds:
-            raise FieldError(f"parts[{number}]", f"duplicate part {tuple(part)}")
+            raise FieldError(f"parts[{number}]", f"duplicate part {part.words}")
         kinds[part] = kind
     sites = frozenset(fields["sites"])
     if len(sites) < len(fields["sites"]):

@@ -89,7 +89,7 @@ def header_errors(file: str) -> Iterator[None]:
     except (DeviceError, GpuMemoryError, MergeError, SketchFileError):
         raise
     except (ArithmeticError, KeyError, TypeError, ValueError) as error:
-        raise SketchFileError(f"damaged: invalid content ({printable(repr(error))})", file=file) from None
+        raise SketchFileError(f"damaged: invalid content ({printable(error)})", file=file) from None
 
 
 @contextmanager

@@ -1,0 +1,136 @@
+"""Shell completion, asked as shells ask: through environment variables."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import superhosts as sh
+from commands import parsed_commands, process
+from superhosts.cli._completing import completion_of
+from superhosts.cli._options import DETECTORS, MERGED_BY_HUBS
+from superhosts.evaluation.entrants import ENTRANTS
+
+# Words that say what an option takes, where nothing can be offered: files (the shell completes them), numbers, names.
+FREE = {"FILE", "DIR", "COUNT", "NUMBER", "K", "TEXT", "URL", "ADDRESS", "HOST:PORT", "TIME"}
+ALSO_FREE = {  # and options of one word with others
+    "--broker-cap": "a disk has any size",
+    "--exclude": "prefixes",
+    "--prefix": "prefixes",
+    "--site": "a new name",
+    "--spool-cap": "a disk has any size",
+    "--task-size": "captures have any size",
+}
+
+
+def ask(shell: str, *words: str) -> list[str]:
+    """Return the lines that a shell gets for a command line whose last word is being typed."""
+    line = " ".join(["superhosts", *words])
+    asked = {
+        "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(words))},
+        "zsh": {"_TYPER_COMPLETE_ARGS": line},
+        "fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }[shell]
+    ended = process(env={**os.environ, **asked, "_SUPERHOSTS_COMPLETE": f"complete_{shell}"})
+    assert (ended.status, ended.err) == (0, "")
+    return [line for line in ended.out.splitlines() if line]
+
+
+ASKED: dict[str, tuple[list[str], list[str]]] = {
+    "detectors": (["scan", "--detector", "c"], ["cube", "cbaa", "cbaa-paper"]),
+    "detectors of a fleet": (["hub", "--detector", ""], ["cube", "cbaa", "cbaa-paper", "dcds", "vbfa"]),
+    "a list of detectors": (["compare", "--detector", "cube,gs"], ["cube,gse"]),
+    "devices": (["scan", "--device", ""], ["auto", "cpu", "cuda", "cuda:all"]),
+    "a short option": (["scan", "-w", "1"], ["15m", "1h", "1d"]),
+    "a switch": (["scan", "--exact", "o"], ["on", "off"]),
+    "special addresses": (["scan", "--special", ""], ["drop", "keep"]),
+    "sides": (["scan", "--watch", ""], ["inner", "outer"]),
+    "a second side": (["scan", "--watch", "inner,"], ["inner,outer"]),
+    "directions": (["edge", "--direction", "in,"], ["in,any", "in,out"]),
+    "a word for prefixes": (["scan", "--inner", "p"], ["private"]),
+    "a key, or a file": (["scan", "--key-file", "p"], ["public"]),
+    "files": (["scan", "--key-file", ""], []),
+    "a window, or all": (["scan", "--window", "a"], ["all"]),
+    "a window that ends": (["edge", "--window", "a"], []),
+    "families": (["synth", "--family", ""], ["4", "6", "both"]),
+    "memory": (["plan", "--memory", "1"], ["16MiB", "128MiB", "1GiB"]),
+    "commands": (["sc"], ["scan"]),
+    "options": (["scan", "--det"], ["--detector"]),
+}
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_values_of_options_in_bash(what: str) -> None:
+    words, values = ASKED[what]
+    assert ask("bash", *words) == values
+
+
+def test_the_other_shells_get_the_same_in_their_own_form() -> None:
+    assert ask("fish", "scan", "--exact", "o") == ["on", "off"]
+    assert ask("zsh", "scan", "--exact", "o") == ["""_arguments '*: :(("on\"""", """"off"))\'"""]
+    assert ask("zsh", "scan", "--save", "x") == ["_files"]
+
+
+def test_sites_come_from_the_sketches_of_the_command_line(tmp_path: Path) -> None:
+    for site in ("ams", "fra"):
+        sketch = sh.Sketch.of(sh.Cube("64KiB"))
+        sketch.sites = {site}
+        sketch.save(tmp_path / f"{site}.cube")
+    assert ask("bash", "hosts", str(tmp_path), "--site", "") == ["ams", "fra"]
+    assert ask("bash", "hosts", str(tmp_path), "--site", "ams,") == ["ams,fra"]
+    assert ask("bash", "hosts", str(tmp_path / "ams.cube"), "--site", "") == ["ams"]
+    assert ask("bash", "hosts", str(tmp_path / "none.cube"), "--site", "") == []
+
+
+def test_enrolled_sites_come_from_the_state_of_the_hub(tmp_path: Path) -> None:
+    pytest.importorskip("nkeys")
+    for site in ("ams", "fra"):
+        assert process("site", "enroll", site, "--state", tmp_path).status == 0
+    assert ask("bash", "site", "revoke", "--state", str(tmp_path), "") == ["ams", "fra"]
+    assert ask("bash", "hub", "--state", str(tmp_path), "--sites", "ams,f") == ["ams,fra"]
+    assert ask("bash", "site", "revoke", "--state", str(tmp_path / "none"), "") == []
+
+
+def test_every_option_offers_values_or_takes_anything() -> None:
+    lacking = set()
+    for name, command in parsed_commands().items():
+        for option in command.params:
+            is_plain = (
+                option.param_type_name == "option" and not option.hidden and not getattr(option, "is_flag", False)
+            )
+            free = str(option.metavar) in FREE or max(option.opts, key=len) in ALSO_FREE
+            if is_plain and not free and completion_of(option.name, option) is None:
+                lacking.add((name, option.opts[0]))
+    assert lacking == set()
+
+
+def test_the_names_of_detectors_are_those_of_the_help() -> None:
+    assert [
+        ", ".join(names[:-1]) + f" or {names[-1]}"
+        for names in (ask("bash", command, "--detector", "") for command in ("scan", "edge"))
+    ] == [DETECTORS, MERGED_BY_HUBS]
+    assert ask("bash", "compare", "--detector", "") == list(ENTRANTS)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not here")
+def test_in_bash_itself(tmp_path: Path) -> None:
+    """Source the script that the program shows, and let bash complete a word with it."""
+    shown = process(env={**os.environ, "_SUPERHOSTS_COMPLETE": "source_bash"})
+    program = tmp_path / "superhosts"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m superhosts "$@"\n')
+    program.chmod(0o755)
+    script = tmp_path / "try.sh"
+    script.write_text(
+        f"{shown.out}\nCOMP_WORDS=(superhosts scan --exact o) COMP_CWORD=3\n"
+        '_superhosts_completion superhosts\necho "${COMPREPLY[*]}"\n'
+    )
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    ended = subprocess.run(
+        ["bash", script], capture_output=True, text=True, env={**os.environ, "PATH": path}, check=True
+    )
+    assert ended.stdout.split() == ["on", "off"]
