@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/.installed
 
-.PHONY: demo test test-gpu chaos fuzz threads lint check format bench clean
+.PHONY: demo manual test test-gpu chaos fuzz threads lint check format bench clean
 
 demo: .venv/.core
 	$(BIN)/superhosts demo demo
@@ -42,7 +42,11 @@ lint: $(MARK)
 
 check: lint test
 
-format: $(MARK)
+# The manual pages, from the texts of the help.
+manual: $(MARK)
+	$(BIN)/python -m superhosts.cli._manual man
+
+format: $(MARK) manual
 	$(BIN)/ruff format src tests benchmarks
 	$(BIN)/ruff check --fix src tests benchmarks
 

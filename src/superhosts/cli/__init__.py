@@ -134,6 +134,12 @@ Example: superhosts key show
 }
 
 
+DESCRIPTION = (
+    "Find hosts that talk to very many distinct peers: scanners, worms, DDoS victims, resolvers, busy servers."
+)
+FIRST_STEPS = "Start with: superhosts demo\n\nThen: superhosts scan trace.pcap --inner 10.0.0.0/8"
+
+
 class Program(Group):
     """All commands, each loaded when it is called."""
 
@@ -145,8 +151,8 @@ class Program(Group):
 app = typer.Typer(
     name="superhosts",
     cls=Program,
-    help="Find hosts that talk to very many distinct peers: scanners, worms, DDoS victims, resolvers, busy servers.",
-    epilog="Start with: superhosts demo\n\nThen: superhosts scan trace.pcap --inner 10.0.0.0/8",
+    help=DESCRIPTION,
+    epilog=FIRST_STEPS,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
