@@ -443,11 +443,14 @@ def test_arrays_of_anything_give_an_answer_or_an_error(tmp_path: Path, name: str
 # Prefixes
 
 
-@pytest.mark.parametrize(("name", "prefix"), [("tiny", 1), ("tiny", 48), ("tiny", 96), ("exact", 48), ("exact", 127)])
-def test_hosts_beyond_the_prefix_of_their_header(tmp_path: Path, name: str, prefix: int) -> None:
+TOO_LONG = [(64, 1, "tiny"), (64, 48, "tiny"), (128, 96, "tiny"), (64, 48, "exact"), (128, 127, "exact")]
+TOO_LONG += [(32, 1, "tiny"), (32, 24, "tiny"), (32, 1, "exact"), (32, 24, "exact")]
+
+
+@pytest.mark.parametrize(("bits", "prefix", "name"), TOO_LONG)
+def test_hosts_beyond_the_prefix_of_their_header(tmp_path: Path, name: str, bits: int, prefix: int) -> None:
     """A prefix may have any length, but hosts must have no bits set beyond it."""
     path = tmp_path / "a.cube"
-    bits = 64 if prefix <= 64 else 128
     make(name, bits).save(path)
     header, blocks = take_apart(path)
     header["parts"][0]["format"][1] = prefix

@@ -246,7 +246,9 @@ class Exact(Detector):
     def shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> Rows | None:
         """Return the last word of every pair's host."""
         pairs = arrays["pairs"]
-        return pairs[:, -3] if pairs.size else None
+        if not pairs.size:
+            return None
+        return pairs[:, 0] >> np.uint64(32) if pairs.shape[1] == 1 else pairs[:, -3]
 
     @on_own_gpu
     def _copy(self) -> Self:
