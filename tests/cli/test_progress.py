@@ -1,17 +1,23 @@
-"""Progress on standard error: lines every few seconds, and the bars of scan and batch."""
+"""Progress on standard error: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
-import io
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
+from test_archive_cli import save
+from test_cli import on_terminal
 
-from superhosts.cli._progress import ScanProgress, TaskProgress, packet_progress, with_progress
-
-ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+from commands import process
+from superhosts.cli._console import say, use_log
+from superhosts.cli._progress import Progress, ScanProgress, short_number
+from superhosts.reports.background import Log
+from superhosts.reports.streams import ERASE
+from superhosts.synthetic.capture_writer import write_capture
+from superhosts.synthetic.traffic import Traffic, packet_blocks
 
 
 class Sized:
@@ -24,86 +30,196 @@ class Sized:
         return self._size
 
 
-def shown(console: Console) -> str:
-    """Everything that was shown on a console since the last call, as plain text."""
-    assert isinstance(console.file, io.StringIO)
-    text = console.file.getvalue()
-    console.file.seek(0)
-    console.file.truncate()
-    return ESCAPES.sub("", text)
+class Clock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @pytest.fixture
-def console() -> Console:
-    return Console(file=io.StringIO(), force_terminal=True, width=100)
+def clock() -> Clock:
+    return Clock()
 
 
-def test_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    times = iter([0.0, 1.0, 2.5, 3.0, 5.0])
-    assert list(with_progress("abcd", clock=lambda: next(times), show=True)) == list("abcd")
-    assert capsys.readouterr().err.splitlines() == ["1 of 4 sketches …", "3 of 4 sketches …"]
+@pytest.fixture
+def terminal(clock: Clock) -> dict[str, Any]:
+    return {"on_terminal": True, "width": 80, "clock": clock}
 
 
-def test_packets_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    times = iter([0.0, 1.0, 2.5, 3.0, 5.0])
-    progress = packet_progress(clock=lambda: next(times), show=True)
-    for packets in (1000, 2000, 3000, 4000):
-        progress(0, packets)
-    assert capsys.readouterr().err.splitlines() == ["2,000 packets …", "4,000 packets …"]
-
-
-def test_nothing_into_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    times = iter(range(0, 100, 10))
-    list(with_progress("abcd", clock=lambda: next(times)))
-    packet_progress(clock=lambda: next(times))(0, 1000)
-    assert capsys.readouterr().err == ""
+def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Return what the last line of the terminal was, one after the other."""
+    return capsys.readouterr().err.split(ERASE)[1:]
 
 
 # Bars
 
 
-def test_the_bar_of_a_scan_shows_bytes_and_rate(console: Console) -> None:
-    now = 100.0
-    progress = ScanProgress(show=True, console=console, clock=lambda: now)
+def test_the_bar_of_a_scan_shows_share_bytes_rate_and_time_left(
+    clock: Clock, terminal: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     sources: Any = [Sized(3_000_000), Sized(1_000_000)]
-    with progress.over(sources):
-        now += 2
-        progress.update(1_000_000, 5_000_000)
-        progress.pause()  # which draws the bar a last time, and clears it
-        text = shown(console)
-        assert "1.0/4.0 MB" in text
-        assert "2.5 M packets/s" in text
-        progress.resume()
-        progress.update(4_000_000, 20_000_000)
-    assert "4.0/4.0 MB" in shown(console)
+    with ScanProgress(**terminal).of(sources) as progress:
+        clock.now += 2
+        progress.read(1_000_000, 5_000_000)
+        progress.read(1_500_000, 5_000_000)  # too soon to be drawn again
+        clock.now += 2
+        progress.read(4_000_000, 20_000_000)
+    assert shown(capsys) == [
+        "[=====>                  ]   25 %  1.0 of 4.0 MB  2.5 M packets/s  0:00:06 left",
+        "[=======================>]  100 %  4.0 of 4.0 MB  5.0 M packets/s  0:00:00 left",
+        "",
+    ]
 
 
-def test_the_bar_of_a_pipe_has_no_end(console: Console) -> None:
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 300])
+def test_a_bar_fits_the_width(
+    clock: Clock, terminal: dict[str, Any], width: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources: Any = [Sized(4_000_000)]
+    with ScanProgress(**{**terminal, "width": width}).of(sources) as progress:
+        clock.now += 2
+        progress.read(1_000_000, 5_000_000)
+        progress.busy("x" * 1000)
+    assert all(len(line) < width for line in shown(capsys))
+
+
+def test_a_pipe_has_no_end(clock: Clock, terminal: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     sources: Any = [Sized(3_000_000), Sized(None)]
-    progress = ScanProgress(show=True, console=console, clock=lambda: 0.0)
-    with progress.over(sources):
-        progress.update(1_000_000, 1)
-    assert "1.0/? MB" in shown(console)
+    with ScanProgress(**terminal).of(sources) as progress:
+        clock.now += 70
+        progress.read(1_000_000, 7_000)
+    assert shown(capsys) == ["1.0 MB  7,000 packets  100 packets/s  0:01:10", ""]
 
 
-def test_the_bar_of_tasks_counts_those_known_so_far(console: Console) -> None:
-    progress = TaskProgress(show=True, console=console)
-    with progress.paused():  # before the bar is shown: nothing to clear
-        pass
-    assert shown(console) == ""
-    with progress:
+def test_items_are_counted(clock: Clock, terminal: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    def slow() -> Iterator[str]:
+        with Progress("sketches", **terminal) as progress:
+            for item in progress.over("abc"):
+                yield item
+                clock.now += 1
+
+    assert list(slow()) == ["a", "b", "c"]
+    assert [line.partition("]")[2] for line in shown(capsys)] == [
+        "    0 %  0 of 3 sketches",
+        "   33 %  1 of 3 sketches  0:00:02 left",
+        "   67 %  2 of 3 sketches  0:00:01 left",
+        "",
+    ]
+
+
+def test_the_number_of_tasks_may_grow(
+    clock: Clock, terminal: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Progress("tasks", **terminal) as progress:
         progress.update(1, 3)
-        with progress.paused():
-            assert "1/3 tasks" in shown(console)
+        clock.now += 1
         progress.update(3, 5)
-    assert "3/5 tasks" in shown(console)
+    assert [line.partition("%  ")[2] for line in shown(capsys)] == ["1 of 3 tasks", "3 of 5 tasks  0:00:01 left", ""]
 
 
-def test_no_bar_where_none_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
-    scan, tasks = ScanProgress(show=False), TaskProgress(show=False)
-    with scan.over([]), tasks, tasks.paused():
-        scan.update(1, 1)
-        scan.pause()
-        scan.resume()
-        tasks.update(1, 1)
+def test_results_and_messages_do_not_mix_with_a_bar(
+    clock: Clock, terminal: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Progress("tasks", 4, **terminal) as progress:
+        with progress.paused():
+            pass
+        assert capsys.readouterr().err == ""  # nothing was shown
+        progress.update(1)
+        (bar,) = shown(capsys)
+        with progress.paused():
+            say("hello")
+        assert capsys.readouterr().err == f"{ERASE}hello\n{ERASE}{bar}"
+        say("hello again")
+        assert capsys.readouterr().err == f"{ERASE}hello again\n{bar}"
+    assert capsys.readouterr().err == ERASE
+    say("the end")
+    assert capsys.readouterr().err == "the end\n"
+
+
+def test_a_log_in_the_background_keeps_the_bar_below_its_lines(
+    clock: Clock, terminal: dict[str, Any], tmp_path: Path
+) -> None:
+    with (tmp_path / "log").open("w", newline="") as stream:
+        log = Log(stream)
+        use_log(log)
+        try:
+            with Progress("tasks", 4, **terminal) as progress:
+                progress.update(1)
+                assert log.close()
+                say("hello")
+                assert log.close()
+            assert log.close()
+        finally:
+            use_log(None)
+    text = (tmp_path / "log").read_bytes().decode()
+    assert re.fullmatch(rf"{re.escape(ERASE)}(.*1 of 4 tasks){re.escape(ERASE)}hello\n(\1){re.escape(ERASE)}", text)
+
+
+# Where there is no terminal
+
+
+def test_a_line_once_a_minute(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    sources: Any = [Sized(4_000_000)]
+    with ScanProgress(on_terminal=False, clock=clock).of(sources) as progress:
+        for _ in range(13):
+            clock.now += 10
+            progress.read(1_000_000, 6_000_000)
+            progress.busy("nothing")
+    assert capsys.readouterr().err.splitlines() == [
+        "25 %, 1.0 of 4.0 MB, 100 k packets/s, 0:03:00 left",
+        "25 %, 1.0 of 4.0 MB, 50 k packets/s, 0:06:00 left",
+    ]
+
+
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_nothing_where_none_is_wanted(clock: Clock, on_terminal: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress("tasks", wanted=False, on_terminal=on_terminal, clock=clock) as progress:
+        clock.now += 1000
+        progress.update(1, 2)
+        progress.busy("work")
+        with progress.paused():
+            pass
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0"), (9500, "9,500"), (12_300, "12 k"), (2.55e6, "2.5 M")])
+def test_rates(number: float, text: str) -> None:
+    assert short_number(number) == text
+
+
+# Commands
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("progress")
+    write_capture(folder / "a.pcap", packet_blocks(Traffic(flows=2000, packets=4000, super_hosts=1)))
+    for window in range(2):
+        save(folder / "archive" / f"{window}.cube", "ams", window)
+    return folder
+
+
+COMMANDS: dict[str, tuple[list[str], str]] = {
+    "scan": (["scan", "a.pcap"], "%"),
+    "hosts": (["hosts", "archive", "-t", "100"], "0 of 2 sketches"),
+    "merge": (["merge", "archive", "-o", "all.cube"], "0 of 2 sketches"),
+    "explain": (["explain", "archive", "10.0.0.7"], "0 of 2 "),
+    "calibrate": (["calibrate", "a.pcap", "-m", "256KiB"], "%"),
+    "compare": (["compare", "--quick", "--flows", "20k", "--super-hosts", "2", "--detector", "cube"], "0 of 2 windows"),
+    "synth": (["synth", "b.pcap", "--flows", "2k", "--packets", "4k", "--super-hosts", "1"], "0 of 4,000 packets"),
+    "bench": (["bench", "--flows", "20k", "--packets", "40k", "--memory", "1MiB"], "0 of 8 measurements"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "text"), COMMANDS.values(), ids=COMMANDS.keys())
+def test_commands_show_a_bar_on_a_terminal_alone(
+    files: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], text: str
+) -> None:
+    monkeypatch.chdir(files)
+    assert ERASE not in process(*arguments).err
+    seen = on_terminal(*arguments)[1]
+    assert any(text in line for line in seen.split(ERASE)[1:])

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import typer
 
+from superhosts.reports.streams import ERASE
 from superhosts.text import printable
 
 LONGEST_LINE = 10_000  # characters of a line for people
@@ -21,11 +22,15 @@ class Log(Protocol):
     def write(self, text: str) -> None:
         """Take one line."""
 
+    def show(self, status: str) -> None:
+        """Show a last line on the terminal, in place of the one before."""
+
     def status(self) -> dict[str, int]:
         """Return how many lines wait, and how many were dropped."""
 
 
 _log: Log | None = None
+_status = ""  # the last line of the terminal, which is no message: how far the work is
 
 
 def use_log(log: Log | None) -> None:
@@ -53,8 +58,22 @@ def say(text: str) -> None:
     if _log is not None:
         _log.write(line)
         return
+    _write(f"{ERASE}{line}\n{_status}" if _status else f"{line}\n")
+
+
+def show_status(text: str) -> None:
+    """Show how far the work is in the last line of the terminal, in place of what was there; "" removes it."""
+    global _status
+    _status = text
+    if _log is not None:
+        _log.show(text)
+    else:
+        _write(f"{ERASE}{text}")
+
+
+def _write(text: str) -> None:
     with contextlib.suppress(OSError):  # It stays in the buffer, and comes with the next line that can be written.
-        sys.stderr.write(f"{line}\n")  # one call: print writes the newline separately, and lines of threads would mix
+        sys.stderr.write(text)  # one call: print writes the newline separately, and lines of threads would mix
         sys.stderr.flush()
 
 

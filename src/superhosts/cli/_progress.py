@@ -1,138 +1,191 @@
-"""Progress on standard error, if that is a terminal: bars, and lines every few seconds."""
+"""Progress on standard error: a bar on a terminal, a plain line once a minute elsewhere.
+
+    [==============>                         ]  35 %  1.4 of 4.0 GB  2.5 M packets/s  0:00:12 left
+
+The bar is the last line of the terminal. Messages appear above it (`_console.py`); a command that writes results to
+the same terminal pauses it. Nothing runs in a thread of its own: the work says how far it is.
+"""
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import Self, TypeVar
 
-from superhosts.cli._console import say
+from superhosts.cli._console import say, show_status
 from superhosts.sources.base import Source
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 Item = TypeVar("Item")
-SECONDS = 2.0  # between two lines
+REDRAWN = 0.1  # seconds between two drawings of a bar
+LINES = 60.0  # seconds between two lines where there is no terminal
+LONGEST, SHORTEST = 40, 8  # characters of a bar; without room for the shortest there is none
+SIZES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("bytes", 1.0))
 
 
-def with_progress(
-    items: Sequence[Item], *, clock: Callable[[], float] = time.monotonic, show: bool | None = None
-) -> Iterator[Item]:
-    """Return the items one by one, and write every few seconds how many sketches are done.
+class Progress:
+    """How many items of some work are done. Without `wanted` it shows nothing.
 
-    `show` says whether to write at all; None: if standard error is a terminal.
+    `on_terminal` and `width` are those of standard error, unless they are given.
     """
-    show = sys.stderr.isatty() if show is None else show
-    last = clock()
-    for done, item in enumerate(items):
-        if show and (now := clock()) - last > SECONDS:
-            last = now
-            say(f"{done:,} of {len(items):,} sketches …")
-        yield item
-
-
-def packet_progress(
-    *, clock: Callable[[], float] = time.monotonic, show: bool | None = None
-) -> Callable[[int, int], None]:
-    """Return a function that writes the number of packets every few seconds; `show` as in `with_progress`."""
-    shown = sys.stderr.isatty() if show is None else show
-    last = clock()
-
-    def write(_position: int, packets: int) -> None:
-        nonlocal last
-        if shown and (now := clock()) - last > SECONDS:
-            last = now
-            say(f"{packets:,} packets …")
-
-    return write
-
-
-class ScanProgress:
-    """A bar with the rate and the time left, if `show`; otherwise nothing."""
 
     def __init__(
-        self, *, show: bool, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        unit: str,
+        total: float | None = None,
+        *,
+        wanted: bool = True,
+        on_terminal: bool | None = None,
+        width: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._bar = None
-        self._clock = clock
-        if show:
-            from rich.console import Console
-            from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+        self._unit, self._total = unit, total
+        self._wanted, self._clock = wanted, clock
+        self._on_terminal = _is_terminal() if on_terminal is None else on_terminal
+        self._width = width
+        self._began = self._last = 0.0
+        self._is_running = False
+        self._steps = 0  # items that are begun
+        self._shown = ""  # on the terminal now
 
-            columns = (BarColumn(), DownloadColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
-            self._bar = Progress(*columns, console=console or Console(stderr=True), transient=True)
-
-    def over(self, sources: Sequence[Source]) -> ScanProgress:
-        """Take the size of all inputs as the whole."""
-        if self._bar is not None:
-            sizes = [source.size() for source in sources]
-            total = None if None in sizes else sum(size or 0 for size in sizes)
-            self._task = self._bar.add_task("scan", total=total, rate="")
+    def __enter__(self) -> Self:
+        self._began = self._clock()
+        self._last = -math.inf if self._on_terminal else self._began  # a bar appears at once
+        self._is_running = True
         return self
 
-    def __enter__(self) -> None:
-        if self._bar is not None:
-            self._started = self._clock()
-            self._bar.start()
-
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._is_running = False
+        self._show("")
 
-    def update(self, position: int, packets: int) -> None:
-        """Show how far the scan is."""
-        if self._bar is not None:
-            rate = packets / max(1e-9, self._clock() - self._started)
-            self._bar.update(self._task, completed=position, rate=f"{rate / 1e6:.1f} M packets/s")
+    def step(self) -> None:
+        """Count an item that is begun."""
+        self.update(self._steps)
+        self._steps += 1
 
-    def pause(self) -> None:
-        """Clear the bar while results are printed."""
-        if self._bar is not None:
-            self._bar.stop()
+    def over(self, items: Sequence[Item]) -> Iterator[Item]:
+        """Yield the items one by one, and count those that are done."""
+        self._total = len(items)
+        for item in items:
+            self.step()
+            yield item
 
-    def resume(self) -> None:
-        """Show the bar again."""
-        if self._bar is not None:
-            self._bar.start()
+    def update(self, done: float, total: float | None = None) -> None:
+        """Show how many items are done, if a moment has passed."""
+        self._total = self._total if total is None else total
+        if self._is_due():
+            self._draw(done, [self._amount(done)])
 
-
-class TaskProgress:
-    """A bar of the tasks that are done, out of those known so far, if `show`; otherwise nothing."""
-
-    def __init__(self, *, show: bool, console: Console | None = None) -> None:
-        self._bar = None
-        if show:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-            columns = (BarColumn(), MofNCompleteColumn(), TextColumn("tasks"), TimeElapsedColumn())
-            self._bar = Progress(*columns, console=console or Console(stderr=True), transient=True)
-            self._task = self._bar.add_task("tasks", total=None)
-
-    def update(self, done: int, total: int) -> None:
-        """Show how far the work is."""
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=total)
+    def busy(self, text: str) -> None:
+        """Show on a terminal what is being done, until the next step."""
+        if self._wanted and self._on_terminal and self._is_running:
+            self._show(text[: (self._width or terminal_width()) - 1])
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Clear the bar, if it is shown, while something is printed."""
-        shown = self._bar is not None and self._bar.live.is_started
-        if self._bar is not None and shown:
-            self._bar.stop()
+        """Clear the bar while results are printed, perhaps on the same terminal."""
+        shown = self._shown
+        self._show("")
         try:
             yield
         finally:
-            if self._bar is not None and shown:
-                self._bar.start()
+            if self._is_running:
+                self._show(shown)
 
-    def __enter__(self) -> None:
-        if self._bar is not None:
-            self._bar.start()
+    def _amount(self, done: float) -> str:
+        return f"{done:,.0f} {self._unit}" if self._total is None else f"{done:,.0f} of {self._total:,.0f} {self._unit}"
 
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    def _is_due(self) -> bool:
+        if not (self._wanted and self._is_running):
+            return False
+        now = self._clock()
+        if now - self._last < (REDRAWN if self._on_terminal else LINES):
+            return False
+        self._last = now
+        return True
+
+    def _draw(self, done: float, words: list[str]) -> None:
+        """Show a bar with the share that is done, some words and the time that is left."""
+        seconds = self._last - self._began
+        if self._total:
+            share = min(1.0, done / self._total)
+            left = [f"{_clock_time(seconds / share - seconds)} left"] if share and seconds >= 1 else []
+            words = [f"{share:4.0%}".replace("%", " %"), *words, *left]
+        else:
+            share = None
+            words = [*words, _clock_time(seconds)]
+        if not self._on_terminal:
+            say(", ".join(word.strip() for word in words))
+            return
+        text, width = "  ".join(words), self._width or terminal_width()
+        room = min(LONGEST, width - len(text) - 5)  # brackets, spaces, and the cursor behind the line
+        if share is not None and room >= SHORTEST:
+            text = f"{_bar(share, room)}  {text}"
+        self._show(text if room >= SHORTEST or share is None else text[: width - 1])
+
+    def _show(self, text: str) -> None:
+        if text != self._shown:
+            self._shown = text
+            show_status(text)
+
+
+class ScanProgress(Progress):
+    """How much of some inputs is read: their bytes, and the packets in them."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__("bytes", **options)  # type: ignore[arg-type]  # the options of `Progress`
+
+    def of(self, sources: Sequence[Source]) -> Self:
+        """Take the size of all inputs as the whole."""
+        sizes = [source.size() for source in sources]
+        self._total = None if None in sizes else sum(size or 0 for size in sizes)
+        return self
+
+    def read(self, position: int, packets: int) -> None:
+        """Show how far the scan is, if a moment has passed."""
+        if self._is_due():
+            seconds = self._last - self._began
+            count = [] if self._total else [f"{packets:,} packets"]
+            rate = [f"{short_number(packets / seconds)} packets/s"] if seconds > 0 else []
+            self._draw(position, [self._amount(position), *count, *rate])
+
+    def _amount(self, done: float) -> str:
+        name, size = next(each for each in SIZES if max(done, self._total or 0) >= each[1] or each[1] == 1)
+        digits = 0 if size == 1 else 1
+        whole = "" if self._total is None else f" of {self._total / size:,.{digits}f}"
+        return f"{done / size:,.{digits}f}{whole} {name}"
+
+
+def short_number(number: float) -> str:
+    """Return a rate: 950, 12 k, 2.5 M."""
+    if number >= 1e6:
+        return f"{number / 1e6:,.1f} M"
+    return f"{number / 1e3:.0f} k" if number >= 1e4 else f"{number:,.0f}"
+
+
+def _is_terminal() -> bool:
+    """Return True if standard error is a terminal that can clear a line."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def terminal_width() -> int:
+    """Return the width of the terminal of standard error, or what COLUMNS says."""
+    given = os.environ.get("COLUMNS", "")
+    try:
+        width = int(given) if given.isdigit() else 0
+        return width or os.get_terminal_size(sys.stderr.fileno()).columns or 80  # a terminal may not know its width
+    except (OSError, ValueError):
+        return 80
+
+
+def _bar(share: float, length: int) -> str:
+    done = round(share * length)
+    return f"[{('=' * (done - 1) + '>' if done else ''):{length}}]"
+
+
+def _clock_time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

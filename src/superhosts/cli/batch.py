@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 import warnings
 from dataclasses import replace
@@ -16,7 +15,7 @@ from superhosts.cli._console import fail_with, say
 from superhosts.cli._counters import CountersOutput
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._outputs import output_options
-from superhosts.cli._progress import TaskProgress
+from superhosts.cli._progress import Progress
 from superhosts.cli._saving import file_name, merge_saved, merged_into, prepare_folder
 from superhosts.cli._settings import make_settings
 from superhosts.cli._summary import RunTotals, tell_end, windows_text
@@ -77,7 +76,7 @@ def _run(
     save, quiet = options.save, options.quiet
     errors: list[SuperhostsError] = []
     windows, started = 0, time.monotonic()
-    progress = TaskProgress(show=not quiet and sys.stderr.isatty())
+    progress = Progress("tasks", wanted=not quiet)
 
     def on_error(error: SuperhostsError) -> None:
         errors.append(error)

@@ -6,12 +6,13 @@ import json
 import platform
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from superhosts import defaults
-from superhosts.cli._console import say
 from superhosts.cli._profile import profile_lines
+from superhosts.cli._progress import Progress
 from superhosts.cli.usage.bench import Bench
 from superhosts.detectors.cube import Cube
 from superhosts.detectors.exact import Exact
@@ -22,6 +23,8 @@ from superhosts.synthetic.traffic import Traffic, window_flows, window_packets
 from superhosts.text import counted
 from superhosts.units import parse_count
 
+MEASUREMENTS = 8  # the traffic, two updates, restoring, merging, saving, the exact answer and the stages
+
 
 def bench(options: Bench) -> None:
     """Measure and print the figures."""
@@ -31,40 +34,8 @@ def bench(options: Bench) -> None:
         super_hosts=max(1, parse_count(options.flows) // 10_000),
     )
     cube = Cube(options.memory, device=options.device, exact=False)
-    say("making traffic …")
-    hosts, peers = window_flows(traffic, 0)
-    figures: dict[str, Any] = {
-        "machine": _machine(cube.device),
-        "flows": traffic.flows,
-        "pairs": traffic.packets,
-    }
-    for order in ("trains", "shuffled"):
-        picks = window_packets(traffic, 0, order=order)
-        batch = hosts[picks], peers[picks]
-        figures[f"update, {order} (M pairs/s)"] = update_rate(cube, *batch)
-    if len(gpus_of(cube.device)) == 1 and not simulated():  # a batch is in the memory of one GPU
-        figures["update from GPU memory, shuffled (M pairs/s)"] = update_rate(cube, *_on_gpu(cube.device, *batch))
-    cube.super_hosts(defaults.THRESHOLD)
-    start = time.perf_counter()
-    found = cube.super_hosts(defaults.THRESHOLD)
-    figures["restore (ms)"] = round(1e3 * (time.perf_counter() - start), 2)
-    cube.merge(cube)  # warm up
-    start = time.perf_counter()
-    cube.merge(cube)
-    figures["merge (ms)"] = round(1e3 * (time.perf_counter() - start), 1)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "bench.cube"
-        start = time.perf_counter()
-        cube.save(path)
-        figures["save (ms)"] = round(1e3 * (time.perf_counter() - start))
-        figures["file (MB)"] = round(path.stat().st_size / 1e6, 2)
-    exact = Exact()
-    exact.update(hosts, peers)
-    truth = set(exact.super_hosts(defaults.THRESHOLD).hosts.tolist())
-    got = set(found.hosts.tolist())
-    figures["super hosts"] = len(truth)
-    figures["missed / false"] = f"{len(truth - got)} / {len(got - truth)}"
-    profile = measure_stages(cube, *batch)
+    with Progress("measurements", MEASUREMENTS) as progress:
+        figures, profile = _measure(cube, traffic, progress.step)
     if options.json:
         print(json.dumps({**figures, "profile": profile.as_json()}))
     else:
@@ -73,6 +44,50 @@ def bench(options: Bench) -> None:
             print(f"{name:{width}} {value if isinstance(value, str) else f'{value:,}'}")
         print()
         print(*profile_lines(profile), sep="\n")
+
+
+def _measure(cube: Cube, traffic: Traffic, step: Callable[[], None]) -> tuple[dict[str, Any], Profile]:
+    """Return the figures, and where the time goes. `step` is called before each measurement."""
+    step()
+    hosts, peers = window_flows(traffic, 0)
+    figures: dict[str, Any] = {
+        "machine": _machine(cube.device),
+        "flows": traffic.flows,
+        "pairs": traffic.packets,
+    }
+    for order in ("trains", "shuffled"):
+        step()
+        picks = window_packets(traffic, 0, order=order)
+        batch = hosts[picks], peers[picks]
+        figures[f"update, {order} (M pairs/s)"] = update_rate(cube, *batch)
+    if len(gpus_of(cube.device)) == 1 and not simulated():  # a batch is in the memory of one GPU
+        figures["update from GPU memory, shuffled (M pairs/s)"] = update_rate(cube, *_on_gpu(cube.device, *batch))
+    step()
+    cube.super_hosts(defaults.THRESHOLD)
+    start = time.perf_counter()
+    found = cube.super_hosts(defaults.THRESHOLD)
+    figures["restore (ms)"] = round(1e3 * (time.perf_counter() - start), 2)
+    step()
+    cube.merge(cube)  # warm up
+    start = time.perf_counter()
+    cube.merge(cube)
+    figures["merge (ms)"] = round(1e3 * (time.perf_counter() - start), 1)
+    step()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "bench.cube"
+        start = time.perf_counter()
+        cube.save(path)
+        figures["save (ms)"] = round(1e3 * (time.perf_counter() - start))
+        figures["file (MB)"] = round(path.stat().st_size / 1e6, 2)
+    step()
+    exact = Exact()
+    exact.update(hosts, peers)
+    truth = set(exact.super_hosts(defaults.THRESHOLD).hosts.tolist())
+    got = set(found.hosts.tolist())
+    figures["super hosts"] = len(truth)
+    figures["missed / false"] = f"{len(truth - got)} / {len(got - truth)}"
+    step()
+    return figures, measure_stages(cube, *batch)
 
 
 def _machine(device: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from rich.table import Table
 
 from superhosts.cli._console import command_line, fail_with, say
 from superhosts.cli._keys import given_key
-from superhosts.cli._progress import packet_progress
+from superhosts.cli._progress import ScanProgress
 from superhosts.cli._settings import make_settings
 from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli._values import parse_share
@@ -48,15 +49,17 @@ def calibrate(options: Calibrate) -> None:
     exact = {} if settings.exact is None else {"exact": settings.exact}
     others = [least for least in (options.threshold / 8, options.threshold / 4, options.threshold / 2) if least >= 16]
     panels = Panels(cubes_around(size, key=key, device=options.device, **exact), settings)
+    progress = ScanProgress()
     run = Scan(
         open_inputs(options.inputs, on_error),
         settings,
         RunOptions(find=False),
         make_detector=panels.make,
         on_error=on_error,
-        on_progress=packet_progress(),
+        on_progress=progress.read,
     )
-    result = judge(run, panels, error=share, thresholds=others, on_window=_show_window)
+    with progress.of(run.sources):
+        result = judge(run, panels, error=share, thresholds=others, on_window=_window_words(progress))
     summarise(run.counters)
     warn_of_wrong_inner(run.counters)
     if not result.windows:
@@ -72,10 +75,13 @@ def calibrate(options: Calibrate) -> None:
     fail_with(errors)
 
 
-def _show_window(window: Window, hosts: int) -> None:
-    """Show progress on a terminal: estimating many hosts may take a while."""
-    if sys.stderr.isatty():
-        say(f"window {shown_time(window.start)}: {counted(hosts, 'host')} …")
+def _window_words(progress: ScanProgress) -> Callable[[Window, int], None]:
+    """Return a function that shows which window is judged: estimating many hosts may take a while."""
+
+    def show(window: Window, hosts: int) -> None:
+        progress.busy(f"window {shown_time(window.start)}: {counted(hosts, 'host')} …")
+
+    return show
 
 
 def _draw(result: Calibration, figure: Path) -> None:

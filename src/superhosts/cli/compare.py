@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from rich.table import Table
 
 from superhosts.cli._console import command_line, fail_with, say
 from superhosts.cli._outputs import output_options
-from superhosts.cli._progress import packet_progress
+from superhosts.cli._progress import Progress, ScanProgress
 from superhosts.cli._settings import make_settings
 from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli.usage.compare import Compare, SyntheticOptions
@@ -57,15 +57,20 @@ def compare(options: Compare) -> None:
     errors: list[SuperhostsError] = []
     run: Scan | None = None
     found: Iterator[list[Row]]
+    progress: Progress
     if traffic is None:
-        run, panels = _scan(options, makers, errors)
+        progress = reading = ScanProgress()
+        run, panels = _scan(options, makers, reading, errors)
+        reading.of(run.sources)
         found = on_inputs(run, panels, threshold)
     else:
-        found = on_synthetic(traffic, makers, threshold, _window_progress(traffic, len(makers)))
+        progress = Progress(f"windows of {counted(traffic.flows, 'flow')}", traffic.windows)
+        found = on_synthetic(traffic, makers, threshold, progress.update)
     rows: list[Row] = []
-    with open_destinations(outputs, RunKind(COLUMNS), table=False) as destinations:
+    with open_destinations(outputs, RunKind(COLUMNS), table=False) as destinations, progress:
         for some in found:
-            destinations.write(Report(rows=[asdict(row) for row in some]))
+            with progress.paused():
+                destinations.write(Report(rows=[asdict(row) for row in some]))
             rows += some
     if run is not None:
         summarise(run.counters)
@@ -105,18 +110,9 @@ def _choose_detectors(options: Compare, flows: int | None) -> Makers[Detector]:
     return choose(options.detector, shared, lambda name, why: say(f"superhosts: {name} is left out: {why}"))
 
 
-def _window_progress(traffic: Traffic, detectors: int) -> Callable[[int], None]:
-    """Return a function that shows which window is next."""
-
-    work = f"{counted(traffic.flows, 'flow')}, {counted(detectors, 'detector')}"
-
-    def show(number: int) -> None:
-        say(f"window {number + 1} of {traffic.windows}: {work} …")
-
-    return show
-
-
-def _scan(options: Compare, makers: Makers[Detector], errors: list[SuperhostsError]) -> tuple[Scan, Panels[Detector]]:
+def _scan(
+    options: Compare, makers: Makers[Detector], progress: ScanProgress, errors: list[SuperhostsError]
+) -> tuple[Scan, Panels[Detector]]:
     def on_error(error: SuperhostsError) -> None:
         errors.append(error)
         say(f"superhosts: {error}")
@@ -130,7 +126,7 @@ def _scan(options: Compare, makers: Makers[Detector], errors: list[SuperhostsErr
         RunOptions(find=False),
         make_detector=panels.make,
         on_error=on_error,
-        on_progress=packet_progress(),
+        on_progress=progress.read,
     )
     return run, panels
 

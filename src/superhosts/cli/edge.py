@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from superhosts.cli._console import fail_with, log_status, tell
 from superhosts.cli._keys import fleet_key, say_what_leaves
 from superhosts.cli._links import connect_to, make_sender, sending
 from superhosts.cli._options import WantedOptions, check_no_conflict
+from superhosts.cli._progress import ScanProgress
 from superhosts.cli._service import STATUS, Reloads, Status, log_in_background
 from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import ended_by_signals
@@ -110,9 +112,10 @@ def watch(
 
     warned: bool | None = None  # of a wrong --inner; None: before the first window has closed
 
-    def on_progress(*_: int) -> None:
+    def on_progress(position: int, packets: int) -> None:
         nonlocal warned
         run.on_progress()
+        progress.read(position, packets)
         if warned is None and run.counters.windows:  # not in the end alone: an edge may run for months
             warned = warn_of_wrong_inner(scan.counters)
         reloads.run_if_asked()
@@ -130,11 +133,13 @@ def watch(
         on_progress=on_progress,
     )
     run = Edge(scan, spool, position, tell, rows=rows)
+    progress = ScanProgress(wanted=sys.stderr.isatty()).of(scan.sources)  # a log has the status file beside it
     status = _status(run, scan, spool, sender, rows)
     reload = None if rows is None else reloads.ask  # an edge without files to reopen ends at SIGHUP
     with sending(sender, spool), ended_by_signals(run.stop, reload):
         _say_ready(settings, spool, position)
-        run.run()
+        with progress:
+            run.run()
         summarise(replace(scan.counters, warnings=[]))  # warnings were written as they came
         if not warned:
             warn_of_wrong_inner(scan.counters)

@@ -12,7 +12,7 @@ from rich.table import Table
 from superhosts.cli._console import fail_with, say
 from superhosts.cli._keys import given_key
 from superhosts.cli._outputs import output_options
-from superhosts.cli._progress import with_progress
+from superhosts.cli._progress import Progress
 from superhosts.cli._sketches import describe, find_sketches, joined_sites, merge_named
 from superhosts.cli.usage.explain import Explain
 from superhosts.detectors.base import Detector
@@ -86,9 +86,10 @@ def _explain_many(
         groups[describe(path).window, describe(path).site].append(path)
     good: list[Path] = []  # files that could be read
     rows: list[Row] = []
-    for window, site in with_progress(sorted(groups, key=lambda group: (group[0] or (0, 0), group[1]))):
-        found = _ask(groups[window, site], question, good, errors)
-        rows += [{**row, "site": site} for row in make_rows(window, sorted(found))]
+    with Progress("windows and sites") as progress:
+        for window, site in progress.over(sorted(groups, key=lambda group: (group[0] or (0, 0), group[1]))):
+            found = _ask(groups[window, site], question, good, errors)
+            rows += [{**row, "site": site} for row in make_rows(window, sorted(found))]
     if good and not rows:
         raise _not_there(question.host, f"none of {counted(len(good), 'sketch', 'sketches')}", set())
     plain = [{name: row[name] for name in COLUMNS} for row in rows]
@@ -127,8 +128,9 @@ def _ask_union(paths: list[Path], question: Question) -> list[Row]:
     """Return the rows of the union of all files; none, with a message, if they cannot be merged."""
     whole = Sketch()
     try:
-        for path in with_progress(paths):
-            merge_named(whole, path, question.key, question.memory)
+        with Progress("sketches in the union") as progress:
+            for path in progress.over(paths):
+                merge_named(whole, path, question.key, question.memory)
     except MergeError as error:
         say(f"superhosts: no union of these files: {error}")
         return []

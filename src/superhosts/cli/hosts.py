@@ -9,7 +9,7 @@ from superhosts.cli._filtering import HostFilter
 from superhosts.cli._grouping import Group, group_sketches, of_sites
 from superhosts.cli._keys import given_key
 from superhosts.cli._outputs import output_options
-from superhosts.cli._progress import with_progress
+from superhosts.cli._progress import Progress
 from superhosts.cli._sketches import SavedSketch, describe, find_sketches, joined_sites, merge_named
 from superhosts.cli.usage.hosts import Hosts
 from superhosts.detectors.arguments import check_threshold
@@ -34,11 +34,14 @@ def hosts(options: Hosts) -> None:
     sketches = of_sites(sketches, options.only.site)
     groups = group_sketches(sketches, options.window, union=options.union)
     found_any = False
-    with open_destinations(output_options(options.results), _run_kind(groups, sketches, wanted)) as outputs:
-        for group in with_progress(groups):
-            report = _ask(group, _unite(group, options, errors), selection, wanted)
+    kind = _run_kind(groups, sketches, wanted)
+    progress = Progress("sketches", len(sketches))
+    with open_destinations(output_options(options.results), kind) as outputs, progress:
+        for group in groups:
+            report = _ask(group, _unite(group, options, progress, errors), selection, wanted)
             if report is not None:
-                outputs.write(report)
+                with progress.paused():
+                    outputs.write(report)
                 found_any |= bool(report.rows)
     fail_with(errors)
     if options.fail_on_find and found_any:
@@ -74,11 +77,12 @@ def _run_kind(groups: list[Group], sketches: list[SavedSketch], wanted: HostFilt
     return RunKind((*COLUMNS, "site"), many_windows=len({group.window for group in groups}) > 1, varying=varying)
 
 
-def _unite(group: Group, options: Hosts, errors: list[InputError]) -> Sketch | None:
+def _unite(group: Group, options: Hosts, progress: Progress, errors: list[InputError]) -> Sketch | None:
     """Return the union of a group's files; None if none could be read. Such files are reported, added to `errors`."""
     key, memory = given_key(options.sketches.key_file), options.sketches.memory_total
     whole: Sketch | None = None
     for path in group.paths:
+        progress.step()
         try:
             if len(group.paths) == 1:
                 return load(path, key=key, max_memory=memory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from superhosts.cli._console import fail_with, say
 from superhosts.cli._keys import given_key
-from superhosts.cli._progress import with_progress
+from superhosts.cli._progress import Progress
 from superhosts.cli._sketches import find_sketches, merge_named
 from superhosts.cli.usage.merge import Merge
 from superhosts.errors import InputError, MergeError, SuperhostsError, UsageError
@@ -23,12 +23,13 @@ def merge(options: Merge) -> None:
     errors: list[SuperhostsError] = []
     paths = find_sketches(options.sketches.files, errors)
     whole = Sketch()
-    for path in with_progress(paths):
-        try:
-            merge_named(whole, path, key, options.sketches.memory_total)
-        except (InputError, MergeError) as error:
-            errors.append(error)
-            say(f"superhosts: {error}")
+    with Progress("sketches") as progress:
+        for path in progress.over(paths):
+            try:
+                merge_named(whole, path, key, options.sketches.memory_total)
+            except (InputError, MergeError) as error:
+                errors.append(error)
+                say(f"superhosts: {error}")
     if errors:  # an incomplete union is not written
         say(f"superhosts: {output}: nothing written: the files named above cannot be merged")
         fail_with(errors)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
 from dataclasses import dataclass, field, replace
@@ -110,31 +109,29 @@ def run_scan(
     A scan that is interrupted reports what it has and then raises typer.Exit.
     """
     save, quiet = manner.save, manner.quiet
-    progress = ScanProgress(show=not quiet and sys.stderr.isatty())
+    progress = ScanProgress(wanted=not quiet)
     found_any = is_partial = False
     windows, started = 0, time.monotonic()
     with outputs:
         if save is not None:
             outputs.outlive_reader()
             prepare_folder(save, settings.site)
-        run = Scan(sources, settings, manner.run, on_error=errors.add, on_progress=progress.update)
+        run = Scan(sources, settings, manner.run, on_error=errors.add, on_progress=progress.read)
         keeper = None if save is None else SketchSaver(save, settings, quiet=quiet)
         if quiet:
             warnings.simplefilter("ignore", DeviceWarning)
         if manner.verbose:
             _announce(settings)
-        with Interruption(run.stop) as interruption, progress.over(run.sources):
+        with Interruption(run.stop) as interruption, progress.of(run.sources):
             for result in run:
-                progress.pause()
                 rows = make_rows(result.window, result.found, partial=result.partial, revision=result.revision)
-                with measured("report"):
+                with measured("report"), progress.paused():
                     outputs.write(_report(result, rows, settings))
                 found_any |= bool(settings.selection.reached(result.found))
                 windows, is_partial = windows + (result.revision == 1), result.partial
                 if keeper is not None:
                     keeper.save(result)
                 del result  # frees its cubes: those of the next window are allocated while this loop waits
-                progress.resume()
     seconds = time.monotonic() - started
     totals = RunTotals(run.counters, seconds, windows, windows_text(windows, settings.window))
     tell_end(totals, quiet=quiet)

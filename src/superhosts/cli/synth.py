@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from superhosts.cli._console import confirmed, is_terminal, say
+from superhosts.cli._progress import Progress
 from superhosts.cli.usage.synth import Synth
 from superhosts.errors import UsageError
 from superhosts.pairs import PacketBlock
@@ -65,15 +66,11 @@ def _ask_to_overwrite(path: Path) -> None:
 
 
 def _watched(traffic: Traffic, tally: Tally) -> Iterator[PacketBlock]:
-    """Yield the blocks, count the truth, and show progress on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("packets", total=traffic.all_packets)
+    """Yield the blocks, count the truth, and show progress."""
+    done = 0
+    with Progress("packets", traffic.all_packets) as progress:
         for block in packet_blocks(traffic):
+            progress.update(done)
             tally.add(block)
             yield block
-            progress.advance(task, sum(len(batch) for batch in block))
+            done += sum(len(batch) for batch in block)

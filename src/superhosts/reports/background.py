@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import TextIO
+
+from superhosts.reports.streams import ERASE
 
 PATIENCE = 2.0  # seconds that the caller waits for a job
 RETRY = 1.0  # seconds between two attempts at a job for which no caller waits
@@ -114,6 +117,18 @@ class Log:
         self._background = Background("standard error", patience=0.0, most=most)
         self._failed = 0  # lines lost because the disk was full or the reader had gone
         self._told = 0  # lost lines that were reported
+        self._status = ""  # the last line of the terminal, which is no message
+
+    def show(self, status: str) -> None:
+        """Show a last line on the terminal, in place of the one before, unless lines wait."""
+        self._status = status
+        if not self._background.waiting:
+            self._background.submit(self._redraw)
+
+    def _redraw(self) -> None:
+        self._stream.write(f"{ERASE}{self._status}")
+        with contextlib.suppress(OSError):
+            self._stream.flush()
 
     def write(self, line: str) -> None:
         """Queue a line."""
@@ -131,7 +146,7 @@ class Log:
         lost = self._background.dropped + self._failed
         if lost > self._told:
             self._stream.write(f"superhosts: log lines lost on standard error: {lost - self._told}\n")
-        self._stream.write(f"{line}\n")
+        self._stream.write(f"{ERASE}{line}\n{self._status}" if self._status else f"{line}\n")
         try:
             self._stream.flush()
             self._told = lost

@@ -11,6 +11,8 @@ from typing import TextIO, cast
 
 from superhosts.errors import OutputError
 
+ERASE = "\r\x1b[K"  # returns to the beginning of a terminal's line and clears it
+
 
 class ClosedOutput(io.TextIOBase):
     """Standard output that was closed before the program started (`>&-`)."""
