@@ -68,7 +68,7 @@ def test_files_hold_the_same_and_are_asked_by_estimate(run: Run, capture: Path, 
     answers = []
     for exact in ("on", "off"):
         folder = tmp_path / exact
-        printed = run("scan", capture, *COMMON, "--json", "--exact", exact, "--save", folder).rows
+        printed = run("scan", capture, *COMMON, "--json", "-t", 1024, "--exact", exact, "--save", folder).rows
         (path,) = folder.iterdir()
         asked = run("hosts", path, "--json").rows
         assert [row["exact"] for row in printed] == [exact == "on"] * 2
@@ -85,7 +85,7 @@ def test_it_is_no_part_of_the_fingerprint() -> None:
 
 
 def test_in_python(capture: Path) -> None:
-    options: dict[str, Any] = {"memory": "1MiB", "inner": "10.0.0.0/8", "device": "cpu"}
+    options: dict[str, Any] = {"memory": "1MiB", "inner": "10.0.0.0/8", "device": "cpu", "threshold": 1024}
     for exact, counted in ((True, True), (False, False), ("on", True), ("off", False)):
         (window,) = sh.scan(capture, exact=exact, **options)
         assert [item.exact for item in window] == [counted] * 2
@@ -103,7 +103,7 @@ def test_an_edge_writes_exact_rows_and_spools_the_same_sketch(capture: Path, tmp
     spooled = []
     for exact in (True, False):
         folder = tmp_path / str(exact)
-        settings = Settings(memory="1MiB", inner=["10.0.0.0/8"], device="cpu", site="ams", exact=exact)
+        settings = Settings(memory="1MiB", inner=["10.0.0.0/8"], device="cpu", site="ams", exact=exact, threshold=1024)
         spool = Spool(folder, "ams", cap=1 << 30, say=print)
         position = Position(folder, ["a"], settings.fingerprint, print)
         destination = open_destination(str(folder / "rows.jsonl"), RunKind(endless=True))

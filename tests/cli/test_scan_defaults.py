@@ -11,7 +11,7 @@ import pytest
 
 import packets
 import superhosts as sh
-from commands import Run
+from commands import Run, process
 from traffic import MINUTES, NOON, Frames, packet, talk, write
 
 SMALL = ["--memory", "1MiB", "--inner", "10.0.0.0/8"]
@@ -31,7 +31,7 @@ def test_the_ten_largest_hosts_are_reported_however_small(run: Run, tmp_path: Pa
     ended = run("scan", path, "--json", *SMALL)
     assert found(ended) == [(f"10.0.0.{peers}", peers) for peers in range(15, 5, -1)]
     shown = run("scan", path, *SMALL)
-    assert "top 10 hosts, none of them with at least 1,024 peers" in shown.out
+    assert "top 10 hosts, none with at least 1,024 peers" in shown.out
 
 
 @pytest.mark.parametrize("exact", ["on", "off"])
@@ -50,7 +50,7 @@ def test_hosts_below_the_threshold_fill_up_to_ten(run: Run, tmp_path: Path, exac
     assert len(ended.rows) == 10
     assert ended.rows[0]["host"] == "10.0.0.1"
     assert [row["peers"] for row in ended.rows] == sorted((row["peers"] for row in ended.rows), reverse=True)
-    assert "top 10 hosts, 1 of them with at least 1,024 peers" in run("scan", path, "--exact", exact, *SMALL).out
+    assert "top 10 hosts, 1 with at least 1,024 peers" in run("scan", path, "--exact", exact, *SMALL).out
 
 
 def test_ten_hosts_over_all_parts(run: Run, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_saved_sketches_say_how_deep_they_look(run: Run, tmp_path: Path) -> None
 def test_the_last_line_says_packets_seconds_and_rate(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcap", crowd(20))
     ended = run("scan", path, *SMALL)
-    assert re.fullmatch(r"20 packets in \d+\.\d\d s \([\d,.]+( M)? packets/s\), 1 window of 5m\n", ended.err)
+    assert re.fullmatch(r"20 packets in \d+\.\d\d s \([\d,.]+( M)? packets/s\), 1 window \(.*\)\n", ended.err)
 
 
 def test_memory_and_device_are_for_the_curious(run: Run, tmp_path: Path) -> None:
@@ -249,3 +249,70 @@ def test_a_file_without_packets_may_be_cut_too(run: Run, tmp_path: Path) -> None
     (tmp_path / "a.pcap").write_bytes(packets.pcap_header() + b"cut")
     run("scan", tmp_path / "a.pcap", "--counters", tmp_path / "c.json", *SMALL)
     assert counters_of(tmp_path / "c.json")["truncated_files"] == 1
+
+
+# Windows
+
+EDGE = NOON + 5 * MINUTES  # a boundary of windows of five minutes
+
+
+def test_an_input_shorter_than_a_window_is_one_window_across_a_boundary(run: Run, tmp_path: Path) -> None:
+    frames = talk("10.0.0.1", 4000, EDGE - MINUTES, step=MINUTES // 2000)  # 2,000 packets on each side
+    path = write(tmp_path / "a.pcap", frames)
+    ended = run("scan", path, "--json", *SMALL)
+    assert found(ended) == [("10.0.0.1", 4000)]
+    assert (ended.rows[0]["window_start"], ended.rows[0]["window_end"][:16]) == (
+        "2023-11-14T22:19:00Z",
+        "2023-11-14T22:20",
+    )
+    assert ended.out == run("scan", path, "--json", "--window", "all", *SMALL).out
+    assert ended.err.endswith(", 1 window (the input is shorter than 5m)\n")
+    assert [row["peers"] for row in run("scan", path, "--json", "--window", "5m", *SMALL).rows] == [2000, 2000]
+
+
+def test_short_files_count_together(run: Run, tmp_path: Path) -> None:
+    first = write(tmp_path / "a.pcap", talk("10.0.0.1", 1500, EDGE - 2 * MINUTES))
+    second = write(tmp_path / "b.pcap", talk("10.0.0.1", 1500, EDGE + MINUTES, base="172.17.0.0"))
+    third = write(tmp_path / "c.pcap", talk("10.0.0.1", 1500, EDGE + 4 * MINUTES, base="172.18.0.0"))
+    ended = run("scan", second, first, "--json", *SMALL)
+    assert found(ended) == [("10.0.0.1", 3000)]
+    ended = run("scan", third, second, first, "--json", *SMALL)
+    assert [row["peers"] for row in ended.rows] == [1500, 3000]
+    assert {row["window_start"] for row in ended.rows} == {"2023-11-14T22:15:00Z", "2023-11-14T22:20:00Z"}
+    assert ended.err.endswith(", 2 windows of 5m\n")
+
+
+def test_an_input_within_one_window_keeps_the_times_that_all_sites_have(run: Run, tmp_path: Path) -> None:
+    ended = run("scan", write(tmp_path / "a.pcap", talk("10.0.0.1", 20, NOON + MINUTES)), "--json", *SMALL)
+    assert (ended.rows[0]["window_start"], ended.rows[0]["window_end"]) == (
+        "2023-11-14T22:15:00Z",
+        "2023-11-14T22:20:00Z",
+    )
+    assert ended.err.endswith(", 1 window (the input is shorter than 5m)\n")
+
+
+@pytest.mark.parametrize(
+    "options", [["--save", "saved"], ["--memory-total", "1GiB"], ["--detector", "filter"]], ids=lambda each: each[0]
+)
+def test_windows_stay_apart_where_they_must(
+    run: Run, tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path / "a.pcap", talk("10.0.0.1", 4000, EDGE - MINUTES, step=MINUTES // 2000))
+    ended = run("scan", path, "--json", *options, *SMALL)
+    assert {row["window_start"] for row in ended.rows} == {"2023-11-14T22:15:00Z", "2023-11-14T22:20:00Z"}
+    assert ended.err.endswith(", 2 windows of 5m\n")
+
+
+def test_a_pipe_has_windows_of_five_minutes(tmp_path: Path) -> None:
+    data = packets.pcap(talk("10.0.0.1", 4000, EDGE - MINUTES, step=MINUTES // 2000))
+    ended = process("scan", "-", "--json", *SMALL, given=data)
+    assert [row["peers"] for row in ended.rows] == [2000, 2000]
+    assert ended.err.endswith(", 2 windows of 5m\n")
+
+
+def test_the_python_interface_joins_short_inputs_unless_a_window_is_given(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", talk("10.0.0.1", 4000, EDGE - MINUTES, step=MINUTES // 2000))
+    (window,) = sh.scan(path, memory="1MiB", inner="10.0.0.0/8")
+    assert [item.peers for item in window] == [4000]
+    assert len(list(sh.scan(path, memory="1MiB", window="5m"))) == 2

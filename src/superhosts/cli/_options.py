@@ -253,16 +253,14 @@ Verbose = Annotated[
 Watch = Annotated[
     list[str], typer.Option(metavar="LIST", callback=split_commas, help="Hosts to find: inner, outer, or inner,outer.")
 ]
-Window = Annotated[
-    str,
-    typer.Option(
-        "--window",
-        "-w",
-        metavar="DURATION",
-        callback=check_window,
-        help="Length of a window: 90s, 5m, 1h, 30d, or all: one window over the whole input.",
-    ),
-]
+WINDOW_OR_ALL = typer.Option(
+    "--window",
+    "-w",
+    metavar="DURATION",
+    callback=check_window,
+    help="Length of a window: 90s, 5m, 1h, 30d, or all: one window over the whole input.",
+)
+Window = Annotated[str, WINDOW_OR_ALL]
 
 
 # Groups
@@ -278,13 +276,26 @@ class TrafficOptions:
     watch: Watch = field(default_factory=lambda: ["inner"])
     direction: Direction = field(default_factory=lambda: ["any"])
     special: Special = defaults.SPECIAL
-    window: Window = defaults.WINDOW
+    window: Annotated[str | None, WINDOW_OR_ALL] = defaults.WINDOW
 
     @property
     def varying(self) -> frozenset[str]:
         """The fields of rows, side and direction, of which several are looked for, so that tables have to show them."""
         wanted = {"side": self.watch, "direction": self.direction}
         return frozenset(name for name, values in wanted.items() if len(set(values)) > 1)
+
+
+@dataclass(frozen=True)
+class ScanTrafficOptions(TrafficOptions):
+    """The same for a scan, which takes a short input as one window."""
+
+    window: Annotated[
+        str | None,
+        shown(
+            WINDOW_OR_ALL,
+            f"{defaults.WINDOW}; input that ends and is shorter is one window, without --save and --memory-total",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

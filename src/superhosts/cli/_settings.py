@@ -13,11 +13,12 @@ _NAMES = {each.name for each in fields(Settings)}
 def make_settings(*groups: Any, **others: Any) -> Settings:
     """Return the settings that groups of options and single values name; settings and options have the same names.
 
+    An option that is None was not given: the default of the settings counts.
     The key is a single value: which one counts without `--key-file` differs between commands (`_keys.py`).
     """
     given: dict[str, Any] = {}
     for group in groups:
         for option in fields(group):
-            if option.name in _NAMES:
+            if option.name in _NAMES and getattr(group, option.name) is not None:
                 given[option.name] = getattr(group, option.name)
     return Settings(**given, **others)

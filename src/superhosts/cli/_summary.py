@@ -60,8 +60,10 @@ class RunTotals:
         }
 
 
-def windows_text(windows: int, length: str) -> str:
-    """Return how many windows of which length there were."""
+def windows_text(windows: int, length: str, *, is_short: bool = False) -> str:
+    """Return how many windows of which length there were; if `is_short`, one means that the input was not longer."""
+    if is_short and windows == 1:
+        return f"1 window (the input is shorter than {length})"
     return counted(windows, "window") + ("" if length == "all" else f" of {length}")
 
 

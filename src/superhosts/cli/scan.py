@@ -25,7 +25,7 @@ from superhosts.device import choose_device, gpus_of, thread_count
 from superhosts.engines.autogpu import DeviceWarning
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.pipeline.building import WindowResult, gathered_memory
-from superhosts.pipeline.scan import RunOptions, Scan
+from superhosts.pipeline.scan import RunOptions, Scan, can_join
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.fanout import Destinations
@@ -74,7 +74,10 @@ def scan(options: ScanOptions) -> None:
     lives = settings.window != "all" and not all(source.replays for source in sources)  # windows come one by one
     kind = RunKind(many_windows=True if lives else None, varying=options.traffic.varying)
     outputs = open_destinations(output_options(options.results), kind, table=not counters.takes_standard_output)
-    manner = Manner(options.save, options.quiet, options.verbose, counters)
+    # Saved sketches keep the windows that all sites have, and two windows at once take more memory.
+    joins = not options.traffic.window and options.save is None and options.memory_total is None
+    how = replace(OF_FILES, joins_short=joins and can_join(sources, settings))
+    manner = Manner(options.save, options.quiet, options.verbose, counters, how)
     with profiled(options.verbose):
         found_any = run_scan(sources, settings, outputs, errors, manner)
     fail_with(errors.found)
@@ -133,7 +136,8 @@ def run_scan(
                     keeper.save(result)
                 del result  # frees its cubes: those of the next window are allocated while this loop waits
     seconds = time.monotonic() - started
-    totals = RunTotals(run.counters, seconds, windows, windows_text(windows, settings.window))
+    text = windows_text(windows, settings.window, is_short=manner.run.joins_short)
+    totals = RunTotals(run.counters, seconds, windows, text)
     tell_end(totals, quiet=quiet)
     manner.counters.write(totals)
     if interruption.number is not None:

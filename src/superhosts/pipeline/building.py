@@ -132,6 +132,19 @@ class WindowBuilder:
         """Count packets that go into no window now."""
         self._pairs([batch])
 
+    def join(self, starts: Sequence[int]) -> int:
+        """Make one of several open windows; return the start under which it is open."""
+        first, *others = starts
+        whole = self._open[first]
+        self._fill(whole)
+        for opened in map(self._open.pop, others):
+            self._fill(opened)
+            whole.sketch.merge(opened.sketch)
+            whole.packets += opened.packets
+            for part, pairs in opened.pairs.items():
+                whole.pairs[part] = whole.pairs.get(part, 0) + pairs
+        return first
+
     def close(self, start: int, window: Window) -> WindowResult:
         """Return the window that begins at `start`; an empty one if no packet came."""
         opened = self._open.pop(start, None) or self._new()

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.pairs import Window
 from superhosts.pipeline.building import MakeDetector, WindowBuilder, WindowResult
@@ -53,6 +54,7 @@ class RunOptions:
     find: bool = True  # look for super hosts in each window; without it only sketches are made
     reopens: bool = False  # late packets open their window again, which then comes twice: its sketches are to be merged
     revises: bool = False  # windows that lack late packets are read again in the end and yielded whole (files only)
+    joins_short: bool = False  # inputs that end, and are together shorter than a window, are one window
     leaves_open: bool = True  # a stop leaves open windows to the next run if all inputs can be read again
     clock: Clock = time.monotonic  # any steady one, in seconds
     wall: Callable[[], int] = time.time_ns  # this machine's time, in nanoseconds since the epoch
@@ -84,6 +86,12 @@ class Counters:
     truncated_files: int = 0  # inputs whose end is missing
     unused: int = 0  # packets that were read ahead when the scan was stopped: in no window
     warnings: list[str] = field(default_factory=list)
+
+
+def can_join(sources: Sequence[Source], settings: Settings) -> bool:
+    """Return True if inputs that are shorter than a window can be one window: they end, and sketches can be merged."""
+    mergeable = "merge" not in DETECTORS[settings.detector].broken_laws
+    return mergeable and not any(source.live for source in sources)
 
 
 class Results:
@@ -154,6 +162,7 @@ class Scan:
             reopens=options.reopens or (timed and not self._follows),
             revises=options.revises and all(source.replays and not source.live for source in self.sources),
             wall=options.wall if self._follows and timed else None,
+            joins=options.joins_short and not self._follows and can_join(self.sources, settings),
             limits=options.limits,
         )
         self.on_jump: Callable[[Jump], None] | None = None
@@ -243,6 +252,9 @@ class Scan:
         if interrupted and self._options.leaves_open and all(source.replays for source in self.sources):
             self._builder.clear()
             return
+        if interrupted:
+            for event in self._each(self._windows.split()):
+                yield from self._handle(event)
         for event in self._each(self._windows.finish()):
             for result in self._handle(event):
                 result.partial = interrupted
@@ -311,7 +323,8 @@ class Scan:
             if self.on_jump is not None:
                 self.on_jump(event)
         else:
-            yield self._builder.close(self._start_of(event.window), event.window)
+            start = self._builder.join(event.starts) if event.starts else self._start_of(event.window)
+            yield self._builder.close(start, event.window)
 
     def _start_of(self, window: Window) -> int:
         return 0 if self._windows.length is None else window.start  # the one window over everything grows
@@ -365,6 +378,9 @@ def scan(inputs: str | Path | Sequence[str | Path], **settings: Any) -> Scan:
 
     An input is a file, a folder, a pattern, a URL, "-" (standard input) or synth:… (`sources/opening.py`).
 
+    Without `window`, inputs that end and are together shorter than 5 minutes are one window; others have windows of 5
+    minutes.
+
     A window of files far out of order may come a second time, in the end, as `revision` 2: that is the whole of it.
 
     >>> for window in scan("trace.pcap", inner="10.0.0.0/8", threshold=1024, window="5m"):
@@ -377,6 +393,7 @@ def scan(inputs: str | Path | Sequence[str | Path], **settings: Any) -> Scan:
             settings[option] = (settings[option],)
     sources = open_inputs(names)
     try:
-        return Scan(sources, Settings(**settings), RunOptions(revises=True))
+        joins = "window" not in settings and settings.get("memory_total") is None
+        return Scan(sources, Settings(**settings), RunOptions(revises=True, joins_short=joins))
     except UsageError as error:  # Settings name themselves as options of the command line.
         raise type(error)(with_argument_names(str(error))) from None

@@ -40,7 +40,7 @@ def _hosts(selection: Selection, outcome: Outcome) -> str:
         return f"top {hosts}"
     reached = count if outcome.reached is None else outcome.reached
     if reached < count:
-        those = f"{reached:,} of them" if reached else "none of them"
+        those = f"{reached:,}" if reached else "none"
         return f"top {hosts}, {those} with at least {_peers(threshold)}"
     if outcome.left_out:
         hosts = f"{count:,} of {counted(count + outcome.left_out, 'host')}"

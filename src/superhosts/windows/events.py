@@ -23,6 +23,7 @@ class Closed(NamedTuple):
     """A window that takes no more packets."""
 
     window: Window
+    starts: tuple[int, ...] = ()  # of the windows that it joins; none: it is the one that begins at its start
 
 
 class PutOff(NamedTuple):

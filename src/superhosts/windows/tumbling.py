@@ -11,6 +11,7 @@ and with nothing else: whether a time is stray is decided by year, and times of 
 
 A run that goes on where another ended (`resume_from`) drops what belongs to the windows that are done. Live traffic may
 stop or be slow: then a clock closes windows (`tick`), and windows in which nothing came can be asked for (`gaps`).
+With `joins`, a whole input that is shorter than a window is one window (short.py).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from superhosts.pairs import PacketBatch, PacketBlock, Window
 from superhosts.windows.events import Closed, Event, Piece, PutOff, split_by_window
 from superhosts.windows.held import LIMITS, Held, Limits, is_far_behind
 from superhosts.windows.jumps import AHEAD, BEHIND, Jump, OffTime
+from superhosts.windows.short import ShortInput
 
 SETTLE = 1000  # packets beyond a window that close it
 STRAY_SHARE = 100  # strays are fewer than one in a hundred packets
@@ -40,6 +42,7 @@ class TumblingWindows:
         gaps: int = 0,
         reopens: bool = False,
         revises: bool = False,
+        joins: bool = False,
         wall: Callable[[], int] | None = None,
         limits: Limits = LIMITS,
     ) -> None:
@@ -53,6 +56,7 @@ class TumblingWindows:
         self._late = 0
         self._stray = 0
         self._limits = limits
+        self._short = ShortInput(length) if joins and length is not None else None  # None: the input is longer
         self._off = OffTime(length, settle, wall, limits) if wall is not None and length is not None else None
         self._done = (
             None if resume_from is None or length is None else resume_from // length
@@ -115,10 +119,14 @@ class TumblingWindows:
                 yield self._take_all(batch)
                 continue
             for index, piece in split_by_window(batch, self.length):
-                if index == self._current:
+                if self._short is not None:
+                    self._short.note(index, piece.span)
+                if index == self._current or (self._short is not None and index == self._short.first):
                     yield Piece(self._window(index), piece)
                 else:
                     yield from self._sort(index, piece)
+        if self._short is not None and self._short.first is not None and self._short.is_over(self._open_ones()):
+            yield from self.split()
         if self._off is not None:
             self._off.look([batch for batch in block if len(batch)], self._frontier)
             while (direction := self._off.jumped()) is not None:
@@ -155,6 +163,7 @@ class TumblingWindows:
         if self.length is None:
             return self._hull
         found = [self._first_open(self._find_strays()), self._off.returning() if self._off is not None else None]
+        found += self._open_ones()[:1]
         return min((self._window(index) for index in found if index is not None), default=None)
 
     def finish(self) -> Iterator[Event]:
@@ -165,10 +174,50 @@ class TumblingWindows:
             return
         if self._off is not None and (direction := self._off.jumped_at_end()) is not None:
             yield from self._jump(direction)
+        if self._short is not None:
+            yield from self._join()
         yield from self._advance(None, final=True)
         self._stray += self._held.count
         self._held = Held(self.length)
         self._forget_strays_put_off()
+
+    def split(self) -> Iterator[Event]:
+        """Give up joining windows: the input is longer than one, or its end will not be known."""
+        short, self._short = self._short, None
+        if short is not None and short.first is not None:
+            yield from self._close_older(short.first)
+            yield from self._close(short.first)
+
+    def _open_ones(self) -> list[int]:
+        """Return the windows that take packets at once: the current one, after the one that stays open beside it."""
+        first = None if self._short is None else self._short.first
+        return [index for index in (first, self._current) if index is not None]
+
+    def _all_windows(self) -> list[int]:
+        """Return all windows that have packets and are not closed, without strays."""
+        held = [index for index in self._held.windows if self._held.year_of(index) not in self._strays]
+        return self._open_ones() + held
+
+    def _keeps_open(self, current: int) -> bool:
+        """Return True if the current window, which would close now, may be one with the next."""
+        if self._short is None or self._short.first is not None:
+            return False
+        return self._first_real(self._strays) == current + 1 and not self._short.is_over(self._all_windows())
+
+    def _join(self) -> Iterator[Event]:
+        """At the end, close all windows as one if the input is short."""
+        assert self._short is not None
+        self._judge()
+        indexes = sorted(self._all_windows())
+        if len(indexes) < 2 or self._short.is_over(indexes):
+            yield from self.split()
+            return
+        hull, is_open = self._short.hull(indexes), self._open_ones()
+        for index in indexes:
+            if index not in is_open:
+                yield from self._release(index)
+        self._short = self._current = None
+        yield Closed(hull, tuple(self._window(index).start for index in indexes))
 
     def _take_all(self, batch: PacketBatch) -> Piece:
         first, last = batch.span
@@ -277,6 +326,11 @@ class TumblingWindows:
                 full = self._held.count > self._limits.packets or self._held.pieces > self._limits.pieces
                 if (behind or self._beyond() < self.settle) and not full:
                     return
+                if self._short is not None and self._keeps_open(current):
+                    self._short.first = current
+                    yield from self._open(current + 1)
+                    continue
+            yield from self.split()
             yield from self._close_older(current)
             later = self._first_real(self._strays)
             self._current = None

@@ -20,8 +20,8 @@ from superhosts.cli._options import (
     PairCubeOptions,
     Quiet,
     ResultOptions,
+    ScanTrafficOptions,
     ScanWantedOptions,
-    TrafficOptions,
     Verbose,
 )
 
@@ -46,7 +46,7 @@ class Scan:
     """
 
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help=INPUTS)]
-    traffic: TrafficOptions = field(default_factory=TrafficOptions)
+    traffic: ScanTrafficOptions = field(default_factory=ScanTrafficOptions)
     wanted: ScanWantedOptions = field(default_factory=ScanWantedOptions)
     results: ResultOptions = field(default_factory=ResultOptions)
     cube: PairCubeOptions = field(default_factory=PairCubeOptions)
