@@ -43,7 +43,7 @@ def find_sketches(names: Iterable[str], errors: list[Any], span: TimeOptions | N
     chosen = [path for path in found if describe(path).overlaps(start, end)]
     if found and not chosen:
         given = " ".join(f"--{option} {text}" for option, text in (("since", since), ("until", until)) if text)
-        raise UsageError(f"{given}: none of {counted(len(found), 'sketch', 'sketches')} has a window in this time")
+        raise UsageError(f"{given}: {counted(len(found), 'sketch has', 'sketches have')} no window in this time")
     return chosen
 
 

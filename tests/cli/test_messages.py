@@ -1,0 +1,214 @@
+"""What commands say, word for word: one table from a command to its messages and its exit status.
+
+Times and rates are replaced by T and R. A case is one line of `TABLE`; the files that it names are made by `folder`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shlex
+import shutil
+import struct
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import superhosts as sh
+from commands import Run
+from traffic import talk, write
+
+WINDOW = "2023-11-14T22:15:00Z to 2023-11-14T22:20:00Z"
+SKETCH = "20231114T221500Z-5m-local.cube"
+NOT_READ = "no command reads {} yet: scan needs the packets (pcap or pcapng)"
+
+
+class Said(NamedTuple):
+    """A command, its exit status, its lines on standard error, and the first line on standard output."""
+
+    command: str
+    status: int
+    err: tuple[str, ...] = ()
+    out: str = ""
+
+
+def refused(command: str, line: str, status: int = 2, *others: str) -> Said:
+    return Said(command, status, (f"superhosts: {line}", *others))
+
+
+def no_capture(file: str, words: str) -> Said:
+    return refused(f"scan {file}", f"{file}: not a capture: it looks like {words}", 3)
+
+
+def no_sketch(command: str, words: str, *others: str) -> Said:
+    file = next(word for word in command.split() if "." in word)
+    return refused(command, f"{file}: not a .cube file: {words}", 3, *others)
+
+
+NOTHING = "superhosts: c.cube: nothing written: the files named above cannot be merged"
+UNLIKE = "b.cube: cannot be merged into a.cube: it was made with {}, a.cube with {}"
+
+TABLE: dict[str, Said] = {
+    # Files that are not what a command reads
+    "a Zeek log": no_capture("conn.log", f"a Zeek log (tab-separated); {NOT_READ.format('logs')}"),
+    "a Zeek log in gzip": no_capture(
+        "conn.log.gz", f"a Zeek log (tab-separated), compressed (gzip); {NOT_READ.format('logs')}"
+    ),
+    "EVE": no_capture("eve.json", f"a Suricata log (EVE); {NOT_READ.format('logs')}"),
+    "CSV": no_capture("flows.csv", f"CSV: src, dst, port; {NOT_READ.format('tables')}"),
+    "NetFlow": no_capture("nf5.dat", f"NetFlow v5 datagrams; {NOT_READ.format('flow records')}"),
+    "gzip in gzip": no_capture(
+        "twice.gz", "gzip data inside gzip; decompress it once: gzip -dc twice.gz | superhosts scan -"
+    ),
+    "a sketch to scan": no_capture("a.cube", "a sketch (.cube); superhosts hosts asks it, superhosts merge merges it"),
+    "text": no_capture("notes.pcap", "text"),
+    "a capture to hosts": no_sketch("hosts small.pcap", "it looks like a capture (pcap); superhosts scan reads it"),
+    "a capture to merge": no_sketch(
+        "merge small.pcap -o c.cube", "it looks like a capture (pcap); superhosts scan reads it", NOTHING
+    ),
+    "an empty file to hosts": no_sketch("hosts empty.cube", "it is empty"),
+    # Sketches that cannot be merged
+    "another memory": refused(
+        "merge a.cube b.cube -o c.cube", UNLIKE.format("--memory 512KiB", "--memory 1MiB"), 2, NOTHING
+    ),
+    "another detector": refused(
+        "merge a.cube exact.cube -o c.cube",
+        UNLIKE.replace("b.cube", "exact.cube", 1).format("--detector exact", "--detector cube"),
+        2,
+        NOTHING,
+    ),
+    "another key": refused(
+        "merge a.cube key.cube -o c.cube",
+        UNLIKE.replace("b.cube", "key.cube", 1).format("key d069f46c0b4ec5b5", "key ec1d623ff34371f9")
+        + "; sketches of two keys cannot be merged; all sites need the same key from the start",
+        2,
+        NOTHING,
+    ),
+    "a saved sketch of another memory": refused(
+        "scan small.pcap -q --json --save s --memory 2MiB",
+        f"NOT SAVED: s/{SKETCH}: cannot be merged into this run: it was made with --memory 1MiB, this run with "
+        "--memory 2MiB; move this file away, or save to another folder",
+        4,
+    ),
+    # What is there already
+    "a saved sketch": Said(
+        "scan small.pcap --json --save s --memory 1MiB",
+        0,
+        (f"s/{SKETCH}: merged into the sketch that was there", "15 packets in T s (R packets/s), 1 window of 5m"),
+    ),
+    "synth over a file of mine": refused(
+        "synth notes.pcap",
+        "notes.pcap: is there, and synth did not write it; superhosts synth --force overwrites it",
+    ),
+    # One of a kind
+    "one packet": Said(
+        "scan one.pcap -t 1",
+        0,
+        ("1 packet in T s (R packets/s), 1 window of 5m",),
+        f"{WINDOW}: 2 hosts with at least 1 peer",
+    ),
+    "one flow": refused(
+        "synth x.pcap --flows 1 --packets 1 --super-hosts 1",
+        "1 flow: too few for 1 super host, which need at least 1,138",
+    ),
+    "one sketch": refused("hosts a.cube --since 2030-01-01", "--since 2030-01-01: 1 sketch has no window in this time"),
+    "one end of time": refused(
+        "hosts a.cube b.cube --until 2001-01-01", "--until 2001-01-01: 2 sketches have no window in this time"
+    ),
+    # Options, not arguments of Python
+    "a low threshold": Said(
+        "scan small.pcap -t 5 --exact off --memory 1MiB --json",
+        0,
+        (
+            "superhosts: warning: threshold 5 is low for this cube; about 7% of hosts with this many peers cannot be "
+            "named; superhosts plan --threshold 5 prints a --geometry for this threshold",
+            "15 packets in T s (R packets/s), 1 window of 5m",
+        ),
+    ),
+    # What a scan says
+    "the ten largest": Said(
+        "scan small.pcap --top 5", 0, ("15 packets in T s (R packets/s), 1 window of 5m",), f"{WINDOW}: top 5 hosts"
+    ),
+    "none with so many": Said(
+        "scan small.pcap -t 100",
+        0,
+        ("15 packets in T s (R packets/s), 1 window of 5m",),
+        f"{WINDOW}: none with 100 peers or more; largest: 10.0.0.7 with 15",
+    ),
+    "one of several": Said(
+        "scan big.pcap -t 500 --top 1",
+        0,
+        ("2,100 packets in T s (R packets/s), 1 window of 5m",),
+        f"{WINDOW}: 1 of 2 hosts with at least 500 peers",
+    ),
+    "a file that was cut": Said(
+        "scan cut.pcap -q --json -t 1",
+        0,
+        ("warning: cut.pcap: byte 836: the file ends inside a record; what came before counts",),
+    ),
+    "a wrong inner network": Said(
+        "scan small.pcap --inner 192.168.0.0/16",
+        0,
+        (
+            "superhosts: warning: 15 of 15 packets (100.0%) have no end within --inner and are not counted; prefixes "
+            "seen most: 10.0.0.0/16, 172.16.0.0/16; if the first is yours: --inner private",
+            "15 packets in T s (R packets/s), 1 window of 5m; not counted: 15 without an inner end",
+        ),
+        f"{WINDOW}: no hosts",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the table names."""
+    folder = tmp_path_factory.mktemp("messages")
+    small = write(folder / "small.pcap", talk("10.0.0.7", 15)).read_bytes()
+    write(folder / "one.pcap", talk("10.0.0.7", 1))
+    write(folder / "big.pcap", [*talk("10.0.0.7", 1500), *talk("10.0.0.8", 600)])
+    log = b"#separator \\x09\n#fields\tts\tuid\tid.orig_h\n"
+    contents = {
+        "cut.pcap": small[:-3],
+        "conn.log": log,
+        "conn.log.gz": gzip.compress(log),
+        "twice.gz": gzip.compress(gzip.compress(small)),
+        "eve.json": b'{"timestamp":"2023-11-14","event_type":"flow","src_ip":"10.0.0.7"}\n',
+        "flows.csv": b"src,dst,port\n10.0.0.7,172.16.0.1,80\n",
+        "nf5.dat": struct.pack(">HHIII", 5, 30, 1, 1_700_000_000, 0),
+        "notes.pcap": b"notes of mine",
+        "empty.cube": b"",
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    sh.Cube("1MiB").save(folder / "a.cube")
+    sh.Cube("512KiB").save(folder / "b.cube")
+    sh.Cube("1MiB", key="a key of another site").save(folder / "key.cube")
+    sh.Exact().save(folder / "exact.cube")
+    for window in sh.scan(folder / "small.pcap", memory="1MiB"):
+        (folder / "s").mkdir()
+        window.sketch.save(folder / "s" / SKETCH)
+    return folder
+
+
+def without_times(text: str) -> str:
+    return re.sub(r"in [\d.,]+ s \([\d.,]+ packets/s\)", "in T s (R packets/s)", text)
+
+
+@pytest.mark.parametrize("case", TABLE)
+def test_messages(case: str, run: Run, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    said = TABLE[case]
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")  # The command line writes them; tests make errors of others.
+        ended = run(*shlex.split(said.command))
+    assert (ended.status, tuple(without_times(ended.err).splitlines())) == (said.status, said.err)
+    if said.out:
+        assert ended.out.splitlines()[0] == said.out
+
+
+def test_no_message_speaks_python() -> None:
+    words = " ".join(line for said in TABLE.values() for line in (*said.err, said.out))
+    assert not re.search(r"\bNone\b|\bTrue\b|\w\(\w*=|\bsh\.", words)
