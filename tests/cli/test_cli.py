@@ -934,6 +934,23 @@ def test_colours_and_progress_only_on_a_terminal(folder: Path) -> None:
     assert "packets/s" not in quiet
 
 
+def test_a_table_of_a_live_input_grows_as_windows_close(folder: Path) -> None:
+    """The first window comes out while the input is still open, and the later ones are rows of the same table."""
+    with start("scan", "-", "-t", 1000, *SMALL) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write((folder / "three.pcap").read_bytes())
+        child.stdin.flush()
+        header, first = child.stdout.readline().decode(), child.stdout.readline().decode()
+        assert header.split() == ["window", "(UTC)", "host", "peers", "(exact)"]
+        assert first.split()[:3] == ["2023-11-14", "22:15–22:20", "10.0.0.7"]
+        assert child.poll() is None
+        child.stdin.close()
+        rest = child.stdout.read().decode().splitlines()
+    assert rest
+    assert all(line.startswith("2023-11-14 22:2") for line in rest)
+
+
 def test_a_reader_of_a_live_input_sees_windows_as_they_close(folder: Path) -> None:
     """The first window comes out while the input is still open."""
     with start("scan", "-", "--json", "-t", 1024, *SMALL) as child:

@@ -88,6 +88,22 @@ def test_top_says_how_many_it_leaves_out(run: Run, archive: Path) -> None:
     assert "Z: 1 of 2 hosts with at least 50 peers" in out
     lines = table(run("hosts", archive, "-t", 50, "--top", 1, "--site", "ams").out)
     assert lines[1] == "2026-11-14 12:00–12:05 1 of 2 hosts with at least 50 peers"
+    lines = table(run("hosts", archive, "-t", 50, "--top", 1).out)
+    assert lines[3] == "2026-11-14 12:00–12:05 frank: 1 of 2 hosts with at least 50 peers"
+
+
+def test_windows_without_hosts_say_of_which_site_they_are(run: Run, archive: Path) -> None:
+    lines = table(run("hosts", archive, "-t", 5000).out)
+    assert lines[:2] == [
+        "2026-11-14 12:00–12:05 ams: none with 5,000 peers or more",
+        "2026-11-14 12:00–12:05 frank: none with 5,000 peers or more",
+    ]
+
+
+def test_sites_of_one_window_are_one_table(run: Run, archive: Path) -> None:
+    lines = table(run("hosts", archive / "00*", "-t", 250).out)
+    assert len(lines) == 3
+    assert [line.split()[2] for line in lines] == ["site", "ams", "frank"]
 
 
 # Longer windows

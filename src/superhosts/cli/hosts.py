@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import typer
 
 from superhosts.cli._console import fail_with, say
@@ -40,8 +42,9 @@ def hosts(options: Hosts) -> None:
         for group in groups:
             report = _ask(group, _unite(group, options, progress, errors), selection, wanted)
             if report is not None:
+                named = replace(report, title=f"{group.site or 'no site'}: {report.title}")
                 with progress.paused():
-                    outputs.write(report)
+                    outputs.write(named if "site" in kind.varying else report)
                 found_any |= bool(report.rows)
     fail_with(errors)
     if options.fail_on_find and found_any:
@@ -74,7 +77,7 @@ def _run_kind(groups: list[Group], sketches: list[SavedSketch], wanted: HostFilt
         "direction": {direction for _, direction in parts},
     }
     varying = frozenset(name for name, several in values.items() if len(several) > 1)
-    return RunKind((*COLUMNS, "site"), many_windows=len({group.window for group in groups}) > 1, varying=varying)
+    return RunKind((*COLUMNS, "site"), many_windows=len(groups) > 1, varying=varying)
 
 
 def _unite(group: Group, options: Hosts, progress: Progress, errors: list[InputError]) -> Sketch | None:

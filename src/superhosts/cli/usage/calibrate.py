@@ -37,7 +37,7 @@ class Calibrate:
     Examples:
         superhosts calibrate trace.pcap --inner 10.0.0.0/8 --figure est.png
         superhosts calibrate trace.pcap --threshold 300 --memory 64MiB
-        superhosts calibrate trace.pcap --inner private --watch outer --direction in
+        superhosts calibrate trace.pcap --inner private --watch outer
         superhosts calibrate trace.pcap --exact off
     """
 
