@@ -274,7 +274,7 @@ class Network:
             return np.asarray(inside(hosts, self._hosts_all_special[family]) == 1)
         flags = np.zeros(len(hosts), np.uint8)
         mark_special(hosts, flags)  # without tables, which take longer than the rest of a short scan's questions
-        return flags == 1
+        return np.asarray(flags == 1)
 
     def monitors(self, hosts: Addresses, part: Part) -> NDArray[np.bool_]:
         """Return True for each host on the part's side. A reported host that is not was never seen (a phantom)."""

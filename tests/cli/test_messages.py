@@ -47,6 +47,11 @@ def no_sketch(command: str, words: str, *others: str) -> Said:
     return refused(command, f"{file}: not a .cube file: {words}", 3, *others)
 
 
+def summary(packets: str, *notes: str, window: str = "1 window (the input is shorter than 5m)") -> str:
+    """Return the last line of a scan."""
+    return "; ".join([f"{packets} in T s (R packets/s), {window}", *notes])
+
+
 NOTHING = "superhosts: c.cube: nothing written: the files named above cannot be merged"
 UNLIKE = "b.cube: cannot be merged into a.cube: it was made with {}, a.cube with {}"
 
@@ -96,7 +101,7 @@ TABLE: dict[str, Said] = {
     "a saved sketch": Said(
         "scan small.pcap --json --save s --memory 1MiB",
         0,
-        (f"s/{SKETCH}: merged into the sketch that was there", "15 packets in T s (R packets/s), 1 window of 5m"),
+        (f"s/{SKETCH}: merged into the sketch that was there", summary("15 packets", window="1 window of 5m")),
     ),
     "synth over a file of mine": refused(
         "synth notes.pcap",
@@ -106,7 +111,7 @@ TABLE: dict[str, Said] = {
     "one packet": Said(
         "scan one.pcap -t 1",
         0,
-        ("1 packet in T s (R packets/s), 1 window of 5m",),
+        (summary("1 packet"),),
         f"{WINDOW}: 2 hosts with at least 1 peer",
     ),
     "one flow": refused(
@@ -124,23 +129,21 @@ TABLE: dict[str, Said] = {
         (
             "superhosts: warning: threshold 5 is low for this cube; about 7% of hosts with this many peers cannot be "
             "named; superhosts plan --threshold 5 prints a --geometry for this threshold",
-            "15 packets in T s (R packets/s), 1 window of 5m",
+            summary("15 packets"),
         ),
     ),
     # What a scan says
-    "the ten largest": Said(
-        "scan small.pcap --top 5", 0, ("15 packets in T s (R packets/s), 1 window of 5m",), f"{WINDOW}: top 5 hosts"
-    ),
+    "the ten largest": Said("scan small.pcap --top 5", 0, (summary("15 packets"),), f"{WINDOW}: top 5 hosts"),
     "none with so many": Said(
         "scan small.pcap -t 100",
         0,
-        ("15 packets in T s (R packets/s), 1 window of 5m",),
+        (summary("15 packets"),),
         f"{WINDOW}: none with 100 peers or more; largest: 10.0.0.7 with 15",
     ),
     "one of several": Said(
         "scan big.pcap -t 500 --top 1",
         0,
-        ("2,100 packets in T s (R packets/s), 1 window of 5m",),
+        (summary("2,100 packets"),),
         f"{WINDOW}: 1 of 2 hosts with at least 500 peers",
     ),
     "a file that was cut": Said(
@@ -154,7 +157,7 @@ TABLE: dict[str, Said] = {
         (
             "superhosts: warning: 15 of 15 packets (100.0%) have no end within --inner and are not counted; prefixes "
             "seen most: 10.0.0.0/16, 172.16.0.0/16; if the first is yours: --inner private",
-            "15 packets in T s (R packets/s), 1 window of 5m; not counted: 15 without an inner end",
+            summary("15 packets", "not counted: 15 without an inner end"),
         ),
         f"{WINDOW}: no hosts",
     ),
