@@ -161,6 +161,42 @@ TABLE: dict[str, Said] = {
         ),
         f"{WINDOW}: no hosts",
     ),
+    "several hosts in a small capture": Said(
+        "scan small.pcap", 0, (summary("15 packets"),), f"{WINDOW}: top 10 hosts, none with at least 1,024 peers"
+    ),
+    "special addresses": Said(
+        "scan special.pcap --json",
+        0,
+        (summary("33 packets", "no hosts: 30 multicast, broadcast or unspecified ends (--special keep)"),),
+    ),
+    "an address that talks to itself": Said(
+        "scan self.pcap -t 1",
+        0,
+        (summary("3 packets", "not counted: 1 from an address to itself"),),
+        f"{WINDOW}: 3 hosts with at least 1 peer",
+    ),
+    "a window that was asked for": Said(
+        "scan small.pcap --window 1h --json", 0, (summary("15 packets", window="1 window of 1h"),)
+    ),
+    "none of a saved sketch": Said("hosts s -t 100", 0, (), f"{WINDOW}: none with 100 peers or more"),
+    # Options that do not go together, and things that are not there
+    "loud and quiet": refused(
+        "scan small.pcap -v -q", "--verbose: not with --quiet, which hides progress and summaries"
+    ),
+    "two things on standard output": refused(
+        "scan small.pcap --counters - --json",
+        "--counters -: standard output has the rows; give --counters FILE, or --output FILE for the rows",
+    ),
+    "two formats": refused("scan small.pcap --json --csv", "--json and --csv: choose one"),
+    "no such file": refused("scan none.pcap", "none.pcap: cannot be opened: No such file or directory", 3),
+    "no such detector": refused(
+        "scan small.pcap --detector nix",
+        "--detector nix: one of cube, cbaa, cbaa-paper, exact, dcds, vbfa, gse, filter, spreadsketch, pairsample, rgs",
+    ),
+    "a window that does not end": refused(
+        "edge small.pcap --site ams --to out --window all",
+        "--window: 'all' is not a duration; write it like 90s, 5m, 1h or 30d",
+    ),
 }
 
 
@@ -171,6 +207,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     small = write(folder / "small.pcap", talk("10.0.0.7", 15)).read_bytes()
     write(folder / "one.pcap", talk("10.0.0.7", 1))
     write(folder / "big.pcap", [*talk("10.0.0.7", 1500), *talk("10.0.0.8", 600)])
+    write(folder / "special.pcap", [*talk("224.0.0.251", 30, inbound=True), *talk("10.0.0.7", 3)])
+    write(folder / "self.pcap", talk("10.0.0.7", 3, base="10.0.0.6"))
     log = b"#separator \\x09\n#fields\tts\tuid\tid.orig_h\n"
     contents = {
         "cut.pcap": small[:-3],
