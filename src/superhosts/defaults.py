@@ -5,6 +5,7 @@ from __future__ import annotations
 THRESHOLD = 1024  # peers from which a host is a super host
 TOP = 10  # hosts with the most peers that a scan always reports
 WINDOW = "5m"
+GRACE = "10s"  # for which a window of live input stays open after its end, by the clock
 MEMORY = "128MiB"  # of one sketch
 FLOWS = 5_000_000  # distinct pairs of a window that plans assume for a sketch of MEMORY
 FEWEST_FLOWS = 1000  # that plans assume for a small one

@@ -11,7 +11,7 @@ import pytest
 
 import packets
 import superhosts as sh
-from commands import Run, process
+from commands import Run, process, start
 from traffic import MINUTES, NOON, Frames, packet, talk, write
 
 SMALL = ["--memory", "1MiB", "--inner", "10.0.0.0/8"]
@@ -316,3 +316,31 @@ def test_the_python_interface_joins_short_inputs_unless_a_window_is_given(tmp_pa
     (window,) = sh.scan(path, memory="1MiB", inner="10.0.0.0/8")
     assert [item.peers for item in window] == [4000]
     assert len(list(sh.scan(path, memory="1MiB", window="5m"))) == 2
+
+
+def test_a_window_of_a_pipe_closes_though_no_more_packets_come() -> None:
+    with start("scan", "-", "--json", "-q", "--window", "1s", "--grace", "0.1s", *SMALL) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(packets.pcap(crowd(20)))
+        child.stdin.flush()
+        row = json.loads(child.stdout.readline())  # while the pipe is open
+        assert (row["host"], row["peers"]) == ("10.0.0.1", 20)
+        assert child.poll() is None
+        child.stdin.close()
+        assert child.stdout.read() == b""
+        assert child.wait(240) == 0
+
+
+def test_the_table_of_a_window_is_shown_when_it_closes() -> None:
+    with start("scan", "-", "-q", "--window", "1s", "--grace", "0.1s", *SMALL) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(packets.pcap(crowd(20)))
+        child.stdin.flush()
+        shown = b""
+        while b"10.0.0.1" not in shown:
+            shown += child.stdout.readline()
+        assert child.poll() is None
+        child.stdin.close()
+        assert child.wait(240) == 0

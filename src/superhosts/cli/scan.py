@@ -19,13 +19,15 @@ from superhosts.cli._saving import SketchSaver, prepare_folder
 from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import Interruption
 from superhosts.cli._summary import RunTotals, tell_end, windows_text
+from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.scan import Scan as ScanOptions
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import choose_device, gpus_of, thread_count
 from superhosts.engines.autogpu import DeviceWarning
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.pipeline.building import WindowResult, gathered_memory
-from superhosts.pipeline.scan import RunOptions, Scan, can_join
+from superhosts.pipeline.run_options import RunOptions, scan_options
+from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.fanout import Destinations
@@ -76,8 +78,8 @@ def scan(options: ScanOptions) -> None:
     outputs = open_destinations(output_options(options.results), kind, table=not counters.takes_standard_output)
     # Saved sketches keep the windows that all sites have, and two windows at once take more memory.
     joins = not options.traffic.window and options.save is None and options.memory_total is None
-    how = replace(OF_FILES, joins_short=joins and can_join(sources, settings))
-    manner = Manner(options.save, options.quiet, options.verbose, counters, how)
+    how = scan_options(sources, settings, joins_short=joins, grace=parse_seconds(options.grace))
+    manner = Manner(options.save, options.quiet, options.verbose, counters, replace(how, leaves_open=False))
     with profiled(options.verbose):
         found_any = run_scan(sources, settings, outputs, errors, manner)
     fail_with(errors.found)

@@ -4,13 +4,12 @@ Inputs are ordered by their first packet and read side by side where they overla
 order and any split of a capture gives the same result.
 
 A sensor that runs for months sets a `grace`: live inputs do not wait for each other, a clock closes windows when
-traffic stops or is slow, and empty windows are yielded, too, as a sign of life.
+traffic stops or is slow, and empty windows are yielded, too, as a sign of life. A scan of pipes has the same clock.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
@@ -19,47 +18,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.pairs import Window
 from superhosts.pipeline.building import MakeDetector, WindowBuilder, WindowResult
 from superhosts.pipeline.interleaving import Interleaving
+from superhosts.pipeline.run_options import RunOptions as RunOptions
+from superhosts.pipeline.run_options import scan_options
 from superhosts.pipeline.second_reading import SecondReading
 from superhosts.pipeline.settings import Settings, with_argument_names
-from superhosts.sources.ahead import Clock
 from superhosts.sources.base import Source
 from superhosts.sources.live import Following
 from superhosts.sources.opening import open_inputs
-from superhosts.sources.pace import PACE, Pace
 from superhosts.sources.streams import Stopped
 from superhosts.units import parse_duration
 from superhosts.windows.events import Event, Piece, PutOff
-from superhosts.windows.held import LIMITS, Limits
 from superhosts.windows.jumps import Jump
 from superhosts.windows.tumbling import TumblingWindows
 
 GAPS = 12  # most empty windows yielded for a gap, which may last years: a hub forgets a site after as many silent ones
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How a run treats time and its end; what it looks for is in `Settings`.
-
-    With a grace a window may also come twice: files open windows again as with `reopens`, and live inputs do after a
-    clock was set back, which `Scan.on_jump` reports.
-    """
-
-    grace: float | None = None  # seconds after which the clock closes windows of live inputs
-    resume_from: int | None = None  # windows that end at or before this time are done
-    find: bool = True  # look for super hosts in each window; without it only sketches are made
-    reopens: bool = False  # late packets open their window again, which then comes twice: its sketches are to be merged
-    revises: bool = False  # windows that lack late packets are read again in the end and yielded whole (files only)
-    joins_short: bool = False  # inputs that end, and are together shorter than a window, are one window
-    leaves_open: bool = True  # a stop leaves open windows to the next run if all inputs can be read again
-    clock: Clock = time.monotonic  # any steady one, in seconds
-    wall: Callable[[], int] = time.time_ns  # this machine's time, in nanoseconds since the epoch
-    pace: Pace = PACE
-    limits: Limits = LIMITS
 
 
 @dataclass
@@ -86,12 +62,6 @@ class Counters:
     truncated_files: int = 0  # inputs whose end is missing
     unused: int = 0  # packets that were read ahead when the scan was stopped: in no window
     warnings: list[str] = field(default_factory=list)
-
-
-def can_join(sources: Sequence[Source], settings: Settings) -> bool:
-    """Return True if inputs that are shorter than a window can be one window: they end, and sketches can be merged."""
-    mergeable = "merge" not in DETECTORS[settings.detector].broken_laws
-    return mergeable and not any(source.live for source in sources)
 
 
 class Results:
@@ -158,11 +128,11 @@ class Scan:
         self._windows = TumblingWindows(
             None if settings.window == "all" else parse_duration(settings.window),
             resume_from=options.resume_from,
-            gaps=GAPS if self._follows and timed else 0,
+            gaps=GAPS if self._follows and options.is_sensor else 0,
             reopens=options.reopens or (timed and not self._follows),
             revises=options.revises and all(source.replays and not source.live for source in self.sources),
-            wall=options.wall if self._follows and timed else None,
-            joins=options.joins_short and not self._follows and can_join(self.sources, settings),
+            wall=options.wall if self._follows and options.is_sensor else None,
+            joins=options.joins_short,
             limits=options.limits,
         )
         self.on_jump: Callable[[Jump], None] | None = None
@@ -292,9 +262,14 @@ class Scan:
             attempt=self._try,
             stopped=lambda: self._stopping,
             horizon=self._windows.horizon,
+            is_full=self._is_full if self._options.clock_only else None,
             pace=self._options.pace,
         )
         return self._following
+
+    def _is_full(self) -> bool:
+        """Return True if so many packets wait for their windows that inputs should wait for each other."""
+        return self._windows.waiting > self._options.limits.packets // 2
 
     def _reached(self) -> tuple[int, int]:
         """Return the bytes and packets read so far."""
@@ -394,6 +369,7 @@ def scan(inputs: str | Path | Sequence[str | Path], **settings: Any) -> Scan:
     sources = open_inputs(names)
     try:
         joins = "window" not in settings and settings.get("memory_total") is None
-        return Scan(sources, Settings(**settings), RunOptions(revises=True, joins_short=joins))
+        made = Settings(**settings)
+        return Scan(sources, made, scan_options(sources, made, joins_short=joins))
     except UsageError as error:  # Settings name themselves as options of the command line.
         raise type(error)(with_argument_names(str(error))) from None

@@ -10,6 +10,9 @@
   differences matter, so the traffic's clock may be wrong by years. It builds on a steady clock: setting this machine's
   time changes nothing.
 - Packets with times far ahead of all clocks do not set it (jumps.py) until the traffic follows them.
+- A scan is no sensor: it may read pipes that are as fast as files (`is_full` is given). There a pipe that has nothing
+  to read holds the others back until it has been silent for the grace, by this machine's clock, and inputs are read in
+  the order of time. If very much waits for its window, an input that is ahead is not read meanwhile.
 - The clock closes windows only after everything available has been read for a second. It never acts on a backlog, so
   results over files do not depend on the speed of the machine.
 """
@@ -101,17 +104,21 @@ class Following:
         attempt: Callable[[Callable[[], Any]], Any],
         stopped: Callable[[], bool],
         horizon: Callable[[], int | None] = lambda: None,
+        is_full: Callable[[], bool] | None = None,
         pace: Pace = PACE,
         steady: Clock = time.monotonic,
     ) -> None:
         """Prepare to read.
 
         `attempt` makes a call that may fail for one input, and returns None if it failed and the run continues.
-        `horizon` returns the time up to which the times of packets are accepted. `clock` times the packets, and
+        `horizon` returns the time up to which the times of packets are accepted. `is_full` returns True if no input
+        should be read ahead of another that is silent; None: pipes are read at once. `clock` times the packets, and
         `steady` the checks of the inputs.
         """
         self._sources = sources
         self._horizon = horizon
+        self._is_full = is_full
+        self._silent: dict[int, float] = {}  # inputs that have nothing to read, by number, and since when
         self._grace = None if grace is None else round(grace * SECOND)
         self._pace = pace
         self._clock = clock
@@ -180,15 +187,32 @@ class Following:
         """Return the input whose block is next: a pipe at once, another input unless an earlier block is being read."""
         ready = [ahead for ahead in self._active if self._attempt(ahead.ready)]
         self._active = [ahead for ahead in self._active if not ahead.ended]
-        working = [ahead.reached for ahead in self._active if ahead.source.replays and ahead.is_working()]
-        chosen = min(ready, key=lambda ahead: (ahead.source.replays, ahead.reached, ahead.number), default=None)
-        if chosen is not None and chosen.source.replays and working and min(working) < chosen.reached:
-            return None
-        return chosen
+        working = [ahead.reached for ahead in self._active if self._in_order(ahead) and ahead.is_working()]
+        chosen = min(ready, key=lambda ahead: (self._in_order(ahead), ahead.reached, ahead.number), default=None)
+        if chosen is None or not self._in_order(chosen):
+            return chosen
+        if self._is_full is not None and self._is_full():
+            working += [ahead.reached for ahead in self._active if self._is_waited_for(ahead)]
+        return None if working and min(working) < chosen.reached else chosen
+
+    def _in_order(self, ahead: Ahead) -> bool:
+        """Return True if an input is read in the order of time; False for a pipe that is read at once."""
+        return ahead.source.replays or self._is_full is not None
+
+    def _is_waited_for(self, ahead: Ahead) -> bool:
+        """Return True if an input of a scan has nothing to read, but not for long."""
+        if self._is_full is None or self._grace is None:
+            return False
+        if not self._is_caught_up(ahead):
+            self._silent.pop(ahead.number, None)
+            return False
+        now = self._clock()
+        return (now - self._silent.setdefault(ahead.number, now)) * SECOND < self._grace
 
     def _take(self, ahead: Ahead) -> Step:
         young = ahead.taken < YOUNG
         block = ahead.take()
+        self._silent.pop(ahead.number, None)
         self._event.note(ahead.arrival, block)
         return Step(block, self._watermark(), (middle_time(block), ahead.number) if young else None)
 
@@ -204,7 +228,7 @@ class Following:
 
     def _reached(self, ahead: Ahead) -> int | None:
         """Return the time that an input has reached; None if the others do not wait for it."""
-        if not self._is_caught_up(ahead):
+        if self._is_waited_for(ahead) or not self._is_caught_up(ahead):
             return ahead.reached
         now = self._event.now(self._horizon())
         if self._grace is None or now is None:
@@ -226,6 +250,8 @@ class Following:
         now = self._event.now(self._horizon())
         if self._grace is None or now is None or self._looked - self._since < self._pace.caught_up:
             return None
+        if len(self._sources) > 1:
+            now = min([now, *(ahead.reached for ahead in self._active if self._is_waited_for(ahead))])
         return now - self._grace
 
     def _is_caught_up(self, ahead: Ahead) -> bool:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from superhosts import defaults
 from superhosts.cli._options import (
     DEVICE,
     ENDLESS_OUTPUT,
@@ -71,7 +72,7 @@ class Edge:
     spool_cap: SpoolCap = "10GiB"
     grace: Annotated[
         str, worded(GRACE, "How long after its end a window of a live input stays open for packets that are late.")
-    ] = "10s"
+    ] = defaults.GRACE
     device: Annotated[str, DEVICE] = "auto"
     memory_total: MemoryTotal = None
     to: Annotated[Path | None, TO] = None

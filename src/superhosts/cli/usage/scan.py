@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
+from superhosts import defaults
 from superhosts.cli._options import (
     DEVICE,
+    GRACE,
     INPUTS,
     SAVE,
     SITE,
@@ -23,6 +25,7 @@ from superhosts.cli._options import (
     ScanTrafficOptions,
     ScanWantedOptions,
     Verbose,
+    worded,
 )
 
 
@@ -51,6 +54,10 @@ class Scan:
     results: ResultOptions = field(default_factory=ResultOptions)
     cube: PairCubeOptions = field(default_factory=PairCubeOptions)
     memory_total: MemoryTotal = None
+    grace: Annotated[
+        str,
+        worded(GRACE, "How long after its end a window of a pipe stays open for packets that are late."),
+    ] = defaults.GRACE
     device: Annotated[str, DEVICE] = "auto"
     site: Annotated[str, SITE] = "local"
     save: Annotated[Path | None, SAVE] = None
