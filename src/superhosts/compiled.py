@@ -290,10 +290,15 @@ def _describe(value: Any, seen: dict[FunctionType, int]) -> Any:
     if callable(value):
         name = name or type(value).__module__  # methods of numpy.random have no module of their own
     if name and name.partition(".")[0] in LIBRARIES:
-        return name, getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or repr(value)
+        return name, getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or _lasting_repr(value)
     if isinstance(value, FunctionType):
         return _describe_function(value, seen)
     raise TypeError(f"a compiled function may not refer to {value!r}: nobody would notice when it changes")
+
+
+def _lasting_repr(value: Any) -> Any:
+    """Return what describes an object of a library in every process: not its address in memory."""
+    return _class_name(type(value)) if type(value).__repr__ is object.__repr__ else repr(value)
 
 
 def _describe_class(value: Any, seen: dict[FunctionType, int]) -> Any:
