@@ -39,12 +39,11 @@ class DifferenceError(MergeError):
         super().__init__(message)
         self.there, self.here, self.advice = there, here, advice
 
-    def naming(self, file: str, into: str) -> DifferenceError:
+    def naming(self, file: str, into: str, advice: str | None = None) -> DifferenceError:
         """Return the same error with the names of both: of the file to merge, and of what it goes into."""
         text = f"{file}: cannot be merged into {into}: it was made with {self.there}, {into} with {self.here}"
-        return DifferenceError(
-            text + (f"; {self.advice}" if self.advice else ""), there=self.there, here=self.here, advice=self.advice
-        )
+        way = self.advice if advice is None else advice
+        return DifferenceError(f"{text}; {way}" if way else text, there=self.there, here=self.here, advice=way)
 
 
 class InputError(SuperhostsError):

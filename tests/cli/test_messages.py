@@ -91,6 +91,13 @@ TABLE: dict[str, Said] = {
         2,
         NOTHING,
     ),
+    "a saved sketch of another key": refused(
+        "scan small.pcap -q --json --save s --memory 1MiB --key-file other.key",
+        f"NOT SAVED: s/{SKETCH}: cannot be merged into this run: it was made with key ec1d623ff34371f9, this run with "
+        "key d069f46c0b4ec5b5; give the key of the sketch with --key-file, move this file away, or save to another "
+        "folder",
+        4,
+    ),
     "a saved sketch of another memory": refused(
         "scan small.pcap -q --json --save s --memory 2MiB",
         f"NOT SAVED: s/{SKETCH}: cannot be merged into this run: it was made with --memory 1MiB, this run with "
@@ -220,9 +227,11 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "nf5.dat": struct.pack(">HHIII", 5, 30, 1, 1_700_000_000, 0),
         "notes.pcap": b"notes of mine",
         "empty.cube": b"",
+        "other.key": b"a key of another site",
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)
+    (folder / "other.key").chmod(0o600)
     sh.Cube("1MiB").save(folder / "a.cube")
     sh.Cube("512KiB").save(folder / "b.cube")
     sh.Cube("1MiB", key="a key of another site").save(folder / "key.cube")

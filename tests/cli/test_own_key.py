@@ -93,7 +93,9 @@ def test_saving_into_sketches_of_another_key_says_which(
     assert run(*common, "--key-file", "public").status == 0
     ended = run(*common)
     assert ended.status == 4
-    assert f"written with key {fingerprint(DEFAULT_KEY)}; give it with --key-file" in ended.err
+    theirs, ours = fingerprint(DEFAULT_KEY), fingerprint(own_file.read_bytes().strip())
+    words = f"it was made with key {theirs}, this run with key {ours}; give the key of the sketch with --key-file"
+    assert f": cannot be merged into this run: {words}, move this file away, or save to another folder\n" in ended.err
 
 
 # Where no key can be kept

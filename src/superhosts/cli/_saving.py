@@ -68,15 +68,18 @@ def merged_into(path: Path) -> str:
 def merge_saved(sketch: Sketch, path: Path, settings: Settings) -> None:
     """Merge what an earlier run saved; raises OutputError if that is impossible, or was made with other options."""
     reason: Exception
+    ways = "move this file away, or save to another folder"
     try:
         _check_parts(path, settings)
         merge_named(sketch, path, settings.key)
         return
     except DifferenceError as error:
-        reason = error.naming(str(path), "this run")
+        reason = error.naming(str(path), "this run", advice="")
+        if error.there.startswith("key "):
+            ways = f"give the key of the sketch with --key-file, {ways}"
     except (InputError, MergeError) as error:
         reason = error
-    raise OutputError(f"{reason}; move this file away, or save to another folder")
+    raise OutputError(f"{reason}; {ways}")
 
 
 def _check_parts(path: Path, settings: Settings) -> None:
