@@ -522,7 +522,7 @@ def test_progress_on_a_terminal(
     for quiet in ([], ["--quiet"]):
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         shown = run(*common, *quiet).err
-        assert ("4/4 tasks" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)) == (not quiet)
+        assert ("4 of 4 tasks" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)) == (not quiet)
         assert ("\x1b" in shown) == (not quiet)
 
 

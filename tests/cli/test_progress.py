@@ -118,7 +118,14 @@ def test_the_number_of_tasks_may_grow(
         progress.update(1, 3)
         clock.now += 1
         progress.update(3, 5)
-    assert [line.partition("%  ")[2] for line in shown(capsys)] == ["1 of 3 tasks", "3 of 5 tasks  0:00:01 left", ""]
+        progress.update(4, 5)  # too soon
+        progress.update(5, 5)  # the end is shown at once
+    assert [line.partition("%  ")[2] for line in shown(capsys)] == [
+        "1 of 3 tasks",
+        "3 of 5 tasks  0:00:01 left",
+        "5 of 5 tasks  0:00:00 left",
+        "",
+    ]
 
 
 def test_results_and_messages_do_not_mix_with_a_bar(

@@ -76,7 +76,7 @@ class Progress:
     def update(self, done: float, total: float | None = None) -> None:
         """Show how many items are done, if a moment has passed."""
         self._total = self._total if total is None else total
-        if self._is_due():
+        if self._is_due(is_last=done == self._total):
             self._draw(done, [self._amount(done)])
 
     def busy(self, text: str) -> None:
@@ -98,11 +98,12 @@ class Progress:
     def _amount(self, done: float) -> str:
         return f"{done:,.0f} {self._unit}" if self._total is None else f"{done:,.0f} of {self._total:,.0f} {self._unit}"
 
-    def _is_due(self) -> bool:
+    def _is_due(self, *, is_last: bool = False) -> bool:
+        """Return True if a moment has passed since something was shown, or if a bar is to show the end."""
         if not (self._wanted and self._is_running):
             return False
         now = self._clock()
-        if now - self._last < (REDRAWN if self._on_terminal else LINES):
+        if not (is_last and self._on_terminal) and now - self._last < (REDRAWN if self._on_terminal else LINES):
             return False
         self._last = now
         return True
