@@ -37,6 +37,7 @@ from superhosts.units import SECOND
 MOST_KEPT = 1000  # packets by which the event clock is set
 STALE_AFTER = 3600.0  # seconds after which a packet no longer sets the clock: clocks drift, and are set
 LEAST_KEPT = 10  # packets kept even when stale
+MOST_NOTED = 100  # blocks whose packets wait to set the event clock
 YOUNG = 1000  # first packets of an input, which show the time at which it begins
 
 
@@ -47,15 +48,30 @@ class EventClock:
         self._clock = clock
         self._behind = np.empty(0)  # lag of the last packets: nanoseconds from their times to their arrival
         self._arrival = np.empty(0)
+        self._noted: list[tuple[float, PacketBlock]] = []  # packets since then; few ask for the time of a busy pipe
 
     def note(self, arrival: float, block: PacketBlock) -> None:
         """Set it by packets that arrived at `arrival` on this machine's clock."""
-        times = np.concatenate([batch.time[-MOST_KEPT:] for batch in block])[-MOST_KEPT:]
-        behind = np.concatenate([self._behind, arrival * SECOND - times])
-        arrivals = np.concatenate([self._arrival, np.full(len(times), arrival)])
-        fresh = int((arrivals > arrival - STALE_AFTER).sum())
+        if sum(map(len, block)) >= MOST_KEPT:
+            self._noted.clear()  # no packets before these count any more
+        self._noted.append((arrival, block))
+        if len(self._noted) > MOST_NOTED:
+            self._keep()
+
+    def _keep(self) -> None:
+        """Keep the last packets, without stale ones."""
+        if not self._noted:
+            return
+        behinds, arrivals = [self._behind], [self._arrival]
+        for arrival, block in self._noted:
+            times = np.concatenate([batch.time[-MOST_KEPT:] for batch in block])[-MOST_KEPT:]
+            behinds.append(arrival * SECOND - times)
+            arrivals.append(np.full(len(times), arrival))
+        behind, arrived = np.concatenate(behinds), np.concatenate(arrivals)
+        fresh = int((arrived > self._noted[-1][0] - STALE_AFTER).sum())
         keep = min(MOST_KEPT, max(fresh, LEAST_KEPT))
-        self._behind, self._arrival = behind[-keep:], arrivals[-keep:]
+        self._behind, self._arrival = behind[-keep:], arrived[-keep:]
+        self._noted.clear()
 
     def now(self, horizon: int | None = None) -> int | None:
         """Return the time in nanoseconds; None before the first packet.
@@ -64,6 +80,7 @@ class EventClock:
         the tenth of the packets that are least behind; of very few packets, by the one in the middle. Packets with
         times beyond the `horizon` do not count, as long as there are others.
         """
+        self._keep()
         if not len(self._behind):
             return None
         behind = self._behind
@@ -75,6 +92,7 @@ class EventClock:
 
     def forget(self) -> None:
         """Keep only the last few packets: the traffic's clock was set."""
+        self._keep()
         self._behind, self._arrival = self._behind[-LEAST_KEPT:], self._arrival[-LEAST_KEPT:]
 
 
@@ -146,15 +164,17 @@ class Following:
             self._files = deque(sorted(self._files, key=lambda item: item[:2]))
             while not self._stopped():
                 self._start_files()
-                chosen = self._choose()
+                chosen, is_quiet = self._choose(), False
                 if chosen is not None:
                     yield self._take(chosen)
                 elif not self._active and not self._files:
                     return
                 else:
-                    self._wake.wait(self._pace.wake)
+                    is_quiet = not self._wake.wait(self._pace.wake)
                     self._wake.clear()
-                yield Step(watermark=self._watermark(), clock=self._passed())
+                passed = self._passed()
+                if is_quiet or passed is not None:  # A busy pipe has no time for more steps than blocks.
+                    yield Step(watermark=self._watermark(), clock=passed)
             for block in drain(self._active, self._attempt, self._pace.drain):
                 self._event.note(time.monotonic(), block)
                 yield Step(block, self._watermark())
