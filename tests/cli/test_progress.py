@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +12,11 @@ import pytest
 from test_archive_cli import save
 from test_cli import on_terminal
 
-from commands import process
+from commands import process, start
 from superhosts.cli._console import say, use_log
 from superhosts.cli._progress import Progress, ScanProgress, short_number
 from superhosts.reports.background import Log
-from superhosts.reports.streams import ERASE
+from superhosts.reports.streams import ERASE, raw_stream
 from superhosts.synthetic.capture_writer import write_capture
 from superhosts.synthetic.traffic import Traffic, packet_blocks
 
@@ -150,7 +151,9 @@ def test_results_and_messages_do_not_mix_with_a_bar(
 def test_a_log_in_the_background_keeps_the_bar_below_its_lines(
     clock: Clock, terminal: dict[str, Any], tmp_path: Path
 ) -> None:
-    with (tmp_path / "log").open("w", newline="") as stream:
+    with (tmp_path / "log").open("w", newline="") as file:
+        stream = raw_stream(file)  # as services write to standard error
+        assert stream is not None
         log = Log(stream)
         use_log(log)
         try:
@@ -208,6 +211,26 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for window in range(2):
         save(folder / "archive" / f"{window}.cube", "ams", window)
     return folder
+
+
+def test_an_edge_shows_a_bar_below_its_messages(files: Path, tmp_path: Path) -> None:
+    """It waits for the hub when it has read everything, so it is stopped then."""
+    import pty
+
+    master, slave = pty.openpty()
+    arguments = ["edge", files / "a.pcap", "--site", "ams", "--to", tmp_path / "fleet", "--spool", tmp_path / "spool"]
+    seen = b""
+    with start(*arguments, stderr=slave, env={**os.environ, "TERM": "xterm"}) as child:
+        os.close(slave)
+        while b"the input has ended" not in seen:
+            seen += os.read(master, 65536)
+        child.terminate()
+        child.wait(240)
+    os.close(master)
+    lines = seen.decode().split("\r\n")
+    assert [line for line in lines if line.startswith(ERASE)]
+    assert any("100 %" in text for line in lines for text in line.split(ERASE))
+    assert not [line for line in lines if line.endswith("packets/s")]  # no bar has a line of its own
 
 
 COMMANDS: dict[str, tuple[list[str], str]] = {

@@ -123,7 +123,10 @@ class Unbuffered(io.TextIOBase):
                 left = left[os.write(self._handle, left) :]
         finally:
             done = len(data) - len(left)
-            self._is_mid_line = data[done - 1 : done] != b"\n" if done else self._is_mid_line and bool(data)
+            if not left:
+                self._is_mid_line = False
+            elif done:
+                self._is_mid_line = data[done - 1 : done] != b"\n"
 
 
 def raw_stream(stream: TextIO) -> TextIO | None:
