@@ -298,7 +298,8 @@ def _describe(value: Any, seen: dict[FunctionType, int]) -> Any:
 
 def _lasting_repr(value: Any) -> Any:
     """Return what describes an object of a library in every process: not its address in memory."""
-    return _class_name(type(value)) if type(value).__repr__ is object.__repr__ else repr(value)
+    has_own = "__repr__" in {name for kind in type(value).__mro__[:-1] for name in vars(kind)}
+    return repr(value) if has_own else _class_name(type(value))
 
 
 def _describe_class(value: Any, seen: dict[FunctionType, int]) -> Any:
