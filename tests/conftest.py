@@ -29,6 +29,9 @@ for _number, _usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Tables fit the width that is given here, and what starts the tests (pytest-xdist) gives its own terminal's.
+os.environ.pop("COLUMNS", None)
+
 # Workers and processes share the cores, so a thread of linear algebra for every core would only get in their way.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
