@@ -116,11 +116,11 @@ def test_a_scan_takes_folders_patterns_and_schemes(run: Run, day: Path) -> None:
     for given in (day, f"{day}/**/*pcap*", f"file://{day}"):
         ended = run("scan", given, *common)
         assert (ended.status, [row["peers"] for row in ended.rows]) == (0, [30])
-        assert ended.err.splitlines()[-1] == "30 packets"
+        assert ended.err.splitlines()[-1].startswith("30 packets in ")
     (window,) = sh.scan(day, detector="exact", threshold=1, inner="10.0.0.1/32")
     assert [item.peers for item in window] == [30]
     ended = run("scan", SYNTHETIC, "--json", "--detector", "exact", "--threshold", 1)
-    assert (ended.status, ended.err.splitlines()[-1]) == (0, "400 packets")
+    assert (ended.status, ended.err.splitlines()[-1].startswith("400 packets in ")) == (0, True)
     (day / "text").write_text("this is not a capture")
     ended = run("scan", day, *common)
     assert (ended.status, [row["peers"] for row in ended.rows]) == (3, [30])
