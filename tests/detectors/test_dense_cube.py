@@ -275,6 +275,17 @@ def test_pairs_of_one_slice_at_once_give_the_cube_of_the_same_pairs_a_few_at_a_t
     assert np.array_equal(at_once.engine.zeros(), by_and_by.engine.zeros())
 
 
+@pytest.mark.parametrize("bits", [32, 64])
+def test_an_array_of_more_bits_than_32_bit_addresses_reach(bits: int) -> None:
+    """Most of its columns, of 128 KiB each, are never touched and take no memory."""
+    geometry = Geometry(bits, 0, 1, 20, 3 << 12, 0, 3)
+    cube = Cube(geometry=geometry, device="cpu", exact=False, key="a secret")
+    dtype = np.uint32 if bits == 32 else np.uint64
+    hosts = np.arange(1, 9, dtype=dtype)
+    cube.update(np.repeat(hosts, 1000), np.tile(np.arange(1000, dtype=np.uint32), len(hosts)))
+    assert np.allclose(cube.estimate_many(hosts).peers, 1000, atol=10)
+
+
 @pytest.mark.parametrize("turned_lines", [0, 1])
 @pytest.mark.parametrize("share_bits", [0, 1, 3, 16])
 def test_the_marks_of_contenders_say_who_competes(share_bits: int, turned_lines: int) -> None:

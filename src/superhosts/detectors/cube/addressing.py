@@ -74,6 +74,17 @@ def row_turn_of(folded: int, draw: tuple[int, int], geometry: Geometry) -> int:
 
 
 @compiled
+def place_in_array(folded: int, pair: int, draw: tuple[int, int], columns: int, geometry: Geometry) -> np.uint64:
+    """Return the place of a pair's bit within one array of its slice."""
+    low_bits = np.uint64(63)
+    column = np.uint64(column_hash(folded, draw, columns))
+    words = np.uint64((1 << geometry.column_bits) - 1) & ~low_bits
+    turned = (pair & words) ^ np.uint64(row_turn_of(folded, draw, geometry))
+    rotated = (pair + np.uint64(rotation_of(folded, draw))) & low_bits
+    return (column << np.uint64(geometry.column_bits)) + turned + rotated
+
+
+@compiled
 def rotated_back(word: int, rotation: int) -> int:
     """Return a word of a column with the rotation undone."""
     return (word >> rotation | word << (-rotation & 63)) & MASK64

@@ -28,10 +28,10 @@ from superhosts.detectors.cube.addressing import (
     limb_of,
     line_turn_of,
     lowest_priority,
+    place_in_array,
     priority_of,
     rotation_of,
     row_of,
-    row_turn_of,
     slice_of,
     ticket_of,
 )
@@ -41,7 +41,7 @@ from superhosts.detectors.cube.naming import Store
 from superhosts.engines.arrays import Words
 from superhosts.engines.bins import BATCH, CHUNK, PADDING, Pool, Scratch, Task, entry_width, make_scratch, unpack
 from superhosts.engines.cpu import count_zeros, ones_of
-from superhosts.hashing import Key, column_draw, column_hash, fold, pair_hash
+from superhosts.hashing import MASK32, Key, column_draw, column_hash, fold, pair_hash
 
 Indexes = NDArray[np.uint32]
 SPAN = 1 << 16  # most pairs that are written to one array before the next: 512 KiB of memory for each thread
@@ -70,7 +70,7 @@ class Span(NamedTuple):
     folded: Words  # wider hosts
     rows: Indexes  # low bits of the pair's hash
     slices: Indexes  # if a bin has pairs of several slices
-    places: Indexes  # of 2 * AHEAD pairs in one array of their slice
+    places: Indexes  # of up to BLOCK pairs in one array of their slice, as lanes give them
 
 
 class Work(NamedTuple):
@@ -119,10 +119,10 @@ def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> 
                 first = slice_ * columns + array * geometry.columns
                 if many and 2 * count > lines:
                     fetched += fetch(store.bits, first, first + geometry.columns)
-                if many and len(work.span.hosts) and IN_LANES:
-                    _write_lanes(array, first, count, work)
+                if len(work.span.hosts):
+                    _write(work.span.hosts, array, slice_, count, many, work)
                 else:
-                    _write(array, slice_, count, many, work)
+                    _write(work.span.folded, array, slice_, count, many, work)
                 if many and number == end:
                     count_zeros(store.bits, store.zeros, first, first + geometry.columns)
         if many:
@@ -143,7 +143,7 @@ def _make_work(room: int, whole: bool, width: int, store: Store, geometry: Geome
         np.empty(0 if narrow else size, np.uint64),
         np.empty(size, np.uint32),
         np.empty(0 if whole else size, np.uint32),
-        np.empty(2 * AHEAD, np.uint32),
+        np.empty(BLOCK, np.uint32),
     )
     marks = np.empty(len(low) // 16, np.uint64)
     block = Block(high, low, folded, pairs, np.empty_like(low), marks, np.empty(len(low), np.uint32))
@@ -255,14 +255,25 @@ def _list_contenders(array: int, size: int, work: Work) -> int:
 
 
 @compiled
-def _write_lanes(array: int, first: int, count: int, work: Work) -> None:
-    """Set the bits of pairs of 32-bit hosts in one array of one slice. The caller counts zeros later.
+def _write(hosts: Any, array: int, slice_: int, count: int, blindly: bool, work: Work) -> None:
+    """Set the bits of pairs in one array. If `blindly`, the caller counts zeros later."""
+    # Lanes have places of 32 bits. An array of a slice is larger than that only in the largest cubes.
+    in_lanes = IN_LANES and work.geometry.columns << work.geometry.column_bits <= MASK32
+    if blindly and in_lanes:
+        _set_bits(hosts, array, slice_, count, work)
+    else:
+        _test_bits(hosts, array, slice_, count, in_lanes, work)
 
-    `first` is the first column of the array. Addresses are computed AHEAD pairs before they are used: the core then
-    does both at the same time.
+
+@compiled
+def _set_bits(hosts: Any, array: int, slice_: int, count: int, work: Work) -> None:
+    """Set the bits of pairs in one array of one slice without testing them.
+
+    Addresses are computed AHEAD pairs before they are used: the core then does both at the same time.
     """
-    hosts, rows, places = work.span.hosts, work.span.rows, work.span.places
-    part = work.store.bits[first : first + work.geometry.columns].reshape(-1)
+    rows, places = work.span.rows, work.span.places
+    first = _first_column(slice_, array, work.geometry)
+    part = work.store.bits[first : first + np.uint64(work.geometry.columns)].reshape(-1)
     lane = make_lane(column_draw(array, work.key), work.geometry)
     one, six, low_bits, last = np.uint64(1), np.uint64(6), np.uint64(63), np.uint64(2 * AHEAD - 1)
     lanes, ahead = np.uint64(LANES), np.uint64(AHEAD)
@@ -277,27 +288,28 @@ def _write_lanes(array: int, first: int, count: int, work: Work) -> None:
 
 
 @compiled
-def _write(array: int, slice_: int, count: int, blindly: bool, work: Work) -> None:
-    """Set the bits of pairs in one array. If `blindly`, the caller counts zeros later."""
-    (hosts, folded, rows, slices, _), geometry = work.span, work.geometry
+def _test_bits(hosts: Any, array: int, slice_: int, count: int, in_lanes: bool, work: Work) -> None:
+    """Set the bits of pairs in one array and count the zeros that become ones."""
+    rows, slices, near, geometry = work.span.rows, work.span.slices, work.span.places, work.geometry
     bits, zeros = work.store.bits.reshape(-1), work.store.zeros
     six, one, low_bits, shift = np.uint64(6), np.uint64(1), np.uint64(63), np.uint64(geometry.column_bits)
     draw = column_draw(array, work.key)
-    places = np.empty(BLOCK, np.uint64)
+    lane, places = make_lane(draw, geometry), np.empty(BLOCK, np.uint64)
     begin = _first_column(slice_, array, geometry) << shift
     for start in range(np.uint64(0), np.uint64(count), np.uint64(BLOCK)):
         size = min(np.uint64(BLOCK), np.uint64(count) - start)
-        if len(hosts):
-            _locate(hosts[start : start + size], rows[start : start + size], draw, geometry, places)
+        if in_lanes:
+            for i in range(np.uint64(0), size, np.uint64(LANES)):
+                store_places(hosts, rows, start + i, near, i, lane)
+            for i in range(size):
+                places[i] = near[i]
         else:
-            _locate(folded[start : start + size], rows[start : start + size], draw, geometry, places)
+            _locate(hosts[start : start + size], rows[start : start + size], draw, geometry, places)
         for i in range(size):
             places[i] += _first_column(slices[start + i], array, geometry) << shift if len(slices) else begin
         for i in range(size):
             mask = one << (places[i] & low_bits)
-            if blindly:
-                bits[places[i] >> six] |= mask
-            elif bits[places[i] >> six] & mask == 0:
+            if bits[places[i] >> six] & mask == 0:
                 bits[places[i] >> six] |= mask
                 zeros[places[i] >> shift] -= 1
 
@@ -311,7 +323,7 @@ def _locate(hosts: Any, rows: Indexes, draw: tuple[int, int], geometry: Geometry
     # The compiler must know that this number has 32 bits: multiplying it takes a third of the time.
     columns = np.uint64(np.uint32(geometry.columns))
     for i in range(len(hosts)):
-        places[i] = _place_in_array(np.uint64(hosts[i]), np.uint64(rows[i]), draw, columns, geometry)
+        places[i] = place_in_array(np.uint64(hosts[i]), np.uint64(rows[i]), draw, columns, geometry)
 
 
 @compiled
@@ -334,27 +346,24 @@ def _compete(array: int, found: int, work: Work) -> None:
         if limbs == 1:
             labels[label] = max(labels[label], np.uint64(label_word(priority, low[j])))
             continue
-        for limb in range(limbs):
-            name = np.uint64(label_word(priority, limb_of(high[j] if limbs == 4 else low[j], low[j], limb)))
-            word = label * np.uint64(limbs) + np.uint64(limb)
-            labels[word] = max(labels[word], name)
+        word = label * np.uint64(limbs)
+        _name(labels, word, priority, low[j])
+        if limbs == 4:
+            _name(labels, word + np.uint64(2), priority, high[j])
+
+
+@compiled
+def _name(labels: Words, word: np.uint64, priority: np.uint64, host: np.uint64) -> None:
+    """Let two limbs of a host compete for the words of a label from index `word` on."""
+    for limb in range(np.uint64(2)):
+        name = np.uint64(label_word(priority, limb_of(host, host, limb)))
+        labels[word + limb] = max(labels[word + limb], name)
 
 
 @compiled
 def _first_column(slice_: int, array: int, geometry: Geometry) -> np.uint64:
     """Return the first column of one array in a slice."""
     return (np.uint64(slice_) * np.uint64(geometry.arrays) + np.uint64(array)) * np.uint64(geometry.columns)
-
-
-@compiled
-def _place_in_array(folded: int, pair: int, draw: tuple[int, int], columns: int, geometry: Geometry) -> np.uint64:
-    """Return the place of a pair's bit within one array of its slice."""
-    low_bits = np.uint64(63)
-    column = np.uint64(column_hash(folded, draw, columns))
-    words = np.uint64((1 << geometry.column_bits) - 1) & ~low_bits
-    turned = (pair & words) ^ np.uint64(row_turn_of(folded, draw, geometry))
-    rotated = (pair + np.uint64(rotation_of(folded, draw))) & low_bits
-    return (column << np.uint64(geometry.column_bits)) + turned + rotated
 
 
 @compiled

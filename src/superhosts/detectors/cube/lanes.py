@@ -1,8 +1,9 @@
 """Addresses of several pairs at once, in vector registers.
 
 A processor has few units for 64-bit products and, on ARM, none that works on vectors of them. The product of a 32-bit
-host takes two products of 32 bits, of which vector registers compute four at a time. LLVM finds none of this itself in
-a loop that also writes bits, so the instructions are given here; it translates them for every processor.
+host takes two products of 32 bits, that of a folded one three, and vector registers compute four of these at a time.
+LLVM finds none of this itself in a loop that also writes bits, so the instructions are given here; it translates them
+for every processor.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def make_lane(draw: tuple[int, int], geometry: Geometry) -> Lane:
 def store_places(_context: Any, hosts: Any, pairs: Any, first: Any, places: Any, at: Any, lane: Any) -> Any:
     """Store the places in one array of LANES pairs, from index `first`, in the array `places` of uint32, from `at`.
 
-    These are those of `_place_in_array`. Hosts must have 32 bits. No index is tested.
+    These are those of `place_in_array`. Hosts are mangled ones of 32 bits, or folded ones of 64. No index is tested.
     """
 
     def generate(target: Any, builder: Any, types: Any, values: Any) -> Any:
@@ -78,13 +79,17 @@ def store_places(_context: Any, hosts: Any, pairs: Any, first: Any, places: Any,
         def product(left: Any, right: Any) -> Any:
             return builder.mul(builder.zext(left, words), builder.zext(right, words))
 
-        host = builder.load(address(0, 2, halves), "", 4)
+        is_wide = hosts.dtype.bitwidth == 64
+        loaded = builder.load(address(0, 2, words if is_wide else halves), "", 4)
+        host = low(loaded) if is_wide else loaded
         pair = builder.load(address(1, 2, halves), "", 4)
         multiplier = builder.extract_value(values[5], 0)
         upper = repeated(builder.trunc(builder.lshr(multiplier, ir.Constant(word, 32)), half), halves)
         hashed = builder.add(product(host, constant(0)), repeated(builder.extract_value(values[5], 1), words))
-        column = high(product(builder.add(high(hashed), builder.mul(host, upper)), constant(2)))
-        column = builder.and_(column, builder.not_(constant(3)))
+        top = builder.add(high(hashed), builder.mul(host, upper))
+        if is_wide:
+            top = builder.add(top, builder.mul(high(loaded), constant(0)))
+        column = builder.and_(high(product(top, constant(2))), builder.not_(constant(3)))
         row = builder.and_(pair, builder.and_(constant(3), ir.Constant(halves, [~63 & 0xFFFFFFFF] * LANES)))
         row = builder.xor(row, builder.and_(shifted(low(hashed), 3), constant(4)))
         bit = builder.and_(builder.add(pair, shifted(low(hashed), 26)), ir.Constant(halves, [63] * LANES))
