@@ -328,7 +328,7 @@ def test_a_bit_of_giant_columns_in_a_cube_without_them_is_refused(tmp_path):
     arrays = {**arrays_in(saved(tmp_path / "a.cube", cube)), "giants": np.ones(1, np.uint64)}
     parts = [StoredPart(Part(4), cube.header(), arrays)]
     write_parts(tmp_path / "a.cube", compose_header(parts), parts)
-    with pytest.raises(SketchFileError, match="array 0/giants: has 1 words, must have 0"):
+    with pytest.raises(SketchFileError, match="array 0/giants: has 1 word, must have 0"):
         load(tmp_path / "a.cube")
 
 
