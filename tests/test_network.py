@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superhosts.errors import UsageError
-from superhosts.network import Network
+from superhosts.network import LEAST_SHARE, Network
 from superhosts.pairs import HostFormat, PacketBatch, Part, array_to_numbers, numbers_to_array
 from superhosts.prefixes import inside, make_table, parse_networks
 
@@ -596,12 +596,23 @@ def test_what_is_no_host_is_refused(reading: HostFormat, host: str | int, messag
 def test_pairs_stay_what_they_are_while_others_are_made(family: int) -> None:
     """Their memory is used again, but only when nobody has them any more."""
     network, (home, away) = whole(family), HOME[family]
-    ((_, first),) = network.pairs([packets((home, away))], [Part(family)])
+    many = packets(*[(home, away)] * LEAST_SHARE)
+    ((_, first),) = network.pairs([many], [Part(family)])
     before = first.hosts.copy(), first.peers.copy()
-    network.pairs([packets((away, home), (home, away))], [Part(family, "outer")])
+    network.pairs([packets(*[(away, home), (home, away)] * LEAST_SHARE)], [Part(family, "outer")])
     assert (first.hosts == before[0]).all()
     assert (first.peers == before[1]).all()
     place = first.peers.ctypes.data
     del first
-    ((_, again),) = network.pairs([packets((home, away))], [Part(family)])
+    ((_, again),) = network.pairs([many], [Part(family)])
     assert again.peers.ctypes.data == place
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_pairs_of_few_packets_hold_little_memory(family: int) -> None:
+    """Thousands of small batches are gathered: memory for a large share in each of them would take gigabytes."""
+    network, (home, away) = whole(family), HOME[family]
+    ((_, few),) = network.pairs([packets((home, away), (away, home))], [Part(family)])
+    columns = [few.hosts, few.peers]
+    held = sum(len((column if column.base is None else column.base).tobytes()) for column in columns)
+    assert held <= 1000

@@ -242,7 +242,13 @@ class Network:
         return result, counts
 
     def _room(self, batch: PacketBatch) -> tuple[Addresses, Addresses]:
-        """Return columns for the pairs of a share, in memory that is used again."""
+        """Return columns for the pairs of a share, in memory that is used again.
+
+        A few packets would hold all of it, and thousands of small batches may wait together: these get their own.
+        """
+        if len(batch) < LEAST_SHARE:
+            shape = (2 * len(batch) + 1, *batch.src.shape[1:])
+            return np.empty(shape, batch.src.dtype), np.empty(shape, batch.src.dtype)
         memory = self._lenders[batch.family].borrow()
         columns = (memory.view(np.uint32) if batch.family == 4 else memory.view(np.uint64)).reshape(2, ROOM, -1)
         return (columns[0, :, 0], columns[1, :, 0]) if batch.family == 4 else (columns[0], columns[1])
