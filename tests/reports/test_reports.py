@@ -98,8 +98,8 @@ def test_the_bar_of_a_saturated_host_is_as_long_as_its_lower_bound() -> None:
     rows = [{**row, "site": "ams"} for row in (SATURATED, ESTIMATED)]
     print_timeline(OutputConsole(stream), rows, [])
     first, second = stream.getvalue().splitlines()
-    assert first.split()[2:] == ["≥", "4,043", "saturated", "A" * 39]
-    assert second.split()[-1] == "A" * 40
+    assert first.split()[2:] == ["≥", "4,043", "saturated", "█" * 39]
+    assert second.split()[-1] == "█" * 40
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "CSV"])

@@ -21,9 +21,9 @@ COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 
 
 def print_timeline(console: Console, rows: Sequence[Row], unions: Sequence[Row]) -> None:
-    """Print rows of windows and sites with bars, then the unions. Every site has a letter and a colour."""
+    """Print rows of windows and sites with bars, then the unions. Of several sites, each has a letter and a colour."""
     sites = sorted({row["site"] for row in rows})
-    letters = {site: ascii_uppercase[number % 26] for number, site in enumerate(sites)}
+    letters = {site: ascii_uppercase[number % 26] if sites[1:] else "█" for number, site in enumerate(sites)}
     colours = {site: COLOURS[number % len(COLOURS)] for number, site in enumerate(sites)}
     with_part = len({(row["side"], row["direction"]) for row in (*rows, *unions)}) > 1
     most = max(1, *map(known_peers, rows))
