@@ -202,7 +202,9 @@ def parse_networks(values: Sequence[str], option: str) -> Networks:
             try:
                 networks.append(ipaddress.ip_network(text))
             except ValueError as error:
-                raise UsageError(f"{place}: {text!r} is not a prefix: {error}") from None
+                hint = f"write it like 10.0.0.0/8, 2001:db8::/32 or {PRIVATE}"
+                why = str(error) if "host bits" in str(error) else hint
+                raise UsageError(f"{place}: {text!r} is not a prefix: {why}") from None
     return networks
 
 

@@ -152,8 +152,9 @@ def test_a_bad_file_among_those_of_an_hour(run: Run, archive: Path) -> None:
 
 
 def test_asking_changes_no_file(run: Run, archive: Path) -> None:
+    save(archive / "both.cube", "ams", NOON, parts=(sh.Part(4), sh.Part(4, "outer", "in")))
     before = {path: content(sh.load(path)) for path in archive.iterdir()}
-    run("hosts", archive, "--window", "1h", "--side", "outer")
+    assert run("hosts", archive, "--window", "1h", "--side", "outer").status == 0
     assert {path: content(sh.load(path)) for path in archive.iterdir()} == before
 
 
@@ -202,6 +203,13 @@ def test_sides_and_directions(run: Run, tmp_path: Path) -> None:
     assert sorted((row["side"], row["direction"]) for row in rows) == [("inner", "any"), ("outer", "out")]
     assert table(run("hosts", path, "-t", 250, "--side", "outer").out)[1] == "host direction peers 95 % interval"
     assert table(run("hosts", path, "-t", 250).out)[1] == "host side direction peers 95 % interval"
+
+
+@pytest.mark.parametrize("given", ["--side outer", "--direction in", "--side inner --direction out"])
+def test_a_side_that_no_sketch_holds_is_no_answer(run: Run, archive: Path, given: str) -> None:
+    ended = run("hosts", archive, "-t", 250, "--fail-on-find", *given.split())
+    assert (ended.status, ended.out) == (2, "")
+    assert f"{given}: the sketches hold only --side inner --direction any" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -386,6 +386,8 @@ def test_an_edge_whose_windows_were_refused_ends_with_status_5(tmp_path: Path):
         edge.start()  # nothing new to refuse, but it is said that the hub lacks windows of this site
         assert edge.process.wait(DEADLINE) == 0
         hub.end()
+    assert hub.words.splitlines()[-1].endswith("0 sketches, 2 REFUSED, 0 reports (0 of them revisions)")
+    assert "everything before is in the spool, sent or refused (" in edge.words
     last = edge.words.splitlines()[-1]
     assert "0 spooled, 0 acknowledged by the hub, 0 in the spool; refused windows" in last
     assert last.endswith(": 2")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from superhosts.detectors.base import Detector
@@ -31,6 +31,13 @@ class HostFilter(NamedTuple):
             for value in values:
                 if value not in known:
                     raise UsageError(f"--{option} {value}: one of {', '.join(known)}")
+
+    def check_parts(self, parts: Set[tuple[str, str]]) -> None:
+        """Raise UsageError if the sketches hold no such side and direction: "none" would be no answer."""
+        if parts and not any(self.takes(*part) for part in parts):
+            given = [f"--side {side}" for side in self.sides] + [f"--direction {each}" for each in self.directions]
+            held = ", ".join(f"--side {side} --direction {direction}" for side, direction in sorted(parts))
+            raise UsageError(f"{' '.join(given)}: the sketches hold only {held}")
 
     def takes(self, side: str, direction: str) -> bool:
         """Return True if hosts of this side and direction are wanted."""

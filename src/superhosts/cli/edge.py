@@ -160,7 +160,7 @@ def _say_ready(settings: Settings, spool: Spool, position: Position) -> None:
     tell(f"site {settings.site} ready; windows of earlier runs that wait in {spool.folder}: {len(spool.waiting())}")
     say_what_leaves(settings.key)
     if position.frontier is not None:
-        before = f"everything before is in the spool or sent ({spool.folder / POSITION})"
+        before = f"everything before is in the spool, sent or refused ({spool.folder / POSITION})"
         tell(f"resumes at {shown_time(position.frontier)}: {before}")
 
 

@@ -34,6 +34,7 @@ def hosts(options: Hosts) -> None:
     errors: list[InputError] = []
     sketches = [describe(path) for path in find_sketches(options.sketches.files, errors, options.span)]
     sketches = of_sites(sketches, options.only.site)
+    wanted.check_parts({part for sketch in sketches for part in sketch.parts})
     groups = group_sketches(sketches, options.window, union=options.union)
     found_any = False
     kind = _run_kind(groups, sketches, wanted)

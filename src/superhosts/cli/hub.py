@@ -103,7 +103,8 @@ def hub(options: HubOptions) -> None:
         status.write(now=True)
     counters = merging.counters
     sketches = counted(intake.counters.accepted, "sketch", "sketches")
-    tell(f"{sketches}, {counted(counters.reports, 'report')} ({counters.revisions} of them revisions)")
+    refused = f"{intake.counters.refused:,} REFUSED, " if intake.counters.refused else ""
+    tell(f"{sketches}, {refused}{counted(counters.reports, 'report')} ({counters.revisions} of them revisions)")
 
 
 def make_plan(options: HubOptions) -> Plan:
