@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import packets
 import superhosts as sh
 from commands import Run, process, start
+from superhosts.cli._progress import ScanProgress
 from traffic import MINUTES, NOON, Frames, packet, talk, write
 
 SMALL = ["--memory", "1MiB", "--inner", "10.0.0.0/8"]
@@ -289,6 +291,16 @@ def test_an_input_within_one_window_keeps_the_times_that_all_sites_have(run: Run
         "2023-11-14T22:20:00Z",
     )
     assert ended.err.endswith(", 1 window (the input is shorter than 5m)\n")
+
+
+def test_an_input_that_is_not_read_to_its_end_is_not_called_short(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "a.pcap", talk("10.0.0.1", 20, NOON + MINUTES))
+    monkeypatch.setattr(ScanProgress, "read", lambda *_: signal.raise_signal(signal.SIGINT))
+    ended = run("scan", path, *SMALL)
+    assert ended.status == 130
+    assert ", 1 window of 5m\n" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def run_scan(
                     keeper.save(result)
                 del result  # frees its cubes: those of the next window are allocated while this loop waits
     seconds = time.monotonic() - started
-    text = windows_text(windows, settings.window, is_short=manner.run.joins_short)
+    text = windows_text(windows, settings.window, is_short=manner.run.joins_short and interruption.number is None)
     totals = RunTotals(run.counters, seconds, windows, text)
     tell_end(totals, quiet=quiet)
     manner.counters.write(totals)
