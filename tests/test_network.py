@@ -256,6 +256,12 @@ def test_special_addresses_that_are_excluded_stay_peers() -> None:
     assert pairs_of(kept, packets(("10.1.2.3", "224.0.0.251")), Part()) == [told(("10.1.2.3", "224.0.0.251"))]
 
 
+def test_special_ends_that_are_excluded_are_not_counted() -> None:
+    network = Network(exclude=["224.0.0.0/8"])  # --special keep would not make them hosts
+    network.pairs([packets(("10.1.2.3", "224.0.0.251"), ("10.1.2.3", "239.0.0.1"))], [Part()])
+    assert network.counters.special_ends == 1
+
+
 @pytest.mark.parametrize(
     ("sides", "ways", "count"),
     [

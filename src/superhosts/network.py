@@ -85,7 +85,7 @@ def _find_hosts(
     n = len(src)
     sources, targets = np.empty(n, np.uint8), np.empty(n, np.uint8)
     inner_src, inner_dst = np.ones(BLOCK, np.uint8), np.ones(BLOCK, np.uint8)
-    counts, special = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.uint8)
+    counts, marked = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.uint8)
     left_out = 0
     outer, sent, received = np.uint8(rule.outer), np.uint8(rule.sent), np.uint8(rule.received)
     differing, counted = np.uint32(0), np.uint32(0)
@@ -111,27 +111,27 @@ def _find_hosts(
             from_here[i] = counts[i] & (inner_src[i] ^ outer) & sent
         for i in range(size):
             to_here[i] = counts[i] & (inner_dst[i] ^ outer) & received
+        if rule.exclusions == 1:  # first: an excluded end is no host, special or not
+            mark_inside(left, excluded, marked)
+            _leave_out(from_here, marked)
+            mark_inside(right, excluded, marked)
+            _leave_out(to_here, marked)
         if rule.drops_special == 1:
-            if mark_special(left, special):
-                left_out += _leave_out(from_here, special)
-            if mark_special(right, special):
-                left_out += _leave_out(to_here, special)
-    if rule.exclusions == 1:
-        not_src, not_dst = inside(src, excluded), inside(dst, excluded)
-        for i in range(n):
-            sources[i] &= not_src[i] ^ np.uint8(1)
-            targets[i] &= not_dst[i] ^ np.uint8(1)
+            if mark_special(left, marked):
+                left_out += _leave_out(from_here, marked)
+            if mark_special(right, marked):
+                left_out += _leave_out(to_here, marked)
     return sources, targets, int(differing) - int(counted), n - int(differing), left_out
 
 
 @compiled
-def _leave_out(hosts: Flags, special: Flags) -> int:
-    """Clear the flags of hosts whose addresses are special; return how many these are."""
+def _leave_out(hosts: Flags, marked: Flags) -> int:
+    """Clear the flags of hosts whose addresses are marked; return how many these are."""
     count = np.uint32(0)
     for i in range(len(hosts)):
-        count = np.uint32(count + np.uint32(hosts[i] & special[i]))
+        count = np.uint32(count + np.uint32(hosts[i] & marked[i]))
     for i in range(len(hosts)):
-        hosts[i] &= special[i] ^ np.uint8(1)
+        hosts[i] &= marked[i] ^ np.uint8(1)
     return int(count)
 
 
