@@ -397,10 +397,10 @@ def test_a_window_that_cannot_be_reported_does_not_keep_the_others(tmp_path: Pat
 )
 def test_whatever_goes_wrong_with_one_window_the_hub_goes_on(tmp_path: Path, error: Exception):
     class Failing(Selection):
-        def find(self, searched: Any) -> Any:
+        def search(self, searched: Any) -> Any:
             if searched.window == window(0):
                 raise error
-            return super().find(searched)
+            return super().search(searched)
 
     node = Node(tmp_path, grace=0.0, selection=Failing(500.0))
     for number in range(2):

@@ -57,8 +57,10 @@ def _ask(group: Group, sketch: Sketch | None, selection: Selection, wanted: Host
     if sketch is None:
         return None
     window = group.window or sketch.window
-    found, left_out = selection.search(wanted.of(sketch))
-    outcome = Outcome(len(found), least_listed=sketch.least_listed, left_out=left_out)
+    asked = wanted.of(sketch)
+    found, left_out = selection.search(asked)
+    largest = None if found else next(iter(asked.top(1)), None)
+    outcome = Outcome(len(found), largest=largest, least_listed=sketch.least_listed, left_out=left_out)
     site = joined_sites(sketch.sites)
     return Report(
         rows=[{**row, "site": site} for row in make_rows(window, found, partial=sketch.partial)],

@@ -50,8 +50,9 @@ def _hosts(selection: Selection, outcome: Outcome) -> str:
 def _none(selection: Selection, outcome: Outcome) -> str:
     least = outcome.least_listed if selection.threshold is None or selection.either else selection.threshold
     if outcome.largest is not None:
-        peers = outcome.largest.row.known_peers
-        return f"none with {_peers(least)} or more; largest: {outcome.largest.host} with {peers:,}"
+        largest = outcome.largest.row
+        about = "" if largest.exact else "about "
+        return f"none with {_peers(least)} or more; largest: {outcome.largest.host} with {about}{largest.known_peers:,}"
     return f"none with {_peers(least)} or more" if least > 1 else "no hosts"
 
 
