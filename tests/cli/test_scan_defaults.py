@@ -303,6 +303,14 @@ def test_an_input_that_is_not_read_to_its_end_is_not_called_short(
     assert ", 1 window of 5m\n" in ended.err
 
 
+def test_an_input_that_fails_is_not_called_short(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", talk("10.0.0.1", 20, NOON + MINUTES))
+    (tmp_path / "b.pcap").write_text("no capture")
+    ended = run("scan", path, tmp_path / "b.pcap", *SMALL)
+    assert ended.status == 3
+    assert ended.err.endswith(", 1 window of 5m\n")
+
+
 @pytest.mark.parametrize(
     "options", [["--save", "saved"], ["--memory-total", "1GiB"], ["--detector", "filter"]], ids=lambda each: each[0]
 )

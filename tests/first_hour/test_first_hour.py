@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from first_hour.cookbook import PAGE, PROMPT, Question, fill, page, read_questions
-from first_hour.traffic import FOLDER, captures
+from first_hour.office import FOLDER, captures
 
 QUESTIONS = read_questions()
 

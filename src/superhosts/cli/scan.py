@@ -138,7 +138,8 @@ def run_scan(
                     keeper.save(result)
                 del result  # frees its cubes: those of the next window are allocated while this loop waits
     seconds = time.monotonic() - started
-    text = windows_text(windows, settings.window, is_short=manner.run.joins_short and interruption.number is None)
+    is_whole = interruption.number is None and not errors.found  # else nobody knows how long the input was
+    text = windows_text(windows, settings.window, is_short=manner.run.joins_short and is_whole)
     totals = RunTotals(run.counters, seconds, windows, text)
     tell_end(totals, quiet=quiet)
     manner.counters.write(totals)

@@ -1,6 +1,6 @@
 """The traffic of the cookbook: ten minutes of an office, ten more minutes in rotated files, and a branch.
 
-    python tests/first_hour/traffic.py      # writes the captures of tests/first_hour/captures again
+    python tests/first_hour/office.py      # writes the captures of tests/first_hour/captures again
 
 Everything that a question asks for is planned here, so the right answers can be read off this file. A record keeps only
 the headers of its packet. Outer addresses are those of documentation (RFC 5737) and benchmarks (RFC 2544).
