@@ -69,7 +69,7 @@ def test_keys_that_differ_are_named(run: Run, tmp_path: Path, monkeypatch: pytes
 
 def test_in_python_the_message_has_arguments(tmp_path: Path) -> None:
     one, other = sh.Cube("1MiB"), sh.Cube("512KiB")
-    with pytest.raises(sh.MergeError, match=r'differs: memory="512KiB" into memory="1MiB"$'):
+    with pytest.raises(sh.MergeError, match=r'differs: .* \(memory="512KiB" into memory="1MiB"\)$'):
         one.merge(other)
     one.save(tmp_path / "a.cube")
     other.save(tmp_path / "b.cube")

@@ -18,7 +18,7 @@ WRONG_INNER = 0.9  # share of packets without an inner end from which on --inner
 # Why packets did not become pairs, by the name of the counter.
 REASONS = {
     "not_ip": "not IP",
-    "truncated": "truncated before the addresses",
+    "truncated": "truncated before their addresses",
     "unsupported_link": "of an unsupported link type",
     "no_inner_end": "without an inner end",
     "same_ends": "from an address to itself",

@@ -88,9 +88,10 @@ def _different_geometry(mine: Geometry, other: Geometry) -> DifferenceError:
     field = next(name for name in mine._fields if getattr(mine, name) != getattr(other, name))
     sizes = f"{field} {getattr(other, field)}", f"{field} {getattr(mine, field)}"
     there, here = made_with(other), made_with(mine)
+    text = f"cannot merge: geometry differs: {sizes[0]} into {sizes[1]}"
     if there == here:  # made by a program that gave the sizes themselves
-        there, here = sizes
-    return DifferenceError(f"cannot merge: geometry differs: {there} into {here}", there=there, here=here)
+        return DifferenceError(text, there=sizes[0], here=sizes[1])
+    return DifferenceError(f"{text} ({there} into {here})", there=there, here=here)
 
 
 def _prefix(format: HostFormat) -> str:
