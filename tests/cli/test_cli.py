@@ -160,7 +160,7 @@ def test_output_without_results(run: Run, folder: Path, tmp_path: Path) -> None:
 def test_streams(run: Run, folder: Path) -> None:
     ended = run("scan", folder / "three.pcap", "--json", *SMALL)
     assert all(line.startswith("{") for line in ended.out.splitlines())
-    assert re.fullmatch(r"8,840 packets in [\d.]+ s \([\d,.]+( M)? packets/s\), 3 windows of 5m\n", ended.err)
+    assert re.fullmatch(r"8,840 packets in [\d.]+ s \([\d,.]+( [kM])? packets/s\), 3 windows of 5m\n", ended.err)
     detailed = run("scan", folder / "three.pcap", "--json", "--verbose", *SMALL)
     assert "memory: at most" in detailed.err
     assert "(2 detectors of 1 MiB with buffers)" in detailed.err

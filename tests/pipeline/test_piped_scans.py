@@ -77,3 +77,4 @@ def test_only_pipes_have_a_clock(pipe: Pipes) -> None:
     assert scan_options(live, Settings(window="all"), joins_short=True).grace is None
     assert scan_options(files, Settings(), joins_short=True).joins_short
     assert not scan_options(live, Settings(), joins_short=True).joins_short
+    assert not scan_options(files, Settings(memory_total="1GiB"), joins_short=True).joins_short

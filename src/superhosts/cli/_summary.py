@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from superhosts.cli._console import say
+from superhosts.cli._progress import short_number
 from superhosts.pipeline.scan import Counters
 from superhosts.prefixes import PRIVATE, SHOWN_PREFIXES, is_private
 from superhosts.text import counted
@@ -52,7 +53,6 @@ class RunTotals:
             "windows_revised": counters.revised,
             "windows_incomplete": counters.unrevised,
             "not_counted": {name: getattr(counters, name) for name in REASONS},
-            "late": counters.late,
             "special_ends": counters.special_ends,
             "truncated_files": counters.truncated_files,
             "warnings": counters.warnings,
@@ -115,9 +115,8 @@ def _not_counted(counters: Counters) -> str:
 
 def _speed(totals: RunTotals) -> str:
     rate = totals.counters.packets / max(totals.seconds, 1e-9)
-    text = f"{rate / 1e6:,.1f} M" if rate >= 1e6 else f"{float(f'{rate:.2g}'):,.0f}"
     seconds = f"{totals.seconds:.2f}" if totals.seconds < 10 else f"{totals.seconds:,.0f}"
-    return f"in {seconds} s ({text} packets/s)"
+    return f"in {seconds} s ({short_number(rate)} packets/s)"
 
 
 def warn_of_late(counters: Counters) -> None:

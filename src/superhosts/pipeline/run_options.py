@@ -49,12 +49,15 @@ class RunOptions:
 def scan_options(
     sources: Sequence[Source], settings: Settings, *, joins_short: bool, grace: float = GRACE
 ) -> RunOptions:
-    """Return the options of a scan: a clock closes windows of pipes; files are read twice if need be, or joined."""
+    """Return the options of a scan: a clock closes windows of pipes; files are read twice if need be, or joined.
+
+    Short inputs are not joined under a limit of memory, because that takes the sketches of two windows at once.
+    """
     live = any(source.live for source in sources)
-    mergeable = "merge" not in DETECTORS[settings.detector].broken_laws
+    can_join = "merge" not in DETECTORS[settings.detector].broken_laws and settings.memory_total is None
     return RunOptions(
         grace=grace if live and settings.window != "all" else None,
         clock_only=True,
         revises=True,
-        joins_short=joins_short and mergeable and not live and settings.window != "all",
+        joins_short=joins_short and can_join and not live and settings.window != "all",
     )

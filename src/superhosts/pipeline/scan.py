@@ -368,8 +368,7 @@ def scan(inputs: str | Path | Sequence[str | Path], **settings: Any) -> Scan:
             settings[option] = (settings[option],)
     sources = open_inputs(names)
     try:
-        joins = "window" not in settings and settings.get("memory_total") is None
         made = Settings(**settings)
-        return Scan(sources, made, scan_options(sources, made, joins_short=joins))
+        return Scan(sources, made, scan_options(sources, made, joins_short="window" not in settings))
     except UsageError as error:  # Settings name themselves as options of the command line.
         raise type(error)(with_argument_names(str(error))) from None
