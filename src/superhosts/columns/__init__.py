@@ -1,0 +1,1 @@
+"""From the columns that people have (integers, text, tables) to columns of addresses."""
