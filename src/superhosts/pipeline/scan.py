@@ -48,6 +48,9 @@ class Counters:
     not_ip: int = 0
     truncated: int = 0
     unsupported_link: int = 0  # packets of interfaces whose kind of frames cannot be read
+    rows: int = 0  # those of the packets that are rows of tables
+    bad_rows: int = 0  # rows without two addresses of one family, or without a time
+    skipped_records: int = 0  # of logs: other events, which are no rows
     no_inner_end: int = 0
     same_ends: int = 0
     special_ends: int = 0  # ends of packets that are no hosts, being multicast, broadcast or unspecified addresses
@@ -116,6 +119,9 @@ class Scan:
         if settings.threads is not None:
             for source in self.sources:
                 source.use_threads(settings.threads)
+        if settings.window == "all":
+            for source in self.sources:
+                source.use_one_window()
         self.settings = settings
         self._options = options
         self._make_detector = make_detector

@@ -25,6 +25,9 @@ class SourceCounters:
     not_ip: int = 0  # ARP, LLDP, ... : whole frames that carry no IP header
     truncated: int = 0  # (snaplen, damage) before the end of the addresses
     unsupported_link: int = 0  # of an interface with an unsupported link type
+    rows: int = 0  # those of the packets that are rows of tables
+    bad_rows: int = 0  # rows without two addresses of one family, or without a time
+    skipped_records: int = 0  # of logs: other events, which are no rows
     truncated_files: int = 0  # inputs whose end is missing
     warnings: list[str] = field(default_factory=list)  # for the user; only the last few if `on_warning` takes them
 
@@ -59,6 +62,10 @@ class Source(Protocol):
 
     def use_threads(self, threads: int) -> None:
         """Let no more than this many threads read it, in place of one for each CPU. Called before it is read."""
+        return
+
+    def use_one_window(self) -> None:
+        """Take all packets as one window: they need no time. Called before it is read."""
         return
 
     def first_time(self) -> int | None:

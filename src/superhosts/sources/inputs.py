@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from superhosts.errors import InputError
@@ -21,6 +22,8 @@ from superhosts.sources.urls import UrlFile, is_url, url_size
 STANDARD_INPUT = "-"  # as a name
 LEAST_HEAD = 8  # bytes by which formats are told apart; longer magic numbers cannot be relied on
 MOST_HEAD = HEAD_BYTES  # that a format may look at if they are there
+LEAST_LINES = 2  # by which formats of text are told apart
+MOST_LINES_HEAD = 65_536  # bytes in which these lines are looked for
 LEAST_MAGIC = 4  # bytes; compressed data that ends before them tells nothing
 
 
@@ -73,6 +76,7 @@ class Input:
         self.waiting = Waiting(pace)
         self.compression = ""  # known once it was opened
         self._head: bytes | None = None
+        self._lines: bytes | None = None
         self._peeked: Stream | None = None  # of a pipe, whose bytes come only once
         if self._standard and sys.stdin is None:
             raise InputError("is closed", file=self.name)
@@ -109,21 +113,33 @@ class Input:
         There are at least eight, unless the input is shorter; none where compressed data ends before them. Of a pipe
         this waits for them, and `open` gives them again.
         """
-        if self._head is not None:
-            return self._head
-        stream, head, got = self.open(), bytearray(MOST_HEAD), 0
+        if self._head is None:
+            self._head = self._peek(MOST_HEAD, lambda head: len(head) >= LEAST_HEAD)
+        return self._head
+
+    def first_lines(self) -> bytes:
+        """Return the first bytes, decompressed, by which formats of text are recognised: some whole lines.
+
+        There are at least `LEAST_LINES` line ends, unless the input is shorter or its lines are very long. Of a pipe
+        this waits for them, and `open` gives them again.
+        """
+        if self._lines is None:
+            self._lines = self._peek(MOST_LINES_HEAD, lambda head: head.count(b"\n") >= LEAST_LINES)
+        return self._lines
+
+    def _peek(self, most: int, is_enough: Callable[[bytes], bool]) -> bytes:
+        stream, head, got = self.open(), bytearray(most), 0
         try:
-            while got < LEAST_HEAD and (more := stream.readinto(memoryview(head)[got:])):
+            while not is_enough(bytes(head[:got])) and (more := stream.readinto(memoryview(head)[got:])):
                 got += more
         except BaseException:
             stream.close()
             raise
-        self._head = b"" if stream.ended_early and got < LEAST_MAGIC else bytes(head[:got])
         if self.reopens:
             stream.close()
         else:
             self._peeked = PeekedStream(bytes(head[:got]), stream)
-        return self._head
+        return b"" if stream.ended_early and got < LEAST_MAGIC else bytes(head[:got])
 
     def open(self) -> Stream:
         """Return its bytes, decompressed."""

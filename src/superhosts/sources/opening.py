@@ -1,7 +1,8 @@
 """The one grammar of inputs: what a name given to a command or to `superhosts.scan` stands for.
 
 - A word of `SCHEMES` and a colon (synth:flows=100k): the source that the scheme opens. ./synth:x is a file.
-- `-`: standard input. A path or URL of a file, or a pipe: its first bytes say which of `FORMATS` reads it.
+- `-`: standard input. A path or URL of a file, or a pipe: its first bytes say which of `FORMATS` reads it, or which
+  format of tables (`tables/formats.py`), unless the caller names one.
 - A folder: the files below it; with `follow` the captures that a program writes into it, now and later.
 - A pattern in quotes ('day/**/*.pcap') that is no file's name: the files that match it.
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from superhosts.errors import InputError, SuperhostsError, UsageError
@@ -23,6 +25,9 @@ from superhosts.sources.inputs import STANDARD_INPUT, Input
 from superhosts.sources.kinds import FileFormat, Scheme
 from superhosts.sources.pipe import PipeSource
 from superhosts.sources.synthetic import SYNTHETIC
+from superhosts.sources.tables.formats import check_format, table_format
+from superhosts.sources.tables.options import DEFAULT, TableOptions
+from superhosts.sources.tables.source import TableSource
 from superhosts.sources.urls import is_url
 
 SCHEMES: list[Scheme] = [SYNTHETIC]
@@ -38,35 +43,39 @@ def open_inputs(
     follow: bool = False,
     done: frozenset[str] = frozenset(),
     on_warning: Callable[[str], None] | None = None,
+    tables: TableOptions = DEFAULT,
 ) -> list[Source]:
     """Open inputs by name. One that cannot be read goes to `on_error` where that is given, and the rest is opened.
 
     A name that makes no sense raises UsageError: nothing is read before all names are understood.
 
     `follow`: folders are followed. `done`: identities of files to leave out. `on_warning` takes warnings as they come,
-    from the threads that read; without it all wait in the counters.
+    from the threads that read; without it all wait in the counters. `tables`: what is known of inputs that are tables.
     """
+    if tables.format is not None:
+        check_format(tables.format)
     sources: list[Source] = []
     for name in _expand(inputs, on_error, follow=follow):
         with _reported(on_error):
             if follow and _is_folder(name):
                 source: Source = FolderSource(name, done=done, on_error=on_error)
             else:
-                source = open_input(name)
+                source = open_input(name, tables)
             if not done or source.identity() not in done:
                 source.counters.on_warning = on_warning
                 sources.append(source)
     return sources
 
 
-def open_input(name: Name) -> Source:
+def open_input(name: Name, tables: TableOptions = DEFAULT) -> Source:
     """Open the one source that a name stands for: a scheme's, a file, a pipe or standard input."""
     scheme = _scheme_of(name)
     if scheme is not None:
         return scheme.open(str(name))
     file = Input(name)
     # A pipe may have nothing to read for hours, and opening must not wait for its first bytes.
-    return _recognise(file) if file.reopens else PipeSource(file, _recognise)
+    recognise = partial(_recognise, tables=tables)
+    return recognise(file) if file.reopens else PipeSource(file, recognise)
 
 
 def list_files(inputs: Iterable[str], on_error: OnError) -> list[FoundFile]:
@@ -104,10 +113,17 @@ def _expand(inputs: Sequence[Name], on_error: OnError | None, *, follow: bool) -
             yield name
 
 
-def _recognise(file: Input) -> Source:
-    """Open a file by its first bytes. One that nothing recognises is opened as a capture, which says what is wrong."""
+def _recognise(file: Input, tables: TableOptions) -> Source:
+    """Open a file by its first bytes. One that nothing recognises is opened as a capture, which says what is wrong.
+
+    A format of tables that the caller names holds for every file that is no capture.
+    """
     head = file.head()
-    return next((format.open for format in FORMATS if format.recognises(head)), CAPTURES.open)(file)
+    for format in FORMATS:
+        if format.recognises(head):
+            return format.open(file)
+    table = table_format(tables.format, file.first_lines()) if head else None
+    return CAPTURES.open(file) if table is None else TableSource(file, table, tables)
 
 
 def _scheme_of(name: Name) -> Scheme | None:

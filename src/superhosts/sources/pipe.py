@@ -22,12 +22,26 @@ class PipeSource(Source):
         self._input = pipe
         self._recognise = recognise
         self._source: Source | None = None
+        self._threads: int | None = None
+        self._one_window = False
+
+    def use_threads(self, threads: int) -> None:
+        """Let no more than this many threads read it."""
+        self._threads = threads
+
+    def use_one_window(self) -> None:
+        """Take all packets as one window."""
+        self._one_window = True
 
     def _recognised(self) -> Source:
         """Return the source that reads it, waiting for the first bytes."""
         if self._source is None:
             source = self._recognise(self._input)
             source.counters.on_warning = self.counters.on_warning
+            if self._threads is not None:
+                source.use_threads(self._threads)
+            if self._one_window:
+                source.use_one_window()
             self._source, self.counters = source, source.counters
         return self._source
 

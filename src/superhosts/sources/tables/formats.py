@@ -1,0 +1,27 @@
+"""Every format of tables, in the order in which they are tried. To add one, add a line here."""
+
+from __future__ import annotations
+
+from superhosts.errors import UsageError
+from superhosts.sources.tables.base import TableFormat
+from superhosts.text import setting
+
+FORMATS: list[TableFormat] = []
+
+
+def table_format(name: str | None, head: bytes) -> TableFormat | None:
+    """Return the format by its name (--format), or else the first that recognises the first bytes; None if none does.
+
+    UsageError for a name that no format has.
+    """
+    if name is None:
+        return next((format for format in FORMATS if format.recognises(head)), None)
+    check_format(name)
+    return next(format for format in FORMATS if format.name == name)
+
+
+def check_format(name: str) -> None:
+    """Raise UsageError for a name that no format has."""
+    names = [format.name for format in FORMATS]
+    if name not in names:
+        raise UsageError(f"{setting('format', name)}: no such format; use {', '.join(names)}")
