@@ -9,12 +9,17 @@ bytes at a time into integers, and all bytes of one are compared at once. The do
 a mask; the positions of these bits say where each number ends. IPv6 takes one such step for each group.
 
 Every function takes bytes as uint8 and returns the address as (kind, high, low): `kind` is 4 or 6, or 0 if the text is
-no address; `low` has the 32 bits of an IPv4 address. Nothing outside `data` is read.
+no address; `low` has the 32 bits of an IPv4 address. Nothing outside of `data` is read.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from llvmlite import ir
+from numba.core.types import uint64
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
@@ -26,35 +31,22 @@ Words = NDArray[np.uint64]  # addresses as rows (high word, low word)
 
 ROWS_PER_THREAD = 1 << 14  # fewer are not worth waking another thread
 LONGEST = 45  # characters: six groups of four and an IPv4 address
+READABLE = 56  # bytes from the start of a text that are read, wherever it ends
 _HIGH_BITS = 0x8080808080808080
 _LOW_BITS = 0x7F7F7F7F7F7F7F7F
 _ONES = 0x0101010101010101
 _GATHER = 0x0102040810204080  # the product with this has the lowest bits of the eight bytes in its highest byte
 
 
-@compiled
-def word_at(data: Bytes, at: np.uint64) -> np.uint64:
-    """Return eight bytes, the first one lowest. The caller has checked that they exist."""
-    one = np.uint64(1)
-    word = np.uint64(data[at])
-    word |= np.uint64(data[at + one]) << np.uint64(8)
-    word |= np.uint64(data[at + np.uint64(2)]) << np.uint64(16)
-    word |= np.uint64(data[at + np.uint64(3)]) << np.uint64(24)
-    word |= np.uint64(data[at + np.uint64(4)]) << np.uint64(32)
-    word |= np.uint64(data[at + np.uint64(5)]) << np.uint64(40)
-    word |= np.uint64(data[at + np.uint64(6)]) << np.uint64(48)
-    word |= np.uint64(data[at + np.uint64(7)]) << np.uint64(56)
-    return word
+@intrinsic  # type: ignore[untyped-decorator]
+def _word(_context: Any, _address: Any) -> Any:
+    """Return the eight bytes at an address in memory, the first one lowest."""
 
+    def generate(_target: Any, builder: Any, _types: Any, values: Any) -> Any:
+        word = ir.IntType(64)
+        return builder.load(builder.inttoptr(values[0], word.as_pointer()), "", 1)
 
-@compiled
-def last_word_at(data: Bytes, at: np.uint64) -> np.uint64:
-    """Return eight bytes, with the last byte of `data` in place of those behind it."""
-    last = np.uint64(len(data) - 1)
-    word = np.uint64(0)
-    for i in range(8):
-        word |= np.uint64(data[min(at + np.uint64(i), last)]) << np.uint64(8 * i)
-    return word
+    return uint64(uint64), generate
 
 
 @compiled
@@ -96,51 +88,39 @@ def _gathered(marks: np.uint64) -> np.uint64:
 
 
 @compiled
-def _number(first: np.uint64, second: np.uint64, begin: np.uint64, end: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Return the number in characters begin..end of sixteen, and 1 if it is no part of an IPv4 address (else 0).
+def _number(word: np.uint64, length: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Return the number in the first `length` characters, which are digits, and 1 if IPv4 cannot have it (else 0).
 
-    All characters are digits. Of a number with more than three, or none, only the mark means something.
+    Of a number with more than three digits, or none, only the mark means something.
     """
-    length = end - begin
-    low_shift = (begin << np.uint64(3)) & np.uint64(63)
-    inside = first >> low_shift | second << np.uint64(1) << (np.uint64(63) - low_shift)
-    digits = second >> low_shift if begin >= np.uint64(8) else inside
-    shift = (np.uint64(24) - (length << np.uint64(3))) & np.uint64(63)
-    digits = (digits << shift) & np.uint64(0x0F0F0F)
-    hundreds, tens, ones = digits & np.uint64(15), digits >> np.uint64(8) & np.uint64(15), digits >> np.uint64(16)
-    value = hundreds * np.uint64(100) + tens * np.uint64(10) + ones
-    leading = np.uint64((length == np.uint64(2)) & (tens == np.uint64(0)))
-    leading |= np.uint64((length == np.uint64(3)) & (hundreds == np.uint64(0)))
-    wrong = np.uint64(length - np.uint64(1) > np.uint64(2)) | np.uint64(value > np.uint64(255)) | leading
-    return value, wrong
+    digits = word << (np.uint64(24) - (length << np.uint64(3)) & np.uint64(63))
+    value = (digits & np.uint64(15)) * np.uint64(100) + (digits >> np.uint64(8) & np.uint64(15)) * np.uint64(10)
+    value += digits >> np.uint64(16) & np.uint64(15)
+    padded = (word & np.uint64(0xFF) == np.uint64(48)) & (length != np.uint64(1))
+    wrong = (length - np.uint64(1) > np.uint64(2)) | (value > np.uint64(255)) | padded
+    return value, np.uint64(wrong)
 
 
 @compiled
-def parse_ipv4(first: np.uint64, second: np.uint64, length: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Return the IPv4 address in the first `length` of sixteen characters, and 1 if it is none (else 0)."""
+def _parse_ipv4(start: np.uint64, length: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Return the IPv4 address in the text, and 1 if it is none (else 0)."""
+    zero, one = np.uint64(0), np.uint64(1)
     if length - np.uint64(7) > np.uint64(8):
-        return np.uint64(0), np.uint64(1)
-    inside = (np.uint64(1) << length) - np.uint64(1)
-    marks = (_gathered(_not_digits(first)) | _gathered(_not_digits(second)) << np.uint64(8)) & inside
-    dots = (_gathered(_dots(first)) | _gathered(_dots(second)) << np.uint64(8)) & inside
-    # A fourth mark behind the text ends the last number, and makes each step below find a bit.
-    rest = dots | np.uint64(1) << length
-    one = np.uint64(1)
-    end1 = _trailing_zeros(rest)
-    rest &= rest - one
-    wrong = np.uint64(rest == np.uint64(0)) | np.uint64(marks != dots)
-    end2 = _trailing_zeros(rest)
-    rest &= rest - one
-    wrong |= np.uint64(rest == np.uint64(0))
-    end3 = _trailing_zeros(rest)
-    rest &= rest - one
-    wrong |= np.uint64(rest != one << length)
-    if wrong:
-        return np.uint64(0), one
-    number1, wrong1 = _number(first, second, np.uint64(0), end1)
-    number2, wrong2 = _number(first, second, end1 + one, end2)
-    number3, wrong3 = _number(first, second, end2 + one, end3)
-    number4, wrong4 = _number(first, second, end3 + one, length)
+        return zero, one
+    first, second = np.uint64(_word(start)), np.uint64(_word(start + np.uint64(8)))
+    after = one << length  # The end of the text counts as a dot: every step below finds a bit.
+    others = (_gathered(_not_digits(first)) | _gathered(_not_digits(second)) << np.uint64(8)) & (after - one)
+    dots = (_gathered(_dots(first)) | _gathered(_dots(second)) << np.uint64(8)) & (after - one)
+    dots1 = dots | after
+    dots2 = dots1 & (dots1 - one)
+    dots3 = dots2 & (dots2 - one)
+    if others != dots or dots3 & (dots3 - one) != after:
+        return zero, one
+    end1, end2, end3 = _trailing_zeros(dots1), _trailing_zeros(dots2), _trailing_zeros(dots3)
+    number1, wrong1 = _number(first, end1)
+    number2, wrong2 = _number(np.uint64(_word(start + end1 + one)), end2 - end1 - one)
+    number3, wrong3 = _number(np.uint64(_word(start + end2 + one)), end3 - end2 - one)
+    number4, wrong4 = _number(np.uint64(_word(start + end3 + one)), length - end3 - one)
     value = number1 << np.uint64(24) | number2 << np.uint64(16) | number3 << np.uint64(8) | number4
     return value, wrong1 | wrong2 | wrong3 | wrong4
 
@@ -155,32 +135,27 @@ def _group(word: np.uint64, digits: np.uint64) -> np.uint64:
 
 
 @compiled
-def _parse_ipv6(data: Bytes, start: np.uint64, end: np.uint64) -> tuple[int, np.uint64, np.uint64]:
-    """Return the IPv6 address in data[start:end], which is not empty; kind 6 even if IPv4 is mapped to it."""
-    zero, one, colon = np.uint64(0), np.uint64(1), np.uint64(58)
-    size = np.uint64(len(data))
+def _parse_ipv6(start: np.uint64, length: np.uint64) -> tuple[int, np.uint64, np.uint64]:
+    """Return the IPv6 address in the text, of at least two characters; kind 6 even if IPv4 is mapped to it."""
+    zero, one, colon, byte = np.uint64(0), np.uint64(1), np.uint64(58), np.uint64(0xFF)
     high, low, head_high, head_low = zero, zero, zero, zero
     count, gap = 0, -1  # groups read, and those before "::"
-    at = start
-    if np.uint64(data[at]) == colon:
-        if end - at < np.uint64(2) or np.uint64(data[at + one]) != colon:
+    at = zero
+    word = np.uint64(_word(start))
+    if word & byte == colon:
+        if word >> np.uint64(8) & byte != colon:
             return 0, zero, zero
         gap = 0
-        at += np.uint64(2)
-    while at < end:
-        word = word_at(data, at) if at + np.uint64(8) <= size else last_word_at(data, at)
-        left = end - at
-        stops = _not_hex(word) | np.uint64(1) << np.uint64(63)
-        digits = min(_trailing_zeros(stops) >> np.uint64(3), left)
+        at = np.uint64(2)
+    while at < length:
+        word = np.uint64(_word(start + at))
+        left = length - at
+        digits = min(_trailing_zeros(_not_hex(word) | one << np.uint64(63)) >> np.uint64(3), left)
         if digits - one > np.uint64(3) or count > 7:
             return 0, zero, zero
         after = word >> (digits << np.uint64(3))
-        if digits < left and after & np.uint64(0xFF) == np.uint64(46):
-            second = at + np.uint64(8)
-            rest = zero
-            if second < end:
-                rest = word_at(data, second) if second + np.uint64(8) <= size else last_word_at(data, second)
-            number, wrong = parse_ipv4(word, rest, left)
+        if digits < left and after & byte == np.uint64(46):
+            number, wrong = _parse_ipv4(start + at, left)
             if wrong:
                 return 0, zero, zero
             high, low = high << np.uint64(32) | low >> np.uint64(32), low << np.uint64(32) | number
@@ -190,10 +165,10 @@ def _parse_ipv6(data: Bytes, start: np.uint64, end: np.uint64) -> tuple[int, np.
         count += 1
         if digits == left:
             break
-        if after & np.uint64(0xFF) != colon or digits + one == left:  # A single colon does not end an address.
+        if after & byte != colon or digits + one == left:  # A single colon does not end an address.
             return 0, zero, zero
         at += digits + one
-        if after >> np.uint64(8) & np.uint64(0xFF) == colon:
+        if after >> np.uint64(8) & byte == colon:
             if gap >= 0:
                 return 0, zero, zero
             gap, head_high, head_low = count, high, low
@@ -213,36 +188,48 @@ def _parse_ipv6(data: Bytes, start: np.uint64, end: np.uint64) -> tuple[int, np.
 
 
 @compiled
-def parse_address(data: Bytes, start: int, end: int) -> tuple[int, np.uint64, np.uint64]:
-    """Return (kind, high, low) of the text in data[start:end]: kind 4, 6, or 0 if it is no address.
+def parse_at(start: np.uint64, length: np.uint64) -> tuple[int, np.uint64, np.uint64]:
+    """Return (kind, high, low) of the text at an address in memory, from which READABLE bytes can be read.
 
-    The caller has checked that 0 <= start <= end <= len(data).
+    For loops: arrays that are passed to a function are counted, which can take longer than an address.
     """
     zero = np.uint64(0)
-    length = end - start
-    if length < 2 or length > LONGEST:
+    if length - np.uint64(2) > np.uint64(LONGEST - 2):
         return 0, zero, zero
-    first_at, size = np.uint64(start), np.uint64(len(data))
-    if length < 16:
-        second_at = first_at + np.uint64(8)
-        if first_at + np.uint64(16) <= size:
-            first, second = word_at(data, first_at), word_at(data, second_at)
-        else:
-            first, second = last_word_at(data, first_at), last_word_at(data, second_at)
-        number, wrong = parse_ipv4(first, second, np.uint64(length))
+    if length < np.uint64(16):
+        number, wrong = _parse_ipv4(start, length)
         if not wrong:
             return 4, zero, number
-    kind, high, low = _parse_ipv6(data, first_at, np.uint64(end))
+    kind, high, low = _parse_ipv6(start, length)
     if kind == 6 and high == zero and low >> np.uint64(32) == np.uint64(0xFFFF):
         return 4, zero, low & np.uint64(0xFFFFFFFF)
     return kind, high, low
 
 
 @compiled
+def parse_address(data: Bytes, start: int, end: int) -> tuple[int, np.uint64, np.uint64]:
+    """Return (kind, high, low) of the text in data[start:end]: kind 4, 6, or 0 if it is no address.
+
+    The caller has checked that 0 <= start <= end <= len(data).
+    """
+    if len(data) - start >= READABLE:
+        return parse_at(np.uint64(data.ctypes.data + start), np.uint64(end - start))
+    text = np.zeros(2 * READABLE, np.uint8)
+    for i in range(start, end):
+        text[i - start] = data[i]
+    return parse_at(np.uint64(text.ctypes.data), np.uint64(end - start))
+
+
+@compiled
 def parse_rows(data: Bytes, offsets: NDArray[np.int64], rows: tuple[int, int], kinds: Kinds, words: Words) -> None:
     """Parse the rows first..last of a text column; row i is data[offsets[i]:offsets[i + 1]]."""
+    begin, safe = np.uint64(data.ctypes.data), len(data) - READABLE
     for i in range(rows[0], rows[1]):
-        kind, high, low = parse_address(data, offsets[i], offsets[i + 1])
+        at = offsets[i]
+        if at <= safe:
+            kind, high, low = parse_at(begin + np.uint64(at), np.uint64(offsets[i + 1] - at))
+        else:
+            kind, high, low = parse_address(data, at, offsets[i + 1])
         kinds[i] = kind
         words[i, 0] = high
         words[i, 1] = low
