@@ -14,7 +14,6 @@ from typing import NamedTuple, Protocol
 
 from superhosts.columns.split import AddressColumn, Ends
 from superhosts.pairs import Times
-from superhosts.sources.inputs import Input
 from superhosts.sources.streams import Stream
 from superhosts.sources.tables.options import TableOptions
 
@@ -78,5 +77,5 @@ class TableFormat:
     name: str
     title: str  # what people call it: "a Parquet file"
     recognises: Callable[[bytes], bool]  # by the first bytes: some lines of a text, unless it is shorter
-    open: Callable[[Opens, TableOptions], TableReader]
-    open_file: Callable[[Input, TableOptions], TableReader] | None = None  # of files whose bytes can be read anywhere
+    open: Callable[[Opens, TableOptions], TableReader]  # given an `Input`, a reader may read anywhere in its file
+    one_thread: bool = True  # one thread reads it; else its reader has threads of its own

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from superhosts.errors import UsageError
 from superhosts.sources.tables.base import TableFormat
+from superhosts.sources.tables.parquet import PARQUET
 from superhosts.text import setting
 
-FORMATS: list[TableFormat] = []
+FORMATS: list[TableFormat] = [PARQUET]
 
 
 def table_format(name: str | None, head: bytes) -> TableFormat | None:

@@ -143,6 +143,14 @@ class Mapping:
         return self.time is not None or self.time_end is not None
 
 
+class RowTimes(NamedTuple):
+    """How the time of a row is found: the column, and a duration to add (sign 1) or to subtract (sign -1)."""
+
+    column: Column
+    duration: Column | None = None
+    sign: int = 1
+
+
 def parse_map(text: str) -> Mapping:
     """Read `src=a,dst=b,time=c:ms`; UsageError if it makes no sense."""
     found: dict[str, Any] = {}
@@ -202,6 +210,26 @@ def resolve(asked: Mapping | None, columns: Sequence[str], file: str) -> Mapping
             file=file,
         )
     return found
+
+
+def row_times(found: Mapping, which: str, columns: Sequence[str], file: str) -> RowTimes | None:
+    """Return how the start or the end of each row is found (`which`), None if rows have no time.
+
+    InputError if there are times, but not that one.
+    """
+    if not found.has_time:
+        return None
+    wanted, other, sign = (found.time, found.time_end, -1) if which == "start" else (found.time_end, found.time, 1)
+    if wanted is not None:
+        return RowTimes(wanted)
+    assert other is not None
+    if found.duration is not None:
+        return RowTimes(other, found.duration, sign)
+    role = "time" if which == "start" else "time_end"
+    way = _option(f"{role}=COLUMN") if which == "start" else f"{_option(f'{role}=COLUMN')} or duration=COLUMN"
+    raise InputError(
+        f"the {which} of its rows is not known; name its column: {way}; {columns_found(columns)}", file=file
+    )
 
 
 def columns_found(columns: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from superhosts.columns.split import AddressColumn, Ends, packets_of
 from superhosts.errors import InputError
 from superhosts.pairs import PacketBatch, PacketBlock, Times
 from superhosts.sources.base import SourceCounters
-from superhosts.sources.tables.base import NO_TIME, BadRow, RowBlock, TableReader
+from superhosts.sources.tables.base import BadRow, RowBlock, TableReader
 from superhosts.sources.tables.mapping import columns_found
 from superhosts.text import counted, either, printable, setting
 
@@ -66,8 +66,8 @@ class RowPackets:
             return block
         if time is None:
             time = _no_times(len(rows))
-        elif len(time) and int(time.min()) == NO_TIME:
-            without = time == NO_TIME
+        elif len(time) and int(time.min()) < 0:  # NO_TIME, or before 1970
+            without = time < 0
             dropped, kept = np.flatnonzero(without), np.flatnonzero(~without)
             src, dst, time = _taken(src, kept), _taken(dst, kept), time[kept]
         block, refused = packets_of(src, dst, time)

@@ -41,7 +41,7 @@ class TableSource(Source):
         self._opening: int | None = None  # time of the very first row of a file
         self._position = 0
         self._finished: dict[str, tuple[int, int]] = {}
-        self.one_thread = source.reopens and (format.open_file is None or bool(source.compression))
+        self.one_thread = source.reopens and (format.one_thread or bool(source.compression))
 
     def use_threads(self, threads: int) -> None:
         """Let no more than this many threads read."""
@@ -131,8 +131,7 @@ class TableSource(Source):
         return self.replays and not self._one_window
 
     def _open(self, counters: SourceCounters) -> RowPackets:
-        opens = self._format.open_file if self._format.open_file and self._input.reopens else self._format.open
-        reader = opens(self._input, self._options)
+        reader = self._format.open(self._input, self._options)
         return RowPackets(self.name, reader, counters, one_window=self._one_window)
 
     def _probe(self) -> None:

@@ -1,0 +1,323 @@
+"""Columns of Arrow arrays as addresses and times: what Parquet and Arrow files have in common.
+
+Addresses are IPv4 numbers (integers of any width), text, or binary values of 4 or 16 bytes, in any of these also as a
+dictionary. A column of uint32 without nulls is not copied. What is no address becomes kind 0, and what is no time
+NO_TIME: the rows are dropped and counted later. Nothing that a file says is trusted: offsets and indices are checked
+before compiled loops follow them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.columns.addresses import Bytes, Kinds, Words, parse_address, parse_text
+from superhosts.columns.split import AddressColumn, Ends, widened
+from superhosts.compiled import compiled
+from superhosts.errors import InputError
+from superhosts.pairs import Times
+from superhosts.sources.tables.base import NO_TIME
+from superhosts.sources.tables.mapping import UNITS, RowTimes
+from superhosts.sources.tables.times import factor_of, parse_time, scale_floats, scale_integers
+
+Offsets = NDArray[np.int64]
+_DAY = 86400 * 10**9
+_ADDRESSES = "addresses are text, integers (IPv4), or 4 or 16 bytes"
+_TIMES = "times are TIMESTAMP, numbers (s, ms, us or ns) or text (ISO 8601)"
+
+
+def import_arrow(file: str) -> Any:
+    """Import pyarrow; MissingExtraError if it is not installed."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        from superhosts.errors import MissingExtraError
+
+        raise MissingExtraError(f"{file}: reading Parquet and Arrow files", "tables") from error
+    return pyarrow
+
+
+def addresses_of(array: Any, column: str, file: str) -> Ends:
+    """Return an Arrow array as addresses; InputError, which names the column, if its type has none."""
+    types = import_arrow(file).types
+    kind = array.type
+    if types.is_dictionary(kind):
+        return _by_dictionary(array, column, file)
+    if types.is_integer(kind):
+        found = _numbers(array, kind.bit_width, types.is_signed_integer(kind))
+    elif types.is_floating(kind):
+        found = _narrow_floats(_filled(array, float("nan")).astype(np.float64))
+    elif types.is_fixed_size_binary(kind) and kind.byte_width in (4, 16):
+        found = _fixed(array, kind.byte_width)
+    elif _is_text(types, kind):
+        data, offsets = _text(array, file, column)
+        found = AddressColumn(*parse_text(data, offsets, threads=1))
+    elif _is_binary(types, kind):
+        data, offsets = _text(array, file, column)
+        found = _binary(data, offsets)
+    elif types.is_null(kind):
+        found = AddressColumn(np.zeros(len(array), np.uint8), np.zeros((len(array), 2), np.uint64))
+    else:
+        raise InputError(f"column {column!r} has the type {kind}; {_ADDRESSES}", file=file)
+    if array.null_count:
+        found = widened(found)
+        found.kinds[_nulls(array)] = 0
+    return found
+
+
+def times_of(arrays: tuple[Any, Any | None], how: RowTimes, file: str) -> Times:
+    """Return the times of rows, given the array of times and, if one is needed, that of durations."""
+    times = _times(arrays[0], how.column.name, factor_of(how.column.unit), file)
+    if how.duration is None or arrays[1] is None:
+        return times
+    lengths = _durations(arrays[1], how.duration.name, UNITS[how.duration.unit or "s"], file)
+    return _moved(times, lengths, how.sign)
+
+
+def _times(array: Any, column: str, factor: int, file: str) -> Times:
+    pyarrow = import_arrow(file)
+    types, kind = pyarrow.types, array.type
+    if types.is_dictionary(kind):
+        array = array.dictionary_decode()
+        kind = array.type
+    if types.is_timestamp(kind):
+        return _scaled(array.cast(pyarrow.int64()), UNITS[kind.unit])
+    if types.is_date32(kind):
+        return _scaled(array.cast(pyarrow.int32()).cast(pyarrow.int64()), _DAY)
+    if types.is_date64(kind):
+        return _scaled(array.cast(pyarrow.int64()), UNITS["ms"])
+    if types.is_uint64(kind):
+        return scale_floats(_filled(array, 0).astype(np.float64), factor) if _is_huge(array) else _scaled(array, factor)
+    if types.is_integer(kind):
+        return _scaled(array.cast(pyarrow.int64()), factor)
+    if types.is_floating(kind) or types.is_decimal(kind):
+        floats = array.cast(pyarrow.float64())
+        return scale_floats(_filled(floats, float("nan")), factor)
+    if _is_text(types, kind):
+        return _parsed_times(array, factor, pyarrow)
+    if types.is_null(kind):
+        return np.full(len(array), NO_TIME)
+    raise InputError(f"column {column!r} has the type {kind}; {_TIMES}", file=file)
+
+
+def _scaled(array: Any, factor: int) -> Times:
+    """Return whole numbers as times; those in nanoseconds are not copied."""
+    numbers = _filled(array, -1).astype(np.int64, copy=False)
+    return numbers if factor == 1 else scale_integers(numbers, factor)
+
+
+def _is_huge(array: Any) -> bool:
+    numbers = _filled(array, 0)
+    return bool(len(numbers)) and int(numbers.max()) >= 1 << 63
+
+
+def _parsed_times(array: Any, factor: int, pyarrow: Any) -> Times:
+    """Return text as times: all at once if it is ISO 8601 throughout, else row by row."""
+    for kind in (pyarrow.timestamp("ns"), pyarrow.timestamp("ns", "UTC")):
+        try:
+            return _scaled(array.cast(kind).cast(pyarrow.int64()), 1)
+        except pyarrow.ArrowException:
+            continue
+    texts = array.to_pylist()
+    return np.array([NO_TIME if text is None else parse_time(text, factor) for text in texts], np.int64)
+
+
+def _durations(array: Any, column: str, factor: int, file: str) -> Times:
+    """Return durations in nanoseconds, NO_TIME for what is none."""
+    pyarrow = import_arrow(file)
+    types, kind = pyarrow.types, array.type
+    if types.is_duration(kind):
+        return _scaled(array.cast(pyarrow.int64()), UNITS[kind.unit])
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return scale_floats(_filled(array.cast(pyarrow.float64()), float("nan")), factor)
+    raise InputError(f"column {column!r} has the type {kind}; durations are numbers or DURATION", file=file)
+
+
+def _nulls(array: Any) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _filled(array: Any, value: float) -> NDArray[Any]:
+    """Return a column of numbers, with a value in place of nulls. Without nulls it is not copied."""
+    full = array.fill_null(value) if array.null_count else array
+    found: NDArray[Any] = full.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _numbers(array: Any, bits: int, signed: bool) -> Ends:
+    numbers = _filled(array, 0)
+    if bits == 32 and (not signed or not len(numbers) or int(numbers.min()) >= 0):
+        found: NDArray[np.uint32] = numbers.view(np.uint32)
+        return found
+    if bits < 32 and not signed:
+        return numbers.astype(np.uint32)
+    wide = numbers.astype(np.int64, copy=False)  # numbers of uint64 beyond int64 become negative, and are none
+    narrow = np.empty(len(wide), np.uint32)
+    if narrow_into(wide, narrow):
+        return narrow
+    return _checked(wide)
+
+
+@compiled
+def narrow_into(numbers: NDArray[np.int64], narrow: NDArray[np.uint32]) -> bool:
+    """Write IPv4 numbers as uint32; return False if some are none."""
+    beyond = 0
+    for i in range(len(numbers)):
+        beyond |= numbers[i]
+        narrow[i] = np.uint32(numbers[i] & 0xFFFFFFFF)
+    return 0 <= beyond <= 0xFFFFFFFF
+
+
+def _checked(numbers: NDArray[np.int64]) -> AddressColumn:
+    kinds = np.where((numbers >= 0) & (numbers <= 0xFFFFFFFF), 4, 0).astype(np.uint8)
+    words = np.zeros((len(numbers), 2), np.uint64)
+    words[:, 1] = numbers & 0xFFFFFFFF
+    return AddressColumn(kinds, words)
+
+
+def _narrow_floats(numbers: NDArray[np.float64]) -> Ends:
+    """Return IPv4 numbers that something with nulls has made floats: whole ones count."""
+    good = (numbers >= 0) & (numbers <= 0xFFFFFFFF) & (np.floor(numbers) == numbers)
+    if good.all():
+        return numbers.astype(np.uint32)
+    return _checked(np.where(good, numbers, -1).astype(np.int64))
+
+
+def _fixed(array: Any, width: int) -> Ends:
+    """Return addresses of 4 or 16 bytes, most significant first."""
+    data = array.buffers()[1]
+    begin, count = array.offset * width, len(array)
+    held = 0 if data is None else len(data)
+    if begin + count * width > held:  # a damaged file, or all are null
+        return AddressColumn(np.zeros(count, np.uint8), np.zeros((count, 2), np.uint64))
+    if width == 4:
+        return np.frombuffer(data, ">u4", count, begin).astype(np.uint32)
+    words = np.frombuffer(data, ">u8", 2 * count, begin).astype(np.uint64).reshape(count, 2)
+    return _unmapped(words)
+
+
+def _unmapped(words: Words) -> AddressColumn:
+    """Return IPv6 addresses; IPv4-mapped ones are IPv4."""
+    kinds = np.full(len(words), 6, np.uint8)
+    mapped = (words[:, 0] == 0) & (words[:, 1] >> np.uint64(32) == 0xFFFF)
+    kinds[mapped] = 4
+    words[mapped, 1] &= np.uint64(0xFFFFFFFF)
+    return AddressColumn(kinds, words)
+
+
+def _is_text(types: Any, kind: Any) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _is_binary(types: Any, kind: Any) -> bool:
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))
+
+
+def _text(array: Any, file: str, column: str) -> tuple[Bytes, Offsets]:
+    """Return the bytes of a text or binary column, and where each value begins and ends; all are inside."""
+    types = import_arrow(file).types
+    if types.is_string_view(array.type) or types.is_binary_view(array.type):
+        array = array.cast(import_arrow(file).large_binary())
+    large = types.is_large_string(array.type) or types.is_large_binary(array.type)
+    _, places, values = array.buffers()
+    data = np.empty(0, np.uint8) if values is None else np.frombuffer(values, np.uint8)
+    size, count = (8 if large else 4), len(array)
+    if not count or places is None:
+        return data, np.zeros(count + 1, np.int64)
+    if (array.offset + count + 1) * size > len(places):
+        raise InputError(f"it is damaged: column {column!r} ends early", file=file)
+    offsets = np.frombuffer(places, np.int64 if large else np.int32, count + 1, array.offset * size).astype(np.int64)
+    if not are_inside(offsets, len(data)):
+        raise InputError(f"it is damaged: values of column {column!r} lie outside of its data", file=file)
+    return data, offsets
+
+
+@compiled
+def are_inside(offsets: Offsets, size: int) -> bool:
+    """Return True if offsets do not decrease and point to data of this size."""
+    falls = 0
+    for i in range(len(offsets) - 1):
+        falls += offsets[i] > offsets[i + 1]
+    return bool(falls == 0 and offsets[0] >= 0 and offsets[-1] <= size)
+
+
+def _binary(data: Bytes, offsets: Offsets) -> AddressColumn:
+    """Return the addresses of a binary column: 4 or 16 bytes, or else text, as programs write it without its type."""
+    count = len(offsets) - 1
+    kinds, words = np.empty(count, np.uint8), np.empty((count, 2), np.uint64)
+    read_binary(data, offsets, kinds, words)
+    return AddressColumn(kinds, words)
+
+
+@compiled
+def read_binary(data: Bytes, offsets: Offsets, kinds: Kinds, words: Words) -> None:
+    """Read values of 4 or 16 bytes as addresses, others as text.
+
+    Sixteen characters that are an address in text are text: as bytes of an address they are most unlikely.
+    """
+    for i in range(len(kinds)):
+        begin, end = offsets[i], offsets[i + 1]
+        kind, high, low = 0, np.uint64(0), np.uint64(0)
+        if end - begin != 4:
+            kind, high, low = parse_address(data, begin, end)
+        if kind == 0 and (end - begin == 4 or end - begin == 16):
+            for j in range(begin, end):
+                high = (high << np.uint64(8)) | (low >> np.uint64(56))
+                low = (low << np.uint64(8)) | np.uint64(data[j])
+            kind = 4 if end - begin == 4 else 6
+            if kind == 6 and high == np.uint64(0) and low >> np.uint64(32) == np.uint64(0xFFFF):
+                kind, low = 4, low & np.uint64(0xFFFFFFFF)
+        kinds[i] = kind
+        words[i, 0], words[i, 1] = high, low
+
+
+def _by_dictionary(array: Any, column: str, file: str) -> Ends:
+    """Return the addresses of a dictionary array: each value is converted once."""
+    values = addresses_of(array.dictionary, column, file)
+    indices = _filled(array.indices, -1).astype(np.int64, copy=False)
+    known = widened(values)
+    if not array.null_count and (known.kinds == 4).all():
+        narrow = np.empty(len(indices), np.uint32)
+        low = known.words[:, 1].astype(np.uint32)
+        if take_narrow(indices, low, narrow):
+            return narrow
+    kinds, words = np.empty(len(indices), np.uint8), np.empty((len(indices), 2), np.uint64)
+    take_rows(indices, known.kinds, known.words, kinds, words)
+    return AddressColumn(kinds, words)
+
+
+@compiled
+def take_narrow(indices: Offsets, values: NDArray[np.uint32], taken: NDArray[np.uint32]) -> bool:
+    """Write the values that indices name; return False if one names none."""
+    count = np.uint64(len(values))
+    for i in range(len(indices)):
+        at = np.uint64(indices[i])
+        if at >= count:
+            return False
+        taken[i] = values[at]
+    return True
+
+
+@compiled
+def take_rows(indices: Offsets, kinds: Kinds, words: Words, out_kinds: Kinds, out_words: Words) -> None:
+    """Write the addresses that indices name; an index that names none is no address."""
+    for i in range(len(indices)):
+        at = indices[i]
+        if at < 0 or at >= len(kinds):
+            out_kinds[i] = 0
+            out_words[i, 0], out_words[i, 1] = 0, 0
+        else:
+            out_kinds[i] = kinds[at]
+            out_words[i, 0], out_words[i, 1] = words[at, 0], words[at, 1]
+
+
+@compiled
+def _moved(times: Times, lengths: Times, sign: int) -> Times:
+    """Return times moved by durations; NO_TIME where one of them is none."""
+    moved = np.empty(len(times), np.int64)
+    for i in range(len(times)):
+        moved[i] = NO_TIME if times[i] < 0 or lengths[i] < 0 else times[i] + sign * lengths[i]
+    return moved

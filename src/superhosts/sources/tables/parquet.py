@@ -1,0 +1,261 @@
+"""Parquet files: the columns that are mapped, and no others, read ahead by threads.
+
+A file consists of row groups. Consecutive ones of up to `PIECE_ROWS` rows are a piece, which one thread reads and
+converts. A group with more rows is read in batches by one thread, and its batches are converted by the others. Both
+come in order. Memory is bounded, by `most_memory`: two pieces for each thread.
+
+A text column that is stored as a dictionary is read as one, so that each address is parsed once for each row group.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from superhosts.device import thread_count
+from superhosts.errors import InputError
+from superhosts.sources.tables.arrowcolumns import addresses_of, import_arrow, times_of
+from superhosts.sources.tables.base import BadRow, Opens, RowBlock, TableFormat
+from superhosts.sources.tables.mapping import Mapping, RowTimes, resolve, row_times
+from superhosts.sources.tables.options import TableOptions
+from superhosts.sources.tables.placed import placed
+from superhosts.stopwatch import measured
+from superhosts.text import printable
+
+MAGIC = b"PAR1"
+PIECE_ROWS = 1 << 19  # a larger row group is read in batches
+BATCH_ROWS = 1 << 17
+AHEAD = 2  # pieces for each thread
+MOST_THREADS = 16
+_DICTIONARY_BYTES = 4  # of a value, at most, in a column chunk that is a dictionary throughout
+_BUFFER = 1 << 20  # bytes of a column chunk that are read at once, of a group that is read in batches
+_SHOWN = 40  # characters of a value in a message
+
+
+class Group(NamedTuple):
+    """A row group."""
+
+    number: int
+    rows: int
+    begin: int  # rows before it
+
+
+class Wanted(NamedTuple):
+    """What is read of a table."""
+
+    src: str
+    dst: str
+    times: RowTimes | None
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, each once."""
+        times = () if self.times is None else (self.times.column, self.times.duration)
+        return list(dict.fromkeys([self.src, self.dst, *(column.name for column in times if column is not None)]))
+
+
+def wanted_of(columns: Sequence[str], options: TableOptions, file: str) -> Wanted:
+    """Return what is read of a table with these columns."""
+    found: Mapping = resolve(options.map, columns, file)
+    assert found.src is not None
+    assert found.dst is not None
+    return Wanted(found.src.name, found.dst.name, row_times(found, options.time, columns, file))
+
+
+def block_of(batch: Any, wanted: Wanted, begin: int, file: str) -> RowBlock:
+    """Return the rows of a batch, of which `begin` others come before."""
+    arrays = {name: _column(batch, name, file) for name in wanted.columns}
+
+    def describe(index: int) -> BadRow:
+        values = (f"{name}={_shown(array[index])}" for name, array in arrays.items())
+        return BadRow(begin + index + 1, ", ".join(values))
+
+    times = None
+    if wanted.times is not None:
+        duration = wanted.times.duration
+        lengths = None if duration is None else arrays[duration.name]
+        times = times_of((arrays[wanted.times.column.name], lengths), wanted.times, file)
+    src, dst = addresses_of(arrays[wanted.src], wanted.src, file), addresses_of(arrays[wanted.dst], wanted.dst, file)
+    return RowBlock(src, dst, times, describe)
+
+
+def _column(batch: Any, name: str, file: str) -> Any:
+    """Return a column by its name; of nested ones the name is the path (flow.start)."""
+    names = batch.schema.names
+    if name in names:
+        return batch.column(names.index(name))
+    for i, top in enumerate(names):
+        if name.startswith(f"{top}."):
+            return _field(batch.column(i), name.removeprefix(f"{top}."), name, file)
+    raise InputError(f"column {printable(name)!r} is missing in some of its rows", file=file)
+
+
+def _field(array: Any, path: str, name: str, file: str) -> Any:
+    arrow = import_arrow(file)
+    if not arrow.types.is_struct(array.type):
+        raise InputError(
+            f"column {printable(name)!r} is inside {array.type}; only one value for each row can be read", file=file
+        )
+    fields = [array.type.field(i).name for i in range(array.type.num_fields)]
+    if path in fields:
+        return array.flatten()[fields.index(path)]  # with the nulls of the struct
+    for i, field in enumerate(fields):
+        if path.startswith(f"{field}."):
+            return _field(array.flatten()[i], path.removeprefix(f"{field}."), name, file)
+    raise InputError(f"column {printable(name)!r} is missing in some of its rows", file=file)
+
+
+def _shown(value: Any) -> str:
+    try:
+        found = value.as_py()
+    except Exception:  # a value that Python cannot hold, such as a time in the year 9999
+        found = value
+    return "null" if found is None else printable(found, _SHOWN)
+
+
+@contextmanager
+def arrow_errors(file: str, what: str) -> Iterator[None]:
+    """Turn what pyarrow says about damaged files into an InputError of one line."""
+    arrow = import_arrow(file)
+    try:
+        yield
+    except (arrow.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
+        if isinstance(error, arrow.lib.ArrowMemoryError):
+            raise InputError(f"{what} needs more memory than there is to be read", file=file) from None
+        first = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise InputError(f"damaged {what}: {printable(first)}", file=file) from None
+
+
+class ParquetReader:
+    """One pass over a Parquet file."""
+
+    def __init__(self, source: Opens, options: TableOptions) -> None:
+        self._name = source.name
+        with measured("read"):
+            import_arrow(self._name)
+            self._places = placed(source)
+        try:
+            with arrow_errors(self._name, "Parquet file"):
+                first = self._open_file()
+            self._metadata = first.metadata
+            self.columns: Sequence[str] = _columns(self._metadata.schema)
+            self._wanted = wanted_of(self.columns, options, self._name)
+        except BaseException:
+            self._places.close()
+            raise
+        self.has_time = self._wanted.times is not None
+        self._files = [first]  # that no thread reads at the moment
+        self._lock = threading.Lock()
+        self._rows_read = 0
+        workers = min(thread_count(options.threads), MOST_THREADS)
+        self._pool = ThreadPoolExecutor(workers, "read rows")
+        self._ahead = AHEAD * workers
+        self._tasks = self._start()
+        self._waiting: deque[Future[list[RowBlock]]] = deque()
+        self._blocks: deque[RowBlock] = deque()
+
+    def read(self) -> RowBlock | None:
+        """Return the next rows, None at the end."""
+        while not self._blocks:
+            while len(self._waiting) < self._ahead and (task := next(self._tasks, None)) is not None:
+                self._waiting.append(task)
+            if not self._waiting:
+                return None
+            with measured("wait"):
+                self._blocks.extend(self._waiting.popleft().result())
+        block = self._blocks.popleft()
+        self._rows_read += len(block)
+        return block
+
+    def position(self) -> int:
+        """Bytes of the file, in proportion to the rows."""
+        rows = self._metadata.num_rows
+        return self._places.size * min(self._rows_read, rows) // rows if rows > 0 else self._places.size
+
+    def close(self) -> None:
+        """End the threads and close the file."""
+        self._tasks.close()
+        self._pool.shutdown(cancel_futures=True)
+        self._files.clear()
+        self._places.close()
+
+    def _open_file(self, metadata: Any = None, **options: Any) -> Any:
+        from pyarrow.parquet import ParquetFile
+
+        return ParquetFile(self._places.open(), metadata=metadata, **options)
+
+    def _start(self) -> Generator[Future[list[RowBlock]], None, None]:
+        """Yield the tasks of threads, in the order of rows."""
+        piece: list[Group] = []
+        for group in self._groups():
+            if piece and sum(each.rows for each in piece) + group.rows > PIECE_ROWS:
+                yield self._pool.submit(self._read_piece, piece)
+                piece = []
+            if group.rows > PIECE_ROWS:
+                yield from self._in_batches(group)
+            else:
+                piece.append(group)
+        if piece:
+            yield self._pool.submit(self._read_piece, piece)
+
+    def _groups(self) -> Iterator[Group]:
+        begin = 0
+        for number in range(self._metadata.num_row_groups):
+            rows = self._metadata.row_group(number).num_rows
+            yield Group(number, rows, begin)
+            begin += rows
+
+    def _read_piece(self, groups: list[Group]) -> list[RowBlock]:
+        """Read row groups as a whole and convert them."""
+        with arrow_errors(self._name, "Parquet file"), measured("read"):
+            with self._lock:
+                file = self._files.pop() if self._files else None
+            file = file or self._open_file(self._metadata)
+            numbers = [group.number for group in groups]
+            table = file.read_row_groups(numbers, columns=self._wanted.columns, use_threads=False)
+            self._files.append(file)
+        blocks, begin = [], groups[0].begin
+        for batch in table.to_batches():
+            blocks.append(self._convert(batch, begin))
+            begin += len(batch)
+        return blocks
+
+    def _in_batches(self, group: Group) -> Generator[Future[list[RowBlock]], None, None]:
+        """Read a large row group batch by batch."""
+        with arrow_errors(self._name, "Parquet file"):
+            file = self._open_file(self._metadata, buffer_size=_BUFFER)
+            batches = file.iter_batches(BATCH_ROWS, [group.number], self._wanted.columns, use_threads=False)
+        begin = group.begin
+        while (batch := self._next(batches)) is not None:
+            yield self._pool.submit(self._convert_one, batch, begin)
+            begin += len(batch)
+
+    def _next(self, batches: Iterator[Any]) -> Any:
+        with arrow_errors(self._name, "Parquet file"), measured("read"):
+            return next(batches, None)
+
+    def _convert_one(self, batch: Any, begin: int) -> list[RowBlock]:
+        return [self._convert(batch, begin)]
+
+    def _convert(self, batch: Any, begin: int) -> RowBlock:
+        with measured("convert"), arrow_errors(self._name, "Parquet file"):
+            return block_of(batch, self._wanted, begin, self._name)
+
+
+def _columns(schema: Any) -> list[str]:
+    """Return the columns with one value for each row, by their paths."""
+    columns = (schema.column(i) for i in range(len(schema)))
+    return [column.path for column in columns if column.max_repetition_level == 0]
+
+
+PARQUET = TableFormat(
+    "parquet",
+    "a Parquet file",
+    lambda head: head.startswith(MAGIC),
+    ParquetReader,
+    one_thread=False,
+)
