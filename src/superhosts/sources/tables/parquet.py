@@ -57,6 +57,10 @@ class Wanted(NamedTuple):
         times = () if self.times is None else (self.times.column, self.times.duration)
         return list(dict.fromkeys([self.src, self.dst, *(column.name for column in times if column is not None)]))
 
+    def needs(self, top: str) -> bool:
+        """Return True if a column, which may have others inside, is or has one that is read."""
+        return any(name == top or name.startswith(f"{top}.") for name in self.columns)
+
 
 def wanted_of(columns: Sequence[str], options: TableOptions, file: str) -> Wanted:
     """Return what is read of a table with these columns."""
