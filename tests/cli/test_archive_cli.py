@@ -167,7 +167,7 @@ def test_a_host_over_time_and_sites(run: Run, archive: Path, tmp_path: Path) -> 
         assert list(row) == [*COLUMNS, "site"]
         assert near(row, peers)
     loaded = sh.load(archive / "day0" / "ams.cube").estimate(HOST)[0]
-    assert (rows[0]["peers"], rows[0]["peers_low"], rows[0]["peers_high"]) == tuple(loaded.row[1:4])
+    assert (rows[0]["peers"], rows[0]["peers_low"], rows[0]["peers_high"]) == tuple(loaded[1:4])
     assert (rows[3]["peers"], rows[3]["peers_low"]) == (0, 0)  # not there, and it says so
     assert (union["site"], union["union"]) == ("ams,fra", True)
     assert near(union, 4000)

@@ -252,7 +252,7 @@ class Windows:
             assert gate.wait(DEADLINE)
             sketch = make_sketch("ams", number)
             assert sketch.window is not None
-            yield WindowResult(sketch.window, [], sketch, 1)
+            yield WindowResult(sketch.window, sh.SuperHosts.none(), sketch, 1)
 
     def stop(self) -> None: ...
 

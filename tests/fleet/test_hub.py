@@ -60,7 +60,7 @@ def test_a_window_is_reported_when_all_sites_are_in_and_the_union_is_exact(node:
         sketch.save(node.folder / "alone.cube")
         alone = sh.load(node.folder / "alone.cube").estimate("10.0.0.7")[0]  # from the bits, as in the hub's copy
         assert alone.exact is row["exact"] is False
-        assert (site["peers"], site["peers_low"], site["peers_high"]) == alone.row[1:4]
+        assert (site["peers"], site["peers_low"], site["peers_high"]) == alone[1:4]
 
 
 def test_grace_reports_without_a_site_and_says_who_is_missing(tmp_path: Path):

@@ -18,6 +18,7 @@ from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import Destination, Report, RunKind
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import open_destination
+from superhosts.results import SuperHosts
 from superhosts.sketches.bundle import Sketch
 from superhosts.sources.opening import open_inputs
 from traffic import three_windows, write
@@ -55,7 +56,7 @@ class Flaky(Destination):
 
 
 def results(count: int) -> list[WindowResult]:
-    return [WindowResult(Window(start, start + 1), [], Sketch(), 0) for start in range(count)]
+    return [WindowResult(Window(start, start + 1), SuperHosts.none(), Sketch(), 0) for start in range(count)]
 
 
 def test_reports_that_failed_are_written_in_order_with_a_later_window() -> None:

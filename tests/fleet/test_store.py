@@ -26,7 +26,7 @@ from superhosts.fleet.receipts import MERGED
 from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
 from superhosts.fleet.trouble import LONGEST_REST
 from superhosts.pairs import Window
-from superhosts.results import Selection
+from superhosts.selection import Selection
 from superhosts.sketches.bundle import Sketch
 from superhosts.sketches.header import Stored
 from traffic import content

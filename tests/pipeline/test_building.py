@@ -55,7 +55,7 @@ def test_packets_wait_until_there_are_enough_or_the_window_closes() -> None:
     assert watched.pairs() == [120]
     result = builder.close(0, Window(0, 10))
     assert (result.packets, watched.pairs()) == (125, [125])
-    assert [found.row.peers for found in result] == [125]
+    assert [found.peers for found in result] == [125]
     assert result.sketch.entries[0]["pairs"] == 250  # both ends are hosts
 
 

@@ -289,7 +289,7 @@ def test_empty_windows_by_the_clock(pipe: Pipes, live: Start, tmp_path: Path) ->
         run.rest()
     run.gives((0, 4), (1, 0), (2, 0))
     empty = run.results[1]
-    assert (empty.window, empty.found, empty.partial) == (Window(NOON + LENGTH, NOON + 2 * LENGTH), [], False)
+    assert (empty.window, list(empty), empty.partial) == (Window(NOON + LENGTH, NOON + 2 * LENGTH), [], False)
     assert (empty.sketch.window, empty.sketch.sites, empty.sketch.entries) == (empty.window, {"ams"}, [])
     empty.sketch.save(tmp_path / "empty.cube")
     again = sh.load(tmp_path / "empty.cube")

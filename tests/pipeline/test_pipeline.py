@@ -41,8 +41,7 @@ def scan(*paths: Path, block_bytes: int = 4096, **settings: Any) -> Scan:
 def summary(run: Scan) -> list[tuple[int, int, list[tuple[str, int]]]]:
     """Windows counted from noon, with their packets and hosts."""
     return [
-        ((w.window.start - NOON) // (5 * MINUTES), w.packets, [(str(f.row.host), f.row.peers) for f in w.found])
-        for w in run
+        ((w.window.start - NOON) // (5 * MINUTES), w.packets, [(str(f.host), f.peers) for f in w.found]) for w in run
     ]
 
 
@@ -75,7 +74,7 @@ def test_what_a_scan_finds(whole: Path, frames: Frames) -> None:
 def test_estimates_are_near_the_truth(whole: Path) -> None:
     for window in scan(whole):
         for found in window:
-            assert near(found.row, 1300 if found.part.family == 6 else 1500)
+            assert near(found, 1300 if found.part.family == 6 else 1500)
 
 
 def test_the_exact_detector_gives_exact_numbers(whole: Path) -> None:
@@ -381,7 +380,7 @@ def test_every_side_and_direction_has_its_own_detector(tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcap", frames)
     run = scan(path, detector="exact", threshold=15, watch=["inner", "outer"], direction=["any", "out", "in"])
     (window,) = run
-    assert [(f.part, str(f.row.host), f.row.peers) for f in window] == [
+    assert [(f.part, str(f.host), f.peers) for f in window] == [
         (Part(4, "inner", "any"), "10.0.0.1", 40),
         (Part(4, "inner", "out"), "10.0.0.1", 30),
         (Part(4, "inner", "in"), "10.0.0.1", 20),
@@ -389,7 +388,7 @@ def test_every_side_and_direction_has_its_own_detector(tmp_path: Path) -> None:
     assert set(window.sketch.parts) == {Part(4, s, d) for s in ("inner", "outer") for d in ("any", "out", "in")}
     assert (run.counters.no_inner_end, run.counters.same_ends, window.packets) == (1, 1, 52)
     (outer,) = scan(path, detector="exact", threshold=1, watch=["outer"])
-    assert {str(f.row.host) for f in outer} == {f"172.16.0.{i}" for i in range(40)}
+    assert {str(f.host) for f in outer} == {f"172.16.0.{i}" for i in range(40)}
 
 
 def test_excluded_hosts_are_not_found_but_are_peers(tmp_path: Path) -> None:
@@ -434,7 +433,7 @@ def test_sketches_carry_window_site_and_counters(whole: Path) -> None:
 
 def test_top_gives_the_largest_hosts_over_all_parts(whole: Path) -> None:
     for window in scan(whole, threshold=None, top=2):
-        peers = [found.row.peers for found in window]
+        peers = [found.peers for found in window]
         assert len(peers) == 2
         assert peers == sorted(peers, reverse=True)
     assert [len(w.found) for w in scan(whole, threshold=1000, top=1)] == [1, 1, 1]
@@ -511,7 +510,7 @@ def test_the_key_changes_the_bits_and_not_the_answer(whole: Path) -> None:
     a, b = everything(scan(whole, key="one secret")), everything(scan(whole, key="another secret"))
     for one, other in zip(a, b, strict=True):
         assert one[4] != other[4]
-        assert [f.row.host for f in one[2]] == [f.row.host for f in other[2]]
+        assert [f.host for f in one[2]] == [f.host for f in other[2]]
 
 
 # Settings that cannot be

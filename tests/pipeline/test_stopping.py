@@ -315,7 +315,7 @@ def test_at_each_window_the_next_one_is_open_already(tmp_path: Path) -> None:
     scan = Scan([open_capture(path, block_bytes=4096)], Settings(**SMALL), RunOptions(find=False))
     nexts = [(result.window.end, scan.open_window(), result.found) for result in scan]
     assert [(window and window.start) for _, window, _ in nexts] == [nexts[0][0], nexts[1][0], None]
-    assert all(found == [] for _, _, found in nexts)
+    assert all(len(found) == 0 for _, _, found in nexts)
 
 
 def test_one_window_over_everything_cannot_close_by_a_clock(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from faults import full_disk
 from packets import SECOND
 from superhosts.errors import OutputError, UsageError
-from superhosts.pairs import Part, Window
+from superhosts.pairs import Window
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.files import ReplacedFile
 from superhosts.reports.formats import Csv, JsonLines
@@ -23,15 +23,14 @@ from superhosts.reports.opening import open_destination
 from superhosts.reports.rows import COLUMNS, HUB_COLUMNS, make_rows
 from superhosts.reports.terminal import OutputConsole
 from superhosts.reports.timeline import print_timeline
-from superhosts.results import Found, SuperHost
+from superhosts.results import SuperHost
 from superhosts.times import iso_time
 
 NOON = 1_794_657_600 * SECOND  # 2026-11-14T12:00:00Z
 
 
-def found(peers: int | None = 4120, low: int = 4043, high: int | None = 4197) -> Found:
-    row = SuperHost(ip_address("10.1.2.3"), peers, low, high, low == high, peers is None)
-    return Found(Part(4, "inner", "any"), row, "cube")
+def found(peers: int | None = 4120, low: int = 4043, high: int | None = 4197) -> SuperHost:
+    return SuperHost(ip_address("10.1.2.3"), peers, low, high, low == high, peers is None, detector="cube")
 
 
 ESTIMATED, SATURATED, EXACT = ROWS = make_rows(

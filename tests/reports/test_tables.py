@@ -10,13 +10,14 @@ import pytest
 from rich.console import Console
 
 from packets import SECOND
-from superhosts.pairs import Part, Window
+from superhosts.pairs import Window
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.rows import Row, make_rows
 from superhosts.reports.terminal import OutputConsole, Terminal
 from superhosts.reports.timeline import print_timeline
 from superhosts.reports.titles import Outcome, is_incomplete, which_hosts
-from superhosts.results import Found, Selection, SuperHost
+from superhosts.results import SuperHost
+from superhosts.selection import Selection
 from superhosts.times import iso_time, shown_time, window_cell
 from superhosts.zone import local_times
 
@@ -28,8 +29,8 @@ LONGEST = "2001:0db8:1111:2222:3333:4444:5555:6666"  # as wide as an address can
 
 
 def row(host: str = "10.1.2.3", peers: int | None = 15, low: int = 15, high: int | None = 15, **fields: Any) -> Row:
-    found = SuperHost(ip_address("::1"), peers, low, high, low == high, peers is None)
-    (made,) = make_rows(FIRST, [Found(Part(), found, "cube")])
+    found = SuperHost(ip_address("::1"), peers, low, high, low == high, peers is None, detector="cube")
+    (made,) = make_rows(FIRST, [found])
     return {**made, "host": host, **fields}
 
 

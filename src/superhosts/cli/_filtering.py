@@ -10,7 +10,8 @@ from superhosts.errors import UsageError
 from superhosts.network import Network
 from superhosts.pairs import DIRECTIONS, SIDES, Part
 from superhosts.prefixes import parse_networks
-from superhosts.results import Found, Searchable, SuperHosts
+from superhosts.results import SuperHosts
+from superhosts.selection import Searchable
 from superhosts.sketches.bundle import Sketch
 
 MORE = 4  # times as many hosts are asked for, when too few of the largest are wanted
@@ -55,11 +56,11 @@ class _InPrefixes(NamedTuple):
     sketch: Sketch
     prefixes: Sequence[str]
 
-    def super_hosts(self, threshold: float) -> list[Found]:
+    def super_hosts(self, threshold: float) -> SuperHosts:
         """Return the hosts with at least `threshold` peers."""
         return self.sketch.collect(lambda part, detector: self._inside(part, detector, detector.super_hosts(threshold)))
 
-    def top(self, count: int) -> list[Found]:
+    def top(self, count: int) -> SuperHosts:
         """Return the `count` hosts with the most peers."""
         return self.sketch.collect(lambda part, detector: self._top(part, detector, count))[:count]
 

@@ -25,7 +25,7 @@ from superhosts.reports.rows import COLUMNS, Row, make_rows
 from superhosts.reports.stdout import Format
 from superhosts.reports.terminal import OutputConsole
 from superhosts.reports.timeline import print_timeline
-from superhosts.results import Found
+from superhosts.results import SuperHost, SuperHosts
 from superhosts.sketches.bundle import Sketch, load
 from superhosts.sketches.queries import find_in_file
 from superhosts.text import counted, printable
@@ -89,7 +89,7 @@ def _explain_many(
     with Progress("windows and sites") as progress:
         for window, site in progress.over(sorted(groups, key=lambda group: (group[0] or (0, 0), group[1]))):
             found = _ask(groups[window, site], question, good, errors)
-            rows += [{**row, "site": site} for row in make_rows(window, sorted(found))]
+            rows += [{**row, "site": site} for row in make_rows(window, _by_part(found))]
     if good and not rows:
         raise _not_there(question.host, f"none of {counted(len(good), 'sketch', 'sketches')}", set())
     plain = [{name: row[name] for name in COLUMNS} for row in rows]
@@ -104,9 +104,9 @@ def _explain_many(
         print_timeline(OutputConsole(), rows, unions)
 
 
-def _ask(paths: list[Path], question: Question, good: list[Path], errors: list[InputError]) -> list[Found]:
+def _ask(paths: list[Path], question: Question, good: list[Path], errors: list[InputError]) -> SuperHosts:
     """Return the estimates of a host from the files of one window and site; readable files are added to `good`."""
-    found: list[Found] = []
+    found = SuperHosts.none()
     whole = Sketch()
     for path in paths:
         try:
@@ -135,7 +135,11 @@ def _ask_union(paths: list[Path], question: Question) -> list[Row]:
         say(f"superhosts: no union of these files: {error}")
         return []
     sites = joined_sites(whole.sites)
-    return [{**row, "site": sites} for row in make_rows(whole.window, sorted(whole.estimate(question.host)))]
+    return [{**row, "site": sites} for row in make_rows(whole.window, _by_part(whole.estimate(question.host)))]
+
+
+def _by_part(found: SuperHosts) -> list[SuperHost]:
+    return sorted(found, key=lambda row: row.part)
 
 
 def _not_there(host: str, where: str, families: set[int]) -> UsageError:

@@ -20,7 +20,7 @@ from superhosts.reports.base import Report, RunKind
 from superhosts.reports.opening import open_destinations
 from superhosts.reports.rows import COLUMNS, make_rows
 from superhosts.reports.titles import PARTIAL, Outcome, is_incomplete, which_hosts
-from superhosts.results import Selection
+from superhosts.selection import Selection
 from superhosts.sketches.bundle import Sketch, load
 
 

@@ -39,7 +39,7 @@ from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import OutputOptions, open_destinations
 from superhosts.reports.rows import HUB_COLUMNS
 from superhosts.reports.titles import Outcome, is_incomplete, which_hosts
-from superhosts.results import Selection
+from superhosts.selection import Selection
 from superhosts.text import counted
 from superhosts.units import parse_size
 

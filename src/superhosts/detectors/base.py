@@ -139,14 +139,14 @@ class Detector(Guarded, ABC):
         """Return the hosts with at least `threshold` peers, largest first."""
         minimum = check_threshold(threshold)
         with self.lock, measured("restore"):
-            return self._super_hosts(minimum)
+            return self._super_hosts(minimum).named(self.name)
 
     @final
     def top(self, count: int) -> SuperHosts:
         """Return the `count` hosts with the most peers. Some detectors do not find hosts with only a few peers."""
         limit = check_count(count)
         with self.lock, measured("restore"):
-            return self._top(limit)
+            return self._top(limit).named(self.name)
 
     @final
     @property
@@ -165,7 +165,7 @@ class Detector(Guarded, ABC):
         """Return the numbers of peers of any hosts (an array, a result or addresses), in the given order."""
         column = host_column(hosts, self.format)
         with self.lock:
-            return self._estimate_many(column).in_original_order()
+            return self._estimate_many(column).in_original_order().named(self.name)
 
     @final
     def columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ from superhosts.fleet.trouble import Troubles
 from superhosts.fleet.turns import Turns
 from superhosts.fleet.union import UnionBuilder
 from superhosts.reports.rows import make_rows
-from superhosts.results import DEFAULT_SELECTION, Selection
+from superhosts.selection import DEFAULT_SELECTION, Selection
 from superhosts.sketches.bundle import Sketch
 from superhosts.text import counted
 

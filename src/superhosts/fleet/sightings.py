@@ -14,7 +14,7 @@ from typing import Any
 from superhosts.errors import SketchFileError, SuperhostsError, UnreadableError
 from superhosts.pairs import Addresses, Part, numbers_to_array
 from superhosts.reports.rows import Row, known_peers
-from superhosts.results import Found, SuperHosts
+from superhosts.results import SuperHosts
 from superhosts.sketches.bundle import Sketch
 from superhosts.sketches.queries import estimate_in_file
 
@@ -22,7 +22,7 @@ from superhosts.sketches.queries import estimate_in_file
 class Sightings:
     """For every host found, the estimates of the single sites."""
 
-    def __init__(self, found: list[Found], sketch: Sketch, key: bytes | str | None) -> None:
+    def __init__(self, found: SuperHosts, sketch: Sketch, key: bytes | str | None) -> None:
         self._key = key
         self._places: list[
             tuple[Part, int]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from superhosts.device import thread_count
 from superhosts.network import Network
 from superhosts.pairs import PacketBatch, PairBatch, Part, Window
 from superhosts.pipeline.settings import Settings
-from superhosts.results import Found, SuperHosts
+from superhosts.results import SuperHost, SuperHosts
 from superhosts.sketches.bundle import Sketch
 
 GATHERED = 1 << 17  # packets of files, for each thread, that are gathered before they are put into a sketch
@@ -21,21 +21,29 @@ GATHERED_BYTES = 104  # of an IPv6 packet that waits, and of its pairs, if both 
 MakeDetector = Callable[[Part], Detector]
 
 
-@dataclass
-class WindowResult:
+class WindowResult(SuperHosts):
     """A window that has closed: its super hosts, its sketch, and how much went into it."""
 
     window: Window
-    found: list[Found]
-    sketch: Sketch
-    packets: int
-    largest: Found | None = None  # the host with the most peers, if none has as many as asked for
-    left_out: int = 0  # hosts with as many peers as asked for that are not among the top ones
-    partial: bool = False  # interrupted while it was open: more packets would have come
-    revision: int = 1  # 2: yielded again, complete; the first time it lacked packets that were far out of order
 
-    def __iter__(self) -> Iterator[Found]:
-        return iter(self.found)
+    def __init__(
+        self,
+        window: Window,
+        found: SuperHosts,
+        sketch: Sketch,
+        packets: int,
+        largest: SuperHost | None = None,
+        left_out: int = 0,
+    ) -> None:
+        vars(self).update(vars(found))
+        self.window = window
+        self.found = found
+        self.sketch = sketch
+        self.packets = packets
+        self.largest = largest  # the host with the most peers, if none has as many as asked for
+        self.left_out = left_out  # hosts with as many peers as asked for that are not among the top ones
+        self.partial = False  # interrupted while it was open: more packets would have come
+        self.revision = 1  # 2: yielded again, complete; the first time it lacked packets that were far out of order
 
 
 class _Monitored(NamedTuple):
@@ -44,11 +52,11 @@ class _Monitored(NamedTuple):
     sketch: Sketch
     network: Network
 
-    def super_hosts(self, threshold: float) -> list[Found]:
+    def super_hosts(self, threshold: float) -> SuperHosts:
         """Return the hosts with at least `threshold` peers."""
         return self.sketch.collect(lambda part, detector: self._of(part, detector.super_hosts(threshold)))
 
-    def top(self, count: int) -> list[Found]:
+    def top(self, count: int) -> SuperHosts:
         """Return the `count` hosts with the most peers."""
         return self.sketch.collect(lambda part, detector: self._of(part, detector.top(count)))[:count]
 
@@ -155,8 +163,8 @@ class WindowBuilder:
             {"site": site, "start": window.start, "end": window.end, **part._asdict(), "pairs": pairs}
             for part, pairs in opened.pairs.items()
         ]
-        found, left_out = self.search(sketch) if self._find else ([], 0)
-        largest = None if found or not self._find else next(iter(_Monitored(sketch, self.network).top(1)), None)
+        found, left_out = self.search(sketch) if self._find else (SuperHosts.none(), 0)
+        largest = None if len(found) or not self._find else next(iter(_Monitored(sketch, self.network).top(1)), None)
         return WindowResult(window, found, sketch, opened.packets, largest, left_out)
 
     def clear(self) -> None:
@@ -171,11 +179,11 @@ class WindowBuilder:
             opened.gathered, opened.waiting = [], 0
         self._gathering = None
 
-    def find(self, sketch: Sketch) -> list[Found]:
+    def find(self, sketch: Sketch) -> SuperHosts:
         """Return the hosts of a sketch that are asked for and monitored."""
         return self.search(sketch)[0]
 
-    def search(self, sketch: Sketch) -> tuple[list[Found], int]:
+    def search(self, sketch: Sketch) -> tuple[SuperHosts, int]:
         """Return the same, and how many hosts are left out because others have more peers."""
         return self._settings.selection.search(_Monitored(sketch, self.network))
 

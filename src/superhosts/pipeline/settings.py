@@ -17,7 +17,7 @@ from superhosts.errors import GeometryError, UsageError
 from superhosts.names import NAME_RULE, is_name
 from superhosts.network import Network
 from superhosts.pairs import DIRECTIONS, SIDES, HostFormat, Part
-from superhosts.results import Selection
+from superhosts.selection import Selection
 from superhosts.text import counted, printable
 from superhosts.units import format_size, parse_size
 

@@ -15,7 +15,7 @@ from superhosts.replacing import Replacement, output_errors, replaceable
 from superhosts.reports.base import RUN_THAT_ENDS, Destination, Report, RunKind
 from superhosts.reports.formats import Csv, JsonLines
 from superhosts.reports.rows import Row
-from superhosts.results import to_arrow
+from superhosts.resulttables import to_arrow
 
 ENDINGS = (".jsonl", ".csv", ".parquet")
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from superhosts.results import COLUMNS as COLUMNS
+from superhosts.resulttables import COLUMNS as COLUMNS
+from superhosts.resulttables import plain_host
 from superhosts.times import iso_time
 
 if TYPE_CHECKING:
     from superhosts.pairs import Window
-    from superhosts.results import Found
+    from superhosts.results import SuperHost
 
 Row = dict[str, Any]
 # A hub adds the sites that saw the host, the sites that are missing in the window, and the report's revision.
@@ -28,7 +29,9 @@ def known_peers(row: Row) -> int:
     return peers
 
 
-def make_rows(window: Window | None, found: Iterable[Found], *, partial: bool = False, revision: int = 1) -> list[Row]:
+def make_rows(
+    window: Window | None, found: Iterable[SuperHost], *, partial: bool = False, revision: int = 1
+) -> list[Row]:
     """Return the rows of one window, marked if it was interrupted or is reported again."""
     start, end = (iso_time(window.start), iso_time(window.end)) if window else (None, None)
     marks: Row = ({"partial": True} if partial else {}) | ({"revision": revision} if revision > 1 else {})
@@ -36,7 +39,7 @@ def make_rows(window: Window | None, found: Iterable[Found], *, partial: bool = 
         dict(
             zip(
                 COLUMNS,
-                (start, end, str(item.row.host), *item.part, *item.row[1:], item.detector),
+                (start, end, plain_host(item.host), *item.part, *item[1:6], item.detector),
                 strict=True,
             )
         )

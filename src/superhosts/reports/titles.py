@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from superhosts.results import Found, Selection
+from superhosts.results import SuperHost
+from superhosts.selection import Selection
 from superhosts.text import counted
 
 PARTIAL = "partial: interrupted"  # a note about a window that was interrupted
@@ -16,7 +17,7 @@ class Outcome:
 
     count: int  # rows
     reached: int | None = None  # rows of hosts with as many peers as asked for; None: all
-    largest: Found | None = None  # the host with the most peers, if no host has enough of them
+    largest: SuperHost | None = None  # the host with the most peers, if no host has enough of them
     least_listed: float = 1  # peers below which hosts are not listed, however few were found
     left_out: int = 0  # hosts with as many peers as asked for that are not among the rows
 
@@ -50,9 +51,9 @@ def _hosts(selection: Selection, outcome: Outcome) -> str:
 def _none(selection: Selection, outcome: Outcome) -> str:
     least = outcome.least_listed if selection.threshold is None or selection.either else selection.threshold
     if outcome.largest is not None:
-        largest = outcome.largest.row
+        largest = outcome.largest
         about = "" if largest.exact else "about "
-        return f"none with {_peers(least)} or more; largest: {outcome.largest.host} with {about}{largest.known_peers:,}"
+        return f"none with {_peers(least)} or more; largest: {largest.host} with {about}{largest.known_peers:,}"
     return f"none with {_peers(least)} or more" if least > 1 else "no hosts"
 
 

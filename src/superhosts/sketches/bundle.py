@@ -34,7 +34,7 @@ from superhosts.errors import (
     UsageError,
 )
 from superhosts.pairs import Host, Part, Window
-from superhosts.results import Found, SuperHosts
+from superhosts.results import SuperHosts
 from superhosts.sketches.grammar import read_fields
 from superhosts.sketches.header import (
     Entry,
@@ -100,11 +100,11 @@ class Sketch(Guarded):
         with self._held():
             return sum(detector.memory for detector in self.parts.values())
 
-    def super_hosts(self, threshold: float) -> list[Found]:
+    def super_hosts(self, threshold: float) -> SuperHosts:
         """Return the hosts with at least `threshold` peers in any part, sorted by peers in descending order."""
         return self.collect(lambda _, detector: detector.super_hosts(threshold))
 
-    def top(self, count: int) -> list[Found]:
+    def top(self, count: int) -> SuperHosts:
         """Return the `count` hosts with the most peers over all parts."""
         most = check_count(count)
         return self.collect(lambda _, detector: detector.top(most))[:most]
@@ -115,23 +115,22 @@ class Sketch(Guarded):
         with self._held():
             return max((detector.least_listed for detector in self.parts.values()), default=1)
 
-    def collect(self, ask: Callable[[Part, Detector], SuperHosts]) -> list[Found]:
+    def collect(self, ask: Callable[[Part, Detector], SuperHosts]) -> SuperHosts:
         """Call `ask` for every part and return all rows, sorted by peers in descending order.
 
         The sketch is locked during the calls, so `ask` must not wait for a thread that uses the sketch.
         """
         with self._held():
-            found = [
-                Found(part, row, detector.name) for part, detector in self.parts.items() for row in ask(part, detector)
-            ]
-        return sorted(found, key=lambda item: item.rank)
+            found = [ask(part, detector).named(detector.name, part) for part, detector in self.parts.items()]
+            return SuperHosts.joined(found, self.window)
 
-    def estimate(self, host: str | Host) -> list[Found]:
+    def estimate(self, host: str | Host) -> SuperHosts:
         """Estimate one host's number of peers in every part of its address family."""
         family = 6 if ":" in str(host) else 4
         with self._held():
             chosen = [(part, detector) for part, detector in self.parts.items() if part.family == family]
-            return [Found(part, detector.estimate(host), detector.name) for part, detector in chosen]
+            found = [detector.estimate_many([host]).named(detector.name, part) for part, detector in chosen]
+            return SuperHosts.joined(found, self.window, sort=False)
 
     def merge(self, other: Sketch) -> None:
         """Merge another sketch into this one. Raise MergeError, and change nothing, if any part does not match."""

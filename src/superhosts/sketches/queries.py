@@ -11,7 +11,7 @@ from superhosts.detectors.base import Hosts, StoredHosts, host_column
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import thread_count
 from superhosts.pairs import Host, Part
-from superhosts.results import Found, SuperHosts
+from superhosts.results import SuperHosts
 from superhosts.sketches.bundle import load
 from superhosts.sketches.header import Stored, array_errors, check_hosts, describe, memory_limit, stored_shapes
 
@@ -32,14 +32,15 @@ def estimate_in_file(
 
 def find_in_file(
     path: str | Path, host: str | Host, *, key: bytes | str | None = None, max_memory: str | int | None = None
-) -> list[Found]:
+) -> SuperHosts:
     """Estimate one host's peers in every part of its address family, as `load(path).estimate(host)` does."""
     family = 6 if ":" in str(host) else 4
     with CubeReader(path) as reader:
         stored = describe(reader, memory_limit(max_memory))
         hosts: dict[Part, Hosts] = {part: [host] for part in stored.kinds if part.family == family}
         results = _estimate(reader, stored, hosts, stored.secret(key))
-    return [Found(part, next(iter(rows)), stored.kinds[part].detector) for part, rows in results.items()]
+    named = [rows.named(stored.kinds[part].detector, part) for part, rows in results.items()]
+    return SuperHosts.joined(named, stored.window, sort=False)
 
 
 def _estimate(reader: CubeReader, stored: Stored, hosts: Mapping[Part, Hosts], secret: bytes) -> dict[Part, SuperHosts]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from superhosts.defaults import IPV4_PREFIX, IPV6_PREFIX, THRESHOLD
 from superhosts.errors import UsageError
 from superhosts.pairs import HostFormat, PacketBatch, PacketBlock
-from superhosts.results import COLUMNS
+from superhosts.resulttables import COLUMNS
 from superhosts.synthetic.capture_writer import capture_kind
 from superhosts.synthetic.loops import insert_rows
 from superhosts.synthetic.traffic import Traffic
