@@ -425,7 +425,7 @@ def test_arrays_of_anything_give_an_answer_or_an_error(tmp_path: Path, name: str
         except SketchFileError:
             assert name == "filter"  # Its counters must be valid numbers of pairs.
             continue
-        found = sketch.estimate("10.0.0.1")
+        found = list(sketch.estimate("10.0.0.1"))
         if name not in JOINS or not choice:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ThresholdWarning)
