@@ -1,15 +1,21 @@
 """Write the golden sketch files of the current format version, with the answers that they give.
 
-    python tests/golden/make.py FOLDER
+    python tests/golden/make.py FOLDER          # every detector, each form of a cube, a union
+    python tests/golden/make.py FOLDER --more   # what a reader meets less often: other widths, prefixes, full columns …
 
-Run it once, with the release that introduces a format version, and commit the folder as `tests/golden/vN`. Never run
-it over a folder that is committed: the files exist to show that later releases read what earlier ones wrote.
+Run it once, with the release that introduces a format version, and commit the folders as `tests/golden/vN` and
+`vN-more`. Never run it over a folder that is committed: the files exist to show that later releases read what earlier
+ones wrote. Files that come with an addition to a version get a folder of their own (`vN-WHAT`).
+
+`v1` has one cube of the first version, which is refused. `v2` was written by this program while version 2 was current,
+with the cubes of that time: no giant columns, no sampling, one form. `v3` and `v3-more` were written under version 3.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +43,15 @@ SMALL: dict[str, dict[str, Any]] = {
     "rgs": {"memory": "16KiB"},
 }
 
+OFFICE = Path(__file__).parent.parent / "first_hour" / "captures" / "office.pcap.gz"
+SITE: dict[str, Any] = {  # the scan that wrote site.cube: four parts in the rows form
+    "site": "ams",
+    "inner": "10.20.0.0/16,2001:db8:20::/48",
+    "direction": ("out", "in"),
+    "window": "all",
+    "geometry": "slices=2,arrays=4,columns=100,rows=8192,labels=8,share=8,giants=2",
+}
+
 
 def pairs(seed: int, key_bits: int = 32) -> tuple[Any, Any]:
     """Return pairs of 40 hosts with 1 to about 2,000 peers each."""
@@ -55,6 +70,9 @@ def pairs(seed: int, key_bits: int = 32) -> tuple[Any, Any]:
 def answers(path: Path) -> dict[str, Any]:
     """Return what a file says: its notes, and its hosts."""
     sketch = sh.load(path, key=KEY)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sh.ThresholdWarning)  # One of the cubes is full.
+        found = sketch.super_hosts(THRESHOLD)
     return {
         "window": list(sketch.window) if sketch.window else None,
         "sites": sorted(sketch.sites),
@@ -63,7 +81,7 @@ def answers(path: Path) -> dict[str, Any]:
         "parts": [list(part) for part in sketch.parts],
         "found": [
             [*item.part, str(item.host), item.peers, item.peers_low, item.peers_high, item.saturated, item.detector]
-            for item in sketch.super_hosts(THRESHOLD)
+            for item in found
         ],
     }
 
@@ -100,5 +118,40 @@ def write(folder: Path) -> None:
     (folder / "answers.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
+def write_more(folder: Path) -> None:
+    """Write cubes that take the less frequent branches of a reader, and the pairs of wide hosts."""
+    from superhosts.pairs import HostFormat
+
+    folder.mkdir()
+    sizes: dict[str, Any] = {
+        "rows-64": sh.Geometry(64, 3, 4, 12, 40, 2, 3, giants=1),  # eight slices
+        "rows-long": sh.Geometry(32, 0, 3, 17, 8, 4, 0, giants=1),  # rows of more than 16 bits
+        "rows-sampled": sh.Geometry(32, 1, 5, 12, 60, 3, 2, sample_bits=1),  # no giants; five arrays: two tickets
+        "bits-blocks": sh.Geometry(32, 1, 4, 14, 200, 1, 3, giants=1),  # four blocks
+        "bits-full": sh.Geometry(64, 0, 2, 8, 6, 1, 1),  # byte planes; all hosts are saturated
+        "bits-older": sh.Geometry(32, 0, 3, 10, 200, 1, 3, turned_lines=0),  # version 2 saved by version 3
+    }
+    for name, geometry in sizes.items():
+        cube = sh.Cube(geometry=geometry, key=KEY, exact=name.startswith("rows"), threads=1)
+        cube.update(*pairs(len(name), geometry.key_bits))
+        cube.save(folder / f"{name}.cube")
+    sh.Cube("256KiB", key=KEY).save(folder / "empty.cube")
+    for key_bits in (64, 128):
+        exact = sh.Exact(key_bits=key_bits, threads=1)
+        exact.update(*(column[-2400:] for column in pairs(key_bits, key_bits)))
+        exact.save(folder / f"exact-{key_bits}.cube")
+    for family, prefix in ((4, 24), (6, 48)):
+        cube = sh.Cube("256KiB", key_bits=32 if family == 4 else 64, key=KEY, exact=False)
+        cube.format = HostFormat(family, prefix)
+        hosts, peers = pairs(prefix, cube.key_bits)
+        cube.update(hosts & hosts.dtype.type(-(1 << (8 if family == 4 else 16)) % (1 << cube.key_bits)), peers)
+        cube.save(folder / f"prefix-{prefix}.cube")
+    (window,) = sh.scan(OFFICE, **SITE, key=KEY, threads=1)
+    window.sketch.unlisted = True
+    window.sketch.save(folder / "site.cube")
+    found = {path.name: answers(path) for path in sorted(folder.glob("*.cube"))}
+    (folder / "answers.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    (write_more if "--more" in sys.argv else write)(Path(sys.argv[1]))

@@ -1,0 +1,211 @@
+"""docs/format.md is true: a reader of 100 lines that follows it reads every golden file as the product does."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+import naive
+import superhosts as sh
+from golden.make import KEY, OFFICE, SITE, pairs
+from places import ROOT, TESTS
+from superhosts.cubefile.container import CubeReader
+from superhosts.detectors.registry import DETECTORS
+
+READER, PAGE = ROOT / "docs" / "read_cube.py", (ROOT / "docs" / "format.md").read_text()
+GOLDEN = [path for path in sorted((TESTS / "golden").glob("*/*.cube")) if path.parent.name != "v1"]
+CUBES = [path for path in GOLDEN if re.match("cube|rows|bits|union|site|prefix|empty", path.name)]
+
+
+def name_of(path) -> str:
+    return f"{path.parent.name}/{path.name}"
+
+
+def load_reader() -> Any:
+    spec = importlib.util.spec_from_file_location("read_cube", READER)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+reader = load_reader()
+
+
+def test_the_reader_is_short_and_does_not_import_the_product():
+    text = READER.read_text()
+    assert len(text.splitlines()) <= 100
+    assert not re.search(r"^\s*(import|from) (superhosts|numpy)", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=name_of)
+def test_the_reader_reads_the_header_and_the_arrays_of_the_product(path):
+    version, header, parts = reader.read(path)
+    with CubeReader(path) as product:
+        arrays = product.arrays()
+        assert header == product.header
+    assert version == int(path.parent.name[1])
+    flat = {f"{number}/{name}": values for number, part in enumerate(parts) for name, values in part.items()}
+    assert flat.keys() == arrays.keys()
+    for name, values in flat.items():
+        assert np.array_equal(np.array(values, arrays[name].dtype), arrays[name].reshape(-1)), name
+
+
+def dense(part: dict[str, Any], arrays: dict[str, Any]) -> tuple[dict[int, set[int]], dict[tuple[int, int, int], int]]:
+    """Return the columns and labels of a cube in the rows form, by the steps of the page."""
+    geometry = {"giants": 0, "sample_bits": 0, "turned_lines": 0, **part["geometry"]}
+    cube, columns = naive.Cube(geometry, KEY), defaultdict(set)
+    labels: dict[tuple[int, int, int], int] = defaultdict(int)
+    place, priorities = 0, iter(arrays["priorities"])
+    for (m, rows), winner in zip(reader.hosts_of(arrays, geometry["key_bits"]).items(), arrays["winners"], strict=True):
+        plain, giants = cube.places(m), cube.giants(m) if geometry["giants"] else []
+        label = m >> geometry["slice_bits"] & ((1 << geometry["label_bits"]) - 1)
+        for row in rows:
+            is_giant = bool(giants) and arrays["giants"][place // 64] >> place % 64 & 1
+            place += 1
+            for array in range(geometry["arrays"]):
+                turned = cube.turned(row, m, array)
+                columns[plain[array]].add(turned)
+                if is_giant:
+                    columns[giants[array]].add(turned)
+        for array in range(geometry["arrays"]):
+            if winner >> array & 1:
+                priority = ~next(priorities) & naive.M32
+                for limb in range(geometry["key_bits"] // 32):
+                    where = (plain[array], label, limb)
+                    labels[where] = max(labels[where], priority << 32 | m >> 32 * limb & naive.M32)
+    assert place == len(arrays["rows"])
+    assert next(priorities, None) is None
+    return columns, labels
+
+
+@pytest.mark.parametrize("path", CUBES, ids=name_of)
+def test_rows_and_bits_are_the_cube_that_the_product_loads(path):
+    _, header, parts = reader.read(path)
+    sketch = sh.load(path, key=KEY)
+    for part, arrays in zip(header["parts"], parts, strict=True):
+        loaded = sketch.part(sh.Part(part["family"], part["side"], part["direction"])).arrays()
+        if "bits" in arrays:
+            assert all(np.array_equal(loaded[name].reshape(-1), values) for name, values in arrays.items())
+            continue
+        columns, labels = dense(part, arrays)
+        bits = np.unpackbits(loaded["bits"].view(np.uint8), axis=1, bitorder="little")
+        assert {number: set(np.flatnonzero(row)) for number, row in enumerate(bits) if row.any()} == columns
+        assert {
+            where: int(loaded["labels"][where]) for where in zip(*np.nonzero(loaded["labels"]), strict=True)
+        } == labels
+
+
+@pytest.mark.filterwarnings("ignore:this cube is too full")
+@pytest.mark.parametrize("path", CUBES, ids=name_of)
+def test_the_reader_names_the_hosts_of_the_product(path):
+    _, header, parts = reader.read(path)
+    fingerprint, words = reader.make_key(KEY)
+    key, sketch = naive.Key(KEY), sh.load(path, key=KEY)
+    for part, arrays in zip(header["parts"], parts, strict=True):
+        assert part["key"] == fingerprint
+        bits = part["geometry"]["key_bits"]
+        hosts = {m: reader.unmangle(m, bits, words) for m in reader.hosts_of(arrays, bits)}
+        assert all(naive.mangle(host, bits, key) == m for m, host in hosts.items())
+        detector = sketch.part(sh.Part(part["family"], part["side"], part["direction"]))
+        found = [detector.format.to_number(row.host) for row in detector.top(20)]
+        assert found or path.name == "empty.cube"
+        assert set(found) <= set(hosts.values())
+
+
+@pytest.mark.parametrize("key_bits", [32, 128])
+def test_the_rows_form_lists_all_hosts_and_no_others(key_bits):
+    hosts, _ = pairs(key_bits, key_bits)
+    numbers = {int(host) for host in hosts} if key_bits == 32 else {int(a) << 64 | int(b) for a, b in hosts}
+    _, _, (arrays,) = reader.read(TESTS / "golden" / "v3" / f"cube-rows-{key_bits}.cube")
+    words = reader.make_key(KEY)[1]
+    assert {reader.unmangle(m, key_bits, words) for m in reader.hosts_of(arrays, key_bits)} == numbers
+
+
+def content(path) -> tuple[Any, Any]:
+    _, header, parts = reader.read(path)
+    return header, parts
+
+
+@pytest.mark.parametrize("path", [path for path in GOLDEN if path.parent.name != "v2"], ids=name_of)
+def test_a_file_that_is_written_again_has_the_same_content(path, tmp_path):
+    """A cube that is loaded from the rows form has lost its pairs, and is written as bits from then on."""
+    sh.load(path, key=KEY).save(tmp_path / "a.cube")
+    sh.load(tmp_path / "a.cube", key=KEY).save(tmp_path / "b.cube")
+    assert content(tmp_path / "a.cube") == content(tmp_path / "b.cube")
+    if not any("rows" in arrays for arrays in content(path)[1]):
+        assert content(tmp_path / "a.cube") == content(path)
+
+
+@pytest.mark.parametrize("name", [name for name in DETECTORS if "order" not in DETECTORS[name].broken_laws])
+def test_the_pairs_of_a_golden_file_give_its_content_again(name, tmp_path):
+    """All detectors of v3 have seen the pairs that the file of `exact` contains."""
+    golden = TESTS / "golden" / "v3"
+    stored = np.array(reader.read(golden / "exact.cube")[2][0]["pairs"], np.uint64)
+    detector = sh.load(golden / f"{name}.cube", key=KEY).part(sh.Part(4))
+    detector.clear()
+    detector.update((stored >> np.uint64(32)).astype(np.uint32), stored.astype(np.uint32))
+    detector.save(tmp_path / "again.cube")
+    assert content(tmp_path / "again.cube") == content(golden / f"{name}.cube")
+
+
+def test_a_scan_gives_the_content_of_its_golden_file_again(tmp_path):
+    golden = TESTS / "golden" / "v3-more" / "site.cube"
+    header, _ = content(golden)
+    for window in sh.scan(OFFICE, **SITE, key=KEY):
+        window.sketch.save(tmp_path / "again.cube")
+    again, arrays = content(tmp_path / "again.cube")
+    assert {**again, "unlisted": True} == header
+    assert arrays == content(golden)[1]
+
+
+def test_the_page_names_every_field_and_array():
+    named = set(re.findall(r"`\"?([a-z_-]+)\"?`", PAGE))
+    fields: set[str] = set()
+
+    def collect(value: Any) -> None:
+        if isinstance(value, dict):
+            fields.update(value)
+        for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            collect(each)
+
+    for path in GOLDEN:
+        with CubeReader(path) as product:
+            collect(product.header)
+            fields |= {array["name"].split("/")[1] for array in product.header["arrays"]}
+            fields |= {part["detector"] for part in product.header["parts"]}
+    assert len(fields) > 60
+    assert not fields - named
+
+
+def test_the_program_prints_the_hosts(tmp_path):
+    (tmp_path / "key").write_bytes(KEY + b"\n")
+    path = TESTS / "golden" / "v3-more" / "rows-64.cube"
+    command = [sys.executable, str(READER), str(path)]
+    lines = subprocess.run([*command, str(tmp_path / "key")], capture_output=True, text=True, check=True).stdout
+    first, second, *hosts = lines.splitlines()
+    _, header, (arrays,) = reader.read(path)
+    assert first == f"version 3 {json.dumps(header)}"
+    assert second.startswith("set bits {'counts': ")
+    assert len(hosts) == len(arrays["winners"])
+    assert hosts[-1] == "2001:db8:c:339e::/64 1773"
+    without = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert without.splitlines() == [first, second]
+
+
+def test_the_program_refuses_a_damaged_file(tmp_path):
+    data = bytearray((TESTS / "golden" / "v3" / "cube.cube").read_bytes())
+    data[2000] ^= 1
+    (tmp_path / "bad.cube").write_bytes(data)
+    done = subprocess.run([sys.executable, str(READER), str(tmp_path / "bad.cube")], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.endswith("bad.cube: not a .cube file of version 2 or 3, or damaged\n")
