@@ -5,11 +5,15 @@ address family. `Network` knows which addresses are monitored and turns packets 
 
 Addresses are integers: IPv4 as uint32 (n,), an IPv6 prefix of up to 64 bits as uint64 (n,), a full IPv6 address as
 uint64 (n, 2), high word first. Times are int64 nanoseconds since the epoch, UTC.
+
+Hosts need not be addresses. Generic keys have the family 0 (`KEYS`): `keys="int64"` are integers, inside as their two's
+complement in uint64 (n,); `keys="text"` are names, inside as keyed hashes in uint64 (n, 2) (`textkeys.py`).
 """
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any, NamedTuple
@@ -21,7 +25,9 @@ from superhosts.errors import GeometryError, UsageError
 
 Addresses = NDArray[np.uint32] | NDArray[np.uint64]
 Times = NDArray[np.int64]
-Host = ipaddress.IPv4Address | ipaddress.IPv4Network | ipaddress.IPv6Address | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv4Network | ipaddress.IPv6Address | ipaddress.IPv6Network
+Host = Address | int | str  # integers and text are generic keys
+KEYS = 0  # the family of hosts that are no addresses
 MASK64 = (1 << 64) - 1
 SIDES = ("inner", "outer")
 DIRECTIONS = ("any", "out", "in")
@@ -77,18 +83,30 @@ class Window(NamedTuple):
 class Part(NamedTuple):
     """A subset of the traffic's pairs: an address family, the watched side and a direction."""
 
-    family: int = 4
+    family: int = 4  # 4, 6 or KEYS
     side: str = "inner"  # one of SIDES
     direction: str = "any"  # one of DIRECTIONS; "out": the host sent the packet, "in": the peer sent it
 
     @property
+    def columns(self) -> tuple[int | None, str, str]:
+        """The part as rows have it, in which the family of generic keys is None."""
+        return self.family or None, self.side, self.direction
+
+    def may_hold(self, host: object) -> bool:
+        """Return True if a host is of this part's address family. Generic keys may look like anything."""
+        return self.family == KEYS or self.family == (6 if ":" in str(host) else 4)
+
+    @property
     def words(self) -> str:
         """The part as messages call it: IPv4 inner any."""
-        return f"IPv{self.family} {self.side} {self.direction}"
+        return f"{f'IPv{self.family}' if self.family else 'generic keys'} {self.side} {self.direction}"
 
 
 class HostFormat(NamedTuple):
-    """How the integers of a sketch represent hosts: address family and prefix length of a host."""
+    """How the integers of a sketch represent hosts: address family and prefix length of a host.
+
+    Generic keys have the family 0 and, as the prefix, the bits of a key: 64 for integers, 128 for text.
+    """
 
     family: int = 4
     prefix: int = 32
@@ -98,8 +116,28 @@ class HostFormat(NamedTuple):
         """Bits of the integer that represents a host: 32, 64 or 128."""
         return 32 if self.family == 4 else 64 if self.prefix <= 64 else 128
 
+    @property
+    def keys(self) -> str | None:
+        """The kind of generic keys, as the argument `keys` calls it; None if hosts are addresses."""
+        return None if self.family != KEYS else "int64" if self.prefix == 64 else "text"
+
+    @property
+    def words(self) -> str:
+        """The hosts as messages call them: IPv6 /64 hosts, int64 keys."""
+        return f"{self.keys} keys" if self.keys else f"IPv{self.family} /{self.prefix} hosts"
+
+    def knows(self, number: int) -> bool:
+        """Return True if `to_host` returns the host itself, not what stands for a name that is not known."""
+        return self.keys != "text"
+
+    def united(self, others: Sequence[HostFormat]) -> HostFormat:
+        """Return this format with the names that equal ones know."""
+        return self
+
     def to_host(self, number: int) -> Host:
-        """Convert an integer to an address, or to a prefix if hosts are prefixes."""
+        """Convert an integer to an address, to a prefix if hosts are prefixes, or to a generic key."""
+        if self.family == KEYS:
+            return _signed(number) if self.prefix == 64 else shown_hash(number)
         if self.family == 4:
             return ipaddress.IPv4Address(number) if self.prefix == 32 else _ipv4_prefix(number, self.prefix)
         if self.key_bits == 64:
@@ -110,10 +148,12 @@ class HostFormat(NamedTuple):
         return ipaddress.IPv6Network((number, self.prefix), strict=False)
 
     def to_number(self, host: str | int | np.integer[Any] | Host) -> int:
-        """Convert an address, a prefix or an integer to the integer that represents the host.
+        """Convert an address, a prefix, an integer or a generic key to the integer that represents the host.
 
         Raise UsageError if it is not a single host of this format.
         """
+        if self.family == KEYS:
+            return _whole_key(host)
         if isinstance(host, int | np.integer):
             if not 0 <= host < 1 << self.key_bits:
                 raise UsageError(f"host {host} does not fit in {self.key_bits} bits")
@@ -131,6 +171,33 @@ class HostFormat(NamedTuple):
         if self.family == 4:
             return number & -(1 << (32 - self.prefix))
         return (number & -(1 << (128 - self.prefix))) >> (64 if self.key_bits == 64 else 0)
+
+
+INT64 = HostFormat(KEYS, 64)
+TEXT = HostFormat(KEYS, 128)
+KEY_FORMATS = {"int64": INT64, "text": TEXT}
+INT64_RULE = 'keys="int64" takes integers from -2^63 to 2^63 - 1'
+
+
+def shown_hash(number: int) -> str:
+    """Return what stands for a text key whose name is not known: # and 32 hexadecimal digits."""
+    return f"#{number:032x}"
+
+
+def _signed(number: int) -> int:
+    """Return the integer whose two's complement of 64 bits this is."""
+    return number - (number >> 63 << 64)
+
+
+def _whole_key(host: Any) -> int:
+    """Return the two's complement of an integer key, which may be given as text."""
+    if isinstance(host, str) and re.fullmatch("[+-]?[0-9]{1,20}", host, re.ASCII):
+        host = int(host)
+    if isinstance(host, bool) or not isinstance(host, int | np.integer):
+        raise UsageError(f"{host!r} is not an integer: {INT64_RULE}")
+    if not -(1 << 63) <= host < 1 << 63:
+        raise UsageError(f"{host} does not fit: {INT64_RULE}")
+    return int(host) & MASK64
 
 
 def _ipv4_prefix(number: int, bits: int) -> ipaddress.IPv4Network:

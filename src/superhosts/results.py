@@ -60,9 +60,9 @@ class SuperHost(NamedTuple):
         return self.peers_low if self.peers is None else self.peers
 
     @property
-    def family(self) -> int:
-        """Address family of the host, 4 or 6."""
-        return self.part.family
+    def family(self) -> int | None:
+        """Address family of the host, 4 or 6; None if hosts are generic keys."""
+        return self.part.columns[0]
 
     @property
     def side(self) -> str:
@@ -153,7 +153,7 @@ class SuperHosts:
         hosts: Any = [each.hosts if len(widths) == 1 else _as_words(each.hosts) for each in results]
         columns = [np.concatenate(parts) for parts in zip(*(each._columns()[1:] for each in results), strict=True)]
         whole = SuperHosts(np.concatenate(hosts), *columns, sort=False)
-        whole._origins, whole.window = tuple(origins), window
+        whole._origins, whole.window = tuple(_with_all_names(origins, results)), window
         whole._which = np.concatenate([each._renumbered(origins) for each in results])
         if sort:
             keys = [whole.hosts[:, 1], whole.hosts[:, 0]] if whole.hosts.ndim == 2 else [whole.hosts]
@@ -183,6 +183,12 @@ class SuperHosts:
         """The part of each row."""
         parts = [origin.part for origin in self._origins]
         return parts * len(self) if self._which is None else [parts[i] for i in self._which.tolist()]
+
+    @property
+    def unnamed(self) -> int:
+        """Hosts that are shown as a hash, because their names were forgotten; 0 unless hosts are text."""
+        rows = zip(array_to_numbers(self.hosts), self._row_origins(), strict=True)
+        return sum(not origin.format.knows(number) for number, origin in rows)
 
     def named(self, detector: str, part: Part | None = None) -> SuperHosts:
         """Return the same rows, with the name of the detector that found them and the part that it is."""
@@ -309,7 +315,7 @@ class SuperHosts:
     def to_dict(self) -> dict[str, list[Any]]:
         """Return the columns as lists, as JSON rows have them: hosts and times as text, None for what is not known."""
         times = (None, None) if self.window is None else tuple(map(iso_time, self.window))
-        rows = [(*times, plain_host(row.host), *row.part, *row[1:6], row.detector) for row in self]
+        rows = [(*times, plain_host(row.host), *row.part.columns, *row[1:6], row.detector) for row in self]
         return {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)}
 
     def to_arrow(self) -> Any:
@@ -355,6 +361,15 @@ def _largest_first(hosts: Addresses, peers: NDArray[np.int64]) -> NDArray[np.int
         return np.argsort((-peers << 32) + hosts)
     keys = [hosts[:, 1], hosts[:, 0]] if hosts.ndim == 2 else [hosts]
     return np.lexsort((*keys, -peers))
+
+
+def _with_all_names(origins: list[Origin], results: Sequence[SuperHosts]) -> list[Origin]:
+    """Return origins whose formats know the names of the hosts of all results."""
+    every = [origin for each in results for origin in each._origins]
+    return [
+        origin._replace(format=origin.format.united([other.format for other in every if other == origin]))
+        for origin in origins
+    ]
 
 
 def _as_words(hosts: Addresses) -> Addresses:

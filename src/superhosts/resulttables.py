@@ -109,7 +109,7 @@ def _result_table(columns: TableColumns, pa: Any) -> Any:
         pa.repeat(pa.scalar(start, moment), rows),
         pa.repeat(pa.scalar(end, moment), rows),
         pa.array(hosts, pa.int64()) if numbers else _text_column(hosts, pa),
-        of_origin([part.family for part in parts], pa.int8()),
+        of_origin([part.columns[0] for part in parts], pa.int8()),
         of_origin([part.side for part in parts], pa.string()),
         of_origin([part.direction for part in parts], pa.string()),
         pa.array(columns.peers, pa.int64(), mask=columns.saturated),
@@ -124,7 +124,7 @@ def _result_table(columns: TableColumns, pa: Any) -> Any:
 
 def has_numbers(origins: tuple[Origin, ...]) -> bool:
     """Return True if hosts are plain integers, not addresses or names."""
-    return False
+    return bool(origins) and all(origin.format.keys == "int64" for origin in origins)
 
 
 class _Texts(NamedTuple):

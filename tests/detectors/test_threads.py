@@ -420,6 +420,7 @@ CALLS: dict[str, Callable[[Any, Path], Any]] = {
     "load_arrays": lambda d, _: d.load_arrays(d.twin.arrays()),
     "estimate_many": lambda d, _: d.estimate_many(["10.0.0.7"]),
     "merger": lambda d, _: d.merger({}),
+    "name_merger": lambda d, _: d.name_merger({}),
     "buffers": lambda d, _: d.buffers({name: array.shape for name, array in d.twin.arrays().items()}),
     "__deepcopy__": lambda d, _: copy.deepcopy(d),
     "search_for": lambda d, _: d.search_for(5),
@@ -434,7 +435,7 @@ NO_LOCK = {
     *("key_bits", "kind", "header", "check_alike", "mangle", "mangled", "engine_geometry"),
     *("name", "broken_laws", "takes_ipv6", "runs_on_gpu", "cpu_engine", "tuning", "auto_gpu"),
     *("geometry_type", "takes_blocks", "wants_threshold", "grows_with_traffic", "takes_geometry"),
-    *("slack", "takes_exact"),
+    *("slack", "takes_exact", "takes_keys"),
     *("array_shapes", "file_shapes", "loaded_memory", "shown_hosts", "stored_hosts"),  # class methods
     *("make_empty", "paper", "of"),  # constructors
 }

@@ -67,7 +67,7 @@ def _explain_one(path: Path, question: Question, outputs: Destinations, format: 
     if format == "json":
         for item, row in zip(found, rows, strict=True):
             print(json_module.dumps({**row, "columns": _columns(sketch.parts[item.part], host)}))
-    outputs.write(Report(rows=rows, window=sketch.window, title=f"{host} in {printable(path)}"))
+    outputs.write(Report(rows=rows, window=sketch.window, title=f"{printable(host)} in {printable(path)}"))
     if format == "table":
         for item in found:
             _print_columns(sketch.parts[item.part], host)

@@ -11,7 +11,7 @@ import numpy as np
 from superhosts.device import thread_count
 from superhosts.engines.arrays import is_on_gpu
 from superhosts.errors import UsageError
-from superhosts.pairs import Addresses, format_for
+from superhosts.pairs import KEY_FORMATS, Addresses, HostFormat, format_for
 from superhosts.units import SWITCH, whole_number
 
 Sized = TypeVar("Sized", bound=Any)
@@ -76,6 +76,18 @@ def check_key_bits(key_bits: int | None) -> int:
     """Return the bits of the integer that represents a host. None selects 32 (IPv4)."""
     number = 32 if key_bits is None else whole_number(key_bits) or key_bits
     return format_for(number).key_bits
+
+
+def check_keys(keys: str | None, key_bits: int | None) -> HostFormat | None:
+    """Return the format of generic keys; None if hosts are addresses. Raise UsageError if `key_bits` contradicts it."""
+    if keys is None:
+        return None
+    if keys not in KEY_FORMATS:
+        raise UsageError(f'keys={keys!r}: must be "int64", "text" or None, for addresses')
+    format = KEY_FORMATS[keys]
+    if key_bits is not None and whole_number(key_bits) != format.key_bits:
+        raise UsageError(f'key_bits={key_bits} cannot be combined with keys="{keys}", which has {format.key_bits} bits')
+    return format
 
 
 def check_no_conflict(geometry: Sized, **others: Any) -> Sized:

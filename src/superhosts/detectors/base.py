@@ -23,7 +23,10 @@ from numpy.typing import NDArray
 
 from superhosts.cubefile.container import Take
 from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
+from superhosts.detectors import hostnames
 from superhosts.detectors.arguments import as_column, bits_of, check_count, check_threads, check_threshold
+from superhosts.detectors.generickeys import is_key_column, read_integers, read_names, read_pairs
+from superhosts.detectors.hostnames import HostNames
 from superhosts.detectors.kinds import Kind, check_alike
 from superhosts.detectors.locking import Guarded, holding
 from superhosts.engines.arrays import Arrays
@@ -31,10 +34,11 @@ from superhosts.engines.geometry import ArrayShape, Geometry
 from superhosts.engines.tuning import Tuning
 from superhosts.errors import MergeError, UsageError
 from superhosts.hashing import fingerprint, make_key, secret_of
-from superhosts.pairs import Addresses, Batches, Host, HostFormat, PairBatch, Part, format_for, numbers_to_array
+from superhosts.pairs import TEXT, Addresses, Batches, Host, HostFormat, PairBatch, Part, format_for, numbers_to_array
 from superhosts.results import SuperHost, SuperHosts
 from superhosts.stopwatch import measured
 from superhosts.text import counted
+from superhosts.textkeys import TextFormat, TextKey, bound, text_key
 
 Hosts = SuperHosts | Addresses | Sequence[str | int | Host]
 BYTES_PER_LISTED_HOST = 16  # upper bound: a set has up to four slots per host
@@ -62,6 +66,7 @@ class Detector(Guarded, ABC):
     name: ClassVar[str]
     broken_laws: ClassVar[frozenset[str]] = frozenset()
     takes_ipv6: ClassVar[bool] = False  # accepts hosts of 64 and 128 bits
+    takes_keys: ClassVar[bool] = False  # accepts generic keys (argument `keys`)
     runs_on_gpu: ClassVar[bool] = True
     geometry_type: ClassVar[type[Any] | None] = None  # the class of its geometries; None if it has no geometry
     takes_geometry: ClassVar[bool] = False  # its sizes can be given as text, which `geometry_type.parse` reads
@@ -72,6 +77,8 @@ class Detector(Guarded, ABC):
     tuning: ClassVar[Tuning] = Tuning()
     format: HostFormat  # how this detector's integers represent hosts
     threads: int
+    _text_key: TextKey | None = None  # the key of the hash of texts; None if hosts are addresses
+    _names: HostNames | None = None  # the names of hosts; None unless hosts are text
 
     # Constant properties, which need no lock
 
@@ -83,7 +90,7 @@ class Detector(Guarded, ABC):
     @property
     def kind(self) -> Kind:
         """The properties that two detectors must have in common to be merged."""
-        return Kind(self.name, None, None, self.format, "merge" not in self.broken_laws)
+        return Kind(self.name, None, None, HostFormat(*self.format), "merge" not in self.broken_laws)
 
     def check_alike(self, other: Detector) -> None:
         """Raise MergeError, which names both values, if another detector must not be merged into this one."""
@@ -103,6 +110,8 @@ class Detector(Guarded, ABC):
             return self.update(hosts.hosts, hosts.peers)
         if peers is None:
             raise UsageError("update: peers are missing; pass hosts and peers, or one PairBatch")
+        if self._text_key is not None:
+            return self._update_keys([(hosts, peers)])
         left, right = self._checked(hosts, peers)
         if len(left):
             with self.lock:
@@ -112,9 +121,22 @@ class Detector(Guarded, ABC):
     @final
     def update_many(self, batches: Iterable[PairBatch]) -> None:
         """Add several batches of pairs. Threads share them, so this is faster than one `update` for each."""
+        if self._text_key is not None:
+            return self._update_keys([(batch.hosts, batch.peers) for batch in batches])
         checked = [self._checked(batch.hosts, batch.peers) for batch in batches]
         with self.lock:
             self._update_many([batch for batch in checked if len(batch[0])])
+        return None
+
+    def _update_keys(self, batches: Iterable[tuple[Any, Any]]) -> None:
+        """Add pairs of generic keys, and the names of their hosts."""
+        assert self._text_key is not None
+        read = [read_pairs(hosts, peers, self.format, self._text_key, self.threads) for hosts, peers in batches]
+        with self.lock:
+            self._update_many([(batch.hosts, batch.peers) for batch in read if len(batch.hosts)])
+            for batch in read:
+                if self._names is not None and batch.names is not None:
+                    self._names.add(batch.hosts, batch.peers, batch.names)
 
     def _checked(self, hosts: Addresses, peers: Addresses) -> tuple[Addresses, Addresses]:
         """Return the columns of a batch; raise UsageError if they do not fit this detector or each other."""
@@ -133,20 +155,29 @@ class Detector(Guarded, ABC):
         self.check_alike(other)
         with holding(self, other):
             self._merge(other)
+            if self._names is not None and other._names is not None:
+                self._names.merge(other._names)
 
     @final
     def super_hosts(self, threshold: float) -> SuperHosts:
         """Return the hosts with at least `threshold` peers, largest first."""
         minimum = check_threshold(threshold)
         with self.lock, measured("restore"):
-            return self._super_hosts(minimum).named(self.name)
+            return self._with_names(self._super_hosts(minimum))
 
     @final
     def top(self, count: int) -> SuperHosts:
         """Return the `count` hosts with the most peers. Some detectors do not find hosts with only a few peers."""
         limit = check_count(count)
         with self.lock, measured("restore"):
-            return self._top(limit).named(self.name)
+            return self._with_names(self._top(limit))
+
+    @final
+    @property
+    def names_kept(self) -> int | None:
+        """Number of hosts whose names are kept; None unless hosts are text. Others are shown as hashes."""
+        with self.lock:
+            return None if self._names is None else len(self._names)
 
     @final
     @property
@@ -163,9 +194,22 @@ class Detector(Guarded, ABC):
     @final
     def estimate_many(self, hosts: Hosts) -> SuperHosts:
         """Return the numbers of peers of any hosts (an array, a result or addresses), in the given order."""
-        column = host_column(hosts, self.format)
+        column, given = named_column(hosts, self.format)
         with self.lock:
-            return self._estimate_many(column).in_original_order().named(self.name)
+            return self._with_names(self._estimate_many(column).in_original_order(), given)
+
+    def _with_names(self, found: SuperHosts, given: Sequence[str | None] = ()) -> SuperHosts:
+        """Return a result with the detector's name, and with those of its hosts if these are text.
+
+        `given`: the names that the caller gave.
+        """
+        if self.format == TEXT:
+            texts: Sequence[str | None] = given or [None] * len(found)
+            if self._names is not None and None in texts:
+                known = self._names.find(found.hosts)
+                texts = [kept if name is None else name for name, kept in zip(texts, known, strict=True)]
+            found.format = TextFormat(None, found.hosts, texts)
+        return found.named(self.name)
 
     @final
     def columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
@@ -184,37 +228,59 @@ class Detector(Guarded, ABC):
         """Discard all pairs."""
         with self.lock:
             self._clear()
+            if self._names is not None:
+                self._names.clear()
 
     @final
     @property
     def memory(self) -> int:
         """Bytes of the detector's data, on all of its devices together."""
         with self.lock:
-            return self._memory()
+            return self._memory() + (0 if self._names is None else self._names.memory)
 
     @final
     def arrays(self) -> Arrays:
         """Return copies of the arrays that make up the detector's state."""
         with self.lock:
-            return {name: array.copy() for name, array in self._arrays().items()}
+            return {name: array.copy() for name, array in self._arrays().items()} | self._name_arrays()
 
     @final
     def load_arrays(self, arrays: Arrays) -> None:
         """Replace the detector's state by arrays that `arrays` returned or that a file holds."""
         with self.lock:
-            self._load_arrays(arrays)
+            content, names = hostnames.apart(arrays)
+            read = None if self._names is None or not names else self._names.read(names)
+            self._load_arrays(content)
+            if read is not None:
+                self._names = read
 
     @final
     def copy(self) -> Self:
         """Return an independent detector with the same content, on the same device."""
         return self.__copy__()
 
+    def __copy__(self) -> Self:
+        with self._held():
+            twin = self._copy()
+            if self._names is not None:
+                twin._names = self._names.copy()
+            return twin
+
     @final
     def save(self, path: str | Path) -> None:
         """Write a .cube file with this detector as its only part."""
         with self.lock:
-            parts = [StoredPart(Part(self.format.family), self.header(), self._file_arrays())]
+            parts = [StoredPart(Part(self.format.family), self.header(), self.file_arrays())]
             write_parts(path, compose_header(parts), parts)
+
+    @final
+    def file_arrays(self) -> Arrays:
+        """Return the arrays that a file holds, which are the detector's own if they are in main memory."""
+        with self.lock:
+            return self._file_arrays() | self._name_arrays()
+
+    def _name_arrays(self) -> Arrays:
+        return {} if self._names is None else self._names.arrays()
 
     # Support for files. Most of these methods need no instance.
 
@@ -266,13 +332,23 @@ class Detector(Guarded, ABC):
     def merger(self, arrays: Arrays) -> Callable[[], None]:
         """Check arrays of a file in another form than `array_shapes`; return a function that merges them."""
         with self.lock:
-            return self._merger(arrays)
+            return self._merger(hostnames.apart(arrays)[0])
+
+    @final
+    def name_merger(self, arrays: Arrays) -> Callable[[], None]:
+        """Check the names of a file; return a function that merges them."""
+        with self.lock:
+            names = self._names
+            assert names is not None  # Only files of text keys have names.
+            read = names.read(arrays)
+            return lambda: names.merge(read)
 
     @final
     def buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
         """Return arrays with these sides for reading a file; pass them to `load_arrays` when they are filled."""
         with self.lock:
-            return self._buffers(sides)
+            own, names = hostnames.apart(sides)
+            return self._buffers(own) | hostnames.buffers(names)
 
     # Methods that a detector implements. The caller holds the lock.
 
@@ -346,6 +422,13 @@ class KeyedSketch(Detector):
         self.fingerprint = fingerprint(secret)
         self.key = make_key(secret)
 
+    def _take_keys(self, format: HostFormat, secret: bytes) -> None:
+        """Take generic keys of this format as hosts."""
+        self._text_key = text_key(secret)
+        self.format = bound(format, self._text_key)
+        if format == TEXT:
+            self._names = HostNames.for_memory(self.geometry.memory, self.key, self._text_key)
+
     @property
     def kind(self) -> Kind:
         """The properties that two sketches must have in common to be merged."""
@@ -390,12 +473,21 @@ class KeyedSketch(Detector):
         }
 
 
+def named_column(hosts: Hosts, format: HostFormat) -> tuple[Addresses, Sequence[str | None]]:
+    """Return hosts as an array of integers of this format, and their names if the caller gave some."""
+    if isinstance(format, TextFormat) and not isinstance(hosts, SuperHosts) and not is_key_column(hosts):
+        return read_names(hosts, format)
+    return host_column(hosts, format), ()
+
+
 def host_column(hosts: Hosts, format: HostFormat) -> Addresses:
     """Return hosts as an array of integers of this format."""
     if isinstance(hosts, SuperHosts):
         if hosts.format != format:
-            raise UsageError(f"hosts are /{hosts.format.prefix}, but those of the sketch are /{format.prefix}")
+            raise UsageError(f"hosts are {hosts.format.words}, but those of the sketch are {format.words}")
         return hosts.hosts
+    if format.keys == "int64":
+        return read_integers(hosts)
     if not isinstance(hosts, np.ndarray):
         return numbers_to_array([format.to_number(host) for host in hosts], format.key_bits)
     column = as_column(hosts, "hosts")

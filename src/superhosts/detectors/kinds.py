@@ -28,6 +28,7 @@ def check_alike(mine: Kind, other: Kind) -> None:
     """Raise DifferenceError, which names both settings, if `other` must not be merged into `mine`."""
     _check_detector(mine, other)
     _check_key(mine, other)
+    _check_keys(mine, other)
     if mine.format != other.format:
         text = f"cannot merge: hosts /{other.format.prefix} into hosts /{mine.format.prefix}"
         raise DifferenceError(text, there=_prefix(other.format), here=_prefix(mine.format))
@@ -49,6 +50,7 @@ def check_mergeable(mine: Mapping[Part, Kind], other: Mapping[Part, Kind]) -> No
             first = next(iter(mine.values()))
             _check_detector(first, kind)
             _check_key(first, kind)
+            _check_keys(first, kind)
 
 
 def made_with(geometry: Geometry) -> str:
@@ -103,6 +105,13 @@ def _check_detector(mine: Kind, other: Kind) -> None:
         there, here = setting("detector", other.detector), setting("detector", mine.detector)
         text = f"cannot merge {other.detector} into {mine.detector}: the detectors differ"
         raise DifferenceError(text, there=there, here=here)
+
+
+def _check_keys(mine: Kind, other: Kind) -> None:
+    """Raise DifferenceError if hosts are generic keys, and not of the same kind, or on one side only."""
+    if mine.format.keys != other.format.keys:
+        there, here = other.format.words, mine.format.words
+        raise DifferenceError(f"cannot merge: {there} into {here}", there=there, here=here)
 
 
 def _check_key(mine: Kind, other: Kind) -> None:

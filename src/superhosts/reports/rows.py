@@ -39,7 +39,7 @@ def make_rows(
         dict(
             zip(
                 COLUMNS,
-                (start, end, plain_host(item.host), *item.part, *item[1:6], item.detector),
+                (start, end, plain_host(item.host), *item.part.columns, *item[1:6], item.detector),
                 strict=True,
             )
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from superhosts.results import SuperHost
 from superhosts.selection import Selection
-from superhosts.text import counted
+from superhosts.text import counted, printable
 
 PARTIAL = "partial: interrupted"  # a note about a window that was interrupted
 
@@ -53,7 +53,7 @@ def _none(selection: Selection, outcome: Outcome) -> str:
     if outcome.largest is not None:
         largest = outcome.largest
         about = "" if largest.exact else "about "
-        return f"none with {_peers(least)} or more; largest: {largest.host} with {about}{largest.known_peers:,}"
+        return f"none with {_peers(least)} or more; largest: {printable(largest.host)} with {about}{largest.known_peers:,}"
     return f"none with {_peers(least)} or more" if least > 1 else "no hosts"
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from superhosts.cubefile.container import Arrays, CubeReader, Take, block_writer
 from superhosts.cubefile.parts import StoredPart, array_name, compose_header, write_parts
+from superhosts.detectors import hostnames
 from superhosts.detectors.arguments import check_count
 from superhosts.detectors.base import Detector, Place
 from superhosts.detectors.kinds import Kind, check_mergeable
@@ -125,10 +126,9 @@ class Sketch(Guarded):
             return SuperHosts.joined(found, self.window)
 
     def estimate(self, host: str | Host) -> SuperHosts:
-        """Estimate one host's number of peers in every part of its address family."""
-        family = 6 if ":" in str(host) else 4
+        """Estimate one host's number of peers in every part of its address family, or of generic keys."""
         with self._held():
-            chosen = [(part, detector) for part, detector in self.parts.items() if part.family == family]
+            chosen = [(part, detector) for part, detector in self.parts.items() if part.may_hold(host)]
             found = [detector.estimate_many([host]).named(detector.name, part) for part, detector in chosen]
             return SuperHosts.joined(found, self.window, sort=False)
 
@@ -186,6 +186,9 @@ class Sketch(Guarded):
             for number, (part, kind) in enumerate(header.kinds.items()):
                 detector = new[part] if part in new else self.parts[part]
                 sides = stored_shapes(number, kind, reader.header["arrays"])
+                sides, names = hostnames.apart(sides)
+                if names:
+                    mergers.append(_read_names(reader, number, detector, names))
                 own = detector.block_takers() or {}
                 if own.keys() == sides.keys():
                     takers.update({array_name(number, name): take for name, take in own.items()})
@@ -277,7 +280,7 @@ class Sketch(Guarded):
         """Write a .cube file. Other threads wait until it is written, because a copy could take gigabytes."""
         with self._held():
             parts = [
-                StoredPart(part, detector.header(), detector._file_arrays())
+                StoredPart(part, detector.header(), detector.file_arrays())
                 for part, detector in sorted(self.parts.items(), key=lambda item: item[0])
             ]
             self._bound_notes()
@@ -329,6 +332,18 @@ def _read_merger(
     )
     with array_errors(reader.name, number):
         return detector.merger(buffers)
+
+
+def _read_names(
+    reader: CubeReader, number: int, detector: Detector, sides: Mapping[str, Sequence[int]]
+) -> Callable[[], None]:
+    """Read and check the names of part `number`; return a function that merges them."""
+    buffers = hostnames.buffers(sides)
+    reader.each_block(
+        {array_name(number, name): block_writer(array) for name, array in buffers.items()}, detector.threads
+    )
+    with array_errors(reader.name, number):
+        return detector.name_merger(buffers)
 
 
 def _build(reader: CubeReader, header: Stored, secret: bytes, place: Place) -> Sketch:

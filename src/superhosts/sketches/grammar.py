@@ -11,15 +11,16 @@ from functools import cache
 from typing import Any, NamedTuple, get_type_hints
 
 from superhosts.cubefile.parts import array_name
+from superhosts.detectors import hostnames
 from superhosts.detectors.base import Detector
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.registry import DETECTORS
 from superhosts.engines.geometry import ArrayShape
 from superhosts.errors import GeometryError
 from superhosts.fields import Check, FieldError, name, one_of, optional, record, refuse, sequence, text, whole
-from superhosts.pairs import DIRECTIONS, SIDES, HostFormat, Part, Window
+from superhosts.pairs import DIRECTIONS, INT64, KEYS, SIDES, TEXT, HostFormat, Part, Window
 
-MOST_PARTS = 2 * len(SIDES) * len(DIRECTIONS)
+MOST_PARTS = 3 * len(SIDES) * len(DIRECTIONS)
 
 
 class Fields(NamedTuple):
@@ -54,13 +55,17 @@ def build_kind(fields: Mapping[str, Any], place: str = "parts") -> tuple[Part, K
     """Return the part and kind that valid fields describe. Raise FieldError if the fields contradict each other."""
     geometry, host = fields.get("geometry"), fields["format"]
     part = Part(fields["family"], fields["side"], fields["direction"])
+    detector = DETECTORS[fields["detector"]]
     if host.family != part.family:
-        raise FieldError(f"{place}.format", f"IPv{host.family} hosts in an IPv{part.family} part")
+        raise FieldError(f"{place}.format", f"{host.words} in a part of family {part.family}")
+    if host.keys and not detector.takes_keys:
+        raise FieldError(f"{place}.format", f"{host.words}, but {detector.name} takes addresses only")
     where, key_bits = ("key_bits", fields.get("key_bits")) if geometry is None else ("geometry", geometry.key_bits)
     if host.key_bits != key_bits:
-        raise FieldError(f"{place}.{where}", f"{key_bits}-bit keys, but /{host.prefix} hosts need {host.key_bits} bits")
-    detector = fields["detector"]
-    return part, Kind(detector, fields["key"], geometry, host, "merge" not in DETECTORS[detector].broken_laws)
+        raise FieldError(f"{place}.{where}", f"{key_bits}-bit keys, but {host.words} need {host.key_bits} bits")
+    if (fields["key"] is None) != (geometry is None and host.keys is None):
+        raise FieldError(f"{place}.key", f"{fields['key'] or 'null'} for {host.words} of {detector.name}")
+    return part, Kind(detector.name, fields["key"], geometry, host, "merge" not in detector.broken_laws)
 
 
 def check_arrays(kinds: Mapping[Part, Kind], arrays: list[dict[str, Any]]) -> None:
@@ -86,7 +91,8 @@ def shapes_of(number: int, kind: Kind, arrays: list[dict[str, Any]]) -> dict[str
     """Return the names and shapes of the arrays of part `number`, in the form of which the file has most arrays."""
     names = {array["name"] for array in arrays}
     forms = DETECTORS[kind.detector].file_shapes(kind)
-    return max(forms, key=lambda form: len(names & {array_name(number, name) for name in form}))
+    form = max(forms, key=lambda form: len(names & {array_name(number, name) for name in form}))
+    return {**form, **hostnames.shapes_for(kind.format)}
 
 
 # Checks of single fields
@@ -100,10 +106,11 @@ def _window(value: Any, place: str) -> Window:
 
 
 def _format(value: Any, place: str) -> HostFormat:
-    """Check the format of hosts: prefixes of any length, up to a full address."""
+    """Check the format of hosts: prefixes of any length, up to a full address, or generic keys."""
     family, prefix = sequence(whole(0, 128), 2, 2)(value, place)
-    one_of(4, 6)(family, f"{place}[0]")
-    whole(1, 32 if family == 4 else 128)(prefix, f"{place}[1]")
+    one_of(4, 6, KEYS)(family, f"{place}[0]")
+    check = one_of(INT64.prefix, TEXT.prefix) if family == KEYS else whole(1, 32 if family == 4 else 128)
+    check(prefix, f"{place}[1]")
     return HostFormat(family, prefix)
 
 
@@ -166,9 +173,9 @@ def _entry(value: Any, place: str) -> Any:
 # All windows of 64-bit times are within these years.
 TIME = whole(-(1 << 64), 1 << 64, "a whole number: nanoseconds since 1970, in the years 1385 to 2554")
 _COUNT = whole(0, (1 << 63) - 1)
-_PLACE: dict[str, Check] = {"family": one_of(4, 6), "side": one_of(*SIDES), "direction": one_of(*DIRECTIONS)}
+_PLACE: dict[str, Check] = {"family": one_of(4, 6, KEYS), "side": one_of(*SIDES), "direction": one_of(*DIRECTIONS)}
 _KEYED: dict[str, Check] = {"key": text("[0-9a-f]{16}", "16 hexadecimal digits")}
-_EXACT: dict[str, Check] = {"key": one_of(None), "key_bits": one_of(32, 64, 128)}
+_EXACT: dict[str, Check] = {"key": optional(_KEYED["key"]), "key_bits": one_of(32, 64, 128)}
 _ENTRY = record({"site": _site_or_none, "start": TIME, "end": TIME}, {**_PLACE, "pairs": _COUNT, "packets": _COUNT})
 _HEADER = record(
     {

@@ -14,6 +14,7 @@ import numpy as np
 
 from superhosts.cubefile.container import MAX_HEADER, CubeReader
 from superhosts.cubefile.parts import ArrayError, array_name
+from superhosts.detectors import hostnames
 from superhosts.detectors.hostlist import DeviceError
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.registry import DETECTORS
@@ -129,10 +130,11 @@ def stored_shapes(number: int, kind: Kind, arrays: list[dict[str, Any]]) -> dict
 
 def _memory_of(kinds: Mapping[Part, Kind], arrays: list[dict[str, Any]]) -> int:
     """Return the bytes that the detectors of a file use once they are loaded."""
-    return sum(
-        DETECTORS[kind.detector].loaded_memory(kind, stored_shapes(number, kind, arrays))
-        for number, kind in enumerate(kinds.values())
-    )
+    total = 0
+    for number, kind in enumerate(kinds.values()):
+        sides = stored_shapes(number, kind, arrays)
+        total += DETECTORS[kind.detector].loaded_memory(kind, sides) + hostnames.memory_for(sides)
+    return total
 
 
 def check_hosts(reader: CubeReader, stored: Stored, secret: bytes) -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from superhosts.cubefile.container import CubeReader, Take
 from superhosts.cubefile.parts import array_name
-from superhosts.detectors.base import Hosts, StoredHosts, host_column
+from superhosts.detectors.base import Hosts, StoredHosts, named_column
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import thread_count
-from superhosts.pairs import Host, Part
+from superhosts.pairs import TEXT, Host, Part
 from superhosts.results import SuperHosts
 from superhosts.sketches.bundle import load
 from superhosts.sketches.header import Stored, array_errors, check_hosts, describe, memory_limit, stored_shapes
+from superhosts.textkeys import TextFormat, bound, text_key
 
 
 def estimate_in_file(
@@ -33,11 +34,10 @@ def estimate_in_file(
 def find_in_file(
     path: str | Path, host: str | Host, *, key: bytes | str | None = None, max_memory: str | int | None = None
 ) -> SuperHosts:
-    """Estimate one host's peers in every part of its address family, as `load(path).estimate(host)` does."""
-    family = 6 if ":" in str(host) else 4
+    """Estimate one host's peers in every part that may hold it, as `load(path).estimate(host)` does."""
     with CubeReader(path) as reader:
         stored = describe(reader, memory_limit(max_memory))
-        hosts: dict[Part, Hosts] = {part: [host] for part in stored.kinds if part.family == family}
+        hosts: dict[Part, Hosts] = {part: [host] for part in stored.kinds if part.may_hold(host)}
         results = _estimate(reader, stored, hosts, stored.secret(key))
     named = [rows.named(stored.kinds[part].detector, part) for part, rows in results.items()]
     return SuperHosts.joined(named, stored.window, sort=False)
@@ -45,7 +45,12 @@ def find_in_file(
 
 def _estimate(reader: CubeReader, stored: Stored, hosts: Mapping[Part, Hosts], secret: bytes) -> dict[Part, SuperHosts]:
     check_hosts(reader, stored, secret)
-    columns = {part: host_column(hosts[part], kind.format) for part, kind in stored.kinds.items() if part in hosts}
+    asked = {
+        part: named_column(hosts[part], bound(kind.format, text_key(secret)))
+        for part, kind in stored.kinds.items()
+        if part in hosts
+    }
+    columns = {part: column for part, (column, _) in asked.items()}
     queries: dict[Part, StoredHosts] = {}
     takers: dict[str, Take] = {}
     for number, (part, kind) in enumerate(stored.kinds.items()):
@@ -63,4 +68,7 @@ def _estimate(reader: CubeReader, stored: Stored, hosts: Mapping[Part, Hosts], s
         if part in queries:
             with array_errors(reader.name, number):
                 answers[part] = queries[part].answer()
+            if stored.kinds[part].format == TEXT:
+                column, names = asked[part]
+                answers[part].format = TextFormat(None, column, names or [None] * len(column))
     return answers

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from superhosts.cubefile.container import block_writer
 from superhosts.defaults import MEMORY
-from superhosts.detectors.arguments import check_key_bits, check_no_conflict, starts_exact
+from superhosts.detectors.arguments import check_key_bits, check_keys, check_no_conflict, starts_exact
 from superhosts.detectors.base import Place, StoredHosts
 from superhosts.detectors.columnsketch import MAX_UNNAMED, ColumnSketch, Fill, StoredColumns
 from superhosts.detectors.cube import hostrows
@@ -44,7 +44,7 @@ from superhosts.engines.autogpu import AutoGpu
 from superhosts.engines.base import Engine, Plan
 from superhosts.engines.geometry import ArrayShape
 from superhosts.engines.pairset import PairSet
-from superhosts.hashing import make_key, mangle_column
+from superhosts.hashing import make_key, mangle_column, secret_of
 from superhosts.pairs import Addresses, Host, words_to_column
 from superhosts.planning import (
     MISS_EXPONENT,
@@ -70,10 +70,14 @@ class Cube(ColumnSketch):
     With `exact`, the cube counts exactly, on the CPU, up to `geometry.exact_pairs` distinct pairs; this is the default
     unless `device` names a GPU. Files and pickles of an exact cube do not hold its pairs: what is read from them is
     dense and estimates.
+
+    Hosts are addresses unless `keys` says otherwise: with "int64" they are integers, with "text" names. Peers are then
+    integers or text. Files of text keys hold names of hosts in clear text, never those of peers.
     """
 
     name = "cube"
     takes_ipv6 = True
+    takes_keys = True
     geometry: Geometry
     geometry_type = Geometry
     takes_geometry = True
@@ -93,7 +97,11 @@ class Cube(ColumnSketch):
         flows: str | int | None = None,
         threshold: float | None = None,
         exact: bool | str | None = None,
+        keys: str | None = None,
     ) -> None:
+        generic = check_keys(keys, key_bits)
+        if generic is not None:
+            key_bits = generic.key_bits
         if isinstance(geometry, str):
             geometry = Geometry.parse(geometry, check_key_bits(key_bits))
         if geometry is not None:
@@ -106,6 +114,8 @@ class Cube(ColumnSketch):
                 geometry = Geometry.for_traffic(size, bits, flows=flows, threshold=threshold)
         self._starts_exact = starts_exact(exact, device)
         super().__init__(geometry, key=key, device=device, threads=threads)
+        if generic is not None:
+            self._take_keys(generic, secret_of(key))
 
     @property
     @locked
@@ -135,8 +145,12 @@ class Cube(ColumnSketch):
     def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
         """Return an empty cube of this kind, for the content of a file. It is dense from the start, as files are."""
         assert isinstance(kind.geometry, Geometry)
-        cube = cls(geometry=kind.geometry, key=secret, device=place.device, threads=place.threads, exact=False)
-        cube.format = kind.format
+        keys = kind.format.keys
+        cube = cls(
+            geometry=kind.geometry, key=secret, device=place.device, threads=place.threads, exact=False, keys=keys
+        )
+        if keys is None:
+            cube.format = kind.format
         return cube
 
     # Exact answers

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.detectors.arguments import check_key_bits, check_threads
+from superhosts.detectors.arguments import check_key_bits, check_keys, check_threads
 from superhosts.detectors.base import Detector, Place
 from superhosts.detectors.exact import cuda as exact_gpu
 from superhosts.detectors.exact.cuda import on_own_gpu, to_host
@@ -30,13 +30,16 @@ from superhosts.detectors.exact.rows import (
     wide_rows,
     widen,
 )
+from superhosts.detectors.hostnames import UNLIMITED, HostNames
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
 from superhosts.device import choose_device, gpus_of, run_parallel, simulated
 from superhosts.engines.arrays import Arrays
 from superhosts.engines.geometry import ArrayShape
-from superhosts.pairs import Addresses, format_for
+from superhosts.hashing import fingerprint, make_key, secret_of
+from superhosts.pairs import TEXT, Addresses, HostFormat, format_for
 from superhosts.results import SuperHosts
+from superhosts.textkeys import bound, text_key
 
 BUCKETS = 64
 COPIES_WHILE_SORTING = 3  # copies of the pairs in memory during a sort
@@ -50,18 +53,24 @@ class Exact(Detector):
 
     name = "exact"
     takes_ipv6 = True
+    takes_keys = True
     grows_with_traffic = True
 
     def __init__(
         self,
         *,
         key_bits: int | None = None,
-        key: bytes | str | None = None,  # accepted like in other detectors, but unused: there is no hashing
+        key: bytes | str | None = None,  # only texts are hashed, which need it with generic keys
         device: str = "auto",
         threads: int | None = None,
+        keys: str | None = None,
     ) -> None:
-        key_bits = check_key_bits(key_bits)
+        generic = check_keys(keys, key_bits)
+        key_bits = check_key_bits(key_bits) if generic is None else generic.key_bits
         self.format = format_for(key_bits)
+        self.fingerprint: str | None = None
+        if generic is not None:
+            self._take_keys(generic, secret_of(key))
         self.device = choose_device(device)
         gpus = [] if simulated() else gpus_of(self.device)  # CuPy has no simulator, so the CPU does the work there.
         self.gpu = gpus[0] if gpus else None
@@ -73,6 +82,18 @@ class Exact(Detector):
     def _xp(self) -> Any:
         """The array library. It is not an attribute, because an object that refers to a module cannot be copied."""
         return exact_gpu.array_module(self.gpu)
+
+    def _take_keys(self, format: HostFormat, secret: bytes) -> None:
+        """Take generic keys of this format as hosts, and keep all of their names."""
+        self.fingerprint, self._text_key = fingerprint(secret), text_key(secret)
+        self.format = bound(format, self._text_key)
+        if format == TEXT:
+            self._names = HostNames(UNLIMITED, make_key(secret), self._text_key)
+
+    @property
+    def kind(self) -> Kind:
+        """The properties that two detectors must have in common to be merged."""
+        return super().kind._replace(key=self.fingerprint)
 
     def _clear(self) -> None:
         self.width = 0
@@ -222,13 +243,15 @@ class Exact(Detector):
 
     def header(self) -> dict[str, Any]:
         """Return the description of this detector in a file."""
-        return {"detector": self.name, "key_bits": self.key_bits, "key": None, "format": list(self.format)}
+        return {"detector": self.name, "key_bits": self.key_bits, "key": self.fingerprint, "format": list(self.format)}
 
     @classmethod
     def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
         """Return an empty exact detector."""
-        detector = cls(key_bits=kind.format.key_bits, device=place.device, threads=place.threads)
-        detector.format = kind.format
+        keys, bits = kind.format.keys, kind.format.key_bits
+        detector = cls(key_bits=bits, key=secret, device=place.device, threads=place.threads, keys=keys)
+        if keys is None:
+            detector.format = kind.format
         return detector
 
     @classmethod

@@ -1,0 +1,272 @@
+"""The names of hosts in a detector of text keys: a bounded dictionary from hashes to names.
+
+A detector works with the hashes of names (`textkeys.py`), so the names of the hosts that it may report have to be kept
+beside it. Who will be reported is not known in advance, and one pass cannot keep all names. The dictionary keeps the
+names of a *sample of the distinct pairs*: every pair has a rank, a keyed hash of host and peer, a host has the smallest
+rank of its pairs, and the hosts with the smallest ranks are kept, `most` of them.
+
+- A host with many peers has many ranks, so its smallest is small. Of N distinct pairs, k names are kept: k hosts have
+  ranks below about k/N of the range or more, because each of them needs a pair there. A host with n peers misses that
+  with a probability of at most about exp(−n·k/N). A cube keeps one name for each KiB of its memory: k = 131,072 names
+  for 128 MiB, planned for N = 5 million pairs. A host with 1,024 peers then loses its name with a probability of
+  2·10^-12, one with 175 peers with 1 %, and as long as there are no more than k hosts, none does.
+- The dictionary is a function of the set of pairs: order and repetition do not matter, and the dictionaries of two
+  detectors can be merged (the smaller rank of each host, then the k smallest), with the result of one that has seen
+  both streams.
+- Most pairs cost one comparison: once the dictionary is full, only ranks below its largest one are looked up.
+
+Memory: a name takes its bytes, 255 at most (of longer ones the first 200 are kept), and up to 51 bytes beside it. Until
+the next cut, a quarter more names than `most` may wait. Peers are never kept.
+
+In files, the names are three arrays of the part, ordered by rank: `names`, the UTF-8 bytes of what is shown of each
+host (`textkeys.shown_name`), `namesizes`, the bytes of each, and `nameranks`. Hashes are not stored: they follow from
+the names and the key, so a file cannot give the hash of one host the whole name of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.cubefile.parts import ArrayError
+from superhosts.detectors.nametable import NameTable, Texts, absorb, admit, empty_table, find
+from superhosts.engines.arrays import Arrays, Words
+from superhosts.engines.geometry import ArrayShape
+from superhosts.hashing import Key
+from superhosts.pairs import TEXT, Addresses, HostFormat
+from superhosts.textkeys import (
+    MOST_BYTES,
+    Bytes,
+    Offsets,
+    TextKey,
+    beginning_of,
+    hash_texts,
+    may_show_hash,
+    number_in,
+    shown_name,
+)
+
+MEMORY_PER_NAME = 1024  # bytes of a sketch for each name
+FEWEST = 1024  # names that the smallest sketch keeps
+UNLIMITED = 1 << 40
+FIRST = 256  # names for which there is room at first
+SHAPES = {
+    "names": ArrayShape((None,), "|u1"),
+    "namesizes": ArrayShape((None,), "<u2"),
+    "nameranks": ArrayShape((None,)),
+}
+BYTES_PER_LOADED_NAME = 64  # besides the name itself, with what is needed to read it
+_NO_CUT = (1 << 64) - 1
+Item = TypeVar("Item")
+
+
+def shapes_for(format: HostFormat) -> dict[str, ArrayShape]:
+    """Return the arrays that files of hosts of this format have besides those of the detector."""
+    return SHAPES if format == TEXT else {}
+
+
+def memory_for(lengths: Mapping[str, Any]) -> int:
+    """Return the bytes of the names of a file whose arrays have these sides."""
+    return 2 * lengths["names"][0] + BYTES_PER_LOADED_NAME * lengths["nameranks"][0] if "names" in lengths else 0
+
+
+def apart(arrays: Mapping[str, Item]) -> tuple[dict[str, Item], dict[str, Item]]:
+    """Return what belongs to the detector's own arrays, and what belongs to the names."""
+    own = {name: value for name, value in arrays.items() if name not in SHAPES}
+    return own, {name: value for name, value in arrays.items() if name in SHAPES}
+
+
+def buffers(sides: Mapping[str, Sequence[int]]) -> Arrays:
+    """Return arrays with these sides for reading the names of a file."""
+    return {name: np.zeros(shape, SHAPES[name].dtype) for name, shape in sides.items()}
+
+
+class HostNames:
+    """The names of at most `most` hosts: those with the smallest ranks. The detector's lock guards it."""
+
+    def __init__(self, most: int, key: Key, text_key: TextKey) -> None:
+        self.most, self._key, self._text_key = most, key, text_key
+        self.clear()
+
+    @classmethod
+    def for_memory(cls, memory: int, key: Key, text_key: TextKey) -> HostNames:
+        """Return an empty dictionary for a sketch of this memory."""
+        return cls(max(FEWEST, memory // MEMORY_PER_NAME), key, text_key)
+
+    def clear(self) -> None:
+        """Forget all names."""
+        self._table = empty_table(min(FIRST, self.most), FIRST * 32)
+        self._cut = _NO_CUT  # the largest rank that matters
+
+    def __len__(self) -> int:
+        self._settle()
+        return int(self._table.used[0])
+
+    @property
+    def is_full(self) -> bool:
+        """True if the names of some hosts may have been forgotten."""
+        return len(self) == self.most
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all tables."""
+        return sum(array.nbytes for array in self._table)
+
+    def copy(self) -> HostNames:
+        """Return an independent dictionary with the same names."""
+        twin = HostNames.__new__(HostNames)
+        vars(twin).update(vars(self))
+        copies: Any = (array.copy() for array in self._table)
+        twin._table = NameTable(*copies)
+        return twin
+
+    def add(self, hosts: Addresses, peers: Addresses, texts: Texts) -> None:
+        """Add the hosts of pairs, given as hashes and as texts."""
+        pairs = _as_rows(hosts), _as_rows(peers)
+        done = 0
+        while done < len(hosts):
+            cut: Any = np.uint64(self._cut)
+            done = admit(self._table, pairs, texts, done, cut, self._key)
+            if done < len(hosts):
+                self._make_room()
+
+    def merge(self, other: HostNames) -> None:
+        """Add the names of another dictionary."""
+        numbers, theirs = other._first(), other._table
+        if len(numbers) == other.most:
+            self._cut = min(self._cut, int(theirs.ranks[numbers].max()))
+        numbers = numbers[theirs.ranks[numbers] <= np.uint64(self._cut)]
+        room = int(self._table.used[0]) + len(numbers)
+        self._rebuild(self._all(), room, int(theirs.sizes[numbers].sum()))
+        absorb(self._table, theirs, numbers)
+        self._settle()
+
+    def find(self, hosts: Addresses) -> list[str | None]:
+        """Return the names of hosts, None where a name is not known."""
+        self._settle()
+        found = find(self._table, np.ascontiguousarray(hosts))
+        return [None if number < 0 else self._shown(int(number)) for number in found]
+
+    def _shown(self, number: int) -> str:
+        table = self._table
+        start = int(table.starts[number])
+        raw = table.letters[start : start + int(table.sizes[number])].tobytes()
+        high, low = table.hashes[number]
+        return shown_name(raw, bool(table.shortened[number]), int(high) << 64 | int(low))
+
+    # Room
+
+    def _all(self) -> NDArray[np.int64]:
+        return np.arange(int(self._table.used[0]))
+
+    def _first(self) -> NDArray[np.int64]:
+        """Return the numbers of the names with the smallest ranks, `most` at most, by rank."""
+        count = int(self._table.used[0])
+        hashes, ranks = self._table.hashes[:count], self._table.ranks[:count]
+        order = np.lexsort((hashes[:, 1], hashes[:, 0], ranks))
+        return order[ranks[order] <= np.uint64(self._cut)][: self.most]
+
+    def _settle(self) -> None:
+        """Forget the names that are beyond the `most`, or beyond the cut of a merged dictionary."""
+        count = int(self._table.used[0])
+        if count > self.most or (self._cut < _NO_CUT and (self._table.ranks[:count] > np.uint64(self._cut)).any()):
+            self._rebuild(self._first())
+
+    def _make_room(self) -> None:
+        """Forget names, or enlarge the tables."""
+        count = int(self._table.used[0])
+        if count == len(self._table.ranks) and count > self.most:
+            self._rebuild(self._first())
+            return
+        letters = max(MOST_BYTES, int(self._table.used[1]))
+        self._rebuild(self._all(), min(2 * count, self.most + self.most // 4 + 1) - count, letters)
+
+    def _rebuild(self, numbers: NDArray[np.int64], more: int = 0, letters: int = 0) -> None:
+        """Keep these names only, with room for some more and for the letters of those."""
+        old = self._table
+        if len(numbers) == self.most:
+            self._cut = min(self._cut, int(old.ranks[numbers].max()))
+            more = max(more, self.most // 4 + 1)
+        sizes = int(old.sizes[numbers].sum())
+        self._table = empty_table(max(FIRST, len(numbers) + more), 2 * MOST_BYTES + 5 * sizes // 4 + letters)
+        absorb(self._table, old, numbers)
+
+    # Files
+
+    def arrays(self) -> Arrays:
+        """Return the names as arrays of a file."""
+        self._rebuild(self._first())  # Names are in the order of their ranks now, and so are their letters.
+        table = self._table
+        count, used = table.used.tolist()
+        data, sizes, ranks = table.letters[:used].copy(), table.sizes[:count].copy(), table.ranks[:count].copy()
+        offsets = _offsets(sizes)
+        is_plain = not table.shortened[:count].any() and not may_show_hash(data, offsets).any()
+        if not is_plain or _first_invalid(data, offsets) >= 0:
+            shown = [self._shown(number).encode() for number in range(count)]
+            data = np.frombuffer(b"".join(shown), np.uint8)
+            sizes = np.array([len(each) for each in shown], np.uint16)
+        return {"names": data, "namesizes": sizes, "nameranks": ranks}
+
+    def read(self, arrays: Arrays) -> HostNames:
+        """Return a dictionary like this one with the names of a file. Raise ArrayError if they are invalid."""
+        data, sizes, ranks = (np.ascontiguousarray(arrays[name]) for name in SHAPES)
+        offsets = _offsets(sizes)
+        if len(sizes) != len(ranks) or len(ranks) > self.most:
+            rule = f"of at most {self.most:,} names" if len(ranks) > self.most else "as many as nameranks"
+            raise ArrayError("namesizes", f"{len(sizes):,} sizes, must be {rule}")
+        if int(offsets[-1]) != len(data) or (len(sizes) and int(sizes.max()) > MOST_BYTES):
+            raise ArrayError("namesizes", f"must be up to {MOST_BYTES} bytes each, {len(data):,} in all")
+        if (ranks[1:] < ranks[:-1]).any():
+            raise ArrayError("nameranks", "must be in ascending order")
+        wrong = _first_invalid(data, offsets)
+        if wrong >= 0:
+            raise ArrayError("names", f"name {wrong} is not UTF-8")
+        found = HostNames(self.most, self._key, self._text_key)
+        found._fill(data, offsets, ranks)
+        if int(found._table.used[0]) < len(ranks):
+            raise ArrayError("names", "names a host twice")
+        found._settle()
+        return found
+
+    def _fill(self, data: Bytes, offsets: Offsets, ranks: Words) -> None:
+        hashes = hash_texts(data, offsets, self._text_key)
+        read = empty_table(max(FIRST, len(ranks)), 0)._replace(letters=data)
+        count = len(ranks)
+        read.hashes[:count], read.ranks[:count] = hashes, ranks
+        read.starts[:count], read.sizes[:count] = offsets[:-1], np.diff(offsets)
+        read.shortened[:count] = 0
+        for number in np.flatnonzero(may_show_hash(data, offsets)):
+            text = data[offsets[number] : offsets[number + 1]].tobytes().decode()
+            stored = number_in(text)
+            if stored is not None:
+                read.hashes[number] = stored >> 64, stored & _NO_CUT
+                read.sizes[number] = len(beginning_of(text).encode())
+                read.shortened[number] = 1
+        self._table = empty_table(max(FIRST, count), len(data))
+        absorb(self._table, read, np.arange(count))
+
+
+def _as_rows(peers: Addresses) -> Words:
+    return np.ascontiguousarray(peers.reshape(len(peers), -1), np.uint64)
+
+
+def _offsets(sizes: NDArray[np.uint16]) -> Offsets:
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+def _first_invalid(data: Bytes, offsets: Offsets) -> int:
+    """Return the number of the first text that is not UTF-8; -1 if all are."""
+    try:
+        data.tobytes().decode()
+        bad = len(data)
+    except UnicodeDecodeError as error:
+        bad = error.start
+    starts = offsets[:-1][np.diff(offsets) > 0]
+    split = starts[(data[starts] & 0xC0) == 0x80] if len(starts) else starts  # A text begins within a character.
+    first = min(bad, int(split[0]) - 1 if len(split) else len(data))
+    return -1 if first >= len(data) else int(np.searchsorted(offsets, first, "right")) - 1
