@@ -53,7 +53,9 @@ def _none(selection: Selection, outcome: Outcome) -> str:
     if outcome.largest is not None:
         largest = outcome.largest
         about = "" if largest.exact else "about "
-        return f"none with {_peers(least)} or more; largest: {printable(largest.host)} with {about}{largest.known_peers:,}"
+        return (
+            f"none with {_peers(least)} or more; largest: {printable(largest.host)} with {about}{largest.known_peers:,}"
+        )
     return f"none with {_peers(least)} or more" if least > 1 else "no hosts"
 
 
