@@ -20,7 +20,7 @@ from places import ROOT
 from superhosts.cli._console import tell
 from superhosts.cli._service import Reloads
 from superhosts.cli._signals import Interruption, ended_by_signals, set_safely
-from superhosts.cli.edge import watch
+from superhosts.cli.edge import Watching, watch
 from superhosts.cli.hub import largest_sketch
 from superhosts.cubefile import container as sketchfile
 from superhosts.errors import OutputError
@@ -32,6 +32,7 @@ from superhosts.fleet.spool import Spool
 from superhosts.pairs import DIRECTIONS, SIDES, Window
 from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Sketch
+from superhosts.sources.tables.options import TableOptions
 from traffic import MINUTES, NOON, talk
 
 # Options
@@ -226,7 +227,7 @@ def test_an_edge_says_warnings_as_they_come_and_once(tmp_path: Path, capsys: pyt
     cut.write_bytes(p.pcap(talk("10.0.0.1", 30))[:-7])
     settings = Settings(memory="64KiB", device="cpu", threads=1, site="ams")
     spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=print)
-    assert watch([str(cut)], settings, spool, ReadyHub(), 10.0) == []
+    assert watch(Watching([str(cut)], TableOptions(), 10.0), settings, spool, ReadyHub()) == []
     lines = capsys.readouterr().err.splitlines()
     places = [place for place, line in enumerate(lines) if "the file ends inside a record" in line]
     assert len(places) == 1
@@ -257,7 +258,7 @@ def test_an_edge_with_refused_windows_says_how_many_and_fails_with_status_5(
     capture.write_bytes(p.pcap(talk("10.0.0.1", 30) + talk("10.0.0.1", 30, NOON + 5 * MINUTES)))
     settings = Settings(memory="64KiB", device="cpu", threads=1, site="ams")
     spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=print)
-    errors = watch([str(capture)], settings, spool, ReadyHub(refused), 10.0)
+    errors = watch(Watching([str(capture)], TableOptions(), 10.0), settings, spool, ReadyHub(refused))
     assert [error.exit_status for error in errors] == [5] * (refused > 0)
     last = capsys.readouterr().err.splitlines()[-1]
     words = f", {refused} REFUSED by the hub" if refused else ""

@@ -201,6 +201,7 @@ def test_counters_in_a_file(run: Run, tmp_path: Path) -> None:
         "packets": 42,
         "ipv4": 41,
         "ipv6": 0,
+        "rows": 0,
         "pairs": 40,
         "windows": 2,
         "windows_revised": 0,
@@ -209,6 +210,7 @@ def test_counters_in_a_file(run: Run, tmp_path: Path) -> None:
             "not_ip": 1,
             "truncated": 0,
             "unsupported_link": 0,
+            "bad_rows": 0,
             "no_inner_end": 1,
             "same_ends": 0,
             "late": 0,
@@ -217,6 +219,7 @@ def test_counters_in_a_file(run: Run, tmp_path: Path) -> None:
             "skipped_family": 0,
             "unused": 0,
         },
+        "skipped_records": 0,
         "special_ends": 0,
         "truncated_files": 1,
     }

@@ -34,6 +34,7 @@ from superhosts.pipeline.settings import Settings
 from superhosts.prefixes import parse_networks
 from superhosts.reports.rows import Row
 from superhosts.sources.finding import FoundFile
+from superhosts.sources.tables.options import DEFAULT, TableOptions
 from superhosts.sources.urls import is_url
 
 FAN_IN = 8  # sketches that one task merges
@@ -101,6 +102,7 @@ class Batch:
         folder: Path,
         *,
         task_size: int | None = None,
+        tables: TableOptions = DEFAULT,
         on_error: Callable[[SuperhostsError], None],
         on_progress: Callable[[int, int], None],
         execute: Callable[[Task, dict[str, int]], Result] = run_task,
@@ -113,6 +115,7 @@ class Batch:
         self._settings = settings  # as `prepare` returns them
         self._folder = folder.absolute()
         self._task_size = task_size
+        self._tables = tables
         self._on_error = on_error
         self._on_progress = on_progress
         self._execute = execute
@@ -121,7 +124,7 @@ class Batch:
         self._done = 0
         self._threads: dict[str, int] = {}
         key = fingerprint(secret_of(self._settings.key))
-        self._folding = [key, self._settings.fingerprint]
+        self._folding = [key, self._settings.fingerprint, *([] if tables == DEFAULT else [repr(tables)])]
 
     def __iter__(self) -> Iterator[BatchWindow]:
         try:
@@ -226,7 +229,7 @@ class Batch:
     def _make_task(self, kind: str, names: Sequence[str], *what: Any) -> Task:
         digest = digest_of(kind, *what)
         self._made.add(digest)
-        return Task(kind, digest, tuple(names), str(self._folder), self._settings)
+        return Task(kind, digest, tuple(names), str(self._folder), self._settings, self._tables)
 
     def _run_tasks(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Result | TaskError]]:
         """Run tasks on the cluster. Yield existing results first, then new ones as they complete."""

@@ -40,6 +40,7 @@ from superhosts.reports.rows import make_rows
 from superhosts.sketches.bundle import Sketch, load
 from superhosts.sketches.header import Entry
 from superhosts.sources.opening import open_inputs
+from superhosts.sources.tables.options import DEFAULT, TableOptions
 
 Result = dict[str, Any]  # the outcome of a task, as stored in its record
 NAME_DIGITS = 16  # hexadecimal digits of a file's checksum in its name
@@ -54,6 +55,7 @@ class Task:
     names: Sequence[str]  # captures, or sketches in the folder
     folder: str  # the work folder
     settings: Settings = field(repr=False)  # contains the key, which must not appear in logs
+    tables: TableOptions = DEFAULT  # how tables among the captures are read
     version: str = __version__
 
 
@@ -169,7 +171,8 @@ def _fold(task: Task, settings: Settings, attempt: _Attempt) -> Result:
     def on_error(error: SuperhostsError) -> None:
         errors.append((str(error), error.exit_status))
 
-    run = Scan(open_inputs(task.names, on_error), settings, RunOptions(find=False, reopens=True), on_error=on_error)
+    sources = open_inputs(task.names, on_error, tables=task.tables)
+    run = Scan(sources, settings, RunOptions(find=False, reopens=True), on_error=on_error)
     pieces: dict[int, dict[str, Any]] = {}
     for result in run:
         key = (

@@ -29,7 +29,7 @@ COMMANDS = {  # in the order of the help; the text is the first line of the help
     "scan": Entry(
         ".usage.scan:Scan",
         ".scan:scan",
-        "Find the super hosts of captures: hosts that talk to many distinct peers within a window.",
+        "Find the super hosts of captures and tables: hosts that talk to many distinct peers within a window.",
     ),
     "hosts": Entry(
         ".usage.hosts:Hosts",

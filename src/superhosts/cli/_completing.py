@@ -17,6 +17,8 @@ from typing import Any
 import typer
 
 from superhosts.cli._options import HUB_STATE
+from superhosts.sources.tables.mapping import ROLES
+from superhosts.sources.tables.options import FORMAT_NAMES
 
 MOST_FILES = 1000  # sketches whose sites are looked up
 DURATIONS = ("90s", "5m", "15m", "1h", "1d")
@@ -93,6 +95,7 @@ VALUES: dict[str, Values] = {
     "direction": ("any", "out", "in"),
     "error": ("0.1%", "1%", "5%"),
     "family": ("4", "6", "both"),
+    "format": FORMAT_NAMES,
     "grace": DURATIONS,
     "inner": ("private",),
     "ipv4_prefix": ("16", "24", "32"),
@@ -101,6 +104,7 @@ VALUES: dict[str, Values] = {
     "key_bits": ("32", "64", "128"),
     "key_file": ("public",),
     "late": DURATIONS,
+    "map": tuple(f"{role}=" for role in ROLES),
     "memory": SIZES,
     "memory_total": SIZES,
     "side": SIDES,

@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from superhosts import defaults
+from superhosts.cli._tables import TableInputOptions
 from superhosts.cli._values import (
     check_count,
     check_device,
@@ -80,7 +81,10 @@ FLOWS = typer.Option(
 )
 FORCE = typer.Option("--force", help="Replace a file that exists.")
 GRACE = typer.Option(metavar="DURATION", callback=check_seconds, help="Longest wait before a window closes.")
-FILES = "Captures (pcap, pcapng; also .gz, .zst, .xz), folders of them, patterns in quotes ('day/**/*.pcap')"
+FILES = (
+    "Captures (pcap, pcapng), tables (Parquet, Arrow, CSV, JSON Lines) and logs (Zeek, Suricata and others), also .gz, "
+    ".zst and .xz, folders of them, patterns in quotes ('day/**/*.pcap')"
+)
 INPUTS = f"{FILES}, URLs (s3://…), - for standard input, or synth:flows=100k,… for synthetic traffic."
 JSON = typer.Option("--json", help="Write results to standard output as JSON Lines.")
 KEY_FILE = typer.Option(
@@ -277,6 +281,7 @@ class TrafficOptions:
     direction: Direction = field(default_factory=lambda: ["any"])
     special: Special = defaults.SPECIAL
     window: Annotated[str | None, WINDOW_OR_ALL] = defaults.WINDOW
+    tables: TableInputOptions = field(default_factory=TableInputOptions)
 
     @property
     def varying(self) -> frozenset[str]:

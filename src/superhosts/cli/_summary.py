@@ -21,6 +21,7 @@ REASONS = {
     "not_ip": "not IP",
     "truncated": "truncated before their addresses",
     "unsupported_link": "of an unsupported link type",
+    "bad_rows": "without two addresses or a time",
     "no_inner_end": "without an inner end",
     "same_ends": "from an address to itself",
     "late": "too late for their window",
@@ -29,7 +30,14 @@ REASONS = {
     "skipped_family": "IPv6, which this detector does not take",
     "unused": "read when the scan was stopped, and in no window",
 }
-LOSSES = ("truncated", "unsupported_link", "late", "stray", "skipped_family")  # packets that should have counted
+LOSSES = (
+    "truncated",
+    "unsupported_link",
+    "bad_rows",
+    "late",
+    "stray",
+    "skipped_family",
+)  # packets that should have counted
 
 
 @dataclass(frozen=True)
@@ -48,11 +56,13 @@ class RunTotals:
             "packets": counters.packets,
             "ipv4": counters.ipv4,
             "ipv6": counters.ipv6,
+            "rows": counters.rows,
             "pairs": counters.pairs,
             "windows": self.windows,
             "windows_revised": counters.revised,
             "windows_incomplete": counters.unrevised,
             "not_counted": {name: getattr(counters, name) for name in REASONS},
+            "skipped_records": counters.skipped_records,
             "special_ends": counters.special_ends,
             "truncated_files": counters.truncated_files,
             "warnings": counters.warnings,
@@ -84,7 +94,8 @@ def warn_of_uncounted(counters: Counters) -> None:
     said = {"late"} if _is_late_said(counters) else set()
     lost = {name: getattr(counters, name) for name in LOSSES if name not in said and getattr(counters, name)}
     if lost:
-        packets = counted(sum(lost.values()), "packet was", "packets were")
+        noun = noun_of(counters)
+        packets = counted(sum(lost.values()), f"{noun} was", f"{noun}s were")
         reasons = ", ".join(f"{count:,} {REASONS[name]}" for name, count in lost.items())
         say(f"superhosts: warning: {packets} not counted: {reasons}")
 
@@ -100,8 +111,15 @@ def _write_warnings(counters: Counters) -> None:
         say(f"warning: {warning}")
 
 
+def noun_of(counters: Counters) -> str:
+    """Return what was read: packets, or rows of tables, or records if it was both."""
+    return "packet" if not counters.rows else "row" if counters.rows == counters.packets else "record"
+
+
 def _packets(counters: Counters) -> str:
-    return counted(counters.packets, "packet")
+    skipped = counters.skipped_records
+    others = f" ({counted(skipped, 'other record')} skipped)" if skipped else ""
+    return counted(counters.packets, noun_of(counters)) + others
 
 
 def _not_counted(counters: Counters) -> str:
@@ -116,7 +134,7 @@ def _not_counted(counters: Counters) -> str:
 def _speed(totals: RunTotals) -> str:
     rate = totals.counters.packets / max(totals.seconds, 1e-9)
     seconds = f"{totals.seconds:.2f}" if totals.seconds < 10 else f"{totals.seconds:,.0f}"
-    return f"in {seconds} s ({short_number(rate)} packets/s)"
+    return f"in {seconds} s ({short_number(rate)} {noun_of(totals.counters)}s/s)"
 
 
 def warn_of_late(counters: Counters) -> None:
@@ -131,7 +149,8 @@ def warn_of_late(counters: Counters) -> None:
         lacking = f"without {late} far out of order; scan the files again"
         say(f"superhosts: warning: INCOMPLETE: {windows} reported and saved {lacking}")
     elif _is_late_said(counters):
-        share = f"{counters.late:,} of {counted(counters.packets, 'packet')} ({counters.late / counters.packets:.1%})"
+        all_read = counted(counters.packets, noun_of(counters))
+        share = f"{counters.late:,} of {all_read} ({counters.late / counters.packets:.1%})"
         way = "a file may be in any order, a pipe may not"
         say(f"superhosts: warning: {share} came too late for their window and are not counted; {way}")
 
@@ -149,7 +168,9 @@ def warn_of_wrong_inner(counters: Counters) -> bool:
     packets = counters.ipv4 + counters.ipv6 - counters.skipped_family - counters.repeated - counters.unused
     if counters.no_inner_end <= WRONG_INNER * packets:
         return False
-    share = f"{counters.no_inner_end:,} of {counted(packets, 'packet')} ({counters.no_inner_end / packets:.1%})"
+    share = (
+        f"{counters.no_inner_end:,} of {counted(packets, noun_of(counters))} ({counters.no_inner_end / packets:.1%})"
+    )
     has, is_ = ("has", "is") if counters.no_inner_end == 1 else ("have", "are")
     said = f"{share} {has} no end within --inner and {is_} not counted"
     seen = [prefix for prefix, _ in Counter(counters.outside).most_common(SHOWN_PREFIXES)]

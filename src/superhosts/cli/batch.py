@@ -99,6 +99,7 @@ def _run(
                 settings,
                 place.work,
                 task_size=place.task_size,
+                tables=options.traffic.tables.read(),
                 on_error=on_error,
                 on_progress=progress.update,
             )

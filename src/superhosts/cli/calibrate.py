@@ -51,7 +51,7 @@ def calibrate(options: Calibrate) -> None:
     panels = Panels(cubes_around(size, key=key, device=options.device, **exact), settings)
     progress = ScanProgress()
     run = Scan(
-        open_inputs(options.inputs, on_error),
+        open_inputs(options.inputs, on_error, tables=options.traffic.tables.read()),
         settings,
         RunOptions(find=False),
         make_detector=panels.make,

@@ -121,7 +121,7 @@ def _scan(
     settings = make_settings(options.captures, threshold=options.threshold, families=families)
     panels = Panels(lambda _bits: makers, settings)
     run = Scan(
-        open_inputs(options.inputs, on_error),
+        open_inputs(options.inputs, on_error, tables=options.captures.tables.read()),
         settings,
         RunOptions(find=False),
         make_detector=panels.make,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from superhosts.cli._console import fail_with, log_status, tell
 from superhosts.cli._keys import fleet_key, say_what_leaves
@@ -35,6 +35,7 @@ from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import RunKind
 from superhosts.reports.opening import OutputOptions, open_destinations
 from superhosts.sources.opening import open_inputs
+from superhosts.sources.tables.options import TableOptions
 from superhosts.text import counted
 from superhosts.times import shown_time
 from superhosts.units import parse_size
@@ -64,7 +65,8 @@ def edge(options: EdgeOptions) -> None:
     with _local_rows(options) as rows, hold_folder(options.spool):
         store = Spool(options.spool, options.site, cap=parse_size(options.spool_cap), say=tell)
         sender = make_sender(options.to, connection, options.site)
-        errors = watch(options.inputs, settings, store, sender, parse_seconds(options.grace), rows)
+        how = Watching(options.inputs, options.traffic.tables.read(), parse_seconds(options.grace))
+        errors = watch(how, settings, store, sender, rows)
     fail_with(errors)
 
 
@@ -91,12 +93,19 @@ def _connection(options: EdgeOptions) -> NatsOptions | None:
     return None
 
 
+class Watching(NamedTuple):
+    """What an edge reads, and how long it waits for what is late."""
+
+    inputs: list[str]
+    tables: TableOptions
+    grace: float
+
+
 def watch(
-    inputs: list[str],
+    how: Watching,
     settings: Settings,
     spool: Spool,
     sender: Sender,
-    grace: float,
     rows: LocalRows | None = None,
 ) -> list[SuperhostsError]:
     """Read the inputs into the spool and send from there; return the errors, already reported.
@@ -124,11 +133,13 @@ def watch(
     reloads = Reloads()
     if rows is not None:
         reloads.add("--output", rows.reopen)
-    position = Position(spool.folder, inputs, settings.fingerprint, tell)
+    position = Position(spool.folder, how.inputs, settings.fingerprint, tell)
     scan = Scan(
-        open_inputs(inputs, on_error, follow=True, done=position.done(), on_warning=_tell_warning),
+        open_inputs(
+            how.inputs, on_error, follow=True, done=position.done(), on_warning=_tell_warning, tables=how.tables
+        ),
         settings,
-        RunOptions(grace=grace, resume_from=position.frontier, find=rows is not None),
+        RunOptions(grace=how.grace, resume_from=position.frontier, find=rows is not None),
         on_error=on_error,
         on_progress=on_progress,
     )

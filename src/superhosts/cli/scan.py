@@ -69,7 +69,7 @@ def scan(options: ScanOptions) -> None:
     )
     counters = CountersOutput(options.counters, options.results)
     errors = ReportedErrors()
-    sources = open_inputs(options.inputs, errors.add)
+    sources = open_inputs(options.inputs, errors.add, tables=options.traffic.tables.read())
     if not sources:  # No file of this name exists: no key is made, and no output is replaced.
         fail_with(errors.found)
     settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=options.save is not None))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -30,6 +30,8 @@ from superhosts.sources.base import Source
 from superhosts.sources.live import Following
 from superhosts.sources.opening import open_inputs
 from superhosts.sources.streams import Stopped
+from superhosts.sources.tables.mapping import as_map
+from superhosts.sources.tables.options import TableOptions
 from superhosts.units import parse_duration
 from superhosts.windows.events import Event, Piece, PutOff
 from superhosts.windows.jumps import Jump
@@ -354,13 +356,24 @@ class Scan:
         return not self._stopping
 
 
-def scan(inputs: str | Path | Sequence[str | Path], **settings: Any) -> Scan:
+def scan(
+    inputs: str | Path | Sequence[str | Path],
+    *,
+    map: str | Mapping[str, object] | None = None,
+    format: str | None = None,
+    time: str = "start",
+    **settings: Any,
+) -> Scan:
     """Scan inputs; iterate over the result for the windows. Settings are the fields of `Settings`.
 
     An input is a file, a folder, a pattern, a URL, "-" (standard input) or synth:… (`sources/opening.py`).
 
     Without `window`, inputs that end and are together shorter than 5 minutes are one window; others have windows of 5
     minutes.
+
+    Inputs may be tables and logs. `map` names their columns ("src=a,dst=b,time=c", or a dictionary) where they have no
+    usual names, `format` their format where it is not recognised, and `time` is the time of a record that counts: its
+    "start" or "end". Rows without a time need window="all".
 
     A window of files far out of order may come a second time, in the end, as `revision` 2: that is the whole of it.
 
@@ -372,7 +385,7 @@ def scan(inputs: str | Path | Sequence[str | Path], **settings: Any) -> Scan:
     for option in ("inner", "exclude", "watch", "direction"):
         if isinstance(settings.get(option), str):
             settings[option] = (settings[option],)
-    sources = open_inputs(names)
+    sources = open_inputs(names, tables=TableOptions(format, as_map(map), time))
     try:
         made = Settings(**settings)
         return Scan(sources, made, scan_options(sources, made, joins_short="window" not in settings))

@@ -26,6 +26,7 @@ from superhosts.cli._options import (
     shown,
     worded,
 )
+from superhosts.cli._tables import TableInputOptions
 from superhosts.cli._values import split_commas
 from superhosts.evaluation.lineup import ENTRANTS
 
@@ -51,6 +52,7 @@ class CaptureOptions:
     inner: Inner = field(default_factory=list)
     special: Special = defaults.SPECIAL
     window: Window = defaults.WINDOW
+    tables: TableInputOptions = field(default_factory=TableInputOptions)
 
 
 @dataclass(frozen=True)

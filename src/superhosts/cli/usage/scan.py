@@ -31,7 +31,7 @@ from superhosts.cli._options import (
 
 @dataclass(frozen=True)
 class Scan:
-    """Find the super hosts of captures: hosts that talk to many distinct peers within a window.
+    """Find the super hosts of captures and tables: hosts that talk to many distinct peers within a window.
 
     Numbers are exact while the pairs of a window fit in half of the memory. Beyond that they are estimates, each with a
     95 % interval.
@@ -46,6 +46,8 @@ class Scan:
         superhosts scan trace.pcap --inner 10.0.0.0/8
         tcpdump -w - | superhosts scan - --json
         superhosts scan day/*.pcap.gz --window 1h --top 20 --save sketches
+        superhosts scan flows.parquet --map src=sip,dst=dip,time=begin:ms
+        zcat conn.log.gz | superhosts scan - --window all
     """
 
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help=INPUTS)]

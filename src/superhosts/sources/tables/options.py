@@ -9,6 +9,8 @@ from superhosts.sources.tables.mapping import Mapping
 from superhosts.text import setting
 
 WHICH_TIME = ("start", "end")
+# The names of all formats, as --format takes them, written out because the formats are slow to load.
+FORMAT_NAMES = ("parquet", "arrow")
 
 
 @dataclass(frozen=True)
