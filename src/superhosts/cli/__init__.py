@@ -31,6 +31,11 @@ COMMANDS = {  # in the order of the help; the text is the first line of the help
         ".scan:scan",
         "Find the super hosts of captures and tables: hosts that talk to many distinct peers within a window.",
     ),
+    "rows": Entry(
+        ".usage.rows:Rows",
+        ".rows:rows",
+        "Read rows from standard input and write super hosts as rows: for ClickHouse and for pipes.",
+    ),
     "hosts": Entry(
         ".usage.hosts:Hosts",
         ".hosts:hosts",

@@ -90,7 +90,17 @@ def _enrolled_sites(ctx: typer.Context) -> list[str]:
     return sorted(read_sites(Path(ctx.params.get("state") or HUB_STATE) / BROKER))
 
 
+ROW_FORMATS = (
+    "JSONEachRow",
+    "CSV",
+    "CSVWithNames",
+    "TabSeparated",
+    "TabSeparatedWithNames",
+    "RowBinary",
+    "RowBinaryWithNamesAndTypes",
+)
 VALUES: dict[str, Values] = {
+    "columns": ("host", "peers", "peers_low", "peers_high", "family", "exact", "window_start", "window_end"),
     "device": ("auto", "cpu", "cuda", "cuda:all"),
     "direction": ("any", "out", "in"),
     "error": ("0.1%", "1%", "5%"),
@@ -107,6 +117,7 @@ VALUES: dict[str, Values] = {
     "map": tuple(f"{role}=" for role in ROLES),
     "memory": SIZES,
     "memory_total": SIZES,
+    "out": ROW_FORMATS,
     "side": SIDES,
     "since": DURATIONS,
     "sites": _enrolled_sites,
@@ -114,6 +125,7 @@ VALUES: dict[str, Values] = {
     "window": DURATIONS,
 }
 NAMES: dict[tuple[str, str | None], Values] = {  # by name and metavar, where one name means several things
+    ("format", "ROWS"): (*ROW_FORMATS, "ArrowStream"),
     ("site", "LIST"): _sites_of_sketches,
     ("site", "SITE"): _enrolled_sites,
 }

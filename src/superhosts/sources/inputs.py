@@ -69,8 +69,10 @@ class PeekedStream:
 class Input:
     """A file, URL, pipe or stdin ("-") by name: what kind it is, how large, and its bytes."""
 
-    def __init__(self, path: str | Path, pace: Pace = PACE) -> None:
+    def __init__(self, path: str | Path, pace: Pace = PACE, *, plain: bool = False) -> None:
+        """Look at an input. `plain`: its bytes are taken as they are, even when they look compressed."""
         self.path = path
+        self._plain = plain
         self._standard = str(path) == STANDARD_INPUT
         self.name = "stdin" if self._standard else str(path)
         self.waiting = Waiting(pace)
@@ -169,7 +171,7 @@ class Input:
             file = os.fdopen(self._descriptor(), "rb", buffering=0)
         plain = PlainStream(self.name, file, self.live, self.waiting if self.live else None)
         try:
-            stream = decompressed(plain)
+            stream: Stream = plain if self._plain else decompressed(plain)
         except (InputError, Stopped):
             plain.close()
             raise

@@ -1,0 +1,81 @@
+"""What `superhosts rows` reads: a format, its columns, and the source that yields the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from superhosts.errors import UsageError
+from superhosts.sources.base import Source
+from superhosts.sources.inputs import STANDARD_INPUT, Input
+from superhosts.sources.tables.base import Opens, TableFormat
+from superhosts.sources.tables.formats import table_format
+from superhosts.sources.tables.mapping import parse_map
+from superhosts.sources.tables.options import TableOptions
+from superhosts.sources.tables.rowbinary import RowBinaryReader
+from superhosts.sources.tables.rowbinary_schema import parse_schema
+from superhosts.sources.tables.source import TableSource
+
+BINARY, NAMED_BINARY = "RowBinary", "RowBinaryWithNamesAndTypes"
+OTHERS = {  # formats of ClickHouse, and those of tables that read them
+    "JSONEachRow": "jsonl",
+    "CSV": "csv",
+    "CSVWithNames": "csv",
+    "TabSeparated": "tsv",
+    "TabSeparatedWithNames": "tsv",
+    "ArrowStream": "arrow",
+}
+ARROW = b"\xff\xff\xff\xff"  # before the first message of a stream
+HEADLESS = ("CSV", "TabSeparated")  # without a line of names
+
+
+class RowInput:
+    """Rows on standard input."""
+
+    def __init__(self, format: str | None, schema: str, map: str | None) -> None:
+        self._input: Input | None = None  # whose first bytes were looked at
+        self.format = format or (BINARY if schema else self._recognise())
+        if self.format not in (BINARY, NAMED_BINARY, *OTHERS):
+            known = ", ".join((BINARY, NAMED_BINARY, *OTHERS))
+            raise UsageError(f"--format {self.format}: no such format; use {known}")
+        if self.format == BINARY and not schema:
+            way = f"--schema 'src IPv4, dst IPv4', or send {NAMED_BINARY}"
+            raise UsageError(f"--format {BINARY}: it does not say what its columns are: {way}")
+        if schema and self.format not in (BINARY, *HEADLESS):
+            raise UsageError(f"--schema: not with --format {self.format}, which has names")
+        if self.format in HEADLESS and not schema:
+            raise UsageError(f"--format {self.format}: give the names of its columns with --schema 'src, dst'")
+        self.fields = parse_schema(schema, typed=self.format == BINARY) if schema else []
+        self.options = TableOptions(map=None if map is None else parse_map(map))
+        self.has_time = False  # known once the source is read
+        self.grouped = any(field.array for field in self.fields)
+        if self.grouped and self.format != BINARY:
+            raise UsageError(f"--schema: arrays only with --format {BINARY}")
+
+    def open(self) -> Source:
+        """Return the source of its rows."""
+        if self.format in (BINARY, NAMED_BINARY):
+            return TableSource(self.plain(), _binary(self._opened), self.options)
+        found = table_format(OTHERS[self.format], b"")
+        assert found is not None
+        return TableSource(self._input or Input(STANDARD_INPUT), found, self.options)
+
+    def plain(self) -> Input:
+        """Return standard input as it is: RowBinary may happen to begin like compressed data."""
+        return self._input or Input(STANDARD_INPUT, plain=True)
+
+    def _recognise(self) -> str:
+        """Return the format by the first bytes; waits for them."""
+        self._input = Input(STANDARD_INPUT, plain=True)
+        head = self._input.head()
+        if head.startswith(ARROW):
+            return "ArrowStream"
+        return "JSONEachRow" if head.startswith(b"{") else NAMED_BINARY
+
+    def _opened(self, file: Opens, options: TableOptions) -> RowBinaryReader:
+        reader = RowBinaryReader(file, options, self.fields)
+        self.has_time = reader.has_time
+        return reader
+
+
+def _binary(open: Any) -> TableFormat:
+    return TableFormat(BINARY, "RowBinary", lambda _head: False, open)
