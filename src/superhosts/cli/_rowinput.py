@@ -32,6 +32,7 @@ class RowInput:
     """Rows on standard input."""
 
     def __init__(self, format: str | None, schema: str, map: str | None) -> None:
+        self.options = TableOptions(map=None if map is None else parse_map(map))
         self._input: Input | None = None  # whose first bytes were looked at
         self.format = format or (BINARY if schema else self._recognise())
         if self.format not in (BINARY, NAMED_BINARY, *OTHERS):
@@ -45,7 +46,6 @@ class RowInput:
         if self.format in HEADLESS and not schema:
             raise UsageError(f"--format {self.format}: give the names of its columns with --schema 'src, dst'")
         self.fields = parse_schema(schema, typed=self.format == BINARY) if schema else []
-        self.options = TableOptions(map=None if map is None else parse_map(map))
         self.has_time = False  # known once the source is read
         self.grouped = any(field.array for field in self.fields)
         if self.grouped and self.format != BINARY:

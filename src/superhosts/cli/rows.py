@@ -31,8 +31,8 @@ def rows(options: Rows) -> None:
     settings = make_settings(
         options.traffic, options.wanted, options.cube, memory_total=options.memory_total, device=options.device
     )
-    given = RowInput(options.rows.format, options.rows.schema, options.rows.map)
     columns = check_columns(options.rows.columns)
+    given = RowInput(options.rows.format, options.rows.schema, options.rows.map)
     out = _written(options.rows, given)
     if isinstance(sys.stdout, ClosedOutput):
         raise OutputError("standard output is closed")

@@ -254,7 +254,7 @@ def test_colons_will_do_for_blanks() -> None:
     assert row_width(parse_schema("a UUID, b Enum8('x' = 1), c FixedString(3)")) == 20
 
 
-UNREADABLE = "cannot be read; leave the column out of the query"
+UNREADABLE = "cannot be read; write a type like IPv4, IPv6, UInt32 or String, or leave the column out of the query"
 
 
 @pytest.mark.parametrize(
@@ -263,9 +263,15 @@ UNREADABLE = "cannot be read; leave the column out of the query"
         ("", "schema=\"\": no column; write it like 'src IPv4, dst IPv4, time DateTime'"),
         ("src", "schema=\"src\": 'src': write a name and a type, like src IPv4, dst IPv4, time DateTime"),
         ("a UInt8, a UInt8", "schema=\"a UInt8, a UInt8\": two columns 'a'; give them different names"),
-        ("a Map(String, UInt8)", f"column a: values of type Map(String, UInt8) {UNREADABLE}"),
-        ("a Array(Nullable(IPv4))", f"column a: values of type Array(Nullable(IPv4)) {UNREADABLE}"),
-        ("a FixedString(0)", f"column a: values of type FixedString(0) {UNREADABLE}"),
+        (
+            "a Map(String, UInt8)",
+            f'schema="a Map(String, UInt8)": column a: values of type Map(String, UInt8) {UNREADABLE}',
+        ),
+        (
+            "a Array(Nullable(IPv4))",
+            f'schema="a Array(Nullable(IPv4))": column a: values of type Array(Nullable(IPv4)) {UNREADABLE}',
+        ),
+        ("a FixedString(0)", f'schema="a FixedString(0)": column a: values of type FixedString(0) {UNREADABLE}'),
     ],
 )
 def test_a_schema_that_makes_no_sense_is_refused(schema: str, message: str) -> None:

@@ -44,7 +44,7 @@ class RowOptions:
     map: Annotated[
         str | None,
         typer.Option(
-            metavar="ROLE=COLUMN,...",
+            metavar="TEXT",
             help="Which columns are src, dst and time, where their names do not say it: src=SrcAddr,dst=DstAddr.",
         ),
     ] = None
@@ -94,8 +94,8 @@ class Rows:
     tuples of --columns. So an executable function of ClickHouse answers for each group of a query.
 
     Examples:
-        superhosts rows --schema 'src IPv4, dst IPv4' -t 1000 --out CSV <pairs.bin
-        superhosts rows --format JSONEachRow --map src=a,dst=b --columns host,peers
+        cat pairs.bin | superhosts rows --schema 'src IPv4, dst IPv4' --out CSV
+        cat rows.json | superhosts rows --map src=a,dst=b --columns host,peers
     """
 
     rows: RowOptions = field(default_factory=RowOptions)

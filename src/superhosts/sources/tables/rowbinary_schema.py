@@ -84,7 +84,10 @@ def parse_schema(text: str, *, typed: bool = True) -> list[Field]:
             raise UsageError(f"{_option(text)}: {item!r}: write a name and a type, like {EXAMPLE}")
         if any(field.name == name for field in fields):
             raise UsageError(f"{_option(text)}: two columns {name!r}; give them different names")
-        fields.append(field_of(name, type or "String"))
+        try:
+            fields.append(field_of(name, type or "String"))
+        except UsageError as error:
+            raise UsageError(f"{_option(text)}: {error}") from None
     if not fields:
         raise UsageError(f"{_option(text)}: no column; write it like {EXAMPLE!r}")
     return fields
@@ -135,7 +138,8 @@ def row_width(fields: Sequence[Field]) -> int | None:
 
 
 def _unreadable(name: str, type: str) -> UsageError:
-    return UsageError(f"column {name}: values of type {type} cannot be read; leave the column out of the query")
+    way = "write a type like IPv4, IPv6, UInt32 or String, or leave the column out of the query"
+    return UsageError(f"column {name}: values of type {type} cannot be read; {way}")
 
 
 def _name_and_type(item: str) -> tuple[str, str]:
