@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from superhosts.errors import UsageError
@@ -9,7 +10,6 @@ from superhosts.sources.base import Source
 from superhosts.sources.inputs import STANDARD_INPUT, Input
 from superhosts.sources.tables.base import Opens, TableFormat
 from superhosts.sources.tables.formats import table_format
-from superhosts.sources.tables.mapping import parse_map
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.rowbinary import RowBinaryReader
 from superhosts.sources.tables.rowbinary_schema import parse_schema
@@ -31,8 +31,8 @@ HEADLESS = ("CSV", "TabSeparated")  # without a line of names
 class RowInput:
     """Rows on standard input."""
 
-    def __init__(self, format: str | None, schema: str, map: str | None) -> None:
-        self.options = TableOptions(map=None if map is None else parse_map(map))
+    def __init__(self, format: str | None, schema: str, options: TableOptions) -> None:
+        self.options = replace(options, format=None)
         self._input: Input | None = None  # whose first bytes were looked at
         self.format = format or (BINARY if schema else self._recognise())
         if self.format not in (BINARY, NAMED_BINARY, *OTHERS):

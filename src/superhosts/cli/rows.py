@@ -32,7 +32,7 @@ def rows(options: Rows) -> None:
         options.traffic, options.wanted, options.cube, memory_total=options.memory_total, device=options.device
     )
     columns = check_columns(options.rows.columns)
-    given = RowInput(options.rows.format, options.rows.schema, options.rows.map)
+    given = RowInput(options.traffic.tables.format, options.rows.schema, options.traffic.tables.read())
     out = _written(options.rows, given)
     if isinstance(sys.stdout, ClosedOutput):
         raise OutputError("standard output is closed")

@@ -15,6 +15,7 @@ from superhosts.cli._options import (
     ScanWantedOptions,
     TrafficOptions,
 )
+from superhosts.cli._tables import TableInputOptions
 from superhosts.cli._values import split_commas
 
 
@@ -23,16 +24,6 @@ class RowOptions:
     """What the rows are, and which rows are written."""
 
     panel: ClassVar = "Rows"
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="ROWS",
-            help="Format of the rows that are read: RowBinary, RowBinaryWithNamesAndTypes, JSONEachRow, CSV, "
-            "CSVWithNames, TabSeparated, TabSeparatedWithNames or ArrowStream.",
-            show_default="RowBinary with --schema, else by the first bytes",
-        ),
-    ] = None
     schema: Annotated[
         str,
         typer.Option(
@@ -41,13 +32,6 @@ class RowOptions:
             "'src IPv4, dst IPv4, time DateTime'.",
         ),
     ] = ""
-    map: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Which columns are src, dst and time, where their names do not say it: src=SrcAddr,dst=DstAddr.",
-        ),
-    ] = None
     out: Annotated[
         str | None,
         typer.Option(
@@ -77,10 +61,27 @@ class RowOptions:
 
 
 @dataclass(frozen=True)
+class RowInputOptions(TableInputOptions):
+    """Columns and format of the rows that are read."""
+
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="ROWS",
+            help="Format of the rows that are read: RowBinary, RowBinaryWithNamesAndTypes, JSONEachRow, CSV, "
+            "CSVWithNames, TabSeparated, TabSeparatedWithNames or ArrowStream.",
+            show_default="RowBinary with --schema, else by the first bytes",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class RowTrafficOptions(TrafficOptions):
     """The same as for a scan, with all rows as one window."""
 
     window: Annotated[str, WINDOW_OR_ALL] = "all"
+    tables: RowInputOptions = field(default_factory=RowInputOptions)
 
 
 @dataclass(frozen=True)
