@@ -197,14 +197,20 @@ def test_selecting_rows_keeps_the_reading_of_hosts() -> None:
 
 
 def test_rows_know_their_window_part_and_detector() -> None:
-    row = both_families().super_hosts(9)[0]
-    assert (row.window_start, row.window_end) == (
-        datetime(2026, 11, 14, 12, tzinfo=UTC),
-        datetime(2026, 11, 14, 12, 5, tzinfo=UTC),
+    found = both_families().super_hosts(9)
+    row = found[0]
+    assert (
+        (row.window_start, row.window_end)
+        == (found.window_start, found.window_end)
+        == (
+            datetime(2026, 11, 14, 12, tzinfo=UTC),
+            datetime(2026, 11, 14, 12, 5, tzinfo=UTC),
+        )
     )
     assert (row.family, row.side, row.direction, row.detector) == (4, "inner", "any", "exact")
     alone = sh.Exact(key_bits=64)
     alone.update(np.array([5], np.uint64), np.array([5], np.uint64))
+    assert alone.top(1).window_start is alone.top(1).window_end is None
     row = alone.estimate(5)
     assert (row.window, row.window_start, row.window_end, row.family, row.detector) == (None, None, None, 6, "exact")
 

@@ -77,12 +77,12 @@ class SuperHost(NamedTuple):
     @property
     def window_start(self) -> datetime | None:
         """The time at which the window begins, to the microsecond; None without a window."""
-        return None if self.window is None else EPOCH + timedelta(microseconds=self.window.start // 1000)
+        return None if self.window is None else _as_datetime(self.window.start)
 
     @property
     def window_end(self) -> datetime | None:
         """The time at which the window ends, to the microsecond; None without a window."""
-        return None if self.window is None else EPOCH + timedelta(microseconds=self.window.end // 1000)
+        return None if self.window is None else _as_datetime(self.window.end)
 
 
 class SuperHosts:
@@ -177,6 +177,16 @@ class SuperHosts:
     @format.setter
     def format(self, format: HostFormat) -> None:
         self._origins = (Origin(Part(format.family), format, self._origins[0].detector),)
+
+    @property
+    def window_start(self) -> datetime | None:
+        """The time at which the window begins, to the microsecond; None without a window."""
+        return None if self.window is None else _as_datetime(self.window.start)
+
+    @property
+    def window_end(self) -> datetime | None:
+        """The time at which the window ends, to the microsecond; None without a window."""
+        return None if self.window is None else _as_datetime(self.window.end)
 
     @property
     def parts(self) -> list[Part]:
@@ -353,6 +363,11 @@ class SuperHosts:
 
     def _repr_html_(self) -> str:
         return html_table(type(self).__name__, list(self.select(slice(SHOWN))), len(self), self.window)
+
+
+def _as_datetime(time: int) -> datetime:
+    """Return a time in nanoseconds since the epoch as a datetime in UTC."""
+    return EPOCH + timedelta(microseconds=time // 1000)
 
 
 def _largest_first(hosts: Addresses, peers: NDArray[np.int64]) -> NDArray[np.intp]:
