@@ -196,6 +196,9 @@ def resolve(asked: Mapping | None, columns: Sequence[str], file: str) -> Mapping
     known = {name.strip().lower(): name for name in reversed(columns)}
     if found.src is None or found.dst is None:
         src, dst = _ends(known)
+        # With one end given, the other need not belong to the same pair of names.
+        src = src or (_first([pair[0] for pair in ENDS], known) if found.dst else None)
+        dst = dst or (_first([pair[1] for pair in ENDS], known) if found.src else None)
         found = replace(found, src=found.src or src, dst=found.dst or dst)
     if not found.untimed and not found.has_time:
         stop = None if asked is not None and asked.duration is not None else _first(STOPS, known)

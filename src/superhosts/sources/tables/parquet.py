@@ -116,8 +116,10 @@ def _field(array: Any, path: str, name: str, file: str) -> Any:
 def _shown(value: Any) -> str:
     try:
         found = value.as_py()
-    except Exception:  # a value that Python cannot hold, such as a time in the year 9999
-        found = value
+    except UnicodeDecodeError:
+        found = bytes(value.as_buffer())
+    except Exception:  # a value that Python cannot hold, such as a time in the year 99999
+        found = "?"
     return "null" if found is None else printable(found, _SHOWN)
 
 

@@ -1,0 +1,296 @@
+"""Parquet and Arrow files with every type of column, against plain Python."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import feather, ipc
+
+from superhosts.sources.tables import parquet
+from tables import NOON, SECOND, WINDOW, Line, answer, found, make_rows, numbers, scan
+
+ROWS = make_rows(2000)
+BOTH = make_rows(2000, wide=True)
+SOURCES, TARGETS = [row.src for row in ROWS], [row.dst for row in ROWS]
+
+
+def write_stream(table: Any, path: Path) -> None:
+    with ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=300)
+
+
+def write_parquet(table: Any, path: Path) -> None:
+    pq.write_table(table, path, row_group_size=300)
+
+
+WRITERS: dict[str, Callable[[Any, Path], None]] = {
+    "parquet": write_parquet,
+    "feather": lambda table, path: feather.write_feather(table, path, chunksize=300, compression="zstd"),
+    "stream": write_stream,
+}
+
+
+@pytest.fixture(params=WRITERS)
+def save(request: Any, tmp_path: Path) -> Callable[..., Path]:
+    def write(columns: Any) -> Path:
+        path = tmp_path / f"table.{request.param}"
+        WRITERS[request.param](columns if isinstance(columns, pa.Table) else pa.table(columns), path)
+        return path
+
+    return write
+
+
+def packed(texts: list[str]) -> list[bytes]:
+    return [ip_address(text).packed for text in texts]
+
+
+def ends(rows: list[Line]) -> tuple[list[str], list[str]]:
+    return [row.src for row in rows], [row.dst for row in rows]
+
+
+NARROW = {
+    "uint32": lambda texts: pa.array(numbers(texts), pa.uint32()),
+    "int64": lambda texts: pa.array(numbers(texts), pa.int64()),
+    "uint64": lambda texts: pa.array(numbers(texts), pa.uint64()),
+    "float64": lambda texts: pa.array(numbers(texts), pa.float64()),
+    "binary 4": lambda texts: pa.array(packed(texts), pa.binary(4)),
+    "dictionary of numbers": lambda texts: pa.array(numbers(texts), pa.uint32()).dictionary_encode(),
+}
+WIDE = {
+    "text": lambda texts: pa.array(texts, pa.string()),
+    "large text": lambda texts: pa.array(texts, pa.large_string()),
+    "text in upper case": lambda texts: pa.array([text.upper() for text in texts]),
+    "dictionary of text": lambda texts: pa.array(texts).dictionary_encode(),
+    "bytes": lambda texts: pa.array(packed(texts), pa.binary()),
+    "large bytes": lambda texts: pa.array(packed(texts), pa.large_binary()),
+    "text as bytes": lambda texts: pa.array([text.encode() for text in texts], pa.binary()),
+    "16 bytes": lambda texts: pa.array(
+        [b if len(b) == 16 else bytes(10) + b"\xff\xff" + b for b in packed(texts)], pa.binary(16)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NARROW)
+def test_ipv4_addresses_of_every_type(save: Any, kind: str) -> None:
+    path = save({"src": NARROW[kind](SOURCES), "dst": NARROW[kind](TARGETS)})
+    assert found(path, window="all") == answer(ROWS, None)
+
+
+@pytest.mark.parametrize("kind", WIDE)
+def test_addresses_of_both_families_of_every_type(save: Any, kind: str) -> None:
+    src, dst = ends(BOTH)
+    path = save({"src": WIDE[kind](src), "dst": WIDE[kind](dst)})
+    assert found(path, window="all") == answer(BOTH, None)
+
+
+def test_int32_holds_the_lower_half_of_the_addresses(save: Any) -> None:
+    rows = [Line(f"10.0.0.{i % 5 + 1}", f"11.0.{i % 7}.9") for i in range(100)]
+    src, dst = ends(rows)
+    path = save({"src": pa.array(numbers(src), pa.int32()), "dst": pa.array(numbers(dst), pa.int32())})
+    assert found(path, window="all") == answer(rows, None)
+
+
+def test_the_two_ends_may_have_different_types(save: Any) -> None:
+    path = save({"src": SOURCES, "dst": pa.array(numbers(TARGETS), pa.uint32())})
+    assert found(path, window="all") == answer(ROWS, None)
+
+
+STAMPS = [row.time for row in ROWS]
+TIMES: dict[str, Any] = {
+    **{f"timestamp {unit}": pa.array([t // size for t in STAMPS], pa.timestamp(unit)) for unit, size in
+       {"s": SECOND, "ms": 10**6, "us": 10**3, "ns": 1}.items()},
+    "timestamp with a zone": pa.array([t // 1000 for t in STAMPS], pa.timestamp("us", "Asia/Tokyo")),
+    "seconds": pa.array([t // SECOND for t in STAMPS], pa.int64()),
+    "seconds of 32 bits": pa.array([t // SECOND for t in STAMPS], pa.uint32()),
+    "milliseconds": pa.array([t // 10**6 for t in STAMPS], pa.int64()),
+    "microseconds": pa.array([t // 10**3 for t in STAMPS], pa.uint64()),
+    "nanoseconds": pa.array(STAMPS, pa.int64()),
+    "floats": pa.array([t / SECOND for t in STAMPS], pa.float64()),
+    "ISO": pa.array([datetime.fromtimestamp(t // SECOND, UTC).replace(tzinfo=None).isoformat() for t in STAMPS]),
+    "ISO with Z": pa.array([datetime.fromtimestamp(t // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for t in STAMPS]),
+    "ISO of mixed kinds": pa.array(
+        [datetime.fromtimestamp(t // SECOND, UTC).strftime(("%Y-%m-%d %H:%M:%S.5", "%Y-%m-%dT%H:%M:%S+00:00")[i % 2])
+         for i, t in enumerate(STAMPS)]
+    ),
+    "text of seconds": pa.array([f"{t // SECOND}.25" for t in STAMPS]),
+    "dictionary": pa.array([t // SECOND for t in STAMPS]).dictionary_encode(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TIMES)
+def test_times_of_every_type(save: Any, kind: str) -> None:
+    path = save({"src": SOURCES, "dst": TARGETS, "ts": TIMES[kind]})
+    assert found(path) == answer(ROWS)
+
+
+def test_a_unit_overrules_the_magnitude(save: Any) -> None:
+    path = save({"src": SOURCES, "dst": TARGETS, "ts": pa.array([t // SECOND for t in STAMPS])})
+    rows = [row._replace(time=row.time // 1000) for row in ROWS]
+    assert found(path, map="time=ts:ms") == answer(rows)
+
+
+def test_which_time_of_a_record_counts(save: Any) -> None:
+    begin = pa.array([t // SECOND for t in STAMPS])
+    path = save({"src": SOURCES, "dst": TARGETS, "start": begin, "dur": pa.array([400.5] * len(ROWS))})
+    later = [row._replace(time=row.time + 400 * SECOND) for row in ROWS]
+    assert found(path) == answer(ROWS)
+    assert found(path, time="end") == answer(later)
+    stopped = save({"src": SOURCES, "dst": TARGETS, "end": begin, "took": pa.array([400_000] * len(ROWS))})
+    earlier = [row._replace(time=row.time - 400 * SECOND) for row in ROWS]
+    assert found(stopped, time="end") == answer(ROWS)
+    assert found(stopped, map="time_end=end,duration=took:ms") == answer(earlier)
+
+
+def test_nested_columns(save: Any) -> None:
+    flow = pa.StructArray.from_arrays(
+        [pa.array(SOURCES), pa.array(TARGETS), pa.array([t // SECOND for t in STAMPS])], ["a", "b", "start"]
+    )
+    extra = pa.array([["x"]] * len(ROWS))
+    path = save(pa.table({"flow": flow, "tags": extra}))
+    assert found(path, map="src=flow.a,dst=flow.b,time=flow.start") == answer(ROWS)
+    zeek = save({"id.orig_h": SOURCES, "id.resp_h": TARGETS, "ts": [t / SECOND for t in STAMPS]})
+    assert found(zeek) == answer(ROWS)
+
+
+def test_columns_by_a_dictionary_and_by_place(save: Any) -> None:
+    path = save({"first": SOURCES, "second": TARGETS, "third": pa.array([t // SECOND for t in STAMPS])})
+    assert found(path, map={"src": "first", "dst": "second", "time": "third"}) == answer(ROWS)
+    assert found(path, map="src=1,dst=2,time=3") == answer(ROWS)
+
+
+def test_rows_without_an_address_or_a_time_are_counted_and_the_first_shown(save: Any) -> None:
+    rows = ROWS[:500]
+    src: list[Any] = [row.src for row in rows]
+    dst: list[Any] = [row.dst for row in rows]
+    stamps: list[Any] = [row.time / SECOND for row in rows]
+    src[10] = dst[20] = None
+    src[30], dst[40], dst[50] = "-", "10.0.0.256", "2001:db8::1"
+    stamps[60], stamps[70], stamps[80] = float("nan"), None, -1.0
+    bad = {10, 20, 30, 40, 50, 60, 70, 80}
+    path = save({"src": src, "dst": dst, "ts": pa.array(stamps, pa.float64())})
+    run = scan(path)
+    got = {window.window.start: {str(row.host): int(row.peers) for row in window} for window in run}
+    assert got == answer(row for i, row in enumerate(rows) if i not in bad)
+    counters = run.counters
+    assert (counters.rows, counters.bad_rows, counters.packets, counters.ipv4) == (500, 8, 500, 492)
+    assert [warning.partition(": ")[2].partition(":")[0] for warning in counters.warnings] == [
+        f"row {number} does not count" for number in (11, 21, 31)
+    ]
+    assert f"src=null, dst={dst[10]}" in counters.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([-1, 1 << 32, 5, 6, None], pa.int64()),
+        pa.array([-1, 1 << 40, 5, 6, None], pa.int64()),
+        pa.array([-7, -1, 5, 6, None], pa.int32()),
+        pa.array([1.5, float("nan"), 5, 6, None], pa.float64()),
+        pa.array([b"\0\0\0", b"", b"\0\0\0\5", b"\0\0\0\6", None], pa.binary()),
+        pa.array(["", "x", "0.0.0.5", "0.0.0.6", None]).dictionary_encode(),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_what_is_no_address_never_becomes_one(save: Any, column: Any) -> None:
+    run = scan(save({"src": column, "dst": ["10.0.0.1"] * 5}), window="all")
+    assert [sorted((str(row.host), int(row.peers)) for row in window) for window in run] == [
+        [("0.0.0.5", 1), ("0.0.0.6", 1), ("10.0.0.1", 2)]
+    ]
+    assert run.counters.bad_rows == 3
+
+
+def test_pieces_and_batches_of_large_row_groups_keep_the_order(monkeypatch: Any, tmp_path: Path) -> None:
+    stamps = pa.array([t // SECOND for t in STAMPS])
+    pq.write_table(pa.table({"src": SOURCES, "dst": TARGETS, "ts": stamps}), tmp_path / "a.parquet", row_group_size=700)
+    monkeypatch.setattr(parquet, "BATCH_ROWS", 90)
+    for rows in (100, 1400, 1 << 20):
+        monkeypatch.setattr(parquet, "PIECE_ROWS", rows)
+        for threads in (1, 3):
+            run = scan(tmp_path / "a.parquet", threads=threads)
+            got = {w.window.start: {str(row.host): int(row.peers) for row in w} for w in run}
+            assert (got, run.counters.late) == (answer(ROWS), 0)
+
+
+def test_rows_in_any_order(save: Any) -> None:
+    mixed = ROWS[1000:] + ROWS[:1000]
+    src, dst = ends(mixed)
+    path = save({"src": src, "dst": dst, "ts": pa.array([row.time // SECOND for row in mixed])})
+    run = scan(path)
+    last = {}
+    for window in run:  # a window that comes again replaces the first
+        last[window.window.start] = {str(row.host): int(row.peers) for row in window}
+    assert last == answer(ROWS)
+
+
+def test_compressed_and_from_standard_input(save: Any, stdin: Callable[[Any], None], tmp_path: Path) -> None:
+    path = save({"src": SOURCES, "dst": TARGETS, "ts": pa.array([t // SECOND for t in STAMPS])})
+    (tmp_path / "z").write_bytes(gzip.compress(path.read_bytes()))
+    assert found(tmp_path / "z") == answer(ROWS)
+    stdin(path.read_bytes())
+    assert found("-") == answer(ROWS)
+
+
+def test_a_url(save: Any) -> None:
+    path = save({"src": SOURCES, "dst": TARGETS})
+    assert found(f"file://{path}", window="all") == answer(ROWS, None)
+
+
+def test_a_folder_of_tables(tmp_path: Path) -> None:
+    for i in range(4):
+        part = ROWS[i * 500 : (i + 1) * 500]
+        src, dst = ends(part)
+        table = pa.table({"src": src, "dst": dst, "ts": pa.array([row.time // SECOND for row in part])})
+        list(WRITERS.values())[i % 3](table, tmp_path / f"{i}.table")
+    assert found(tmp_path) == answer(ROWS)
+
+
+def test_no_rows(save: Any) -> None:
+    run = scan(save(pa.table({"src": pa.array([], pa.uint32()), "dst": pa.array([], pa.uint32())})), window="all")
+    assert (list(run), run.counters.rows) == ([], 0)
+
+
+def test_thousands_of_columns(save: Any) -> None:
+    others = {f"c{i}": pa.array([i] * 20) for i in range(3000)}
+    path = save({**others, "src": SOURCES[:20], "dst": TARGETS[:20]})
+    assert found(path, window="all") == answer(ROWS[:20], None)
+
+
+def test_integer_columns_are_not_copied(tmp_path: Path) -> None:
+    from superhosts.sources.tables.arrowcolumns import addresses_of
+
+    array = pa.array(numbers(SOURCES), pa.uint32())
+    column = addresses_of(array, "src", "x")
+    assert column.__array_interface__["data"][0] == array.buffers()[1].address
+
+
+def test_the_identity_of_a_file_is_kept_when_it_is_compressed(tmp_path: Path) -> None:
+    from superhosts.sources.opening import open_input
+
+    table = pa.table({"src": SOURCES, "dst": TARGETS, "ts": pa.array([t // SECOND for t in STAMPS])})
+    write_parquet(table, tmp_path / "a.parquet")
+    plain = open_input(tmp_path / "a.parquet")
+    assert plain.identity() == f"{tmp_path / 'a.parquet'}@{NOON}"
+    assert sum(len(batch) for block in plain.blocks() for batch in block) == len(ROWS)
+    assert plain.finished() == {plain.identity(): (NOON, max(STAMPS))}
+    (tmp_path / "a.parquet.gz").write_bytes(gzip.compress((tmp_path / "a.parquet").read_bytes()))
+    assert open_input(tmp_path / "a.parquet.gz").identity() == plain.identity()
+
+
+def test_windows_of_two_tables_are_read_side_by_side(tmp_path: Path) -> None:
+    even, odd = ROWS[::2], ROWS[1::2]
+    for name, part in (("a", even), ("b", odd)):
+        src, dst = ends(part)
+        table = pa.table({"src": src, "dst": dst, "ts": pa.array([row.time // SECOND for row in part])})
+        write_parquet(table, tmp_path / name)
+    run = scan([tmp_path / "a", tmp_path / "b"])
+    got = {w.window.start: {str(row.host): int(row.peers) for row in w} for w in run}
+    assert (got, run.counters.late, len(got)) == (answer(ROWS), 0, 2)
+    assert ROWS[-1].time - NOON < WINDOW * 2

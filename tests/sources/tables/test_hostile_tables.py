@@ -1,0 +1,182 @@
+"""Damaged and unusual tables end in one line that names the file, never in a crash or in wrong rows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import feather
+
+from commands import Run
+from superhosts.errors import InputError, SuperhostsError
+from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.settings import Settings
+from superhosts.sources.opening import open_inputs
+from tables import answer, make_rows, numbers, scan
+
+ROWS = make_rows(1000)
+SETTINGS = Settings(window="all", detector="exact", threshold=1)
+SRC, DST = [row.src for row in ROWS], [row.dst for row in ROWS]
+
+
+def make(path: Path, **columns: Any) -> Path:
+    pq.write_table(pa.table(columns), path, row_group_size=250)
+    return path
+
+
+def text_table(path: Path) -> Path:
+    return make(path, src=SRC, dst=DST)
+
+
+def said(path: Path, **settings: Any) -> str:
+    with pytest.raises(InputError) as error:
+        list(scan(path, window="all", **settings))
+    text = str(error.value)
+    assert text.startswith(f"{path}: ")
+    assert "\n" not in text
+    return text.removeprefix(f"{path}: ")
+
+
+@pytest.mark.parametrize("left", [5, 8, 12, 500, -1, -4, -8, -100])
+def test_a_parquet_file_that_was_cut(tmp_path: Path, left: int) -> None:
+    path = text_table(tmp_path / "a.parquet")
+    path.write_bytes(path.read_bytes()[:left])
+    assert said(path).startswith("damaged Parquet file: ")
+
+
+def test_a_feather_file_that_was_cut(tmp_path: Path) -> None:
+    path = tmp_path / "a.feather"
+    feather.write_feather(pa.table({"src": SRC, "dst": DST}), path, chunksize=250)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:200])
+    assert said(path).startswith("damaged Arrow file: ")
+    path.write_bytes(whole[: len(whole) // 2])
+    assert said(path).startswith("damaged Arrow file: ")
+
+
+@pytest.mark.parametrize("format", ["parquet", "feather"])
+def test_bytes_that_were_changed(tmp_path: Path, format: str) -> None:
+    """Any answer is right but a crash: an error of one line, bad rows, or other addresses."""
+    generator, path = random.Random(7), tmp_path / "a"
+    table = pa.table({"src": SRC, "dst": pa.array(numbers(DST), pa.uint32())})
+    if format == "parquet":
+        pq.write_table(table, path, row_group_size=250, compression="none")
+    else:
+        feather.write_feather(table, path, chunksize=250, compression="uncompressed")
+    whole = path.read_bytes()
+    for _ in range(150):
+        changed = bytearray(whole)
+        for _ in range(generator.randrange(1, 4)):
+            changed[generator.randrange(8, len(whole))] = generator.randrange(256)
+        path.write_bytes(changed)
+        errors: list[SuperhostsError] = []
+        list(Scan(open_inputs([path], errors.append), SETTINGS, on_error=errors.append))
+        assert all(str(error).startswith(f"{path}: ") and "\n" not in str(error) for error in errors)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array([True] * 3), "bool"),
+        (pa.array([[1]] * 3), "which column is src"),
+        (pa.array([{"a": 1}] * 3), "which column is src"),
+        (pa.array([0] * 3, pa.timestamp("ms")), "timestamp[ms]"),
+        (pa.array([b"abc"] * 3, pa.binary(3)), "fixed_size_binary[3]"),
+    ],
+    ids=lambda value: str(getattr(value, "type", "")),
+)
+def test_columns_that_hold_no_addresses(tmp_path: Path, column: Any, kind: str) -> None:
+    text = said(make(tmp_path / "a.parquet", src=column, dst=column))
+    assert kind in text
+    if kind != "which column is src":
+        assert text == f"column 'src' has the type {kind}; addresses are text, integers (IPv4), or 4 or 16 bytes"
+
+
+def test_a_column_that_holds_no_times(tmp_path: Path) -> None:
+    path = make(tmp_path / "a.parquet", src=SRC[:2], dst=DST[:2], ts=pa.array([True, False]))
+    assert said(path).startswith("column 'ts' has the type bool; times are TIMESTAMP, numbers")
+
+
+def test_all_rows_are_bad(tmp_path: Path) -> None:
+    path = make(tmp_path / "a.parquet", src=["x", "y"], dst=["10.0.0.1", None], port=[1, 2])
+    assert said(path) == (
+        "all of its 2 rows are bad; row 1 does not count: src=x, dst=10.0.0.1; its columns: src, dst, port; "
+        'map="src=COLUMN,dst=COLUMN" says which to read'
+    )
+
+
+def test_rows_without_a_time_need_one_window(tmp_path: Path) -> None:
+    path = text_table(tmp_path / "a.parquet")
+    with pytest.raises(InputError) as error:
+        list(scan(path))
+    assert str(error.value) == (
+        f'{path}: its rows have no time: window="all" counts them all as one window; or name the column: '
+        'map="time=COLUMN"; its columns: src, dst'
+    )
+    with pytest.raises(InputError):
+        list(scan(path, map="time=", window="5m"))
+
+
+def test_a_format_that_it_is_not(run: Run, tmp_path: Path) -> None:
+    path = text_table(tmp_path / "a.parquet")
+    ended = run("scan", path, "--format", "arrow", "--window", "all")
+    assert (ended.status, ended.err.count("\n")) == (3, 2)
+    assert ended.err.startswith(f"superhosts: {path}: damaged Arrow file: ")
+
+
+def test_messages_of_a_command(run: Run, tmp_path: Path) -> None:
+    path = text_table(tmp_path / "a.parquet")
+    ended = run("scan", path)
+    assert ended.status == 3
+    assert ended.err.splitlines()[0] == (
+        f"superhosts: {path}: its rows have no time: --window all counts them all as one window; or name the column: "
+        "--map time=COLUMN; its columns: src, dst"
+    )
+    path = make(tmp_path / "b.parquet", a=SRC, b=DST)
+    ended = run("scan", path, "--window", "all")
+    assert ended.status == 3
+    assert "which column is src and which is dst? say it with --map src=COLUMN,dst=COLUMN,time=COLUMN; " in ended.err
+    ended = run("scan", path, "--window", "all", "--map", "src=a,dst=c")
+    assert (ended.status, "--map dst=c: it has no such column; its columns: a, b" in ended.err) == (3, True)
+
+
+def test_without_pyarrow(monkeypatch: Any, tmp_path: Path, run: Run) -> None:
+    path = text_table(tmp_path / "a.parquet")
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    ended = run("scan", path, "--window", "all")
+    assert ended.status == 2
+    assert f"superhosts: {path}: reading Parquet and Arrow files needs packages that are not installed: " in ended.err
+    assert "pip install 'superhosts[tables]'" in ended.err
+
+
+def test_a_readable_table_beside_damaged_ones(run: Run, tmp_path: Path) -> None:
+    make(tmp_path / "a.parquet", src=SRC, dst=DST)
+    (tmp_path / "b.parquet").write_bytes(b"PAR1 and nothing else")
+    (tmp_path / "c.pcap").write_bytes(b"\xd4\xc3\xb2\xa1")
+    ended = run("scan", tmp_path, "--window", "all", "--json", "--detector", "exact", "--threshold", 1)
+    assert ended.status == 3
+    assert {row["host"]: row["peers"] for row in ended.rows} == answer(ROWS, None)[0]
+    assert f"{tmp_path / 'b.parquet'}: damaged Parquet file: " in ended.err
+
+
+def test_the_disk_is_full_when_a_pipe_is_copied(monkeypatch: Any, tmp_path: Path, stdin: Callable[[Any], None]) -> None:
+    import tempfile
+
+    from superhosts.errors import OutputError
+
+    class Full:
+        def write(self, _data: object) -> int:
+            raise OSError(28, "No space left on device")
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_options: Full())
+    stdin(text_table(tmp_path / "a.parquet").read_bytes())
+    with pytest.raises(OutputError, match="a temporary file cannot be written: No space left on device; TMPDIR"):
+        list(scan("-", window="all"))
