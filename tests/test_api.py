@@ -150,9 +150,9 @@ def test_columns_that_cannot_be_pairs(detector: Any) -> None:
     for arguments, message in (
         ((hosts,), "hosts and peers, or one PairBatch"),
         ((hosts, hosts[:2]), "3 hosts but 2 peers"),
-        ((hosts.astype(np.uint64), hosts), "hosts have 64 bits, but this .* takes 32-bit hosts"),
-        ((hosts.astype(np.int32), hosts), "hosts: int32"),
-        ((hosts, hosts.astype(float)), "peers: float64"),
+        ((np.zeros((3, 2), np.uint64), hosts), "hosts have 128 bits, but this .* takes 32-bit hosts"),
+        ((hosts.astype(np.int32) - 1, hosts), "hosts, row 0: -1 is negative"),
+        ((hosts, hosts.astype(float)), r"peers, row 0: 0.0 \(float64\) is not an integer"),
         ((np.zeros((3, 3), np.uint64), hosts), r"hosts: uint64 \(3, 3\)"),
     ):
         with pytest.raises(sh.UsageError, match=message):

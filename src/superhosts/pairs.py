@@ -163,6 +163,7 @@ class HostFormat(NamedTuple):
             network = ipaddress.ip_network(text, strict=False)
         except ValueError as error:
             raise UsageError(f"{text!r} is not an address: {error}") from None
+        network = _unmapped(network)
         if network.version != self.family:
             raise UsageError(f"{text} is IPv{network.version}, but hosts here are IPv{self.family}")
         if network.prefixlen < self.prefix:
@@ -198,6 +199,14 @@ def _whole_key(host: Any) -> int:
     if not -(1 << 63) <= host < 1 << 63:
         raise UsageError(f"{host} does not fit: {INT64_RULE}")
     return int(host) & MASK64
+
+
+def _unmapped(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """Return the IPv4 prefix of an IPv4-mapped IPv6 prefix, others as they are."""
+    mapped = network.network_address.ipv4_mapped if isinstance(network, ipaddress.IPv6Network) else None
+    return (
+        network if mapped is None or network.prefixlen < 96 else ipaddress.IPv4Network((mapped, network.prefixlen - 96))
+    )
 
 
 def _ipv4_prefix(number: int, bits: int) -> ipaddress.IPv4Network:

@@ -177,4 +177,4 @@ def test_memory_chooses_the_number_of_slices():
 
 def test_wide_hosts_are_refused():
     with pytest.raises(UsageError, match="32-bit hosts"):
-        Cbaa("8MiB").update(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
+        Cbaa("8MiB").update(np.zeros((1, 2), np.uint64), np.zeros(1, np.uint64))

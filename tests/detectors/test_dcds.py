@@ -201,7 +201,7 @@ def test_super_hosts_of_named_shapes(shape):
 
 def test_wide_hosts_are_refused():
     with pytest.raises(UsageError, match="32-bit hosts"):
-        Dcds("2MiB").update(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
+        Dcds("2MiB").update(np.zeros((1, 2), np.uint64), np.zeros(1, np.uint64))
 
 
 @needs_cuda

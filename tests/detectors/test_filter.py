@@ -200,7 +200,7 @@ def test_errors():
     with pytest.raises(UsageError, match="filter runs on the CPU only"):
         Filter("1MiB", device="cuda:0")
     with pytest.raises(UsageError, match="32-bit hosts"):
-        Filter("1MiB").update(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
+        Filter("1MiB").update(np.zeros((1, 2), np.uint64), np.zeros(1, np.uint64))
 
 
 @pytest.mark.parametrize("counter", [np.nan, -1.0, np.inf])

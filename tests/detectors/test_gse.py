@@ -329,6 +329,6 @@ def test_geometry_and_errors():
     with pytest.raises(GeometryError, match="vector_bits=14: must be at most array_bits=13"):
         Gse(geometry=SMALL._replace(vector_bits=14))
     with pytest.raises(UsageError, match="32-bit hosts"):
-        Gse(geometry=SMALL).update(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
+        Gse(geometry=SMALL).update(np.zeros((1, 2), np.uint64), np.zeros(1, np.uint64))
     with pytest.raises(MergeError, match="vector_bits 5 into vector_bits 6"):
         Gse(geometry=SMALL).merge(Gse(geometry=SMALL._replace(vector_bits=5)))

@@ -177,7 +177,7 @@ def test_errors():
         PairSample("1MiB", device="cuda")
     detector = PairSample(geometry=SMALL)
     with pytest.raises(UsageError, match="32-bit hosts"):
-        detector.update(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
+        detector.update(np.zeros((1, 2), np.uint64), np.zeros(1, np.uint64))
     with pytest.raises(MergeError, match="pairs 501 into pairs 500"):
         detector.merge(PairSample(geometry=Geometry(501)))
 

@@ -205,7 +205,7 @@ def test_errors():
     with pytest.raises(UsageError, match="rgs runs on the CPU only"):
         Rgs("1MiB", device="cuda:0")
     with pytest.raises(UsageError, match="32-bit hosts"):
-        Rgs("1MiB").update(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
+        Rgs("1MiB").update(np.zeros((1, 2), np.uint64), np.zeros(1, np.uint64))
 
 
 def test_a_geometry_that_its_arrays_do_not_have_is_refused_before_memory_is_taken(tmp_path):

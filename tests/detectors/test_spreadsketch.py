@@ -192,7 +192,7 @@ def test_errors(tmp_path):
         SpreadSketch("1MiB", threads=0)
     detector = SpreadSketch(geometry=SMALL)
     with pytest.raises(UsageError, match="32-bit hosts"):
-        detector.update(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
+        detector.update(np.zeros((1, 2), np.uint64), np.zeros(1, np.uint64))
     with pytest.raises(MergeError, match="buckets 9 into buckets 7"):
         detector.merge(SpreadSketch(geometry=SMALL._replace(buckets=9)))
     detector.save(tmp_path / "a.cube")

@@ -188,7 +188,7 @@ def test_plain_and_mangled_ones_do_not_merge_and_files_keep_the_reading(tmp_path
 def test_wide_hosts_are_refused():
     for mangled in (True, False):
         with pytest.raises(UsageError, match="32-bit hosts"):
-            Vbfa("1MiB", mangled=mangled).update(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
+            Vbfa("1MiB", mangled=mangled).update(np.zeros((1, 2), np.uint64), np.zeros(1, np.uint64))
 
 
 @needs_cuda

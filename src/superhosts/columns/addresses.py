@@ -28,6 +28,7 @@ from superhosts.device import run_parallel, split_evenly, thread_count
 Bytes = NDArray[np.uint8]
 Kinds = NDArray[np.uint8]  # 4, 6 or 0 (no address)
 Words = NDArray[np.uint64]  # addresses as rows (high word, low word)
+Rows = NDArray[np.int64]  # positions in text, one for each row
 
 ROWS_PER_THREAD = 1 << 14  # fewer are not worth waking another thread
 LONGEST = 45  # characters: six groups of four and an IPv4 address
@@ -221,29 +222,34 @@ def parse_address(data: Bytes, start: int, end: int) -> tuple[int, np.uint64, np
 
 
 @compiled
-def parse_rows(data: Bytes, offsets: NDArray[np.int64], rows: tuple[int, int], kinds: Kinds, words: Words) -> None:
-    """Parse the rows first..last of a text column; row i is data[offsets[i]:offsets[i + 1]]."""
+def parse_rows(data: Bytes, starts: Rows, ends: Rows, rows: tuple[int, int], kinds: Kinds, words: Words) -> None:
+    """Parse the rows first..last of a text column; row i is data[starts[i]:ends[i]]."""
     begin, safe = np.uint64(data.ctypes.data), len(data) - READABLE
     for i in range(rows[0], rows[1]):
-        at = offsets[i]
+        at = starts[i]
         if at <= safe:
-            kind, high, low = parse_at(begin + np.uint64(at), np.uint64(offsets[i + 1] - at))
+            kind, high, low = parse_at(begin + np.uint64(at), np.uint64(ends[i] - at))
         else:
-            kind, high, low = parse_address(data, at, offsets[i + 1])
+            kind, high, low = parse_address(data, at, ends[i])
         kinds[i] = kind
         words[i, 0] = high
         words[i, 1] = low
 
 
-def parse_text(data: Bytes, offsets: NDArray[np.int64], threads: int | None = None) -> tuple[Kinds, Words]:
+def parse_spans(data: Bytes, starts: Rows, ends: Rows, threads: int | None = None) -> tuple[Kinds, Words]:
+    """Parse rows of text: row i is data[starts[i]:ends[i]]. See `parse_text`."""
+    count = len(starts)
+    kinds, words = np.empty(count, np.uint8), np.empty((count, 2), np.uint64)
+    runs = split_evenly(count, min(thread_count(threads), max(1, count // ROWS_PER_THREAD)))
+    run_parallel(parse_rows, [(data, starts, ends, run, kinds, words) for run in runs], len(runs))
+    return kinds, words
+
+
+def parse_text(data: Bytes, offsets: Rows, threads: int | None = None) -> tuple[Kinds, Words]:
     """Parse a text column as Arrow keeps it: row i is data[offsets[i]:offsets[i + 1]].
 
     Return a kind for each row (4, 6, or 0 for what is no address) and the addresses as rows (high word, low word).
-    `offsets` must not decrease nor point outside `data`.
+    `offsets` must not decrease nor point outside of `data`.
     """
-    count = len(offsets) - 1
-    kinds, words = np.empty(count, np.uint8), np.empty((count, 2), np.uint64)
-    runs = split_evenly(count, min(thread_count(threads), max(1, count // ROWS_PER_THREAD)))
     positions = offsets.astype(np.int64, copy=False)
-    run_parallel(parse_rows, [(data, positions, run, kinds, words) for run in runs], len(runs))
-    return kinds, words
+    return parse_spans(data, positions[:-1], positions[1:], threads)

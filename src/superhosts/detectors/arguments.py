@@ -3,29 +3,86 @@
 from __future__ import annotations
 
 import math
+from ipaddress import IPv4Network, IPv6Network
 from numbers import Real
 from typing import Any, TypeVar
 
 import numpy as np
 
+from superhosts.columns.column import Column
+from superhosts.columns.hosts import Pairs, hosts_of, pairs_of
+from superhosts.columns.reading import column_of
 from superhosts.device import thread_count
 from superhosts.engines.arrays import is_on_gpu
 from superhosts.errors import UsageError
-from superhosts.pairs import KEY_FORMATS, Addresses, HostFormat, format_for
+from superhosts.pairs import KEY_FORMATS, Addresses, HostFormat, format_for, numbers_to_array
+from superhosts.text import counted
 from superhosts.units import SWITCH, whole_number
 
 Sized = TypeVar("Sized", bound=Any)
-_WORDS = np.dtype(np.uint32), np.dtype(np.uint64)  # created once, because every batch is checked, even a small one
+FEW = 16  # hosts that are converted one by one, which takes less than to start the compiled way
+PREFIXES = IPv4Network, IPv6Network
+_NARROW = np.dtype(np.uint32)
+_WORDS = _NARROW, np.dtype(np.uint64)
 
 
-def as_column(column: Any, what: str) -> Addresses:
-    """Return hosts or peers as an array; raise UsageError if its type or shape is not one that detectors take."""
-    array = column if type(column) is np.ndarray or is_on_gpu(column) else np.asarray(column)
+def as_pairs(hosts: Any, peers: Any, format: HostFormat, detector: str) -> Pairs:
+    """Return two columns as pairs; raise UsageError if one of them, or a row, is not what a detector takes."""
+    if format.key_bits == 32 and _is_narrow(hosts) and _is_narrow(peers):
+        left, right, dropped = hosts, peers, 0
+    elif is_on_gpu(hosts) or is_on_gpu(peers):
+        left, right, dropped = _words(hosts, "hosts"), _words(peers, "peers"), 0
+    else:
+        ours, theirs = _column(hosts, "hosts"), _column(peers, "peers")
+        _check_lengths(len(ours), len(theirs))
+        left, right, dropped = pairs_of(ours, theirs, format)
+    _check_lengths(len(left), len(right))
+    if bits_of(left) != format.key_bits:
+        message = f"hosts have {bits_of(left)} bits, but this {detector} takes {format.key_bits}-bit hosts"
+        raise UsageError(f"update: {message}")
+    return Pairs(left, right, dropped)
+
+
+def as_hosts(hosts: Any, format: HostFormat) -> Addresses:
+    """Return a column as hosts; raise UsageError if it, or a row, is not what a detector takes."""
+    if is_on_gpu(hosts):
+        column = _words(hosts, "hosts")
+    elif isinstance(hosts, list | tuple) and _are_few(hosts):
+        return numbers_to_array([format.to_number(host) for host in hosts], format.key_bits)
+    else:
+        column = hosts_of(_column(hosts, "hosts"), format)
+    if bits_of(column) != format.key_bits:
+        raise UsageError(f"hosts have {bits_of(column)} bits, but those of the sketch have {format.key_bits}")
+    return column
+
+
+def _is_narrow(column: Any) -> bool:
+    """Return True for the usual column, which needs no conversion. Every batch is checked, even a small one."""
+    return type(column) is np.ndarray and column.dtype == _NARROW and column.ndim == 1 and column.flags.carray
+
+
+def _are_few(hosts: list[Any] | tuple[Any, ...]) -> bool:
+    """Return True for a few hosts, or if some are prefixes: these are converted one by one."""
+    return len(hosts) <= FEW or any(isinstance(host, PREFIXES) or (type(host) is str and "/" in host) for host in hosts)
+
+
+def _column(column: Any, name: str) -> Column:
+    return column if isinstance(column, Column) else column_of(column, name)
+
+
+def _words(column: Any, name: str) -> Addresses:
+    """Return a column as an array of words in main memory or in that of a GPU."""
+    array = column if is_on_gpu(column) else np.asarray(column)
     if array.ndim == 1 and array.dtype in _WORDS:
         return array
     if array.ndim == 2 and array.shape[1] == 2 and array.dtype == np.uint64:
         return array
-    raise UsageError(f"{what}: {array.dtype} {array.shape} is not uint32 (n,), uint64 (n,) or uint64 (n, 2)")
+    raise UsageError(f"{name}: {array.dtype} {array.shape} is not uint32 (n,), uint64 (n,) or uint64 (n, 2)")
+
+
+def _check_lengths(hosts: int, peers: int) -> None:
+    if hosts != peers:
+        raise UsageError(f"update: {counted(hosts, 'host')} but {counted(peers, 'peer')}")
 
 
 def bits_of(column: Addresses) -> int:

@@ -16,15 +16,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, final
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.columns.accepted import ColumnData, TableData
+from superhosts.columns.hosts import Pairs
+from superhosts.columns.tables import columns_of, is_table
 from superhosts.cubefile.container import Take
 from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
 from superhosts.detectors import hostnames
-from superhosts.detectors.arguments import as_column, bits_of, check_count, check_threads, check_threshold
+from superhosts.detectors.arguments import as_hosts, as_pairs, check_count, check_threads, check_threshold
 from superhosts.detectors.generickeys import is_key_column, read_integers, read_names, read_pairs
 from superhosts.detectors.hostnames import HostNames
 from superhosts.detectors.kinds import Kind, check_alike
@@ -34,13 +37,12 @@ from superhosts.engines.geometry import ArrayShape, Geometry
 from superhosts.engines.tuning import Tuning
 from superhosts.errors import MergeError, UsageError
 from superhosts.hashing import fingerprint, make_key, secret_of
-from superhosts.pairs import TEXT, Addresses, Batches, Host, HostFormat, PairBatch, Part, format_for, numbers_to_array
+from superhosts.pairs import TEXT, Addresses, Batches, Host, HostFormat, PairBatch, Part, format_for
 from superhosts.results import SuperHost, SuperHosts
 from superhosts.stopwatch import measured
-from superhosts.text import counted
 from superhosts.textkeys import TextFormat, TextKey, bound, text_key
 
-Hosts = SuperHosts | Addresses | Sequence[str | int | Host]
+Hosts = SuperHosts | ColumnData
 BYTES_PER_LISTED_HOST = 16  # upper bound: a set has up to four slots per host
 
 
@@ -79,6 +81,7 @@ class Detector(Guarded, ABC):
     threads: int
     _text_key: TextKey | None = None  # the key of the hash of texts; None if hosts are addresses
     _names: HostNames | None = None  # the names of hosts; None unless hosts are text
+    _dropped: int = 0
 
     # Constant properties, which need no lock
 
@@ -103,20 +106,60 @@ class Detector(Guarded, ABC):
 
     # Public methods
 
+    @overload
+    def update(self, hosts: PairBatch) -> None: ...
+
+    @overload
+    def update(self, hosts: ColumnData, peers: ColumnData) -> None: ...
+
+    @overload
+    def update(self, hosts: TableData, *, host: str, peer: str) -> None: ...
+
     @final
-    def update(self, hosts: Addresses | PairBatch, peers: Addresses | None = None) -> None:
-        """Add a batch of pairs, given as two arrays or one PairBatch."""
+    def update(self, hosts: Any, peers: Any = None, *, host: str | None = None, peer: str | None = None) -> None:
+        """Add pairs, given as two columns, as a table with the names of two columns, or as one PairBatch.
+
+            cube.update(hosts, peers)
+            cube.update(df, host="src", peer="dst")
+
+        A column is an array, a list, or a series of pandas, Polars or Arrow. It holds integers of any width, address
+        text, `ipaddress` objects, or 4 or 16 bytes in network order (as uint8 also (n, 4) and (n, 16)); uint64 (n, 2)
+        is 128 bits, high word first. Integers are the hosts' numbers and must fit their width. IPv4-mapped IPv6 is
+        IPv4; another family than the detector's is an error. A table is a data frame, a structured array, a mapping
+        of columns, a DuckDB relation or any Arrow stream, which is read batch by batch.
+
+        A row with a null (None, NA, masked) is no pair; `dropped` counts these. An error names the column and the
+        first bad row, counted from 0, and adds nothing; of a stream, the batches before it have been added.
+        """
         if isinstance(hosts, PairBatch):
-            return self.update(hosts.hosts, hosts.peers)
-        if peers is None:
-            raise UsageError("update: peers are missing; pass hosts and peers, or one PairBatch")
+            return self._add(hosts.hosts, hosts.peers)
+        if host is None and peer is None and not (peers is None and is_table(hosts)):
+            if peers is None:
+                raise UsageError("update: peers are missing; pass hosts and peers, or one PairBatch")
+            return self._add(hosts, peers)
+        if peers is not None:
+            raise UsageError("update: host= and peer= name columns of one table; pass either these or two columns")
+        for left, right in columns_of(hosts, host, peer):
+            self._add(left, right)
+        return None
+
+    def _add(self, hosts: Any, peers: Any) -> None:
         if self._text_key is not None:
             return self._update_keys([(hosts, peers)])
-        left, right = self._checked(hosts, peers)
-        if len(left):
+        left, right, dropped = self._checked(hosts, peers)
+        if len(left) or dropped:
             with self.lock:
-                self._update(left, right)
+                self._dropped += dropped
+                if len(left):
+                    self._update(left, right)
         return None
+
+    @final
+    @property
+    def dropped(self) -> int:
+        """Rows that `update` left out because their host or peer was null, since the last `clear`."""
+        with self.lock:
+            return self._dropped
 
     @final
     def update_many(self, batches: Iterable[PairBatch]) -> None:
@@ -125,7 +168,8 @@ class Detector(Guarded, ABC):
             return self._update_keys([(batch.hosts, batch.peers) for batch in batches])
         checked = [self._checked(batch.hosts, batch.peers) for batch in batches]
         with self.lock:
-            self._update_many([batch for batch in checked if len(batch[0])])
+            self._dropped += sum(batch.dropped for batch in checked)
+            self._update_many([batch[:2] for batch in checked if len(batch.hosts)])
         return None
 
     def _update_keys(self, batches: Iterable[tuple[Any, Any]]) -> None:
@@ -133,21 +177,15 @@ class Detector(Guarded, ABC):
         assert self._text_key is not None
         read = [read_pairs(hosts, peers, self.format, self._text_key, self.threads) for hosts, peers in batches]
         with self.lock:
+            self._dropped += sum(batch.dropped for batch in read)
             self._update_many([(batch.hosts, batch.peers) for batch in read if len(batch.hosts)])
             for batch in read:
                 if self._names is not None and batch.names is not None:
                     self._names.add(batch.hosts, batch.peers, batch.names)
 
-    def _checked(self, hosts: Addresses, peers: Addresses) -> tuple[Addresses, Addresses]:
+    def _checked(self, hosts: Any, peers: Any) -> Pairs:
         """Return the columns of a batch; raise UsageError if they do not fit this detector or each other."""
-        left, right = as_column(hosts, "hosts"), as_column(peers, "peers")
-        if len(left) != len(right):
-            raise UsageError(f"update: {counted(len(left), 'host')} but {counted(len(right), 'peer')}")
-        if bits_of(left) != self.key_bits:
-            raise UsageError(
-                f"update: hosts have {bits_of(left)} bits, but this {self.name} takes {self.key_bits}-bit hosts"
-            )
-        return left, right
+        return as_pairs(hosts, peers, self.format, self.name)
 
     @final
     def merge(self, other: Self) -> None:
@@ -193,7 +231,7 @@ class Detector(Guarded, ABC):
 
     @final
     def estimate_many(self, hosts: Hosts) -> SuperHosts:
-        """Return the numbers of peers of any hosts (an array, a result or addresses), in the given order."""
+        """Return the numbers of peers of any hosts (a result, or a column as `update` takes it), in order."""
         column, given = named_column(hosts, self.format)
         with self.lock:
             return self._with_names(self._estimate_many(column).in_original_order(), given)
@@ -227,6 +265,7 @@ class Detector(Guarded, ABC):
     def clear(self) -> None:
         """Discard all pairs."""
         with self.lock:
+            self._dropped = 0
             self._clear()
             if self._names is not None:
                 self._names.clear()
@@ -488,12 +527,7 @@ def host_column(hosts: Hosts, format: HostFormat) -> Addresses:
         return hosts.hosts
     if format.keys == "int64":
         return read_integers(hosts)
-    if not isinstance(hosts, np.ndarray):
-        return numbers_to_array([format.to_number(host) for host in hosts], format.key_bits)
-    column = as_column(hosts, "hosts")
-    if bits_of(column) != format.key_bits:
-        raise UsageError(f"hosts have {bits_of(column)} bits, but those of the sketch have {format.key_bits}")
-    return column
+    return as_hosts(hosts, format)
 
 
 def check_detector(other: Any, name: str) -> None:

@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.columns.column import Binary, Column, Text, count_of, in_one_piece
+from superhosts.columns.reading import column_of
+from superhosts.columns.split import AddressColumn
 from superhosts.detectors.nametable import Texts
 from superhosts.engines.arrays import Words, is_on_gpu
 from superhosts.errors import UsageError
@@ -110,6 +113,8 @@ def read_column(column: Any, what: str) -> KeyColumn:
     """Return a column of integers or text. Raise UsageError if it is something else."""
     if is_on_gpu(column):
         return KeyColumn(_whole(column, what))
+    if not isinstance(column, np.ndarray | list | tuple) or getattr(column, "dtype", None) == "T":
+        return _from_column(column if isinstance(column, Column) else column_of(column, what))
     if isinstance(column, np.ma.MaskedArray):
         inner = read_column(column.filled(0) if column.dtype.kind in "iu" else column.data, what)
         return inner._replace(present=~np.ma.getmaskarray(column))
@@ -118,6 +123,19 @@ def read_column(column: Any, what: str) -> KeyColumn:
     if isinstance(column, np.ndarray) and column.dtype.kind not in "USO":
         raise UsageError(f"{what}: {column.dtype} values are neither integers nor text")
     return _read_list(column.tolist() if isinstance(column, np.ndarray) else list(column), what)
+
+
+def _from_column(column: Column) -> KeyColumn:
+    """Return a column of a table or of a data frame."""
+    values, codes = column.values, column.codes
+    if codes is not None and not count_of(values):  # All rows are null.
+        return KeyColumn(np.zeros(len(codes), np.uint64), column.valid)
+    if isinstance(values, AddressColumn):
+        raise UsageError(f"{column.name}: addresses are neither integers nor text")
+    if isinstance(values, Text | Binary):
+        starts, ends = (values.starts, values.ends) if codes is None else (values.starts[codes], values.ends[codes])
+        return KeyColumn(Texts(*in_one_piece(values.data, starts, ends)), column.valid)
+    return KeyColumn(_whole(values if codes is None else values[codes], column.name), column.valid)
 
 
 def _whole(column: Any, what: str) -> NDArray[np.uint64]:

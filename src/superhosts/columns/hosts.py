@@ -1,0 +1,175 @@
+"""Columns as hosts and peers of a detector.
+
+An integer is the number of the host itself and must fit the width of the detector's hosts. An address (text, bytes,
+`ipaddress` objects) must be of the family of the detector; a host becomes the prefix that the detector counts, a peer
+stays whole. IPv4-mapped IPv6 is IPv4. An IPv6 address in a detector of IPv4 hosts, or the reverse, is an error and not
+a dropped row: a result that leaves out half of the traffic would look right.
+
+Peers that are integers have 32 or 64 bits, peers that are IPv6 addresses 128: the same peer must come in the same form.
+
+A row of which either end is null is no pair: it is left out and counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.columns.binary import from_bytes
+from superhosts.columns.column import Binary, Column, Flags, Text, Values, both_valid, count_of
+from superhosts.columns.integers import narrowed, unsigned
+from superhosts.columns.split import AddressColumn
+from superhosts.columns.views import readable
+from superhosts.errors import UsageError
+from superhosts.pairs import Addresses, HostFormat, numbers_to_array
+
+SLICE = 1 << 18  # rows of text that are parsed together: the addresses of more would not stay in a cache
+MASK64 = (1 << 64) - 1
+
+
+class Pairs(NamedTuple):
+    """The pairs of two columns."""
+
+    hosts: Addresses
+    peers: Addresses
+    dropped: int  # rows with a null
+
+
+def pairs_of(hosts: Column, peers: Column, format: HostFormat) -> Pairs:
+    """Return the rows of two columns of the same length as pairs; raise UsageError if a row is bad."""
+    valid = both_valid(hosts.valid, peers.valid)
+    left, right = _numbers(hosts, format, valid, peers=False), _numbers(peers, format, valid, peers=True)
+    if valid is None or valid.all():
+        return Pairs(left, right, 0)
+    return Pairs(left[valid], right[valid], len(valid) - int(np.count_nonzero(valid)))
+
+
+def hosts_of(column: Column, format: HostFormat) -> Addresses:
+    """Return a column as hosts; raise UsageError if a row is bad or null."""
+    if column.valid is not None and not column.valid.all():
+        row = int(np.argmin(column.valid))
+        raise UsageError(f"{column.name}, row {column.first + row}: null is not a host")
+    return _numbers(column, format, None, peers=False)
+
+
+def _numbers(column: Column, format: HostFormat, valid: Flags | None, *, peers: bool) -> Addresses:
+    """Return the numbers of all rows; rows that are not valid may have any number."""
+    values = column.values
+    if isinstance(values, Binary):
+        values = from_bytes(values, valid if column.codes is None else None)
+    numbers, bad = _from_text(values, format, peers) if isinstance(values, Text) else _from(values, format, peers)
+    if column.codes is not None:
+        if not len(numbers):  # All rows are null.
+            return np.zeros((len(column), *numbers.shape[1:]), numbers.dtype)
+        numbers, bad = numbers[column.codes], None if bad is None else bad[column.codes]
+    if bad is not None:
+        bad = bad if valid is None else bad & valid
+        if bad.any():
+            row = int(np.argmax(bad))
+            place = row if column.codes is None else int(column.codes[row])
+            raise UsageError(column.error_at(row, _reason(values, place, format)))
+    return numbers
+
+
+def _from(values: NDArray[Any] | AddressColumn, format: HostFormat, peers: bool) -> tuple[Addresses, Flags | None]:
+    """Return values as numbers, and which of them are bad; None: none is."""
+    if isinstance(values, AddressColumn):
+        return _from_addresses(values, format, peers)
+    return _peer_integers(values, format) if peers else _host_integers(values, format)
+
+
+def _from_text(text: Text, format: HostFormat, peers: bool) -> tuple[Addresses, Flags | None]:
+    """Return text as numbers, and which rows are bad."""
+    count = count_of(text)
+    if count <= SLICE:
+        return _from_addresses(text.addresses(), format, peers)
+    numbers, bad = _from_text(_part(text, 0), format, peers)
+    result = np.empty((count, *numbers.shape[1:]), numbers.dtype)
+    found = np.zeros(count, bool)
+    for start in range(0, count, SLICE):
+        if start:
+            numbers, bad = _from_text(_part(text, start), format, peers)
+        result[start : start + SLICE] = numbers
+        if bad is not None:
+            found[start : start + SLICE] = bad
+    return result, found
+
+
+def _part(text: Text, start: int) -> Text:
+    return Text(text.data, text.starts[start : start + SLICE], text.ends[start : start + SLICE])
+
+
+def _from_addresses(addresses: AddressColumn, format: HostFormat, peers: bool) -> tuple[Addresses, Flags | None]:
+    """Return addresses as numbers: hosts without the bits behind their prefix, peers whole."""
+    bad = addresses.kinds != format.family
+    words = addresses.words
+    if format.family == 4:
+        numbers = words[:, 1].astype(np.uint32)
+        if not peers and format.prefix < 32:
+            numbers &= np.uint32((1 << 32) - (1 << 32 - format.prefix))
+        return numbers, bad
+    if peers:
+        return words, bad
+    mask = (1 << 128) - (1 << 128 - format.prefix)
+    if format.key_bits == 64:
+        return words[:, 0] & np.uint64(mask >> 64), bad
+    if format.prefix < 128:
+        words = words & np.array([mask >> 64, mask & MASK64], np.uint64)
+    return words, bad
+
+
+def _host_integers(values: NDArray[Any], format: HostFormat) -> tuple[Addresses, Flags | None]:
+    """Return integers as hosts, and which do not fit."""
+    bits = format.key_bits
+    if values.dtype == object:
+        return _large_integers(values, bits)
+    if values.ndim == 2:  # Whether the detector takes 128 bits is for the caller to say.
+        return readable(values), None
+    numbers = unsigned(values)
+    if bits == 32:
+        narrow = numbers if numbers.dtype == np.uint32 else narrowed(numbers)
+        return (numbers.astype(np.uint32), numbers >> np.uint64(32) != 0) if narrow is None else (narrow, None)
+    bad = values < 0 if values.dtype.kind == "i" and len(values) and values.min() < 0 else None
+    if bits == 64:
+        return numbers.astype(np.uint64, copy=False), bad
+    words = np.zeros((len(numbers), 2), np.uint64)
+    words[:, 1] = numbers
+    return words, bad
+
+
+def _peer_integers(values: NDArray[Any], format: HostFormat) -> tuple[Addresses, Flags | None]:
+    """Return integers as peers, of 32 bits if all of them fit, and which of them are negative."""
+    if values.dtype == object:
+        return _large_integers(values, 128)
+    if values.ndim == 2:
+        return readable(values), None
+    numbers = unsigned(values)
+    if numbers.dtype == np.uint32:
+        return numbers, None
+    narrow = narrowed(numbers) if format.key_bits == 32 else None
+    if narrow is not None:
+        return narrow, None
+    return numbers, values < 0 if values.dtype.kind == "i" else None
+
+
+def _large_integers(values: NDArray[Any], bits: int) -> tuple[Addresses, Flags]:
+    """Return Python integers of any size as numbers of this width, and which do not fit."""
+    bad = np.fromiter((not 0 <= each < 1 << bits for each in values), bool, len(values))
+    return numbers_to_array([0 if is_bad else int(each) for each, is_bad in zip(values, bad, strict=True)], bits), bad
+
+
+def _reason(values: Values, row: int, format: HostFormat) -> str:
+    """Return why a value is bad."""
+    if isinstance(values, Text):
+        one = slice(row, row + 1)
+        values = Text(values.data, values.starts[one], values.ends[one]).addresses()
+        row = 0
+    if not isinstance(values, AddressColumn):
+        return "is negative" if values[row] < 0 else f"does not fit in {format.key_bits} bits"
+    kind = int(values.kinds[row])
+    if kind == 0:
+        return "is not an address"
+    fitting = 32 if kind == 4 else 128
+    return f"is IPv{kind}, but hosts here are IPv{format.family}; a detector with key_bits={fitting} takes it"

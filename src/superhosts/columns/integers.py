@@ -1,0 +1,52 @@
+"""Integers of any width and byte order as uint32 or uint64 columns.
+
+The usual case is the int64 of data frames: one pass copies the low halves and ORs all values, so that the range check
+costs nothing beside the reading. Only if the OR says that a value does not fit is it looked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.columns.views import readable
+from superhosts.compiled import compiled
+from superhosts.device import run_parallel, split_evenly, thread_count
+
+ROWS_PER_THREAD = 1 << 16
+
+
+@compiled
+def _narrow(values: NDArray[np.uint64], narrow: NDArray[np.uint32], start: int, stop: int) -> np.uint64:
+    """Copy the low halves of values start..stop; return the OR of the values."""
+    seen = np.uint64(0)
+    for i in range(start, stop):
+        seen |= values[i]
+        narrow[i] = np.uint32(values[i])
+    return seen
+
+
+def narrowed(values: NDArray[np.uint64]) -> NDArray[np.uint32] | None:
+    """Return values as uint32; None if one does not fit."""
+    narrow = np.empty(len(values), np.uint32)
+    runs = split_evenly(len(values), min(thread_count(), max(1, len(values) // ROWS_PER_THREAD)))
+    seen = run_parallel(_narrow, [(values, narrow, *run) for run in runs], len(runs))
+    return None if any(int(each) >> 32 for each in seen) else narrow
+
+
+def unsigned(values: NDArray[Any]) -> NDArray[Any]:
+    """Return integers as uint32 or uint64, without a copy where possible. Negative ones become larger than any int64.
+
+    The result has 32 bits only if every value of the type fits: those of int64 and uint64 stay 64 bits wide.
+    """
+    kind = values.dtype
+    if kind.itemsize == 8:
+        native = values if kind.isnative else values.astype(kind.newbyteorder("="))
+        return readable(native).view(np.uint64)
+    if kind.kind == "u":
+        return readable(values.astype(np.uint32, copy=False))
+    if kind == np.int32 and kind.isnative and (not len(values) or int(values.min()) >= 0):
+        return readable(values).view(np.uint32)
+    return values.astype(np.int64).view(np.uint64)
