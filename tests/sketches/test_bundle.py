@@ -422,7 +422,7 @@ def test_a_saturated_host(tmp_path: Path) -> None:
 def test_what_cannot_be_asked(tmp_path: Path) -> None:
     bundle(2).save(tmp_path / "a.cube")
     path = tmp_path / "a.cube"
-    with pytest.raises(UsageError, match="64 bits"):
+    with pytest.raises(UsageError, match="does not fit in 32 bits"):
         estimate_in_file(path, {FOUR: columns(64)[0]})
     with pytest.raises(UsageError, match="IPv6"):
         estimate_in_file(path, {FOUR: ["2001:db8::1"]})
