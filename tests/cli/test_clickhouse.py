@@ -179,5 +179,5 @@ def test_a_function_of_sql_answers_for_each_group(folder: Path, ask: Ask) -> Non
 
 def test_a_command_that_fails_fails_the_query(folder: Path) -> None:
     query = "SELECT * FROM executable('superhosts-rows', RowBinaryWithNamesAndTypes, 'host String', (SELECT 1 AS a))"
-    with pytest.raises(AssertionError, match="ShellCommandSource|pipe"):
+    with pytest.raises(AssertionError, match=r"ShellCommandSource|pipe"):
         in_chdb(folder, [query], udf=False)
