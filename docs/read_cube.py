@@ -50,7 +50,7 @@ def decode(coding, block, size, length):
 def hosts_of(arrays, bits):
     """Return the rows of each mangled host of a cube; in the bits form, no rows of each host that a label names."""
     if "labels" in arrays:
-        labels = zip(*(arrays["labels"][limb :: bits // 32] for limb in range(bits // 32)), strict=True)
+        labels = zip(*[iter(arrays["labels"])] * (bits // 32), strict=True)
         whole = [words for words in labels if words[0] and len({word >> 32 for word in words}) == 1]
         return {sum((word % (1 << 32)) << 32 * limb for limb, word in enumerate(words)): [] for words in whole}
     half, number, rows, found = len(arrays["counts"]) // 2, len(arrays["winners"]), iter(arrays["rows"]), {}
@@ -87,13 +87,14 @@ def unmangle(m, bits, words):
 
 if __name__ == "__main__":
     version, header, parts = read(sys.argv[1])
-    public = b"superhosts default key: public, for tests and single sites"
-    fingerprint, words = make_key(Path(sys.argv[2]).read_bytes().rstrip(b"\r\n") if sys.argv[2:] else public)
+    fingerprint, words = make_key(Path(sys.argv[2]).read_bytes().rstrip(b"\r\n")) if sys.argv[2:] else (None, [])
     print("version", version, json.dumps(header))
     for part, arrays in zip(header["parts"], parts, strict=True):
         print("set bits", {name: sum(map(int.bit_count, numbers)) for name, numbers in arrays.items()})
+        letters = iter(arrays.get("names", ()))
+        print("names", [bytes(islice(letters, size)).decode() for size in arrays.get("namesizes", ())])
         if part["detector"] == "cube" and part["key"] == fingerprint:
-            bits, prefix = part["geometry"]["key_bits"], part["format"][1]
-            for m, rows in hosts_of(arrays, bits).items():
-                number = unmangle(m, bits, words) << 64 * (bits == 64)
-                print(ip_network((number, prefix), strict=False), *[len(rows)] * bool(rows))
+            bits, (family, prefix) = part["geometry"]["key_bits"], part["format"]
+            for host, rows in ((unmangle(m, bits, words), rows) for m, rows in hosts_of(arrays, bits).items()):
+                address = f"#{host:x}" if family == 0 else ip_network((host << 64 * (bits == 64), prefix), strict=False)
+                print(address, len(rows) or "")

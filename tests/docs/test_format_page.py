@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import itertools
 import json
 import re
 import subprocess
@@ -132,8 +134,9 @@ def test_the_rows_form_lists_all_hosts_and_no_others(key_bits):
 
 
 def content(path) -> tuple[Any, Any]:
-    _, header, parts = reader.read(path)
-    return header, parts
+    """Return the header of a file and the bytes of its arrays."""
+    with CubeReader(path) as product:
+        return product.header, {name: array.tobytes() for name, array in product.arrays().items()}
 
 
 @pytest.mark.parametrize("path", [path for path in GOLDEN if path.parent.name != "v2"], ids=name_of)
@@ -142,7 +145,7 @@ def test_a_file_that_is_written_again_has_the_same_content(path, tmp_path):
     sh.load(path, key=KEY).save(tmp_path / "a.cube")
     sh.load(tmp_path / "a.cube", key=KEY).save(tmp_path / "b.cube")
     assert content(tmp_path / "a.cube") == content(tmp_path / "b.cube")
-    if not any("rows" in arrays for arrays in content(path)[1]):
+    if not any(name.endswith("/rows") for name in content(path)[1]):
         assert content(tmp_path / "a.cube") == content(path)
 
 
@@ -192,14 +195,15 @@ def test_the_program_prints_the_hosts(tmp_path):
     path = TESTS / "golden" / "v3-more" / "rows-64.cube"
     command = [sys.executable, str(READER), str(path)]
     lines = subprocess.run([*command, str(tmp_path / "key")], capture_output=True, text=True, check=True).stdout
-    first, second, *hosts = lines.splitlines()
+    first, second, third, *hosts = lines.splitlines()
     _, header, (arrays,) = reader.read(path)
     assert first == f"version 3 {json.dumps(header)}"
     assert second.startswith("set bits {'counts': ")
+    assert third == "names []"
     assert len(hosts) == len(arrays["winners"])
     assert hosts[-1] == "2001:db8:c:339e::/64 1773"
     without = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert without.splitlines() == [first, second]
+    assert without.splitlines() == [first, second, third]
 
 
 def test_the_program_refuses_a_damaged_file(tmp_path):
@@ -209,3 +213,76 @@ def test_the_program_refuses_a_damaged_file(tmp_path):
     done = subprocess.run([sys.executable, str(READER), str(tmp_path / "bad.cube")], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.endswith("bad.cube: not a .cube file of version 2 or 3, or damaged\n")
+
+
+def siphash(data: bytes, key: bytes) -> int:
+    """SipHash-2-4 with 128 bits of output, as a little-endian number."""
+    k0, k1 = (int.from_bytes(key[i : i + 8], "little") for i in (0, 8))
+    v = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D ^ 0xEE, k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573]
+
+    def rotate(x: int, bits: int) -> int:
+        return (x << bits | x >> 64 - bits) & naive.M64
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            for a, b, bits, swapped in ((0, 1, 13, True), (2, 3, 16, False), (0, 3, 21, False), (2, 1, 17, True)):
+                v[a] = (v[a] + v[b]) & naive.M64
+                v[b] = rotate(v[b], bits) ^ v[a]
+                v[a] = rotate(v[a], 32) if swapped else v[a]
+
+    def output() -> int:
+        rounds(4)
+        return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+    padded = data + bytes(-(len(data) + 1) % 8) + bytes([len(data) % 256])
+    for start in range(0, len(padded), 8):
+        word = int.from_bytes(padded[start : start + 8], "little")
+        v[3] ^= word
+        rounds(2)
+        v[0] ^= word
+    v[2] ^= 0xEE
+    low = output()
+    v[1] ^= 0xDD
+    return output() << 64 | low
+
+
+def names_of(arrays: dict[str, Any]) -> dict[int, str]:
+    """Return the names in a file by the hash of the host."""
+    letters, key = iter(arrays["names"]), hashlib.blake2b(KEY, person=b"superhosts text", digest_size=16).digest()
+    shown = [bytes(itertools.islice(letters, size)).decode() for size in arrays["namesizes"]]
+    assert next(letters, None) is None
+    return {int(name[-32:], 16) if "…#" in name else siphash(name.encode(), key): name for name in shown}
+
+
+@pytest.mark.parametrize("form", ["bits", "rows"])
+def test_the_names_of_a_file_are_those_of_its_hosts(form):
+    path = TESTS / "golden" / "v3-keys" / f"{form}-text.cube"
+    _, _, (arrays,) = reader.read(path)
+    words = reader.make_key(KEY)[1]
+    names = names_of(arrays)
+    assert {"Zoë", "", "user--463271"} <= set(names.values())
+    listed = {reader.unmangle(m, 128, words) for m in reader.hosts_of(arrays, 128)}
+    assert listed == set(names) if form == "rows" else listed <= set(names)
+    found = sh.load(path, key=KEY).part(sh.Part(0)).top(50)
+    assert {row.host for row in found} <= set(names.values())
+
+
+def test_the_ranks_of_names_are_the_smallest_hashes_of_pairs():
+    _, _, (arrays,) = reader.read(TESTS / "golden" / "v3-keys" / "exact-text.cube")
+    key, ranks = naive.Key(KEY), {}
+    for i in range(0, len(arrays["pairs"]), 4):
+        host, peer = (arrays["pairs"][j] << 64 | arrays["pairs"][j + 1] for j in (i, i + 2))
+        rank = naive.pair_hash(naive.fold(host, key), naive.fold(peer, key), key)
+        ranks[host] = min(rank, ranks.get(host, rank))
+    assert dict(zip(names_of(arrays), arrays["nameranks"], strict=True)) == ranks
+    assert list(arrays["nameranks"]) == sorted(ranks.values())
+
+
+def test_integers_are_stored_in_twos_complement():
+    _, _, (arrays,) = reader.read(TESTS / "golden" / "v3-keys" / "rows-int64.cube")
+    words = reader.make_key(KEY)[1]
+    numbers = {reader.unmangle(m, 64, words) for m in reader.hosts_of(arrays, 64)}
+    hosts, _ = pairs(5)
+    assert {number - (number >> 63 << 64) for number in numbers} == {
+        int(host) - (10 << 24) - (1 << 19) for host in hosts
+    }

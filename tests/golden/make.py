@@ -1,11 +1,12 @@
 """Write the golden sketch files of the current format version, with the answers that they give.
 
     python tests/golden/make.py FOLDER          # every detector, each form of a cube, a union
+    python tests/golden/make.py FOLDER --keys   # generic keys
     python tests/golden/make.py FOLDER --more   # what a reader meets less often: other widths, prefixes, full columns …
 
 Run it once, with the release that introduces a format version, and commit the folders as `tests/golden/vN` and
 `vN-more`. Never run it over a folder that is committed: the files exist to show that later releases read what earlier
-ones wrote. Files that come with an addition to a version get a folder of their own (`vN-WHAT`).
+ones wrote. Files that come with an addition to a version get a folder of their own, as `v3-keys`.
 
 `v1` has one cube of the first version, which is refused. `v2` was written by this program while version 2 was current,
 with the cubes of that time: no giant columns, no sampling, one form. `v3` and `v3-more` were written under version 3.
@@ -51,6 +52,8 @@ SITE: dict[str, Any] = {  # the scan that wrote site.cube: four parts in the row
     "window": "all",
     "geometry": "slices=2,arrays=4,columns=100,rows=8192,labels=8,share=8,giants=2",
 }
+
+NAMES = {1: "Zoë", 2: "", 3: "a long name " * 30, 4: f"#{0:032x}"}  # more than ASCII, none, shortened, like a hash
 
 
 def pairs(seed: int, key_bits: int = 32) -> tuple[Any, Any]:
@@ -153,5 +156,24 @@ def write_more(folder: Path) -> None:
     (folder / "answers.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
+def write_keys(folder: Path) -> None:
+    """Write sketches of generic keys: both forms of a cube, and `exact`."""
+    folder.mkdir()
+    numbers, peers = pairs(5)
+    users = numbers.astype(np.int64) - (10 << 24) - (1 << 19)  # negative ones, too
+    names = [NAMES.get(number % 40, f"user-{user}") for number, user in enumerate(users.tolist())]
+    for keys, hosts in (("int64", users), ("text", names)):
+        for form, sizes in (("bits", {"memory": "256KiB", "exact": False}), ("rows", {"memory": "4MiB"})):
+            cube = sh.Cube(keys=keys, key=KEY, threads=1, **sizes)
+            cube.update(hosts, peers.astype(np.int64) if form == "bits" else [f"{peer:x}" for peer in peers.tolist()])
+            cube.save(folder / f"{form}-{keys}.cube")
+        exact = sh.Exact(keys=keys, key=KEY, threads=1)
+        exact.update(hosts[:3000], peers[:3000].astype(np.int64))
+        exact.save(folder / f"exact-{keys}.cube")
+    found = {path.name: answers(path) for path in sorted(folder.glob("*.cube"))}
+    (folder / "answers.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
 if __name__ == "__main__":
-    (write_more if "--more" in sys.argv else write)(Path(sys.argv[1]))
+    chosen = {"--more": write_more, "--keys": write_keys}.get(sys.argv[-1], write)
+    chosen(Path(sys.argv[1]))
