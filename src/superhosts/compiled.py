@@ -38,6 +38,7 @@ from numba.core.serialize import dumps
 from numba.core.types import Array, Boolean, Number
 from numba.core.types.containers import BaseNamedTuple, BaseTuple
 
+from superhosts.callees import CallerCompiler, give_twin
 from superhosts.compiling import announce
 from superhosts.replacing import replacing
 
@@ -52,9 +53,10 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 
 def compiled(function: Function) -> Function:
     """Compile `function` with numba when it is first called; keep the result on disk."""
-    dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", pipeline_class=CallerCompiler)(function)
     if dispatcher is not function:  # With NUMBA_DISABLE_JIT, numba returns the function itself.
         dispatcher._cache = _Cache(dispatcher)
+        give_twin(dispatcher)
     return cast(Function, dispatcher)
 
 

@@ -27,10 +27,10 @@ def heavy_hosts(table: Table, minimum: int, bin_bits: int) -> tuple[Words, NDArr
         return np.empty((0, 2), np.uint64), np.empty(0, np.int64)
     tally = Tally(np.empty((64, 2), np.uint64), np.zeros(64, np.int64))
     block = np.zeros((BLOCK, 2), np.uint64)
-    start, used = 0, 0
+    start, used = np.int64(0), np.int64(0)  # numba would compile callees for a literal 0, too.
     while start < len(table.slots):
         start, size = _gather(start, table, heavy, bin_bits, block)
-        done = 0
+        done = np.int64(0)
         while done < size:
             done, used = _count_hosts(done, size, used, block, tally)
             if 2 * used >= len(tally.counts):

@@ -99,7 +99,7 @@ def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> 
     work = _make_work(room, whole, entry_width(pool), store, geometry, key)
     scratch = Scratch(work.block.high, work.block.low, work.block.pairs)
     labels = store.labels.reshape(len(store.labels), -1)
-    number, fetched = 0, 0
+    number, fetched, none = np.int64(0), np.int64(0), np.int64(0)  # numba would compile callees for a literal 0, too.
     while number < len(task.chunks):
         slice_ = pool.owner[task.chunks[number]] & slices
         end, entries = number, 0
@@ -111,9 +111,9 @@ def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> 
             fetched += fetch(labels, slice_ * columns, (slice_ + 1) * columns)
             fetched += fetch(store.bits, first_giant + slice_ * giants, first_giant + (slice_ + 1) * giants)
         while number < end:
-            count = 0
+            count = none
             while number < end and count <= room - BATCH:
-                number, taken = unpack(number, end, 0, task, pool, scratch)
+                number, taken = unpack(number, end, none, task, pool, scratch)
                 count = _take(taken, count, many, work)
             for array in range(geometry.arrays):
                 first = slice_ * columns + array * geometry.columns
@@ -170,7 +170,8 @@ def _take(taken: int, count: int, blindly: bool, work: Work) -> int:
     if len(span.hosts):
         _copy(block.low[:size], span.hosts[count:end])
     else:
-        span.folded[count:end] = block.folded[:size]
+        for j in range(size):
+            span.folded[count + j] = block.folded[j]
     _copy(block.pairs[:size], span.rows[count:end])
     if len(span.slices):
         for j in range(size):

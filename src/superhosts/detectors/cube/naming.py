@@ -199,7 +199,7 @@ def verify(hosts: Words, store: Store, search: Search, geometry: Geometry, key: 
     found = 0
     for i in range(len(hosts)):
         find_places(hosts[i, 0], hosts[i, 1], False, places, geometry, key)
-        ones, start = np.int64(0), 0
+        ones, start = np.int64(0), np.int64(0)
         for stage in range(STAGES):  # Each stage ANDs more words, but only if the previous one found enough ones.
             stop, minimum = words, 0
             if stage == 0:
