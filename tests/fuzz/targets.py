@@ -17,6 +17,7 @@ MODULES = {  # module → its targets: a process imports only the one that it ne
     "streams": ("streams",),
     "windows": ("windows", "scans"),
     "sketches": ("sketches", "commands"),
+    "addresses": ("addresses",),
     "options": ("texts", "written", "command_lines"),
     "states": ("hub_states", "positions", "receipts", "answers", "outputs"),
     "intake": ("intake", "folders", "pieces"),

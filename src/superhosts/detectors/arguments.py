@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from numbers import Real
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from superhosts.units import SWITCH, whole_number
 Sized = TypeVar("Sized", bound=Any)
 FEW = 16  # hosts that are converted one by one, which takes less than to start the compiled way
 PREFIXES = IPv4Network, IPv6Network
+SINGLE = str, int, np.integer, IPv4Address, IPv6Address, *PREFIXES
 _NARROW = np.dtype(np.uint32)
 _WORDS = _NARROW, np.dtype(np.uint64)
 
@@ -47,7 +48,7 @@ def as_hosts(hosts: Any, format: HostFormat) -> Addresses:
     """Return a column as hosts; raise UsageError if it, or a row, is not what a detector takes."""
     if is_on_gpu(hosts):
         column = _words(hosts, "hosts")
-    elif isinstance(hosts, list | tuple) and _are_few(hosts):
+    elif isinstance(hosts, list | tuple) and _one_by_one(hosts):
         return numbers_to_array([format.to_number(host) for host in hosts], format.key_bits)
     else:
         column = hosts_of(_column(hosts, "hosts"), format)
@@ -61,9 +62,11 @@ def _is_narrow(column: Any) -> bool:
     return type(column) is np.ndarray and column.dtype == _NARROW and column.ndim == 1 and column.flags.carray
 
 
-def _are_few(hosts: list[Any] | tuple[Any, ...]) -> bool:
-    """Return True for a few hosts, or if some are prefixes: these are converted one by one."""
-    return len(hosts) <= FEW or any(isinstance(host, PREFIXES) or (type(host) is str and "/" in host) for host in hosts)
+def _one_by_one(hosts: list[Any] | tuple[Any, ...]) -> bool:
+    """Return True for a few hosts, or if some are prefixes."""
+    if len(hosts) <= FEW:
+        return all(isinstance(host, SINGLE) for host in hosts)
+    return any(isinstance(host, PREFIXES) or (type(host) is str and "/" in host) for host in hosts)
 
 
 def _column(column: Any, name: str) -> Column:

@@ -1,0 +1,120 @@
+"""What `update` says about columns that it cannot take."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import superhosts as sh
+
+FORMS = "these are integers (n,), uint64 (n, 2), uint8 (n, 4) or (n, 16), text, bytes or ipaddress objects"
+TAKEN = "use integers alone, or address text, bytes and ipaddress objects"
+OTHER = "is IPv6, but hosts here are IPv4; a detector with key_bits=128 takes it"
+
+FAULTS: dict[str, tuple[tuple[Any, ...], str]] = {
+    "negative": ((np.array([1, 2, -3]), [1, 2, 3]), "hosts, row 2: -3 is negative"),
+    "negative, 32 bits": ((np.array([1, -2], np.int32), [1, 2]), "hosts, row 1: -2 is negative"),
+    "negative peer": (([1, 2], np.array([1, -2])), "peers, row 1: -2 is negative"),
+    "large": ((np.array([1, 1 << 32]), [1, 2]), "hosts, row 1: 4294967296 does not fit in 32 bits"),
+    "very large": (([1, 1 << 200], [1, 2]), f"hosts, row 1: {1 << 200} does not fit in 32 bits"),
+    "NaN": (
+        (np.array([1, np.nan]), [1, 2]),
+        "hosts, row 1: NaN (float64) is not an integer; drop such rows, or use a nullable type (Int64)",
+    ),
+    "float": (
+        (pd.Series([1.0, 2.5]), [1, 2]),
+        "hosts, row 0: 1.0 (float64) is not an integer; convert the column to integers",
+    ),
+    "float in a list": (([1, 2.5], [1, 2]), "hosts, row 1: 2.5 is not an integer, but row 0 is"),
+    "text in a list of integers": (([1, "1.1.1.1"], [1, 2]), "hosts, row 1: '1.1.1.1' is not an integer, but row 0 is"),
+    "truth": (
+        ([True, False], [1, 2]),
+        "hosts, row 0: True is not an address; " + TAKEN,
+    ),
+    "truths": (
+        (np.array([True]), [1]),
+        "hosts: bool (1,) is not a column of addresses; " + FORMS,
+    ),
+    "text": ((["1.1.1.1", "1.1.1.256"], [1, 2]), "hosts, row 1: '1.1.1.256' is not an address"),
+    "long text": ((["x" * 99], [1]), f"hosts, row 0: '{'x' * 60}…' is not an address"),
+    "text with a line break": (
+        (["1.1.1.1", "1.1.1.1\n1.1.1.1"], [1, 2]),
+        "hosts, row 1: '1.1.1.1\\n1.1.1.1' is not an address",
+    ),
+    "other letters": ((np.array(["1.1.1.1", "1.1.1.١"]), [1, 2]), "hosts, row 1: '1.1.1.١' is not an address"),
+    "a prefix": (
+        ([ipaddress.ip_network("10.0.0.0/8")], [1]),
+        "hosts, row 0: IPv4Network('10.0.0.0/8') is not an address; " + TAKEN,
+    ),
+    "IPv6": (
+        (["1.1.1.1", "2001:db8::1"], [1, 2]),
+        "hosts, row 1: '2001:db8::1' " + OTHER,
+    ),
+    "IPv6 object": (
+        ([1], [ipaddress.ip_address("::1")]),
+        "peers, row 0: ::1 " + OTHER,
+    ),
+    "category": (
+        (pd.Series(["1.1.1.1", "?", "?"], dtype="category"), [1, 2, 3]),
+        "hosts, row 1: '?' is not an address",
+    ),
+    "bytes": (([b"1.1.1.1", b"abc"], [1, 2]), "hosts, row 1: 'abc' is not an address"),
+    "length": (([1], [1, 2]), "update: 1 host but 2 peers"),
+    "one address": (("1.1.1.1", "1.1.1.2"), "hosts: str is not a column; pass an array, a list or a series"),
+    "one number": ((1, 2), "hosts: int is not a column; pass an array, a list or a series"),
+    "Arrow floats": (
+        (pa.array([1.5]), [1]),
+        "hosts: Arrow's double is not a type of addresses; integers, strings and 4 or 16 bytes are",
+    ),
+    "table": (
+        (pd.DataFrame({"a": [1], "b": [2]}),),
+        "update: which columns? pass host=… and peer=…; the table has a, b",
+    ),
+    "relation": ((duckdb.sql("select 1 as a"),), "update: which columns? pass host=… and peer=…; the table has a"),
+    "tables": (
+        (pl.DataFrame({"a": [1]}), pl.DataFrame({"b": [1]})),
+        "hosts: a table with columns a; name two: host=…, peer=…",
+    ),
+    "structured": ((np.zeros(1, [("a", "u4")]), [1]), "hosts: a table with columns a; name two: host=…, peer=…"),
+    "dates": (
+        (np.array(["2026-11-16"], "M8[s]"), [1]),
+        "hosts: datetime64[s] (1,) is not a column of addresses; " + FORMS,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_an_error_names_the_column_and_the_row_and_adds_nothing(kind: str) -> None:
+    arguments, message = FAULTS[kind]
+    exact = sh.Exact()
+    with pytest.raises(sh.UsageError) as caught:
+        exact.update(*arguments)
+    assert str(caught.value) == message
+    assert len(exact.top(9)) == 0
+
+
+def test_rows_of_a_stream_are_counted_from_its_beginning() -> None:
+    table = pa.table({"src": ["1.1.1.1"] * 5 + ["?"], "dst": range(6)})
+    exact = sh.Exact()
+    with pytest.raises(sh.UsageError, match=r"^column 'src', row 5: '\?' is not an address$"):
+        exact.update(table.to_reader(max_chunksize=2), host="src", peer="dst")
+    assert exact.estimate("1.1.1.1").peers == 4  # of the batches before
+    with pytest.raises(
+        sh.UsageError,
+        match=r"^column 'a', row 0: '10.0.0.1' is IPv4, but hosts here are IPv6; a detector with key_bits=32",
+    ):
+        sh.Exact(key_bits=128).update({"a": ["10.0.0.1"], "b": [1]}, host="a", peer="b")
+    with pytest.raises(sh.UsageError, match="host= and peer= name columns of one table"):
+        exact.update([1], [2], host="a", peer="b")  # type: ignore[call-overload]
+
+
+def test_what_is_no_table() -> None:
+    with pytest.raises(sh.UsageError, match="list is not a table"):
+        sh.Exact().update([1], host="a", peer="b")  # type: ignore[call-overload]

@@ -1,0 +1,51 @@
+"""Address text and columns of it: every row as `ipaddress` reads it, wherever it lies in memory."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import numpy as np
+from hypothesis import strategies as st
+
+from fuzz.targets import target
+from superhosts.columns.addresses import parse_text
+
+_CHARACTERS = "0123456789abcdefABCDEF::::....%/ xg\x00\x7f\x80é"
+_PIECES = ("::", ":", "0", "00", "ffff", "FFFF", "::ffff:", "1.2.3.4", "255", "256", ".", "1:2:3:4:5:6:7", "abcde")
+
+
+def _read(text: str) -> tuple[int, int]:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return 0, 0
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.scope_id is not None:
+            return 0, 0
+        address = address.ipv4_mapped or address
+    return address.version, int(address)
+
+
+@st.composite
+def _texts(draw: st.DrawFn) -> str:
+    text = str(draw(st.ip_addresses()))
+    for at in draw(st.lists(st.integers(0, 45), max_size=3)):
+        text = text[:at] + draw(st.text(_CHARACTERS, max_size=2)) + text[at + draw(st.integers(0, 2)) :]
+    return text.upper() if draw(st.booleans()) else text
+
+
+_rows = st.lists(
+    _texts() | st.text(_CHARACTERS, max_size=50) | st.lists(st.sampled_from(_PIECES), max_size=12).map("".join),
+    max_size=8,
+)
+
+
+@target(st.tuples(_rows, st.text(_CHARACTERS, max_size=60)), examples=300)
+def addresses(case: tuple[list[str], str]) -> None:
+    """What stands behind the text, which may be nothing, does not matter."""
+    texts, behind = case
+    rows = [text.encode() for text in texts]
+    data = np.frombuffer(b"".join(rows) + behind.encode(), np.uint8)
+    kinds, words = parse_text(data, np.cumsum([0, *map(len, rows)], dtype=np.int64))
+    found = [(int(kind), int(high) << 64 | int(low)) for kind, (high, low) in zip(kinds, words, strict=True)]
+    assert found == [_read(text) for text in texts]
