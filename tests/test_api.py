@@ -53,6 +53,7 @@ NAMES = [
     "load",
     "own_key",
     "scan",
+    "union",
 ]
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from superhosts.pipeline.scan import scan
     from superhosts.results import SuperHost, SuperHosts
     from superhosts.sketches.bundle import Sketch, load
+    from superhosts.sketches.uniting import union
 
 _MODULES = {  # the module that defines each public name
     "Cbaa": "detectors.cbaa",
@@ -54,6 +55,7 @@ _MODULES = {  # the module that defines each public name
     "load": "sketches.bundle",
     "own_key": "keys",
     "scan": "pipeline.scan",
+    "union": "sketches.uniting",
 }
 
 __all__ = [
@@ -80,6 +82,7 @@ __all__ = [
     "load",
     "own_key",
     "scan",
+    "union",
 ]
 
 

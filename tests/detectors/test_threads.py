@@ -425,6 +425,8 @@ CALLS: dict[str, Callable[[Any, Path], Any]] = {
     "__deepcopy__": lambda d, _: copy.deepcopy(d),
     "search_for": lambda d, _: d.search_for(5),
     "columns_of": lambda d, _: d.columns_of("10.0.0.7"),
+    "__or__": lambda d, _: d | copy.copy(d.twin),
+    "__eq__": lambda d, _: d == d.twin,
     # Methods of sketches
     "part": lambda s, _: s.part(FOUR),
     "collect": lambda s, _: s.collect(lambda _, detector: detector.top(1)),
@@ -437,7 +439,7 @@ NO_LOCK = {
     *("geometry_type", "takes_blocks", "wants_threshold", "grows_with_traffic", "takes_geometry"),
     *("slack", "takes_exact", "takes_keys"),
     *("array_shapes", "file_shapes", "loaded_memory", "shown_hosts", "stored_hosts"),  # class methods
-    *("make_empty", "paper", "of"),  # constructors
+    *("make_empty", "paper", "of", "load", "from_bytes"),  # constructors
 }
 
 
@@ -476,7 +478,7 @@ def takes_lock(guarded: Any, name: str, folder: Path) -> bool:
 def test_every_public_method_of_a_detector_takes_its_lock(name: str, tmp_path: Path) -> None:
     methods = public(DETECTORS[name])
     assert {"update", "merge", "super_hosts", "top", "clear", "copy", "memory", "arrays"} <= set(methods)
-    for method in [*methods, "__copy__", "__deepcopy__", "__getstate__"]:
+    for method in [*methods, "__copy__", "__deepcopy__", "__reduce__", "__or__", "__eq__"]:
         if method == "merge" and name not in MERGING:
             continue  # Filters reject a merge before they acquire the lock.
         detector = make(name, device="cpu")
@@ -548,7 +550,7 @@ def test_who_needs_two_takes_their_locks_in_one_order() -> None:
 
 
 def test_every_public_method_of_a_sketch_takes_its_lock_and_those_of_its_parts(tmp_path: Path) -> None:
-    for method in [*public(sh.Sketch), "__copy__", "__getstate__"]:
+    for method in [*public(sh.Sketch), "__copy__", "__reduce__", "__or__", "__eq__"]:
         for of_part in (False, True):
             if (method, of_part) in {("part", True), ("kinds", True), ("kinds", False)}:
                 continue  # It only looks up parts in a dict that no thread changes.

@@ -20,17 +20,18 @@ import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.cubefile.coding import CodedBlock, encode, read_block
+from superhosts.cubefile.files import DiskFile, File, MemoryFile, name_of, opened
 from superhosts.device import run_parallel
 from superhosts.errors import OutputError, SketchFileError, UnreadableError, VersionError
 from superhosts.fields import MOST_QUOTED, FieldError, record, sequence, text, whole
 from superhosts.recognising import HEAD_BYTES, SKETCH, not_a_sketch
-from superhosts.replacing import output_errors, replaceable, replacing
+from superhosts.replacing import output_errors
 from superhosts.text import counted, printable
 from superhosts.units import format_size
 
@@ -82,22 +83,21 @@ def _blocks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
         yield flat[start : start + step]
 
 
-def write(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
-    """Write a file atomically: under a temporary name, synced, then renamed.
+def write(path: File, header: dict[str, Any], arrays: Arrays) -> None:
+    """Write a file: to an open file, or to a path atomically, under a temporary name, synced, then renamed.
 
-    Only its owner can read it, regardless of the umask: with the key it shows hosts.
+    Only its owner can read the file of a path, regardless of the umask: with the key it shows hosts.
     """
     import zstandard
 
-    compress = zstandard.ZstdCompressor(level=1).compress
+    name, compress = name_of(path), zstandard.ZstdCompressor(level=1).compress
     shapes = [{"name": name, "dtype": array.dtype.str, "shape": list(array.shape)} for name, array in arrays.items()]
     text = json.dumps({**header, "arrays": shapes}, separators=(",", ":"), ensure_ascii=False).encode()
     if len(text) > MAX_HEADER:
         limit = format_size(MAX_HEADER)
-        raise OutputError(f"{path}: cannot be written: the header takes {format_size(len(text))}, the limit is {limit}")
+        raise OutputError(f"{name}: cannot be written: the header takes {format_size(len(text))}, the limit is {limit}")
     digest = hashlib.blake2b(digest_size=DIGEST)
-    replaced = replacing(replaceable(path), private=True)
-    with output_errors(path), replaced as temporary, temporary.open("wb") as file:
+    with output_errors(name), opened(path) as file:
 
         def put(data: bytes) -> None:
             digest.update(data)
@@ -184,19 +184,17 @@ def block_writer(array: NDArray[Any]) -> Take:
 class CubeReader:
     """An open, verified .cube file. Provides its header and digest, and its arrays, whole or block by block."""
 
-    def __init__(self, path: str | Path, *, trusted: bool = False, max_header: int = MAX_HEADER) -> None:
-        """Open and verify a file.
+    def __init__(self, path: File, *, trusted: bool = False, max_header: int = MAX_HEADER) -> None:
+        """Open and verify a file, or verify the rest of a file that is open, which is read into memory.
 
         `trusted`: the caller has just verified the digest, and it is not computed again. Raise SketchFileError, without
         reading the header, if it is longer than `max_header` bytes.
         """
-        self.name = str(path)
+        self.name = name_of(path)
         self._trusted = trusted
         self._max_header = min(max_header, MAX_HEADER)
         try:
-            if _is_special(path):
-                raise self._error("not a plain file")
-            self._file: IO[bytes] = Path(path).open("rb")  # noqa: SIM115  # closed by close() or the with statement
+            self._content = self._open(path)
         except OSError as error:
             raise self._read_error(error) from None
         try:
@@ -204,6 +202,13 @@ class CubeReader:
         except BaseException:
             self.close()
             raise
+
+    def _open(self, file: File) -> DiskFile | MemoryFile:
+        if not isinstance(file, str | os.PathLike):
+            return MemoryFile(file.read(), self.name)
+        if _is_special(Path(file)):
+            raise self._error("not a plain file")
+        return DiskFile(Path(file))
 
     def __enter__(self) -> CubeReader:
         return self
@@ -213,7 +218,7 @@ class CubeReader:
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        self._content.close()
 
     def _error(self, message: str, offset: int | None = None) -> SketchFileError:
         return SketchFileError(message, file=self.name, offset=offset)
@@ -225,13 +230,7 @@ class CubeReader:
         return kind(f"cannot be read: {error.strerror or error}", file=self.name, offset=offset)
 
     def _verify(self) -> dict[str, Any]:
-        file = self._file
-        try:
-            size = os.fstat(file.fileno()).st_size
-            head = file.read(HEAD_BYTES)
-            file.seek(min(_START.size, len(head)))
-        except OSError as error:
-            raise self._read_error(error) from None
+        size, head = self._content.size, self._read_at(0, HEAD_BYTES)
         start = head[: _START.size]
         if start[: len(MAGIC)] != MAGIC[: len(start)] or not start:
             raise self._error(not_a_sketch(head))
@@ -364,7 +363,7 @@ class CubeReader:
 
     def _read_at(self, offset: int, length: int) -> bytes:
         try:
-            return os.pread(self._file.fileno(), length, offset)
+            return self._content.read_at(offset, length)
         except OSError as error:
             raise self._read_error(error, offset) from None
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from superhosts.cubefile.container import Arrays, write
+from superhosts.cubefile.files import File
 from superhosts.pairs import Part
 
 NO_NOTES: Mapping[str, Any] = {"window": None, "sites": [], "counters": []}
@@ -38,9 +38,9 @@ def compose_header(parts: Iterable[StoredPart], notes: Mapping[str, Any] = NO_NO
     return {"parts": [{**stored.part._asdict(), **stored.header} for stored in parts], **notes}
 
 
-def write_parts(path: str | Path, header: dict[str, Any], parts: Iterable[StoredPart]) -> None:
+def write_parts(file: File, header: dict[str, Any], parts: Iterable[StoredPart]) -> None:
     """Write a .cube file with this header and the arrays of the parts."""
     arrays = {
         array_name(number, name): array for number, stored in enumerate(parts) for name, array in stored.arrays.items()
     }
-    write(path, header, arrays)
+    write(file, header, arrays)

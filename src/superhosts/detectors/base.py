@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, final, overload
 
 import numpy as np
@@ -25,13 +24,15 @@ from superhosts.columns.accepted import ColumnData, TableData
 from superhosts.columns.hosts import Pairs
 from superhosts.columns.tables import columns_of, is_table
 from superhosts.cubefile.container import Take
+from superhosts.cubefile.files import File
 from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
 from superhosts.detectors import hostnames
 from superhosts.detectors.arguments import as_hosts, as_pairs, check_count, check_threads, check_threshold
 from superhosts.detectors.generickeys import is_key_column, read_integers, read_names, read_pairs
 from superhosts.detectors.hostnames import HostNames
 from superhosts.detectors.kinds import Kind, check_alike
-from superhosts.detectors.locking import Guarded, holding
+from superhosts.detectors.locking import holding
+from superhosts.detectors.objects import Mergeable
 from superhosts.engines.arrays import Arrays
 from superhosts.engines.geometry import ArrayShape, Geometry
 from superhosts.engines.tuning import Tuning
@@ -41,6 +42,7 @@ from superhosts.pairs import TEXT, Addresses, Batches, Host, HostFormat, PairBat
 from superhosts.results import SuperHost, SuperHosts
 from superhosts.stopwatch import measured
 from superhosts.textkeys import TextFormat, TextKey, bound, text_key
+from superhosts.units import format_size
 
 Hosts = SuperHosts | ColumnData
 BYTES_PER_LISTED_HOST = 16  # upper bound: a set has up to four slots per host
@@ -62,7 +64,7 @@ class StoredHosts(Protocol):
         """Return the numbers of peers, in the order in which the caller named the hosts."""
 
 
-class Detector(Guarded, ABC):
+class Detector(Mergeable, ABC):
     """A detector of super hosts over one set of pairs. It starts its own threads, and any thread may call it."""
 
     name: ClassVar[str]
@@ -188,13 +190,14 @@ class Detector(Guarded, ABC):
         return as_pairs(hosts, peers, self.format, self.name)
 
     @final
-    def merge(self, other: Self) -> None:
-        """Add everything that another detector of the same kind has seen."""
+    def merge(self, other: Self) -> Self:
+        """Add everything that another detector of the same kind has seen; return this detector."""
         self.check_alike(other)
         with holding(self, other):
             self._merge(other)
             if self._names is not None and other._names is not None:
                 self._names.merge(other._names)
+        return self
 
     @final
     def super_hosts(self, threshold: float) -> SuperHosts:
@@ -293,11 +296,6 @@ class Detector(Guarded, ABC):
             if read is not None:
                 self._names = read
 
-    @final
-    def copy(self) -> Self:
-        """Return an independent detector with the same content, on the same device."""
-        return self.__copy__()
-
     def __copy__(self) -> Self:
         with self._held():
             twin = self._copy()
@@ -306,11 +304,40 @@ class Detector(Guarded, ABC):
             return twin
 
     @final
-    def save(self, path: str | Path) -> None:
-        """Write a .cube file with this detector as its only part."""
+    def save(self, file: File) -> None:
+        """Write a .cube file with this detector as its only part: to a path, or to a file that is open for writing."""
         with self.lock:
             parts = [StoredPart(Part(self.format.family), self.header(), self.file_arrays())]
-            write_parts(path, compose_header(parts), parts)
+            write_parts(file, compose_header(parts), parts)
+
+    @classmethod
+    def _of_sketch(cls, sketch: Any) -> Self:
+        if len(sketch.parts) != 1:
+            held = ", ".join(part.words for part in sketch.parts) or "none"
+            raise UsageError(f"{cls.__name__}.load: the file has {len(sketch.parts)} parts ({held}); use sh.load")
+        (detector,) = sketch.parts.values()
+        if isinstance(detector, cls):
+            return detector
+        if detector.name != getattr(cls, "name", ""):
+            raise UsageError(f"{cls.__name__}.load: the file holds a {type(detector).__name__}; use sh.load")
+        made = cls.__new__(cls)  # a class of the caller, derived from that of the detector
+        vars(made).update(detector._state())
+        return made
+
+    def _equals(self, other: Any) -> bool:
+        if not isinstance(other, Detector) or self.kind != other.kind:
+            return False
+        mine, theirs = self._arrays(), other._arrays()
+        return all(np.array_equal(array, theirs[name]) for name, array in mine.items())
+
+    def __repr__(self) -> str:
+        try:
+            with self.lock:
+                words = self._description()
+        except AttributeError:  # It is not made yet: a debugger looks into the constructor.
+            return object.__repr__(self)
+        device = getattr(self, "device", "")
+        return f"<{type(self).__name__}: {', '.join(filter(None, [*words, device]))}>"
 
     @final
     def file_arrays(self) -> Arrays:
@@ -414,6 +441,10 @@ class Detector(Guarded, ABC):
 
     @abstractmethod
     def _estimate_many(self, hosts: Addresses) -> SuperHosts: ...
+
+    def _description(self) -> list[str]:
+        """Return the memory and the state in words, for people."""
+        return [format_size(self._memory())]
 
     def _flush(self) -> None:
         """Write all pending pairs. Most detectors have none."""

@@ -32,7 +32,7 @@ from superhosts.pairs import Addresses, Batches, Host, numbers_to_array, words_t
 from superhosts.planning import SLACK, saturation_point
 from superhosts.planning.loads import noise_ratio
 from superhosts.results import SuperHosts
-from superhosts.text import either
+from superhosts.text import counted, either
 
 # Of hosts that are found with fewer peers than this many standard deviations of the noise, a tenth or more is false.
 MIN_DEVIATIONS = 4
@@ -334,6 +334,10 @@ class ColumnSketch(EngineSketch):
         pairs = -rows * float(np.log(np.maximum(zeros, 1) / rows).sum()) / self.geometry.arrays
         fullest, saturated = int(zeros.min()), int((zeros == 0).sum())
         return Fill(1 - float(zeros.mean()) / rows, 1 - fullest / rows, saturated, round(pairs))
+
+    def _description(self) -> list[str]:
+        fill = self.fill()
+        return [*super()._description(), f"about {counted(fill.pairs, 'pair')}", f"{fill.mean:.1%} of bits set"]
 
     @property
     @locked

@@ -24,7 +24,7 @@ class Guarded:
     lock: AbstractContextManager[object]  # reentrant, because a public method may call others of the same object
 
     def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
-        """Return a new object with its lock. Copying and unpickling call this too."""
+        """Return a new object with its lock. Copying calls this too."""
         guarded = super().__new__(cls)
         guarded.lock = threading.RLock()
         return guarded
@@ -53,10 +53,6 @@ class Guarded:
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
         return self.__copy__()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return a copy of the state, because other threads may change the object while the pickle is written."""
-        return self.__copy__()._state()
 
 
 @contextmanager

@@ -13,16 +13,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from io import BytesIO
+from typing import Any, Self
 
 from superhosts.cubefile.container import Arrays, CubeReader, Take, block_writer
+from superhosts.cubefile.files import File, name_of
 from superhosts.cubefile.parts import StoredPart, array_name, compose_header, write_parts
 from superhosts.detectors import hostnames
 from superhosts.detectors.arguments import check_count
 from superhosts.detectors.base import Detector, Place
 from superhosts.detectors.kinds import Kind, check_mergeable
-from superhosts.detectors.locking import Guarded, holding
+from superhosts.detectors.locking import holding
+from superhosts.detectors.objects import Mergeable
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import check_device, thread_count
 from superhosts.errors import (
@@ -34,6 +36,7 @@ from superhosts.errors import (
     UnreadableError,
     UsageError,
 )
+from superhosts.hashing import DEFAULT_KEY, fingerprint
 from superhosts.pairs import Host, Part, Window
 from superhosts.results import SuperHosts
 from superhosts.sketches.grammar import read_fields
@@ -50,9 +53,13 @@ from superhosts.sketches.header import (
     memory_limit,
     stored_shapes,
 )
+from superhosts.text import counted, printable
+from superhosts.times import window_span
+
+SITES_SHOWN = 5  # sites that the text of a sketch names
 
 
-class Sketch(Guarded):
+class Sketch(Mergeable):
     """The detectors of one window. `sh.load` returns one; `scan` creates one for every window."""
 
     def __init__(
@@ -132,8 +139,11 @@ class Sketch(Guarded):
             found = [detector.estimate_many([host]).named(detector.name, part) for part, detector in chosen]
             return SuperHosts.joined(found, self.window, sort=False)
 
-    def merge(self, other: Sketch) -> None:
-        """Merge another sketch into this one. Raise MergeError, and change nothing, if any part does not match."""
+    def merge(self, other: Sketch) -> Self:
+        """Merge another sketch into this one, and return it.
+
+        Raise MergeError, and change nothing, if any part does not match.
+        """
         _check_sketch(other)
         with self._held(other):
             self._check_mergeable(other.kinds, other._files)
@@ -146,15 +156,16 @@ class Sketch(Guarded):
             self.parts = {**self.parts, **new}
             self._unite(other.window, other.sites, other.entries, other.unlisted)
             self.partial |= other.partial
+        return self
 
     def merge_file(
         self,
-        path: str | Path,
+        path: File,
         *,
         key: bytes | str | None = None,
         trusted: bool = False,
         max_memory: str | int | None = None,
-    ) -> None:
+    ) -> Self:
         """Merge a .cube file as `merge(load(path, key=key))` does, but block by block, without a second sketch.
 
         The file's digest and header are verified before anything changes. If a block cannot be read or decoded later,
@@ -173,7 +184,7 @@ class Sketch(Guarded):
                 check_memory(self.memory + header.memory, limit, reader.name)
                 self.merge(_build(reader, header, secret, place))
                 self._note_file(header)
-                return
+                return self
             fresh = {part: kind for part, kind in header.kinds.items() if part not in self.parts}
             added = header.memory - sum(
                 kind.geometry.memory for part, kind in header.kinds.items() if part in self.parts and kind.geometry
@@ -205,6 +216,7 @@ class Sketch(Guarded):
             self._unite(header.window, header.sites, header.entries, header.unlisted)
             self.partial |= header.partial
             self._note_file(header)
+        return self
 
     def _check_mergeable(self, kinds: Mapping[Part, Kind], files: Mapping[Part, str]) -> None:
         """Raise MergeError if another sketch was made with other settings. If it is from a file, name both files."""
@@ -273,15 +285,27 @@ class Sketch(Guarded):
                 detector.clear()
             self.entries, self.unlisted, self.partial = [], False, False
 
+    def __repr__(self) -> str:
+        with self._held():
+            when = [] if self.window is None else [window_span(self.window)]
+            sites = [f"sites {', '.join(map(printable, sorted(self.sites)[:SITES_SHOWN]))}"] if self.sites else []
+            more = [f"and {len(self.sites) - SITES_SHOWN} more"] if len(self.sites) > SITES_SHOWN else []
+            words = [*when, *sites, *more, *(["partial"] if self.partial else []), counted(len(self.parts), "part")]
+            lines = [f"  {part.words}: {detector!r}" for part, detector in sorted(self.parts.items(), key=_by_part)]
+            return "\n".join([f"<Sketch: {', '.join(words)}>", *lines])
+
     def __iter__(self) -> Iterator[tuple[Part, Detector]]:
         return iter(self.parts.items())
 
-    def save(self, path: str | Path) -> None:
-        """Write a .cube file. Other threads wait until it is written, because a copy could take gigabytes."""
+    def save(self, path: File) -> None:
+        """Write a .cube file: to a path, or to a file that is open for writing bytes.
+
+        Other threads wait until it is written, because a copy could take gigabytes.
+        """
         with self._held():
             parts = [
                 StoredPart(part, detector.header(), detector.file_arrays())
-                for part, detector in sorted(self.parts.items(), key=lambda item: item[0])
+                for part, detector in sorted(self.parts.items(), key=_by_part)
             ]
             self._bound_notes()
             notes = {
@@ -295,19 +319,35 @@ class Sketch(Guarded):
             try:
                 read_fields(json.loads(json.dumps(header)))
             except ValueError as error:  # Never write a file that could not be read back.
-                raise UsageError(f"{path}: cannot be saved: {error}") from None
+                raise UsageError(f"{name_of(path)}: cannot be saved: {error}") from None
             write_parts(path, header, parts)
+
+    @classmethod
+    def _of_sketch(cls, sketch: Sketch) -> Self:
+        made = cls.__new__(cls)  # `cls` may be a class of the caller.
+        vars(made).update(sketch._state())
+        return made
+
+    def _equals(self, other: Any) -> bool:
+        if not isinstance(other, Sketch):
+            return False
+        with self._held(other):
+            notes = [
+                (each.window, each.sites, set(map(entry_text, each.entries)), each.unlisted, each.partial)
+                for each in (self, other)
+            ]
+            return notes[0] == notes[1] and self.parts == other.parts
 
 
 def load(
-    path: str | Path,
+    path: File,
     *,
     key: bytes | str | None = None,
     device: str = "cpu",
     threads: int | None = None,
     max_memory: str | int | None = None,
 ) -> Sketch:
-    """Load a .cube file onto a device.
+    """Load a .cube file onto a device: from a path, or from a file that is open for reading bytes.
 
     Without `key`, SUPERHOSTS_KEY counts; without both, the file may be written with the public key or the user's own.
     Raise MergeError if it was written with another key.
@@ -320,6 +360,21 @@ def load(
         secret = header.secret(key)
         check_hosts(reader, header, secret)
         return _build(reader, header, secret, place)
+
+
+def load_pickled(data: bytes, kind: str) -> Sketch:
+    """Load the .cube file in a pickle of an object of class `kind`. Raise MergeError if its key is not at hand."""
+    with CubeReader(BytesIO(data)) as reader:
+        keys = describe(reader, memory_limit(None)).keys
+    public = fingerprint(DEFAULT_KEY)
+    try:
+        # SUPERHOSTS_KEY would stand for the key of every file, but the public key is known to everybody.
+        return load(BytesIO(data), key=DEFAULT_KEY if keys == {public} else None)
+    except MergeError:
+        way = (
+            f"set SUPERHOSTS_KEY to it, or exchange bytes: {kind}.from_bytes(data, key=…) takes what to_bytes() returns"
+        )
+        raise MergeError(f"a pickle holds no key; this one needs key {' and '.join(sorted(keys))}: {way}") from None
 
 
 def _read_merger(
@@ -366,6 +421,10 @@ def _build(reader: CubeReader, header: Stored, secret: bytes, place: Place) -> S
             with array_errors(reader.name, number):
                 sketch.parts[part].load_arrays(arrays)
     return sketch
+
+
+def _by_part(item: tuple[Part, Detector]) -> Part:
+    return item[0]
 
 
 def _check_sketch(other: Any) -> None:

@@ -46,18 +46,22 @@ class Stored:
     partial: bool  # True if a scan was interrupted before the end of the window, of this sketch or one merged into it
     memory: int  # bytes of its detectors once they are loaded
 
+    @property
+    def keys(self) -> set[str]:
+        """The fingerprints of the keys that the file was written with; none if nothing in it is hashed."""
+        return {kind.key for kind in self.kinds.values() if kind.key is not None}
+
     def secret(self, key: bytes | str | None) -> bytes:
         """Return the key of this file: `key`, or without one the key at hand that the file names by its fingerprint.
 
         Raise MergeError if the file was written with another key.
         """
-        theirs = {kind.key for kind in self.kinds.values() if kind.key is not None}
         known = []
         for each in keys_at_hand(key):
-            if theirs <= {each.fingerprint}:
+            if self.keys <= {each.fingerprint}:
                 return each.secret
             known.append(str(each))
-        written = f"{self.file}: written with key {' and '.join(sorted(theirs))}"
+        written = f"{self.file}: written with key {' and '.join(sorted(self.keys))}"
         way = either("give it with --key-file", "give it as key")
         raise MergeError(f"{written}; {way} (known here: {', '.join(known)})")
 

@@ -55,6 +55,8 @@ from superhosts.planning import (
     zero_limit,
 )
 from superhosts.results import SuperHosts
+from superhosts.text import counted
+from superhosts.units import format_size
 
 __all__ = ["Cube", "Geometry"]
 PREFIX_ONES = (15, 60, 240)  # ones expected in the words that each test of a candidate reads
@@ -204,6 +206,15 @@ class Cube(ColumnSketch):
         """Return how full the cube is. An exact one has the fill of its dense form and the exact number of pairs."""
         pairs, found = self._pairs(), super().fill()
         return found._replace(pairs=found.pairs * self.geometry.sample if pairs is None else pairs.pairs)
+
+    def _description(self) -> list[str]:
+        """Return the memory, the state and the pairs. An exact cube has no bits; making them would take memory."""
+        pairs = self._pairs()
+        if pairs is None:
+            memory, *others = super()._description()
+            return [memory, "dense", *others]
+        size, most = format_size(self.geometry.memory), self.geometry.exact_pairs
+        return [size, "exact", f"{pairs.pairs:,} of at most {counted(most, 'pair')} ({format_size(self._memory())})"]
 
     # Files
 

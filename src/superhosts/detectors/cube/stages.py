@@ -5,14 +5,13 @@ engine takes over, on the CPU or on a GPU, and all pairs are written to it. The 
 alone: order, batches, threads and queries do not matter, because every query first inserts all pending pairs, and the
 dense engine has the same bits as one that was dense from the start.
 
-While the pairs are a set, the dense form is made temporarily wherever it is asked for: for pickles, which never contain
-who talked to whom, and for the arrays. Files list the rows of hosts instead (`hostrows`, `gathering`).
+While the pairs are a set, the dense form is made temporarily wherever it is asked for: for the arrays. Files,
+which never contain who talked to whom, list the rows of hosts instead (`hostrows`, `gathering`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -191,18 +190,6 @@ class Stages(Engine):
             assert twin.bins is not None
             twin.pairs = pairs.copy(twin.bins)
         return twin
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the dense form on the CPU: a pickle is a file, which does not contain who talked to whom.
-
-        It may be read where there is no GPU, so what is read works on the CPU.
-        """
-        dense = self._dense_form()
-        if not isinstance(dense, CpuCube):
-            dense, arrays = CpuCube(self.plan), dense.arrays()
-            dense.load(arrays)
-        on_cpu = {"_asked": "cpu", "device": "cpu", "auto": None}
-        return {**vars(self), **on_cpu, "pairs": None, "bins": None, "dense": dense}
 
     def merge(self, other: Engine) -> None:
         """Merge another engine. The union of two exact ones is exact if it fits."""

@@ -39,6 +39,7 @@ from superhosts.engines.geometry import ArrayShape
 from superhosts.hashing import fingerprint, make_key, secret_of
 from superhosts.pairs import TEXT, Addresses, HostFormat, format_for
 from superhosts.results import SuperHosts
+from superhosts.text import counted
 from superhosts.textkeys import bound, text_key
 
 BUCKETS = 64
@@ -100,6 +101,11 @@ class Exact(Detector):
         self.buckets: list[Rows] = []  # sorted and distinct; never modified in place
         self.pending: list[Rows] = []  # owned by this detector, so they may be sorted in place
         self.pending_rows = self.kept = 0
+
+    @on_own_gpu
+    def _description(self) -> list[str]:
+        self._compact()
+        return [*super()._description(), "exact", counted(self.kept, "pair")]
 
     def _memory(self) -> int:
         """Return the bytes of the stored and pending pairs."""
