@@ -229,7 +229,7 @@ class PieceReader:
         while self._next < self._count and len(self._ahead) < most:
             start = self._next * self._size
             place = start, start + self._size, self._reader.last_time()
-            job = _pool(workers).submit(
+            job = reading_pool(workers).submit(
                 _read, self._stream.file, place, format, layout, self.lender, self._cutting.room_bytes
             )
             self._ahead.append((self._next, job))
@@ -262,12 +262,12 @@ _this_thread = threading.local()
 
 
 @cache
-def _pool(threads: int) -> ThreadPoolExecutor:
+def reading_pool(threads: int) -> ThreadPoolExecutor:
     """Return the threads that read pieces. All files share them: there may be many."""
     return ThreadPoolExecutor(threads, thread_name_prefix="pieces")
 
 
-os.register_at_fork(after_in_child=_pool.cache_clear)  # A forked child has none of its parent's threads.
+os.register_at_fork(after_in_child=reading_pool.cache_clear)  # A forked child has none of its parent's threads.
 
 
 def _read(

@@ -1,0 +1,149 @@
+"""Tables of delimited text: CSV, TSV, and logs that are such tables.
+
+The delimiter is the one of tab, comma, semicolon and pipe that is most frequent in the first line; without any of them,
+runs of blanks. The first line has the names of the columns, unless one of its fields is an address. Lines that begin
+with # are comments; Zeek's `#fields` names the columns, anywhere in a file, so that logs can be concatenated. A header
+that comes again is no row. A byte order mark, carriage returns and blanks around fields are dropped.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+
+from superhosts.errors import InputError
+from superhosts.sources.tables.delimitedloop import Bytes, walk_delimited
+from superhosts.sources.tables.log import Log, wanted_of
+from superhosts.sources.tables.options import TableOptions
+from superhosts.sources.tables.textlayout import BLANK, make_delimited, make_roles
+from superhosts.sources.tables.textreader import Layout
+
+MARK = b"\xef\xbb\xbf"  # byte order mark of UTF-8
+DELIMITERS = "\t,;|"
+_FIELDS, _SEPARATOR = b"#fields", b"#separator"
+
+
+@dataclass(frozen=True, eq=False)
+class DelimitedLayout(Layout):
+    """The columns of delimited text, and what is wanted of them."""
+
+    grammar: DelimitedGrammar
+    header: bytes = b""
+    is_skipping: bool = False  # behind the last row, until a header comes
+
+    def after(self, line: bytes) -> Layout:
+        """Return what holds behind a comment, or behind the last row."""
+        if line.startswith(_FIELDS):
+            return self._renamed(line)
+        if self.grammar.log.footer and line.startswith(self.grammar.log.footer.encode()):
+            return replace(self, is_skipping=True)
+        return self
+
+    def _renamed(self, line: bytes) -> Layout:
+        columns = self.grammar.fields_of(line)
+        return self if columns == self.columns else self.grammar.layout(columns, b"")
+
+    def skip(self, data: Bytes, start: int, stop: int) -> int:
+        """Return where the next line begins that counts."""
+        if not self.is_skipping:
+            return start
+        found = data[start:stop].tobytes().find(self.header) if self.header else -1
+        return stop if found < 0 else start + found
+
+    def is_whole(self, line: bytes) -> bool:
+        """Return True if a line has all fields."""
+        return len(split(line.decode("utf-8", "replace"), self.grammar.delimiter)) >= len(self.columns)
+
+
+class DelimitedGrammar:
+    """How a delimited text begins, and which of its columns are wanted."""
+
+    def __init__(self, name: str, log: Log, options: TableOptions) -> None:
+        self.name, self.log, self.options = name, log, options
+        self.delimiter = log.delimiter
+
+    def begin(self, head: bytes, *, ended: bool) -> tuple[int, Layout] | None:
+        """Return the bytes before the first row, and its layout."""
+        at = len(MARK) if head.startswith(MARK) else 0
+        while at < len(head):
+            end = head.find(b"\n", at)
+            if end < 0 and not ended:
+                return None
+            end = len(head) if end < 0 else end
+            line = head[at:end].rstrip(b"\r")
+            if line.startswith(_SEPARATOR):
+                self.delimiter = _separator(line)
+            elif line.startswith(_FIELDS):
+                return end + 1, self.layout(self.fields_of(line), b"")
+            elif line.strip() and not line.startswith(b"#"):
+                return self._begin_at(at, min(end + 1, len(head)), line)
+            at = end + 1
+        if not ended:
+            return None
+        raise InputError("it has no line that names columns, and no row", file=self.name)
+
+    def _begin_at(self, start: int, end: int, line: bytes) -> tuple[int, Layout]:
+        text = line.decode("utf-8", "replace")
+        self.delimiter = self.delimiter or sniff(text)
+        fields = split(text, self.delimiter)
+        if self.log.is_marked(fields) or (not self.log.columns and is_header(fields)):
+            return end, self.layout(fields, line)
+        columns = self.log.columns.split()[: len(fields)] if self.log.columns else []
+        columns += [str(number) for number in range(len(columns) + 1, len(fields) + 1)]
+        return start, self.layout(columns, b"")
+
+    def layout(self, columns: Sequence[str], header: bytes) -> DelimitedLayout:
+        """Return the layout of a table with these columns; InputError if it lacks what is needed."""
+        wanted = wanted_of(self.log, columns, self.options, self.name)
+        delimiter = self.delimiter or "\t"
+        marks = "#" + self.log.footer[:1]
+        shape = make_delimited(wanted, columns, delimiter, marks=marks, quote=self.log.quote, header=header)
+        return DelimitedLayout(columns, bool(wanted.time), make_roles(wanted), shape, walk_delimited, self, header)
+
+    def fields_of(self, line: bytes) -> list[str]:
+        """Return the names of a `#fields` line."""
+        return line.rstrip(b"\r").decode("utf-8", "replace").split(self.delimiter or "\t")[1:]
+
+
+def sniff(line: str) -> str:
+    """Return the delimiter of a line."""
+    best = max(DELIMITERS, key=line.count)
+    return best if best in line else BLANK
+
+
+def split(line: str, delimiter: str) -> list[str]:
+    """Return the fields of a line, without the blanks around them."""
+    if delimiter == BLANK:
+        return line.split()
+    try:
+        fields: list[str] = next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:
+        fields = line.split(delimiter)
+    return [each.strip() for each in fields]
+
+
+def is_header(fields: Sequence[str]) -> bool:
+    """Return True if a line has names of columns: letters, and no address."""
+    return not any(map(is_address, fields)) and any(letter.isalpha() for each in fields for letter in each)
+
+
+def is_address(text: str) -> bool:
+    """Return True if a field is an address."""
+    try:
+        ip_address(text.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _separator(line: bytes) -> str:
+    r"""Return the separator that a Zeek log names: a character, or \x09."""
+    text = line[len(_SEPARATOR) :].strip(b" ").decode("latin-1") or "\t"
+    if text.startswith("\\x") and len(text) == 4:
+        try:
+            return chr(int(text[2:], 16)) or "\t"
+        except ValueError:
+            return "\t"
+    return text[0]

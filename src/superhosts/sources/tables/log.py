@@ -1,0 +1,91 @@
+"""What describes a log of text: how it is recognised, and which of its fields mean what.
+
+A description is data. Which columns a table has decides which of the candidates are used; what the caller maps comes
+before all of them. Tables that are no known log have a description without candidates: then the usual names decide
+(`mapping.resolve`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from superhosts.errors import InputError
+from superhosts.sources.tables.mapping import UNITS, Column, Mapping, columns_found, resolve
+from superhosts.sources.tables.options import TableOptions
+from superhosts.sources.tables.textlayout import Wanted
+
+
+@dataclass(frozen=True)
+class Log:
+    """A kind of log or table. A field is "name", or "name:unit" for numbers of a known unit."""
+
+    name: str  # for --format
+    title: str
+    marks: tuple[str, ...] = ()  # a header (or an object) that has all names of one of these lines is such a log
+    src: tuple[str, ...] = ()
+    dst: tuple[str, ...] = ()
+    start: tuple[str, ...] = ()
+    end: tuple[str, ...] = ()
+    duration: tuple[str, ...] = ()
+    kind: str = ""  # the field that says what a record is
+    kinds: tuple[str, ...] = ()  # and those that count
+    delimiter: str = ""  # of delimited text; "": found in the first line
+    quote: str = '"'
+    columns: str = ""  # of delimited text that has no header
+    footer: str = ""  # what begins the line behind the last row
+
+    def is_marked(self, names: Sequence[str]) -> bool:
+        """Return True if these columns or keys are those of such a log."""
+        known = {name.strip().lower() for name in names}
+        return any(known.issuperset(mark.lower().split()) for mark in self.marks)
+
+
+def wanted_of(log: Log, columns: Sequence[str], options: TableOptions, file: str) -> Wanted:
+    """Return what is wanted of a table with these columns. InputError says which are missing."""
+    asked = options.map or Mapping()
+    known = {name.strip().lower(): name for name in reversed(columns)}
+
+    def present(role: str, names: tuple[str, ...]) -> tuple[Column, ...]:
+        given: Column | None = getattr(asked, role)
+        fields = [given] if given is not None else [as_column(name) for name in names]
+        return tuple(Column(known[field.name.lower()], field.unit) for field in fields if field.name.lower() in known)
+
+    src, dst = present("src", log.src), present("dst", log.dst)
+    start, end, duration = (
+        present(role, names) for role, names in (("time", log.start), ("time_end", log.end), ("duration", log.duration))
+    )
+    if not log.src or not src or not dst:
+        found = resolve(asked, columns, file)
+        src, dst, start, end, duration = (
+            () if column is None else (column,)
+            for column in (found.src, found.dst, found.time, found.time_end, found.duration)
+        )
+    else:
+        resolve(replace(asked, src=src[0], dst=dst[0]), columns, file)  # checks what was asked for
+    if asked.untimed:
+        start = end = ()
+    elif asked.time is not None:
+        end = () if asked.time_end is None else end
+        duration = () if asked.duration is None else duration
+    time, sign = _time(start, end, duration, options.time)
+    if {column.name for column in src} & {column.name for column in dst}:
+        raise InputError(f"src and dst are the same column, {src[0].name}; {columns_found(columns)}", file=file)
+    return Wanted(src, dst, time, duration if sign else (), sign, log.kind if log.kind in columns else "", log.kinds)
+
+
+def as_column(text: str) -> Column:
+    """Return a field of a description."""
+    name, colon, unit = text.rpartition(":")
+    return Column(name, unit) if colon and unit in UNITS else Column(text)
+
+
+def _time(
+    start: tuple[Column, ...], end: tuple[Column, ...], duration: tuple[Column, ...], which: str
+) -> tuple[tuple[Column, ...], int]:
+    """Return the fields that are the time of a row, and whether its duration is added (1) or subtracted (-1)."""
+    if which == "start":
+        return (start, 0) if start or not end else (end, -1 if duration else 0)
+    if end:
+        return (*end, *(column for column in start if column not in end)), 0
+    return start, 1 if start and duration else 0

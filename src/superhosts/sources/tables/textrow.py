@@ -1,0 +1,244 @@
+"""From the wanted fields of one line to a row: two addresses and a time. Compiled into the loops of both text formats.
+
+A loop (delimitedloop.py, jsonloop.py) finds where the wanted fields of a line begin and end; each has a slot. Several
+slots may stand for the same thing, in the order in which they are preferred: a log with an IPv4 and an IPv6 column, or
+an event that has the start of its flow or only a time of its own. `Roles` says which slots are what.
+
+A row whose source and destination are both unset (empty, "-", null) is a record without addresses, such as NODATA of a
+cloud's flow log, and one that has MAC addresses is not IP: neither is bad.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.columns.addresses import Kinds, Words, parse_at
+from superhosts.compiled import compiled
+from superhosts.pairs import Times
+from superhosts.sources.tables.base import NO_TIME
+from superhosts.sources.tables.rawmemory import byte_at, number_at
+from superhosts.sources.tables.textscan import short_word
+from superhosts.sources.tables.texttimes import parse_number, parse_time
+
+Tally = NDArray[np.int64]
+MOST_SLOTS = 15
+MOST_DEPTH = 8  # of wanted keys; other values may lie as deep as they like
+
+GOOD, SKIPPED, NO_ADDRESS, MIXED, BAD_TIME, BAD_LINE = 0, 1, 2, 3, 4, 5  # what became of a line
+REASONS = {
+    NO_ADDRESS: "no address",
+    MIXED: "IPv4 and IPv6 in one row",
+    BAD_TIME: "no time",
+    BAD_LINE: "fields are missing",
+}
+SHOWN = 3  # bad lines of a block that are described
+
+# The slots of a tally: the arguments and the results of a walk.
+POSITION = 0  # where the next line starts
+STOP = 1  # where the whole lines end
+LIMIT = 2  # rows for which there is room
+ROWS, LINES, SKIPS, BAD, WIDE = 3, 4, 5, 6, 7  # counted by the walk; WIDE: rows that are IPv6
+MARKS = 8  # three numbers of each of the first bad lines: which line it is, where it begins, and the reason
+PLACES = MARKS + 3 * SHOWN  # where the wanted fields of a line begin and end, slot by slot; 0: the line lacks it
+STACK = PLACES + 2 * MOST_SLOTS  # nodes of objects that are open
+TALLY_SLOTS = STACK + MOST_DEPTH
+
+_UNSET = tuple(
+    np.uint64(int.from_bytes(word, "little"))
+    for word in (b"-", b"null", b"NULL", b"None", b"none", b"nan", b"NaN", b"N/A", b"\\N", b"(empty)")
+)
+
+
+class Roles(NamedTuple):
+    """Which slots are what: [0, src) are sources, [src, dst) destinations, and so on."""
+
+    src: int
+    dst: int
+    time: int  # no times if it equals `dst`
+    duration: int
+    sign: int  # 1: the duration is added to the time, -1: it is subtracted
+    units: int  # of times and durations: values of UNIT_DIGITS, four bits for each slot
+    kind: int  # slot of the kind of a record; -1: every record counts
+    kinds: tuple[np.uint64, np.uint64, np.uint64, np.uint64]  # kinds that count, up to eight characters each
+
+
+class Rows(NamedTuple):
+    """Room for the rows of one walk."""
+
+    kinds: Kinds  # of both ends: 4 or 6
+    src: Words
+    dst: Words
+    time: Times
+
+
+class Row(NamedTuple):
+    """What became of a line, and the row if it is good."""
+
+    status: int
+    kind: int
+    src_high: np.uint64
+    src_low: np.uint64
+    dst_high: np.uint64
+    dst_low: np.uint64
+    time: int
+
+
+def new_rows(count: int) -> Rows:
+    """Return room for this many rows. Memory that is never written costs nothing."""
+    words = np.empty((2, count, 2), np.uint64)
+    return Rows(np.empty(count, np.uint8), words[0], words[1], np.empty(count, np.int64))
+
+
+@compiled
+def unit_of(units: int, slot: int) -> int:
+    """Return the unit of a slot."""
+    return units >> (4 * slot) & 15
+
+
+@compiled
+def is_unset(begin: int, end: int) -> bool:
+    """Return True if a field says that there is no value."""
+    if end - begin > 7:
+        return False
+    word = short_word(begin, end)
+    if word == np.uint64(0):
+        return True
+    found = False
+    for unset in _UNSET:
+        found |= word == unset
+    return found
+
+
+@compiled
+def _integer_address(begin: int, end: int) -> int:
+    """Return an IPv4 address that is written as one number, -1 if it is none."""
+    if end - begin > 10:
+        return -1
+    value = 0
+    for at in range(begin, end):
+        digit = byte_at(at) - 48
+        if digit < 0 or digit > 9:
+            return -1
+        value = value * 10 + digit
+    return value if value < 1 << 32 else -1
+
+
+@compiled
+def _is_mac(begin: int, end: int) -> bool:
+    """Return True for six pairs of hexadecimal digits, or what looks like it."""
+    if end - begin != 17:
+        return False
+    for i in range(5):
+        mark = byte_at(begin + 3 * i + 2)
+        if mark != 58 and mark != 45:  # : -
+            return False
+    return True
+
+
+@compiled
+def read_address(begin: int, end: int) -> tuple[int, np.uint64, np.uint64]:
+    """Return (kind, high, low) of a field: an address, perhaps with a zone (%eth0), or the number of an IPv4 one."""
+    kind, high, low = parse_at(np.uint64(begin), np.uint64(end - begin))
+    if kind:
+        return kind, high, low
+    number = _integer_address(begin, end)
+    if number >= 0:
+        return 4, np.uint64(0), np.uint64(number)
+    for at in range(begin, end):
+        if byte_at(at) == 37:  # %
+            return parse_at(np.uint64(begin), np.uint64(at - begin))
+    return 0, np.uint64(0), np.uint64(0)
+
+
+@compiled
+def _pick(places: int, first: int, last: int) -> tuple[int, np.uint64, np.uint64]:
+    """Return the first address of several slots; one that is zero only if there is no other.
+
+    The kind is 0 if none of them is an address, -1 if none of them is set or one is a MAC address.
+    """
+    found, high, low = -1, np.uint64(0), np.uint64(0)
+    for slot in range(first, last):
+        begin, end = number_at(places + 16 * slot), number_at(places + 16 * slot + 8)
+        if not begin or is_unset(begin, end):
+            continue
+        kind, this_high, this_low = read_address(begin, end)
+        if kind and (this_high or this_low):
+            return kind, this_high, this_low
+        if kind and found <= 0:
+            found, high, low = kind, this_high, this_low
+        elif found < 0 and not _is_mac(begin, end):
+            found = 0
+    return found, high, low
+
+
+@compiled
+def _read_time(places: int, roles: Roles) -> int:
+    """Return the time of a row, NO_TIME if it has none."""
+    time = NO_TIME
+    for slot in range(roles.dst, roles.time):
+        begin, end = number_at(places + 16 * slot), number_at(places + 16 * slot + 8)
+        if begin:
+            time = parse_time(begin, end, unit_of(roles.units, slot))
+            if time != NO_TIME:
+                break
+    if time == NO_TIME or roles.sign == 0:
+        return time
+    for slot in range(roles.time, roles.duration):
+        begin, end = number_at(places + 16 * slot), number_at(places + 16 * slot + 8)
+        if begin and not is_unset(begin, end):
+            length = parse_number(begin, end, unit_of(roles.units, slot))
+            if length == NO_TIME or (roles.sign < 0 and length > time) or length > 2**63 - 1 - time:
+                return NO_TIME
+            return time + roles.sign * length
+    return time
+
+
+@compiled
+def is_other_kind(places: int, roles: Roles) -> bool:
+    """Return True for a record of a kind that does not count."""
+    if roles.kind < 0:
+        return False
+    begin, end = number_at(places + 16 * roles.kind), number_at(places + 16 * roles.kind + 8)
+    if begin and end - begin <= 8:
+        word = short_word(begin, end)
+        for kind in roles.kinds:
+            if word == kind:
+                return False
+    return True
+
+
+@compiled
+def read_row(places: int, roles: Roles, is_whole: bool) -> Row:
+    """Return the row whose wanted fields are at `places`, if the line has them all."""
+    zero = np.uint64(0)
+    if not is_whole or is_other_kind(places, roles):
+        return Row(SKIPPED if is_whole else BAD_LINE, 0, zero, zero, zero, zero, 0)
+    src_kind, src_high, src_low = _pick(places, 0, roles.src)
+    dst_kind, dst_high, dst_low = _pick(places, roles.src, roles.dst)
+    status, time = GOOD, 0
+    if src_kind <= 0 or dst_kind <= 0:
+        status = SKIPPED if src_kind < 0 and dst_kind < 0 else NO_ADDRESS
+    elif src_kind != dst_kind:
+        status = MIXED
+    elif roles.time > roles.dst:
+        time = _read_time(places, roles)
+        if time == NO_TIME:
+            status = BAD_TIME
+    return Row(status, src_kind, src_high, src_low, dst_high, dst_low, time)
+
+
+@compiled
+def count_other(tally: Tally, status: int, begin: int) -> None:
+    """Count a line that is no row, and note where the first bad ones begin."""
+    if status == SKIPPED:
+        tally[SKIPS] += 1
+        return
+    if tally[BAD] < SHOWN:
+        mark = MARKS + 3 * tally[BAD]
+        tally[mark] = tally[LINES]
+        tally[mark + 1] = begin
+        tally[mark + 2] = status
+    tally[BAD] += 1
