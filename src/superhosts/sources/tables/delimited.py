@@ -22,6 +22,7 @@ from superhosts.sources.tables.textreader import Layout
 
 MARK = b"\xef\xbb\xbf"  # byte order mark of UTF-8
 DELIMITERS = "\t,;|"
+BANNER_LINES = 3  # that may come before the names of the columns of a known log
 _FIELDS, _SEPARATOR = b"#fields", b"#separator"
 
 
@@ -77,22 +78,32 @@ class DelimitedGrammar:
                 self.delimiter = _separator(line)
             elif line.startswith(_FIELDS):
                 return end + 1, self.layout(self.fields_of(line), b"")
-            elif line.strip() and not line.startswith(b"#"):
+            elif line.strip() and not line.startswith(b"#") and not self._is_banner(line, head[end + 1 :]):
                 return self._begin_at(at, min(end + 1, len(head)), line)
             at = end + 1
         if not ended:
             return None
         raise InputError("it has no line that names columns, and no row", file=self.name)
 
+    def _is_banner(self, line: bytes, rest: bytes) -> bool:
+        """Return True for a line before the one with the names, which comes soon."""
+        lines = [line, *rest.split(b"\n")[:BANNER_LINES]]
+        marked = [self.log.is_marked(split(text, self.delimiter or sniff(text))) for text in map(_decoded, lines)]
+        return any(marked[1:]) and not marked[0]
+
     def _begin_at(self, start: int, end: int, line: bytes) -> tuple[int, Layout]:
-        text = line.decode("utf-8", "replace")
+        text = _decoded(line)
         self.delimiter = self.delimiter or sniff(text)
         fields = split(text, self.delimiter)
         if self.log.is_marked(fields) or (not self.log.columns and is_header(fields)):
             return end, self.layout(fields, line)
-        columns = self.log.columns.split()[: len(fields)] if self.log.columns else []
-        columns += [str(number) for number in range(len(columns) + 1, len(fields) + 1)]
-        return start, self.layout(columns, b"")
+        return start, self.layout(self._unnamed(fields), b"")
+
+    def _unnamed(self, fields: Sequence[str]) -> list[str]:
+        """Return the columns of a table without a header: those that such a log has, else numbers."""
+        lists = [columns.split() for columns in self.log.columns]
+        columns = next((each for each in lists if len(each) == len(fields)), lists[0] if lists else [])[: len(fields)]
+        return columns + [str(number) for number in range(len(columns) + 1, len(fields) + 1)]
 
     def layout(self, columns: Sequence[str], header: bytes) -> DelimitedLayout:
         """Return the layout of a table with these columns; InputError if it lacks what is needed."""
@@ -105,6 +116,10 @@ class DelimitedGrammar:
     def fields_of(self, line: bytes) -> list[str]:
         """Return the names of a `#fields` line."""
         return line.rstrip(b"\r").decode("utf-8", "replace").split(self.delimiter or "\t")[1:]
+
+
+def _decoded(line: bytes) -> str:
+    return line.rstrip(b"\r").decode("utf-8", "replace")
 
 
 def sniff(line: str) -> str:

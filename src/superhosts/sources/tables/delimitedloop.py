@@ -47,7 +47,7 @@ class Delimited(NamedTuple):
     delimiter: int
     in_runs: int  # 1: several delimiters in a row are one, and those at the beginning of a line are none
     quote: int  # 0: quotes mean nothing
-    comment: int  # lines that begin with this byte are for the reader (0: none)
+    comment: int  # lines that begin with this byte are for the reader (-1: none)
     special: int  # and with this one
     wanted: NDArray[np.int64]  # numbers of the fields, from 0, ascending
     slots: NDArray[np.int64]  # where each of them goes

@@ -5,10 +5,11 @@ from __future__ import annotations
 from superhosts.errors import UsageError
 from superhosts.sources.tables.arrowfile import ARROW
 from superhosts.sources.tables.base import TableFormat
+from superhosts.sources.tables.logs import TEXT_FORMATS
 from superhosts.sources.tables.parquet import PARQUET
 from superhosts.text import setting
 
-FORMATS: list[TableFormat] = [PARQUET, ARROW]
+FORMATS: list[TableFormat] = [PARQUET, ARROW, *TEXT_FORMATS]
 
 
 def table_format(name: str | None, head: bytes) -> TableFormat | None:

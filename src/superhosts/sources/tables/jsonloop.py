@@ -144,8 +144,13 @@ def _skip_nested(at: int, end: int) -> int:
 
 
 @compiled
+def _is_blank(byte: int) -> bool:
+    return byte == 32 or byte == 9 or byte == 13
+
+
+@compiled
 def _skip_blanks(at: int, end: int) -> int:
-    while at < end and byte_at(at) <= 32:
+    while at < end and _is_blank(byte_at(at)):
         at += 1
     return at
 
@@ -179,7 +184,7 @@ def _find_values(at: int, end: int, tree: Tree, roles: Roles, places: int, stack
         byte = byte_at(at)
         if byte == 125:  # }
             if depth == 0:
-                return GOOD
+                return GOOD if at + 1 == end else BAD_LINE
             depth -= 1
             node = number_at(stack + 8 * depth)
             at += 1
@@ -227,10 +232,12 @@ def _find_values(at: int, end: int, tree: Tree, roles: Roles, places: int, stack
             value_end = _unescape(begin, at) if escaped and slot >= 0 else at
             at += 1
         else:
-            while at < end and byte > 32 and byte != 44 and byte != 125:
+            while at < end and not _is_blank(byte) and byte != 44 and byte != 125:
                 at += 1
                 byte = byte_at(at)
             value_end = at
+            if begin == at:
+                return BAD_LINE
         if slot >= 0 and number_at(places + 16 * slot) == 0:
             set_number(places + 16 * slot, begin)
             set_number(places + 16 * slot + 8, value_end)
@@ -257,14 +264,16 @@ def walk_json(data: Bytes, final: bool, keys: Keys, roles: Roles, tally: Tally, 
         newline = find(at, stop, _NEWLINE)
         end = newline
         byte = byte_at(at)
-        while at < end and (byte <= 32 or byte == 91 or byte == 44):  # [ ,
+        while at < end and (_is_blank(byte) or byte == 91 or byte == 44):  # [ ,
             at += 1
             byte = byte_at(at)
-        while end > at and (byte_at(end - 1) <= 32 or byte_at(end - 1) == 93 or byte_at(end - 1) == 44):  # ] ,
+        last = byte_at(end - 1)
+        while end > at and (_is_blank(last) or last == 93 or last == 44):  # ] ,
             end -= 1
+            last = byte_at(end - 1)
         if at < end:
             status = BAD_LINE
-            if byte == 123 and byte_at(end - 1) == 125:
+            if byte == 123 and last == 125:
                 for i in range(keys.slot_count):
                     set_number(places + 16 * i, 0)
                 status = _find_values(at, end, tree, roles, places, stack)

@@ -22,7 +22,7 @@ class Log:
 
     name: str  # for --format
     title: str
-    marks: tuple[str, ...] = ()  # a header (or an object) that has all names of one of these lines is such a log
+    marks: tuple[str, ...] = ()  # a header or an object that has all names of one of these lists is such a log
     src: tuple[str, ...] = ()
     dst: tuple[str, ...] = ()
     start: tuple[str, ...] = ()
@@ -30,15 +30,16 @@ class Log:
     duration: tuple[str, ...] = ()
     kind: str = ""  # the field that says what a record is
     kinds: tuple[str, ...] = ()  # and those that count
+    has_both: bool = False  # a record may have several of the candidates of an address: one of them is zero then
     delimiter: str = ""  # of delimited text; "": found in the first line
     quote: str = '"'
-    columns: str = ""  # of delimited text that has no header
+    columns: tuple[str, ...] = ()  # of delimited text that has no header, by the number of columns
     footer: str = ""  # what begins the line behind the last row
 
     def is_marked(self, names: Sequence[str]) -> bool:
-        """Return True if these columns or keys are those of such a log."""
+        """Return True if these columns or keys are those of such a log. Marks are in lower case."""
         known = {name.strip().lower() for name in names}
-        return any(known.issuperset(mark.lower().split()) for mark in self.marks)
+        return any(known.issuperset(mark.split(",")) for mark in self.marks)
 
 
 def wanted_of(log: Log, columns: Sequence[str], options: TableOptions, file: str) -> Wanted:

@@ -1,4 +1,8 @@
-"""The logs and tables of text that are known, as data: how each is recognised and which of its fields mean what."""
+"""The logs and tables of text that are known, as data: how each is recognised and which of its fields mean what.
+
+A log is recognised by names of its header or by keys of its first objects, some also without a header. The order
+counts: the first description that fits is taken. One name stands for a log as delimited text and as JSON.
+"""
 
 from __future__ import annotations
 
@@ -7,102 +11,194 @@ from functools import partial
 
 from superhosts.sources.inputs import Input
 from superhosts.sources.tables.base import Opens, TableFormat, TableReader
-from superhosts.sources.tables.delimited import MARK, DelimitedGrammar, is_address, sniff, split
+from superhosts.sources.tables.delimited import BANNER_LINES, MARK, DelimitedGrammar, is_address, sniff, split
 from superhosts.sources.tables.jsonlines import JsonGrammar, names_of, objects
 from superhosts.sources.tables.log import Log
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textpieces import open_text
-from superhosts.sources.tables.textreader import Grammar, TextReader
+from superhosts.sources.tables.textreader import Grammar, Layout, TextReader
 
-ZEEK_COLUMNS = "ts uid id.orig_h id.orig_p id.resp_h id.resp_p proto service duration"
-
-DELIMITED: tuple[Log, ...] = (
-    Log(
-        "zeek",
-        "a Zeek log",
-        src=("id.orig_h",),
-        dst=("id.resp_h",),
-        start=("ts",),
-        duration=("duration:s",),
-        quote="",
-        columns=ZEEK_COLUMNS,
-    ),
+ZEEK = Log(
+    "zeek",
+    "a Zeek log",
+    marks=("id.orig_h,id.resp_h",),
+    src=("id.orig_h",),
+    dst=("id.resp_h",),
+    start=("ts",),
+    duration=("duration:s",),
+    quote="",
+    columns=("ts uid id.orig_h id.orig_p id.resp_h id.resp_p proto service duration",),
 )
-JSON: tuple[Log, ...] = (
-    Log(
-        "zeek-json",
-        "a Zeek log in JSON",
-        marks=("id.orig_h id.resp_h",),
-        src=("id.orig_h",),
-        dst=("id.resp_h",),
-        start=("ts",),
-        duration=("duration:s",),
-    ),
-    Log(
-        "eve",
-        "Suricata's EVE log",
-        marks=("event_type timestamp",),
-        src=("src_ip",),
-        dst=("dest_ip",),
-        start=("flow.start", "netflow.start", "timestamp"),
-        end=("flow.end", "netflow.end", "timestamp"),
-        kind="event_type",
-        kinds=("flow", "netflow", "alert"),
-    ),
+EVE = Log(
+    "eve",
+    "Suricata's EVE log",
+    marks=("event_type,timestamp",),
+    src=("src_ip",),
+    dst=("dest_ip",),
+    start=("flow.start", "netflow.start", "timestamp"),
+    end=("flow.end", "netflow.end", "timestamp"),
+    kind="event_type",
+    kinds=("flow", "netflow", "alert"),
 )
+GOFLOW2 = Log(
+    "goflow2",
+    "goflow2's JSON",
+    marks=("src_addr,dst_addr,sampler_address", "src_addr,dst_addr,time_received_ns", "srcaddr,dstaddr,timereceived"),
+    src=("src_addr", "SrcAddr"),
+    dst=("dst_addr", "DstAddr"),
+    start=("time_flow_start_ns:ns", "TimeFlowStartMs:ms", "TimeFlowStart", "time_received_ns:ns", "TimeReceived"),
+    end=("time_flow_end_ns:ns", "TimeFlowEndMs:ms", "TimeFlowEnd"),
+)
+PMACCT = Log(
+    "pmacct",
+    "pmacct's JSON or CSV",
+    marks=tuple(
+        f"{ends},{time}"
+        for ends in ("ip_src,ip_dst", "src_ip,dst_ip")
+        for time in ("timestamp_start", "stamp_inserted", "timestamp_arrival", "timestamp_min")
+    ),
+    src=("ip_src", "SRC_IP"),
+    dst=("ip_dst", "DST_IP"),
+    start=("timestamp_start", "timestamp_min", "timestamp_arrival", "stamp_inserted"),
+    end=("timestamp_end", "timestamp_max"),
+)
+NFDUMP = Log(
+    "nfdump",
+    "nfdump's CSV or JSON",
+    marks=(
+        "ts,te,sa,da",
+        "firstseen,srcaddr,dstaddr",
+        "received,srcaddr,dstaddr",
+        "first,last,src4_addr,dst4_addr",
+        "first,last,src6_addr,dst6_addr",
+    ),
+    src=("sa", "srcAddr", "src4_addr", "src6_addr"),
+    dst=("da", "dstAddr", "dst4_addr", "dst6_addr"),
+    start=("ts", "firstSeen", "first", "received"),
+    end=("te", "lastSeen", "last"),
+    duration=("td:s", "duration:s"),
+    footer="Summary",
+)
+SILK = Log(
+    "silk",
+    "the output of SiLK's rwcut",
+    marks=("sip,dip",),
+    src=("sIP",),
+    dst=("dIP",),
+    start=("sTime", "sTime+msec"),
+    end=("eTime", "eTime+msec"),
+    duration=("dur:s", "duration:s", "dur+msec:s"),
+    quote="",
+)
+ARGUS = Log(
+    "argus",
+    "Argus's CSV (binetflow)",
+    marks=("starttime,srcaddr,dstaddr", "stime,saddr,daddr"),
+    src=("SrcAddr", "saddr"),
+    dst=("DstAddr", "daddr"),
+    start=("StartTime", "stime"),
+    end=("LastTime", "ltime"),
+    duration=("Dur:s",),
+)
+_AWS = "version account-id interface-id srcaddr dstaddr srcport dstport protocol packets bytes start end"
+AWS = Log(
+    "aws",
+    "an AWS VPC flow log",
+    marks=(
+        "srcaddr,dstaddr,start",
+        "srcaddr,dstaddr,interface-id",
+        "srcaddr,dstaddr,log-status",
+        "pkt-srcaddr,pkt-dstaddr",
+    ),
+    src=("srcaddr", "pkt-srcaddr"),
+    dst=("dstaddr", "pkt-dstaddr"),
+    start=("start:s",),
+    end=("end:s",),
+    columns=(f"{_AWS} action log-status", f"delivered {_AWS} action log-status"),
+)
+GCP = Log(
+    "gcp",
+    "a Google Cloud VPC flow log",
+    marks=("jsonpayload.connection.src_ip,jsonpayload.connection.dest_ip", "connection.src_ip,connection.dest_ip"),
+    src=("jsonPayload.connection.src_ip", "connection.src_ip"),
+    dst=("jsonPayload.connection.dest_ip", "connection.dest_ip"),
+    start=("jsonPayload.start_time", "start_time", "timestamp"),
+    end=("jsonPayload.end_time", "end_time", "timestamp"),
+)
+NTOPNG = Log(
+    "ntopng",
+    "flows of ntopng or nProbe",
+    marks=("ipv4_src_addr,ipv4_dst_addr", "ipv6_src_addr,ipv6_dst_addr"),
+    src=("IPV4_SRC_ADDR", "IPV6_SRC_ADDR"),
+    dst=("IPV4_DST_ADDR", "IPV6_DST_ADDR"),
+    start=("FIRST_SWITCHED", "FLOW_START_MILLISECONDS:ms", "@timestamp"),
+    end=("LAST_SWITCHED", "FLOW_END_MILLISECONDS:ms"),
+    has_both=True,
+)
+RITA = Log(
+    "rita",
+    "a list of RITA",
+    marks=(
+        "source ip,destination ip,connections",
+        "source ip,destination ip,severity",
+        "source ip,destination ip,beacon score",
+    ),
+    src=("Source IP",),
+    dst=("Destination IP",),
+)
+LOGS = (ZEEK, EVE, GOFLOW2, PMACCT, NFDUMP, SILK, ARGUS, AWS, GCP, NTOPNG, RITA)
 CSV = Log("csv", "a table of delimited text")
 JSON_LINES = Log("jsonl", "JSON Lines")
 
 
-def _open(
-    make: Callable[[str, Log, TableOptions], Grammar], log: Log, source: Opens, options: TableOptions
-) -> TableReader:
-    return TextReader(source, make(source.name, log, options))
+class TextGrammar:
+    """How a log begins that may be delimited text or JSON: the first character says which."""
+
+    def __init__(self, name: str, log: Log, options: TableOptions) -> None:
+        self._arguments = name, log, options
+
+    def begin(self, head: bytes, *, ended: bool) -> tuple[int, Layout] | None:
+        """Return the bytes before the first row, and its layout."""
+        text = head.removeprefix(MARK).lstrip()
+        if not text and not ended:
+            return None
+        grammar: Grammar = (JsonGrammar if text[:1] in (b"{", b"[") else DelimitedGrammar)(*self._arguments)
+        return grammar.begin(head, ended=ended)
 
 
-def _open_file(
-    make: Callable[[str, Log, TableOptions], Grammar], log: Log, source: Input, options: TableOptions
-) -> TableReader:
-    return open_text(source, make(source.name, log, options), options.threads)
+def _open(log: Log, source: Opens, options: TableOptions) -> TableReader:
+    grammar = TextGrammar(source.name, log, options)
+    if isinstance(source, Input) and source.reopens:
+        return open_text(source, grammar, options.threads)
+    return TextReader(source, grammar)
 
 
-def _format(
-    make: Callable[[str, Log, TableOptions], Grammar], log: Log, recognises: Callable[[bytes], bool]
-) -> TableFormat:
-    return TableFormat(log.name, log.title, recognises, partial(_open, make, log), partial(_open_file, make, log))
+def _format(log: Log, recognises: Callable[[bytes], bool]) -> TableFormat:
+    return TableFormat(log.name, log.title, recognises, partial(_open, log), one_thread=False)
+
+
+def _is_log(log: Log, head: bytes) -> bool:
+    """Return True if the header, or one of the first objects, has the names of a log."""
+    if _is_json(head):
+        return any(log.is_marked(list(names_of(each))) for each in objects(head, ended=True))
+    return any(log.is_marked(split(line, log.delimiter or sniff(line))) for line in _first_lines(head))
 
 
 def _is_zeek(head: bytes) -> bool:
     """Return True for a Zeek log with its header, or for lines of a conn.log without one, as `tail` shows them."""
-    head = head.removeprefix(MARK)
-    if head.startswith((b"#separator", b"#fields\t")):
+    text = head.removeprefix(MARK)
+    if text.startswith((b"#separator", b"#fields\t")):
         return True
-    fields = head.split(b"\n")[0].decode("latin-1").split("\t")
+    fields = text.split(b"\n")[0].decode("latin-1").split("\t")
     if len(fields) < 9 or not fields[1].startswith("C") or not (fields[3] + fields[5]).isdigit():
-        return False
+        return _is_json(head) and _is_log(ZEEK, head)
     return is_address(fields[2]) and is_address(fields[4]) and fields[0].replace(".", "").isdigit()
 
 
-def _first_line(head: bytes) -> str:
-    lines = (line.strip(b"\r") for line in head.removeprefix(MARK).split(b"\n"))
-    found = next((line for line in lines if line.strip() and not line.startswith(b"#")), b"")
-    return found.decode("utf-8", "replace")
-
-
-def _has_header(log: Log, head: bytes) -> bool:
-    line = _first_line(head)
-    return log.is_marked(split(line, log.delimiter or sniff(line)))
-
-
-def _has_keys(log: Log, head: bytes) -> bool:
-    return any(log.is_marked(list(names_of(each))) for each in objects(head, ended=True))
-
-
-def is_text(head: bytes) -> bool:
-    """Return True if the first bytes can be those of a text."""
-    if not head or b"\0" in head:
-        return False
-    return sum(byte < 32 and byte not in b"\t\r\n" for byte in head) * 50 < len(head)
+def _is_aws(head: bytes) -> bool:
+    """Return True for flow logs of the default fields without a header, too."""
+    fields = next(iter(_first_lines(head)), "").split()
+    return _is_log(AWS, head) or (len(fields) in (14, 15) and fields[-1] in ("OK", "NODATA", "SKIPDATA"))
 
 
 def _is_json(head: bytes) -> bool:
@@ -110,17 +206,26 @@ def _is_json(head: bytes) -> bool:
 
 
 def _is_table(head: bytes) -> bool:
-    """Return True for text whose first lines have the same number of fields, at least two."""
-    lines = [line for line in head.removeprefix(MARK).split(b"\n")[:-1] or [head] if line.strip()]
-    line = _first_line(head)
-    count = len(split(line, sniff(line)))
-    return is_text(head) and count >= 2 and bool(lines)
+    """Return True for text whose first line has at least two fields, but for JSON that is not in lines."""
+    line = next(iter(_first_lines(head)), "")
+    return is_text(head) and not line.lstrip().startswith(("{", "[")) and len(split(line, sniff(line))) >= 2
 
 
+def is_text(head: bytes) -> bool:
+    """Return True if the first bytes can be those of a text."""
+    return b"\0" not in head and 50 * sum(byte < 32 and byte not in b"\t\r\n" for byte in head) <= len(head)
+
+
+def _first_lines(head: bytes) -> list[str]:
+    """Return the first lines that are no comments."""
+    lines = (line.strip(b"\r") for line in head.removeprefix(MARK).split(b"\n"))
+    found = [line.decode("utf-8", "replace") for line in lines if line.strip() and not line.startswith(b"#")]
+    return found[: 1 + BANNER_LINES]
+
+
+_OWN = {"zeek": _is_zeek, "aws": _is_aws}
 TEXT_FORMATS = [
-    _format(DelimitedGrammar, DELIMITED[0], _is_zeek),
-    *(_format(DelimitedGrammar, log, partial(_has_header, log)) for log in DELIMITED[1:]),
-    *(_format(JsonGrammar, log, partial(_has_keys, log)) for log in JSON),
-    _format(JsonGrammar, JSON_LINES, _is_json),
-    _format(DelimitedGrammar, CSV, _is_table),
+    *(_format(log, _OWN.get(log.name, partial(_is_log, log))) for log in LOGS),
+    _format(JSON_LINES, _is_json),
+    _format(CSV, _is_table),
 ]

@@ -124,13 +124,20 @@ class LineWalker:
     def last(self, data: Bytes, place: tuple[int, int], layout: Layout, *, line: int) -> Walked:
         """Read what is left at the end of a text: data[start:end], perhaps without a newline, which is added."""
         start, end = place
-        if data[end - 1] == _NEWLINE or layout.is_whole(data[start:end].tobytes()):
+        stop = _behind_last_newline(data, start, end)
+        walked = self.walk(data, (start, stop), layout, line=line, final=True)
+        if stop == end:
+            return walked
+        layout, line = walked.layout, walked.line
+        if layout.is_whole(data[stop:end].tobytes()):
             data[end] = _NEWLINE
-            return self.walk(data, (start, end + (data[end - 1] != _NEWLINE)), layout, line=line, final=True)
-        bad = BadRow(line, f"the input ends inside this line: {_shown(data[:end], start)}")
+            rest = self.walk(data, (stop, end + 1), layout, line=line, final=True)
+            return Walked([*walked.blocks, *rest.blocks], end, rest.line, rest.layout)
+        bad = BadRow(line, f"the input ends inside this line: {_shown(data[:end], stop)}")
         nothing = np.empty(0, np.uint32)
         time = np.empty(0, np.int64) if layout.has_time else None
-        return Walked([RowBlock(nothing, nothing, time, _no_row, [bad], 1)], end, line + 1, layout)
+        block = RowBlock(nothing, nothing, time, _no_row, [bad], 1)
+        return Walked([*walked.blocks, block], end, line + 1, layout)
 
 
 class TextReader:

@@ -21,7 +21,7 @@ from superhosts.pairs import Times
 from superhosts.sources.tables.base import NO_TIME
 from superhosts.sources.tables.rawmemory import byte_at, number_at
 from superhosts.sources.tables.textscan import short_word
-from superhosts.sources.tables.texttimes import parse_number, parse_time
+from superhosts.sources.tables.texttimes import parse_duration, parse_time
 
 Tally = NDArray[np.int64]
 MOST_SLOTS = 15
@@ -181,15 +181,17 @@ def _read_time(places: int, roles: Roles) -> int:
     for slot in range(roles.dst, roles.time):
         begin, end = number_at(places + 16 * slot), number_at(places + 16 * slot + 8)
         if begin:
-            time = parse_time(begin, end, unit_of(roles.units, slot))
-            if time != NO_TIME:
-                break
+            found = parse_time(begin, end, unit_of(roles.units, slot))
+            if found != NO_TIME:
+                time = found
+                if found:  # Zero is no start of a flow, if there is another time.
+                    break
     if time == NO_TIME or roles.sign == 0:
         return time
     for slot in range(roles.time, roles.duration):
         begin, end = number_at(places + 16 * slot), number_at(places + 16 * slot + 8)
         if begin and not is_unset(begin, end):
-            length = parse_number(begin, end, unit_of(roles.units, slot))
+            length = parse_duration(begin, end, unit_of(roles.units, slot))
             if length == NO_TIME or (roles.sign < 0 and length > time) or length > 2**63 - 1 - time:
                 return NO_TIME
             return time + roles.sign * length

@@ -70,6 +70,22 @@ def parse_number(begin: int, end: int, unit: int) -> int:
 
 
 @compiled
+def parse_duration(begin: int, end: int, unit: int) -> int:
+    """Return a duration, a number of units or 01:02:03.5, as nanoseconds; NO_TIME if it is none."""
+    minutes, at = 0, begin
+    while at < end:
+        if byte_at(at) == 58:  # :
+            part = parse_number(begin, at, 0)
+            if part == NO_TIME or part > 10**6 or minutes > 10**6:
+                return NO_TIME
+            minutes = (minutes + part) * 60 if minutes else part * 60
+            begin, unit = at + 1, 9
+        at += 1
+    rest = parse_number(begin, end, unit)
+    return rest if rest == NO_TIME else minutes * 10**9 + rest
+
+
+@compiled
 def _scaled(value: int, power: int) -> int:
     """Return value * 10^power, rounded down; NO_TIME if that is too large."""
     if value == 0 or power < -18:

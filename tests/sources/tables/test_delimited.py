@@ -1,0 +1,183 @@
+"""Delimited text against the oracle."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sources.tables.reading import Drips, options, read, read_file
+
+import naive_text
+from superhosts.errors import InputError
+from superhosts.sources.tables.logs import CSV, TextGrammar
+from superhosts.sources.tables.options import TableOptions
+from superhosts.sources.tables.textreader import LONGEST_LINE, TextReader
+
+ADDRESSES = st.one_of(
+    st.ip_addresses(v=4).map(str),
+    st.ip_addresses(v=6).map(str),
+    st.integers(0, (1 << 33) - 1).map(str),
+    st.sampled_from(["", "-", "null", "1.2.3", "01.2.3.4", "fe80::1%eth0", "::ffff:1.2.3.4", "00:11:22:33:44:55", "x"]),
+)
+TIMES = st.one_of(
+    st.integers(0, 1 << 64).map(str),
+    st.decimals(0, 10**19, places=6).map(str),
+    st.datetimes().map(str),
+    st.datetimes().map(lambda time: time.isoformat() + "+02:00"),
+    st.sampled_from(["", "-", "now", "1e9", "1.5E3", "2024-02-30", "2024/02/29", "2024-01-01T00:00:60Z", "1..5", "."]),
+)
+FILLERS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters='\r\n\0"#,'), max_size=9)
+
+
+def read_text(text: str, step: int = 1 << 20, map: str = "") -> object:
+    return read(TextReader(Drips(text.encode(), step), TextGrammar("text", CSV, options(map))))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(FILLERS, ADDRESSES, FILLERS, ADDRESSES, TIMES), max_size=12),
+    st.sampled_from([",", "\t", ";", "|"]),
+    st.sampled_from(["\n", "\r\n"]),
+    st.booleans(),
+    st.integers(1, 99),
+)
+def test_rows_are_those_of_the_oracle(
+    rows: list[tuple[str, ...]], delimiter: str, newline: str, quoted: bool, step: int
+) -> None:
+    def field(text: str) -> str:
+        text = text.replace(delimiter, " ")
+        return f'"{text}"' if quoted else text
+
+    lines = [delimiter.join(["a", "src", "b", "dst", "time"]), *(delimiter.join(map(field, row)) for row in rows)]
+    text = newline.join([*lines, ""])
+    expected = naive_text.read_csv(text, delimiter)
+    found = read_text(text, step)
+    assert found.rows == expected.rows
+    assert (found.bad, found.skipped) == (expected.bad, expected.skipped)
+
+
+def test_a_field_in_quotes_may_hold_delimiters_newlines_and_quotes() -> None:
+    text = 'note,src,dst,time,more\n"a, ""b""\nc",1.1.1.1,"2.2.2.2",5,"x\n\n,y"\nplain,1.1.1.1,3.3.3.3,6,\n'
+    for step in (1, 2, 3, 7, 1000):
+        assert read_text(text, step).rows == naive_text.read_csv(text).rows
+    assert len(read_text(text).rows) == 2
+
+
+def test_a_quote_that_is_not_closed_is_a_character() -> None:
+    rows = "".join(f"x,1.1.1.1,10.0.{i // 250}.{i % 250},{i}\n" for i in range(5000))
+    for step in (1000, 1 << 20):
+        found = read_text(f'note,src,dst,time\n"x,1.1.1.1,2.2.2.2,7\n{rows}', step)
+        assert len(found.rows) == 5001
+        assert found.bad == 0
+
+
+@pytest.mark.parametrize("start", ["\ufeff", "\n\n", "# a comment\n", "\ufeff# a comment\r\n\r\n"])
+def test_what_may_come_before_the_header(start: str) -> None:
+    found = read_text(start + "src,dst,ts\n1.1.1.1,2.2.2.2,5\n# comment\n\n3.3.3.3,4.4.4.4,6")
+    assert [row[3] for row in found.rows] == [5 * 10**9, 6 * 10**9]
+    assert found.columns == ["src", "dst", "ts"]
+
+
+def test_runs_of_blanks() -> None:
+    found = read_text("src   dst  time\n  1.1.1.1    2.2.2.2 5   \n3.3.3.3 4.4.4.4 6\n")
+    assert [row[3] for row in found.rows] == [5 * 10**9, 6 * 10**9]
+
+
+def test_a_header_that_comes_again_is_no_row() -> None:
+    text = "src,dst,time\r\n1.1.1.1,2.2.2.2,5\r\n"
+    found = read_text(text + text)
+    assert (len(found.rows), found.bad, found.skipped) == (2, 0, 0)
+
+
+def test_a_table_without_a_header_is_mapped_by_places() -> None:
+    found = read_text("1.1.1.1,443,2.2.2.2,5\n1.1.1.1,443,3.3.3.3,6\n", map="src=1,dst=3,time=4")
+    assert [row[2] for row in found.rows] == [0x02020202, 0x03030303]
+    with pytest.raises(InputError, match="which column is src and which is dst.*its columns: 1, 2, 3"):
+        read_text("1.1.1.1,443,2.2.2.2\n")
+
+
+def test_the_first_bad_lines_are_described_with_their_numbers() -> None:
+    rows = [
+        "1.1.1.1,2.2.2.2,5",
+        "1.1.1.1",
+        "x,2.2.2.2,5",
+        "",
+        "1.1.1.1,::1,5",
+        "1.1.1.1,2.2.2.2,soon",
+        "\x1b[2J,1.1.1.1,5",
+    ]
+    found = read_text("\n".join(["src,dst,time", *rows, ""]))
+    assert (len(found.rows), found.bad) == (1, 5)
+    assert found.first_bad == [
+        (3, "fields are missing: 1.1.1.1"),
+        (4, "no address: x,2.2.2.2,5"),
+        (6, "IPv4 and IPv6 in one row: 1.1.1.1,::1,5"),
+    ]
+    found = read_text("src,dst,time\n" + "y" * 5000 + ",1.1.1.1,5\n")
+    assert found.first_bad == [(2, f"no address: {'y' * 80}…")]
+
+
+def test_the_last_line_counts_if_it_has_all_fields() -> None:
+    assert len(read_text("src,dst,time,n\n1.1.1.1,2.2.2.2,5,x").rows) == 1
+    found = read_text("src,dst,time,n\n1.1.1.1,2.2.2.2,5,x\n1.1.1.1,2.2.2.2,17134")
+    assert (len(found.rows), found.bad) == (1, 1)
+    assert found.first_bad == [(3, "the input ends inside this line: 1.1.1.1,2.2.2.2,17134")]
+
+
+def test_times_of_the_end() -> None:
+    text = "src,dst,start,end,duration\n1.1.1.1,2.2.2.2,100,160,7.5\n"
+    assert naive_text.time("160") == 160 * 10**9
+    by = {
+        which: read(TextReader(Drips(text.encode(), 9), TextGrammar("x", CSV, TableOptions(time=which))))
+        for which in ("start", "end")
+    }
+    assert (by["start"].rows[0][3], by["end"].rows[0][3]) == (100 * 10**9, 160 * 10**9)
+    text = "src,dst,start,dur\n1.1.1.1,2.2.2.2,100,7.5\n1.1.1.1,2.2.2.2,100,-\n1.1.1.1,2.2.2.2,100,00:01:02.5\n1.1.1.1,2.2.2.2,100,x\n"
+    found = read(TextReader(Drips(text.encode(), 9), TextGrammar("x", CSV, TableOptions(time="end"))))
+    assert [row[3] for row in found.rows] == [107_500_000_000, 100 * 10**9, 162_500_000_000]
+    assert found.bad == 1
+
+
+def test_a_line_that_never_ends_is_an_error() -> None:
+    with pytest.raises(InputError, match="a line is longer than 16 MiB"):
+        read_text("src,dst,time\n" + "x" * (LONGEST_LINE + 10), 1 << 20)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\0" * 50,
+        b"\xff\xfe,\xff,\xff",
+        b",,,,,,",
+        b"9" * 400 + b"," + b"9" * 400 + b",1e999",
+        b'"',
+        b'""""',
+        b"\x0b,\x0c,\x1f",
+    ],
+)
+def test_hostile_lines_are_bad_or_skipped_and_harm_no_other(line: bytes) -> None:
+    text = b"src,dst,time\n1.1.1.1,2.2.2.2,5\n" + line + b"\n3.3.3.3,4.4.4.4,6\n"
+    for step in (1, 1000):
+        found = read(TextReader(Drips(text, step), TextGrammar("text", CSV, TableOptions())))
+        assert [row[3] for row in found.rows] == [5 * 10**9, 6 * 10**9]
+        assert found.bad + found.skipped == 1
+
+
+def big_table(rows: int, note: str = "x") -> str:
+    lines = [f"{note},{ipaddress.IPv4Address(i * 77)},10.0.0.1,{1_700_000_000 + i}" for i in range(rows)]
+    return "\n".join(["note,src,dst,time", *lines, ""])
+
+
+def test_pieces_of_a_file_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("superhosts.sources.tables.textpieces.PIECE_BYTES", 5000)
+    text = big_table(2000) + "x,bad,10.0.0.1,5\n" + big_table(500, note='"a\nb, c"') + "y,1.1.1.1,2.2.2.2"
+    path = tmp_path / "table.csv"
+    path.write_text(text)
+    several, one = read_file(path, options(threads=3)), read_file(path, options(threads=1))
+    assert several == one
+    assert several.rows == naive_text.read_csv(text).rows[: len(several.rows)]
+    assert len(several.rows) == 2500
+    assert [row for row, _ in several.first_bad][:1] == [2002]

@@ -1,0 +1,132 @@
+"""JSON Lines against the oracle."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sources.tables.reading import Drips, Reading, options, read
+from sources.tables.test_delimited import ADDRESSES, TIMES
+
+import naive_text
+from superhosts.errors import InputError
+from superhosts.sources.tables.logs import JSON_LINES, TextGrammar
+from superhosts.sources.tables.textreader import TextReader
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+PATHS = ("flow.src", "id.dst", "start")
+
+
+def read_text(text: str, step: int = 1 << 20, map: str = "src=flow.src,dst=id.dst,time=start") -> Reading:
+    return read(
+        TextReader(Drips(text.encode("utf-8", "surrogatepass"), step), TextGrammar("text", JSON_LINES, options(map)))
+    )
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> str:
+    record: dict[str, Any] = draw(st.dictionaries(st.text(max_size=8), VALUES, max_size=4))
+    inner: dict[str, Any] = draw(st.dictionaries(st.text(max_size=8), VALUES, max_size=2))
+    inner["src"] = draw(ADDRESSES | VALUES)
+    record["flow"] = draw(st.sampled_from([inner, [inner], "x"]) | st.just(inner))
+    if draw(st.booleans()):
+        record["id"] = {"dst": draw(ADDRESSES)}
+    else:
+        record["id.dst"] = draw(ADDRESSES)
+    when = draw(TIMES)
+    record["start"] = int(when) if when.isdigit() and draw(st.booleans()) else when
+    items = draw(st.permutations(list(record.items())))
+    separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" , ", " :\t")]))
+    text = json.dumps(dict(items), ensure_ascii=draw(st.booleans()), separators=separators)
+    return text.replace("/", "\\/") if draw(st.booleans()) else text
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(lines(), max_size=8), st.integers(1, 200))
+def test_rows_are_those_of_the_oracle(texts: list[str], step: int) -> None:
+    first = '{"flow":{"src":"1.1.1.1"},"id.dst":"2.2.2.2","start":5}'
+    text = "\n".join([first, *texts, ""])
+    expected = naive_text.read_json(text, PATHS)
+    found = read_text(text, step)
+    assert found.rows == expected.rows
+    assert (found.bad, found.skipped) == (expected.bad, expected.skipped)
+
+
+def test_escapes_in_keys_and_values_are_resolved() -> None:
+    text = '{"\\u0073rc":"1.1.1.1","dst":"2001:db8\\u003a:1","time":"2024\\/01\\/02"}\n'
+    found = read_text('{"src":"::2","dst":"::1","time":1}\n' + text, map="src=src,dst=dst,time=time")
+    assert found.bad == 1
+    text = text.replace("1.1.1.1", "\\u003a:1")
+    found = read_text('{"src":"::2","dst":"::1","time":1}\n' + text, map="src=src,dst=dst,time=time")
+    assert found.rows[1][1] == 1
+    assert found.rows[1][3] == naive_text.time("2024/01/02")
+
+
+def test_an_array_with_one_object_per_line() -> None:
+    text = '[{"src":"1.1.1.1","dst":"2.2.2.2","time":5},\n{"src":"1.1.1.1","dst":"3.3.3.3","time":6}\n]\n'
+    assert len(read_text(text, map="src=src,dst=dst,time=time").rows) == 2
+    text = '[\n{"src":"1.1.1.1","dst":"2.2.2.2","time":5}\n,{"src":"1.1.1.1","dst":"3.3.3.3","time":6}]'
+    assert len(read_text(text, map="src=src,dst=dst,time=time").rows) == 2
+
+
+GOOD = '{"src":"1.1.1.1","dst":"2.2.2.2","time":5}'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "}",
+        "{}}",
+        '{"src"}',
+        '{"src":}',
+        '{"src":"1.1.1.1","dst":"2.2.2.2","time":5',
+        '{"src":"1.1.1.1","dst":"2.2.2.2","time":5}x',
+        '{"a":"\\',
+        '{"a":"}',
+        '{"a":' + "[" * 100_000 + "}",
+        '{"a":' * 50_000 + "1" + "}" * 49_999 + "]",
+        '{"src":"1.1.1.1" "dst":"2.2.2.2"}',
+        '{"src":1e400,"dst":-1,"time":5}',
+        "[1, 2]",
+        "null",
+        "\0" * 20,
+        '{"src":"\ud800","dst":"\x7f","time":5}',
+    ],
+)
+def test_hostile_lines_are_bad_and_harm_no_other(line: str) -> None:
+    for step in (7, 1 << 20):
+        found = read_text("\n".join([GOOD, line, GOOD, ""]), step, map="src=src,dst=dst,time=time")
+        assert len(found.rows) == 2
+        assert found.bad == 1
+
+
+def test_deep_values_are_skipped() -> None:
+    deep = '{"a":' + '[{"b":' * 100_000 + "1" + "}]" * 100_000 + ',"src":"1.1.1.1","dst":"2.2.2.2","time":7}'
+    found = read_text(f"{GOOD}\n{deep}\n", map="src=src,dst=dst,time=time")
+    assert [row[3] for row in found.rows] == [5 * 10**9, 7 * 10**9]
+
+
+def test_a_record_without_addresses_is_skipped_and_with_one_is_bad() -> None:
+    found = read_text(f'{GOOD}\n{{"event":"close"}}\n{{"src":"1.1.1.1","time":5}}\n', map="src=src,dst=dst,time=time")
+    assert (len(found.rows), found.skipped, found.bad) == (1, 1, 1)
+
+
+def test_columns_are_the_paths_of_the_first_objects() -> None:
+    text = '{"a":{"b":1,"c":{"d":2}},"e":[1],"x.y":3}\n'
+    with pytest.raises(InputError, match=r"its columns: a\.b, a\.c\.d, e, x\.y$"):
+        read_text(text, map="time=e")
+
+
+def test_the_last_line_counts_if_it_is_whole() -> None:
+    assert len(read_text(f"{GOOD}\n{GOOD}", map="src=src,dst=dst,time=time").rows) == 2
+    found = read_text(f"{GOOD}\n{GOOD[:-4]}", map="src=src,dst=dst,time=time")
+    assert (len(found.rows), found.bad) == (1, 1)
+    assert "ends inside this line" in found.first_bad[0].text
