@@ -1,4 +1,4 @@
-"""Tables of text read the slow and obvious way: csv, json, ipaddress, datetime and decimal. Imports nothing of the product.
+"""Tables of text read the slow and obvious way: csv, json, ipaddress, datetime and decimal. Imports nothing of ours.
 
 A row is (family, source, destination, nanoseconds); what is bad or skipped is counted.
 """

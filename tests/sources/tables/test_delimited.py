@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sources.tables.reading import Drips, options, read, read_file
 
 import naive_text
 from superhosts.errors import InputError
 from superhosts.sources.tables.logs import CSV, TextGrammar
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textreader import LONGEST_LINE, TextReader
+from table_reading import Drips, options, read, read_file
 
 ADDRESSES = st.one_of(
     st.ip_addresses(v=4).map(str),
@@ -95,7 +95,7 @@ def test_a_header_that_comes_again_is_no_row() -> None:
 def test_a_table_without_a_header_is_mapped_by_places() -> None:
     found = read_text("1.1.1.1,443,2.2.2.2,5\n1.1.1.1,443,3.3.3.3,6\n", map="src=1,dst=3,time=4")
     assert [row[2] for row in found.rows] == [0x02020202, 0x03030303]
-    with pytest.raises(InputError, match="which column is src and which is dst.*its columns: 1, 2, 3"):
+    with pytest.raises(InputError, match=r"which column is src and which is dst.*its columns: 1, 2, 3"):
         read_text("1.1.1.1,443,2.2.2.2\n")
 
 
@@ -135,7 +135,8 @@ def test_times_of_the_end() -> None:
         for which in ("start", "end")
     }
     assert (by["start"].rows[0][3], by["end"].rows[0][3]) == (100 * 10**9, 160 * 10**9)
-    text = "src,dst,start,dur\n1.1.1.1,2.2.2.2,100,7.5\n1.1.1.1,2.2.2.2,100,-\n1.1.1.1,2.2.2.2,100,00:01:02.5\n1.1.1.1,2.2.2.2,100,x\n"
+    rows = [f"1.1.1.1,2.2.2.2,100,{duration}" for duration in ("7.5", "-", "00:01:02.5", "x")]
+    text = "\n".join(["src,dst,start,dur", *rows, ""])
     found = read(TextReader(Drips(text.encode(), 9), TextGrammar("x", CSV, TableOptions(time="end"))))
     assert [row[3] for row in found.rows] == [107_500_000_000, 100 * 10**9, 162_500_000_000]
     assert found.bad == 1

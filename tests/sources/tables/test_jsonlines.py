@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sources.tables.reading import Drips, Reading, options, read
-from sources.tables.test_delimited import ADDRESSES, TIMES
 
 import naive_text
+from sources.tables.test_delimited import ADDRESSES, TIMES
 from superhosts.errors import InputError
 from superhosts.sources.tables.logs import JSON_LINES, TextGrammar
 from superhosts.sources.tables.textreader import TextReader
+from table_reading import Drips, Reading, options, read
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -14,7 +14,9 @@ from superhosts.sources.tables.base import Opens, TableFormat, TableReader
 from superhosts.sources.tables.delimited import BANNER_LINES, MARK, DelimitedGrammar, is_address, sniff, split
 from superhosts.sources.tables.jsonlines import JsonGrammar, names_of, objects
 from superhosts.sources.tables.log import Log
+from superhosts.sources.tables.mapping import has_usual_names
 from superhosts.sources.tables.options import TableOptions
+from superhosts.sources.tables.textlayout import BLANK
 from superhosts.sources.tables.textpieces import open_text
 from superhosts.sources.tables.textreader import Grammar, Layout, TextReader
 
@@ -206,9 +208,16 @@ def _is_json(head: bytes) -> bool:
 
 
 def _is_table(head: bytes) -> bool:
-    """Return True for text whose first line has at least two fields, but for JSON that is not in lines."""
-    line = next(iter(_first_lines(head)), "")
-    return is_text(head) and not line.lstrip().startswith(("{", "[")) and len(split(line, sniff(line))) >= 2
+    """Return True for text with a header of usual names, or with addresses in its first lines: no other is a table."""
+    lines = _first_lines(head)
+    if not lines or not is_text(head) or lines[0].lstrip().startswith(("{", "[")):
+        return False
+    delimiter = sniff(lines[0])
+    rows = [split(line, delimiter) for line in lines]
+    if has_usual_names(rows[0]):
+        return True
+    wanted = 2 if delimiter == BLANK else 1  # Words of other texts are apart by blanks, too.
+    return any(len(fields) > 1 and sum(map(is_address, fields)) >= wanted for fields in rows)
 
 
 def is_text(head: bytes) -> bool:

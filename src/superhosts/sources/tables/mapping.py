@@ -235,6 +235,11 @@ def row_times(found: Mapping, which: str, columns: Sequence[str], file: str) -> 
     )
 
 
+def has_usual_names(columns: Sequence[str]) -> bool:
+    """Return True if source and destination can be guessed from the names of the columns."""
+    return _ends({name.strip().lower(): name for name in columns})[0] is not None
+
+
 def columns_found(columns: Sequence[str]) -> str:
     """Return the columns of a table as errors list them."""
     if not columns:
