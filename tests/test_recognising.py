@@ -20,8 +20,8 @@ from superhosts.cubefile.container import MAGIC
 from superhosts.sources.capture_reader import format_of
 
 FLOWS = "no command reads flow records yet: scan needs the packets (pcap or pcapng)"
-LOGS = FLOWS.replace("flow records", "logs")
-TABLES = FLOWS.replace("flow records", "tables")
+LOGS = "superhosts scan reads it"
+TABLES = "name its columns: superhosts scan FILE --format csv --map src=COLUMN,dst=COLUMN,time=COLUMN"
 TSHARK = "convert it: tshark -r FILE -w - | superhosts scan -"
 EMPTY = "it has no packets"
 NOW = 1_700_000_000
@@ -64,9 +64,9 @@ LOOKS: dict[str, tuple[bytes, str]] = {
     "netflow9": (struct.pack(">HHIII", 9, 2, 1, NOW, 0), f"NetFlow v9 datagrams; {FLOWS}"),
     "ipfix": (struct.pack(">HHIII", 10, 100, NOW, 1, 0), f"IPFIX messages; {FLOWS}"),
     "sflow": (struct.pack(">IIIIII", 5, 1, 1, 1, 1, 1), f"sFlow datagrams; {FLOWS}"),
-    "parquet": (b"PAR1\x15\4", f"a Parquet file; {TABLES}"),
-    "arrow": (b"ARROW1\0\0", f"an Arrow file; {TABLES}"),
-    "sqlite": (b"SQLite format 3\0", f"a SQLite database; {TABLES}"),
+    "parquet": (b"PAR1\x15\4", f"a Parquet file; {LOGS}"),
+    "arrow": (b"ARROW1\0\0", f"an Arrow file; {LOGS}"),
+    "sqlite": (b"SQLite format 3\0", "a SQLite database; no command reads it: export it as Parquet or CSV"),
     "elf": (b"\x7fELF\2\1\1", f"an ELF program; {EMPTY}"),
     "pdf": (b"%PDF-1.7\n%\xff", f"a PDF document; {EMPTY}"),
     "zeek": (b"#separator \\x09\n#set_separator\t,\n", f"a Zeek log (tab-separated); {LOGS}"),
@@ -152,9 +152,10 @@ def test_commands_that_read_captures_say_what_a_file_looks_like(
     pack: Callable[[bytes], bytes], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("conn.log").write_bytes(pack(LOOKS["zeek"][0]))
+    Path("conn.log").write_bytes(pack(LOOKS["sqlite"][0]))
     note = "" if pack is bytes else ", compressed (gzip)"
-    words = f"superhosts: conn.log: not a capture: it looks like a Zeek log (tab-separated){note}; {LOGS}"
+    words = f"superhosts: conn.log: not a capture: it looks like a SQLite database{note}; no command reads it: "
+    words += "export it as Parquet or CSV"
     for verb in ("scan", "calibrate", "compare"):
         ended = run(verb, "conn.log")
         assert (ended.status, ended.err.splitlines()[0]) == (3, words)

@@ -26,8 +26,9 @@ PCAP = (  # with microseconds, with nanoseconds, and modified; each in both byte
 
 # What to do with a file of a kind if a capture is wanted; {file} is its name as a shell takes it.
 _NO_FLOWS = "no command reads flow records yet: scan needs the packets (pcap or pcapng)"
-_NO_LOGS = "no command reads logs yet: scan needs the packets (pcap or pcapng)"
-_NO_TABLES = "no command reads tables yet: scan needs the packets (pcap or pcapng)"
+_SCAN = "superhosts scan reads it"
+_MAPPED = "name its columns: superhosts scan {file} --format csv --map src=COLUMN,dst=COLUMN,time=COLUMN"
+_NO_TABLES = "no command reads it: export it as Parquet or CSV"
 _NO_PACKETS = "it has no packets"
 _TSHARK = "convert it: tshark -r {file} -w - | superhosts scan -"
 _UNPACK = "unpack it first"
@@ -194,8 +195,8 @@ def _unknown(head: bytes) -> str:
 
 
 CAPTURES = [
-    Kind("a capture (pcap)", PCAP, "superhosts scan reads it"),
-    Kind("a capture (pcapng)", (PCAPNG,), "superhosts scan reads it"),
+    Kind("a capture (pcap)", PCAP, _SCAN),
+    Kind("a capture (pcapng)", (PCAPNG,), _SCAN),
 ]
 COMPRESSED = [  # those that commands decompress
     Kind("gzip data", (b"\x1f\x8b",)),
@@ -227,8 +228,8 @@ KINDS = [
     Kind("NetFlow v9 datagrams", _is_netflow9, _NO_FLOWS),
     Kind("IPFIX messages", _is_ipfix, _NO_FLOWS),
     Kind("sFlow datagrams", _is_sflow, _NO_FLOWS),
-    Kind("a Parquet file", (b"PAR1",), _NO_TABLES),
-    Kind("an Arrow file", (b"ARROW1", b"\xff\xff\xff\xff"), _NO_TABLES),
+    Kind("a Parquet file", (b"PAR1",), _SCAN),
+    Kind("an Arrow file", (b"ARROW1", b"\xff\xff\xff\xff"), _SCAN),
     Kind("an Avro file", (b"Obj\1",), _NO_TABLES),
     Kind("a SQLite database", (b"SQLite format 3\0",), _NO_TABLES),
     Kind("a NumPy array", (b"\x93NUMPY",), _NO_TABLES),
@@ -236,11 +237,11 @@ KINDS = [
     Kind("a PDF document", (b"%PDF-",), _NO_PACKETS),
     Kind("an image", (b"\x89PNG", b"\xff\xd8\xff", b"GIF8"), _NO_PACKETS),
     Kind("a private key or certificate", (b"-----BEGIN ",), _NO_PACKETS),
-    Kind("a Zeek log (tab-separated)", (b"#separator ",), _NO_LOGS),
-    Kind("a Zeek log (JSON)", _is_zeek_json, _NO_LOGS),
-    Kind("a Suricata log (EVE)", _is_eve, _NO_LOGS),
+    Kind("a Zeek log (tab-separated)", (b"#separator ",), _SCAN),
+    Kind("a Zeek log (JSON)", _is_zeek_json, _SCAN),
+    Kind("a Suricata log (EVE)", _is_eve, _SCAN),
     Kind("rows of superhosts (JSON Lines)", _is_row, "they are results, not traffic"),
-    Kind("JSON Lines", _is_json_lines, _NO_LOGS),
+    Kind("JSON Lines", _is_json_lines, _SCAN),
     Kind("JSON", _is_json, _NO_PACKETS),
     Kind("an HTML page", lambda head: re.match(rb"(?i)\s*<(!doctype html|html)", head) is not None, _NO_PACKETS),
     Kind("XML", (b"<?xml",), _NO_PACKETS),
@@ -248,7 +249,7 @@ KINDS = [
     Kind(
         "packets as tcpdump prints them", _is_tcpdump_text, "let tcpdump write them: tcpdump -w - | superhosts scan -"
     ),
-    Kind("CSV", lambda head: _is_table(head, ","), _NO_TABLES),
-    Kind("CSV", lambda head: _is_table(head, ";"), _NO_TABLES),
-    Kind("a tab-separated table", lambda head: _is_table(head, "\t"), _NO_TABLES),
+    Kind("CSV", lambda head: _is_table(head, ","), _MAPPED),
+    Kind("CSV", lambda head: _is_table(head, ";"), _MAPPED),
+    Kind("a tab-separated table", lambda head: _is_table(head, "\t"), _MAPPED),
 ]

@@ -22,6 +22,7 @@ from traffic import talk, write
 
 WINDOW = "2023-11-14T22:15:00Z to 2023-11-14T22:20:00Z"
 SKETCH = "20231114T221500Z-5m-local.cube"
+NO_ENDS = "which column is src and which is dst? say it with"
 NOT_READ = "no command reads {} yet: scan needs the packets (pcap or pcapng)"
 
 
@@ -42,6 +43,11 @@ def no_capture(file: str, words: str) -> Said:
     return refused(f"scan {file}", f"{file}: not a capture: it looks like {words}", 3)
 
 
+def no_rows(file: str, words: str) -> Said:
+    """A table that is read, and none of whose rows counts."""
+    return refused(f"scan {file}", f"{file}: {words}", 3, "0 packets in T s (R packets/s), 0 windows of 5m")
+
+
 def no_sketch(command: str, words: str, *others: str) -> Said:
     file = next(word for word in command.split() if "." in word)
     return refused(command, f"{file}: not a .cube file: {words}", 3, *others)
@@ -57,12 +63,28 @@ UNLIKE = "b.cube: cannot be merged into a.cube: it was made with {}, a.cube with
 
 TABLE: dict[str, Said] = {
     # Files that are not what a command reads
-    "a Zeek log": no_capture("conn.log", f"a Zeek log (tab-separated); {NOT_READ.format('logs')}"),
-    "a Zeek log in gzip": no_capture(
-        "conn.log.gz", f"a Zeek log (tab-separated), compressed (gzip); {NOT_READ.format('logs')}"
+    "a Zeek log": no_rows("conn.log", f"{NO_ENDS} --map src=COLUMN,dst=COLUMN; its columns: ts, uid, id.orig_h"),
+    "a Zeek log in gzip": no_rows(
+        "conn.log.gz", f"{NO_ENDS} --map src=COLUMN,dst=COLUMN; its columns: ts, uid, id.orig_h"
     ),
-    "EVE": no_capture("eve.json", f"a Suricata log (EVE); {NOT_READ.format('logs')}"),
-    "CSV": no_capture("flows.csv", f"CSV: src, dst, port; {NOT_READ.format('tables')}"),
+    "EVE": no_rows(
+        "eve.json",
+        "its only row is bad; row 1 does not count: no address: "
+        '{"timestamp":"2023-11-14","event_type":"flow","src_ip":"10.0.0.7"}; '
+        "its columns: timestamp, event_type, src_ip; --map src=COLUMN,dst=COLUMN says which to read",
+    ),
+    "CSV": no_rows(
+        "flows.csv",
+        "its rows have no time: --window all counts them all as one window; or name the column: --map time=COLUMN; "
+        "its columns: src, dst, port",
+    ),
+    "CSV of no known columns": no_capture(
+        "sizes.csv",
+        "CSV: name, width, height; name its columns: "
+        "superhosts scan sizes.csv --format csv --map src=COLUMN,dst=COLUMN,time=COLUMN",
+    ),
+    "results to scan": no_capture("rows.jsonl", "rows of superhosts (JSON Lines); they are results, not traffic"),
+    "a log to hosts": no_sketch("hosts conn.log", "it looks like a Zeek log (tab-separated)"),
     "NetFlow": no_capture("nf5.dat", f"NetFlow v5 datagrams; {NOT_READ.format('flow records')}"),
     "gzip in gzip": no_capture(
         "twice.gz", "gzip data inside gzip; decompress it once: gzip -dc twice.gz | superhosts scan -"
@@ -224,6 +246,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "twice.gz": gzip.compress(gzip.compress(small)),
         "eve.json": b'{"timestamp":"2023-11-14","event_type":"flow","src_ip":"10.0.0.7"}\n',
         "flows.csv": b"src,dst,port\n10.0.0.7,172.16.0.1,80\n",
+        "sizes.csv": b"name,width,height\nbox,3,4\n",
+        "rows.jsonl": b'{"window_start":"2023-11-14T22:10:00Z","side":"inner","host":"10.0.0.7","peers":15.0}\n',
         "nf5.dat": struct.pack(">HHIII", 5, 30, 1, 1_700_000_000, 0),
         "notes.pcap": b"notes of mine",
         "empty.cube": b"",

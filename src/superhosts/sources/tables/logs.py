@@ -151,6 +151,7 @@ RITA = Log(
 LOGS = (ZEEK, EVE, GOFLOW2, PMACCT, NFDUMP, SILK, ARGUS, AWS, GCP, NTOPNG, RITA)
 CSV = Log("csv", "a table of delimited text")
 JSON_LINES = Log("jsonl", "JSON Lines")
+RESULT = frozenset({"host", "peers"})  # columns of what this program writes: no traffic
 
 
 class TextGrammar:
@@ -204,7 +205,7 @@ def _is_aws(head: bytes) -> bool:
 
 
 def _is_json(head: bytes) -> bool:
-    return any(True for _ in objects(head, ended=True))
+    return any(not RESULT.issubset(each) for each in objects(head, ended=True))
 
 
 def _is_table(head: bytes) -> bool:
@@ -214,8 +215,8 @@ def _is_table(head: bytes) -> bool:
         return False
     delimiter = sniff(lines[0])
     rows = [split(line, delimiter) for line in lines]
-    if has_usual_names(rows[0]):
-        return True
+    if has_usual_names(rows[0]) or RESULT.issubset(rows[0]):
+        return not RESULT.issubset(rows[0])
     wanted = 2 if delimiter == BLANK else 1  # Words of other texts are apart by blanks, too.
     return any(len(fields) > 1 and sum(map(is_address, fields)) >= wanted for fields in rows)
 

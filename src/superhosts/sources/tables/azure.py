@@ -1,0 +1,135 @@
+"""Azure's flow logs of network security groups and virtual networks: JSON documents with flows as text inside.
+
+Such a file is one document of an hour, not a line for each flow, so it is read whole by Python's own parser. Its flows
+("1663146003599,10.0.0.6,192.0.2.180,…") are lines of delimited text, which the compiled loop reads. Flows of a record
+lie at `properties.flows[].flows[].flowTuples[]` or at `flowRecords.flows[].flowGroups[].flowTuples[]`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from superhosts.errors import InputError
+from superhosts.sources.tables.base import Opens, RowBlock, TableFormat
+from superhosts.sources.tables.delimited import MARK, DelimitedGrammar
+from superhosts.sources.tables.log import Log
+from superhosts.sources.tables.options import TableOptions
+from superhosts.sources.tables.textreader import TextReader
+
+MOST_BYTES = 512 << 20  # of a file, decompressed
+_STEP = 1 << 20
+_TUPLES = "flowTuples"
+_FLOWS = Log(
+    "azure",
+    "an Azure flow log",
+    src=("src",),
+    dst=("dst",),
+    start=("time",),
+    delimiter=",",
+    quote="",
+    columns=("time src dst",),
+)
+
+
+class _Lines:
+    """The flows of a document as a stream of lines."""
+
+    compression = ended_early = ""
+
+    def __init__(self, name: str, text: bytes) -> None:
+        self.name, self._file = name, io.BytesIO(text)
+        self.notes: list[tuple[int, str]] = []
+
+    def open(self) -> _Lines:
+        return self
+
+    def readinto(self, view: memoryview) -> int:
+        return self._file.readinto(view)
+
+    def position(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class AzureReader:
+    """One pass over a document, or over several one after the other."""
+
+    def __init__(self, source: Opens, options: TableOptions) -> None:
+        stream = source.open()
+        try:
+            text = _read_all(source.name, stream)
+            self._position = stream.position()
+        finally:
+            stream.close()
+        lines = b"".join(line.encode("utf-8", "replace") + b"\n" for line in _flows(source.name, text))
+        grammar = DelimitedGrammar(source.name, _FLOWS, options)
+        self._lines = TextReader(_Lines(source.name, lines), grammar) if lines else None
+        self.columns = ["time", "src", "dst"] if self._lines is None else self._lines.columns
+        self.has_time = self._lines is None or self._lines.has_time
+
+    def read(self) -> RowBlock | None:
+        """Return the next rows, None at the end."""
+        return None if self._lines is None else self._lines.read()
+
+    def position(self) -> int:
+        """Bytes of the input: it was read whole."""
+        return self._position
+
+    def close(self) -> None:
+        """Free the flows."""
+        if self._lines is not None:
+            self._lines.close()
+
+
+def _read_all(name: str, stream: Any) -> bytes:
+    data = bytearray()
+    step = memoryview(bytearray(_STEP))
+    while got := stream.readinto(step):
+        data += step[:got]
+        if len(data) > MOST_BYTES:
+            raise InputError(f"a document of more than {MOST_BYTES >> 20} MiB; is it an Azure flow log?", file=name)
+    return bytes(data)
+
+
+def _flows(name: str, data: bytes) -> Iterator[str]:
+    """Yield the flows of all documents in a text."""
+    text = data.removeprefix(MARK).decode("utf-8", "replace")
+    decoder, at = json.JSONDecoder(), 0
+    while (at := _skip(text, at)) < len(text):
+        try:
+            document, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"not an Azure flow log: {error}", file=name, offset=at) from None
+        yield from _tuples(document)
+
+
+def _skip(text: str, at: int) -> int:
+    while at < len(text) and text[at] in " \t\r\n,":
+        at += 1
+    return at
+
+
+def _tuples(value: Any) -> Iterator[str]:
+    """Yield the texts of all lists named flowTuples, however deep records are."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _tuples(each)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if key == _TUPLES and isinstance(inner, list):
+                yield from (each.replace("\n", " ") for each in inner if isinstance(each, str))
+            elif isinstance(inner, dict | list):
+                yield from _tuples(inner)
+
+
+def _is_azure(head: bytes) -> bool:
+    start = head.removeprefix(MARK).lstrip()[:1]
+    return start in (b"{", b"[") and (b'"flowTuples"' in head or (b'"records"' in head and b"FlowEvent" in head))
+
+
+AZURE = TableFormat(_FLOWS.name, _FLOWS.title, _is_azure, AzureReader)
