@@ -116,7 +116,7 @@ class _Worker:
         if rows:
             sketch = builder.close(0, Window(0, 0)).sketch
             sketch.window, sketch.entries = None, []  # a partition is no span of time
-            values = {"sketch": pa.array([_to_bytes(sketch)], pa.binary()), "rows": [rows], "bad_rows": [bad]}
+            values = {"sketch": pa.array([sketch.to_bytes()], pa.binary()), "rows": [rows], "bad_rows": [bad]}
             yield pa.RecordBatch.from_pydict(values)
 
 
@@ -132,13 +132,6 @@ def _settings(given: dict[str, Any]) -> Settings:
         raise type(error)(with_argument_names(str(error))) from None
     key, threads = secret_of(made.key), made.threads or 1  # Spark gives a task one core
     return replace(made, window="all", key=key, device="cpu", threads=threads)
-
-
-def _to_bytes(sketch: Sketch) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="superhosts-spark-") as folder:
-        path = Path(folder) / "partition.cube"
-        sketch.save(path)
-        return path.read_bytes()
 
 
 def _bytes_of(sketches: Any) -> Iterator[bytes]:
