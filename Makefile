@@ -35,8 +35,8 @@ threads: $(MARK)
 	SUPERHOSTS_THREAD_ROUNDS=1000 $(BIN)/pytest tests/detectors/test_threads.py
 
 lint: $(MARK)
-	$(BIN)/ruff format --check src tests benchmarks docs
-	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff format --check src tests benchmarks docs examples
+	$(BIN)/ruff check src tests benchmarks docs examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -47,8 +47,8 @@ manual: $(MARK)
 	$(BIN)/python -m superhosts.cli._manual man
 
 format: $(MARK) manual
-	$(BIN)/ruff format src tests benchmarks docs
-	$(BIN)/ruff check --fix src tests benchmarks docs
+	$(BIN)/ruff format src tests benchmarks docs examples
+	$(BIN)/ruff check --fix src tests benchmarks docs examples
 
 bench: $(MARK)
 	$(BIN)/pip install -q -e '.[bench]'
