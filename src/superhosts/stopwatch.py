@@ -35,6 +35,7 @@ STAGES = {  # in the order of the table, with the unit of the amount
     "inflate": "bytes",  # decompressed
     "read and walk": "packets",  # of pieces of a file, in one compiled loop
     "walk": "packets",
+    "parse": "rows",  # of tables
     "pairs": "packets",
     "bin": "pairs",
     "write": "pairs",  # into the set of exact pairs, or into columns

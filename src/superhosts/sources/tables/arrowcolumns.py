@@ -67,6 +67,13 @@ def addresses_of(array: Any, column: str, file: str) -> Ends:
     return found
 
 
+def narrowed(ends: Ends) -> Ends:
+    """Return addresses as a plain column if all of them are IPv4."""
+    if not isinstance(ends, AddressColumn) or not bool((ends.kinds == 4).all()):
+        return ends
+    return ends.words[:, 1].astype(np.uint32)
+
+
 def times_of(arrays: tuple[Any, Any | None], how: RowTimes, file: str) -> Times:
     """Return the times of rows, given the array of times and, if one is needed, that of durations."""
     times = _times(arrays[0], how.column.name, factor_of(how.column.unit), file)

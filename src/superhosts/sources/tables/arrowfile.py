@@ -94,7 +94,7 @@ class ArrowReader:
             self._left = [batch.slice(begin, MOST_ROWS) for begin in range(0, len(batch), MOST_ROWS)]
         batch, begin = self._left.pop(0), self._rows
         self._rows += len(batch)
-        with measured("convert"), arrow_errors(self._name, WHAT):
+        with measured("parse"), arrow_errors(self._name, WHAT):
             return block_of(batch, self._wanted, begin, self._name)
 
     def position(self) -> int:

@@ -2,9 +2,11 @@
 
 A file consists of row groups. Consecutive ones of up to `PIECE_ROWS` rows are a piece, which one thread reads and
 converts. A group with more rows is read in batches by one thread, and its batches are converted by the others. Both
-come in order. Memory is bounded, by `most_memory`: two pieces for each thread.
+come in order. Memory is bounded: a piece for each thread and one that waits, of which only addresses and times are
+kept once it is converted.
 
 A text column that is stored as a dictionary is read as one, so that each address is parsed once for each row group.
+Where only its beginning is a dictionary, which its size tells, that would be slow.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from superhosts.columns.split import AddressColumn
 from superhosts.device import thread_count
 from superhosts.errors import InputError
-from superhosts.sources.tables.arrowcolumns import addresses_of, import_arrow, times_of
+from superhosts.pairs import Times
+from superhosts.sources.tables.arrowcolumns import addresses_of, import_arrow, narrowed, times_of
 from superhosts.sources.tables.base import BadRow, Opens, RowBlock, TableFormat
 from superhosts.sources.tables.mapping import Mapping, RowTimes, resolve, row_times
 from superhosts.sources.tables.options import TableOptions
@@ -27,11 +31,11 @@ from superhosts.stopwatch import measured
 from superhosts.text import printable
 
 MAGIC = b"PAR1"
-PIECE_ROWS = 1 << 19  # a larger row group is read in batches
+PIECE_ROWS = 1 << 20  # a larger row group is read in batches
 BATCH_ROWS = 1 << 17
-AHEAD = 2  # pieces for each thread
+AHEAD = 1  # pieces that wait, besides one for each thread
 MOST_THREADS = 16
-_DICTIONARY_BYTES = 4  # of a value, at most, in a column chunk that is a dictionary throughout
+_DICTIONARY_BYTES = 6  # of a value, at most, in a column chunk that is a dictionary throughout
 _BUFFER = 1 << 20  # bytes of a column chunk that are read at once, of a group that is read in batches
 _SHOWN = 40  # characters of a value in a message
 
@@ -83,8 +87,19 @@ def block_of(batch: Any, wanted: Wanted, begin: int, file: str) -> RowBlock:
         duration = wanted.times.duration
         lengths = None if duration is None else arrays[duration.name]
         times = times_of((arrays[wanted.times.column.name], lengths), wanted.times, file)
-    src, dst = addresses_of(arrays[wanted.src], wanted.src, file), addresses_of(arrays[wanted.dst], wanted.dst, file)
-    return RowBlock(src, dst, times, describe)
+    src = narrowed(addresses_of(arrays[wanted.src], wanted.src, file))
+    dst = narrowed(addresses_of(arrays[wanted.dst], wanted.dst, file))
+    is_clean = not isinstance(src, AddressColumn) and not isinstance(dst, AddressColumn) and not _has_gaps(times)
+    # Where no row is bad, the arrays are not held any longer.
+    return RowBlock(src, dst, times, _no_row if is_clean else describe)
+
+
+def _no_row(_index: int) -> BadRow:
+    raise AssertionError("no row of this block is bad")
+
+
+def _has_gaps(times: Times | None) -> bool:
+    return times is not None and len(times) > 0 and int(times.min()) < 0
 
 
 def _column(batch: Any, name: str, file: str) -> Any:
@@ -150,16 +165,19 @@ class ParquetReader:
             self._metadata = first.metadata
             self.columns: Sequence[str] = _columns(self._metadata.schema)
             self._wanted = wanted_of(self.columns, options, self._name)
+            schema = self._metadata.schema
+            self._texts = [i for i in range(len(schema)) if _is_text(schema.column(i), self._wanted)]
+            self._text_names = {schema.column(i).path for i in self._texts}
         except BaseException:
             self._places.close()
             raise
         self.has_time = self._wanted.times is not None
-        self._files = [first]  # that no thread reads at the moment
+        self._files: dict[tuple[str, ...], list[Any]] = {(): [first]}  # that no thread reads, by their dictionaries
         self._lock = threading.Lock()
         self._rows_read = 0
         workers = min(thread_count(options.threads), MOST_THREADS)
         self._pool = ThreadPoolExecutor(workers, "read rows")
-        self._ahead = AHEAD * workers
+        self._ahead = AHEAD + workers
         self._tasks = self._start()
         self._waiting: deque[Future[list[RowBlock]]] = deque()
         self._blocks: deque[RowBlock] = deque()
@@ -218,12 +236,15 @@ class ParquetReader:
     def _read_piece(self, groups: list[Group]) -> list[RowBlock]:
         """Read row groups as a whole and convert them."""
         with arrow_errors(self._name, "Parquet file"), measured("read"):
-            with self._lock:
-                file = self._files.pop() if self._files else None
-            file = file or self._open_file(self._metadata)
             numbers = [group.number for group in groups]
+            dictionaries = self._dictionaries(numbers)
+            with self._lock:
+                unused = self._files.setdefault(dictionaries, [])
+                file = unused.pop() if unused else None
+            file = file or self._open_file(self._metadata, read_dictionary=dictionaries)
             table = file.read_row_groups(numbers, columns=self._wanted.columns, use_threads=False)
-            self._files.append(file)
+            with self._lock:
+                unused.append(file)
         blocks, begin = [], groups[0].begin
         for batch in table.to_batches():
             blocks.append(self._convert(batch, begin))
@@ -233,12 +254,19 @@ class ParquetReader:
     def _in_batches(self, group: Group) -> Generator[Future[list[RowBlock]], None, None]:
         """Read a large row group batch by batch."""
         with arrow_errors(self._name, "Parquet file"):
-            file = self._open_file(self._metadata, buffer_size=_BUFFER)
+            dictionaries = self._dictionaries([group.number])
+            file = self._open_file(self._metadata, buffer_size=_BUFFER, read_dictionary=dictionaries)
             batches = file.iter_batches(BATCH_ROWS, [group.number], self._wanted.columns, use_threads=False)
         begin = group.begin
         while (batch := self._next(batches)) is not None:
             yield self._pool.submit(self._convert_one, batch, begin)
             begin += len(batch)
+
+    def _dictionaries(self, groups: list[int]) -> tuple[str, ...]:
+        """Return the columns of text that are dictionaries throughout in all of these row groups."""
+        chunks = [self._metadata.row_group(group).column(i) for group in groups for i in self._texts]
+        others = {chunk.path_in_schema for chunk in chunks if not _is_dictionary(chunk)}
+        return tuple(name for name in self._wanted.columns if name in self._text_names and name not in others)
 
     def _next(self, batches: Iterator[Any]) -> Any:
         with arrow_errors(self._name, "Parquet file"), measured("read"):
@@ -248,8 +276,16 @@ class ParquetReader:
         return [self._convert(batch, begin)]
 
     def _convert(self, batch: Any, begin: int) -> RowBlock:
-        with measured("convert"), arrow_errors(self._name, "Parquet file"):
+        with measured("parse"), arrow_errors(self._name, "Parquet file"):
             return block_of(batch, self._wanted, begin, self._name)
+
+
+def _is_text(column: Any, wanted: Wanted) -> bool:
+    return column.path in (wanted.src, wanted.dst) and column.physical_type == "BYTE_ARRAY"
+
+
+def _is_dictionary(chunk: Any) -> bool:
+    return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size <= _DICTIONARY_BYTES * chunk.num_values
 
 
 def _columns(schema: Any) -> list[str]:
