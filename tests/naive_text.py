@@ -68,7 +68,8 @@ def number(text: str, unit: str = "") -> int | None:
 def time(text: str, unit: str = "") -> int | None:
     """Return nanoseconds since the epoch."""
     if len(text) < 10 or text[4] not in "-/":
-        return number(text, unit)
+        found = number(text, unit)
+        return found if found is None or found < 9_214_646_400 * 10**9 else None
     match = _DATE.fullmatch(text)
     if match is None:
         return None

@@ -53,7 +53,7 @@ class JsonGrammar:
         known = {name.lower() for name in columns}
         possible = [*columns, *(name for name in candidates if name.lower() not in known)]
         wanted = wanted_of(log, possible, self._options, self._name)
-        keys = make_keys(wanted, whole=log.has_both)
+        keys = make_keys(wanted, whole=log.has_several)
         return start, JsonLayout(columns, bool(wanted.time), make_roles(wanted), keys, walk_json)
 
 

@@ -30,7 +30,7 @@ class Log:
     duration: tuple[str, ...] = ()
     kind: str = ""  # the field that says what a record is
     kinds: tuple[str, ...] = ()  # and those that count
-    has_both: bool = False  # a record may have several of the candidates of an address: one of them is zero then
+    has_several: bool = False  # a record may have several of the candidates, some of them zero or not set
     delimiter: str = ""  # of delimited text; "": found in the first line
     quote: str = '"'
     columns: tuple[str, ...] = ()  # of delimited text that has no header, by the number of columns

@@ -63,6 +63,7 @@ PMACCT = Log(
     dst=("ip_dst", "DST_IP"),
     start=("timestamp_start", "timestamp_min", "timestamp_arrival", "stamp_inserted"),
     end=("timestamp_end", "timestamp_max"),
+    has_several=True,
 )
 NFDUMP = Log(
     "nfdump",
@@ -135,7 +136,7 @@ NTOPNG = Log(
     dst=("IPV4_DST_ADDR", "IPV6_DST_ADDR"),
     start=("FIRST_SWITCHED", "FLOW_START_MILLISECONDS:ms", "@timestamp"),
     end=("LAST_SWITCHED", "FLOW_END_MILLISECONDS:ms"),
-    has_both=True,
+    has_several=True,
 )
 RITA = Log(
     "rita",

@@ -16,7 +16,7 @@ import numpy as np
 from superhosts.sources.tables.delimitedloop import Delimited
 from superhosts.sources.tables.jsonloop import EDGE_NUMBERS, Keys
 from superhosts.sources.tables.mapping import Column
-from superhosts.sources.tables.textrow import MOST_DEPTH, MOST_SLOTS, Roles
+from superhosts.sources.tables.textrow import MOST_DEPTH, MOST_SLOTS, MOST_TIMES, Roles
 from superhosts.sources.tables.texttimes import UNIT_DIGITS
 
 MOST_KINDS, LONGEST_KIND = 4, 8
@@ -49,11 +49,12 @@ def make_roles(wanted: Wanted) -> Roles:
     time = dst + len(wanted.time)
     last = time + len(duration)
     assert last < MOST_SLOTS
+    assert last - dst <= MOST_TIMES
     assert len(wanted.kinds) <= MOST_KINDS
     units = 0
     for slot, column in enumerate((*wanted.time, *duration), dst):
         digits = UNIT_DIGITS[column.unit or ("s" if slot >= time else "")]
-        units |= digits << (4 * slot)
+        units |= digits << (4 * (slot - dst))
     words = [np.uint64(int.from_bytes(kind.encode()[:LONGEST_KIND], "little")) for kind in wanted.kinds]
     words += [np.uint64(0)] * (MOST_KINDS - len(words))
     kinds = words[0], words[1], words[2], words[3]

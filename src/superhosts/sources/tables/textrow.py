@@ -24,7 +24,8 @@ from superhosts.sources.tables.textscan import short_word
 from superhosts.sources.tables.texttimes import parse_duration, parse_time
 
 Tally = NDArray[np.int64]
-MOST_SLOTS = 15
+MOST_SLOTS = 30
+MOST_TIMES = 15  # of the slots, times and durations
 MOST_DEPTH = 8  # of wanted keys; other values may lie as deep as they like
 
 GOOD, SKIPPED, NO_ADDRESS, MIXED, BAD_TIME, BAD_LINE = 0, 1, 2, 3, 4, 5  # what became of a line
@@ -60,7 +61,7 @@ class Roles(NamedTuple):
     time: int  # no times if it equals `dst`
     duration: int
     sign: int  # 1: the duration is added to the time, -1: it is subtracted
-    units: int  # of times and durations: values of UNIT_DIGITS, four bits for each slot
+    units: int  # of times and durations: values of UNIT_DIGITS, four bits for each slot from `dst` on
     kind: int  # slot of the kind of a record; -1: every record counts
     kinds: tuple[np.uint64, np.uint64, np.uint64, np.uint64]  # kinds that count, up to eight characters each
 
@@ -93,9 +94,9 @@ def new_rows(count: int) -> Rows:
 
 
 @compiled
-def unit_of(units: int, slot: int) -> int:
-    """Return the unit of a slot."""
-    return units >> (4 * slot) & 15
+def unit_of(roles: Roles, slot: int) -> int:
+    """Return the unit of a time or a duration."""
+    return roles.units >> (4 * (slot - roles.dst)) & 15
 
 
 @compiled
@@ -181,7 +182,7 @@ def _read_time(places: int, roles: Roles) -> int:
     for slot in range(roles.dst, roles.time):
         begin, end = number_at(places + 16 * slot), number_at(places + 16 * slot + 8)
         if begin:
-            found = parse_time(begin, end, unit_of(roles.units, slot))
+            found = parse_time(begin, end, unit_of(roles, slot))
             if found != NO_TIME:
                 time = found
                 if found:  # Zero is no start of a flow, if there is another time.
@@ -191,7 +192,7 @@ def _read_time(places: int, roles: Roles) -> int:
     for slot in range(roles.time, roles.duration):
         begin, end = number_at(places + 16 * slot), number_at(places + 16 * slot + 8)
         if begin and not is_unset(begin, end):
-            length = parse_duration(begin, end, unit_of(roles.units, slot))
+            length = parse_duration(begin, end, unit_of(roles, slot))
             if length == NO_TIME or (roles.sign < 0 and length > time) or length > 2**63 - 1 - time:
                 return NO_TIME
             return time + roles.sign * length

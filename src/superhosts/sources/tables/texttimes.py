@@ -25,6 +25,7 @@ UNIT_DIGITS = {"": ANY_UNIT, "s": 9, "ms": 6, "us": 3, "ns": 0}  # decimal place
 _LARGEST = 2**63 - 1
 _MOST_EXPONENT = 400
 _LAST_YEAR = 2261
+_AFTER = 9_214_646_400 * 10**9  # the end of that year
 _POWERS = np.array([10**power for power in range(19)], np.int64)
 
 
@@ -35,7 +36,8 @@ def parse_time(begin: int, end: int, unit: int) -> int:
         mark = byte_at(begin + 4)
         if mark == 45 or mark == 47:  # - /
             return _parse_date(begin, end, mark)
-    return parse_number(begin, end, unit)
+    time = parse_number(begin, end, unit)
+    return time if time < _AFTER else NO_TIME
 
 
 @compiled
@@ -48,11 +50,11 @@ def parse_number(begin: int, end: int, unit: int) -> int:
         digit = byte - 48
         if 0 <= digit <= 9:
             seen += 1
-            if value <= (_LARGEST - 9) // 10:
+            if value <= (_LARGEST - digit) // 10:
                 value = value * 10 + digit
                 scale -= in_fraction
-            elif not in_fraction:
-                return NO_TIME
+            else:  # A time has no more digits.
+                scale += not in_fraction
         elif byte == 46 and not in_fraction:  # .
             in_fraction = True
         elif (byte == 101 or byte == 69) and seen:  # e E

@@ -1,0 +1,283 @@
+"""Every log that is known: recognised by its content, read with the right fields and units."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+import naive_text
+from places import DATA
+from superhosts.sources.tables.formats import FORMATS
+from superhosts.sources.tables.options import TableOptions
+from table_reading import Reading, options, read_file
+
+START, END = 1_700_000_000_250_000_000, 1_700_000_007_500_000_000  # 2023-11-14 22:13:20.25 and 7.25 s later
+DATES = "2023-11-14 22:13:20.250", "2023-11-14 22:13:27.500"
+A, B = "10.1.2.3", "192.0.2.77"
+ZEEK = (
+    "#separator \\x09\n#set_separator\t,\n#empty_field\t(empty)\n#unset_field\t-\n#path\tconn\n"
+    "#fields\tts\tuid\tid.orig_h\tid.orig_p\tid.resp_h\tid.resp_p\tproto\tservice\tduration\n"
+    "#types\ttime\tstring\taddr\tport\taddr\tport\tenum\tstring\tinterval\n"
+    f"1700000000.250000\tC1\t{A}\t1\t{B}\t443\ttcp\t-\t7.250000\n#close\t2023-11-14-23-00-00\n"
+)
+EVE = {
+    "timestamp": "2023-11-14T23:13:27.500000+0100",
+    "event_type": "flow",
+    "src_ip": A,
+    "dest_ip": B,
+    "flow": {"start": "2023-11-14T23:13:20.250000+0100", "end": "2023-11-14T23:13:27.500000+0100"},
+}
+GCP = {"src_ip": A, "dest_ip": B, "src_port": 5, "protocol": 6}
+GCP_TIMES = {"start_time": "2023-11-14T22:13:20.25Z", "end_time": "2023-11-14T22:13:27.5Z"}
+NSG = {"flows": [{"rule": "r", "flows": [{"mac": "00", "flowTuples": [f"1700000000,{A},{B},1,2,T,O,A,B,,,,"]}]}]}
+VNET = {
+    "flows": [
+        {"aclID": "x", "flowGroups": [{"rule": "r", "flowTuples": [f"1700000000250,{A},{B},1,2,6,O,B,NX,0,0,0,0"]}]}
+    ]
+}
+S = "1700000000"
+TEXTS: dict[str, tuple[str, str]] = {
+    "zeek": ("zeek", ZEEK),
+    "zeek with another separator": ("zeek", ZEEK.replace("\\x09", "\\x7c").replace("\t", "|")),
+    "zeek without its header": ("zeek", ZEEK.splitlines()[-2] + "\n"),
+    "zeek with a first column": (
+        "zeek",
+        f"#fields\t_node_name\tts\tid.orig_h\tid.resp_h\tduration\nw\t1700000000.25\t{A}\t{B}\t7.25\n",
+    ),
+    "zeek in JSON": (
+        "zeek",
+        json.dumps({"_path": "conn", "ts": 1700000000.25, "id.orig_h": A, "id.resp_h": B, "duration": 7.25}) + "\n",
+    ),
+    "zeek in JSON with dates": (
+        "zeek",
+        json.dumps({"ts": "2023-11-14T22:13:20.250000Z", "id.orig_h": A, "id.resp_h": B}),
+    ),
+    "eve": ("eve", json.dumps(EVE) + "\n"),
+    "eve netflow": (
+        "eve",
+        json.dumps({**EVE, "event_type": "netflow", "flow": {}, "netflow": EVE["flow"]}) + "\n",
+    ),
+    "goflow2": (
+        "goflow2",
+        json.dumps(
+            {
+                "time_received_ns": END + 5,
+                "time_flow_start_ns": START,
+                "time_flow_end_ns": END,
+                "src_addr": A,
+                "dst_addr": B,
+            }
+        ),
+    ),
+    "goflow2 of old": (
+        "goflow2",
+        json.dumps(
+            {
+                "Type": "NETFLOW_V5",
+                "TimeReceived": 1700000009,
+                "SrcAddr": A,
+                "DstAddr": B,
+                "TimeFlowStartMs": START // 10**6,
+            }
+        ),
+    ),
+    "pmacct in JSON": (
+        "pmacct",
+        json.dumps(
+            {"event_type": "purge", "ip_src": A, "ip_dst": B, "timestamp_start": DATES[0], "timestamp_end": DATES[1]}
+        ),
+    ),
+    "pmacct in CSV": (
+        "pmacct",
+        f"SRC_IP,DST_IP,TIMESTAMP_START,TIMESTAMP_END,PACKETS\n{A},{B},{DATES[0]},{DATES[1]},5\n",
+    ),
+    "pmacct without a start": (
+        "pmacct",
+        json.dumps({"ip_src": A, "ip_dst": B, "timestamp_start": "0000-00-00 00:00:00", "stamp_inserted": DATES[0]}),
+    ),
+    "nfdump 1.6": (
+        "nfdump",
+        f"ts,te,td,sa,da,sp,dp,pr\n{DATES[0]},{DATES[1]},7.250,{A},{B},1,2,TCP\nSummary\nflows,bytes,packets\n1,2,3\n",
+    ),
+    "nfdump 1.7": (
+        "nfdump",
+        f"firstSeen,duration,proto,srcAddr,srcPort,dstAddr,dstPort\n{DATES[0]},00:00:07.250,TCP,{A},1,{B},2\n",
+    ),
+    "nfdump's JSON": (
+        "nfdump",
+        json.dumps(
+            {"type": "FLOW", "first": DATES[0].replace(" ", "T"), "last": DATES[1], "src4_addr": A, "dst4_addr": B}
+        ),
+    ),
+    "silk": (
+        "silk",
+        "            sIP|            dIP|sPort|                  sTime|  duration|                  eTime|\n"
+        f"{A:>15}|{B:>15}|    1|2023/11/14T22:13:20.250|     7.250|2023/11/14T22:13:27.500|\n",
+    ),
+    "argus": (
+        "argus",
+        f"StartTime,Dur,Proto,SrcAddr,Sport,Dir,DstAddr\n2023/11/14 22:13:20.250000,7.250000,tcp,{A},1,   ->,{B}\n",
+    ),
+    "aws": ("aws", f"2 123456789010 eni-1 {A} {B} 1 2 6 20 4249 1700000000 1700000007 ACCEPT OK\n"),
+    "aws with its header": ("aws", f"version srcaddr dstaddr start end log-status\n5 {A} {B} {S} 1700000007 OK\n"),
+    "aws in another order": ("aws", f"interface-id end start dstaddr srcaddr\neni-1 1700000007 {S} {B} {A}\n"),
+    "aws with the time of delivery": (
+        "aws",
+        f"2023-11-14T22:20:00.000Z 2 1 eni-1 {A} {B} 1 2 6 20 4249 {S} 1700000007 ACCEPT OK\n",
+    ),
+    "gcp": (
+        "gcp",
+        json.dumps(
+            {"insertId": "x", "jsonPayload": {"connection": GCP, **GCP_TIMES}, "timestamp": "2024-01-01T00:00:00Z"}
+        ),
+    ),
+    "azure nsg": ("azure", json.dumps({"records": [{"time": "x", "properties": {"Version": 2, **NSG}}]}, indent=1)),
+    "azure vnet": ("azure", json.dumps({"records": [{"time": "x", "flowRecords": VNET}]})),
+    "ntopng": (
+        "ntopng",
+        json.dumps({"IPV4_SRC_ADDR": A, "IPV4_DST_ADDR": B, "FIRST_SWITCHED": 1700000000, "LAST_SWITCHED": 1700000007}),
+    ),
+    "ntopng of ClickHouse": (
+        "ntopng",
+        f"IPV4_SRC_ADDR,IPV4_DST_ADDR,IPV6_SRC_ADDR,IPV6_DST_ADDR,FIRST_SWITCHED\n167838211,3221226061,::,::,{S}\n",
+    ),
+    "rita": ("rita", f"Viewing database: x\nSeverity,Source IP,Destination IP,FQDN,Beacon Score\nHigh,{A},{B},,0.9\n"),
+    "csv": ("csv", f"time;src_ip;dst_ip\n{S}.25;{A};{B}\n"),
+    "jsonl": ("jsonl", json.dumps({"@timestamp": S, "source": {"ip": A}, "destination": {"ip": B}})),
+}
+WHOLE_SECONDS = 1_700_000_000 * 10**9
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_a_log_is_recognised_and_its_fields_are_found(case: str, tmp_path: Path) -> None:
+    name, text = TEXTS[case]
+    for packed in (False, True):
+        path = tmp_path / "log"
+        path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+        found = read_file(path)
+        assert found.format == name
+        family_ends = [(row[0], row[1], row[2]) for row in found.rows]
+        assert family_ends == [(4, naive_text.address(A)[1], naive_text.address(B)[1])]
+        assert found.bad == 0
+        assert found.rows[0][3] in ((0,) if name == "rita" else (START, WHOLE_SECONDS))
+
+
+@pytest.mark.parametrize(
+    "case", [case for case, (name, _) in TEXTS.items() if name not in ("rita", "azure", "csv", "jsonl")]
+)
+def test_the_end_of_a_record(case: str, tmp_path: Path) -> None:
+    text = TEXTS[case][1]
+    lacks_end = {"goflow2 of old", "pmacct without a start", "ntopng of ClickHouse", "zeek in JSON with dates"}
+    found = read_file(written(tmp_path / "log", text), TableOptions(time="end"))
+    expected = {START, WHOLE_SECONDS} if case in lacks_end else {END, 1_700_000_007 * 10**9}
+    assert found.rows[0][3] in expected
+
+
+def test_every_format_of_text_has_a_case() -> None:
+    names = {format.name for format in FORMATS} - {"parquet", "arrow"}
+    assert {name for name, _ in TEXTS.values()} >= {name for name in names if "binary" not in name}
+
+
+def test_logs_that_are_concatenated_may_have_other_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    swapped = ZEEK.replace("id.orig_h", "X").replace("id.resp_h", "id.orig_h").replace("X", "id.resp_h")
+    text = ZEEK * 40 + swapped * 40 + ZEEK
+    expected = [naive_text.address(A)[1]] * 40 + [naive_text.address(B)[1]] * 40 + [naive_text.address(A)[1]]
+    path = written(tmp_path / "conn.log", text)
+    monkeypatch.setattr("superhosts.sources.tables.textpieces.PIECE_BYTES", 3000)
+    for threads in (1, 3):
+        found = read_file(path, options(threads=threads))
+        assert [row[1] for row in found.rows] == expected
+        assert (found.bad, found.skipped) == (0, 0)
+
+
+def test_summaries_of_nfdump_are_no_rows(tmp_path: Path) -> None:
+    text = TEXTS["nfdump 1.6"][1]
+    found = read_file(written(tmp_path / "nf.csv", text * 3))
+    assert (len(found.rows), found.bad, found.skipped) == (3, 0, 0)
+
+
+def test_records_without_data_are_skipped(tmp_path: Path) -> None:
+    line = TEXTS["aws"][1]
+    none = f"2 123456789010 eni-1 - - - - - - - {S} 1700000007 - NODATA\n"
+    found = read_file(written(tmp_path / "aws.log", none + line + none.replace("NODATA", "SKIPDATA")))
+    assert (found.format, len(found.rows), found.bad, found.skipped) == ("aws", 1, 0, 2)
+
+
+def test_other_events_are_skipped(tmp_path: Path) -> None:
+    others = [{**EVE, "event_type": kind} for kind in ("dns", "stats", "http", "alert", "a_long_name_of_an_event")]
+    del others[1]["src_ip"], others[1]["dest_ip"]
+    text = "".join(json.dumps(each) + "\n" for each in (*others, EVE))
+    found = read_file(written(tmp_path / "eve.json", text))
+    assert (len(found.rows), found.bad, found.skipped) == (2, 0, 4)
+
+
+def test_an_alert_ends_when_it_was_written(tmp_path: Path) -> None:
+    alert = {**EVE, "event_type": "alert", "flow": {"start": EVE["flow"]["start"]}}  # type: ignore[index]
+    path = written(tmp_path / "eve.json", json.dumps(alert) + "\n")
+    assert read_file(path).rows[0][3] == START
+    assert read_file(path, TableOptions(time="end")).rows[0][3] == END
+
+
+def test_addresses_of_both_families(tmp_path: Path) -> None:
+    records = [
+        {
+            "IPV4_SRC_ADDR": "0.0.0.0",
+            "IPV4_DST_ADDR": "0.0.0.0",
+            "IPV6_SRC_ADDR": "2001:db8::1",
+            "IPV6_DST_ADDR": "2001:db8::2",
+        },
+        {"IPV4_SRC_ADDR": A, "IPV4_DST_ADDR": B, "IPV6_SRC_ADDR": "::", "IPV6_DST_ADDR": "::"},
+        {"IPV6_SRC_ADDR": "::", "IPV6_DST_ADDR": "ff02::1"},
+    ]
+    text = "".join(json.dumps({**record, "FIRST_SWITCHED": 5}) + "\n" for record in records)
+    found = read_file(written(tmp_path / "ntop.json", text))
+    assert [row[0] for row in found.rows] == [6, 4, 6]
+    assert found.rows[2][1:3] == (0, int("ff02" + "0" * 27 + "1", 16))
+
+
+def test_a_map_comes_before_what_a_log_says(tmp_path: Path) -> None:
+    path = written(tmp_path / "conn.log", ZEEK)
+    found = read_file(path, options("src=id.resp_h,dst=id.orig_h,time=duration:s"))
+    assert found.rows == [(4, naive_text.address(B)[1], naive_text.address(A)[1], 7_250_000_000)]
+
+
+def real(name: str) -> Path:
+    if not (DATA / name).exists():
+        pytest.skip("real files are not here")
+    return DATA / name
+
+
+def answers(found: Reading) -> tuple[int, int, int]:
+    pairs = {row[1:3] for row in found.rows if row[0] == 4 and row[1] != row[2]}
+    return sum(row[0] == 4 for row in found.rows), len({end for pair in pairs for end in pair}), len(pairs)
+
+
+@pytest.mark.parametrize(
+    "name", ["zeek-conn.00_00_00-01_00_00.log.gz", "zeek-conn.01_00_00-02_00_00.log.gz", "argus.binetflow"]
+)
+def test_real_logs_have_their_answers(name: str) -> None:
+    found = read_file(real(name))
+    expected = json.loads((DATA / "expected.json").read_text())[name]
+    assert answers(found) == (expected["records"], expected["hosts4"], expected["pairs4"])
+    assert found.bad == 0
+
+
+def test_a_real_eve_log() -> None:
+    path = real("suricata-eve.json")
+    expected = naive_text.Reading()
+    for line in path.read_text().splitlines():
+        event = json.loads(line)
+        if event["event_type"] in ("flow", "netflow", "alert"):
+            start = event.get("flow", {}).get("start") or event["timestamp"]
+            naive_text.put(expected, event["src_ip"], event["dest_ip"], start)
+    found = read_file(path)
+    assert found.rows == expected.rows
+    assert (found.bad, len(found.rows), found.skipped) == (0, 4257, 743)
