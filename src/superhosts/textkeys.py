@@ -23,7 +23,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +36,17 @@ from superhosts.pairs import TEXT, Addresses, HostFormat, array_to_numbers, show
 MASK64 = 0xFFFFFFFFFFFFFFFF
 TextKey = tuple[Any, Any]  # two words, as np.uint64
 Bytes = NDArray[np.uint8]
-Offsets = NDArray[np.int64]
+Places = NDArray[np.int64]
 Words = NDArray[np.uint64]
+
+
+class Text(NamedTuple):
+    """A column of texts, in UTF-8: text i is data[starts[i]:ends[i]]."""
+
+    data: Bytes
+    starts: Places
+    ends: Places
+
 
 MOST_BYTES = 255  # of a name that is kept whole
 SHORTENED = 200  # bytes of the beginning of a longer name
@@ -78,11 +87,12 @@ def _eight_bytes(data: Bytes, at: int) -> int:
 
 
 @compiled
-def _hash_rows(data: Bytes, offsets: Offsets, key: TextKey, out: Words, first: int, end: int) -> None:
+def _hash_rows(text: Text, key: TextKey, out: Words, first: int, end: int) -> None:
     """Write the hashes of the texts from `first` to `end` − 1 as rows (high word, low word)."""
+    data, starts, ends = text
     eight, seven = np.uint64(8), np.uint64(7)
     for i in range(first, end):
-        start, stop = np.uint64(offsets[i]), np.uint64(offsets[i + 1])
+        start, stop = np.uint64(starts[i]), np.uint64(ends[i])
         size = stop - start
         v0, v1 = np.uint64(0x736F6D6570736575) ^ key[0], np.uint64(0x646F72616E646F6D) ^ key[1] ^ np.uint64(0xEE)
         v2, v3 = np.uint64(0x6C7967656E657261) ^ key[0], np.uint64(0x7465646279746573) ^ key[1]
@@ -114,27 +124,33 @@ def _hash_rows(data: Bytes, offsets: Offsets, key: TextKey, out: Words, first: i
         out[i, 0] = v0 ^ v1 ^ v2 ^ v3
 
 
-def hash_texts(data: Bytes, offsets: Offsets, key: TextKey, threads: int = 1) -> Words:
-    """Return the hashes of texts as rows (high word, low word). Text i is `data[offsets[i] : offsets[i + 1]]`."""
-    count = len(offsets) - 1
+def hash_texts(text: Text, key: TextKey, threads: int = 1) -> Words:
+    """Return the hashes of a column of texts as rows (high word, low word)."""
+    count = len(text.starts)
     out = np.empty((count, 2), np.uint64)
     tasks = max(1, min(threads, count // PER_THREAD))
     edges = [count * i // tasks for i in range(tasks + 1)]
-    calls = [(data, offsets, key, out, edges[i], edges[i + 1]) for i in range(tasks)]
+    calls = [(text, key, out, edges[i], edges[i + 1]) for i in range(tasks)]
     run_parallel(_hash_rows, calls, tasks)
     return out
 
 
 def hash_text(text: str | bytes, key: TextKey) -> int:
     """Return the hash of one text."""
-    raw = encoded(text)
-    high, low = hash_texts(np.frombuffer(raw, np.uint8), np.array([0, len(raw)], np.int64), key)[0]
+    high, low = hash_texts(text_column([text]), key)[0]
     return int(high) << 64 | int(low)
 
 
-def encoded(text: str | bytes) -> bytes:
-    """Return the bytes of a text. Lone surrogates, which UTF-8 has not, keep their three bytes."""
-    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
+def text_column(texts: Sequence[str | bytes]) -> Text:
+    """Return texts as a column. Lone surrogates, which UTF-8 has not, become question marks."""
+    pieces = [each.encode(errors="replace") if isinstance(each, str) else bytes(each) for each in texts]
+    return in_a_row(np.frombuffer(b"".join(pieces), np.uint8), np.fromiter(map(len, pieces), np.int64, len(pieces)))
+
+
+def in_a_row(data: Bytes, sizes: NDArray[Any]) -> Text:
+    """Return texts of these sizes that follow each other."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    return Text(data, ends - sizes, ends)
 
 
 def number_in(text: str) -> int | None:
@@ -159,11 +175,12 @@ def beginning_of(shown: str) -> str:
     return shown[: -_SUFFIX - 1]
 
 
-def may_show_hash(data: Bytes, offsets: Offsets) -> NDArray[np.bool_]:
-    """Mark the texts of which `number_in` may find a hash, and some others."""
-    ends = offsets[1:]
-    long_enough = ends - offsets[:-1] >= _SUFFIX
-    return long_enough & (data[np.where(long_enough, ends - _SUFFIX, 0)] == ord("#")) if len(data) else long_enough
+def may_show_hash(text: Text) -> NDArray[np.bool_]:
+    """Mark the texts in which `number_in` may find a hash, and perhaps some others."""
+    long_enough = text.ends - text.starts >= _SUFFIX
+    if not long_enough.any():
+        return long_enough
+    return np.asarray(long_enough & (text.data[np.where(long_enough, text.ends - _SUFFIX, 0)] == ord("#")))
 
 
 def bound(format: HostFormat, key: TextKey) -> HostFormat:

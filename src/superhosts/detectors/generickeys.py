@@ -12,16 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.columns.column import Binary, Column, Text, count_of, in_one_piece
-from superhosts.columns.reading import column_of
-from superhosts.columns.split import AddressColumn
-from superhosts.detectors.nametable import Texts
 from superhosts.engines.arrays import Words, is_on_gpu
 from superhosts.errors import UsageError
 from superhosts.pairs import INT64, INT64_RULE, MASK64, TEXT, Addresses, HostFormat
 from superhosts.text import counted, printable
-from superhosts.textkeys import TextFormat, TextKey, encoded, hash_texts, may_show_hash, number_in
+from superhosts.textkeys import Text, TextFormat, TextKey, hash_texts, in_a_row, may_show_hash, number_in, text_column
 
+FEW = 16  # hosts that are converted one by one
 _LIMIT = np.uint64(1 << 63)
 
 
@@ -30,28 +27,24 @@ class KeyBatch(NamedTuple):
 
     hosts: Addresses
     peers: Addresses
-    names: Texts | None
+    names: Text | None
     dropped: int  # pairs with a missing value
 
 
 class KeyColumn(NamedTuple):
     """A column of integers or of text, and where it has a value; None: everywhere."""
 
-    values: NDArray[np.uint64] | Texts
+    values: NDArray[np.uint64] | Text
     present: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
-        return len(self.values.offsets) - 1 if isinstance(self.values, Texts) else len(self.values)
+        return len(self.values.starts) if isinstance(self.values, Text) else len(self.values)
 
-    def kept(self, rows: NDArray[np.bool_]) -> NDArray[np.uint64] | Texts:
+    def kept(self, rows: NDArray[np.bool_]) -> NDArray[np.uint64] | Text:
         """Return the values of some rows."""
-        if not isinstance(self.values, Texts):
+        if not isinstance(self.values, Text):
             return self.values[rows]
-        data, offsets = self.values
-        sizes = np.diff(offsets)
-        if sizes[~rows].any():
-            data = data[np.repeat(rows, sizes)]
-        return Texts(data, offsets_of(sizes[rows]))
+        return Text(self.values.data, self.values.starts[rows], self.values.ends[rows])
 
 
 def read_pairs(hosts: Any, peers: Any, format: HostFormat, key: TextKey, threads: int) -> KeyBatch:
@@ -59,8 +52,8 @@ def read_pairs(hosts: Any, peers: Any, format: HostFormat, key: TextKey, threads
     left, right = read_column(hosts, "hosts"), read_column(peers, "peers")
     if len(left) != len(right):
         raise UsageError(f"update: {counted(len(left), 'host')} but {counted(len(right), 'peer')}")
-    if isinstance(left.values, Texts) != (format == TEXT):
-        given = "text" if isinstance(left.values, Texts) else "integers"
+    if isinstance(left.values, Text) != (format == TEXT) and len(left):
+        given = "text" if isinstance(left.values, Text) else "integers"
         raise UsageError(f'update: hosts are {given}, but this detector has keys="{format.keys}"')
     values, others, dropped = left.values, right.values, 0
     if left.present is not None or right.present is not None:
@@ -70,7 +63,9 @@ def read_pairs(hosts: Any, peers: Any, format: HostFormat, key: TextKey, threads
                 both &= column.present
         dropped = int(len(left) - np.count_nonzero(both))
         values, others = left.kept(both), right.kept(both)
-    names = values if isinstance(values, Texts) else None
+    if not len(left):
+        return KeyBatch(np.empty(0, np.uint64), np.empty(0, np.uint64), None, dropped)
+    names = values if isinstance(values, Text) else None
     return KeyBatch(_keys(values, key, threads), _keys(others, key, threads), names, dropped)
 
 
@@ -81,10 +76,10 @@ def is_key_column(hosts: Any) -> bool:
 
 def read_integers(hosts: Any) -> NDArray[np.uint64]:
     """Return integer hosts that a caller asks for as keys. They may be text, as on a command line."""
-    if not isinstance(hosts, np.ndarray) and any(isinstance(host, str) for host in hosts):
+    if isinstance(hosts, list | tuple) and (len(hosts) <= FEW or not set(map(type, hosts)) <= {int}):
         return np.array([INT64.to_number(host) for host in hosts], np.uint64)
     column = read_column(hosts, "hosts")
-    if isinstance(column.values, Texts) or column.present is not None:
+    if isinstance(column.values, Text) or column.present is not None:
         raise UsageError(f"hosts must be integers: {INT64_RULE}")
     return column.values
 
@@ -92,29 +87,26 @@ def read_integers(hosts: Any) -> NDArray[np.uint64]:
 def read_names(hosts: Any, format: TextFormat) -> tuple[Words, list[str | None]]:
     """Return the hashes of text hosts that a caller asks for, and their names: None where only a hash is given."""
     column = read_column(hosts, "hosts")
-    if not isinstance(column.values, Texts) or column.present is not None:
+    if not isinstance(column.values, Text) or column.present is not None:
         raise UsageError('hosts must be text: keys="text" takes str or bytes')
     assert format.key is not None
-    hashes = hash_texts(*column.values, format.key)
-    data, offsets = column.values
+    hashes = hash_texts(column.values, format.key)
     names: list[str | None] = [host if isinstance(host, str) else None for host in hosts]
-    for row in np.flatnonzero(may_show_hash(data, offsets)):
+    for row in np.flatnonzero(may_show_hash(column.values)):
         number = number_in(names[row] or "")
         if number is not None:
             hashes[row], names[row] = (number >> 64, number & MASK64), None
     return hashes, names
 
 
-def _keys(values: NDArray[np.uint64] | Texts, key: TextKey, threads: int) -> Words:
-    return hash_texts(*values, key, threads) if isinstance(values, Texts) else values
+def _keys(values: NDArray[np.uint64] | Text, key: TextKey, threads: int) -> Words:
+    return hash_texts(values, key, threads) if isinstance(values, Text) else values
 
 
 def read_column(column: Any, what: str) -> KeyColumn:
     """Return a column of integers or text. Raise UsageError if it is something else."""
     if is_on_gpu(column):
         return KeyColumn(_whole(column, what))
-    if not isinstance(column, np.ndarray | list | tuple) or getattr(column, "dtype", None) == "T":
-        return _from_column(column if isinstance(column, Column) else column_of(column, what))
     if isinstance(column, np.ma.MaskedArray):
         inner = read_column(column.filled(0) if column.dtype.kind in "iu" else column.data, what)
         return inner._replace(present=~np.ma.getmaskarray(column))
@@ -123,19 +115,6 @@ def read_column(column: Any, what: str) -> KeyColumn:
     if isinstance(column, np.ndarray) and column.dtype.kind not in "USO":
         raise UsageError(f"{what}: {column.dtype} values are neither integers nor text")
     return _read_list(column.tolist() if isinstance(column, np.ndarray) else list(column), what)
-
-
-def _from_column(column: Column) -> KeyColumn:
-    """Return a column of a table or of a data frame."""
-    values, codes = column.values, column.codes
-    if codes is not None and not count_of(values):  # All rows are null.
-        return KeyColumn(np.zeros(len(codes), np.uint64), column.valid)
-    if isinstance(values, AddressColumn):
-        raise UsageError(f"{column.name}: addresses are neither integers nor text")
-    if isinstance(values, Text | Binary):
-        starts, ends = (values.starts, values.ends) if codes is None else (values.starts[codes], values.ends[codes])
-        return KeyColumn(Texts(*in_one_piece(values.data, starts, ends)), column.valid)
-    return KeyColumn(_whole(values if codes is None else values[codes], column.name), column.valid)
 
 
 def _whole(column: Any, what: str) -> NDArray[np.uint64]:
@@ -158,10 +137,8 @@ def _read_list(values: list[Any], what: str) -> KeyColumn:
         filling: Any = 0 if any(isinstance(value, int | np.integer) for value in values) else ""
         values = [filling if value is None else value for value in values]
     kinds = set(map(type, values))
-    if kinds <= {str}:
-        return KeyColumn(_from_text(values), present)
     if kinds <= {str, bytes, np.str_, np.bytes_}:
-        return KeyColumn(_from_bytes([encoded(value) for value in values]), present)
+        return KeyColumn(_from_list(values), present)
     for row, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise UsageError(f"{what}: row {row}: {printable(repr(value))} is neither an integer nor text")
@@ -170,21 +147,9 @@ def _read_list(values: list[Any], what: str) -> KeyColumn:
     return KeyColumn(np.array(values, np.int64).view(np.uint64), present)
 
 
-def _from_text(values: list[str]) -> Texts:
-    joined = "".join(values)
-    if not joined.isascii():
-        return _from_bytes([encoded(value) for value in values])
+def _from_list(values: list[Any]) -> Text:
+    joined = "" if bytes in set(map(type, values)) else "".join(values)
+    if not joined.isascii() or not joined:
+        return text_column(values)
     sizes = np.fromiter(map(len, values), np.int64, len(values))
-    return Texts(np.frombuffer(joined.encode(), np.uint8), offsets_of(sizes))
-
-
-def _from_bytes(values: list[bytes]) -> Texts:
-    sizes = np.fromiter(map(len, values), np.int64, len(values))
-    return Texts(np.frombuffer(b"".join(values), np.uint8), offsets_of(sizes))
-
-
-def offsets_of(sizes: NDArray[Any]) -> NDArray[np.int64]:
-    """Return where texts of these sizes begin, and where the last ends."""
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return offsets
+    return in_a_row(np.frombuffer(joined.encode(), np.uint8), sizes)

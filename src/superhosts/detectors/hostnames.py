@@ -32,18 +32,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.cubefile.parts import ArrayError
-from superhosts.detectors.nametable import NameTable, Texts, absorb, admit, empty_table, find
+from superhosts.detectors.nametable import NameTable, absorb, admit, empty_table, find
 from superhosts.engines.arrays import Arrays, Words
 from superhosts.engines.geometry import ArrayShape
 from superhosts.hashing import Key
 from superhosts.pairs import TEXT, Addresses, HostFormat
 from superhosts.textkeys import (
     MOST_BYTES,
-    Bytes,
-    Offsets,
+    Text,
     TextKey,
     beginning_of,
     hash_texts,
+    in_a_row,
     may_show_hash,
     number_in,
     shown_name,
@@ -123,13 +123,13 @@ class HostNames:
         twin._table = NameTable(*copies)
         return twin
 
-    def add(self, hosts: Addresses, peers: Addresses, texts: Texts) -> None:
+    def add(self, hosts: Addresses, peers: Addresses, text: Text) -> None:
         """Add the hosts of pairs, given as hashes and as texts."""
         pairs = _as_rows(hosts), _as_rows(peers)
         done = 0
         while done < len(hosts):
             cut: Any = np.uint64(self._cut)
-            done = admit(self._table, pairs, texts, done, cut, self._key)
+            done = admit(self._table, pairs, text, done, cut, self._key)
             if done < len(hosts):
                 self._make_room()
 
@@ -202,9 +202,9 @@ class HostNames:
         table = self._table
         count, used = table.used.tolist()
         data, sizes, ranks = table.letters[:used].copy(), table.sizes[:count].copy(), table.ranks[:count].copy()
-        offsets = _offsets(sizes)
-        is_plain = not table.shortened[:count].any() and not may_show_hash(data, offsets).any()
-        if not is_plain or _first_invalid(data, offsets) >= 0:
+        text = in_a_row(data, sizes)
+        is_plain = not table.shortened[:count].any() and not may_show_hash(text).any()
+        if not is_plain or _first_invalid(text) >= 0:
             shown = [self._shown(number).encode() for number in range(count)]
             data = np.frombuffer(b"".join(shown), np.uint8)
             sizes = np.array([len(each) for each in shown], np.uint16)
@@ -213,60 +213,54 @@ class HostNames:
     def read(self, arrays: Arrays) -> HostNames:
         """Return a dictionary like this one with the names of a file. Raise ArrayError if they are invalid."""
         data, sizes, ranks = (np.ascontiguousarray(arrays[name]) for name in SHAPES)
-        offsets = _offsets(sizes)
+        text = in_a_row(data, sizes)
         if len(sizes) != len(ranks) or len(ranks) > self.most:
             rule = f"of at most {self.most:,} names" if len(ranks) > self.most else "as many as nameranks"
             raise ArrayError("namesizes", f"{len(sizes):,} sizes, must be {rule}")
-        if int(offsets[-1]) != len(data) or (len(sizes) and int(sizes.max()) > MOST_BYTES):
+        if int(sizes.sum(dtype=np.int64)) != len(data) or (len(sizes) and int(sizes.max()) > MOST_BYTES):
             raise ArrayError("namesizes", f"must be up to {MOST_BYTES} bytes each, {len(data):,} in all")
         if (ranks[1:] < ranks[:-1]).any():
             raise ArrayError("nameranks", "must be in ascending order")
-        wrong = _first_invalid(data, offsets)
+        wrong = _first_invalid(text)
         if wrong >= 0:
             raise ArrayError("names", f"name {wrong} is not UTF-8")
         found = HostNames(self.most, self._key, self._text_key)
-        found._fill(data, offsets, ranks)
+        found._fill(text, ranks)
         if int(found._table.used[0]) < len(ranks):
             raise ArrayError("names", "names a host twice")
         found._settle()
         return found
 
-    def _fill(self, data: Bytes, offsets: Offsets, ranks: Words) -> None:
-        hashes = hash_texts(data, offsets, self._text_key)
-        read = empty_table(max(FIRST, len(ranks)), 0)._replace(letters=data)
+    def _fill(self, text: Text, ranks: Words) -> None:
         count = len(ranks)
-        read.hashes[:count], read.ranks[:count] = hashes, ranks
-        read.starts[:count], read.sizes[:count] = offsets[:-1], np.diff(offsets)
+        read = empty_table(max(FIRST, count), 0)._replace(letters=text.data)
+        read.hashes[:count], read.ranks[:count] = hash_texts(text, self._text_key), ranks
+        read.starts[:count], read.sizes[:count] = text.starts, text.ends - text.starts
         read.shortened[:count] = 0
-        for number in np.flatnonzero(may_show_hash(data, offsets)):
-            text = data[offsets[number] : offsets[number + 1]].tobytes().decode()
-            stored = number_in(text)
+        for number in np.flatnonzero(may_show_hash(text)):
+            shown = text.data[text.starts[number] : text.ends[number]].tobytes().decode()
+            stored = number_in(shown)
             if stored is not None:
                 read.hashes[number] = stored >> 64, stored & _NO_CUT
-                read.sizes[number] = len(beginning_of(text).encode())
+                read.sizes[number] = len(beginning_of(shown).encode())
                 read.shortened[number] = 1
-        self._table = empty_table(max(FIRST, count), len(data))
+        self._table = empty_table(max(FIRST, count), len(text.data))
         absorb(self._table, read, np.arange(count))
 
 
 def _as_rows(peers: Addresses) -> Words:
-    return np.ascontiguousarray(peers.reshape(len(peers), -1), np.uint64)
+    return np.ascontiguousarray(peers if peers.ndim == 2 else peers[:, None], np.uint64)
 
 
-def _offsets(sizes: NDArray[np.uint16]) -> Offsets:
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return offsets
-
-
-def _first_invalid(data: Bytes, offsets: Offsets) -> int:
-    """Return the number of the first text that is not UTF-8; -1 if all are."""
+def _first_invalid(text: Text) -> int:
+    """Return the number of the first of the texts, which follow each other, that is not UTF-8; -1 if all are."""
+    data = text.data
     try:
         data.tobytes().decode()
         bad = len(data)
     except UnicodeDecodeError as error:
         bad = error.start
-    starts = offsets[:-1][np.diff(offsets) > 0]
-    split = starts[(data[starts] & 0xC0) == 0x80] if len(starts) else starts  # A text begins within a character.
+    starts = text.starts[text.ends > text.starts]
+    split = starts[(data[starts] & 0xC0) == 0x80]  # A text begins within a character, so the one before is cut off.
     first = min(bad, int(split[0]) - 1 if len(split) else len(data))
-    return -1 if first >= len(data) else int(np.searchsorted(offsets, first, "right")) - 1
+    return -1 if first >= len(data) else int(np.searchsorted(text.ends, first, "right"))

@@ -10,14 +10,7 @@ from numpy.typing import NDArray
 from superhosts.compiled import compiled
 from superhosts.engines.arrays import Words
 from superhosts.hashing import Key, fold, pair_hash
-from superhosts.textkeys import MOST_BYTES, SHORTENED, Bytes, Offsets
-
-
-class Texts(NamedTuple):
-    """A column of texts: text i is `data[offsets[i] : offsets[i + 1]]`."""
-
-    data: Bytes
-    offsets: Offsets
+from superhosts.textkeys import MOST_BYTES, SHORTENED, Bytes, Text
 
 
 class NameTable(NamedTuple):
@@ -83,14 +76,14 @@ def _spell(table: NameTable, number: int, data: Bytes, start: int, size: int) ->
 
 
 @compiled
-def admit(table: NameTable, pairs: tuple[Words, Words], texts: Texts, first: int, cut: int, key: Key) -> int:
+def admit(table: NameTable, pairs: tuple[Words, Words], text: Text, first: int, cut: int, key: Key) -> int:
     """Add the hosts of pairs whose rank is not above `cut`, from pair `first` on.
 
     Return the number of pairs done: all of them, unless the table is full.
     """
     hosts, peers = pairs
     hashes, ranks, slots = table.hashes, table.ranks, table.slots
-    data, offsets = texts.data, texts.offsets
+    data, starts, ends = text
     for i in range(first, len(hosts)):
         high, low = hosts[i, 0], hosts[i, 1]
         peer = peers[i, 0] if peers.shape[1] == 1 else fold(peers[i, 0], peers[i, 1], key)
@@ -105,7 +98,7 @@ def admit(table: NameTable, pairs: tuple[Words, Words], texts: Texts, first: int
         if table.used[0] == len(ranks) or table.used[1] + MOST_BYTES > len(table.letters):
             return i
         number = _append(table, place, high, low, rank)
-        start, size = offsets[i], offsets[i + 1] - offsets[i]
+        start, size = starts[i], ends[i] - starts[i]
         table.shortened[number] = size > MOST_BYTES
         if size > MOST_BYTES:
             size = SHORTENED

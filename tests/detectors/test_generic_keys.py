@@ -1,0 +1,293 @@
+"""Detectors whose hosts are integers or names: the laws, against sets of Python, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+import superhosts as sh
+from superhosts.detectors.base import Detector
+from superhosts.errors import MergeError, UsageError
+
+HOLDERS = ["cube", "dense", "exact"]
+KINDS = ["int64", "text"]
+OTHER_KEY = b"another secret key"
+
+
+def make(name: str, keys: str, **more: Any) -> Detector:
+    if name == "exact":
+        return sh.Exact(keys=keys, device="cpu", threads=2, **more)
+    return sh.Cube("2MiB", keys=keys, exact=name == "cube", device="cpu", threads=2, **more)
+
+
+def traffic(keys: str, seed: int = 1, count: int = 20_000) -> tuple[list[Any], list[Any]]:
+    """Return pairs with a few large hosts and many small ones."""
+    rng = np.random.default_rng(seed)
+    numbers = rng.zipf(1.4, count) % 3000 - 1500
+    peers = rng.integers(-(1 << 63), 1 << 63, count)
+    if keys == "int64":
+        return [int(n) * (1 << 52) for n in numbers], peers.tolist()
+    return [f"Straße {n}" if n % 2 else f"user{n}" for n in numbers.tolist()], [f"peer {p}" for p in peers.tolist()]
+
+
+def peers_of(hosts: list[Any], peers: list[Any]) -> dict[Any, int]:
+    """The oracle."""
+    seen = defaultdict(set)
+    for host, peer in zip(hosts, peers, strict=True):
+        seen[host].add(peer)
+    return {host: len(found) for host, found in seen.items()}
+
+
+def content(detector: Detector) -> dict[str, bytes]:
+    arrays = detector.arrays()
+    if detector.name == "exact":
+        arrays["pairs"] = np.unique(arrays["pairs"], axis=0)
+    return {name: array.tobytes() for name, array in arrays.items()}
+
+
+def fed(name: str, keys: str, hosts: Any, peers: Any) -> Detector:
+    detector = make(name, keys)
+    detector.update(hosts, peers)
+    return detector
+
+
+@pytest.mark.parametrize("keys", KINDS)
+@pytest.mark.parametrize("name", HOLDERS)
+class TestLaws:
+    def test_hosts_come_back_as_they_were_given(self, name: str, keys: str) -> None:
+        hosts, peers = traffic(keys)
+        detector, truth = fed(name, keys, hosts, peers), peers_of(hosts, peers)
+        found = {row.host: row.peers for row in detector.super_hosts(300)}
+        expected = {host: count for host, count in truth.items() if count >= 300}
+        if name == "dense":
+            clear = {host for host, count in truth.items() if count >= 360}
+            assert clear <= found.keys() <= {host for host, count in truth.items() if count >= 240}
+            assert all(abs(found[host] - truth[host]) < 0.15 * truth[host] for host in found)
+        else:
+            assert found == expected
+        assert {type(host) for host in found} == {int if keys == "int64" else str}
+        assert detector.super_hosts(300).unnamed == 0
+
+    def test_estimates(self, name: str, keys: str) -> None:
+        hosts, peers = traffic(keys)
+        detector, truth = fed(name, keys, hosts, peers), peers_of(hosts, peers)
+        largest = max(truth, key=lambda host: truth[host])
+        nobody = 42 if keys == "int64" else "nobody"
+        rows = list(detector.estimate_many([nobody, largest]))
+        assert [row.host for row in rows] == [nobody, largest]
+        assert rows[1] == detector.estimate(largest)
+        assert abs(rows[1].known_peers - truth[largest]) <= (0.1 * truth[largest] if name == "dense" else 0)
+        assert rows[0].known_peers < 300
+        again = detector.estimate_many(detector.super_hosts(300))
+        assert {row.host for row in again} == {row.host for row in detector.super_hosts(300)}
+        if detector.name == "cube" and name == "dense":
+            assert len(detector.columns_of(largest)) > 1
+
+    def test_rows_have_no_family(self, name: str, keys: str) -> None:
+        detector = fed(name, keys, *traffic(keys))
+        row = detector.top(1)[0]
+        assert row.family is None
+        columns = detector.top(1).to_dict()
+        assert columns["family"] == [None]
+        assert columns["host"] == [row.host]
+        table = detector.top(5).to_arrow()
+        assert str(table.schema.field("host").type) == ("int64" if keys == "int64" else "string")
+        assert table["family"].null_count == len(table)
+        assert table["host"].to_pylist() == [row.host for row in detector.top(5)]
+
+    def test_in_a_result(self, name: str, keys: str) -> None:
+        found = fed(name, keys, *traffic(keys)).super_hosts(300)
+        assert all(row.host in found for row in found)
+        assert (42 if keys == "int64" else "nobody") not in found
+
+    def test_neither_order_nor_repetition_matters(self, name: str, keys: str) -> None:
+        hosts, peers = traffic(keys)
+        once, again = fed(name, keys, hosts, peers), make(name, keys)
+        for start in (0, 5000, 10_000, 15_000):
+            again.update(hosts[start : start + 7000][::-1], peers[start : start + 7000][::-1])
+        assert content(once) == content(again)
+
+    def test_merging_is_one_pass_over_both(self, name: str, keys: str) -> None:
+        first, second = traffic(keys), traffic(keys, seed=2)
+        whole = fed(name, keys, first[0] + second[0], first[1] + second[1])
+        left, right = fed(name, keys, *first), fed(name, keys, *second)
+        merged, reverse = left.copy(), right.copy()
+        merged.merge(right)
+        reverse.merge(left)
+        assert content(merged) == content(reverse) == content(whole)
+        merged.merge(merged.copy())
+        assert content(merged) == content(whole)
+        assert list(merged.super_hosts(300)) == list(whole.super_hosts(300))
+
+    def test_copies_pickles_and_clear(self, name: str, keys: str) -> None:
+        detector = fed(name, keys, *traffic(keys))
+        before = content(detector)
+        for twin in (detector.copy(), copy.deepcopy(detector), pickle.loads(pickle.dumps(detector))):
+            assert content(twin) == before
+            twin.update(*traffic(keys, seed=3))
+            twin.clear()
+            assert len(twin.top(3)) == 0
+        assert content(detector) == before
+
+    def test_no_pairs(self, name: str, keys: str) -> None:
+        detector = make(name, keys)
+        detector.update([], [])
+        assert len(detector.super_hosts(1)) == 0
+        assert detector.names_kept == (0 if keys == "text" else None)
+
+    def test_missing_values_are_dropped(self, name: str, keys: str) -> None:
+        hosts, peers = (
+            ([7, None, 7, 8], [1, 2, None, 3]) if keys == "int64" else (["", None, "", "b"], ["x", "y", None, ""])
+        )
+        detector = fed(name, keys, hosts, peers)
+        kept = fed(name, keys, [hosts[0], hosts[3]], [peers[0], peers[3]])
+        assert content(detector) == content(kept)
+
+    def test_peers_may_be_integers_or_text(self, name: str, keys: str) -> None:
+        hosts = [5] * 400 if keys == "int64" else ["a"] * 400
+        for peers in (list(range(400)), [f"p{i}" for i in range(400)]):
+            found = fed(name, keys, hosts, peers).top(1)
+            assert abs(found.peers[0] - 400) < (60 if name == "dense" else 1)
+
+
+def test_the_smallest_and_largest_integers() -> None:
+    numbers = [-(1 << 63), -1, 0, 1, (1 << 63) - 1]
+    cube = fed("cube", "int64", numbers, numbers)
+    assert {row.host for row in cube.top(9)} == set(numbers)
+    assert cube.estimate("-1") == cube.estimate(-1) == cube.estimate(np.int32(-1))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "<i2", ">i4", "<u4", ">i8", "<i8", "<u8"])
+def test_integers_of_any_type(dtype: str) -> None:
+    numbers = np.arange(100).astype(dtype)
+    cube = fed("cube", "int64", numbers, numbers[::-1])
+    assert {row.host for row in cube.top(200)} == set(range(100))
+
+
+def test_names_survive_when_the_set_of_pairs_overflows() -> None:
+    cube = make("cube", "text")
+    assert isinstance(cube, sh.Cube)
+    hosts = [f"host {i % 7}" for i in range(2 * cube.geometry.exact_pairs)]
+    for start in range(0, len(hosts), 10_000):
+        cube.update(hosts[start : start + 10_000], np.arange(start, min(len(hosts), start + 10_000)))
+    assert not cube.exact
+    assert {row.host for row in cube.super_hosts(1000)} == {f"host {i}" for i in range(7)}
+
+
+def test_forgotten_names_are_shown_as_hashes_and_counted() -> None:
+    cube = make("dense", "text")
+    assert cube.names_kept == 0
+    small = [f"small {i}" for i in range(30_000)]
+    cube.update(small, np.zeros(len(small), np.int64))
+    most = cube.names_kept
+    assert isinstance(cube, sh.Cube)
+    assert most == cube.geometry.memory // 1024
+    cube.update(["big"] * 5000 + small, np.concatenate([np.arange(5000), np.ones(len(small), np.int64)]))
+    assert cube.names_kept == most
+    assert [row.host for row in cube.super_hosts(4000)] == ["big"]
+    exact = make("cube", "text")
+    exact.update(small, np.zeros(len(small), np.int64))
+    rows = exact.top(40_000)
+    shown = [row.host for row in rows if row.host.startswith("#")]
+    assert rows.unnamed == len(shown) == len(small) - most
+    assert {row.host for row in rows} - set(shown) <= set(small)
+    assert exact.estimate(shown[0]).peers == 1
+    assert shown[0] in rows
+    assert exact.estimate(shown[0]).host == shown[0]
+
+
+def test_an_exact_detector_keeps_all_names() -> None:
+    names = [f"name {i}" for i in range(5000)]
+    exact = fed("exact", "text", names, names)
+    assert {row.host for row in exact.top(9999)} == set(names)
+    assert exact.names_kept == 5000
+
+
+def test_memory_counts_names() -> None:
+    cube = make("dense", "text")
+    before = cube.memory
+    cube.update([f"{i:200d}" for i in range(2000)], list(range(2000)))
+    assert cube.memory > before + 2000 * 200
+    cube.update([f"{i:200d}" for i in range(50_000)], list(range(50_000)))
+    assert cube.memory < before + 2048 * 5 // 4 * (255 + 51) * 2
+
+
+REFUSED = {
+    "hosts are text, but this detector has keys": ("int64", ["a"], ["b"]),
+    "hosts are integers, but this detector has keys": ("text", [1], ["b"]),
+    "1 host but 2 peers": ("text", ["a"], ["b", "c"]),
+    r"9223372036854775808 does not fit: keys=\"int64\" takes integers from": ("int64", [1, 1 << 63], [1, 2]),
+    "row 1: 1.5 is ": ("int64", [1, 1.5], [1, 2]),
+    "row 0: True is ": ("int64", [True], [1]),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_is_no_pair_of_keys(reason: str) -> None:
+    keys, hosts, peers = REFUSED[reason]
+    cube = make("cube", keys)
+    with pytest.raises(UsageError, match=reason):
+        cube.update(hosts, peers)
+
+
+def test_integers_beyond_int64_name_their_row() -> None:
+    numbers = np.array([1, 2, 1 << 63], np.uint64)
+    with pytest.raises(UsageError, match="row 2: 9223372036854775808 does not fit"):
+        make("cube", "int64").update(numbers, numbers)
+    with pytest.raises(UsageError, match="float64"):
+        make("cube", "int64").update(np.array([1.0, np.nan]), np.array([1, 2]))
+
+
+@pytest.mark.parametrize("host", ["a", None, 1.5, 1 << 63])
+def test_what_is_no_integer_key(host: object) -> None:
+    with pytest.raises(UsageError, match="takes integers from"):
+        make("cube", "int64").estimate(host)  # type: ignore[arg-type]
+
+
+def test_arguments() -> None:
+    with pytest.raises(UsageError, match=r'keys=\'str\': must be "int64", "text" or None'):
+        sh.Cube(keys="str")
+    with pytest.raises(UsageError, match=r'key_bits=32 cannot be combined with keys="text", which has 128 bits'):
+        sh.Cube(keys="text", key_bits=32)
+    with pytest.raises(UsageError, match="key_bits"):
+        sh.Cube(keys="int64", geometry=sh.Geometry.for_memory("2MiB", 128))
+    assert sh.Cube("2MiB", keys="int64").key_bits == 64
+    assert sh.Exact(keys="text", key_bits=128).key_bits == 128
+
+
+def test_unlike_keys_are_not_merged() -> None:
+    cubes = {
+        "int64 keys": make("cube", "int64"),
+        "text keys": make("cube", "text"),
+        "IPv6 /64 hosts": sh.Cube("2MiB", key_bits=64),
+        "IPv6 /128 hosts": sh.Cube("2MiB", key_bits=128),
+    }
+    for mine, here in cubes.items():
+        for theirs, there in cubes.items():
+            if "keys" in mine + theirs and mine != theirs:
+                with pytest.raises(MergeError, match=f"cannot merge: {theirs} into {mine}"):
+                    here.merge(there)
+                with pytest.raises(MergeError, match=f"cannot merge: {theirs} into {mine}"):
+                    sh.Sketch.of(here).merge(sh.Sketch.of(there))
+    for name in HOLDERS:
+        with pytest.raises(MergeError, match="key"):
+            make(name, "text").merge(make(name, "text", key=OTHER_KEY))
+
+
+def test_several_results_share_their_names() -> None:
+    cube = fed("cube", "text", *traffic("text"))
+    joined = sh.SuperHosts.joined([cube.super_hosts(300), cube.top(100)[20:]])
+    assert joined.unnamed == 0
+
+
+def test_threads_give_the_same_content() -> None:
+    hosts, peers = traffic("text", count=150_000)
+    one, many = sh.Cube("2MiB", keys="text", threads=1), sh.Cube("2MiB", keys="text", threads=3)
+    for cube in (one, many):
+        cube.update(hosts, peers)
+    assert content(one) == content(many)
