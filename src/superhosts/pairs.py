@@ -73,6 +73,12 @@ class PairBatch:
 Batches = Sequence[tuple[Addresses, Addresses]]  # hosts and peers of several batches of pairs
 
 
+class HostKeys(NamedTuple):
+    """Hosts as the integers that represent them in a sketch, whatever they stand for."""
+
+    column: Addresses
+
+
 class Window(NamedTuple):
     """A half-open span of time [start, end) in nanoseconds since the epoch."""
 

@@ -75,6 +75,8 @@ class _InPrefixes(NamedTuple):
             asked *= MORE
 
     def _inside(self, part: Part, detector: Detector, found: SuperHosts) -> SuperHosts:
+        if detector.format.keys:
+            raise UsageError(f"--prefix selects addresses, but hosts here are {detector.format.words}; leave it out")
         bits = detector.format.prefix
         narrow, wide = (bits, 64) if part.family == 4 else (32, bits)
         network = Network(self.prefixes, special="keep", ipv4_prefix=narrow, ipv6_prefix=wide)

@@ -28,7 +28,7 @@ from superhosts.cubefile.files import File
 from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
 from superhosts.detectors import hostnames
 from superhosts.detectors.arguments import as_hosts, as_pairs, check_count, check_threads, check_threshold
-from superhosts.detectors.generickeys import is_key_column, read_integers, read_names, read_pairs
+from superhosts.detectors.generickeys import read_integers, read_names, read_pairs
 from superhosts.detectors.hostnames import HostNames
 from superhosts.detectors.kinds import Kind, check_alike
 from superhosts.detectors.locking import holding
@@ -38,13 +38,13 @@ from superhosts.engines.geometry import ArrayShape, Geometry
 from superhosts.engines.tuning import Tuning
 from superhosts.errors import MergeError, UsageError
 from superhosts.hashing import fingerprint, make_key, secret_of
-from superhosts.pairs import TEXT, Addresses, Batches, Host, HostFormat, PairBatch, Part, format_for
+from superhosts.pairs import TEXT, Addresses, Batches, Host, HostFormat, HostKeys, PairBatch, Part, format_for
 from superhosts.results import SuperHost, SuperHosts
 from superhosts.stopwatch import measured
 from superhosts.textkeys import TextFormat, TextKey, bound, text_key
 from superhosts.units import format_size
 
-Hosts = SuperHosts | ColumnData
+Hosts = SuperHosts | HostKeys | ColumnData
 BYTES_PER_LISTED_HOST = 16  # upper bound: a set has up to four slots per host
 
 
@@ -545,7 +545,7 @@ class KeyedSketch(Detector):
 
 def named_column(hosts: Hosts, format: HostFormat) -> tuple[Addresses, Sequence[str | None]]:
     """Return hosts as an array of integers of this format, and their names if the caller gave some."""
-    if isinstance(format, TextFormat) and not isinstance(hosts, SuperHosts) and not is_key_column(hosts):
+    if isinstance(format, TextFormat) and not isinstance(hosts, SuperHosts | HostKeys):
         return read_names(hosts, format)
     return host_column(hosts, format), ()
 
@@ -556,6 +556,8 @@ def host_column(hosts: Hosts, format: HostFormat) -> Addresses:
         if hosts.format != format:
             raise UsageError(f"hosts are {hosts.format.words}, but those of the sketch are {format.words}")
         return hosts.hosts
+    if isinstance(hosts, HostKeys):
+        return hosts.column
     if format.keys == "int64":
         return read_integers(hosts)
     return as_hosts(hosts, format)

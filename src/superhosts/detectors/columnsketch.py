@@ -28,7 +28,7 @@ from superhosts.engines.cpu import CpuEngine
 from superhosts.engines.geometry import ColumnGeometry
 from superhosts.errors import GpuMemoryError
 from superhosts.hashing import mangle_column
-from superhosts.pairs import Addresses, Batches, Host, numbers_to_array, words_to_column
+from superhosts.pairs import Addresses, Batches, Host, HostKeys, numbers_to_array, words_to_column
 from superhosts.planning import SLACK, saturation_point
 from superhosts.planning.loads import noise_ratio
 from superhosts.results import SuperHosts
@@ -376,4 +376,4 @@ class StoredColumns:
 
     def answer(self) -> SuperHosts:
         """Return the numbers of peers, in the order in which the caller named the hosts."""
-        return self._sketch.estimate_many(self._hosts)
+        return self._sketch.estimate_many(HostKeys(self._hosts))

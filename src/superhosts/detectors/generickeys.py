@@ -69,11 +69,6 @@ def read_pairs(hosts: Any, peers: Any, format: HostFormat, key: TextKey, threads
     return KeyBatch(_keys(values, key, threads), _keys(others, key, threads), names, dropped)
 
 
-def is_key_column(hosts: Any) -> bool:
-    """Return True if hosts are hashes of texts already: an array of rows (high word, low word)."""
-    return getattr(hosts, "ndim", 0) == 2
-
-
 def read_integers(hosts: Any) -> NDArray[np.uint64]:
     """Return integer hosts that a caller asks for as keys. They may be text, as on a command line."""
     if isinstance(hosts, list | tuple) and (len(hosts) <= FEW or not set(map(type, hosts)) <= {int}):

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from superhosts.detectors.base import Hosts
 from superhosts.errors import SketchFileError, SuperhostsError, UnreadableError
-from superhosts.pairs import Addresses, Part, numbers_to_array
+from superhosts.pairs import HostKeys, Part, numbers_to_array
 from superhosts.reports.rows import Row, known_peers
 from superhosts.results import SuperHosts
 from superhosts.sketches.bundle import Sketch
@@ -34,8 +35,9 @@ class Sightings:
         for item in found:
             self._places.append((item.part, len(hosts[item.part])))
             hosts[item.part].append(sketch.parts[item.part].format.to_number(item.host))
-        self._asked: dict[Part, Addresses] = {
-            part: numbers_to_array(numbers, sketch.parts[part].format.key_bits) for part, numbers in hosts.items()
+        self._asked: dict[Part, Hosts] = {
+            part: HostKeys(numbers_to_array(numbers, sketch.parts[part].format.key_bits))
+            for part, numbers in hosts.items()
         }
 
     def remember(self, rows: Iterable[Any]) -> bool:

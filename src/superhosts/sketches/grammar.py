@@ -20,7 +20,7 @@ from superhosts.errors import GeometryError
 from superhosts.fields import Check, FieldError, name, one_of, optional, record, refuse, sequence, text, whole
 from superhosts.pairs import DIRECTIONS, INT64, KEYS, SIDES, TEXT, HostFormat, Part, Window
 
-MOST_PARTS = 3 * len(SIDES) * len(DIRECTIONS)
+MOST_PARTS = 2 * len(SIDES) * len(DIRECTIONS)
 
 
 class Fields(NamedTuple):

@@ -10,7 +10,7 @@ from superhosts.cubefile.parts import array_name
 from superhosts.detectors.base import Hosts, StoredHosts, named_column
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import thread_count
-from superhosts.pairs import TEXT, Host, Part
+from superhosts.pairs import TEXT, Host, HostKeys, Part
 from superhosts.results import SuperHosts
 from superhosts.sketches.bundle import load
 from superhosts.sketches.header import Stored, array_errors, check_hosts, describe, memory_limit, stored_shapes
@@ -59,7 +59,7 @@ def _estimate(reader: CubeReader, stored: Stored, hosts: Mapping[Part, Hosts], s
             query = DETECTORS[kind.detector].stored_hosts(kind, secret, columns[part], sides)
             if query is None:  # This detector cannot be queried in blocks, so the whole sketch is loaded.
                 sketch = load(reader.name, key=secret)
-                return {part: sketch.parts[part].estimate_many(column) for part, column in columns.items()}
+                return {part: sketch.parts[part].estimate_many(HostKeys(column)) for part, column in columns.items()}
             queries[part] = query
             takers.update({array_name(number, name): take for name, take in query.takers.items()})
     reader.each_block(takers, thread_count())
