@@ -41,7 +41,7 @@ Places = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 
-class Text(NamedTuple):
+class TextColumn(NamedTuple):
     """A column of texts, in UTF-8: text i is data[starts[i]:ends[i]]."""
 
     data: Bytes
@@ -88,7 +88,7 @@ def _eight_bytes(data: Bytes, at: int) -> int:
 
 
 @compiled
-def _hash_rows(text: Text, key: TextKey, out: Words, first: int, end: int) -> None:
+def _hash_rows(text: TextColumn, key: TextKey, out: Words, first: int, end: int) -> None:
     """Write the hashes of the texts from `first` to `end` − 1 as rows (high word, low word)."""
     data, starts, ends = text
     eight, seven = np.uint64(8), np.uint64(7)
@@ -125,7 +125,7 @@ def _hash_rows(text: Text, key: TextKey, out: Words, first: int, end: int) -> No
         out[i, 0] = v0 ^ v1 ^ v2 ^ v3
 
 
-def hash_texts(text: Text, key: TextKey, threads: int = 1) -> Words:
+def hash_texts(text: TextColumn, key: TextKey, threads: int = 1) -> Words:
     """Return the hashes of a column of texts as rows (high word, low word)."""
     count = len(text.starts)
     out = np.empty((count, 2), np.uint64)
@@ -142,16 +142,18 @@ def hash_text(text: str | bytes, key: TextKey) -> int:
     return int(high) << 64 | int(low)
 
 
-def text_column(texts: Sequence[str | bytes]) -> Text:
+def text_column(texts: Sequence[str | bytes]) -> TextColumn:
     """Return texts as a column. Lone surrogates, which UTF-8 has not, become question marks."""
     pieces = [each.encode(errors="replace") if isinstance(each, str) else bytes(each) for each in texts]
-    return in_a_row(np.frombuffer(b"".join(pieces), np.uint8), np.fromiter(map(len, pieces), np.int64, len(pieces)))
+    # Compiled loops have one form for arrays that can be written to, and another for the others.
+    data = np.frombuffer(bytearray(b"".join(pieces)), np.uint8)
+    return in_a_row(data, np.fromiter(map(len, pieces), np.int64, len(pieces)))
 
 
-def in_a_row(data: Bytes, sizes: NDArray[Any]) -> Text:
+def in_a_row(data: Bytes, sizes: NDArray[Any]) -> TextColumn:
     """Return texts of these sizes that follow each other."""
     ends = np.cumsum(sizes, dtype=np.int64)
-    return Text(data, ends - sizes, ends)
+    return TextColumn(data, ends - sizes, ends)
 
 
 def number_in(text: str) -> int | None:
@@ -176,7 +178,7 @@ def beginning_of(shown: str) -> str:
     return shown[: -_SUFFIX - 1]
 
 
-def may_show_hash(text: Text) -> NDArray[np.bool_]:
+def may_show_hash(text: TextColumn) -> NDArray[np.bool_]:
     """Mark the texts in which `number_in` may find a hash, and perhaps some others."""
     long_enough = text.ends - text.starts >= _SUFFIX
     if not long_enough.any():

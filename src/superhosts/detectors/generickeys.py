@@ -2,24 +2,40 @@
 
 `keys` says what hosts are: "int64" or "text". Peers are integers or text in both cases, whatever hosts are. Integers
 are keys as they are, text is hashed (`textkeys.py`). A peer is the same only in the same form: 42 is not "42".
-Pairs with a missing value on either side are dropped.
+Bytes are text. Pairs with a missing value on either side are dropped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.columns.column import Binary, Column, Text, both_valid, count_of
+from superhosts.columns.objects import is_null
+from superhosts.columns.reading import column_of
+from superhosts.columns.split import AddressColumn
+from superhosts.columns.views import readable
 from superhosts.engines.arrays import Words, is_on_gpu
 from superhosts.errors import UsageError
 from superhosts.pairs import INT64, INT64_RULE, MASK64, TEXT, Addresses, HostFormat
 from superhosts.text import counted, printable
-from superhosts.textkeys import Text, TextFormat, TextKey, hash_texts, in_a_row, may_show_hash, number_in, text_column
+from superhosts.textkeys import (
+    TextColumn,
+    TextFormat,
+    TextKey,
+    hash_texts,
+    in_a_row,
+    may_show_hash,
+    number_in,
+    text_column,
+)
 
 FEW = 16  # hosts that are converted one by one
 _LIMIT = np.uint64(1 << 63)
+_TEXT = {str, bytes, np.str_, np.bytes_}
 
 
 class KeyBatch(NamedTuple):
@@ -27,46 +43,61 @@ class KeyBatch(NamedTuple):
 
     hosts: Addresses
     peers: Addresses
-    names: Text | None
+    names: TextColumn | None
     dropped: int  # pairs with a missing value
 
 
 class KeyColumn(NamedTuple):
-    """A column of integers or of text, and where it has a value; None: everywhere."""
+    """A column of integers or of text. If it has codes, row i is values[codes[i]]."""
 
-    values: NDArray[np.uint64] | Text
-    present: NDArray[np.bool_] | None = None
+    values: NDArray[np.uint64] | TextColumn
+    valid: NDArray[np.bool_] | None = None  # where it has a value; None: everywhere
+    codes: NDArray[np.int64] | None = None
 
-    def __len__(self) -> int:
-        return len(self.values.starts) if isinstance(self.values, Text) else len(self.values)
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        if self.codes is not None:
+            return len(self.codes)
+        return len(self.values.starts if isinstance(self.values, TextColumn) else self.values)
 
-    def kept(self, rows: NDArray[np.bool_]) -> NDArray[np.uint64] | Text:
-        """Return the values of some rows."""
-        if not isinstance(self.values, Text):
-            return self.values[rows]
-        return Text(self.values.data, self.values.starts[rows], self.values.ends[rows])
+    @property
+    def is_text(self) -> bool:
+        """True if the values are text."""
+        return isinstance(self.values, TextColumn)
+
+    def keys(self, key: TextKey, threads: int) -> Words:
+        """Return the keys of all rows, of missing ones any."""
+        values = self.values
+        found = hash_texts(values, key, threads) if isinstance(values, TextColumn) else values
+        return found if self.codes is None else found[self.codes]
+
+    def texts(self, chosen: NDArray[np.bool_] | None) -> TextColumn | None:
+        """Return the texts of some rows, or of all; None if they are integers."""
+        if not isinstance(self.values, TextColumn):
+            return None
+        data, starts, ends = self.values
+        if self.codes is not None:
+            starts, ends = starts[self.codes], ends[self.codes]
+        return TextColumn(data, starts, ends) if chosen is None else TextColumn(data, starts[chosen], ends[chosen])
 
 
 def read_pairs(hosts: Any, peers: Any, format: HostFormat, key: TextKey, threads: int) -> KeyBatch:
     """Return pairs as keys. Raise UsageError, which names the column and the row, if a value is none."""
     left, right = read_column(hosts, "hosts"), read_column(peers, "peers")
-    if len(left) != len(right):
-        raise UsageError(f"update: {counted(len(left), 'host')} but {counted(len(right), 'peer')}")
-    if isinstance(left.values, Text) != (format == TEXT) and len(left):
-        given = "text" if isinstance(left.values, Text) else "integers"
-        raise UsageError(f'update: hosts are {given}, but this detector has keys="{format.keys}"')
-    values, others, dropped = left.values, right.values, 0
-    if left.present is not None or right.present is not None:
-        both = np.ones(len(left), bool)
-        for column in (left, right):
-            if column.present is not None:
-                both &= column.present
-        dropped = int(len(left) - np.count_nonzero(both))
-        values, others = left.kept(both), right.kept(both)
-    if not len(left):
+    if left.rows != right.rows:
+        raise UsageError(f"update: {counted(left.rows, 'host')} but {counted(right.rows, 'peer')}")
+    valid = both_valid(left.valid, right.valid)
+    dropped = 0 if valid is None else left.rows - int(np.count_nonzero(valid))
+    if dropped == left.rows:
         return KeyBatch(np.empty(0, np.uint64), np.empty(0, np.uint64), None, dropped)
-    names = values if isinstance(values, Text) else None
-    return KeyBatch(_keys(values, key, threads), _keys(others, key, threads), names, dropped)
+    if left.is_text != (format == TEXT):
+        given = "text" if left.is_text else "integers"
+        raise UsageError(f'update: hosts are {given}, but this detector has keys="{format.keys}"')
+    ours, theirs, chosen = left.keys(key, threads), right.keys(key, threads), valid if dropped else None
+    if chosen is not None:
+        ours, theirs = ours[chosen], theirs[chosen]
+    return KeyBatch(ours, theirs, left.texts(chosen), dropped)
 
 
 def read_integers(hosts: Any) -> NDArray[np.uint64]:
@@ -74,7 +105,7 @@ def read_integers(hosts: Any) -> NDArray[np.uint64]:
     if isinstance(hosts, list | tuple) and (len(hosts) <= FEW or not set(map(type, hosts)) <= {int}):
         return np.array([INT64.to_number(host) for host in hosts], np.uint64)
     column = read_column(hosts, "hosts")
-    if isinstance(column.values, Text) or column.present is not None:
+    if isinstance(column.values, TextColumn) or column.valid is not None:
         raise UsageError(f"hosts must be integers: {INT64_RULE}")
     return column.values
 
@@ -82,69 +113,92 @@ def read_integers(hosts: Any) -> NDArray[np.uint64]:
 def read_names(hosts: Any, format: TextFormat) -> tuple[Words, list[str | None]]:
     """Return the hashes of text hosts that a caller asks for, and their names: None where only a hash is given."""
     column = read_column(hosts, "hosts")
-    if not isinstance(column.values, Text) or column.present is not None:
+    text = column.texts(None)
+    if text is None or column.valid is not None:
         raise UsageError('hosts must be text: keys="text" takes str or bytes')
     assert format.key is not None
-    hashes = hash_texts(column.values, format.key)
-    names: list[str | None] = [host if isinstance(host, str) else None for host in hosts]
-    for row in np.flatnonzero(may_show_hash(column.values)):
+    hashes = column.keys(format.key, 1)
+    given = hosts if isinstance(hosts, list | tuple) else _strings(text)
+    names: list[str | None] = [host if isinstance(host, str) else None for host in given]
+    for row in np.flatnonzero(may_show_hash(text)):
         number = number_in(names[row] or "")
         if number is not None:
             hashes[row], names[row] = (number >> 64, number & MASK64), None
     return hashes, names
 
 
-def _keys(values: NDArray[np.uint64] | Text, key: TextKey, threads: int) -> Words:
-    return hash_texts(values, key, threads) if isinstance(values, Text) else values
+def _strings(text: TextColumn) -> list[str | None]:
+    """Return texts as strings, None where they are not UTF-8."""
+    pieces = [text.data[a:b].tobytes() for a, b in zip(text.starts.tolist(), text.ends.tolist(), strict=True)]
+    return [_decoded(piece) for piece in pieces]
 
 
-def read_column(column: Any, what: str) -> KeyColumn:
+def _decoded(piece: bytes) -> str | None:
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def read_column(column: Any, name: str) -> KeyColumn:
     """Return a column of integers or text. Raise UsageError if it is something else."""
     if is_on_gpu(column):
-        return KeyColumn(_whole(column, what))
-    if isinstance(column, np.ma.MaskedArray):
-        inner = read_column(column.filled(0) if column.dtype.kind in "iu" else column.data, what)
-        return inner._replace(present=~np.ma.getmaskarray(column))
-    if isinstance(column, np.ndarray) and column.dtype.kind in "iu":
-        return KeyColumn(_whole(column, what))
-    if isinstance(column, np.ndarray) and column.dtype.kind not in "USO":
-        raise UsageError(f"{what}: {column.dtype} values are neither integers nor text")
-    return _read_list(column.tolist() if isinstance(column, np.ndarray) else list(column), what)
+        return KeyColumn(_whole(column, name))
+    if isinstance(column, list | tuple):
+        return _read_list(column, name)
+    if isinstance(column, np.ndarray) and column.dtype == object and not isinstance(column, np.ma.MaskedArray):
+        return _read_list(column.tolist(), name)
+    read = column if isinstance(column, Column) else column_of(column, name)
+    values = read.values
+    if read.codes is not None and not count_of(values):  # All rows are null.
+        return KeyColumn(np.zeros(len(read.codes), np.uint64), read.valid)
+    if isinstance(values, AddressColumn):
+        raise UsageError(f"{read.name}: addresses are neither integers nor text")
+    if isinstance(values, Text | Binary):
+        return KeyColumn(TextColumn(readable(values.data), values.starts, values.ends), read.valid, read.codes)
+    return KeyColumn(_whole(values, read.name, read.first), read.valid, read.codes)
 
 
-def _whole(column: Any, what: str) -> NDArray[np.uint64]:
+def _whole(column: Any, name: str, first: int = 0) -> NDArray[np.uint64]:
     """Return integers as their two's complement of 64 bits."""
     if column.ndim != 1 or column.dtype.kind not in "iu":
-        raise UsageError(f"{what}: {column.dtype} {tuple(column.shape)} is not one column of integers")
+        raise UsageError(f"{name}: {column.dtype} {tuple(column.shape)} is not one column of integers")
     if column.dtype.kind == "u" and column.dtype.itemsize == 8 and (column >= _LIMIT).any():
         row = int((column >= _LIMIT).argmax())
-        raise UsageError(f"{what}: row {row}: {int(column[row])} does not fit: {INT64_RULE}")
-    wide = column.astype(np.int64, copy=False)
-    keys: NDArray[np.uint64] = wide.view(np.uint64)
+        raise UsageError(f"{name}, row {first + row}: {int(column[row])} does not fit: {INT64_RULE}")
+    keys: NDArray[np.uint64] = column.astype(np.int64, copy=False).view(np.uint64)
     return keys
 
 
-def _read_list(values: list[Any], what: str) -> KeyColumn:
-    """Return the integers or texts of a list, in which None is a missing value."""
-    present = None
-    if None in values:
-        present = np.array([value is not None for value in values])
-        filling: Any = 0 if any(isinstance(value, int | np.integer) for value in values) else ""
-        values = [filling if value is None else value for value in values]
-    kinds = set(map(type, values))
-    if kinds <= {str, bytes, np.str_, np.bytes_}:
-        return KeyColumn(_from_list(values), present)
-    for row, value in enumerate(values):
+def _read_list(values: Sequence[Any], name: str) -> KeyColumn:
+    """Return the integers or texts of a list, in which None and NaN are missing values."""
+    valid, kinds = None, set(map(type, values))
+    if not kinds <= {*_TEXT, int}:
+        flags = np.fromiter((not is_null(each) for each in values), bool, len(values))
+        valid = None if flags.all() else flags
+        kinds = {type(each) for each, is_valid in zip(values, flags, strict=True) if is_valid}
+    if kinds and kinds <= _TEXT:
+        return KeyColumn(
+            _text_of(values if valid is None else ["" if is_null(each) else each for each in values]), valid
+        )
+    if valid is not None:
+        values = [0 if is_null(each) else each for each in values]
+    for row, value in enumerate(values if not kinds <= {int} or _is_wide(values) else ()):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise UsageError(f"{what}: row {row}: {printable(repr(value))} is neither an integer nor text")
+            raise UsageError(f"{name}, row {row}: {printable(repr(value))} is neither an integer nor text")
         if not -(1 << 63) <= value < 1 << 63:
-            raise UsageError(f"{what}: row {row}: {value} does not fit: {INT64_RULE}")
-    return KeyColumn(np.array(values, np.int64).view(np.uint64), present)
+            raise UsageError(f"{name}, row {row}: {value} does not fit: {INT64_RULE}")
+    return KeyColumn(np.array(values, np.int64).view(np.uint64), valid)
 
 
-def _from_list(values: list[Any]) -> Text:
+def _is_wide(values: Sequence[int]) -> bool:
+    return bool(values) and not -(1 << 63) <= min(values) <= max(values) < 1 << 63
+
+
+def _text_of(values: Sequence[Any]) -> TextColumn:
+    """Return strings and bytes as a column. Lone surrogates, which UTF-8 has not, become question marks."""
     joined = "" if bytes in set(map(type, values)) else "".join(values)
-    if not joined.isascii() or not joined:
-        return text_column(values)
-    sizes = np.fromiter(map(len, values), np.int64, len(values))
-    return in_a_row(np.frombuffer(joined.encode(), np.uint8), sizes)
+    if joined and joined.isascii():
+        sizes = np.fromiter(map(len, values), np.int64, len(values))
+        return in_a_row(readable(np.frombuffer(joined.encode(), np.uint8)), sizes)
+    return text_column(values)

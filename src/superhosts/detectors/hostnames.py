@@ -39,7 +39,7 @@ from superhosts.hashing import Key
 from superhosts.pairs import TEXT, Addresses, HostFormat
 from superhosts.textkeys import (
     MOST_BYTES,
-    Text,
+    TextColumn,
     TextKey,
     beginning_of,
     hash_texts,
@@ -123,7 +123,7 @@ class HostNames:
         twin._table = NameTable(*copies)
         return twin
 
-    def add(self, hosts: Addresses, peers: Addresses, text: Text) -> None:
+    def add(self, hosts: Addresses, peers: Addresses, text: TextColumn) -> None:
         """Add the hosts of pairs, given as hashes and as texts."""
         pairs = _as_rows(hosts), _as_rows(peers)
         done = 0
@@ -231,7 +231,7 @@ class HostNames:
         found._settle()
         return found
 
-    def _fill(self, text: Text, ranks: Words) -> None:
+    def _fill(self, text: TextColumn, ranks: Words) -> None:
         count = len(ranks)
         read = empty_table(max(FIRST, count), 0)._replace(letters=text.data)
         read.hashes[:count], read.ranks[:count] = hash_texts(text, self._text_key), ranks
@@ -252,7 +252,7 @@ def _as_rows(peers: Addresses) -> Words:
     return np.ascontiguousarray(peers if peers.ndim == 2 else peers[:, None], np.uint64)
 
 
-def _first_invalid(text: Text) -> int:
+def _first_invalid(text: TextColumn) -> int:
     """Return the number of the first of the texts, which follow each other, that is not UTF-8; -1 if all are."""
     data = text.data
     try:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from superhosts.compiled import compiled
 from superhosts.engines.arrays import Words
 from superhosts.hashing import Key, fold, pair_hash
-from superhosts.textkeys import MOST_BYTES, SHORTENED, Bytes, Text
+from superhosts.textkeys import MOST_BYTES, SHORTENED, Bytes, TextColumn
 
 
 class NameTable(NamedTuple):
@@ -76,7 +76,7 @@ def _spell(table: NameTable, number: int, data: Bytes, start: int, size: int) ->
 
 
 @compiled
-def admit(table: NameTable, pairs: tuple[Words, Words], text: Text, first: int, cut: int, key: Key) -> int:
+def admit(table: NameTable, pairs: tuple[Words, Words], text: TextColumn, first: int, cut: int, key: Key) -> int:
     """Add the hosts of pairs whose rank is not above `cut`, from pair `first` on.
 
     Return the number of pairs done: all of them, unless the table is full.
