@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import naive_text
+import naive_names
 from superhosts.errors import UsageError
 from superhosts.hashing import DEFAULT_KEY
 from superhosts.pairs import TEXT, HostFormat
@@ -39,9 +39,9 @@ def test_the_hash_is_siphash_of_128_bits() -> None:
 
 @given(st.lists(st.binary(max_size=40), max_size=20))
 def test_hashes_are_those_of_the_oracle(texts: list[bytes]) -> None:
-    words = naive_text.key_of(DEFAULT_KEY)
+    words = naive_names.key_of(DEFAULT_KEY)
     found = [int(high) << 64 | int(low) for high, low in hash_texts(text_column(texts), KEY)]
-    assert found == [naive_text.siphash(text, *words) for text in texts]
+    assert found == [naive_names.siphash(text, *words) for text in texts]
 
 
 def test_many_hashes_by_several_threads() -> None:

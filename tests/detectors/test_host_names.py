@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import naive_text
+import naive_names
 from superhosts.cubefile.parts import ArrayError
 from superhosts.detectors.hostnames import HostNames
 from superhosts.hashing import DEFAULT_KEY, make_key
@@ -63,7 +63,7 @@ def test_the_names_are_those_of_the_oracle(most: int) -> None:
     names = empty(most)
     for start in range(0, len(pairs), 700):
         add(names, pairs[start : start + 700])
-    assert listed(names) == naive_text.names_kept(set(pairs), most, DEFAULT_KEY)
+    assert listed(names) == naive_names.names_kept(set(pairs), most, DEFAULT_KEY)
     assert names.is_full
     assert len(names) == most
 
@@ -128,7 +128,7 @@ def test_long_odd_and_empty_names() -> None:
 
 
 def test_a_whole_name_replaces_a_shortened_one_that_another_file_claims() -> None:
-    number = naive_text.siphash(b"alice", *naive_text.key_of(DEFAULT_KEY))
+    number = naive_names.siphash(b"alice", *naive_names.key_of(DEFAULT_KEY))
     claimed = f"mallory…#{number:032x}".encode()
     forged = {
         "names": np.frombuffer(claimed, np.uint8),
