@@ -13,8 +13,7 @@ M64 = (1 << 64) - 1
 
 
 def key_of(secret: bytes) -> tuple[int, int]:
-    root = hashlib.blake2b(secret, person=b"superhosts", digest_size=32).digest()
-    digest = hashlib.blake2b(root, person=b"superhosts text", digest_size=16).digest()
+    digest = hashlib.blake2b(secret, person=b"superhosts text", digest_size=16).digest()
     return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
 
 

@@ -55,7 +55,7 @@ def make_key(secret: bytes = DEFAULT_KEY, *, integer: type = np.uint64) -> Key:
 
     def word() -> int:
         digest = hashlib.blake2b(
-            next(count).to_bytes(2, "little"), key=root_of(secret), person=b"superhosts key", digest_size=8
+            next(count).to_bytes(2, "little"), key=_digest(secret), person=b"superhosts key", digest_size=8
         )
         return int.from_bytes(digest.digest(), "little")
 
@@ -99,11 +99,10 @@ def check_secret(secret: bytes | str, place: str) -> bytes:
 
 def fingerprint(secret: bytes) -> str:
     """Return 16 hexadecimal digits that identify a key without revealing it."""
-    return hashlib.blake2b(root_of(secret), person=b"superhosts print", digest_size=8).hexdigest()
+    return hashlib.blake2b(_digest(secret), person=b"superhosts print", digest_size=8).hexdigest()
 
 
-def root_of(secret: bytes) -> bytes:
-    """Return the digest of a secret from which all keys are derived."""
+def _digest(secret: bytes) -> bytes:
     return hashlib.blake2b(secret, person=b"superhosts", digest_size=32).digest()
 
 

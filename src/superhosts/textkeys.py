@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from superhosts.compiled import compiled
 from superhosts.device import run_parallel
 from superhosts.errors import UsageError
-from superhosts.hashing import root_of
 from superhosts.pairs import TEXT, Addresses, HostFormat, array_to_numbers, shown_hash
 
 MASK64 = 0xFFFFFFFFFFFFFFFF
@@ -58,7 +57,7 @@ _SUFFIX = 33  # bytes of # and the digits
 
 def text_key(secret: bytes) -> TextKey:
     """Derive the key of the hash from the secret of a detector."""
-    digest = hashlib.blake2b(root_of(secret), person=b"superhosts text", digest_size=16).digest()
+    digest = hashlib.blake2b(secret, person=b"superhosts text", digest_size=16).digest()
     return np.uint64(int.from_bytes(digest[:8], "little")), np.uint64(int.from_bytes(digest[8:], "little"))
 
 

@@ -327,8 +327,8 @@ class Detector(Mergeable, ABC):
     def _equals(self, other: Any) -> bool:
         if not isinstance(other, Detector) or self.kind != other.kind:
             return False
-        mine, theirs = self._arrays(), other._arrays()
-        return all(np.array_equal(array, theirs[name]) for name, array in mine.items())
+        mine, theirs = self._arrays() | self._name_arrays(), other._arrays() | other._name_arrays()
+        return mine.keys() == theirs.keys() and all(np.array_equal(array, theirs[name]) for name, array in mine.items())
 
     def __repr__(self) -> str:
         try:
