@@ -92,9 +92,11 @@ def run(section: Section, folder: Path) -> list[str]:
     prepare(folder)
     paths = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": paths, "XDG_CONFIG_HOME": str(folder / "none"), "COLUMNS": "120"}
+    environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     environment.pop("SUPERHOSTS_KEY", None)
+    warnings = "default" if section.needs else "error"  # Other packages warn of each other's versions.
     ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", RUNNER],
+        [sys.executable, "-W", warnings, "-c", RUNNER],
         input=json.dumps([(snippet.line, snippet.code) for snippet in section.snippets]),
         env=environment,
         cwd=folder,
