@@ -248,8 +248,7 @@ def siphash(data: bytes, key: bytes) -> int:
 
 def names_of(arrays: dict[str, Any]) -> dict[int, str]:
     """Return the names in a file by the hash of the host."""
-    root = hashlib.blake2b(KEY, person=b"superhosts", digest_size=32).digest()
-    letters, key = iter(arrays["names"]), hashlib.blake2b(root, person=b"superhosts text", digest_size=16).digest()
+    letters, key = iter(arrays["names"]), hashlib.blake2b(KEY, person=b"superhosts text", digest_size=16).digest()
     shown = [bytes(itertools.islice(letters, size)).decode() for size in arrays["namesizes"]]
     assert next(letters, None) is None
     return {int(name[-32:], 16) if "…#" in name else siphash(name.encode(), key): name for name in shown}
