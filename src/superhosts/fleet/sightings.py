@@ -16,6 +16,7 @@ from superhosts.errors import SketchFileError, SuperhostsError, UnreadableError
 from superhosts.pairs import HostKeys, Part, numbers_to_array
 from superhosts.reports.rows import Row, known_peers
 from superhosts.results import SuperHosts
+from superhosts.resulttables import plain_host
 from superhosts.sketches.bundle import Sketch
 from superhosts.sketches.queries import estimate_in_file
 
@@ -30,7 +31,7 @@ class Sightings:
         ] = []  # of each host: its part, and its position among the hosts of that part
         self._before: dict[int, list[Row]] = {}  # from the previous report, by host
         self._answers: dict[str, dict[Part, SuperHosts]] = {}  # by site
-        self._names = {(str(item.host), *item.part): number for number, item in enumerate(found)}
+        self._names = {(plain_host(item.host), *item.part.columns): number for number, item in enumerate(found)}
         hosts: dict[Part, list[int]] = defaultdict(list)
         for item in found:
             self._places.append((item.part, len(hosts[item.part])))
@@ -99,11 +100,12 @@ class Sightings:
 
 def _is_row(row: Any) -> bool:
     """Return True if a value read from a file is a row with the sites that saw its host."""
-    names = ("host", "side", "direction")
+    names = ("side", "direction")
     return (
         isinstance(row, dict)
         and all(isinstance(row.get(name), str) for name in names)
-        and type(row.get("family")) is int
+        and type(row.get("host")) in (str, int)
+        and type(row.get("family", "missing")) in (int, type(None))  # null for generic keys
         and isinstance(row.get("sites"), list)
         and all(
             isinstance(site, dict)
