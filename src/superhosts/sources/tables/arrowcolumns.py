@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.columns.addresses import Bytes, Kinds, Words, parse_address, parse_text
+from superhosts.columns.addresses import READABLE, Bytes, Kinds, Words, parse_address, parse_at, parse_text
 from superhosts.columns.split import AddressColumn, Ends, widened
 from superhosts.compiled import compiled
 from superhosts.errors import InputError
@@ -22,7 +22,7 @@ from superhosts.sources.tables.base import NO_TIME
 from superhosts.sources.tables.mapping import UNITS, RowTimes
 from superhosts.sources.tables.times import factor_of, parse_time, scale_floats, scale_integers
 
-Offsets = NDArray[np.int64]
+Offsets = NDArray[Any]  # int32 or int64
 _DAY = 86400 * 10**9
 _ADDRESSES = "addresses are text, integers (IPv4), or 4 or 16 bytes"
 _TIMES = "times are TIMESTAMP, numbers (s, ms, us or ns) or text (ISO 8601)"
@@ -53,7 +53,10 @@ def addresses_of(array: Any, column: str, file: str) -> Ends:
         found = _fixed(array, kind.byte_width)
     elif _is_text(types, kind):
         data, offsets = _text(array, file, column)
-        found = AddressColumn(*parse_text(data, offsets, threads=1))
+        narrow = np.empty(len(array), np.uint32)
+        found = narrow
+        if not parse_narrow(data, offsets, narrow):
+            found = AddressColumn(*parse_text(data, offsets.astype(np.int64, copy=False), threads=1))
     elif _is_binary(types, kind):
         data, offsets = _text(array, file, column)
         found = _binary(data, offsets)
@@ -90,15 +93,15 @@ def _times(array: Any, column: str, factor: int, file: str) -> Times:
         array = array.dictionary_decode()
         kind = array.type
     if types.is_timestamp(kind):
-        return _scaled(array.cast(pyarrow.int64()), UNITS[kind.unit])
+        return _scaled(array.view(pyarrow.int64()), UNITS[kind.unit])
     if types.is_date32(kind):
-        return _scaled(array.cast(pyarrow.int32()).cast(pyarrow.int64()), _DAY)
+        return _scaled(array.view(pyarrow.int32()), _DAY)
     if types.is_date64(kind):
-        return _scaled(array.cast(pyarrow.int64()), UNITS["ms"])
+        return _scaled(array.view(pyarrow.int64()), UNITS["ms"])
     if types.is_uint64(kind):
         return scale_floats(_filled(array, 0).astype(np.float64), factor) if _is_huge(array) else _scaled(array, factor)
     if types.is_integer(kind):
-        return _scaled(array.cast(pyarrow.int64()), factor)
+        return _scaled(array, factor)
     if types.is_floating(kind) or types.is_decimal(kind):
         floats = array.cast(pyarrow.float64())
         return scale_floats(_filled(floats, float("nan")), factor)
@@ -111,8 +114,17 @@ def _times(array: Any, column: str, factor: int, file: str) -> Times:
 
 def _scaled(array: Any, factor: int) -> Times:
     """Return whole numbers as times; those in nanoseconds are not copied."""
-    numbers = _filled(array, -1).astype(np.int64, copy=False)
+    numbers = _filled_numbers(array).astype(np.int64, copy=False)
     return numbers if factor == 1 else scale_integers(numbers, factor)
+
+
+def _filled_numbers(array: Any) -> NDArray[Any]:
+    """Return whole numbers, with -1 in place of nulls; unsigned ones have no -1, and are made wider."""
+    if not array.null_count:
+        return _filled(array, 0)
+    numbers = _filled(array, 0).astype(np.int64)
+    numbers[_nulls(array)] = -1
+    return numbers
 
 
 def _is_huge(array: Any) -> bool:
@@ -136,7 +148,7 @@ def _durations(array: Any, column: str, factor: int, file: str) -> Times:
     pyarrow = import_arrow(file)
     types, kind = pyarrow.types, array.type
     if types.is_duration(kind):
-        return _scaled(array.cast(pyarrow.int64()), UNITS[kind.unit])
+        return _scaled(array.view(pyarrow.int64()), UNITS[kind.unit])
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return scale_floats(_filled(array.cast(pyarrow.float64()), float("nan")), factor)
     raise InputError(f"column {column!r} has the type {kind}; durations are numbers or DURATION", file=file)
@@ -150,8 +162,12 @@ def _nulls(array: Any) -> NDArray[np.bool_]:
 def _filled(array: Any, value: float) -> NDArray[Any]:
     """Return a column of numbers, with a value in place of nulls. Without nulls it is not copied."""
     full = array.fill_null(value) if array.null_count else array
-    found: NDArray[Any] = full.to_numpy(zero_copy_only=False)
-    return found
+    dtype = np.dtype(full.type.to_pandas_dtype())
+    data = full.buffers()[1]
+    begin, count = full.offset * dtype.itemsize, len(full)
+    if data is None or begin + count * dtype.itemsize > len(data):  # a damaged file
+        return np.full(count, value).astype(dtype)
+    return np.frombuffer(data, dtype, count, begin)  # `to_numpy` would load pandas, which takes longer than the rest
 
 
 def _numbers(array: Any, bits: int, signed: bool) -> Ends:
@@ -215,6 +231,22 @@ def _unmapped(words: Words) -> AddressColumn:
     return AddressColumn(kinds, words)
 
 
+@compiled
+def parse_narrow(data: Bytes, offsets: Offsets, narrow: NDArray[np.uint32]) -> bool:
+    """Parse IPv4 addresses; return False at the first row that is none. Most tables have no other rows."""
+    begin, safe = np.uint64(data.ctypes.data), len(data) - READABLE
+    for i in range(len(narrow)):
+        at, end = int(offsets[i]), int(offsets[i + 1])
+        if at <= safe:
+            kind, _, low = parse_at(begin + np.uint64(at), np.uint64(end - at))
+        else:
+            kind, _, low = parse_address(data, at, end)
+        if kind != 4:
+            return False
+        narrow[i] = low
+    return True
+
+
 def _is_text(types: Any, kind: Any) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
@@ -236,7 +268,7 @@ def _text(array: Any, file: str, column: str) -> tuple[Bytes, Offsets]:
         return data, np.zeros(count + 1, np.int64)
     if (array.offset + count + 1) * size > len(places):
         raise InputError(f"it is damaged: column {column!r} ends early", file=file)
-    offsets = np.frombuffer(places, np.int64 if large else np.int32, count + 1, array.offset * size).astype(np.int64)
+    offsets = np.frombuffer(places, np.int64 if large else np.int32, count + 1, array.offset * size)
     if not are_inside(offsets, len(data)):
         raise InputError(f"it is damaged: values of column {column!r} lie outside of its data", file=file)
     return data, offsets
@@ -284,7 +316,7 @@ def read_binary(data: Bytes, offsets: Offsets, kinds: Kinds, words: Words) -> No
 def _by_dictionary(array: Any, column: str, file: str) -> Ends:
     """Return the addresses of a dictionary array: each value is converted once."""
     values = addresses_of(array.dictionary, column, file)
-    indices = _filled(array.indices, -1).astype(np.int64, copy=False)
+    indices = _filled_numbers(array.indices).astype(np.int64, copy=False)
     known = widened(values)
     if not array.null_count and (known.kinds == 4).all():
         narrow = np.empty(len(indices), np.uint32)
