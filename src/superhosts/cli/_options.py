@@ -85,7 +85,9 @@ FILES = (
     "Captures (pcap, pcapng), tables (Parquet, Arrow, CSV, JSON Lines) and logs (Zeek, Suricata and others), also .gz, "
     ".zst and .xz, folders of them, patterns in quotes ('day/**/*.pcap')"
 )
-INPUTS = f"{FILES}, URLs (s3://…), - for standard input, or synth:flows=100k,… for synthetic traffic."
+INPUTS = (
+    f"{FILES}, URLs (s3://…), - for standard input, kafka://BROKER/TOPIC, or synth:flows=100k,… for synthetic traffic."
+)
 JSON = typer.Option("--json", help="Write results to standard output as JSON Lines.")
 KEY_FILE = typer.Option(
     metavar="FILE",

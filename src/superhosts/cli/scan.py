@@ -135,6 +135,9 @@ def run_scan(
                 windows, is_partial = windows + (result.revision == 1), result.partial
                 if keeper is not None:
                     keeper.save(result)
+                if not result.partial:
+                    for source in sources:
+                        source.release(result.window.end)
                 del result  # frees its cubes: those of the next window are allocated while this loop waits
     seconds = time.monotonic() - started
     is_whole = interruption.number is None and not errors.found  # else nobody knows how long the input was

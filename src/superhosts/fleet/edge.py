@@ -136,7 +136,9 @@ class Edge:
         finished: dict[str, tuple[int, int]] = {}
         for source in self._scan.sources:
             finished.update(source.finished())
-        self._insist(lambda: self._position.advance(window.end, finished))
+        if self._insist(lambda: self._position.advance(window.end, finished)):
+            for source in self._scan.sources:
+                source.release(window.end)
 
     def _jumped(self, jump: Jump) -> None:
         """Log that the packets' clock was set, and move the position back to windows that are open again."""

@@ -96,6 +96,13 @@ class Source(Protocol):
         """Return a name by which later runs recognise a file; None for other inputs and for files without packets."""
         return None
 
+    def release(self, before: int) -> None:
+        """Take note that all windows that end at or before this time are safe: in a spool, or reported.
+
+        A source that keeps its position elsewhere, like the offsets of a topic, moves it now.
+        """
+        return
+
     def finished(self) -> dict[str, tuple[int, int]]:
         """Return the files read to their end so far: identity → first and last time."""
         return {}

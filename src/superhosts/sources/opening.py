@@ -22,6 +22,7 @@ from superhosts.sources.capture import CAPTURES
 from superhosts.sources.finding import FoundFile, OnError, describe_file, find_files, natural_order
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.inputs import STANDARD_INPUT, Input
+from superhosts.sources.kafka import KAFKA
 from superhosts.sources.kinds import FileFormat, Scheme
 from superhosts.sources.pipe import PipeSource
 from superhosts.sources.synthetic import SYNTHETIC
@@ -30,7 +31,7 @@ from superhosts.sources.tables.options import DEFAULT, TableOptions
 from superhosts.sources.tables.source import TableSource
 from superhosts.sources.urls import is_url
 
-SCHEMES: list[Scheme] = [SYNTHETIC]
+SCHEMES: list[Scheme] = [SYNTHETIC, KAFKA]
 FORMATS: list[FileFormat] = [CAPTURES]
 
 Name = str | Path
