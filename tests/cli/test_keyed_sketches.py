@@ -49,6 +49,19 @@ def test_tables_and_files(keys: str, tmp_path: Path, run: Run) -> None:
     assert "\t" not in explained.out
 
 
+def test_forgotten_names_are_counted(tmp_path: Path, run: Run) -> None:
+    exact = sh.Exact(keys="text", device="cpu")
+    exact.update(["kept"] * 20 + ["forgotten"] * 10, np.arange(30))
+    exact._names = exact._names.read({k: v[:0] for k, v in exact._name_arrays().items()})  # type: ignore[union-attr]
+    exact.update(["kept"], [0])
+    exact.save(tmp_path / "a.cube")
+    ended = run("hosts", tmp_path / "a.cube", "--threshold", 5)
+    assert "1 host is shown as # and a hash: the sketch has not kept the name" in ended.out + ended.err
+    shown = [row["host"] for row in run("hosts", tmp_path / "a.cube", "--threshold", 5, "--json").rows]
+    assert shown[0] == "kept"
+    assert run("explain", "--json", tmp_path / "a.cube", shown[1]).rows[0]["peers"] == 10
+
+
 def test_unlike_sketches_name_both_files(tmp_path: Path, run: Run) -> None:
     save("int64", tmp_path / "a.cube")
     sh.Cube("1MiB", key_bits=64).save(tmp_path / "b.cube")

@@ -20,8 +20,10 @@ from superhosts.reports.base import Report, RunKind
 from superhosts.reports.opening import open_destinations
 from superhosts.reports.rows import COLUMNS, make_rows
 from superhosts.reports.titles import PARTIAL, Outcome, is_incomplete, which_hosts
+from superhosts.results import SuperHosts
 from superhosts.selection import Selection
 from superhosts.sketches.bundle import Sketch, load
+from superhosts.text import counted
 
 
 def hosts(options: Hosts) -> None:
@@ -67,7 +69,15 @@ def _ask(group: Group, sketch: Sketch | None, selection: Selection, wanted: Host
         window=window,
         title=which_hosts(selection, outcome),
         is_incomplete=is_incomplete(selection, outcome),
-        notes=[PARTIAL] if sketch.partial else [],
+        notes=([PARTIAL] if sketch.partial else []) + _unnamed(found),
+    )
+
+
+def _unnamed(found: SuperHosts) -> list[str]:
+    """Say how many hosts are shown as hashes, if some are."""
+    count = found.unnamed
+    return (
+        [f"{counted(count, 'host is', 'hosts are')} shown as # and a hash: their names were forgotten"] if count else []
     )
 
 

@@ -130,6 +130,8 @@ class Detector(Mergeable, ABC):
         IPv4; another family than the detector's is an error. A table is a data frame, a structured array, a mapping
         of columns, a DuckDB relation or any Arrow stream, which is read batch by batch.
 
+        With generic keys (`keys`), columns hold integers or text, and bytes are text.
+
         A row with a null (None, NA, masked) is no pair; `dropped` counts these. An error names the column and the
         first bad row, counted from 0, and adds nothing; of a stream, the batches before it have been added.
         """

@@ -134,10 +134,12 @@ class HostNames:
                 self._make_room()
 
     def merge(self, other: HostNames) -> None:
-        """Add the names of another dictionary."""
+        """Add the names of another dictionary.
+
+        A host may have a smaller rank than either knows: one of them forgot it. That one is full then, of hosts with
+        smaller ranks still, which leave the host no place here either.
+        """
         numbers, theirs = other._first(), other._table
-        if len(numbers) == other.most:
-            self._cut = min(self._cut, int(theirs.ranks[numbers].max()))
         numbers = numbers[theirs.ranks[numbers] <= np.uint64(self._cut)]
         room = int(self._table.used[0]) + len(numbers)
         self._rebuild(self._all(), room, int(theirs.sizes[numbers].sum()))
@@ -167,12 +169,11 @@ class HostNames:
         count = int(self._table.used[0])
         hashes, ranks = self._table.hashes[:count], self._table.ranks[:count]
         order = np.lexsort((hashes[:, 1], hashes[:, 0], ranks))
-        return order[ranks[order] <= np.uint64(self._cut)][: self.most]
+        return order[: self.most]
 
     def _settle(self) -> None:
-        """Forget the names that are beyond the `most`, or beyond the cut of a merged dictionary."""
-        count = int(self._table.used[0])
-        if count > self.most or (self._cut < _NO_CUT and (self._table.ranks[:count] > np.uint64(self._cut)).any()):
+        """Forget the names that are beyond the `most`."""
+        if int(self._table.used[0]) > self.most:
             self._rebuild(self._first())
 
     def _make_room(self) -> None:
