@@ -76,9 +76,8 @@ def _ask(group: Group, sketch: Sketch | None, selection: Selection, wanted: Host
 def _unnamed(found: SuperHosts) -> list[str]:
     """Say how many hosts are shown as hashes, if some are."""
     count = found.unnamed
-    return (
-        [f"{counted(count, 'host is', 'hosts are')} shown as # and a hash: their names were forgotten"] if count else []
-    )
+    shown = counted(count, "host is", "hosts are")
+    return [f"{shown} shown as # and a hash: the sketch has not kept the name"] if count else []
 
 
 def _run_kind(groups: list[Group], sketches: list[SavedSketch], wanted: HostFilter) -> RunKind:
