@@ -218,7 +218,9 @@ def parse_address(data: Bytes, start: int, end: int) -> tuple[int, np.uint64, np
     text = np.zeros(2 * READABLE, np.uint8)
     for i in range(start, end):
         text[i - start] = data[i]
-    return parse_at(np.uint64(text.ctypes.data), np.uint64(end - start))
+    found = parse_at(np.uint64(text.ctypes.data), np.uint64(end - start))
+    text[0] = 0  # An array is freed after its last use, and an address does not count as one.
+    return found
 
 
 @compiled

@@ -42,6 +42,7 @@ class RowPackets:
         """Return the next packets, perhaps none; None at the end."""
         rows = self._reader.read()
         if rows is None:
+            self._warn_of_end()
             self._check()
             return None
         block = self._packets(rows)
@@ -99,6 +100,12 @@ class RowPackets:
         if self._good:  # else it may be the error of the whole table
             for row in found:
                 self._counters.warn(f"{self._name}: {_words(row)}")
+
+    def _warn_of_end(self) -> None:
+        """Warn if compressed text ended early; readers of other tables raise."""
+        if early := getattr(self._reader, "ended_early", ""):
+            self._counters.truncated_files += 1
+            self._counters.warn(f"{self._name}: {early}; what came before counts")
 
     def _check(self) -> None:
         """Raise InputError if no row counts."""

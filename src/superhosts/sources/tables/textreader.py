@@ -176,6 +176,11 @@ class TextReader:
                 self._start = self._filled
         return self._ready.popleft()
 
+    @property
+    def ended_early(self) -> str:
+        """A message if compressed data ended early; else ""."""
+        return self._stream.ended_early
+
     def position(self) -> int:
         """Bytes of the input read so far."""
         return self._stream.position()

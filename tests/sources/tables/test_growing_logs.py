@@ -1,0 +1,77 @@
+"""Logs that grow or come from a pipe, and logs that are cut."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from superhosts.sources.opening import open_input
+from superhosts.sources.tables.source import TableSource
+
+LINES = [f"{1_700_000_000 + i}.5\tC{i}\t10.0.0.1\t1\t192.0.2.{i}\t2\ttcp\t-\t0.1\n" for i in range(20)]
+HEADER = "#separator \\x09\n#fields\tts\tuid\tid.orig_h\tid.orig_p\tid.resp_h\tid.resp_p\tproto\tservice\tduration\n"
+
+
+def peers(path: Path) -> tuple[list[int], TableSource]:
+    source = open_input(path)
+    found = [int(peer) & 255 for block in source.blocks() for batch in block for peer in batch.dst]
+    return found, source  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("header", [HEADER, ""], ids=["header", "as tail shows it"])
+def test_rows_of_a_pipe_come_as_they_are_written(header: str, tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    taken = threading.Semaphore(0)
+
+    def write() -> None:
+        with path.open("w", buffering=1) as pipe:
+            pipe.write(header + "".join(LINES[:5]))
+            pipe.flush()
+            assert taken.acquire(timeout=60)  # the reader has rows although the pipe is open
+            pipe.write(LINES[5] + LINES[6][:20])
+            pipe.flush()
+            assert taken.acquire(timeout=60)
+            pipe.write(LINES[6][20:])
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    source = open_input(path)
+    found: list[int] = []
+    for block in source.blocks():
+        found += [int(peer) & 255 for batch in block for peer in batch.dst]
+        if len(found) in (5, 6):
+            taken.release()
+    thread.join()
+    assert found == list(range(7))
+    assert source.counters.bad_rows == 0
+
+
+def test_a_line_that_is_being_written_is_counted_as_cut(tmp_path: Path) -> None:
+    path = tmp_path / "conn.log"
+    path.write_text(HEADER + "".join(LINES) + LINES[0][:30])
+    found, source = peers(path)
+    assert found == list(range(20))
+    assert source.counters.bad_rows == 1
+    assert "the input ends inside this line" in source.counters.warnings[0]
+
+
+def test_a_compressed_log_that_is_cut_is_read_up_to_there(tmp_path: Path) -> None:
+    path = tmp_path / "conn.log.gz"
+    path.write_bytes(gzip.compress((HEADER + "".join(LINES)).encode())[:-20])
+    found, source = peers(path)
+    assert found == list(range(len(found)))
+    assert source.counters.truncated_files == 1
+    assert any("what came before counts" in text for text in source.counters.warnings)
+
+
+def test_rotated_logs(tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"conn.{number}.log").write_text(
+            HEADER + "".join(LINES[5 * number : 5 * number + 5]) + "#close\tx\n"
+        )
+    assert [peers(path)[0] for path in sorted(tmp_path.iterdir())] == [list(range(n, n + 5)) for n in (0, 5, 10, 15)]
