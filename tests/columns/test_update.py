@@ -19,6 +19,7 @@ from naive_columns import peers_of
 
 import superhosts as sh
 from superhosts.columns.hosts import hosts_of
+from superhosts.columns.integers import BLOCK
 from superhosts.columns.reading import column_of
 from superhosts.pairs import HostFormat
 
@@ -308,6 +309,29 @@ def test_many_rows_in_several_slices_and_threads() -> None:
     late = pa.concat_arrays([texts, pa.array(["?"])])
     with pytest.raises(sh.UsageError, match=f"hosts, row {count}: "):
         hosts_of(column_of(late, "hosts"), HostFormat())
+
+
+@pytest.mark.parametrize(("left", "right"), [("i8", "i8"), ("u4", "i8"), (">u8", "u4")])
+def test_long_columns_are_narrowed_in_blocks(left: str, right: str) -> None:
+    count = 2 * BLOCK + 5
+    hosts, peers = np.arange(count) % 3, np.arange(count) // 2
+    exact, plain = sh.Exact(), sh.Exact()
+    plain.update(hosts.astype(np.uint32), peers.astype(np.uint32))
+    exact.update(hosts.astype(left), peers.astype(right))
+    assert counts(exact) == counts(plain)
+    exact.clear()
+    exact.update_many([sh.PairBatch(hosts.astype(left), peers.astype(right)), sh.PairBatch(hosts[:9], peers[:9])])
+    assert counts(exact) == counts(plain)
+    exact.clear()
+    late = hosts.astype(np.int64)
+    late[-1] = -1
+    with pytest.raises(sh.UsageError, match=f"hosts, row {count - 1}: -1 is negative"):
+        exact.update(late, peers)
+    exact.update(hosts, peers)  # Rows that were added before the error change nothing.
+    assert counts(exact) == counts(plain)
+    exact.clear()
+    exact.update(hosts, peers + (1 << 40))  # Peers of 64 bits are peers.
+    assert sum(filter(None, counts(exact).values())) == sum(filter(None, counts(plain).values()))
 
 
 @given(

@@ -56,10 +56,29 @@ class Column:
     def __len__(self) -> int:
         return len(self.codes) if self.codes is not None else count_of(self.values)
 
+    def part(self, start: int, stop: int) -> Column:
+        """Return the rows start..stop, which keep their numbers; the column itself if these are all."""
+        if start == 0 and stop >= len(self):
+            return self
+        rows = slice(start, stop)
+        valid = None if self.valid is None else self.valid[rows]
+        if self.codes is not None:
+            return replace(self, valid=valid, codes=self.codes[rows], first=self.first + start)
+        return replace(self, values=_some(self.values, rows), valid=valid, first=self.first + start)
+
     def error_at(self, row: int, reason: str) -> str:
         """Return the message for a bad row."""
         place = row if self.codes is None else int(self.codes[row])
         return f"{self.name}, row {self.first + row}: {_shown(self.values, place)} {reason}"
+
+
+def _some(values: Values, rows: slice) -> Values:
+    """Return some of the values."""
+    if isinstance(values, Text | Binary):
+        return values._replace(starts=values.starts[rows], ends=values.ends[rows])
+    if isinstance(values, AddressColumn):
+        return AddressColumn(values.kinds[rows], values.words[rows])
+    return values[rows]
 
 
 def count_of(values: Values) -> int:

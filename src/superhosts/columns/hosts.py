@@ -12,6 +12,7 @@ A row of which either end is null is no pair: it is left out and counted.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,9 +20,10 @@ from numpy.typing import NDArray
 
 from superhosts.columns.binary import from_bytes
 from superhosts.columns.column import Binary, Column, Flags, Text, Values, both_valid, count_of
-from superhosts.columns.integers import narrowed, unsigned
+from superhosts.columns.integers import BLOCK, narrowed, unsigned
 from superhosts.columns.split import AddressColumn
 from superhosts.columns.views import readable
+from superhosts.device import thread_count
 from superhosts.errors import UsageError
 from superhosts.pairs import Addresses, HostFormat, numbers_to_array
 
@@ -34,7 +36,18 @@ class Pairs(NamedTuple):
 
     hosts: Addresses
     peers: Addresses
-    dropped: int  # rows with a null
+    dropped: int = 0  # rows with a null
+
+
+def blocks_of(hosts: Column, peers: Column, format: HostFormat) -> Iterator[Pairs]:
+    """Yield the rows of two columns of the same length as pairs, in blocks that stay in a cache.
+
+    Raise UsageError if a row is bad; the blocks before it have been used by then.
+    """
+    size = BLOCK * max(1, thread_count() // 4)
+    for start in range(0, len(hosts), size):
+        stop = start + size
+        yield pairs_of(hosts.part(start, stop), peers.part(start, stop), format)
 
 
 def pairs_of(hosts: Column, peers: Column, format: HostFormat) -> Pairs:

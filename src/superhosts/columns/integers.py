@@ -1,7 +1,10 @@
 """Integers of any width and byte order as uint32 or uint64 columns.
 
-The usual case is the int64 of data frames: one pass copies the low halves and ORs all values, so that the range check
+The usual case is the int64 of data frames. One pass copies the low halves and ORs all values, so that the range check
 costs nothing beside the reading. Only if the OR says that a value does not fit is it looked for.
+
+Long columns come block by block. A block is narrowed in memory that is used again and so stays in the cache: fresh
+memory for all rows would take longer than the rest.
 """
 
 from __future__ import annotations
@@ -14,26 +17,42 @@ from numpy.typing import NDArray
 from superhosts.columns.views import readable
 from superhosts.compiled import compiled
 from superhosts.device import run_parallel, split_evenly, thread_count
+from superhosts.lending import Lender
 
 ROWS_PER_THREAD = 1 << 16
+BLOCK = 1 << 18  # rows
+_lender = Lender(4 * BLOCK)
 
 
 @compiled
-def _narrow(values: NDArray[np.uint64], narrow: NDArray[np.uint32], start: int, stop: int) -> np.uint64:
-    """Copy the low halves of values start..stop; return the OR of the values."""
+def _narrow(values: NDArray[np.uint64], narrow: NDArray[np.uint32]) -> np.uint64:
+    """Copy the low halves of values; return the OR of the values."""
     seen = np.uint64(0)
-    for i in range(start, stop):
+    for i in range(len(values)):
         seen |= values[i]
         narrow[i] = np.uint32(values[i])
     return seen
 
 
+def _runs(count: int) -> list[tuple[int, int]]:
+    return split_evenly(count, min(thread_count(), max(1, count // ROWS_PER_THREAD)))
+
+
 def narrowed(values: NDArray[np.uint64]) -> NDArray[np.uint32] | None:
     """Return values as uint32; None if one does not fit."""
-    narrow = np.empty(len(values), np.uint32)
-    runs = split_evenly(len(values), min(thread_count(), max(1, len(values) // ROWS_PER_THREAD)))
-    seen = run_parallel(_narrow, [(values, narrow, *run) for run in runs], len(runs))
+    count = len(values)
+    narrow = _lent(count) if count <= BLOCK else np.empty(count, np.uint32)
+    runs = _runs(count)
+    seen = run_parallel(_narrow, [(values[slice(*run)], narrow[slice(*run)]) for run in runs], len(runs))
     return None if any(int(each) >> 32 for each in seen) else narrow
+
+
+def _lent(count: int) -> NDArray[np.uint32]:
+    """Return room for values, in memory that is used again if there are many."""
+    if count <= BLOCK // 4:
+        return np.empty(count, np.uint32)
+    narrow: NDArray[np.uint32] = _lender.borrow().view(np.uint32)[:count]
+    return narrow
 
 
 def unsigned(values: NDArray[Any]) -> NDArray[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from numbers import Real
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from superhosts.columns.column import Column
-from superhosts.columns.hosts import Pairs, hosts_of, pairs_of
+from superhosts.columns.hosts import Pairs, blocks_of, hosts_of
 from superhosts.columns.reading import column_of
 from superhosts.device import thread_count
 from superhosts.engines.arrays import is_on_gpu
@@ -27,21 +28,24 @@ _NARROW = np.dtype(np.uint32)
 _WORDS = _NARROW, np.dtype(np.uint64)
 
 
-def as_pairs(hosts: Any, peers: Any, format: HostFormat, detector: str) -> Pairs:
-    """Return two columns as pairs; raise UsageError if one of them, or a row, is not what a detector takes."""
+def as_pairs(hosts: Any, peers: Any, format: HostFormat, detector: str) -> Iterable[Pairs]:
+    """Return two columns as pairs, in blocks; raise UsageError if they are not what a detector takes.
+
+    If a row is not, that is raised when its block is asked for.
+    """
     if format.key_bits == 32 and _is_narrow(hosts) and _is_narrow(peers):
-        left, right, dropped = hosts, peers, 0
-    elif is_on_gpu(hosts) or is_on_gpu(peers):
-        left, right, dropped = _words(hosts, "hosts"), _words(peers, "peers"), 0
-    else:
-        ours, theirs = _column(hosts, "hosts"), _column(peers, "peers")
-        _check_lengths(len(ours), len(theirs))
-        left, right, dropped = pairs_of(ours, theirs, format)
+        _check_lengths(len(hosts), len(peers))
+        return [Pairs(hosts, peers)]
+    if is_on_gpu(hosts) or is_on_gpu(peers):
+        pairs = Pairs(_words(hosts, "hosts"), _words(peers, "peers"))
+        _check_lengths(len(pairs.hosts), len(pairs.peers))
+        _check_bits(pairs.hosts, format, detector)
+        return [pairs]
+    left, right = _column(hosts, "hosts"), _column(peers, "peers")
     _check_lengths(len(left), len(right))
-    if bits_of(left) != format.key_bits:
-        message = f"hosts have {bits_of(left)} bits, but this {detector} takes {format.key_bits}-bit hosts"
-        raise UsageError(f"update: {message}")
-    return Pairs(left, right, dropped)
+    if isinstance(left.values, np.ndarray) and left.values.ndim == 2:
+        _check_bits(left.values, format, detector)
+    return blocks_of(left, right, format)
 
 
 def as_hosts(hosts: Any, format: HostFormat) -> Addresses:
@@ -86,6 +90,12 @@ def _words(column: Any, name: str) -> Addresses:
 def _check_lengths(hosts: int, peers: int) -> None:
     if hosts != peers:
         raise UsageError(f"update: {counted(hosts, 'host')} but {counted(peers, 'peer')}")
+
+
+def _check_bits(hosts: Addresses, format: HostFormat, detector: str) -> None:
+    bits = bits_of(hosts)
+    if bits != format.key_bits:
+        raise UsageError(f"update: hosts have {bits} bits, but this {detector} takes {format.key_bits}-bit hosts")
 
 
 def bits_of(column: Addresses) -> int:

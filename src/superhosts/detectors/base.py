@@ -133,7 +133,7 @@ class Detector(Mergeable, ABC):
         With generic keys (`keys`), columns hold integers or text, and bytes are text.
 
         A row with a null (None, NA, masked) is no pair; `dropped` counts these. An error names the column and the
-        first bad row, counted from 0, and adds nothing; of a stream, the batches before it have been added.
+        first bad row, counted from 0. Rows before it may have been added; adding them again changes nothing.
         """
         if isinstance(hosts, PairBatch):
             return self._add(hosts.hosts, hosts.peers)
@@ -150,12 +150,12 @@ class Detector(Mergeable, ABC):
     def _add(self, hosts: Any, peers: Any) -> None:
         if self._text_key is not None:
             return self._update_keys([(hosts, peers)])
-        left, right, dropped = self._checked(hosts, peers)
-        if len(left) or dropped:
-            with self.lock:
-                self._dropped += dropped
-                if len(left):
-                    self._update(left, right)
+        blocks = self._checked(hosts, peers)
+        with self.lock:
+            for block in blocks:
+                self._dropped += block.dropped
+                if len(block.hosts):
+                    self._update(block.hosts, block.peers)
         return None
 
     @final
@@ -172,8 +172,9 @@ class Detector(Mergeable, ABC):
             return self._update_keys([(batch.hosts, batch.peers) for batch in batches])
         checked = [self._checked(batch.hosts, batch.peers) for batch in batches]
         with self.lock:
-            self._dropped += sum(batch.dropped for batch in checked)
-            self._update_many([batch[:2] for batch in checked if len(batch.hosts)])
+            blocks = [block for each in checked for block in each]
+            self._dropped += sum(block.dropped for block in blocks)
+            self._update_many([block[:2] for block in blocks if len(block.hosts)])
         return None
 
     def _update_keys(self, batches: Iterable[tuple[Any, Any]]) -> None:
@@ -187,8 +188,8 @@ class Detector(Mergeable, ABC):
                 if self._names is not None and batch.names is not None:
                     self._names.add(batch.hosts, batch.peers, batch.names)
 
-    def _checked(self, hosts: Any, peers: Any) -> Pairs:
-        """Return the columns of a batch; raise UsageError if they do not fit this detector or each other."""
+    def _checked(self, hosts: Any, peers: Any) -> Iterable[Pairs]:
+        """Return the blocks of a batch; raise UsageError if its columns do not fit this detector or each other."""
         return as_pairs(hosts, peers, self.format, self.name)
 
     @final
