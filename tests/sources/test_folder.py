@@ -481,3 +481,43 @@ def test_the_identity_is_that_of_the_very_first_packet(tmp_path: Path) -> None:
     assert source.first_time() == NOON
     list(source.blocks())
     assert source.finished() == {f"{stray}@{5 * p.SECOND}": (5 * p.SECOND, NOON + 29 * STEP)}
+
+
+def zeek_log(numbers: range) -> bytes:
+    """Return the lines of a Zeek log, of connections that are known by their times."""
+    head = "#separator \\x09\n#fields\tts\tid.orig_h\tid.resp_h\n#types\ttime\taddr\taddr\n"
+    times = ((NOON + number * STEP) / p.SECOND for number in numbers)
+    return (head + "".join(f"{time:.6f}\t10.0.0.1\t172.16.0.9\n" for time in times)).encode()
+
+
+def test_a_log_is_read_while_it_grows_and_after_it_was_rotated(tmp_path: Path, follow: Callable[..., Follower]) -> None:
+    current, lines = tmp_path / "conn.log", zeek_log(range(5)).splitlines(keepends=True)
+    current.write_bytes(b"".join(lines[:5]))
+    reading = follow(tmp_path)
+    reading.until(lambda: reading.numbers == [0, 1])
+    with current.open("ab") as file:
+        file.write(b"".join(lines[5:7]) + lines[7][:9])
+    reading.until(lambda: reading.numbers == [0, 1, 2, 3])
+    with current.open("ab") as file:
+        file.write(lines[7][9:])
+    reading.until(lambda: reading.numbers == [0, 1, 2, 3, 4])
+    current.unlink()
+    current.write_bytes(zeek_log(range(10, 12)))
+    reading.until(lambda: reading.numbers[5:] == [10, 11])
+    assert (reading.errors, reading.source.counters.rows) == ([], 7)
+
+
+def test_tables_and_captures_of_one_folder(tmp_path: Path, follow: Callable[..., Follower]) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    write(tmp_path / "a.pcap", frames(0, 3))
+    times = pyarrow.array([NOON + number * STEP for number in range(3, 6)])
+    table = pyarrow.table({"src": ["10.0.0.1"] * 3, "dst": ["172.16.0.9"] * 3, "ts": times})
+    parquet.write_table(table, tmp_path / "b.parquet")
+    (tmp_path / "c.parquet").write_bytes((tmp_path / "b.parquet").read_bytes()[:-9])
+    write(tmp_path / "d.pcap", frames(6, 2))
+    reading = follow(tmp_path)
+    reading.until(lambda: reading.numbers == list(range(8)))
+    assert [str(error).partition(": ")[2][:20] for error in reading.errors] == ["damaged Parquet file"]
+    assert reading.source.counters.rows == 3
+    write(tmp_path / "e.pcap", frames(8, 1))
+    reading.until(lambda: identity(tmp_path / "b.parquet", 3) in reading.source.finished())

@@ -1,4 +1,4 @@
-"""Follows a folder into which one capture program rotates its files (tcpdump -G or -C, dumpcap -b).
+"""Follows a folder into which one program rotates its captures or logs (tcpdump -G or -C, dumpcap -b, Zeek).
 
 - Files are read in the order of their first packets, or of their last change if those lie hours ahead of the clock.
   The last one is read while it grows, compressed or not.
@@ -26,11 +26,16 @@ from superhosts.errors import InputError, SuperhostsError
 from superhosts.pairs import PacketBlock
 from superhosts.sources.base import Source, SourceCounters
 from superhosts.sources.capture import Span, first_packet, identity_of, without_compression
-from superhosts.sources.capture_reader import BLOCK_BYTES, BLOCK_PACKETS, CaptureReader
+from superhosts.sources.capture_reader import BLOCK_BYTES, BLOCK_PACKETS, CaptureReader, format_of
 from superhosts.sources.decompressing import decompressed
 from superhosts.sources.finding import is_finished
+from superhosts.sources.inputs import MOST_LINES_HEAD, has_lines, read_head
 from superhosts.sources.pace import CLOCKS, PACE, Clocks, Pace
 from superhosts.sources.streams import PlainStream, Stopped, Stream, Waiting
+from superhosts.sources.tables.base import TableFormat
+from superhosts.sources.tables.formats import table_format
+from superhosts.sources.tables.options import DEFAULT, TableOptions
+from superhosts.sources.tables.packets import RowPackets
 from superhosts.units import SECOND
 
 _SHORT = 24  # bytes: less than the header of a capture
@@ -56,7 +61,7 @@ class _File:
 
 
 class FolderSource(Source):
-    """The captures of a folder, present and future. `done` holds identities to leave out.
+    """The captures, tables and logs of a folder, present and future. `done` holds identities to leave out.
 
     What is wrong with a file goes to `on_error`, called by the reading thread, or else to the warnings.
     """
@@ -70,6 +75,7 @@ class FolderSource(Source):
         *,
         done: frozenset[str] = frozenset(),
         on_error: Callable[[SuperhostsError], None] | None = None,
+        tables: TableOptions = DEFAULT,
         block_bytes: int = BLOCK_BYTES,
         pace: Pace = PACE,
         clocks: Clocks = CLOCKS,
@@ -79,6 +85,7 @@ class FolderSource(Source):
         self.counters = SourceCounters()
         self._path = Path(path).absolute()
         self._on_error = on_error
+        self._tables = tables
         self._block_bytes = block_bytes
         self._pace = pace
         self._clocks = clocks
@@ -139,7 +146,7 @@ class FolderSource(Source):
         assert identity is not None
         tail = _Tail(self, file)
         try:
-            reader = CaptureReader(tail, self.counters, self._block_bytes, BLOCK_PACKETS)
+            reader = self._open(file, tail)
         except InputError as error:
             if os.path.lexists(file.path):
                 self._taken.add(identity)
@@ -166,6 +173,13 @@ class FolderSource(Source):
         finally:
             self._position += reader.position()
             reader.close()
+
+    def _open(self, file: _File, tail: _Tail) -> CaptureReader | RowPackets:
+        """Return the reader of a file: of a capture, or of a table or log."""
+        table = _table_format(file, self._tables)
+        if table is None:
+            return CaptureReader(tail, self.counters, self._block_bytes, BLOCK_PACKETS)
+        return RowPackets(tail.name, table.open(tail, self._tables), self.counters, one_window=False)
 
     def is_over(self, tail: _Tail) -> bool:
         """Return True if a file that was read to its present end is finished; else wait a moment."""
@@ -268,7 +282,7 @@ class FolderSource(Source):
         if status.st_size < _SHORT and now - file.since < self._pace.settled:
             return
         try:
-            file.first = first_packet(_Still(file))
+            file.first = _first_time(file, self._tables)
         except InputError as error:
             if os.path.lexists(file.path):
                 self._report(name, error)
@@ -308,6 +322,30 @@ def _status(entry: os.DirEntry[str]) -> tuple[str, os.stat_result] | None:
     return (entry.name, status) if stat.S_ISREG(status.st_mode) else None
 
 
+def _table_format(file: _File, tables: TableOptions) -> TableFormat | None:
+    """Return the format of a table or log by its first lines; None for a capture, and for what is neither."""
+    stream = _Still(file).open()
+    try:
+        head = read_head(stream, MOST_LINES_HEAD, has_lines)
+    finally:
+        stream.close()
+    return None if not head or format_of(head) is not None else table_format(tables.format, head)
+
+
+def _first_time(file: _File, tables: TableOptions) -> int | None:
+    """Return the time of the first packet or row of a file, None where it has none yet."""
+    table = _table_format(file, tables)
+    if table is None:
+        return first_packet(_Still(file))
+    rows = RowPackets(str(file.path), table.open(_Still(file), tables), SourceCounters(), one_window=False)
+    try:
+        while rows.opening is None and rows.read() is not None:
+            pass
+        return rows.opening
+    finally:
+        rows.close()
+
+
 def _signature(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -341,11 +379,13 @@ class _Still:
         return got
 
     def size(self) -> int:
-        """Return its present size in bytes."""
-        return os.fstat(self._raw.fileno()).st_size
+        """Return its present size in bytes; once it is closed, the one that it had."""
+        return self._last_size if self._raw.closed else os.fstat(self._raw.fileno()).st_size
 
     def close(self) -> None:
         """Close it."""
+        if not self._raw.closed:
+            self._last_size = self.size()
         self._raw.close()
 
 

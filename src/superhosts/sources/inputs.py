@@ -27,6 +27,19 @@ MOST_LINES_HEAD = 65_536  # bytes in which these lines are looked for
 LEAST_MAGIC = 4  # bytes; compressed data that ends before them tells nothing
 
 
+def read_head(stream: Stream, most: int, is_enough: Callable[[bytes], bool]) -> bytes:
+    """Read the first bytes of a stream until they are enough, or this many, or all."""
+    head, got = bytearray(most), 0
+    while not is_enough(bytes(head[:got])) and (more := stream.readinto(memoryview(head)[got:])):
+        got += more
+    return bytes(head[:got])
+
+
+def has_lines(head: bytes) -> bool:
+    """Return True if these first bytes are enough to tell formats of text apart."""
+    return head.count(b"\n") >= LEAST_LINES
+
+
 class PeekedStream:
     """A stream whose first bytes were read ahead and are returned first."""
 
@@ -126,22 +139,21 @@ class Input:
         this waits for them, and `open` gives them again.
         """
         if self._lines is None:
-            self._lines = self._peek(MOST_LINES_HEAD, lambda head: head.count(b"\n") >= LEAST_LINES)
+            self._lines = self._peek(MOST_LINES_HEAD, has_lines)
         return self._lines
 
     def _peek(self, most: int, is_enough: Callable[[bytes], bool]) -> bytes:
-        stream, head, got = self.open(), bytearray(most), 0
+        stream = self.open()
         try:
-            while not is_enough(bytes(head[:got])) and (more := stream.readinto(memoryview(head)[got:])):
-                got += more
+            head = read_head(stream, most, is_enough)
         except BaseException:
             stream.close()
             raise
         if self.reopens:
             stream.close()
         else:
-            self._peeked = PeekedStream(bytes(head[:got]), stream)
-        return b"" if stream.ended_early and got < LEAST_MAGIC else bytes(head[:got])
+            self._peeked = PeekedStream(head, stream)
+        return b"" if stream.ended_early and len(head) < LEAST_MAGIC else head
 
     def open(self) -> Stream:
         """Return its bytes, decompressed."""

@@ -3,7 +3,7 @@
 - A word of `SCHEMES` and a colon (synth:flows=100k): the source that the scheme opens. ./synth:x is a file.
 - `-`: standard input. A path or URL of a file, or a pipe: its first bytes say which of `FORMATS` reads it, or which
   format of tables (`tables/formats.py`), unless the caller names one.
-- A folder: the files below it; with `follow` the captures that a program writes into it, now and later.
+- A folder: the files below it; with `follow` the files that a program writes into it, now and later.
 - A pattern in quotes ('day/**/*.pcap') that is no file's name: the files that match it.
 
 To add a kind of traffic, write its source in a file of its own and add one line to one of the two lists here.
@@ -59,7 +59,7 @@ def open_inputs(
     for name in _expand(inputs, on_error, follow=follow):
         with _reported(on_error):
             if follow and _is_folder(name):
-                source: Source = FolderSource(name, done=done, on_error=on_error)
+                source: Source = FolderSource(name, done=done, on_error=on_error, tables=tables)
             else:
                 source = open_input(name, tables)
             if not done or source.identity() not in done:

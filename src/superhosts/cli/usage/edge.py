@@ -61,7 +61,7 @@ class Edge:
         list[str],
         typer.Argument(
             metavar="INPUT...",
-            help=f"{INPUTS} A folder is followed: files that a capture program adds to it are read. "
+            help=f"{INPUTS} A folder is followed: files that a program that captures or logs adds to it are read. "
             "Without any input, only what waits in the spool is sent.",
         ),
     ] = field(default_factory=list)

@@ -29,6 +29,7 @@ class RowPackets:
         self._reader = reader
         self._counters = counters
         self._bad: list[BadRow] = []  # the first few
+        self._bad_rows = 0
         self._good = False  # some row counts
         self.opening: int | None = None  # time of the very first packet
         if not reader.has_time and not one_window:
@@ -89,6 +90,7 @@ class RowPackets:
         counters.packets += bad
         counters.rows += len(rows) + rows.unreadable
         counters.bad_rows += bad
+        self._bad_rows += bad
         counters.skipped_records += rows.skipped
         self._good = self._good or bool(block)
         if bad and len(self._bad) < SHOWN:
@@ -109,7 +111,7 @@ class RowPackets:
 
     def _check(self) -> None:
         """Raise InputError if no row counts."""
-        bad = self._counters.bad_rows
+        bad = self._bad_rows
         if not self._good and bad:
             rows = "its only row is bad" if bad == 1 else f"all of its {counted(bad, 'row')} are bad"
             first = f"; {_words(self._bad[0])}" if self._bad else ""
