@@ -43,7 +43,7 @@ from processes import (
 from processes import SITES as ALL_SITES
 from superhosts.durable import read_json
 from superhosts.pairs import PacketBatch
-from superhosts.pipeline.scan import scan
+from superhosts.pipeline.scanning import scan
 from superhosts.sources.capture import open_capture
 from superhosts.synthetic.capture_writer import write_capture
 from superhosts.synthetic.traffic import Traffic

@@ -18,7 +18,7 @@ import numpy as np
 
 import forking
 from superhosts.pairs import PacketBatch
-from superhosts.pipeline.scan import scan
+from superhosts.pipeline.scanning import scan
 from superhosts.sketches.bundle import Sketch, load
 from superhosts.synthetic.capture_writer import write_capture
 from superhosts.synthetic.traffic import Traffic, packet_blocks

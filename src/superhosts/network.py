@@ -37,6 +37,7 @@ from superhosts.prefixes import (
     tables_of_whole,
 )
 from superhosts.stopwatch import timed
+from superhosts.text import setting
 
 SPECIAL = ("drop", "keep")  # what to do with multicast, broadcast and unspecified addresses as hosts
 # Packets that a thread turns into pairs at a time. With more they leave its cache, with fewer threads wait for Python.
@@ -186,14 +187,14 @@ class Network:
         ipv4_prefix: int = 32,
         ipv6_prefix: int = 64,
     ) -> None:
-        for option, bits, most in (("ipv4-prefix", ipv4_prefix, 32), ("ipv6-prefix", ipv6_prefix, 128)):
+        for name, bits, most in (("ipv4_prefix", ipv4_prefix, 32), ("ipv6_prefix", ipv6_prefix, 128)):
             if not 1 <= bits <= most:
-                raise UsageError(f"--{option} {bits}: must be from 1 to {most}")
+                raise UsageError(f"{setting(name, bits)}: must be from 1 to {most}")
         if special not in SPECIAL:
-            raise UsageError(f"--special {special}: one of {', '.join(SPECIAL)}")
-        inner_networks, excluded = parse_networks(inner, "--inner"), parse_networks(exclude, "--exclude")
+            raise UsageError(f"{setting('special', special)}: one of {', '.join(SPECIAL)}")
+        inner_networks, excluded = parse_networks(inner, "inner"), parse_networks(exclude, "exclude")
         if inner and not inner_networks:  # An empty file must not make every address inner.
-            raise UsageError(f"--inner {' '.join(inner)}: contains no prefix")
+            raise UsageError(f"{setting('inner', ' '.join(inner))}: contains no prefix")
         self.all_inner = not inner_networks
         self.inner = {family: make_table(inner_networks, family) for family in (4, 6)}
         self.excluded = {family: make_table(excluded, family) for family in (4, 6)}

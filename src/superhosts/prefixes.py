@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from superhosts.compiled import compiled
 from superhosts.errors import UsageError
 from superhosts.pairs import Addresses, PacketBatch
-from superhosts.text import printable
+from superhosts.text import named, printable, setting
 
 Words = NDArray[np.uint64]
 Flags = NDArray[np.uint8]
@@ -174,10 +174,10 @@ def _largest(flags: Flags) -> int:
     return int(largest)
 
 
-def parse_networks(values: Sequence[str], option: str) -> Networks:
+def parse_networks(values: Sequence[str], name: str) -> Networks:
     """Parse prefixes. Each value is a comma-separated list, or @FILE with one prefix per line and # comments.
 
-    The word `private` stands for all private prefixes.
+    The word `private` stands for all private prefixes. Errors spell the setting `name` as the caller writes it.
     """
     networks: Networks = []
     for value in values:
@@ -185,14 +185,14 @@ def parse_networks(values: Sequence[str], option: str) -> Networks:
             try:
                 lines = Path(value[1:]).read_text("utf-8").splitlines()
             except OSError as error:
-                raise UsageError(f"{option} {value}: cannot be read: {error.strerror or error}") from None
+                raise UsageError(f"{setting(name, value)}: cannot be read: {error.strerror or error}") from None
             except UnicodeDecodeError:
-                raise UsageError(f"{option} {value}: cannot be read: not a text file (UTF-8)") from None
+                raise UsageError(f"{setting(name, value)}: cannot be read: not a text file (UTF-8)") from None
             except ValueError:
-                raise UsageError(f"{option} {printable(value)}: cannot be read: invalid file name") from None
+                raise UsageError(f"{setting(name, printable(value))}: cannot be read: invalid file name") from None
             places = [(f"{value[1:]}, line {i}", line.split("#")[0].strip()) for i, line in enumerate(lines, 1)]
         else:
-            places = [(option, text.strip()) for text in value.split(",")]
+            places = [(named(name), text.strip()) for text in value.split(",")]
         for place, text in places:
             if not text:
                 continue

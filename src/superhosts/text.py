@@ -46,6 +46,16 @@ def setting(name: str, value: object) -> str:
     return either(f"--{name.replace('_', '-')} {value}", f"{name}={_quoted(value)}")
 
 
+def option(name: str) -> str:
+    """Return the name of a setting as the caller writes it: --ipv6-prefix in a shell, ipv6_prefix= in Python."""
+    return either(f"--{name.replace('_', '-')}", f"{name}=")
+
+
+def named(name: str) -> str:
+    """Return it as it stands before a colon: --ipv6-prefix in a shell, ipv6_prefix in Python."""
+    return option(name).removesuffix("=")
+
+
 def either(shell: str, python: str) -> str:
     """Return the words for somebody who typed a command, or those for a caller in Python."""
     return shell if _in_shell else python

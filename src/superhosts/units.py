@@ -70,6 +70,15 @@ def parse_duration(text: str, *, allow_zero: bool = False) -> int:
     return nanoseconds
 
 
+def parse_share(share: str | float) -> float:
+    """Return the share that 0.01, "0.01" or "1%" stands for. It must be above 0 and below 1."""
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(%?)\s*", share) if isinstance(share, str) else None
+    number: Any = float(match[1]) / (100 if match[2] else 1) if match else share
+    if not isinstance(number, Real) or not 0 < float(number) < 1:
+        raise UsageError(f"{share!r} is not a share of the super hosts; write it like 1% or 0.01")
+    return float(number)
+
+
 def format_size(size: float) -> str:
     """Format a size with a binary unit and three significant digits: 128 MiB, 1.5 GiB."""
     if size > 1e300:  # A damaged header may name an int that is too large to convert to float.

@@ -144,17 +144,17 @@ def test_other_detectors_refuse_it(run: Run, capture: Path) -> None:
         if name != "cube":
             assert (ended.status, ended.err.count("\n")) == (2, 1)
             assert f"--exact: only with --detector cube, not with {name}" in ended.err
-    with pytest.raises(UsageError, match="--exact: only with --detector cube, not with cbaa"):
+    with pytest.raises(UsageError, match=r'^exact: only with detector="cube", not with cbaa'):
         Settings(detector="cbaa", exact=False)
 
 
 @pytest.mark.parametrize(
     ("text", "options"),
     [
-        ("exact: only with detector cube, not with cbaa", {"detector": "cbaa", "exact": False}),
-        ("memory_total 1MB: this scan may reach .*; take less memory", {"memory_total": "1MB"}),
+        ('exact: only with detector="cube", not with cbaa', {"detector": "cbaa", "exact": False}),
+        ('memory_total="1MB": this scan may reach .*; take less memory=', {"memory_total": "1MB"}),
         ("geometry: 'x' is not a geometry", {"geometry": "x"}),
-        ("ipv6_prefix 300: must be from 1 to 128", {"ipv6_prefix": 300}),
+        ("ipv6_prefix=300: must be from 1 to 128", {"ipv6_prefix": 300}),
     ],
 )
 def test_errors_in_python_name_arguments(capture: Path, text: str, options: dict[str, Any]) -> None:
@@ -168,4 +168,4 @@ def test_values_and_commands(run: Run, capture: Path, tmp_path: Path) -> None:
     assert "--exact: 'yes' is neither on nor off" in ended.err
     assert "--exact: not with --fleet" in run("demo", tmp_path, "--fleet", "--exact", "on").err
     having = {name for name, each in parsed_commands().items() if any("--exact" in p.opts for p in each.params)}
-    assert having == {"scan", "edge", "batch", "calibrate", "demo"}
+    assert having == {"scan", "edge", "batch", "calibrate", "demo", "rows"}

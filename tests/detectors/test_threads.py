@@ -32,7 +32,7 @@ from superhosts.detectors.dcds import Geometry as DcdsGeometry
 from superhosts.detectors.gse import Geometry as GseGeometry
 from superhosts.detectors.vbfa import Geometry as VbfaGeometry
 from superhosts.engines.tuning import GpuTuning, Tuning
-from superhosts.pipeline.scan import scan
+from superhosts.pipeline.scanning import scan
 from superhosts.sketches.bundle import DETECTORS
 from traffic import three_windows, write
 from tuned import tuned

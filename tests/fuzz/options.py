@@ -13,7 +13,7 @@ from fuzz.mutations import apply, edits
 from fuzz.sketches import run_command
 from fuzz.targets import fresh_folder, target
 from superhosts.cli._sketches import parse_time
-from superhosts.cli._values import parse_seconds, parse_share
+from superhosts.cli._values import parse_seconds
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.device import choose_device
 from superhosts.errors import UsageError
@@ -22,7 +22,7 @@ from superhosts.network import Network
 from superhosts.pairs import HostFormat, Window
 from superhosts.sources.synthetic import open_synthetic
 from superhosts.times import iso_time
-from superhosts.units import format_duration, format_size, parse_count, parse_duration, parse_size
+from superhosts.units import format_duration, format_size, parse_count, parse_duration, parse_share, parse_size
 
 SECOND = 10**9
 GEOMETRY = "slices=64,arrays=3,columns=330,rows=16384,labels=8,share=8"

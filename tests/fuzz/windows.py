@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import packets as p
 from fuzz.targets import fresh_folder, target
 from superhosts.pairs import PacketBatch
-from superhosts.pipeline.scan import scan
+from superhosts.pipeline.scanning import scan
 from superhosts.sketches.bundle import Sketch
 from superhosts.units import SECOND
 from superhosts.windows.events import Closed, Event, Piece, PutOff

@@ -519,14 +519,14 @@ def test_the_key_changes_the_bits_and_not_the_answer(whole: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"watch": ["inside"]}, "--watch inside: one of inner, outer"),
-        ({"direction": ["up"]}, "--direction up: one of any, out, in"),
-        ({"watch": ["outer"]}, "--watch outer needs --inner"),
-        ({"detector": "magic"}, "--detector magic: one of"),
-        ({"threshold": 0}, "--threshold 0: must be a number of peers, at least 1"),
-        ({"threshold": float("nan")}, "--threshold nan: must be a number of peers, at least 1"),
-        ({"top": 0}, "--top 0: must be a number of hosts, at least 1"),
-        ({"memory": "1MiB", "memory_total": "1MiB", "threads": 1}, "--memory-total 1MiB: this scan may reach 11 MiB"),
+        ({"watch": ["inside"]}, 'watch="inside": one of inner, outer'),
+        ({"direction": ["up"]}, 'direction="up": one of any, out, in'),
+        ({"watch": ["outer"]}, 'watch="outer" needs inner=, because'),
+        ({"detector": "magic"}, 'detector="magic": one of'),
+        ({"threshold": 0}, "^threshold 0: must be a number of peers, at least 1"),
+        ({"threshold": float("nan")}, "^threshold nan: must be a number of peers, at least 1"),
+        ({"top": 0}, "^top 0: must be a number of hosts, at least 1"),
+        ({"memory": "1MiB", "memory_total": "1MiB", "threads": 1}, 'memory_total="1MiB": this scan may reach 11 MiB'),
         ({"memory": "lots", "memory_total": "1MiB"}, "'lots' is not a size"),
     ],
 )

@@ -282,7 +282,7 @@ def test_a_signal_handler_may_stop(pipe: Pipes) -> None:
 
 def test_a_process_that_reads_standard_input_ends_without_a_crash() -> None:
     program = (
-        "import threading; from superhosts.pipeline.scan import *\n"
+        "import threading; from superhosts.pipeline.scan import *; from superhosts.sources.opening import open_inputs\n"
         "def seen(*_):\n"
         "    if run.pending() == 3 and run.sources[0].waits(): threading.Timer(0, run.stop).start()\n"
         "settings, way = Settings(detector='exact', threshold=1), RunOptions(grace=30.0)\n"
@@ -320,5 +320,5 @@ def test_at_each_window_the_next_one_is_open_already(tmp_path: Path) -> None:
 
 def test_one_window_over_everything_cannot_close_by_a_clock(tmp_path: Path) -> None:
     for options in ({"grace": 3.0}, {"resume_from": NOON}):
-        with pytest.raises(UsageError, match="--window all"):
+        with pytest.raises(UsageError, match='window="all"'):
             Scan(open_inputs([tmp_path], follow=True), Settings(window="all"), RunOptions(**options))

@@ -66,8 +66,8 @@ def prepare(settings: Settings) -> Settings:
     settings.make_network()  # Raises UsageError if its options are invalid.
     return replace(
         settings.with_threshold(),
-        inner=[str(network) for network in parse_networks(settings.inner, "--inner")],
-        exclude=[str(network) for network in parse_networks(settings.exclude, "--exclude")],
+        inner=[str(network) for network in parse_networks(settings.inner, "inner")],
+        exclude=[str(network) for network in parse_networks(settings.exclude, "exclude")],
         key=secret_of(settings.key),
     )
 

@@ -26,7 +26,7 @@ class HostFilter(NamedTuple):
 
     def check(self) -> None:
         """Raise UsageError if a value is none."""
-        if self.prefixes and not parse_networks(self.prefixes, "--prefix"):
+        if self.prefixes and not parse_networks(self.prefixes, "prefix"):
             raise UsageError(f"--prefix {' '.join(self.prefixes)}: contains no prefix")
         for option, values, known in (("side", self.sides, SIDES), ("direction", self.directions, DIRECTIONS)):
             for value in values:

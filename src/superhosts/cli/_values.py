@@ -5,7 +5,6 @@ An error says which value is wrong and what is accepted; `_parsing.py` adds the 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ import typer
 
 from superhosts import device
 from superhosts.errors import UsageError
-from superhosts.units import SECOND, SWITCH, parse_count, parse_duration, parse_size
+from superhosts.units import SECOND, SWITCH, parse_count, parse_duration, parse_share, parse_size
 
 
 def parse_threshold(text: str | float) -> float:
@@ -49,15 +48,6 @@ def parse_switch(text: str) -> bool:
     if text not in SWITCH:
         raise UsageError(f"{text!r} is neither on nor off")
     return SWITCH[text]
-
-
-def parse_share(text: str) -> float:
-    """Read a share like 1% or 0.01."""
-    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(%?)\s*", text)
-    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
-    if not 0 < share < 1:
-        raise UsageError(f"{text!r} is not a share of the super hosts; write it like 1% or 0.01")
-    return share
 
 
 def _special(text: str) -> None:

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
@@ -15,22 +14,21 @@ from superhosts.cli._keys import given_key
 from superhosts.cli._progress import ScanProgress
 from superhosts.cli._settings import make_settings
 from superhosts.cli._summary import summarise, warn_of_wrong_inner
-from superhosts.cli._values import parse_share
 from superhosts.cli.usage.calibrate import Calibrate
 from superhosts.errors import SuperhostsError
-from superhosts.evaluation.calibration import Calibration, Trial, cubes_around
+from superhosts.evaluation.calibration import Calibration, cubes_around, thresholds_below
 from superhosts.evaluation.calibration import calibrate as judge
 from superhosts.evaluation.experiment import why_nothing
 from superhosts.evaluation.figures import draw_estimates, prepare_file
 from superhosts.evaluation.panel import Panels
-from superhosts.evaluation.scores import known, percent
+from superhosts.evaluation.scores import percent
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.reports.terminal import OutputConsole
 from superhosts.sources.opening import open_inputs
 from superhosts.text import counted
 from superhosts.times import shown_time
-from superhosts.units import format_size, parse_size
+from superhosts.units import format_size, parse_share, parse_size
 
 
 def calibrate(options: Calibrate) -> None:
@@ -47,7 +45,6 @@ def calibrate(options: Calibrate) -> None:
     size, key = parse_size(settings.memory), settings.key
     share = parse_share(options.error)
     exact = {} if settings.exact is None else {"exact": settings.exact}
-    others = [least for least in (options.threshold / 8, options.threshold / 4, options.threshold / 2) if least >= 16]
     panels = Panels(cubes_around(size, key=key, device=options.device, **exact), settings)
     progress = ScanProgress()
     run = Scan(
@@ -59,7 +56,9 @@ def calibrate(options: Calibrate) -> None:
         on_progress=progress.read,
     )
     with progress.of(run.sources):
-        result = judge(run, panels, error=share, thresholds=others, on_window=_window_words(progress))
+        result = judge(
+            run, panels, error=share, thresholds=thresholds_below(options.threshold), on_window=_window_words(progress)
+        )
     summarise(run.counters)
     warn_of_wrong_inner(run.counters)
     if not result.windows:
@@ -67,7 +66,7 @@ def calibrate(options: Calibrate) -> None:
         fail_with(errors)
         return
     if options.json:
-        print(json.dumps(_facts(result)))
+        print(json.dumps(result.to_dict()))
     else:
         _print(result)
     if options.figure is not None:
@@ -94,38 +93,6 @@ def _draw(result: Calibration, figure: Path) -> None:
         say(str(path))
 
 
-def _trial_facts(trial: Trial, threshold: float) -> dict[str, Any]:
-    score, estimates, fill = trial.scores[threshold], trial.all_estimates(), trial.fill
-    expected = trial.expected.get(threshold)
-    return {
-        "memory": trial.memory,
-        "exact": not trial.estimated,
-        "missed": score.missed,
-        "false": score.false,
-        "fnr": known(score.fnr),
-        "fpr": known(score.fpr),
-        "ftr": known(score.ftr),
-        "expected_ftr": None if expected is None else expected.total,
-        "error": known(estimates.mean_error),
-        "coverage": known(estimates.coverage),
-        "saturated_hosts": int(estimates.saturated.sum()),
-        "fill": None if fill is None else fill.mean,
-        "fullest_column": None if fill is None else fill.fullest,
-        "ftr_by_threshold": {f"{least:g}": known(score.ftr) for least, score in sorted(trial.scores.items())},
-    }
-
-
-def _facts(result: Calibration) -> dict[str, Any]:
-    return {
-        "threshold": result.threshold,
-        "windows": result.windows,
-        "most_flows": result.most_flows,
-        "super_hosts": result.asked.scores[result.threshold].true,
-        "trials": [_trial_facts(trial, result.threshold) for trial in result.trials],
-        "advice": result.advice(),
-    }
-
-
 def _print(result: Calibration) -> None:
 
     true = result.asked.scores[result.threshold].true
@@ -136,7 +103,7 @@ def _print(result: Calibration) -> None:
     for name in names:
         table.add_column(name, justify="right")
     for trial in result.trials:
-        facts = _trial_facts(trial, result.threshold)
+        facts = trial.to_dict(result.threshold)
         table.add_row(
             format_size(trial.memory) + (" *" if trial.memory == result.memory else ""),
             f"{facts['missed']:,}",

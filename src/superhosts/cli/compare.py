@@ -18,9 +18,9 @@ from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli.usage.compare import Compare, SyntheticOptions
 from superhosts.detectors.arguments import check_threshold
 from superhosts.detectors.base import Detector
-from superhosts.device import choose_device
 from superhosts.errors import SuperhostsError
-from superhosts.evaluation.entrants import SharedSettings, choose
+from superhosts.evaluation.comparing import FAMILIES, comparing_run, shared_settings, synthetic_traffic
+from superhosts.evaluation.entrants import choose
 from superhosts.evaluation.experiment import (
     COLUMNS,
     Row,
@@ -32,18 +32,13 @@ from superhosts.evaluation.experiment import (
 from superhosts.evaluation.figures import draw_comparison, prepare_folder
 from superhosts.evaluation.panel import Makers, Panels
 from superhosts.evaluation.scores import percent
-from superhosts.hashing import DEFAULT_KEY
-from superhosts.pipeline.scan import RunOptions, Scan
+from superhosts.pipeline.scan import Scan
 from superhosts.reports.base import Report, RunKind
 from superhosts.reports.opening import open_destinations
 from superhosts.reports.terminal import OutputConsole
 from superhosts.sources.opening import open_inputs
 from superhosts.synthetic.traffic import Traffic
 from superhosts.text import counted
-from superhosts.units import parse_count, parse_size
-
-WINDOWS, FLOWS, SUPER_HOSTS = "12", "5M", "600"
-QUICK_WINDOWS, QUICK_FLOWS, QUICK_SUPER_HOSTS = "2", "500k", "60"
 
 
 def compare(options: Compare) -> None:
@@ -51,7 +46,8 @@ def compare(options: Compare) -> None:
     outputs = output_options(options.results)
     threshold = check_threshold(options.threshold, "--threshold")
     traffic = None if options.inputs else make_traffic(options.synthetic)
-    makers = _choose_detectors(options, None if traffic is None else traffic.flows)
+    shared = shared_settings(options.threshold, options.memory, options.device, traffic)
+    makers = choose(options.detector, shared, lambda name, why: say(f"superhosts: {name} is left out: {why}"))
     if options.figures is not None:
         prepare_folder(options.figures)
     errors: list[SuperhostsError] = []
@@ -88,26 +84,14 @@ def compare(options: Compare) -> None:
 
 def make_traffic(options: SyntheticOptions) -> Traffic:
     """Return the synthetic traffic; options that are given override --quick."""
-    quick = options.quick
-    flows = parse_count(options.flows or (QUICK_FLOWS if quick else FLOWS))
-    return Traffic(
-        flows=flows,
-        packets=parse_count(options.packets) if options.packets is not None else 2 * flows,
-        windows=parse_count(options.windows or (QUICK_WINDOWS if quick else WINDOWS)),
-        super_hosts=parse_count(options.super_hosts or (QUICK_SUPER_HOSTS if quick else SUPER_HOSTS)),
+    return synthetic_traffic(
+        windows=options.windows,
+        flows=options.flows,
+        packets=options.packets,
+        super_hosts=options.super_hosts,
         seed=options.seed,
+        quick=options.quick,
     )
-
-
-def _choose_detectors(options: Compare, flows: int | None) -> Makers[Detector]:
-    shared = SharedSettings(
-        threshold=options.threshold,
-        device=choose_device(options.device),
-        memory=None if options.memory is None else parse_size(options.memory),
-        flows=flows,
-        key=None if flows is None else DEFAULT_KEY,  # the same traffic must give the same scores everywhere
-    )
-    return choose(options.detector, shared, lambda name, why: say(f"superhosts: {name} is left out: {why}"))
 
 
 def _scan(
@@ -117,18 +101,9 @@ def _scan(
         errors.append(error)
         say(f"superhosts: {error}")
 
-    families = (4,)  # most detectors take IPv4 hosts only
-    settings = make_settings(options.captures, threshold=options.threshold, families=families)
-    panels = Panels(lambda _bits: makers, settings)
-    run = Scan(
-        open_inputs(options.inputs, on_error, tables=options.captures.tables.read()),
-        settings,
-        RunOptions(find=False),
-        make_detector=panels.make,
-        on_error=on_error,
-        on_progress=progress.read,
-    )
-    return run, panels
+    settings = make_settings(options.captures, threshold=options.threshold, families=FAMILIES)
+    sources = open_inputs(options.inputs, on_error, tables=options.captures.tables.read())
+    return comparing_run(sources, settings, makers, on_error=on_error, on_progress=progress.read)
 
 
 def _draw(rows: list[Row], folder: Path) -> None:

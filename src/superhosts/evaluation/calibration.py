@@ -16,11 +16,11 @@ from superhosts.detectors.columnsketch import Fill, ThresholdWarning
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.errors import UsageError
 from superhosts.evaluation.panel import Makers, Panels
-from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, score
+from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, known, score
 from superhosts.pairs import Window
 from superhosts.pipeline.scan import Scan
 from superhosts.planning import Population, Prediction, counted_population, predict
-from superhosts.text import counted
+from superhosts.text import counted, named
 from superhosts.units import format_size, parse_size
 
 FEW_HOSTS = 20  # true super hosts below which a rate says little
@@ -58,6 +58,27 @@ class Trial:
             threshold = least
         return threshold
 
+    def to_dict(self, threshold: float) -> dict[str, Any]:
+        """Return the results at a threshold as plain numbers by name."""
+        score, estimates, fill = self.scores[threshold], self.all_estimates(), self.fill
+        expected = self.expected.get(threshold)
+        return {
+            "memory": self.memory,
+            "exact": not self.estimated,
+            "missed": score.missed,
+            "false": score.false,
+            "fnr": known(score.fnr),
+            "fpr": known(score.fpr),
+            "ftr": known(score.ftr),
+            "expected_ftr": None if expected is None else expected.total,
+            "error": known(estimates.mean_error),
+            "coverage": known(estimates.coverage),
+            "saturated_hosts": int(estimates.saturated.sum()),
+            "fill": None if fill is None else fill.mean,
+            "fullest_column": None if fill is None else fill.fullest,
+            "ftr_by_threshold": {f"{least:g}": known(score.ftr) for least, score in sorted(self.scores.items())},
+        }
+
     def all_estimates(self) -> Estimates:
         """Return the estimates of all windows."""
         return Estimates(*map(np.concatenate, zip(*self.estimates, strict=True)))
@@ -79,10 +100,22 @@ class Calibration:
         """The trial of the memory that was asked for."""
         return next(trial for trial in self.trials if trial.memory == self.memory)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain numbers by name, as `superhosts calibrate --json` prints it."""
+        return {
+            "threshold": self.threshold,
+            "windows": self.windows,
+            "most_flows": self.most_flows,
+            "super_hosts": self.asked.scores[self.threshold].true,
+            "trials": [trial.to_dict(self.threshold) for trial in self.trials],
+            "advice": self.advice(),
+        }
+
     def advice(self) -> str:
         """Return one sentence: which memory is enough, or which threshold."""
         if not self.asked.scores[self.threshold].true:
-            return f"No host has {counted(self.threshold, 'peer')}: a lower --threshold would say more."
+            lower = f"a lower {named('threshold')}"
+            return f"No host has {counted(self.threshold, 'peer')}: {lower} would say more."
         wanted = self._named(self.threshold)
         good = [trial for trial in self.trials if trial.holds(self.threshold, self.error)]
         what = f"{100 * self.error:g} % of super hosts wrong"
@@ -103,6 +136,11 @@ class Calibration:
         true = self.asked.scores[threshold].true
         doubt = f" (by {true} super host{'s' if true > 1 else ''} only)" if true < FEW_HOSTS else ""
         return f"{threshold:,g}{doubt}"
+
+
+def thresholds_below(threshold: float) -> list[float]:
+    """Return the lower thresholds that are tried, too."""
+    return [least for least in (threshold / 8, threshold / 4, threshold / 2) if least >= 16]
 
 
 def sizes_around(memory: int) -> list[int]:

@@ -10,7 +10,10 @@ from superhosts.detectors.base import Detector
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import UsageError
 from superhosts.evaluation.lineup import ENTRANTS, Entrant
+from superhosts.evaluation.own import Adapted, MakeOwn, load_class, name_of
 from superhosts.evaluation.panel import Make
+from superhosts.text import setting
+from superhosts.units import parse_size
 
 
 class SharedSettings(NamedTuple):
@@ -36,17 +39,35 @@ def _make(entrant: Entrant, shared: SharedSettings) -> Detector:
 
 
 def choose(
-    names: Iterable[str], shared: SharedSettings, on_left_out: Callable[[str, str], None] | None = None
+    detectors: Iterable[str | MakeOwn], shared: SharedSettings, on_left_out: Callable[[str, str], None] | None = None
 ) -> dict[str, Make[Detector]]:
-    """Return functions that make the named detectors; no name means all.
+    """Return functions that make detectors, by the names that tables show; no detector means all of `ENTRANTS`.
 
-    A detector that these settings rule out is left out: `on_left_out` gets its name and the reason.
+    A detector is a name of `ENTRANTS`, a class of one's own (`own.py`), or module:Class. One that these settings rule
+    out is left out: `on_left_out` gets its name and the reason.
     """
-    wanted = list(dict.fromkeys(names)) or list(ENTRANTS)
-    for name in wanted:
-        if name not in ENTRANTS:
-            raise UsageError(f"--detector {name}: one of {', '.join(ENTRANTS)}")
-    makers: dict[str, Make[Detector]] = {name: partial(_make, ENTRANTS[name], shared) for name in wanted}
+    own: dict[str, MakeOwn] = {}
+    wanted: list[str] = []
+    for each in detectors:
+        name = each if isinstance(each, str) else name_of(each)
+        if name in wanted:
+            continue
+        wanted.append(name)
+        if not isinstance(each, str):
+            own[name] = each
+        elif ":" in each:
+            own[name] = load_class(each)
+        elif each not in ENTRANTS:
+            known = f"one of {', '.join(ENTRANTS)}, or a class of your own as module:Class"
+            raise UsageError(f"{setting('detector', each)}: {known}")
+    wanted = wanted or list(ENTRANTS)
+    given = {"threshold": shared.threshold, "memory": None if shared.memory is None else parse_size(shared.memory)}
+    makers: dict[str, Make[Detector]] = {
+        name: partial(Adapted, own[name], given) if name in own else partial(_make, ENTRANTS[name], shared)
+        for name in wanted
+    }
+    for name in own:
+        makers[name]()  # An error of one's own detector is no reason to leave it out.
     for name in wanted:
         reason = _reason(name, makers[name], shared, wanted)
         if reason and len(makers) == 1:

@@ -13,6 +13,7 @@ from superhosts.evaluation.panel import Makers, Outcome, Panel, Panels
 from superhosts.evaluation.scores import known
 from superhosts.pipeline.scan import Counters, Scan
 from superhosts.synthetic.traffic import Traffic, window_flows, window_packets
+from superhosts.text import setting
 from superhosts.times import iso_time
 from superhosts.units import SECOND
 
@@ -105,7 +106,8 @@ def why_nothing(counters: Counters) -> str:
     if counters.no_inner_end:
         return "no packet has a monitored end"
     if counters.special_ends:
-        return "all ends are multicast, broadcast or unspecified addresses, which are no hosts unless --special keep"
+        no_hosts = "all ends are multicast, broadcast or unspecified addresses, which are no hosts"
+        return f"{no_hosts} unless {setting('special', 'keep')}"
     return "no packet goes from one address to another"
 
 

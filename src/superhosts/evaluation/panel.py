@@ -16,10 +16,12 @@ import numpy as np
 from superhosts.detectors.base import Detector
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.locking import locked
+from superhosts.evaluation.own import Adapted
 from superhosts.evaluation.scores import Estimates, Score, Truth, ask_all, score
 from superhosts.pairs import Addresses, Part, Window
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
+from superhosts.results import SuperHosts
 from superhosts.sketches.bundle import Sketch
 
 WARM = 1000  # hosts of a first, untimed update
@@ -106,13 +108,19 @@ class Panel(Exact, Generic[Compared]):
         return Outcome(
             detector=name,
             score=score(found, truth, threshold),
-            estimates=ask_all(detector, truth, threshold),
+            estimates=self._estimates(detector, truth, threshold, found),
             pairs=self.pairs,
             update_seconds=self.seconds[name],
             restore_seconds=min(runs),
             memory=detector.memory,
-            wire=wire_size(detector),
+            wire=0 if isinstance(detector, Adapted) else wire_size(detector),
         )
+
+    @staticmethod
+    def _estimates(detector: Detector, truth: Truth, threshold: float, found: SuperHosts) -> Estimates:
+        if isinstance(detector, Adapted):
+            return detector.estimates(truth, threshold, found)
+        return ask_all(detector, truth, threshold)
 
     def _memory(self) -> int:
         return super()._memory() + sum(detector.memory for detector in self.detectors.values())

@@ -93,7 +93,7 @@ class Estimates(NamedTuple):
 
     true: NDArray[np.int64]
     peers: NDArray[np.int64]
-    low: NDArray[np.int64]
+    low: NDArray[np.int64] | NDArray[np.float64]  # not a number where there is no interval
     high: NDArray[np.float64]  # infinite where there is no upper bound
     saturated: NDArray[np.bool_]
 
@@ -120,7 +120,7 @@ class Estimates(NamedTuple):
     @property
     def coverage(self) -> float:
         """Share of intervals that hold the truth."""
-        return float(self.held.mean()) if len(self.true) else math.nan
+        return float(self.held.mean()) if len(self.true) and not np.isnan(self.high).all() else math.nan
 
 
 def ask_all(detector: Detector, truth: Truth, threshold: float) -> Estimates:

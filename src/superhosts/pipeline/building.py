@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from superhosts.detectors.base import Detector
 from superhosts.device import thread_count
+from superhosts.errors import UsageError
 from superhosts.network import Network
 from superhosts.pairs import PacketBatch, PairBatch, Part, Window
 from superhosts.pipeline.settings import Settings
@@ -38,12 +39,24 @@ class WindowResult(SuperHosts):
         vars(self).update(vars(found))
         self.window = window
         self.found = found
-        self.sketch = sketch
+        self._sketch: Sketch | None = sketch
         self.packets = packets
         self.largest = largest  # the host with the most peers, if none has as many as asked for
         self.left_out = left_out  # hosts with as many peers as asked for that are not among the top ones
         self.partial = False  # interrupted while it was open: more packets would have come
         self.revision = 1  # 2: yielded again, complete; the first time it lacked packets that were far out of order
+
+    @property
+    def sketch(self) -> Sketch:
+        """The sketch of the window. Raises UsageError if it was freed because the next window came."""
+        if self._sketch is None:
+            way = "scan(…, keep_sketch=True) keeps the sketches of all windows"
+            raise UsageError(f"the sketch of this window was freed when the next window came; {way}")
+        return self._sketch
+
+    def free_sketch(self) -> None:
+        """Free the memory of the sketch, unless the caller has it elsewhere, too."""
+        self._sketch = None
 
 
 class _Monitored(NamedTuple):

@@ -34,6 +34,7 @@ class RunOptions:
     reopens: bool = False  # late packets open their window again, which then comes twice: its sketches are to be merged
     revises: bool = False  # windows that lack late packets are read again in the end and yielded whole (files only)
     joins_short: bool = False  # inputs that end, and are together shorter than a window, are one window
+    keeps_sketches: bool = True  # or a window's sketch is freed when the next window comes
     leaves_open: bool = True  # a stop leaves open windows to the next run if all inputs can be read again
     clock: Clock = time.monotonic  # any steady one, in seconds
     wall: Callable[[], int] = time.time_ns  # this machine's time, in nanoseconds since the epoch
@@ -47,7 +48,12 @@ class RunOptions:
 
 
 def scan_options(
-    sources: Sequence[Source], settings: Settings, *, joins_short: bool, grace: float = GRACE
+    sources: Sequence[Source],
+    settings: Settings,
+    *,
+    joins_short: bool,
+    grace: float = GRACE,
+    keeps_sketches: bool = True,
 ) -> RunOptions:
     """Return the options of a scan: a clock closes windows of pipes; files are read twice if need be, or joined.
 
@@ -59,5 +65,6 @@ def scan_options(
         grace=grace if live and settings.window != "all" else None,
         clock_only=True,
         revises=True,
+        keeps_sketches=keeps_sketches,
         joins_short=joins_short and can_join and not live and settings.window != "all",
     )

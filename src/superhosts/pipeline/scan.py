@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from superhosts.errors import InputError, SuperhostsError, UsageError
@@ -23,15 +22,12 @@ from superhosts.pairs import Window
 from superhosts.pipeline.building import MakeDetector, WindowBuilder, WindowResult
 from superhosts.pipeline.interleaving import Interleaving
 from superhosts.pipeline.run_options import RunOptions as RunOptions
-from superhosts.pipeline.run_options import scan_options
 from superhosts.pipeline.second_reading import SecondReading
-from superhosts.pipeline.settings import Settings, with_argument_names
+from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
 from superhosts.sources.live import Following
-from superhosts.sources.opening import open_inputs
 from superhosts.sources.streams import Stopped
-from superhosts.sources.tables.mapping import as_map
-from superhosts.sources.tables.options import TableOptions
+from superhosts.text import setting
 from superhosts.units import parse_duration
 from superhosts.windows.events import Event, Piece, PutOff
 from superhosts.windows.jumps import Jump
@@ -70,18 +66,29 @@ class Counters:
 
 
 class Results:
-    """The windows of a run. Any number of threads may ask for the next one; each window goes to one of them."""
+    """The windows of a run. Any number of threads may ask for the next one; each window goes to one of them.
 
-    def __init__(self, results: Generator[WindowResult, None, None]) -> None:
+    Unless `keeps`, the sketch of a thread's window is freed when that thread gets the next one.
+    """
+
+    def __init__(self, results: Generator[WindowResult, None, None], *, keeps: bool = True) -> None:
         self._results = results
         self._lock = threading.Lock()
+        self._keeps = keeps
+        self._last = threading.local()  # .window: the window that this thread got last, weakly
 
     def __iter__(self) -> Results:
         return self
 
     def __next__(self) -> WindowResult:
         with self._lock:
-            return next(self._results)
+            window = next(self._results)
+        if not self._keeps:
+            last = getattr(self._last, "window", lambda: None)()
+            if last is not None:
+                last.free_sketch()
+            self._last.window = weakref.ref(window)
+        return window
 
     def close(self) -> None:
         """End the run and its readers, once no thread waits for a window."""
@@ -94,9 +101,10 @@ class Scan:
 
     Any thread may call it at any time. Threads that iterate at the same time share the windows.
 
-    Inputs are read once. The run ends when nobody iterates any more: leaving a loop early ends the readers, and another
-    loop then raises UsageError. Keep the iterator (`windows = iter(run)`) to go on later. After a run has come to its
-    end another loop gets no windows.
+    The run ends when nobody iterates any more: leaving a loop early ends the readers. Keep the iterator (`windows =
+    iter(run)`) to go on later. With `reopen`, another loop reads the inputs again, from their beginning, and counts
+    anew; it raises UsageError if one of them can be read only once. Without, inputs are read once: after a run has come
+    to its end another loop gets no windows, and after one that was left it raises UsageError.
     """
 
     def __init__(
@@ -108,15 +116,32 @@ class Scan:
         make_detector: MakeDetector | None = None,
         on_error: Callable[[SuperhostsError], None] | None = None,
         on_progress: Callable[[int, int], None] | None = None,
+        reopen: Callable[[], Sequence[Source]] | None = None,
     ) -> None:
         """Prepare a run.
 
         `make_detector` makes an empty detector for a part, in place of the settings. An input that fails goes to
         `on_error` where that is given, and the rest goes on. `on_progress` is told the bytes and packets read so far.
+        `reopen` opens the same inputs again.
         """
         options = RunOptions() if options is None else options
         if settings.window == "all" and (options.grace is not None or options.resume_from is not None):
-            raise UsageError("--window all: it ends with the input, and never by a clock; write it like 5m")
+            way = "it ends with the input, and never by a clock; write it like 5m"
+            raise UsageError(f"{setting('window', 'all')}: {way}")
+        self.settings = settings
+        self._options = options
+        self._make_detector = make_detector
+        self._on_error = on_error
+        self._on_progress = on_progress
+        self._reopen = reopen
+        self.on_jump: Callable[[Jump], None] | None = None
+        self._lock = threading.RLock()  # over the windows that are open; never held while an input is read
+        self._running: weakref.ref[Results] | None = None  # weak: leaving a loop ends the readers
+        self._prepare(sources)
+
+    def _prepare(self, sources: Sequence[Source]) -> None:
+        """Make everything that one run uses."""
+        settings, options = self.settings, self._options
         self.sources = list(sources)
         if settings.threads is not None:
             for source in self.sources:
@@ -124,11 +149,6 @@ class Scan:
         if settings.window == "all":
             for source in self.sources:
                 source.use_one_window()
-        self.settings = settings
-        self._options = options
-        self._make_detector = make_detector
-        self._on_error = on_error
-        self._on_progress = on_progress
         self._stopping = False
         # A folder may be empty for a long time: it cannot be asked for its first packet like a file.
         timed = options.grace is not None
@@ -143,15 +163,12 @@ class Scan:
             joins=options.joins_short,
             limits=options.limits,
         )
-        self.on_jump: Callable[[Jump], None] | None = None
         live = any(source.live for source in self.sources)
-        self._builder = WindowBuilder(settings, make_detector, find=options.find, gathers=1 if live else None)
+        self._builder = WindowBuilder(settings, self._make_detector, find=options.find, gathers=1 if live else None)
         self._following: Following | None = None
         self._interleaving: Interleaving | None = None
         self._revised = 0
         self._taken = 0  # packets that the windows have got
-        self._lock = threading.RLock()  # over the windows that are open; never held while an input is read
-        self._running: weakref.ref[Results] | None = None  # weak: leaving a loop ends the readers
         self._has_begun = False
         self._is_over = False  # the run has come to its end
 
@@ -200,14 +217,23 @@ class Scan:
         with self._lock:
             running = None if self._running is None else self._running()
             if running is None:
-                if self._has_begun and not self._is_over:
+                if self._has_begun and self._reopen is not None:
+                    self._begin_again(self._reopen)
+                elif self._has_begun and not self._is_over:
                     raise UsageError(
                         "this scan was left before its end or has failed, and reads its inputs once: keep its iterator "
                         "(windows = iter(run)) to go on later, or scan again"
                     )
-                running = Results(self._run())
+                running = Results(self._run(), keeps=self._options.keeps_sketches)
                 self._running = weakref.ref(running)
             return running
+
+    def _begin_again(self, reopen: Callable[[], Sequence[Source]]) -> None:
+        for source in self.sources:
+            if source.live or not source.replays:
+                way = "keep its windows (windows = list(run)) to use them again"
+                raise UsageError(f"{source.name}: was read, and can be read only once; {way}")
+        self._prepare(reopen())
 
     def _run(self) -> Generator[WindowResult, None, None]:
         if self._is_over:
@@ -354,40 +380,3 @@ class Scan:
         if not self._stopping and again.counters.packets != source.counters.packets:
             raise InputError("changed between two readings", file=source.name)
         return not self._stopping
-
-
-def scan(
-    inputs: str | Path | Sequence[str | Path],
-    *,
-    map: str | Mapping[str, object] | None = None,
-    format: str | None = None,
-    time: str = "start",
-    **settings: Any,
-) -> Scan:
-    """Scan inputs; iterate over the result for the windows. Settings are the fields of `Settings`.
-
-    An input is a file, a folder, a pattern, a URL, "-" (standard input) or synth:… (`sources/opening.py`).
-
-    Without `window`, inputs that end and are together shorter than 5 minutes are one window; others have windows of 5
-    minutes.
-
-    Inputs may be tables and logs. `map` names their columns ("src=a,dst=b,time=c", or a dictionary) where they have no
-    usual names, `format` their format where it is not recognised, and `time` is the time of a record that counts: its
-    "start" or "end". Rows without a time need window="all".
-
-    A window of files far out of order may come a second time, in the end, as `revision` 2: that is the whole of it.
-
-    >>> for window in scan("trace.pcap", inner="10.0.0.0/8", threshold=1024, window="5m"):
-    ...     for item in window:
-    ...         print(item.host, item.peers)
-    """
-    names = [inputs] if isinstance(inputs, str | Path) else inputs
-    for option in ("inner", "exclude", "watch", "direction"):
-        if isinstance(settings.get(option), str):
-            settings[option] = (settings[option],)
-    sources = open_inputs(names, tables=TableOptions(format, as_map(map), time))
-    try:
-        made = Settings(**settings)
-        return Scan(sources, made, scan_options(sources, made, joins_short="window" not in settings))
-    except UsageError as error:  # Settings name themselves as options of the command line.
-        raise type(error)(with_argument_names(str(error))) from None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from superhosts import defaults
@@ -18,7 +17,7 @@ from superhosts.names import NAME_RULE, is_name
 from superhosts.network import Network
 from superhosts.pairs import DIRECTIONS, SIDES, HostFormat, Part
 from superhosts.selection import Selection
-from superhosts.text import counted, printable
+from superhosts.text import counted, either, named, option, printable, setting
 from superhosts.units import format_size, parse_size
 
 # The settings that decide which bits a packet sets. The key does, too, but is never stored.
@@ -53,44 +52,46 @@ class Settings:
     families: Sequence[int] = (4, 6)  # address families that count; no option has them yet
 
     def __post_init__(self) -> None:
-        for option, values, known in (("watch", self.watch, SIDES), ("direction", self.direction, DIRECTIONS)):
+        for name, values, known in (("watch", self.watch, SIDES), ("direction", self.direction, DIRECTIONS)):
             for value in values:
                 if value not in known:
-                    raise UsageError(f"--{option} {value}: one of {', '.join(known)}")
+                    raise UsageError(f"{setting(name, value)}: one of {', '.join(known)}")
         if self.site and not is_name(self.site):
-            raise UsageError(f"--site {printable(self.site)}: {NAME_RULE}")
+            raise UsageError(f"{setting('site', printable(self.site))}: {NAME_RULE}")
         if "outer" in self.watch and not self.inner:
-            raise UsageError("--watch outer needs --inner: without it every address is inner and no host is outer")
+            needs = f"{setting('watch', 'outer')} needs {option('inner')}"
+            raise UsageError(f"{needs}, because without it every address is inner and no host is outer")
         if self.detector not in DETECTORS:
-            raise UsageError(f"--detector {self.detector}: one of {', '.join(DETECTORS)}")
+            raise UsageError(f"{setting('detector', self.detector)}: one of {', '.join(DETECTORS)}")
         kind = DETECTORS[self.detector]
         if self.threshold is not None:
-            check_threshold(self.threshold, "--threshold")
+            check_threshold(self.threshold, named("threshold"))
         if self.top is not None:
-            check_count(self.top, "--top")
+            check_count(self.top, named("top"))
         if self.geometry and not kind.takes_geometry:
-            able = ", ".join(name for name, each in DETECTORS.items() if each.takes_geometry)
-            raise UsageError(f"--geometry: only with --detector {able}, not with {self.detector}")
+            able = [name for name, each in DETECTORS.items() if each.takes_geometry]
+            raise UsageError(f"{named('geometry')}: only with {_detectors(able)}, not with {self.detector}")
         if self.geometry and self.memory != defaults.MEMORY:
-            raise UsageError("--geometry and --memory: choose one; a geometry has its own size")
+            raise UsageError(f"{option('geometry')} and {named('memory')}: choose one; a geometry has its own size")
         if self.geometry:
             try:
                 self._geometry(32)
             except GeometryError as error:
-                raise GeometryError(f"--geometry: {error}") from None
+                raise GeometryError(f"{named('geometry')}: {error}") from None
         if check_exact(self.exact) is not None and not kind.takes_exact:
-            able = ", ".join(name for name, each in DETECTORS.items() if each.takes_exact)
-            raise UsageError(f"--exact: only with --detector {able}, not with {self.detector}")
+            able = [name for name, each in DETECTORS.items() if each.takes_exact]
+            raise UsageError(f"{named('exact')}: only with {_detectors(able)}, not with {self.detector}")
         if not kind.runs_on_gpu:
             on_cpu_only(self.detector, self.device)
         check_device(self.device)
         limit = self.memory_total
         if kind.grows_with_traffic:
             if limit is not None:
-                raise UsageError(f"--memory-total: the memory of --detector {self.detector} grows with the traffic")
+                grows = f"the memory of {setting('detector', self.detector)} grows with the traffic"
+                raise UsageError(f"{named('memory_total')}: {grows}")
         elif limit is not None and self.most_memory > parse_size(limit):
             needs = f"may reach {format_size(self.most_memory)} ({counted(len(self.parts), 'detector')} with buffers)"
-            raise UsageError(f"--memory-total {limit}: this scan {needs}; take less --memory")
+            raise UsageError(f"{setting('memory_total', limit)}: this scan {needs}; take less {option('memory')}")
 
     @property
     def parts(self) -> list[Part]:
@@ -182,11 +183,6 @@ class Settings:
         return detector
 
 
-_OPTIONS = re.compile(
-    rf"--({'|'.join(sorted((each.name.replace('_', '-') for each in fields(Settings)), reverse=True))})\b"
-)
-
-
-def with_argument_names(text: str) -> str:
-    """Return an error of the settings for callers in Python: with argument names in place of options."""
-    return _OPTIONS.sub(lambda option: option[1].replace("-", "_"), text)
+def _detectors(names: Sequence[str]) -> str:
+    """Return the setting that chooses one of some detectors, as the caller writes it."""
+    return either(f"--detector {', '.join(names)}", " or ".join(f'detector="{name}"' for name in names))

@@ -75,7 +75,10 @@ class Compare:
     detector: Annotated[
         list[str],
         typer.Option(
-            metavar="LIST", callback=split_commas, help=f"Only these, of {', '.join(ENTRANTS)}.", show_default="all"
+            metavar="LIST",
+            callback=split_commas,
+            help=f"Only these, of {', '.join(ENTRANTS)}, or a class of your own as module:Class.",
+            show_default="all",
         ),
     ] = field(default_factory=list)
     threshold: Annotated[float, THRESHOLD] = defaults.THRESHOLD

@@ -1,0 +1,112 @@
+"""`superhosts.scan`: a run over inputs for callers in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from superhosts import defaults
+from superhosts.pipeline.run_options import scan_options
+from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.settings import Settings
+from superhosts.sources.opening import open_inputs
+from superhosts.sources.tables.mapping import as_map
+from superhosts.sources.tables.options import TableOptions
+
+Name = str | Path
+
+
+def scan(
+    inputs: Name | Sequence[Name],
+    *,
+    inner: str | Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
+    watch: str | Sequence[str] = "inner",
+    direction: str | Sequence[str] = "any",
+    threshold: float | None = None,
+    top: int | None = None,
+    window: str | None = None,
+    detector: str = "cube",
+    memory: str | int = defaults.MEMORY,
+    geometry: str = "",
+    exact: bool | Literal["on", "off"] | None = None,
+    memory_total: str | int | None = None,
+    special: str = defaults.SPECIAL,
+    ipv4_prefix: int = defaults.IPV4_PREFIX,
+    ipv6_prefix: int = defaults.IPV6_PREFIX,
+    key: bytes | str | None = None,
+    site: str = "",
+    device: str = "auto",
+    threads: int | None = None,
+    families: Sequence[int] = (4, 6),
+    map: str | Mapping[str, object] | None = None,
+    format: str | None = None,
+    time: str = "start",
+    keep_sketch: bool = False,
+) -> Scan:
+    """Scan inputs; iterate over the result for the windows, each of which is a result with its super hosts.
+
+    An input is a file, a folder, a pattern, a URL, "-" (standard input) or synth:… (`sources/opening.py`).
+
+    Which hosts:
+
+    - `inner`: the prefixes of the monitored network ("10.0.0.0/8", "private", "@FILE"); without it every address is.
+    - `exclude`: prefixes whose packets do not count. `special`: "drop" multicast, broadcast and unspecified hosts, or
+      "keep" them.
+    - `watch`: "inner" hosts, "outer" ones or both. `direction`: peers in "any" direction, "in", "out" or several.
+    - `threshold`: hosts with at least this many peers. `top`: this many hosts with the most peers. Without both, super
+      hosts of 1024 peers, or the largest host if there is none.
+    - `ipv4_prefix`, `ipv6_prefix`: networks of this length are hosts. `families`: address families that count.
+
+    How:
+
+    - `window`: a length like "5m", or "all" for one window. Without it, inputs that end and are together shorter than 5
+      minutes are one window; others have windows of 5 minutes.
+    - `detector`, `memory` (or a `geometry` that `plan` gives), `exact`: count exactly while the pairs of a window fit
+      (True, False, or None as the device decides). `memory_total`: the most memory that a scan may need.
+    - `key`: the secret. `site`: a name that sketches carry. `device`: "auto", "cpu", "cuda". `threads`: how many.
+    - `map`, `format`, `time`: of tables and logs, the names of columns ("src=a,dst=b,time=c", or a dictionary) where
+      they are unusual, the format where it is not recognised, and the time of a record that counts, its "start" or
+      "end". Rows without a time need window="all".
+
+    A window's sketch (`window.sketch`) is freed when the next window comes, unless `keep_sketch`. Another loop over the
+    same scan reads the inputs again; of a pipe or standard input that is an error. A window of files far out of order
+    may come a second time, in the end, as `revision` 2: that is the whole of it.
+
+    >>> for window in scan("trace.pcap", inner="10.0.0.0/8", threshold=1024, window="5m"):
+    ...     for row in window:
+    ...         print(row.host, row.peers)
+    """
+    names = [inputs] if isinstance(inputs, Name) else list(inputs)
+    settings = Settings(
+        inner=_several(inner),
+        exclude=_several(exclude),
+        watch=_several(watch),
+        direction=_several(direction),
+        threshold=threshold,
+        top=top,
+        window=defaults.WINDOW if window is None else window,
+        detector=detector,
+        memory=memory,
+        geometry=geometry,
+        exact=exact,
+        memory_total=memory_total,
+        special=special,
+        ipv4_prefix=ipv4_prefix,
+        ipv6_prefix=ipv6_prefix,
+        key=key,
+        site=site,
+        device=device,
+        threads=threads,
+        families=families,
+    )
+    reopen = partial(open_inputs, names, tables=TableOptions(format, as_map(map), time))
+    sources = reopen()
+    options = scan_options(sources, settings, joins_short=window is None, keeps_sketches=keep_sketch)
+    return Scan(sources, settings, options, reopen=reopen)
+
+
+def _several(values: str | Sequence[str]) -> Sequence[str]:
+    return (values,) if isinstance(values, str) else values
