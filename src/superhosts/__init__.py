@@ -138,12 +138,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'superhosts' has no attribute {name!r}")
-    value = getattr(import_module(f"superhosts.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # Type checkers would take any name for one that exists.
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'superhosts' has no attribute {name!r}")
+        value = getattr(import_module(f"superhosts.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -30,7 +30,7 @@ from typing import Any
 from superhosts.errors import InputError, MergeError, MissingExtraError, UsageError
 from superhosts.hashing import secret_of
 from superhosts.pairs import Window
-from superhosts.pipeline.settings import Settings, with_argument_names
+from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Sketch
 
 SCHEMA = "sketch binary, rows bigint, bad_rows bigint"
@@ -126,10 +126,7 @@ def _settings(given: dict[str, Any]) -> Settings:
         if name in given:
             raise UsageError(f"{name}=: sketches are made without it; ask the merged sketch")
     lists = {name: (given[name],) for name in _LISTS if isinstance(given.get(name), str)}
-    try:
-        made = Settings(**{**given, **lists})
-    except UsageError as error:  # Settings name themselves as options of the command line.
-        raise type(error)(with_argument_names(str(error))) from None
+    made = Settings(**{**given, **lists})
     key, threads = secret_of(made.key), made.threads or 1  # Spark gives a task one core
     return replace(made, window="all", key=key, device="cpu", threads=threads)
 

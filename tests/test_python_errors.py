@@ -1,0 +1,114 @@
+"""Errors that callers in Python get: they name arguments, never options of the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import superhosts as sh
+from traffic import talk, write
+
+Call = Callable[[Path], Any]
+CASES: dict[str, tuple[Call, str]] = {
+    "inner": (lambda f: sh.scan(f, inner="10.0.0.0/33"), r"^inner: '10\.0\.0\.0/33' is not a prefix"),
+    "inner file": (lambda f: sh.scan(f, inner="@none"), r'^inner="@none": cannot be read'),
+    "exclude": (lambda f: sh.scan(f, exclude="x"), "^exclude: 'x' is not a prefix"),
+    "watch": (lambda f: sh.scan(f, watch="inside"), '^watch="inside": one of inner, outer'),
+    "watch outer": (lambda f: sh.scan(f, watch="outer"), '^watch="outer" needs inner=, because'),
+    "direction": (lambda f: sh.scan(f, direction=["in", "up"]), '^direction="up": one of any, out, in'),
+    "threshold": (lambda f: sh.scan(f, threshold=0), "^threshold 0: must be a number of peers"),
+    "top": (lambda f: sh.scan(f, top=0), "^top 0: must be a number of hosts"),
+    "window": (lambda f: sh.scan(f, window="5x"), "^'5x' is not a duration"),
+    "detector": (lambda f: sh.scan(f, detector="magic"), '^detector="magic": one of cube'),
+    "memory": (lambda f: sh.scan(f, memory="lots"), "^'lots' is not a size"),
+    "geometry": (lambda f: sh.scan(f, geometry="x"), "^geometry: 'x' is not a geometry"),
+    "geometry and memory": (
+        lambda f: sh.scan(f, geometry=sh.plan(flows=1000, memory="1MiB").option, memory="1MiB"),
+        "^geometry= and memory: choose one",
+    ),
+    "geometry of others": (
+        lambda f: sh.scan(f, geometry="x", detector="gse"),
+        '^geometry: only with detector="cube".*, not with gse',
+    ),
+    "exact": (lambda f: sh.scan(f, exact=True, detector="gse"), '^exact: only with detector="cube", not with gse'),
+    "memory_total": (
+        lambda f: sh.scan(f, memory_total=5),
+        "^memory_total=5: this scan may reach .*; take less memory=",
+    ),
+    "memory_total of exact": (
+        lambda f: sh.scan(f, memory_total=5, detector="exact"),
+        '^memory_total: the memory of detector="exact" grows',
+    ),
+    "special": (lambda f: sh.scan(f, special="maybe"), '^special="maybe": one of drop, keep'),
+    "ipv4_prefix": (lambda f: sh.scan(f, ipv4_prefix=33), "^ipv4_prefix=33: must be from 1 to 32"),
+    "ipv6_prefix": (lambda f: sh.scan(f, ipv6_prefix=0), "^ipv6_prefix=0: must be from 1 to 128"),
+    "key": (lambda f: list(sh.scan(f, key="")), "^key: "),
+    "site": (lambda f: sh.scan(f, site="a\\b"), '^site="a'),
+    "device": (lambda f: sh.scan(f, device="abacus"), "device 'abacus'"),
+    "map": (lambda f: sh.scan(f, map="src=a,dts=b"), "^map="),
+    "format": (lambda f: sh.scan(f, format="magic"), "^format="),
+    "time": (lambda f: sh.scan(f, time="noon"), '^time="noon": must be start or end'),
+    "standard input twice": (lambda _: sh.scan(["-", "-"]), "^-: given twice"),
+    "settings": (lambda _: sh.Settings(watch=["outer"]), '^watch="outer" needs inner='),
+    "network": (lambda _: sh.Network(["x"]), "^inner: 'x' is not a prefix"),
+    "cube threads": (lambda _: sh.Cube("1MiB", threads=0), "^threads=0: "),
+    "cube exact": (lambda _: sh.Cube("1MiB", exact="maybe"), "^exact='maybe': must be True"),
+    "cube key_bits": (lambda _: sh.Cube("1MiB", key_bits=33), "^key_bits=33: must be 32, 64 or 128"),
+    "cube super_hosts": (lambda _: sh.Cube("1MiB").super_hosts(0), "^threshold 0: "),
+    "cube memory": (lambda _: sh.Cube("1B"), "memory"),
+    "plan flows": (lambda _: sh.plan(flows="many"), "^'many' is not a count"),
+    "plan threshold": (lambda _: sh.plan(threshold=0), "^threshold 0: "),
+    "plan error": (lambda _: sh.plan(error=2), "^2 is not a share"),
+    "plan key_bits": (lambda _: sh.plan(key_bits=5), "^key_bits=5: "),
+    "plan memory": (
+        lambda _: sh.plan(flows="20M", memory="16MiB", error=0.01),
+        r'^memory="16MiB": a total false rate of .* is expected, not 0\.01',
+    ),
+    "compare detectors": (lambda _: sh.compare(detectors=["magic"]), '^detector="magic": one of cube'),
+    "compare threshold": (lambda _: sh.compare(threshold=0), "^threshold 0: "),
+    "compare inner": (lambda f: sh.compare(f, inner="x", detectors=["cube"]), "^inner: 'x' is not a prefix"),
+    "compare traffic": (lambda _: sh.compare(flows=9, packets=5), "5 packets: too few for 9 flows"),
+    "calibrate error": (lambda f: sh.calibrate(f, error="all"), "^'all' is not a share"),
+    "calibrate watch": (lambda f: sh.calibrate(f, watch="outer"), '^watch="outer" needs inner='),
+    "synth name": (lambda _: sh.synth("a.txt"), r"^a\.txt: the name of a capture ends in"),
+    "synth family": (lambda f: sh.synth(f, family=5), "^family=5: choose 4, 6 or both"),  # type: ignore[arg-type]
+    "synth window": (lambda f: sh.synth(f, window="0.5s"), '^window="0.5s": synthetic windows last whole seconds'),
+    "synth overwrite": (lambda f: sh.synth(f), "is there, and synth did not write it; force=True overwrites it"),
+    "update": (lambda _: sh.Cube("1MiB").update(np.zeros(3, np.uint32), np.zeros(2, np.uint32)), "3 .* 2 "),
+    "load": (lambda f: sh.load(f), "not a .cube file"),
+}
+
+
+@pytest.fixture
+def capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return write(tmp_path / "a.pcap", talk("10.1.2.3", 20))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_arguments_are_named(name: str, capture: Path) -> None:
+    call, words = CASES[name]
+    with pytest.raises(sh.SuperhostsError) as caught:
+        list(call(capture))  # Some settings are needed by the first window only.
+    text = str(caught.value)
+    assert re.search(words, text), text
+    assert "\n" not in text
+    assert not re.search(r"(?<![\w-])--[a-z]", text), text
+
+
+def test_nothing_to_do_is_an_error(tmp_path: Path) -> None:
+    empty = write(tmp_path / "empty.pcap", [])
+    with pytest.raises(sh.InputError, match=r"empty\.pcap: nothing to compare: no packet was read"):
+        sh.compare(empty, detectors=["cube"])
+    with pytest.raises(sh.InputError, match=r"empty\.pcap: nothing to judge: no packet was read"):
+        sh.calibrate(empty, memory="1MiB", device="cpu")
+
+
+def test_advice_speaks_of_arguments(capture: Path) -> None:
+    advice = sh.calibrate(capture, memory="1MiB", device="cpu").advice()
+    assert advice == "No host has 1,024 peers: a lower threshold would say more."
