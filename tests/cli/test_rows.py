@@ -101,6 +101,37 @@ def test_an_input_of_names_and_types_is_recognised() -> None:
     assert rows(*options, given=header + binary()) == rows("--schema", SCHEMA, *options, given=binary())
 
 
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ([], '{{"src": "{0}", "dst": "{1}"}}\n'),
+        (["--format", "JSONEachRow"], '{{"bytes": 1, "src": "{0}", "dst": "{1}"}}\n'),
+        (["--format", "CSV", "--schema", "src, dst"], '"{0}","{1}"\n'),
+        (["--format", "TabSeparated", "--schema", "src, dst"], "{0}\t{1}\n"),
+    ],
+)
+def test_text_gives_the_same_rows(options: list[str], line: str) -> None:
+    given = "".join(line.format(*pair) for pair in PAIRS).encode()
+    ended = rows(*options, "-n", 5, "--out", "JSONEachRow", given=given)
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.rows == rows("--schema", SCHEMA, "-n", 5, "--out", "JSONEachRow", given=binary()).rows
+    if "--schema" in options:
+        headed = [options[0], f"{options[1]}WithNames"]
+        names = ("src,dst\n" if options[1] == "CSV" else "src\tdst\n").encode()
+        assert rows(*headed, "-n", 5, "--out", "JSONEachRow", given=names + given) == ended
+
+
+def test_arrow_streams_give_the_same_rows() -> None:
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"src": [src for src, _ in PAIRS], "dst": [dst for _, dst in PAIRS]})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=700)
+    ended = rows("-n", 5, "--out", "JSONEachRow", given=sink.getvalue())
+    assert ended.rows == rows("--schema", SCHEMA, "-n", 5, "--out", "JSONEachRow", given=binary()).rows
+    assert ended.rows
+
+
 def test_text_formats_hold_the_same_values() -> None:
     options = ["--schema", SCHEMA, "-n", 4]
     found = rows(*options, "--out", "JSONEachRow", given=binary()).rows

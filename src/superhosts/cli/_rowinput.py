@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from superhosts.errors import UsageError
 from superhosts.sources.base import Source
-from superhosts.sources.inputs import STANDARD_INPUT, Input
-from superhosts.sources.tables.base import Opens, TableFormat
+from superhosts.sources.inputs import STANDARD_INPUT, Input, PeekedStream
+from superhosts.sources.streams import Stream
+from superhosts.sources.tables.base import Opens, TableFormat, TableReader
 from superhosts.sources.tables.formats import table_format
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.rowbinary import RowBinaryReader
@@ -20,8 +20,8 @@ OTHERS = {  # formats of ClickHouse, and those of tables that read them
     "JSONEachRow": "jsonl",
     "CSV": "csv",
     "CSVWithNames": "csv",
-    "TabSeparated": "tsv",
-    "TabSeparatedWithNames": "tsv",
+    "TabSeparated": "csv",  # its reader finds out what separates values
+    "TabSeparatedWithNames": "csv",
     "ArrowStream": "arrow",
 }
 ARROW = b"\xff\xff\xff\xff"  # before the first message of a stream
@@ -54,10 +54,15 @@ class RowInput:
     def open(self) -> Source:
         """Return the source of its rows."""
         if self.format in (BINARY, NAMED_BINARY):
-            return TableSource(self.plain(), _binary(self._opened), self.options)
+            binary = TableFormat(BINARY, "RowBinary", lambda _head: False, self._open_binary)
+            return TableSource(self.plain(), self._noting_time(binary), self.options)
         found = table_format(OTHERS[self.format], b"")
         assert found is not None
-        return TableSource(self._input or Input(STANDARD_INPUT), found, self.options)
+        file = self._input or Input(STANDARD_INPUT)
+        if self.format in HEADLESS:
+            comma = "," if self.format == "CSV" else "\t"
+            file = HeadedInput(f"{comma.join(field.name for field in self.fields)}\n".encode())
+        return TableSource(file, self._noting_time(found), self.options)
 
     def plain(self) -> Input:
         """Return standard input as it is: RowBinary may happen to begin like compressed data."""
@@ -71,11 +76,27 @@ class RowInput:
             return "ArrowStream"
         return "JSONEachRow" if head.startswith(b"{") else NAMED_BINARY
 
-    def _opened(self, file: Opens, options: TableOptions) -> RowBinaryReader:
-        reader = RowBinaryReader(file, options, self.fields)
-        self.has_time = reader.has_time
-        return reader
+    def _open_binary(self, file: Opens, options: TableOptions) -> TableReader:
+        return RowBinaryReader(file, options, self.fields)
+
+    def _noting_time(self, format: TableFormat) -> TableFormat:
+        """Return a format that notes whether its rows have a time."""
+
+        def open(file: Opens, options: TableOptions) -> TableReader:
+            reader = format.open(file, options)
+            self.has_time = reader.has_time
+            return reader
+
+        return replace(format, open=open)
 
 
-def _binary(open: Any) -> TableFormat:
-    return TableFormat(BINARY, "RowBinary", lambda _head: False, open)
+class HeadedInput(Input):
+    """Standard input with a line of names before it."""
+
+    def __init__(self, header: bytes) -> None:
+        super().__init__(STANDARD_INPUT)
+        self._header = header
+
+    def open(self) -> Stream:
+        """Return the line, and the bytes behind it."""
+        return PeekedStream(self._header, super().open())

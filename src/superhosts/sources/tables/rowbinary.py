@@ -73,7 +73,7 @@ class RowBinaryReader:
         self._rows = 0
         try:
             self.fields = list(fields) or read_header(self._bytes, self._name)
-            self.columns = [field.name for field in self.fields]
+            self.columns: Sequence[str] = [field.name for field in self.fields]
             self._mapping = resolve(options.map, self.columns, self._name)
             self._time = _chosen_time(self._mapping, options.time)
             self._check_types()
