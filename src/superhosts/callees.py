@@ -2,8 +2,8 @@
 
 numba makes a whole program of every function that a compiled one calls: wrappers with which Python and C call it, and
 optimized machine code of all three. The caller uses none of that. It contains the LLVM code of its callees and is
-optimized with it, so a callee of a callee is optimized several times. A cube's loops have a hundred callees: more than
-half of the first start was spent on code that nobody runs.
+optimized with it, so a callee of a callee is optimized several times. The loops that fill a cube
+have dozens of callees: half of their compilation made code that nobody runs.
 
 So a compiled function has a twin for calls from compiled functions (`give_twin`). The twin ends with the LLVM code that
 numba writes. If Python calls the function, too, the function itself is compiled as usual.
