@@ -21,6 +21,8 @@ def shown(path: Path) -> list[list[str]]:
     for cell in json.loads(path.read_text())["cells"]:
         texts = []
         for output in cell.get("outputs", []):
+            if output.get("name") == "stderr":  # A first start says that it compiles.
+                continue
             data = output.get("data", {})
             texts += ["".join(output.get("text", [])), "".join(data.get("text/plain", []))]
             texts += sorted(kind for kind in data if kind.startswith("image/"))
