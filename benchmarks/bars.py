@@ -32,6 +32,7 @@ BARS = {
     "restore, 5 M flows: cbaa": Bar(11, 5),
     "restore, 50 M flows: cube, dense": Bar(150, 30),
     "restore, 50 M flows: cbaa": Bar(200, 60),
+    "estimate, 5 M flows: 1,000,000 hosts": Bar(1.5, 1),
     "scan, pcap, --inner: without the start": Bar(50, 80, higher=True),
     "scan, pcap, cpu: 16 cores": Bar(120, 300, higher=True),
     "scan, pcap, cuda: 16 cores": Bar(150, 400, higher=True),

@@ -230,10 +230,19 @@ class Detector(Mergeable, ABC):
         with self.lock:
             return self._least_listed()
 
+    @overload
+    def estimate(self, host: str | int | np.integer[Any] | Host) -> SuperHost: ...
+
+    @overload
+    def estimate(self, host: Any) -> SuperHosts: ...
+
     @final
-    def estimate(self, host: str | int | Host) -> SuperHost:
-        """Return the number of peers of any host, with its confidence interval."""
-        return next(iter(self.estimate_many([host])))
+    def estimate(self, host: Any) -> SuperHost | SuperHosts:
+        """Return the number of peers of any host, with its confidence interval.
+
+        For many hosts (a column as `update` takes it, or a result), return a result in the same order.
+        """
+        return self.estimate_many([host])[0] if is_one_host(host) else self.estimate_many(host)
 
     @final
     def estimate_many(self, hosts: Hosts) -> SuperHosts:
@@ -551,6 +560,11 @@ def named_column(hosts: Hosts, format: HostFormat) -> tuple[Addresses, Sequence[
     if isinstance(format, TextFormat) and not isinstance(hosts, SuperHosts | HostKeys):
         return read_names(hosts, format)
     return host_column(hosts, format), ()
+
+
+def is_one_host(host: Any) -> bool:
+    """Return True if a question is about one host, not a column of them."""
+    return isinstance(host, str | bytes | int | np.integer | Host) or (isinstance(host, np.ndarray) and host.ndim == 0)
 
 
 def host_column(hosts: Hosts, format: HostFormat) -> Addresses:

@@ -263,8 +263,12 @@ class ColumnSketch(EngineSketch):
 
     def _result(self, mangled: Words, found: Estimate) -> SuperHosts:
         hosts = mangle_column(mangled, self.key_bits, True, self.key)
-        column = words_to_column(hosts, self.key_bits)
-        result = SuperHosts(column, np.rint(found.peers).astype(np.int64), found.low, found.high, found.saturated)
+        return self._rows(words_to_column(hosts, self.key_bits), found)
+
+    def _rows(self, hosts: Addresses, found: Estimate, *, sort: bool = True) -> SuperHosts:
+        """Return estimates as rows, sorted by peers or in the order of the hosts."""
+        peers = np.rint(found.peers).astype(np.int64)
+        result = SuperHosts(hosts, peers, found.low, found.high, found.saturated, sort=sort)
         result.format = self.format
         return result
 
@@ -302,7 +306,7 @@ class ColumnSketch(EngineSketch):
 
     def _estimate_many(self, hosts: Addresses) -> SuperHosts:
         mangled = self.mangle(hosts)
-        return self._result(mangled, self._estimates(mangled, self.engine.measure(mangled)))
+        return self._rows(hosts, self._estimates(mangled, self.engine.measure(mangled)), sort=False)
 
     def _columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
         """Return the fill of each column of a host and the mean fill of its array; last, the fill of their AND."""

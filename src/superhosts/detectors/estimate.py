@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
+from superhosts.device import run_parallel, split_evenly
 from superhosts.planning import saturation_point
 from superhosts.results import UNBOUNDED
 
@@ -37,6 +38,7 @@ CONFIDENCE = 1.959963984540054  # standard deviations of a two-sided 95 % interv
 MIN_ZEROS = 16  # zeros of the AND; with fewer, the equations are nearly singular
 FILLED = -math.log(0.025)  # 3.69; with this many zeros expected, none is left once in 40 times
 LANES = 16  # hosts that are solved together
+MEASURED_HOSTS = 1 << 15  # hosts that a thread measures at a time
 PRECISION = 1e-10  # the last step of Newton's method
 SINGULAR = 1e-9  # D at or below which the equations do not distinguish the host from its neighbours
 
@@ -192,6 +194,18 @@ def measure(evidence: Evidence, rows: int, sample: int = 1) -> Measured:
                     quiet += zeros[host, i] >= MIN_ZEROS
                 doubtful[host] = quiet == 1 and arrays > 1
     return Measured(peers, deviations, doubtful, full)
+
+
+def measure_all(evidence: Evidence, rows: int, sample: int, threads: int) -> Measured:
+    """Return `measure` of the same evidence, on all threads if it is about many hosts."""
+    hosts = len(evidence.common)
+    if hosts < 2 * MEASURED_HOSTS or threads < 2:
+        return measure(evidence, rows, sample)
+    spans = split_evenly(hosts, hosts // MEASURED_HOSTS)
+    zeros, common, fills = evidence
+    calls = [(Evidence(zeros[a:b], common[a:b], fills[a:b]), rows, sample) for a, b in spans]
+    found = run_parallel(measure, calls, threads)
+    return Measured(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
 
 def estimate(evidence: Evidence, rows: int) -> Estimate:

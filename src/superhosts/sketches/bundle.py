@@ -16,12 +16,14 @@ from contextlib import contextmanager
 from io import BytesIO
 from typing import Any, Self
 
+import numpy as np
+
 from superhosts.cubefile.container import Arrays, CubeReader, Take, block_writer
 from superhosts.cubefile.files import File, name_of
 from superhosts.cubefile.parts import StoredPart, array_name, compose_header, write_parts
 from superhosts.detectors import hostnames
 from superhosts.detectors.arguments import check_count
-from superhosts.detectors.base import Detector, Place
+from superhosts.detectors.base import Detector, Place, is_one_host
 from superhosts.detectors.kinds import Kind, check_mergeable
 from superhosts.detectors.locking import holding
 from superhosts.detectors.objects import Mergeable
@@ -37,7 +39,7 @@ from superhosts.errors import (
     UsageError,
 )
 from superhosts.hashing import DEFAULT_KEY, fingerprint
-from superhosts.pairs import Host, Part, Window
+from superhosts.pairs import Part, Window
 from superhosts.results import SuperHosts
 from superhosts.sketches.grammar import read_fields
 from superhosts.sketches.header import (
@@ -132,12 +134,24 @@ class Sketch(Mergeable):
             found = [ask(part, detector).named(detector.name, part) for part, detector in self.parts.items()]
             return SuperHosts.joined(found, self.window)
 
-    def estimate(self, host: str | Host) -> SuperHosts:
-        """Estimate one host's number of peers in every part of its address family, or of generic keys."""
+    def estimate(self, host: Any) -> SuperHosts:
+        """Estimate the peers of one host, or of many, in every part of its address family or of generic keys.
+
+        Many hosts are a column as `update` takes it, or a result. Rows come part by part, in the order of the hosts.
+        """
+        hosts = [host] if is_one_host(host) else host
         with self._held():
-            chosen = [(part, detector) for part, detector in self.parts.items() if part.may_hold(host)]
-            found = [detector.estimate_many([host]).named(detector.name, part) for part, detector in chosen]
+            asked = [(part, detector, _hosts_for(part, detector, hosts, self.parts)) for part, detector in self]
+            found = [
+                detector.estimate_many(column).named(detector.name, part)
+                for part, detector, column in asked
+                if len(column)
+            ]
             return SuperHosts.joined(found, self.window, sort=False)
+
+    def estimate_many(self, hosts: Any) -> SuperHosts:
+        """Estimate the peers of many hosts, as `estimate` does."""
+        return self.estimate(hosts)
 
     def merge(self, other: Sketch) -> Self:
         """Merge another sketch into this one, and return it.
@@ -421,6 +435,19 @@ def _build(reader: CubeReader, header: Stored, secret: bytes, place: Place) -> S
             with array_errors(reader.name, number):
                 sketch.parts[part].load_arrays(arrays)
     return sketch
+
+
+def _hosts_for(part: Part, detector: Detector, hosts: Any, parts: Iterable[Part]) -> Any:
+    """Return the hosts of a column or result that a part may hold, for its detector."""
+    if isinstance(hosts, SuperHosts):
+        rows = [row.host for row in hosts if row.part.family == part.family]
+        return hosts if len(rows) == len(hosts) and hosts.hosts.ndim == 1 else rows
+    if isinstance(hosts, np.ndarray) and hosts.dtype.kind == "u":
+        bits = 128 if hosts.ndim == 2 else 8 * hosts.dtype.itemsize
+        return hosts if bits == detector.key_bits else hosts[:0]
+    if len({each.family for each in parts}) == 1 and not isinstance(hosts, list | tuple):
+        return hosts
+    return [host for host in hosts if part.may_hold(host)]
 
 
 def _by_part(item: tuple[Part, Detector]) -> Part:

@@ -34,6 +34,7 @@ from superhosts.detectors.estimate import (
     better_of,
     conclude,
     measure,
+    measure_all,
     saturation_of,
 )
 from superhosts.detectors.kinds import Kind
@@ -195,7 +196,7 @@ class Cube(ColumnSketch):
         pairs = self._pairs()
         if pairs is None:
             return super()._estimate_many(hosts)
-        return SuperHosts.counted(hosts, pairs.peers_of(self.mangle(hosts)), self.format)
+        return SuperHosts.counted(hosts, pairs.peers_of(self.mangle(hosts)), self.format, sort=False)
 
     def _columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
         """Return how full the columns of a host are; an empty list if the cube is exact and has none."""
@@ -306,7 +307,7 @@ class Cube(ColumnSketch):
         geometry = self.geometry
         rows, sample = geometry.rows, geometry.sample
         evidence = self._evidence(mangled, counts)
-        found = measure(evidence, rows, sample)
+        found = measure_all(evidence, rows, sample, self.threads)
         big = np.flatnonzero(evidence.common < geometry.giant_zeros)
         if len(big):
             giant_counts = counts[big, geometry.arrays + 1 :]  # Some engines already read them during the search.

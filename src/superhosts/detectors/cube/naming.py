@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
+from superhosts.compiled import compiled, is_switched_off
 from superhosts.detectors.cube.addressing import (
     LINE_WORDS,
     column_of,
@@ -26,11 +26,13 @@ from superhosts.detectors.cube.addressing import (
     rotation_of,
 )
 from superhosts.detectors.cube.geometry import Geometry, Search
+from superhosts.detectors.cube.lines import and_line
 from superhosts.engines.arrays import Counts, Words
 from superhosts.engines.cpu import ones_of
 from superhosts.hashing import Key, column_draw, fold
 
 LABELLED_COLUMNS = 1024  # about as many columns are enough to know how hard it is to win a label
+HAS_VECTORS = not is_switched_off()  # Plain Python has none.
 STAGES = 4  # tests of the AND: three of its first words, then all of them
 
 
@@ -234,14 +236,54 @@ def columns_of(hosts: Words, giant: bool, geometry: Geometry, key: Key) -> NDArr
 
 
 @compiled
+def all_ones(bits: Words, places: Places, left: Words) -> np.int64:
+    """Count the ones of the AND of a host's whole columns, which are whole cache lines, as `and_ones` does.
+
+    For any host, not a candidate, most of the AND is empty after two or three arrays, and its lines need not be read in
+    the others. `left` is memory for the lines that are not empty yet.
+    """
+    columns, rotations, lines, common = places
+    base, into = np.uint64(bits.ctypes.data), np.uint64(common.ctypes.data)
+    size, column = np.uint64(8 * LINE_WORDS), np.uint64(8 * bits.shape[1])  # in bytes
+    first, second = base + np.uint64(columns[0]) * column, base + np.uint64(columns[1]) * column
+    turn, other_turn = np.uint64(lines[0]) * size, np.uint64(lines[1]) * size
+    right, other_right = rotations[0], rotations[1]
+    count = np.uint64(0)
+    for line in range(np.uint64(0), column, size):
+        and_line(into + line, first + (line ^ turn), right, ~np.uint64(0))
+        seen = and_line(into + line, second + (line ^ other_turn), other_right, np.uint64(0))
+        left[count] = line
+        count += np.uint64(seen != np.uint64(0))
+    for array in range(2, len(columns)):
+        source, turn = base + np.uint64(columns[array]) * column, np.uint64(lines[array]) * size
+        right, kept = rotations[array], np.uint64(0)
+        for i in range(count):
+            line = left[i]
+            seen = and_line(into + line, source + (line ^ turn), right, np.uint64(0))
+            left[kept] = line
+            kept += np.uint64(seen != np.uint64(0))
+        count = kept
+    ones = np.uint64(0)
+    for i in range(count):
+        for w in range(np.uint64(LINE_WORDS)):
+            ones += ones_of(common[left[i] // np.uint64(8) + w])
+    return np.int64(ones)
+
+
+@compiled
 def common_zeros(hosts: Words, chosen: NDArray[np.int64], bits: Words, geometry: Geometry, key: Key) -> Counts:
     """Return the zeros of the AND of each mangled host's columns; `chosen` has their row indexes in `bits`."""
     zeros = np.empty(len(hosts), np.int32)
     places = make_places(geometry)
+    left = np.empty(bits.shape[1] // LINE_WORDS + 1, np.uint64)
     for i in range(len(hosts)):
         find_places(hosts[i, 0], hosts[i, 1], False, places, geometry, key)
         places.columns[:] = chosen[i]
-        zeros[i] = (1 << geometry.column_bits) - and_ones(bits, places, 0, bits.shape[1])
+        if HAS_VECTORS and geometry.arrays > 1 and bits.shape[1] >= LINE_WORDS:
+            ones = all_ones(bits, places, left)
+        else:
+            ones = and_ones(bits, places, 0, bits.shape[1])
+        zeros[i] = (1 << geometry.column_bits) - ones
     return zeros
 
 

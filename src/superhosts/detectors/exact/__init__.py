@@ -43,6 +43,7 @@ from superhosts.text import counted
 from superhosts.textkeys import bound, text_key
 
 BUCKETS = 64
+SCANNED_HOSTS = 4  # One pass over the pairs for each of so few hosts is faster than counting the peers of all hosts.
 COPIES_WHILE_SORTING = 3  # copies of the pairs in memory during a sort
 
 
@@ -234,8 +235,12 @@ class Exact(Detector):
         """Return exact numbers of peers. Every confidence interval is the number itself."""
         self._compact()
         words = hosts.reshape(len(hosts), self.host_words).astype(np.uint64)
-        peers = np.array([self._peers_of(host) for host in words], np.int64)
-        return self._rows(hosts, peers)
+        if len(hosts) <= SCANNED_HOSTS:
+            peers = np.array([self._peers_of(host) for host in words], np.int64)
+        else:
+            known, counts = self._columns(self._counts())
+            peers = _looked_up(words, known.reshape(len(known), self.host_words).astype(np.uint64), counts)
+        return SuperHosts.counted(hosts, peers, self.format, sort=False)
 
     def _peers_of(self, words: NDArray[np.uint64]) -> int:
         """Count the pairs of the host with these words."""
@@ -305,3 +310,21 @@ class Exact(Detector):
 
 
 _DTYPES: dict[int, Any] = {32: np.uint32, 64: np.uint64, 128: np.uint64}
+
+
+def _looked_up(asked: Rows, known: Rows, peers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the peers of hosts, given as rows of words, from those of all known hosts; 0 for others."""
+    if not len(known):
+        return np.zeros(len(asked), np.int64)
+    # Rows of big-endian words compare as bytes do.
+    left, right = (_as_bytes(rows) for rows in (asked, known))
+    order = np.argsort(right)
+    places = np.minimum(np.searchsorted(right, left, sorter=order), len(order) - 1)
+    return np.where(right[order[places]] == left, peers[order[places]], 0)
+
+
+def _as_bytes(rows: Rows) -> NDArray[Any]:
+    if rows.shape[1] == 1:
+        return rows[:, 0]
+    swapped = np.ascontiguousarray(rows.astype(">u8"))
+    return swapped.view(np.dtype((np.void, 8 * rows.shape[1]))).reshape(-1)
