@@ -80,10 +80,15 @@ class HostKeys(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A half-open span of time [start, end) in nanoseconds since the epoch."""
+    """A half-open span of time [start, end) in nanoseconds since the epoch; (0, 0) if the rows in it have no times."""
 
     start: int
     end: int
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it has a beginning and an end: rows of a table without times have none."""
+        return self != (0, 0)
 
 
 class Part(NamedTuple):

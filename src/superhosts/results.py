@@ -77,12 +77,12 @@ class SuperHost(NamedTuple):
     @property
     def window_start(self) -> datetime | None:
         """The time at which the window begins, to the microsecond; None without a window."""
-        return None if self.window is None else _as_datetime(self.window.start)
+        return _as_datetime(self.window.start) if self.window and self.window.is_timed else None
 
     @property
     def window_end(self) -> datetime | None:
         """The time at which the window ends, to the microsecond; None without a window."""
-        return None if self.window is None else _as_datetime(self.window.end)
+        return _as_datetime(self.window.end) if self.window and self.window.is_timed else None
 
 
 class SuperHosts:
@@ -181,12 +181,12 @@ class SuperHosts:
     @property
     def window_start(self) -> datetime | None:
         """The time at which the window begins, to the microsecond; None without a window."""
-        return None if self.window is None else _as_datetime(self.window.start)
+        return _as_datetime(self.window.start) if self.window and self.window.is_timed else None
 
     @property
     def window_end(self) -> datetime | None:
         """The time at which the window ends, to the microsecond; None without a window."""
-        return None if self.window is None else _as_datetime(self.window.end)
+        return _as_datetime(self.window.end) if self.window and self.window.is_timed else None
 
     @property
     def parts(self) -> list[Part]:
@@ -324,7 +324,7 @@ class SuperHosts:
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Return the columns as lists, as JSON rows have them: hosts and times as text, None for what is not known."""
-        times = (None, None) if self.window is None else tuple(map(iso_time, self.window))
+        times = tuple(map(iso_time, self.window)) if self.window and self.window.is_timed else (None, None)
         rows = [(*times, plain_host(row.host), *row.part.columns, *row[1:6], row.detector) for row in self]
         return {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)}
 

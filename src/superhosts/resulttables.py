@@ -103,7 +103,7 @@ def _result_table(columns: TableColumns, pa: Any) -> Any:
     def of_origin(values: list[Any], kind: Any) -> Any:
         return pa.array(values, kind).take(pa.array(which))
 
-    start, end = (None, None) if columns.window is None else columns.window
+    start, end = columns.window if columns.window and columns.window.is_timed else (None, None)
     hosts = _host_values(columns, which)
     parts = [origin.part for origin in columns.origins]
     unknown = columns.saturated | (columns.peers_high == np.iinfo(np.int64).max)

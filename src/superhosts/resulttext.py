@@ -46,7 +46,7 @@ def html_table(title: str, rows: Sequence[Any], total: int, window: Window | Non
 
 
 def _heading(title: str, total: int, window: Window | None) -> str:
-    when = "" if window is None else f", {window_span(window)}"
+    when = f", {window_span(window)}" if window and window.is_timed else ""
     return f"{title}: {counted(total, 'host')}{when}"
 
 

@@ -60,7 +60,9 @@ def window_name(window: Window) -> str:
 
 def window_span(window: Window | None) -> str:
     """Return when a window begins and ends, for people."""
-    return f"{shown_time(window.start)} to {shown_time(window.end)}" if window else "no window"
+    if window is None:
+        return "no window"
+    return f"{shown_time(window.start)} to {shown_time(window.end)}" if window.is_timed else "rows without times"
 
 
 def window_cell(window: Window | None) -> str:
@@ -68,8 +70,8 @@ def window_cell(window: Window | None) -> str:
 
     Seconds appear if the window does not begin and end with a minute, the last day if it lasts a day or longer.
     """
-    if window is None:
-        return "no window"
+    if window is None or not window.is_timed:
+        return window_span(window)
     if window.start % SECOND or window.end % SECOND:
         return window_span(window)
     try:

@@ -117,3 +117,15 @@ def test_a_thread_frees_its_own_windows_only(capture: Path) -> None:
     assert others[0].sketch.parts
     with pytest.raises(sh.UsageError, match="keep_sketch=True"):
         _ = mine.sketch
+
+
+def test_a_scan_says_what_it_reads_and_how_far_it_has_come(capture: Path) -> None:
+    run = sh.scan(capture, window="5m", memory="1MiB", device="cpu")
+    assert repr(run) == f"<Scan: {capture}, window 5m, cube 1 MiB, cpu; not begun>"
+    windows = iter(run)
+    next(windows)
+    assert "; begun (" in repr(run)
+    for _ in windows:
+        pass
+    assert repr(run).endswith(f"; read ({run.counters.packets:,} packets, {run.counters.pairs:,} pairs)>")
+    assert repr(sh.scan([capture, capture])).startswith("<Scan: 2 inputs, window 5m, cube 128 MiB, auto;")

@@ -95,6 +95,10 @@ class Calibration:
     windows: int = 0
     most_flows: int = 0  # distinct pairs of the fullest window
 
+    def __repr__(self) -> str:
+        seen = f"{counted(self.windows, 'window')}, up to {counted(self.most_flows, 'flow')}"
+        return f"<Calibration: {seen}; {self.advice()}>"
+
     @property
     def asked(self) -> Trial:
         """The trial of the memory that was asked for."""

@@ -11,7 +11,7 @@ from superhosts.detectors.cube.geometry import Geometry
 from superhosts.errors import GeometryError, UsageError
 from superhosts.pairs import check_width
 from superhosts.planning import Prediction, Sizes, best_sizes, check_suffices, least_memory, predict
-from superhosts.text import either, named, setting
+from superhosts.text import counted, either, named, setting
 from superhosts.units import format_size, parse_count, parse_share, parse_size
 
 
@@ -26,6 +26,12 @@ class Plan:
     expected: Prediction
     asked: int  # bytes of memory that the geometry was chosen for
     alternatives: tuple[Plan, ...] = ()  # half and twice the memory
+
+    def __repr__(self) -> str:
+        expected = self.expected
+        size, flows, least = format_size(self.memory), counted(round(expected.flows), "flow"), f"{expected.threshold:g}"
+        wrong = f"{100 * self.total:.2g} % of super hosts missed or false"
+        return f"<Plan: {size} for {flows} and hosts of {least} peers: about {wrong}; geometry {self.option}>"
 
     @property
     def memory(self) -> int:

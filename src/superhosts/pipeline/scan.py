@@ -27,8 +27,8 @@ from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
 from superhosts.sources.live import Following
 from superhosts.sources.streams import Stopped
-from superhosts.text import setting
-from superhosts.units import parse_duration
+from superhosts.text import counted, printable, setting
+from superhosts.units import format_size, parse_duration, parse_size
 from superhosts.windows.events import Event, Piece, PutOff
 from superhosts.windows.jumps import Jump
 from superhosts.windows.tumbling import TumblingWindows
@@ -171,6 +171,19 @@ class Scan:
         self._taken = 0  # packets that the windows have got
         self._has_begun = False
         self._is_over = False  # the run has come to its end
+
+    def __repr__(self) -> str:
+        """Say what is scanned, how, and how far it has come."""
+        settings = self.settings
+        names = [printable(source.name) for source in self.sources]
+        inputs = names[0] if len(names) == 1 else counted(len(names), "input")
+        with self._lock:
+            state = "read" if self._is_over else "begun" if self._has_begun else "not begun"
+            packets, pairs = self._taken, self._builder.pairs
+        reached = f" ({counted(packets, 'packet')}, {counted(pairs, 'pair')})" if self._has_begun else ""
+        memory = settings.geometry or format_size(parse_size(settings.memory))
+        words = [inputs, f"window {settings.window}", f"{settings.detector} {memory}", settings.device]
+        return f"<Scan: {', '.join(words)}; {state}{reached}>"
 
     @property
     def counters(self) -> Counters:

@@ -33,7 +33,7 @@ def make_rows(
     window: Window | None, found: Iterable[SuperHost], *, partial: bool = False, revision: int = 1
 ) -> list[Row]:
     """Return the rows of one window, marked if it was interrupted or is reported again."""
-    start, end = (iso_time(window.start), iso_time(window.end)) if window else (None, None)
+    start, end = (iso_time(window.start), iso_time(window.end)) if window and window.is_timed else (None, None)
     marks: Row = ({"partial": True} if partial else {}) | ({"revision": revision} if revision > 1 else {})
     return [
         dict(

@@ -301,7 +301,7 @@ class Sketch(Mergeable):
 
     def __repr__(self) -> str:
         with self._held():
-            when = [] if self.window is None else [window_span(self.window)]
+            when = [window_span(self.window)] if self.window and self.window.is_timed else []
             sites = [f"sites {', '.join(map(printable, sorted(self.sites)[:SITES_SHOWN]))}"] if self.sites else []
             more = [f"and {len(self.sites) - SITES_SHOWN} more"] if len(self.sites) > SITES_SHOWN else []
             words = [*when, *sites, *more, *(["partial"] if self.partial else []), counted(len(self.parts), "part")]
