@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,8 @@ from hypothesis import strategies as st
 
 import naive_text
 from superhosts.errors import InputError
+from superhosts.sources.inputs import Input
+from superhosts.sources.tables.formats import table_format
 from superhosts.sources.tables.logs import CSV, TextGrammar
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textreader import LONGEST_LINE, TextReader
@@ -174,6 +178,7 @@ def big_table(rows: int, note: str = "x") -> str:
 
 def test_pieces_of_a_file_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("superhosts.sources.tables.textpieces.PIECE_BYTES", 5000)
+    monkeypatch.setattr("superhosts.sources.tables.textpieces._MORE_BYTES", 500)
     text = big_table(2000) + "x,bad,10.0.0.1,5\n" + big_table(500, note='"a\nb, c"') + "y,1.1.1.1,2.2.2.2"
     path = tmp_path / "table.csv"
     path.write_text(text)
@@ -182,3 +187,38 @@ def test_pieces_of_a_file_give_the_same_rows(tmp_path: Path, monkeypatch: pytest
     assert several.rows == naive_text.read_csv(text).rows[: len(several.rows)]
     assert len(several.rows) == 2500
     assert [row for row, _ in several.first_bad][:1] == [2002]
+
+
+@pytest.mark.parametrize("newlines", [1, 7, 400])
+def test_a_field_in_quotes_that_reaches_into_the_next_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newlines: int
+) -> None:
+    for name, value in {"PIECE_BYTES": 5000, "_MORE_BYTES": 500, "LONGEST_LINE": 20_000}.items():
+        monkeypatch.setattr(f"superhosts.sources.tables.textpieces.{name}", value)
+    before = big_table(200)[:4990].rpartition("\n")[0] + "\n"
+    text = before + '"' + "z" * (5000 - len(before)) + "\n" * newlines + '",9.9.9.9,10.0.0.1,5\n' + big_table(2000)
+    path = tmp_path / "table.csv"
+    path.write_text(text)
+    found = read_file(path, options(threads=3))
+    assert found.rows == naive_text.read_csv(text).rows
+    assert len(found.rows) == before.count("\n") + 2000
+
+
+def test_a_file_that_becomes_shorter_ends_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("superhosts.sources.tables.textpieces.PIECE_BYTES", 5000)
+    monkeypatch.setattr("superhosts.sources.tables.textpieces._MORE_BYTES", 500)
+    path = tmp_path / "table.csv"
+    text = big_table(2000)
+    path.write_text(text)
+    source = Input(path)
+    found = table_format("csv", source.first_lines())
+    assert found is not None
+    reader: Any = found.open(source, options(threads=3))
+    assert reader.read() is not None
+    os.truncate(path, 7000)
+    blocks = []
+    while (block := reader.read()) is not None:
+        blocks.append(block)
+    reader.close()
+    assert sum(len(block) for block in blocks) < 2000
+    assert reader.ended_early == "it has become shorter while it was read"

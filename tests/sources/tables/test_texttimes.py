@@ -55,6 +55,7 @@ def test_the_magnitude_says_the_unit(number: int) -> None:
         ("0", 0),
         ("01:02:03.5", 3_723_500_000_000),
         ("02:03", 123 * 10**9),
+        ("1:9223372036", None),
         (":1", None),
         ("-1", None),
     ],

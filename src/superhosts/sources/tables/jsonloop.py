@@ -53,7 +53,7 @@ class Keys(NamedTuple):
     """The tree of wanted keys. Node 0 is the object of a line; node n has the edges first[n]..first[n + 1]."""
 
     first: NDArray[np.int64]
-    edges: NDArray[np.int64]  # six numbers for each edge; see `Tree`
+    edges: NDArray[np.int64]  # `EDGE_NUMBERS` for each edge, see there
     text: NDArray[np.uint8]  # of all keys
     enough: int  # bits of the slots after which the rest of a line is not looked at
     slot_count: int
@@ -267,10 +267,12 @@ def walk_json(data: Bytes, final: bool, keys: Keys, roles: Roles, tally: Tally, 
         while at < end and (_is_blank(byte) or byte == 91 or byte == 44):  # [ ,
             at += 1
             byte = byte_at(at)
-        last = byte_at(end - 1)
-        while end > at and (_is_blank(last) or last == 93 or last == 44):  # ] ,
-            end -= 1
+        last = 0  # There is no byte before an empty line that begins the buffer.
+        while end > at:
             last = byte_at(end - 1)
+            if not (_is_blank(last) or last == 93 or last == 44):  # ] ,
+                break
+            end -= 1
         if at < end:
             status = BAD_LINE
             if byte == 123 and last == 125:

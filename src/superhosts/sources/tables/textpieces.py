@@ -57,6 +57,7 @@ class PieceReader:
         self._ahead: deque[tuple[int, Future[Piece]]] = deque()
         self._ready: deque[RowBlock] = deque()
         self._begun = False
+        self.ended_early = ""
         self.confirmed = 0  # pieces that did not have to be read again
         self.columns, self.has_time = self._layout.columns, self._layout.has_time
 
@@ -71,6 +72,9 @@ class PieceReader:
             piece = self._take()
             for block in piece.blocks:
                 self._ready.append(_renumbered(block, self._line - 1))
+            if piece.ends == self._place:
+                self.ended_early = "it has become shorter while it was read"
+                self._size = self._place
             self._place, self._layout, self._line = piece.ends, piece.after, self._line + piece.lines
         return self._ready.popleft()
 
@@ -93,10 +97,11 @@ class PieceReader:
             wait([self._ahead[0][1]])
             self._ahead.popleft()
         if self._ahead and self._ahead[0][0] == number:
-            piece = self._ahead.popleft()[1].result()
-            if piece.begins == self._place and piece.before is self._layout:
+            job = self._ahead.popleft()[1]
+            guessed = None if isinstance(job.exception(), InputError) else job.result()  # A guess may have been wrong.
+            if guessed is not None and guessed.begins == self._place and guessed.before is self._layout:
                 self.confirmed += 1
-                return piece
+                return guessed
         self._next = max(self._next, number + 1)
         end = min((number + 1) * PIECE_BYTES, self._size)
         return _read(self._file, self._name, (self._place, end, self._size), self._layout, guess=False)
@@ -142,6 +147,8 @@ def _read(file: int, name: str, place: tuple[int, int, int], layout: Layout, *, 
     walker = getattr(_this_thread, "walker", None)
     if walker is None:
         walker = _this_thread.walker = LineWalker()
+        _this_thread.buffer = np.empty(0, np.uint8)
+    if len(_this_thread.buffer) < PIECE_BYTES + 2 * _MORE_BYTES + PADDING:
         _this_thread.buffer = np.empty(PIECE_BYTES + 2 * _MORE_BYTES + PADDING, np.uint8)
     data: Bytes = _this_thread.buffer
     offset = start - guess  # of the first byte of the buffer; a guess begins behind the newline before the piece
@@ -154,9 +161,10 @@ def _read(file: int, name: str, place: tuple[int, int, int], layout: Layout, *, 
             return Piece(-1, end, layout, layout, [], 0)
     begins, before, line = offset + at, layout, 1
     blocks: list[RowBlock] = []
+    last = end - offset - 1  # The lines up to the first newline from here on are read.
     while offset + at < end:
         ended = offset + filled >= size
-        stop = _line_end(data, max(end - offset - 1, at), filled)
+        stop = _line_end(data, max(last, at), filled)
         if stop or ended:
             if ended and stop != filled:
                 walked = walker.last(data, (at, filled), layout, line=line)
@@ -166,6 +174,8 @@ def _read(file: int, name: str, place: tuple[int, int, int], layout: Layout, *, 
             at, line, layout = walked.position, walked.line, walked.layout
             if offset + at >= end or ended:
                 break
+            last = 2 * stop - at  # That newline is in quotes.
+            continue
         if filled - at > LONGEST_LINE:
             raise too_long(name, offset + at)
         data, filled = _with_room(data, filled)

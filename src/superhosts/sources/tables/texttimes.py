@@ -84,7 +84,9 @@ def parse_duration(begin: int, end: int, unit: int) -> int:
             begin, unit = at + 1, 9
         at += 1
     rest = parse_number(begin, end, unit)
-    return rest if rest == NO_TIME else minutes * 10**9 + rest
+    if rest == NO_TIME or rest > _LARGEST - minutes * 10**9:
+        return NO_TIME
+    return minutes * 10**9 + rest
 
 
 @compiled
