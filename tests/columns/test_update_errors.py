@@ -118,3 +118,12 @@ def test_rows_of_a_stream_are_counted_from_its_beginning() -> None:
 def test_what_is_no_table() -> None:
     with pytest.raises(sh.UsageError, match="list is not a table"):
         sh.Exact().update([1], host="a", peer="b")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("offsets", [[0, 1 << 30, 14], [0, -7, 7], [0, 14, 7]])
+@pytest.mark.parametrize("keys", [None, "text"])
+def test_an_arrow_array_that_points_outside_of_its_data(offsets: list[int], keys: Any) -> None:
+    buffers = [None, pa.py_buffer(np.array(offsets, np.int32)), pa.py_buffer(b"1.1.1.12.2.2.2")]
+    damaged = pa.Array.from_buffers(pa.string(), 2, buffers)
+    with pytest.raises(sh.UsageError, match="hosts: a damaged Arrow array: values lie outside of its data"):
+        sh.Cube(keys=keys).update(damaged, ["1.1.1.1", "2.2.2.2"])

@@ -238,6 +238,15 @@ def parse_rows(data: Bytes, starts: Rows, ends: Rows, rows: tuple[int, int], kin
         words[i, 1] = low
 
 
+@compiled
+def are_inside(offsets: NDArray[Any], size: int) -> bool:
+    """Return True if offsets do not decrease and point to data of this size."""
+    falls = 0
+    for i in range(len(offsets) - 1):
+        falls += offsets[i] > offsets[i + 1]
+    return bool(falls == 0 and offsets[0] >= 0 and offsets[-1] <= size)
+
+
 def parse_spans(data: Bytes, starts: Rows, ends: Rows, threads: int | None = None) -> tuple[Kinds, Words]:
     """Parse rows of text: row i is data[starts[i]:ends[i]]. See `parse_text`."""
     count = len(starts)

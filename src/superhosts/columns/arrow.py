@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.columns.addresses import are_inside
 from superhosts.columns.binary import from_packed
 from superhosts.columns.column import Binary, Column, Flags, Text
 from superhosts.columns.views import array_at
@@ -41,11 +42,11 @@ def from_arrow(array: Any, name: str) -> Column:
         array = array.cast(arrow.large_string() if types.is_string_view(kind) else arrow.large_binary())
         kind = array.type
     if types.is_string(kind) or types.is_large_string(kind):
-        return Column(text_of_arrow(array), name, valid)
+        return Column(text_of_arrow(array, name), name, valid)
     if types.is_fixed_size_binary(kind) and kind.byte_width in (4, 16):
         return Column(from_packed(_packed(array)), name, valid)
     if types.is_binary(kind) or types.is_large_binary(kind):
-        return Column(Binary(*text_of_arrow(array)), name, valid)
+        return Column(Binary(*text_of_arrow(array, name)), name, valid)
     if types.is_null(kind):
         return Column(np.zeros(len(array), np.int64), name, np.zeros(len(array), bool))
     raise UsageError(f"{name}: Arrow's {kind} is not a type of addresses; integers, strings and 4 or 16 bytes are")
@@ -58,7 +59,7 @@ def valid_rows(array: Any) -> Flags | None:
     return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
 
 
-def text_of_arrow(array: Any) -> Text:
+def text_of_arrow(array: Any, name: str) -> Text:
     """Return the bytes of an Arrow array of strings or bytes, with their positions."""
     width = np.int64 if str(array.type).startswith("large") else np.int32
     _, offsets, data = array.buffers()
@@ -67,6 +68,8 @@ def text_of_arrow(array: Any) -> Text:
         item = np.dtype(width).itemsize
         places = array_at(offsets.address + array.offset * item, len(array) + 1, width, array).astype(np.int64)
     text = array_at(data.address, data.size, np.uint8, array) if data is not None else np.empty(0, np.uint8)
+    if not are_inside(places, len(text)):  # Compiled loops follow them.
+        raise UsageError(f"{name}: a damaged Arrow array: values lie outside of its data")
     return Text(text, places[:-1], places[1:])
 
 

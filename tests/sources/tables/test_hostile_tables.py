@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -77,6 +78,28 @@ def test_bytes_that_were_changed(tmp_path: Path, format: str) -> None:
         errors: list[SuperhostsError] = []
         list(Scan(open_inputs([path], errors.append), SETTINGS, on_error=errors.append))
         assert all(str(error).startswith(f"{path}: ") and "\n" not in str(error) for error in errors)
+
+
+def _text_with(offsets: list[int]) -> pa.Array:
+    buffers = [None, pa.py_buffer(np.array(offsets, np.int32)), pa.py_buffer(b"2024-01-01" * 3)]
+    return pa.Array.from_buffers(pa.string(), 3, buffers)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        _text_with([0, 10, 1 << 30, 30]),
+        _text_with([0, 10, -20, 30]),
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, 1 << 30], pa.int32()), pa.array(["2024-01-01"] * 2), safe=False),
+    ],
+    ids=["beyond", "before", "no value"],
+)
+def test_times_that_point_outside_of_their_column(tmp_path: Path, times: pa.Array) -> None:
+    path = tmp_path / "a.arrow"
+    table = pa.table({"src": ["1.1.1.1"] * 3, "dst": ["2.2.2.2"] * 3, "time": times})
+    with pa.ipc.new_stream(path, table.schema) as stream:
+        stream.write_table(table)
+    assert said(path).startswith("damaged Arrow file: ")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.columns.addresses import READABLE, Bytes, Kinds, Words, parse_address, parse_at, parse_text
+from superhosts.columns.addresses import READABLE, Bytes, Kinds, Words, are_inside, parse_address, parse_at, parse_text
 from superhosts.columns.split import AddressColumn, Ends, widened
 from superhosts.compiled import compiled
 from superhosts.errors import InputError
@@ -89,6 +89,8 @@ def times_of(arrays: tuple[Any, Any | None], how: RowTimes, file: str) -> Times:
 def _times(array: Any, column: str, factor: int, file: str) -> Times:
     pyarrow = import_arrow(file)
     types, kind = pyarrow.types, array.type
+    if types.is_dictionary(kind) or _is_text(types, kind):
+        array.validate(full=True)  # pyarrow follows offsets and indices without a look at them
     if types.is_dictionary(kind):
         array = array.dictionary_decode()
         kind = array.type
@@ -259,6 +261,7 @@ def _text(array: Any, file: str, column: str) -> tuple[Bytes, Offsets]:
     """Return the bytes of a text or binary column, and where each value begins and ends; all are inside."""
     types = import_arrow(file).types
     if types.is_string_view(array.type) or types.is_binary_view(array.type):
+        array.validate(full=True)
         array = array.cast(import_arrow(file).large_binary())
     large = types.is_large_string(array.type) or types.is_large_binary(array.type)
     _, places, values = array.buffers()
@@ -272,15 +275,6 @@ def _text(array: Any, file: str, column: str) -> tuple[Bytes, Offsets]:
     if not are_inside(offsets, len(data)):
         raise InputError(f"it is damaged: values of column {column!r} lie outside of its data", file=file)
     return data, offsets
-
-
-@compiled
-def are_inside(offsets: Offsets, size: int) -> bool:
-    """Return True if offsets do not decrease and point to data of this size."""
-    falls = 0
-    for i in range(len(offsets) - 1):
-        falls += offsets[i] > offsets[i + 1]
-    return bool(falls == 0 and offsets[0] >= 0 and offsets[-1] <= size)
 
 
 def _binary(data: Bytes, offsets: Offsets) -> AddressColumn:
