@@ -228,6 +228,7 @@ NAMELESS = "does not begin with names and types of columns; of RowBinary say whi
         (b"", "src Float64, dst IPv4", "column src (src) is Float64, which is not an address"),
         (b"", "src IPv4, dst IPv4, time IPv4", "column time (time) is IPv4, which is not a time"),
         (b"", "", "is empty: not even names and types of columns are there"),
+        (b"\x20" + text("x" * (1 << 19)) * 64, "", f'{NAMELESS}: schema="src IPv4, dst IPv4"'),  # 32 MiB of names
         (b"\xff" * 6, "", f'{NAMELESS}: schema="src IPv4, dst IPv4"'),
     ],
 )

@@ -25,6 +25,7 @@ from superhosts.text import setting
 
 BUFFER = 1 << 20  # bytes that are read before their rows are returned; a row may be larger
 LARGEST = 1 << 28  # bytes of one row
+LARGEST_HEADER = 1 << 24  # bytes of the names and types of all columns
 MOST_ROWS = 1 << 17  # of a block
 _DAY = 86400 * 10**9
 
@@ -225,8 +226,10 @@ def read_header(data: RowBytes, name: str) -> list[Field]:
     texts = []
     for _ in range(2 * count):
         length = read_length(data, name)
+        if data.taken + length > LARGEST_HEADER:
+            raise _bad_header(name)
         while len(data) < length:
-            if length > BUFFER or not data.more():
+            if not data.more():
                 raise _bad_header(name)
         texts.append(data.data()[:length].tobytes().decode("utf-8", "replace"))
         data.take(length)
