@@ -209,9 +209,17 @@ class TextFormat(HostFormat):
         made.hosts = np.empty((0, 2), np.uint64) if hosts is None else hosts
         return made
 
-    def __getnewargs__(self) -> tuple[()]:
-        """Return nothing: copies and pickles take all from the attributes."""
-        return ()
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what a pickle holds: the names, and never the key."""
+        return TextFormat, (None, self.hosts, self.texts)
+
+    def __copy__(self) -> TextFormat:
+        """Return this format: it never changes."""
+        return self
+
+    def __deepcopy__(self, _memo: Any) -> TextFormat:
+        """Return this format: it never changes."""
+        return self
 
     @cached_property
     def names(self) -> dict[int, str]:

@@ -134,6 +134,14 @@ class TestLaws:
             assert len(twin.top(3)) == 0
         assert content(detector) == before
 
+    def test_pickles_of_formats_and_results_hold_no_key(self, name: str, keys: str) -> None:
+        detector = fed(name, keys, *traffic(keys))
+        assert detector._text_key is not None
+        for each in (detector.format, detector.top(3)):
+            data = pickle.dumps(each)
+            assert not any(int(word).to_bytes(8, "little") in data for word in detector._text_key)
+            assert pickle.loads(data) == each
+
     def test_no_pairs(self, name: str, keys: str) -> None:
         detector = make(name, keys)
         detector.update([], [])
