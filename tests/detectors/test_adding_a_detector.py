@@ -12,9 +12,10 @@ import test_laws
 
 import superhosts as sh
 from commands import Run
-from superhosts.detectors.base import Detector, Place
+from superhosts.detectors.base import Detector
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.registry import DETECTORS
+from superhosts.detectors.storing import Place
 from superhosts.engines.arrays import Arrays
 from superhosts.engines.geometry import ArrayShape
 from superhosts.pairs import Addresses, format_for

@@ -8,66 +8,39 @@ that has seen both streams; merging is commutative and idempotent. A detector th
 
 Any thread may call any public method at any time; the results are those of some sequential order of the calls. This
 module defines the public methods: each acquires the detector's lock once and calls the private method of the same name.
-A detector implements the private methods and decorates its other public methods with `locked`.
+A detector implements the private methods and decorates its other public methods with `locked`. What it is made of, in
+memory and in files, is in `storing.py`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, final, overload
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Self, final, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from superhosts.columns.accepted import ColumnData, TableData
 from superhosts.columns.hosts import Pairs
 from superhosts.columns.tables import columns_of, is_table
-from superhosts.cubefile.container import Take
-from superhosts.cubefile.files import File
-from superhosts.cubefile.parts import StoredPart, compose_header, write_parts
-from superhosts.detectors import hostnames
-from superhosts.detectors.arguments import as_hosts, as_pairs, check_count, check_threads, check_threshold
-from superhosts.detectors.generickeys import read_integers, read_names, read_pairs
-from superhosts.detectors.hostnames import HostNames
+from superhosts.detectors.arguments import as_pairs, check_count, check_threshold
+from superhosts.detectors.generickeys import read_pairs
+from superhosts.detectors.hostcolumns import Hosts, is_one_host, named_column
 from superhosts.detectors.kinds import Kind, check_alike
 from superhosts.detectors.locking import holding
-from superhosts.detectors.objects import Mergeable
-from superhosts.engines.arrays import Arrays
-from superhosts.engines.geometry import ArrayShape, Geometry
+from superhosts.detectors.storing import Storable
 from superhosts.engines.tuning import Tuning
 from superhosts.errors import MergeError, UsageError
-from superhosts.hashing import fingerprint, make_key, secret_of
-from superhosts.pairs import TEXT, Addresses, Batches, Host, HostFormat, HostKeys, PairBatch, Part, format_for
+from superhosts.pairs import TEXT, Addresses, Batches, Host, HostFormat, PairBatch
 from superhosts.results import SuperHost, SuperHosts
 from superhosts.stopwatch import measured
-from superhosts.textkeys import TextFormat, TextKey, bound, text_key
+from superhosts.textkeys import TextFormat, TextKey
 from superhosts.units import format_size
 
-Hosts = SuperHosts | HostKeys | ColumnData
-BYTES_PER_LISTED_HOST = 16  # upper bound: a set has up to four slots per host
 
-
-class Place(NamedTuple):
-    """The device and number of threads that a detector uses."""
-
-    device: str = "cpu"
-    threads: int | None = None
-
-
-class StoredHosts(Protocol):
-    """Estimates for some hosts of a sketch in a file, computed from the file's blocks one by one."""
-
-    takers: Mapping[str, Take]  # array name → function that takes a block of it
-
-    def answer(self) -> SuperHosts:
-        """Return the numbers of peers, in the order in which the caller named the hosts."""
-
-
-class Detector(Mergeable, ABC):
+class Detector(Storable):
     """A detector of super hosts over one set of pairs. It starts its own threads, and any thread may call it."""
 
-    name: ClassVar[str]
     broken_laws: ClassVar[frozenset[str]] = frozenset()
     takes_ipv6: ClassVar[bool] = False  # accepts hosts of 64 and 128 bits
     takes_keys: ClassVar[bool] = False  # accepts generic keys (argument `keys`)
@@ -79,10 +52,8 @@ class Detector(Mergeable, ABC):
     wants_threshold: ClassVar[bool] = False  # needs the threshold before the first pair
     grows_with_traffic: ClassVar[bool] = False  # its memory depends on the traffic and cannot be chosen
     tuning: ClassVar[Tuning] = Tuning()
-    format: HostFormat  # how this detector's integers represent hosts
     threads: int
     _text_key: TextKey | None = None  # the key of the hash of texts; None if hosts are addresses
-    _names: HostNames | None = None  # the names of hosts; None unless hosts are text
     _dropped: int = 0
 
     # Constant properties, which need no lock
@@ -101,10 +72,6 @@ class Detector(Mergeable, ABC):
         """Raise MergeError, which names both values, if another detector must not be merged into this one."""
         check_detector(other, self.name)
         check_alike(self.kind, other.kind)
-
-    @abstractmethod
-    def header(self) -> dict[str, Any]:
-        """Return the description of this detector in a file, from which an empty one like it can be built."""
 
     # Public methods
 
@@ -292,55 +259,12 @@ class Detector(Mergeable, ABC):
         with self.lock:
             return self._memory() + (0 if self._names is None else self._names.memory)
 
-    @final
-    def arrays(self) -> Arrays:
-        """Return copies of the arrays that make up the detector's state."""
-        with self.lock:
-            return {name: array.copy() for name, array in self._arrays().items()} | self._name_arrays()
-
-    @final
-    def load_arrays(self, arrays: Arrays) -> None:
-        """Replace the detector's state by arrays that `arrays` returned or that a file holds."""
-        with self.lock:
-            content, names = hostnames.apart(arrays)
-            read = None if self._names is None or not names else self._names.read(names)
-            self._load_arrays(content)
-            if read is not None:
-                self._names = read
-
     def __copy__(self) -> Self:
         with self._held():
             twin = self._copy()
             if self._names is not None:
                 twin._names = self._names.copy()
             return twin
-
-    @final
-    def save(self, file: File) -> None:
-        """Write a .cube file with this detector as its only part: to a path, or to a file that is open for writing."""
-        with self.lock:
-            parts = [StoredPart(Part(self.format.family), self.header(), self.file_arrays())]
-            write_parts(file, compose_header(parts), parts)
-
-    @classmethod
-    def _of_sketch(cls, sketch: Any) -> Self:
-        if len(sketch.parts) != 1:
-            held = ", ".join(part.words for part in sketch.parts) or "none"
-            raise UsageError(f"{cls.__name__}.load: the file has {len(sketch.parts)} parts ({held}); use sh.load")
-        (detector,) = sketch.parts.values()
-        if isinstance(detector, cls):
-            return detector
-        if detector.name != getattr(cls, "name", ""):
-            raise UsageError(f"{cls.__name__}.load: the file holds a {type(detector).__name__}; use sh.load")
-        made = cls.__new__(cls)  # a class of the caller, derived from that of the detector
-        vars(made).update(detector._state())
-        return made
-
-    def _equals(self, other: Any) -> bool:
-        if not isinstance(other, Detector) or self.kind != other.kind:
-            return False
-        mine, theirs = self._arrays() | self._name_arrays(), other._arrays() | other._name_arrays()
-        return mine.keys() == theirs.keys() and all(np.array_equal(array, theirs[name]) for name, array in mine.items())
 
     def __repr__(self) -> str:
         try:
@@ -350,83 +274,6 @@ class Detector(Mergeable, ABC):
             return object.__repr__(self)
         device = getattr(self, "device", "")
         return f"<{type(self).__name__}: {', '.join(filter(None, [*words, device]))}>"
-
-    @final
-    def file_arrays(self) -> Arrays:
-        """Return the arrays that a file holds, which are the detector's own if they are in main memory."""
-        with self.lock:
-            return self._file_arrays() | self._name_arrays()
-
-    def _name_arrays(self) -> Arrays:
-        return {} if self._names is None else self._names.arrays()
-
-    # Support for files. Most of these methods need no instance.
-
-    @classmethod
-    @abstractmethod
-    def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
-        """Return an empty detector of this kind."""
-
-    @classmethod
-    @abstractmethod
-    def array_shapes(cls, kind: Kind) -> dict[str, ArrayShape]:
-        """Return the shapes of the arrays that make up a detector of this kind."""
-
-    @classmethod
-    def file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
-        """Return the shapes of the arrays in a file, of which there may be other forms than that of `array_shapes`."""
-        return (cls.array_shapes(kind),)
-
-    @classmethod
-    @abstractmethod
-    def loaded_memory(cls, kind: Kind, lengths: Mapping[str, Sequence[int]]) -> int:
-        """Return the bytes that a detector takes after loading arrays with these sides."""
-
-    @classmethod
-    def shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64] | None:
-        """Return the last words of the hosts that a file's arrays name; None if they name no host.
-
-        An array is read from the file when it is taken from `arrays`.
-        """
-        return None
-
-    @classmethod
-    def stored_hosts(
-        cls, kind: Kind, secret: bytes, hosts: Addresses, sides: Mapping[str, Sequence[int]]
-    ) -> StoredHosts | None:
-        """Return an object that estimates hosts from a file with arrays of these sides; None if it must be loaded."""
-        return None
-
-    @final
-    def block_takers(self) -> dict[str, Take] | None:
-        """Return a function per array that merges a block of a file; None if files must be loaded to be merged.
-
-        The caller must keep other threads from using this detector until all blocks are merged.
-        """
-        with self.lock:
-            return self._block_takers()
-
-    @final
-    def merger(self, arrays: Arrays) -> Callable[[], None]:
-        """Check arrays of a file in another form than `array_shapes`; return a function that merges them."""
-        with self.lock:
-            return self._merger(hostnames.apart(arrays)[0])
-
-    @final
-    def name_merger(self, arrays: Arrays) -> Callable[[], None]:
-        """Check the names of a file; return a function that merges them."""
-        with self.lock:
-            names = self._names
-            assert names is not None  # Only files of text keys have names.
-            read = names.read(arrays)
-            return lambda: names.merge(read)
-
-    @final
-    def buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
-        """Return arrays with these sides for reading a file; pass them to `load_arrays` when they are filled."""
-        with self.lock:
-            own, names = hostnames.apart(sides)
-            return self._buffers(own) | hostnames.buffers(names)
 
     # Methods that a detector implements. The caller holds the lock.
 
@@ -467,117 +314,8 @@ class Detector(Mergeable, ABC):
     @abstractmethod
     def _memory(self) -> int: ...
 
-    @abstractmethod
-    def _arrays(self) -> Arrays:
-        """Return the detector's own arrays if they are in main memory, otherwise copies."""
-
-    def _file_arrays(self) -> Arrays:
-        """Return the arrays that a file holds, in one of the forms of `file_shapes`."""
-        return self._arrays()
-
-    @abstractmethod
-    def _load_arrays(self, arrays: Arrays) -> None: ...
-
     def _columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
         return []
-
-    def _block_takers(self) -> dict[str, Take] | None:
-        return None
-
-    def _merger(self, arrays: Arrays) -> Callable[[], None]:
-        raise NotImplementedError(f"files of {self.name} have one form")
-
-    def _buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
-        return {name: np.zeros(sides[name], shape.dtype) for name, shape in self.array_shapes(self.kind).items()}
-
-
-class KeyedSketch(Detector):
-    """A sketch with a geometry and keyed hash functions: every detector except the exact one."""
-
-    geometry: Geometry
-
-    def __init__(self, geometry: Geometry, *, key: bytes | str | None, threads: int | None) -> None:
-        self.geometry = geometry
-        self.threads = check_threads(threads)
-        self.format = format_for(geometry.key_bits)
-        secret = secret_of(key)
-        self.fingerprint = fingerprint(secret)
-        self.key = make_key(secret)
-
-    def _take_keys(self, format: HostFormat, secret: bytes) -> None:
-        """Take generic keys of this format as hosts."""
-        self._text_key = text_key(secret)
-        self.format = bound(format, self._text_key)
-        if format == TEXT:
-            self._names = HostNames.for_memory(self.geometry.memory, self.key, self._text_key)
-
-    @property
-    def kind(self) -> Kind:
-        """The properties that two sketches must have in common to be merged."""
-        return super().kind._replace(key=self.fingerprint, geometry=self.geometry)
-
-    def header(self) -> dict[str, Any]:
-        """Return the description of this sketch in a file."""
-        return {
-            "detector": self.name,
-            "geometry": dict(self.geometry._asdict()),
-            "key": self.fingerprint,
-            "format": list(self.format),
-        }
-
-    @classmethod
-    def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
-        """Return an empty sketch of this kind."""
-        make: Any = cls  # All subclasses' constructors accept these arguments.
-        sketch: Self = make(geometry=kind.geometry, key=secret, device=place.device, threads=place.threads)
-        sketch.format = kind.format
-        return sketch
-
-    @classmethod
-    def array_shapes(cls, kind: Kind) -> dict[str, ArrayShape]:
-        """Return the array shapes of the geometry."""
-        assert kind.geometry is not None
-        return kind.geometry.array_shapes()
-
-    @classmethod
-    def loaded_memory(cls, kind: Kind, lengths: Mapping[str, Sequence[int]]) -> int:
-        """Return the bytes of the geometry and of the lists of hosts, which grow with the traffic."""
-        assert kind.geometry is not None
-        listed = sum(lengths[name][0] for name, shape in cls.array_shapes(kind).items() if shape.follows_traffic)
-        return kind.geometry.memory + BYTES_PER_LISTED_HOST * listed
-
-    def _buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
-        """Return the sketch's own arrays, to be filled in place, and new ones where the size depends on the traffic."""
-        own, shapes = self._arrays(), self.array_shapes(self.kind)
-        return {
-            name: np.zeros(sides[name], shape.dtype) if shape.follows_traffic else own[name]
-            for name, shape in shapes.items()
-        }
-
-
-def named_column(hosts: Hosts, format: HostFormat) -> tuple[Addresses, Sequence[str | None]]:
-    """Return hosts as an array of integers of this format, and their names if the caller gave some."""
-    if isinstance(format, TextFormat) and not isinstance(hosts, SuperHosts | HostKeys):
-        return read_names(hosts, format)
-    return host_column(hosts, format), ()
-
-
-def is_one_host(host: Any) -> bool:
-    """Return True if a question is about one host, not a column of them."""
-    return isinstance(host, str | bytes | int | np.integer | Host) or (isinstance(host, np.ndarray) and host.ndim == 0)
-
-
-def host_column(hosts: Hosts, format: HostFormat) -> Addresses:
-    """Return hosts as an array of integers of this format."""
-    if isinstance(hosts, SuperHosts):
-        if hosts.format != format:
-            raise UsageError(f"hosts are {hosts.format.words}, but those of the sketch are {format.words}")
-        return hosts.hosts
-    if isinstance(hosts, HostKeys):
-        return hosts.column
-    if format.keys == "int64":
-        return read_integers(hosts)
-    return as_hosts(hosts, format)
 
 
 def check_detector(other: Any, name: str) -> None:

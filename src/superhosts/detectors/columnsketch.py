@@ -15,11 +15,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from superhosts.cubefile.container import Take
-from superhosts.detectors.base import KeyedSketch, StoredHosts
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate
+from superhosts.detectors.keyed import KeyedSketch
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
 from superhosts.detectors.storedcolumns import SomeColumns
+from superhosts.detectors.storing import StoredHosts
 from superhosts.device import choose_device, gpus_of
 from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.autogpu import NOT_COMPILED, say_once

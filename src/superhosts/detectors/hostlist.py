@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from superhosts.compiled import compiled
 from superhosts.defaults import MEMORY
 from superhosts.detectors.arguments import check_no_conflict
-from superhosts.detectors.base import KeyedSketch
 from superhosts.detectors.estimate import Estimate
+from superhosts.detectors.keyed import KeyedSketch
 from superhosts.device import check_device
 from superhosts.engines.transfer import to_host
 from superhosts.errors import UsageError

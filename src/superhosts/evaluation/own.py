@@ -34,8 +34,9 @@ from typing import Any, NoReturn, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.detectors.base import Detector, Place
+from superhosts.detectors.base import Detector
 from superhosts.detectors.kinds import Kind
+from superhosts.detectors.storing import Place
 from superhosts.engines.arrays import Arrays
 from superhosts.engines.geometry import ArrayShape
 from superhosts.errors import UsageError

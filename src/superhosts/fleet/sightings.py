@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from superhosts.detectors.base import Hosts
+from superhosts.detectors.hostcolumns import Hosts
 from superhosts.errors import SketchFileError, SuperhostsError, UnreadableError
 from superhosts.pairs import HostKeys, Part, numbers_to_array
 from superhosts.reports.rows import Row, known_peers

@@ -23,11 +23,13 @@ from superhosts.cubefile.files import File, name_of
 from superhosts.cubefile.parts import StoredPart, array_name, compose_header, write_parts
 from superhosts.detectors import hostnames
 from superhosts.detectors.arguments import check_count
-from superhosts.detectors.base import Detector, Place, is_one_host
+from superhosts.detectors.base import Detector
+from superhosts.detectors.hostcolumns import is_one_host
 from superhosts.detectors.kinds import Kind, check_mergeable
 from superhosts.detectors.locking import holding
 from superhosts.detectors.objects import Mergeable
 from superhosts.detectors.registry import DETECTORS
+from superhosts.detectors.storing import Place
 from superhosts.device import check_device, thread_count
 from superhosts.errors import (
     DifferenceError,

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from superhosts.cubefile.container import CubeReader, Take
 from superhosts.cubefile.parts import array_name
-from superhosts.detectors.base import Hosts, StoredHosts, named_column
+from superhosts.detectors.hostcolumns import Hosts, named_column
 from superhosts.detectors.registry import DETECTORS
+from superhosts.detectors.storing import StoredHosts
 from superhosts.device import thread_count
 from superhosts.pairs import TEXT, Host, HostKeys, Part
 from superhosts.results import SuperHosts

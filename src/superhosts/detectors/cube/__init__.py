@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from superhosts.cubefile.container import block_writer
 from superhosts.defaults import MEMORY
 from superhosts.detectors.arguments import check_key_bits, check_keys, check_no_conflict, starts_exact
-from superhosts.detectors.base import Place, StoredHosts
 from superhosts.detectors.columnsketch import MAX_UNNAMED, ColumnSketch, Fill, StoredColumns
 from superhosts.detectors.cube import hostrows
 from superhosts.detectors.cube.addressing import lowest_priority
@@ -39,6 +38,7 @@ from superhosts.detectors.estimate import (
 )
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
+from superhosts.detectors.storing import Place, StoredHosts
 from superhosts.device import thread_count
 from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.autogpu import AutoGpu

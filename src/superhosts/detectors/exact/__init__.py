@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.detectors.arguments import check_key_bits, check_keys, check_threads
-from superhosts.detectors.base import Detector, Place
+from superhosts.detectors.base import Detector
 from superhosts.detectors.exact import cuda as exact_gpu
 from superhosts.detectors.exact.cuda import on_own_gpu, to_host
 from superhosts.detectors.exact.rows import (
@@ -33,6 +33,7 @@ from superhosts.detectors.exact.rows import (
 from superhosts.detectors.hostnames import UNLIMITED, HostNames
 from superhosts.detectors.kinds import Kind
 from superhosts.detectors.locking import locked
+from superhosts.detectors.storing import Place
 from superhosts.device import choose_device, gpus_of, run_parallel, simulated
 from superhosts.engines.arrays import Arrays
 from superhosts.engines.geometry import ArrayShape
