@@ -4,8 +4,7 @@
 
 Two are equal if they are of the same kind and key and would be saved with the same content. A file holds the dense form
 of a cube, so an exact cube equals a dense one that has seen the same pairs, and what is loaded equals what was saved,
-although the one counts and the other estimates. Names of hosts do not count: how many are remembered is a matter of
-room. Objects with content that changes have no hash.
+although the one counts and the other estimates. Objects with content that changes have no hash.
 
 A pickle is a .cube file and never holds the key. Unpickling looks for the key where `load` does: in SUPERHOSTS_KEY, or
 among the public key and the user's own. What was made with the public key can be unpickled anywhere. What is unpickled
