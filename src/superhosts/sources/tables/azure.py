@@ -103,9 +103,10 @@ def _flows(name: str, data: bytes) -> Iterator[str]:
     while (at := _skip(text, at)) < len(text):
         try:
             document, at = decoder.raw_decode(text, at)
+            found = list(_tuples(document))
         except (ValueError, RecursionError) as error:
             raise InputError(f"not an Azure flow log: {error}", file=name, offset=at) from None
-        yield from _tuples(document)
+        yield from found
 
 
 def _skip(text: str, at: int) -> int:

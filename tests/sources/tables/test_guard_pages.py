@@ -1,0 +1,81 @@
+"""Loops that read memory by address stay within their buffers: the pages around these cannot be read.
+
+A loop that leaves its buffer ends the whole test run with a segmentation fault.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import random
+import sys
+
+import numpy as np
+import pytest
+
+from superhosts.columns.addresses import Bytes, parse_text
+from superhosts.sources.tables.logs import CSV, JSON_LINES, TextGrammar
+from superhosts.sources.tables.textreader import Layout, LineWalker
+from superhosts.sources.tables.textscan import PADDING
+from table_reading import options
+
+PAGE = mmap.PAGESIZE
+LINES = {
+    "json": [
+        '{"src":"1.1.1.1","dst":"::1","time":5}',
+        "",
+        "[",
+        "]",
+        ",",
+        "{}",
+        '{"a":{"b":[1,"\\u0041"]}}',
+        '{"src":"',
+    ],
+    "csv": ["1.1.1.1,2.2.2.2,5", '"1.1.1.1","a,\n",2024-01-01', "", '"', '""', "::1,1234567890,1e9", ",,,", "\r"],
+}
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="mprotect is called as on Linux")
+
+
+@pytest.fixture(scope="module")
+def between_guards() -> Bytes:
+    memory = mmap.mmap(-1, 4 * PAGE)
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    for page in (0, 3):
+        assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(begin + page * PAGE), PAGE, 0) == 0
+    return np.frombuffer(memory, np.uint8)[PAGE : 3 * PAGE]
+
+
+def layout_of(format: str) -> Layout:
+    log, head = (JSON_LINES, LINES["json"][0]) if format == "json" else (CSV, "src,dst,time")
+    begun = TextGrammar("text", log, options("src=src,dst=dst,time=time")).begin(head.encode() + b"\n", ended=True)
+    assert begun is not None
+    return begun[1]
+
+
+@pytest.mark.parametrize("format", LINES)
+def test_walks_over_lines(between_guards: Bytes, format: str) -> None:
+    generator, walker, layout = random.Random(3), LineWalker(), layout_of(format)
+    for _ in range(1000):
+        text = bytearray("".join(f"{line}\n" for line in generator.choices(LINES[format], k=4)).encode())
+        text[generator.randrange(len(text))] = generator.choice(b'{}[]":,\\u%.\r\n')
+        text += b"\n"
+        size = len(text)
+        for data in (between_guards[: size + PADDING], between_guards[-size - PADDING :]):
+            for final in (False, True):
+                data[:size] = text
+                walker.walk(data, (0, size), layout, line=1, final=final)
+            data[:size] = text
+            walker.last(data, (0, size - 1), layout, line=1)
+
+
+def test_addresses_at_the_end_of_memory(between_guards: Bytes) -> None:
+    generator = random.Random(3)
+    texts = ["1.2.3.4", "::", "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255", "", "1::2.3.4.5", "x" * 70]
+    for _ in range(500):
+        chosen = [text.encode() for text in generator.choices(texts, k=3)] + [b"1.1.1.1"]
+        joined = b"".join(chosen)
+        data = between_guards[-len(joined) :]
+        data[:] = np.frombuffer(joined, np.uint8)
+        kinds, _ = parse_text(data, np.cumsum([0, *map(len, chosen)]), threads=1)
+        assert kinds[-1] == 4
