@@ -76,8 +76,10 @@ def write_text(hosts: Column, peers: Column, file: Path) -> None:
 
 def spend(command: list[str], count: Callable[[str], int]) -> Spent:
     """Run a command; return its seconds, and the hosts in its output."""
+    # An installed package has its modules as byte code; one in a folder writes it with the first run.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | PUBLIC_KEY
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **PUBLIC_KEY})
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         raise RuntimeError(f"{command[:3]}: status {done.returncode}\n{done.stderr}")
