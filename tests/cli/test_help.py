@@ -91,7 +91,7 @@ def test_paragraphs_are_filled_and_indented_lines_stay() -> None:
 
 def test_compare_names_its_detectors(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
-    assert f"Only these, of {', '.join(ENTRANTS)}." in run("compare", "--help").out
+    assert f"Only these, of {', '.join(ENTRANTS)}. A class of your own: module:Class." in run("compare", "--help").out
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ class Compare:
         typer.Option(
             metavar="LIST",
             callback=split_commas,
-            help=f"Only these, of {', '.join(ENTRANTS)}, or a class of your own as module:Class.",
+            help=f"Only these, of {', '.join(ENTRANTS)}. A class of your own: module:Class.",
             show_default="all",
         ),
     ] = field(default_factory=list)
