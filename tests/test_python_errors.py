@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,15 @@ CASES: dict[str, tuple[Call, str]] = {
     "threshold": (lambda f: sh.scan(f, threshold=0), "^threshold 0: must be a number of peers"),
     "top": (lambda f: sh.scan(f, top=0), "^top 0: must be a number of hosts"),
     "window": (lambda f: sh.scan(f, window="5x"), "^'5x' is not a duration"),
+    "window of a number": (lambda f: sh.scan(f, window=300), "^300 is not a duration; write it like '90s'"),  # type: ignore[arg-type]
+    "map of a number": (lambda f: sh.scan(f, map=5), "^map=5: write it like 'src=COLUMN"),  # type: ignore[arg-type]
+    "no inputs": (lambda f: sh.scan([]), "^scan: there is no input"),
+    "a number as input": (lambda f: sh.scan([f, 5]), "^scan: int is not the name of an input"),  # type: ignore[list-item]
+    "a table as input": (
+        lambda f: sh.scan({"src": ["10.0.0.1"]}),  # type: ignore[arg-type]
+        r"^scan: dict is not the name of an input; .* cube\.update\(table",
+    ),
+    "an open file as input": (lambda f: sh.scan(io.BytesIO(b"")), "^scan: BytesIO is not the name"),  # type: ignore[arg-type]
     "detector": (lambda f: sh.scan(f, detector="magic"), '^detector="magic": one of cube'),
     "memory": (lambda f: sh.scan(f, memory="lots"), "^'lots' is not a size"),
     "geometry": (lambda f: sh.scan(f, geometry="x"), "^geometry: 'x' is not a geometry"),
@@ -112,3 +122,20 @@ def test_nothing_to_do_is_an_error(tmp_path: Path) -> None:
 def test_advice_speaks_of_arguments(capture: Path) -> None:
     advice = sh.calibrate(capture, memory="1MiB", device="cpu").advice()
     assert advice == "No host has 1,024 peers: a lower threshold would say more."
+
+
+def test_a_data_frame_is_no_list_of_names() -> None:
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(sh.UsageError, match=r"^scan: DataFrame is not the name of an input"):
+        sh.scan(pandas.DataFrame({"src": ["10.0.0.1"]}))
+
+
+def test_any_iterable_of_names_is_scanned(tmp_path: Path) -> None:
+    write(tmp_path / "a.pcap", talk("10.0.0.1", 3, 0))
+    (window,) = sh.scan(tmp_path.glob("*.pcap"), window="all")  # type: ignore[arg-type]
+    assert "10.0.0.1" in window
+
+
+def test_a_column_of_a_result_is_no_row() -> None:
+    with pytest.raises(TypeError, match=r"^'host' is no row; columns are attributes \(\.peers\)"):
+        sh.Cube(memory="1MiB").super_hosts(5000)["host"]  # type: ignore[call-overload]

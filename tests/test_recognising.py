@@ -73,6 +73,14 @@ LOOKS: dict[str, tuple[bytes, str]] = {
     "zeek json": (b'{"ts":1.5,"uid":"C","id.orig_h":"10.0.0.1"}\n', f"a Zeek log (JSON); {LOGS}"),
     "eve": (b'{"timestamp":"2020","event_type":"flow","src_ip":"10.0.0.1"', f"a Suricata log (EVE); {LOGS}"),
     "json lines": (b'{"a": 1}\n{"a": 2}\n', f"JSON Lines; {LOGS}"),
+    "json array": (
+        b'[{"src": "10.0.0.1"}, {"src"',
+        "a JSON array; make lines of its objects: jq -c '.[]' FILE | superhosts scan -",
+    ),
+    "utf-16": (
+        "src,dst\n".encode("utf-16-le").join([b"\xff\xfe", b""]),
+        "text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8",
+    ),
     "json": (b'{\n "a": [1, 2', f"JSON; {EMPTY}"),
     "html": (b"<!DOCTYPE html>\n<html>", f"an HTML page; {EMPTY}"),
     "tcpdump": (

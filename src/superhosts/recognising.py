@@ -155,6 +155,10 @@ def _is_json(head: bytes) -> bool:
     return re.match(rb'\s*(\{\s*["}]|\[\s*["\[{\d\]-])', head) is not None and _text(head) is not None
 
 
+def _is_json_array(head: bytes) -> bool:
+    return _is_json(head) and re.match(rb"\s*\[\s*\{", head) is not None
+
+
 def _is_tcpdump_text(head: bytes) -> bool:
     return re.match(rb"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\.\d+ (IP6?|ARP)\b", head) is not None
 
@@ -189,6 +193,8 @@ def _unknown(head: bytes) -> str:
     text = _text(head)
     if text is not None:
         return "text"
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
     if not any(head):
         return "zeros, and nothing else at its beginning"
     return f"binary data of no known kind (it starts with the bytes {head[:8].hex(' ')})"
@@ -242,6 +248,7 @@ KINDS = [
     Kind("a Suricata log (EVE)", _is_eve, _SCAN),
     Kind("rows of superhosts (JSON Lines)", _is_row, "they are results, not traffic"),
     Kind("JSON Lines", _is_json_lines, _SCAN),
+    Kind("a JSON array", _is_json_array, "make lines of its objects: jq -c '.[]' {file} | superhosts scan -"),
     Kind("JSON", _is_json, _NO_PACKETS),
     Kind("an HTML page", lambda head: re.match(rb"(?i)\s*<(!doctype html|html)", head) is not None, _NO_PACKETS),
     Kind("XML", (b"<?xml",), _NO_PACKETS),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -247,6 +247,8 @@ class SuperHosts:
         if isinstance(key, slice):
             return self.select(key)
         if not isinstance(key, int | np.integer):
+            if isinstance(cast(object, key), str):
+                raise TypeError(f"{key!r} is no row; columns are attributes (.peers), or those of to_pandas()")
             return self.select(np.asarray(key) if len(key) else np.zeros(0, np.intp))
         index = int(key)
         if not -len(self) <= index < len(self):

@@ -62,6 +62,8 @@ def _parse_or_int(text: Any, units: dict[str, int], what: str, example: str) -> 
 
 def parse_duration(text: str, *, allow_zero: bool = False) -> int:
     """Return the nanoseconds of "90s", "5m", "1h" or "30d"."""
+    if not isinstance(text, str):  # a number of seconds, a timedelta
+        raise UsageError(f"{text!r} is not a duration; write it like '90s', '5m', '1h' or '30d'")
     nanoseconds = _parse(text, {unit: s * SECOND for unit, s in _SECONDS.items()}, "duration", "90s, 5m, 1h or 30d")
     if nanoseconds < 0 or not (nanoseconds or allow_zero):
         raise UsageError(f"{text!r}: a duration must be greater than zero; write it like 90s, 5m, 1h or 30d")

@@ -244,3 +244,21 @@ def test_bad_rows_are_counted_and_shown() -> None:
     ended = rows("--schema", "src String, dst String", "--out", "JSONEachRow", given=given)
     assert (ended.status, len(ended.rows)) == (0, 2)
     assert "row 2 does not count: src '?', dst '10.0.0.2'" in ended.err
+
+
+@pytest.mark.parametrize("start", ["", "\ufeff"])
+@pytest.mark.parametrize(("delimiter", "written"), [(",", ","), (";", ","), ("\t", "\t")])
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_text_with_names_is_recognised(start: str, delimiter: str, written: str, ends: str) -> None:
+    lines = [delimiter.join(line) for line in (("src", "dst"), ("10.0.0.1", "192.0.2.1"), ("10.0.0.1", "192.0.2.2"))]
+    ended = rows("--columns", "host,peers", "--top", 1, given=(start + ends.join([*lines, ""])).encode())
+    assert ended.out.splitlines() == [f"host{written}peers", f"10.0.0.1{written}2"]
+
+
+def test_a_wide_header_of_rowbinary_is_no_text() -> None:
+    names = [f"{number:09}" for number in range(42)] + ["src", "dst"]
+    header = length(len(names)) + b"".join(length(len(name)) + name.encode() for name in names)
+    header += b"".join(length(len(kind)) + kind.encode() for kind in ["UInt8"] * 42 + ["IPv4", "IPv4"])
+    row = bytes(42) + struct.pack("<II", 0x0A000001, 0xC0000201)
+    ended = rows("--columns", "host,peers", "--inner", "10.0.0.0/8", "--out", "CSV", given=header + row)
+    assert ended.out.split() == ["10.0.0.1,1"], ended.err

@@ -127,3 +127,21 @@ def test_an_arrow_array_that_points_outside_of_its_data(offsets: list[int], keys
     damaged = pa.Array.from_buffers(pa.string(), 2, buffers)
     with pytest.raises(sh.UsageError, match="hosts: a damaged Arrow array: values lie outside of its data"):
         sh.Cube(keys=keys).update(damaged, ["1.1.1.1", "2.2.2.2"])
+
+
+def test_sets_have_no_order_and_are_no_columns() -> None:
+    cube = sh.Cube(memory="1MiB")
+    with pytest.raises(sh.UsageError, match=r"^hosts: a set has no order"):
+        cube.update({"10.0.0.1", "10.0.0.2"}, ["192.0.2.1", "192.0.2.2"])  # type: ignore[arg-type]
+    with pytest.raises(sh.UsageError, match=r"^peers: a frozenset has no order"):
+        cube.update(["10.0.0.1"], frozenset({"192.0.2.1"}))  # type: ignore[arg-type]
+    talks = {"10.0.0.1": "192.0.2.1", "10.0.0.2": "192.0.2.2"}
+    cube.update(talks.keys(), talks.values())  # type: ignore[arg-type]
+    assert len(cube.top(5)) == 2
+
+
+def test_two_columns_of_one_name() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame([["10.0.0.1", "192.0.2.1", "192.0.2.2"]], columns=["src", "dst", "dst"])
+    with pytest.raises(sh.UsageError, match=r"^peer='dst': the table has several columns of this name"):
+        sh.Cube(memory="1MiB").update(frame, host="src", peer="dst")

@@ -134,3 +134,17 @@ def test_nulls_alone() -> None:
         cube = fed(keys, [None, None], [1, 2])
         assert cube.dropped == 2
         assert len(cube.top(1)) == 0
+
+
+@pytest.mark.parametrize("values", [["ann", 1], [None, 1, "ann"], ["ann", "bob", 2.5]])
+def test_a_mixture_names_the_row_that_is_no_text(values: list[object]) -> None:
+    row = next(row for row, value in enumerate(values) if isinstance(value, int | float))
+    with pytest.raises(sh.UsageError, match=f"^hosts, row {row}: {values[row]} is not text, but other rows are"):
+        sh.Cube(memory="4MiB", keys="text").update(values, list(range(len(values))))
+
+
+@pytest.mark.parametrize("width", [3, 4, 16])
+def test_byte_strings_of_numpy_are_text_of_any_length(width: int) -> None:
+    cube = sh.Cube(memory="4MiB", keys="text")
+    cube.update(np.array([b"a" * width, b"b", b"b"]), np.array([b"x" * width, b"x", b"y"]))
+    assert {row.host: row.peers for row in cube.top(5)} == {"a" * width: 1, "b": 2}

@@ -9,7 +9,9 @@ from superhosts.sources.base import Source
 from superhosts.sources.inputs import STANDARD_INPUT, Input, PeekedStream
 from superhosts.sources.streams import Stream
 from superhosts.sources.tables.base import Opens, TableFormat, TableReader
+from superhosts.sources.tables.delimited import MARK, is_header, sniff, split
 from superhosts.sources.tables.formats import table_format
+from superhosts.sources.tables.logs import is_text
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.rowbinary import RowBinaryReader
 from superhosts.sources.tables.rowbinary_schema import parse_schema
@@ -74,7 +76,9 @@ class RowInput:
         head = self._input.head()
         if head.startswith(ARROW):
             return "ArrowStream"
-        return "JSONEachRow" if head.startswith(b"{") else NAMED_BINARY
+        if head.startswith(b"{"):
+            return "JSONEachRow"
+        return _named_text(head) or NAMED_BINARY
 
     def _open_binary(self, file: Opens, options: TableOptions) -> TableReader:
         return RowBinaryReader(file, options, self.fields)
@@ -88,6 +92,22 @@ class RowInput:
             return reader
 
         return replace(format, open=open)
+
+
+def _named_text(head: bytes) -> str | None:
+    """Return the format of text whose first line has names of columns; None if it is no such text.
+
+    RowBinary begins with a number of columns and lengths of names: control characters, but for wide tables.
+    """
+    line, end, _ = head.removeprefix(MARK).partition(b"\n")
+    if not end or not line.strip() or line[:1].isspace() or not is_text(head):
+        return None
+    text = line.rstrip(b"\r").decode("utf-8", "replace")
+    delimiter = sniff(text)
+    fields = split(text, delimiter)
+    if len(fields) < 2 or not is_header(fields):
+        return None
+    return "TabSeparatedWithNames" if delimiter == "\t" else "CSVWithNames"
 
 
 class HeadedInput(Input):

@@ -5,7 +5,7 @@ pandas and pyarrow are not imported unless such an object comes. Integers of Num
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, KeysView, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,8 @@ def column_of(data: Any, name: str) -> Column:
         return from_numpy(np.asarray(data), name)
     if hasattr(data, "__dlpack__"):
         return from_numpy(np.from_dlpack(data), name)
+    if isinstance(data, Set) and not isinstance(data, KeysView):
+        raise UsageError(f"{name}: a {type(data).__name__} has no order, so its rows belong to no other column's")
     if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable):
         raise UsageError(f"{name}: {type(data).__name__} is not a column; pass an array, a list or a series")
     try:

@@ -79,6 +79,8 @@ def _check(known: Sequence[Any], host: str, peer: str) -> None:
     for argument, name in (("host", host), ("peer", peer)):
         if name not in known:
             raise UsageError(f"{argument}={name!r}: the table has no such column; it has {', '.join(map(str, known))}")
+        if list(known).count(name) > 1:
+            raise UsageError(f"{argument}={name!r}: the table has several columns of this name")
 
 
 def _column_names(table: Any) -> list[Any] | None:

@@ -146,7 +146,8 @@ def read_column(column: Any, name: str) -> KeyColumn:
         return KeyColumn(_whole(column, name))
     if isinstance(column, list | tuple):
         return _read_list(column, name)
-    if isinstance(column, np.ndarray) and column.dtype == object and not isinstance(column, np.ma.MaskedArray):
+    # Byte strings of NumPy are text, also those as long as an address.
+    if isinstance(column, np.ndarray) and column.dtype.kind in "OS" and not isinstance(column, np.ma.MaskedArray):
         return _read_list(column.tolist(), name)
     read = column if isinstance(column, Column) else column_of(column, name)
     values = read.values
@@ -183,6 +184,12 @@ def _read_list(values: Sequence[Any], name: str) -> KeyColumn:
         )
     if valid is not None:
         values = [0 if is_null(each) else each for each in values]
+    if kinds & _TEXT:
+        row = next(row for row, each in enumerate(values) if type(each) not in _TEXT and (valid is None or valid[row]))
+        shown = printable(repr(values[row]))
+        raise UsageError(
+            f"{name}, row {row}: {shown} is not text, but other rows are; make all of them text or integers"
+        )
     for row, value in enumerate(values if not kinds <= {int} or _is_wide(values) else ()):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise UsageError(f"{name}, row {row}: {printable(repr(value))} is neither an integer nor text")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from superhosts import defaults
+from superhosts.errors import UsageError
 from superhosts.pipeline.run_options import scan_options
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
@@ -56,8 +57,8 @@ def scan(
     - `exclude`: prefixes whose packets do not count. `special`: "drop" multicast, broadcast and unspecified hosts, or
       "keep" them.
     - `watch`: "inner" hosts, "outer" ones or both. `direction`: peers in "any" direction, "in", "out" or several.
-    - `threshold`: hosts with at least this many peers. `top`: this many hosts with the most peers. Without both, super
-      hosts of 1024 peers, or the largest host if there is none.
+    - `threshold`: hosts with at least this many peers. `top`: this many hosts with the most peers. Without both, the
+      ten hosts with the most peers, and all with 1024 or more.
     - `ipv4_prefix`, `ipv6_prefix`: networks of this length are hosts. `families`: address families that count.
 
     How:
@@ -79,7 +80,7 @@ def scan(
     ...     for row in window:
     ...         print(row.host, row.peers)
     """
-    names = [inputs] if isinstance(inputs, Name) else list(inputs)
+    names = _names(inputs)
     settings = Settings(
         inner=_several(inner),
         exclude=_several(exclude),
@@ -106,6 +107,21 @@ def scan(
     sources = reopen()
     options = scan_options(sources, settings, joins_short=window is None, keeps_sketches=keep_sketch)
     return Scan(sources, settings, options, reopen=reopen)
+
+
+def _names(inputs: Any) -> list[Name]:
+    """Return the names of inputs; raise UsageError for tables, open files and whatever else is no name."""
+    is_several = isinstance(inputs, Iterable) and not isinstance(inputs, Name | bytes | Mapping)
+    # A data frame would yield the names of its columns.
+    has_names = is_several and not any(hasattr(inputs, each) for each in ("columns", "__arrow_c_stream__", "read"))
+    names = list(inputs) if has_names else [inputs]
+    if not names:
+        raise UsageError("scan: there is no input; pass at least one file, folder, pattern or URL")
+    for name in names:
+        if not isinstance(name, Name):
+            way = "pass names of files; a table goes to cube.update(table, host=…, peer=…)"
+            raise UsageError(f"scan: {type(name).__name__} is not the name of an input; {way}")
+    return names
 
 
 def _several(values: str | Sequence[str]) -> Sequence[str]:

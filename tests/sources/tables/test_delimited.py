@@ -16,6 +16,7 @@ from superhosts.errors import InputError
 from superhosts.sources.inputs import Input
 from superhosts.sources.tables.formats import table_format
 from superhosts.sources.tables.logs import CSV, TextGrammar
+from superhosts.sources.tables.mapping import parse_map
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textreader import LONGEST_LINE, TextReader
 from table_reading import Drips, options, read, read_file
@@ -222,3 +223,25 @@ def test_a_file_that_becomes_shorter_ends_there(tmp_path: Path, monkeypatch: pyt
     reader.close()
     assert sum(len(block) for block in blocks) < 2000
     assert reader.ended_early == "it has become shorter while it was read"
+
+
+@pytest.mark.parametrize(("time", "start"), [("end", "src,dst,start"), ("start", "src,dst,end")])
+def test_a_time_that_is_not_there_is_never_replaced_by_the_other(time: str, start: str) -> None:
+    text = f"{start}\n1.1.1.1,2.2.2.2,100\n"
+    with pytest.raises(InputError, match=f"the {time} of its rows is not known; name its column"):
+        TextReader(Drips(text.encode(), 9), TextGrammar("x", CSV, TableOptions(time=time)))
+
+
+@pytest.mark.parametrize(
+    ("map", "says"),
+    [
+        ("time=src", "src and time are the same column, src"),
+        ("src=1,dst=1", "src and dst are the same column, src"),
+        ("time_end=dst,duration=d", "dst and time are the same column, dst"),
+        ("time_end=t,duration=t", "time and duration are the same column, t"),
+    ],
+)
+@pytest.mark.parametrize("text", ["src,dst,t,d\n1.1.1.1,2.2.2.2,100,7\n", '{"src":"1.1.1.1","dst":"2","t":5,"d":7}\n'])
+def test_a_column_that_is_to_mean_two_things(map: str, says: str, text: str) -> None:
+    with pytest.raises(InputError, match=says):
+        TextReader(Drips(text.encode(), 99), TextGrammar("x", CSV, TableOptions(map=parse_map(map))))

@@ -111,3 +111,8 @@ def test_lists_of_names_are_in_order() -> None:
     for names in (STARTS, STOPS, DURATIONS):
         assert len(set(names)) == len(names)
         assert all(name == name.lower() for name in names)
+
+
+def test_both_ends_are_different_columns() -> None:
+    with pytest.raises(InputError, match=r"^f: src and dst are the same column, a; its columns: a, b"):
+        resolve(parse_map("src=a,dst=a"), ["a", "b"], "f")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from superhosts.errors import InputError
-from superhosts.sources.tables.mapping import UNITS, Column, Mapping, columns_found, resolve
+from superhosts.sources.tables.mapping import UNITS, Column, Mapping, columns_found, resolve, row_times
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textlayout import Wanted
 
@@ -69,10 +69,30 @@ def wanted_of(log: Log, columns: Sequence[str], options: TableOptions, file: str
     elif asked.time is not None:
         end = () if asked.time_end is None else end
         duration = () if asked.duration is None else duration
+    if not log.start or asked.has_time:  # Records of a known log may have one time only.
+        known_times = Mapping(time=_one(start), time_end=_one(end), duration=_one(duration))
+        row_times(known_times, options.time, columns, file)
     time, sign = _time(start, end, duration, options.time)
-    if {column.name for column in src} & {column.name for column in dst}:
-        raise InputError(f"src and dst are the same column, {src[0].name}; {columns_found(columns)}", file=file)
-    return Wanted(src, dst, time, duration if sign else (), sign, log.kind if log.kind in columns else "", log.kinds)
+    wanted = Wanted(src, dst, time, duration if sign else (), sign, log.kind if log.kind in columns else "", log.kinds)
+    _check_distinct(wanted, columns, file)
+    return wanted
+
+
+def _one(columns: tuple[Column, ...]) -> Column | None:
+    return columns[0] if columns else None
+
+
+def _check_distinct(wanted: Wanted, columns: Sequence[str], file: str) -> None:
+    """Raise InputError if one column is to mean two things."""
+    seen: dict[str, str] = {}
+    roles = ("src", wanted.src), ("dst", wanted.dst), ("time", wanted.time), ("duration", wanted.duration)
+    for role, fields in roles:
+        for name in dict.fromkeys(column.name for column in fields):
+            if name in seen:
+                raise InputError(
+                    f"{seen[name]} and {role} are the same column, {name}; {columns_found(columns)}", file=file
+                )
+            seen[name] = role
 
 
 def as_column(text: str) -> Column:

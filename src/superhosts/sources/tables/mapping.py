@@ -178,6 +178,8 @@ def as_map(given: str | Dict[str, object] | Mapping | None) -> Mapping | None:
         return given
     if isinstance(given, str):
         return parse_map(given)
+    if not isinstance(given, Dict):
+        raise UsageError(f"map={given!r}: write it like {EXAMPLE!r}, or as a dictionary")
     for role, name in given.items():
         if role not in ROLES or not isinstance(name, str | int) or not str(name):
             raise UsageError(f"map={dict(given)!r}: {role!r}: a column's name for one of {', '.join(ROLES)}")
@@ -212,6 +214,8 @@ def resolve(asked: Mapping | None, columns: Sequence[str], file: str) -> Mapping
             f"{columns_found(columns)}",
             file=file,
         )
+    if found.src is not None and found.dst is not None and found.src.name == found.dst.name:
+        raise InputError(f"src and dst are the same column, {found.src.name}; {columns_found(columns)}", file=file)
     return found
 
 
