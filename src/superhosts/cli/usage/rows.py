@@ -95,8 +95,8 @@ class Rows:
     tuples of --columns. So an executable function of ClickHouse answers for each group of a query.
 
     Examples:
-        cat pairs.bin | superhosts rows --schema 'src IPv4, dst IPv4' --out CSV
-        cat rows.json | superhosts rows --map src=a,dst=b --columns host,peers
+        superhosts rows --schema 'src IPv4, dst IPv4' --out CSV < pairs.bin
+        superhosts rows --map src=a,dst=b --columns host,peers < rows.json
     """
 
     rows: RowOptions = field(default_factory=RowOptions)
