@@ -26,8 +26,9 @@ def command_lines(text: str) -> list[str]:
 
 
 def arguments_of(line: str) -> tuple[str, list[str]]:
-    """Return the command of a line and its arguments."""
+    """Return the command of a line and its arguments, without what the shell does with its streams."""
     words = shlex.split(line, comments=True)[1:]
+    words = words[: words.index("<")] if "<" in words else words
     name = next((each for each in (" ".join(words[:2]), words[0]) if each in COMMANDS), "")
     return name, words[len(name.split()) :]
 

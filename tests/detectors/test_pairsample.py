@@ -74,9 +74,9 @@ def test_numbers_are_exact_until_the_sample_is_full():
 def test_rows_are_marked_as_exact_while_every_pair_is_kept():
     hosts, peers = np.zeros(100, np.uint32), np.arange(100, dtype=np.uint32)
 
-    def filled(kind=np.uint32, pairs=100, memory=1000):
+    def filled(peers=peers, pairs=100, memory=1000):
         detector = PairSample(geometry=Geometry(memory))
-        detector.update(hosts[:pairs], peers[:pairs].astype(kind))
+        detector.update(hosts[:pairs], peers[:pairs])
         return detector
 
     def is_exact(detector):
@@ -86,7 +86,8 @@ def test_rows_are_marked_as_exact_while_every_pair_is_kept():
 
     assert is_exact(filled())
     assert not is_exact(filled(memory=50))
-    wide = filled(np.uint64)
+    assert is_exact(filled(peers.astype(np.uint64)))
+    wide = filled(peers + np.uint64(1 << 40))
     assert not is_exact(wide)  # Two peers may have been folded into one.
     merged = filled()
     merged.merge(filled(pairs=50))

@@ -125,7 +125,7 @@ def answering(answer: Any) -> type:
             r"Answering\.super_hosts: returned list, which has no hosts; return anything with hosts and",
         ),
         (answering({"hosts": [1]}), r"Answering\.super_hosts: returned dict, which has no peers"),
-        (answering({"hosts": [1], "peers": []}), r"Answering\.super_hosts: returned 1 hosts but 0 peers"),
+        (answering({"hosts": [1], "peers": []}), r"Answering\.super_hosts: returned 1 host but 0 numbers of peers"),
         (answering({"hosts": ["a"], "peers": [1]}), r"hosts must be a column of numbers"),
         (answering({"hosts": [-1], "peers": [1]}), r"hosts are IPv4 addresses as numbers"),
     ],

@@ -43,7 +43,7 @@ from superhosts.errors import UsageError
 from superhosts.evaluation.scores import Estimates, Truth
 from superhosts.pairs import Addresses, format_for
 from superhosts.results import SuperHosts
-from superhosts.text import setting
+from superhosts.text import counted, setting
 
 GIVEN = ("memory", "threshold")  # arguments of a constructor that may be given
 
@@ -141,7 +141,9 @@ class Adapted(Detector):
             found = self._own.super_hosts(threshold)
         hosts, peers = _column(found, "hosts", verb), _column(found, "peers", verb)
         if len(hosts) != len(peers):
-            raise UsageError(f"{verb}: returned {len(hosts)} hosts but {len(peers)} peers")
+            raise UsageError(
+                f"{verb}: returned {counted(len(hosts), 'host')} but {counted(len(peers), 'number')} of peers"
+            )
         if len(hosts) and not (hosts.min() >= 0 and hosts.max() < 1 << 32):
             raise UsageError(f"{verb}: hosts are IPv4 addresses as numbers, from 0 to 4294967295")
         numbers = np.rint(peers).astype(np.int64)
