@@ -21,6 +21,7 @@ from superhosts.reports.rows import COLUMNS
 
 Pair = tuple[str, str]
 START = 1_700_000_100  # seconds: the begin of a window of 5 minutes
+TIMED = "src IPv4, dst IPv4, time DateTime"
 SCHEMA = "src IPv6, dst IPv6"
 
 
@@ -209,6 +210,16 @@ def test_arrays_are_answered_row_by_row() -> None:
     assert chunked == whole + whole
 
 
+def test_an_arrow_stream_is_answered_in_json() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    ends = arrow.table({"src": ["10.0.0.1"] * 3, "dst": ["10.0.0.2", "10.0.0.3", "10.0.0.4"]})
+    stream = io.BytesIO()
+    with arrow.ipc.new_stream(stream, ends.schema) as writer:
+        writer.write_table(ends)
+    (row,) = rows("-n", 1, given=stream.getvalue()).rows
+    assert (row["host"], row["peers"]) == ("10.0.0.1", 3)
+
+
 @pytest.mark.parametrize(
     ("arguments", "given", "status", "message"),
     [
@@ -227,6 +238,7 @@ def test_arrays_are_answered_row_by_row() -> None:
         (["--schema", "src Array(IPv6), dst Array(IPv6)"], b"\0\1" + bytes(16), 3, "row 1 has 0 sources and 1 dest"),
         (["--schema", "src Array(IPv6), dst IPv6"], b"", 3, "stdin: column dst is no array of addresses"),
         (["--schema", "src Array(IPv4), dst Array(IPv4)", "--chunks"], b"x", 3, "where a line with a number of rows"),
+        (["--schema", TIMED, "--time", "end"], b"", 3, "stdin: the end of its rows is not known; name its column"),
         ([], b"no names", 3, "stdin: does not begin with names and types of columns; of RowBinary say which"),
     ],
 )

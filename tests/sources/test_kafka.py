@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import random
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,12 +23,13 @@ from hypothesis import strategies as st
 import superhosts as sh
 from superhosts.columns.split import AddressColumn
 from superhosts.errors import InputError, UsageError
-from superhosts.sources.kafka import KafkaSource, parse_topic
+from superhosts.sources.kafka import KafkaSource, Notes, parse_topic
 from superhosts.sources.kafka_messages import GOFLOW2, Fields, JsonRecords, is_delimited, read_proto, read_protobuf
 from superhosts.sources.opening import open_input
 from superhosts.sources.tables.base import NO_TIME
 
 NOON = 1_700_000_100
+IMPATIENT = Path(tempfile.gettempdir(), f"superhosts-kafka-{os.getpid()}.properties")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 PROTO = """
 syntax = "proto3";
@@ -155,6 +159,14 @@ def test_brokers_have_the_usual_port() -> None:
 # The mock cluster
 
 
+@pytest.fixture(scope="module", autouse=True)
+def impatient() -> Iterator[None]:
+    """The mock cluster waits almost for the session's timeout before another member may follow one that has left."""
+    IMPATIENT.write_text("session.timeout.ms=6000\n# remark\nheartbeat.interval.ms = 300\n")
+    yield
+    IMPATIENT.unlink()
+
+
 @pytest.fixture(scope="module")
 def producer() -> Iterator[Any]:
     kafka = pytest.importorskip("confluent_kafka", reason="pip install 'superhosts[kafka]'")
@@ -197,7 +209,7 @@ def send(producer: Any, topic: str, messages: list[bytes]) -> str:
     for number, message in enumerate(messages):
         producer.produce(topic, message, partition=number % 2)
     assert producer.flush(60) == 0
-    return f"{address_of(producer)}/{topic}?until=end"
+    return f"{address_of(producer)}/{topic}?until=end&config={IMPATIENT}"
 
 
 @pytest.mark.parametrize("kind", ["goflow2", "json", "akvorado"])
@@ -250,7 +262,7 @@ def test_the_next_run_begins_where_offsets_were_committed(producer: Any) -> None
 
 def test_bad_messages_are_counted_and_shown(producer: Any) -> None:
     messages = [encode("goflow2", FLOWS[0]), b"\5nonsense", b"\0"]
-    source = open_input(send(producer, "flows-bad", messages))
+    source = open_input(send(producer, "flows-bad", messages) + "&format=goflow2")  # Any of them may come first.
     assert sum(len(batch) for block in source.blocks() for batch in block) == 1
     assert (source.counters.rows, source.counters.bad_rows) == (3, 2)
     assert any("offset 0 does not count: 0x056e6f6e73656e7365" in text for text in source.counters.warnings)
@@ -267,3 +279,36 @@ def test_a_broker_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("superhosts.sources.kafka.REACHED_WITHIN", 0.5)
     with pytest.raises(InputError, match=r"kafka://127.0.0.1:1/flows: cannot be read: "):
         list(open_input("kafka://127.0.0.1:1/flows").blocks())
+
+
+def test_a_scan_leaves_the_group_at_its_end(producer: Any) -> None:
+    run = sh.scan(send(producer, "flows-left", [encode("goflow2", FLOWS[0])]), window="all")
+    assert len([*run]) == 1
+    (source,) = run.sources
+    assert isinstance(source, KafkaSource)
+    assert not source._closes.alive
+    source.release(2**62)
+    source.leave()
+    assert not source.counters.warnings
+
+
+def test_notes_of_offsets_are_bounded_and_never_too_early() -> None:
+    notes = Notes(most=8)
+    draw = random.Random(3)
+    added = [(offset + 1, draw.randrange(1000)) for offset in range(5000)]
+    for offset, time in added:
+        notes.add(7, offset, time)
+        assert len(notes._read[7]) <= 9
+    for before in (0, 500, 1001):
+        offset = notes.take(before).get(7, 0)
+        assert all(time < before for each, time in added if each <= offset)
+    assert offset == 5000
+    assert notes.take(10**9) == {}
+
+
+def test_partitions_of_another_member_are_forgotten() -> None:
+    notes = Notes()
+    notes.add(1, 10, 5)
+    notes.add(2, 20, 5)
+    notes.forget(None, [SimpleNamespace(partition=1)])
+    assert notes.take(6) == {2: 20}

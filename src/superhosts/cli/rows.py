@@ -23,6 +23,7 @@ from superhosts.reports.rowformats import FORMATS, RowWriter, check_columns
 from superhosts.reports.rows import Row, make_rows
 from superhosts.reports.streams import ClosedOutput, silence_stdout, stdout_error
 
+WRITTEN = "JSONEachRow"  # in place of a format that is only read
 PIPE_BYTES = 1 << 20  # that a pipe should hold: the default of 64 KiB makes sixteen times as many small reads
 
 
@@ -59,7 +60,7 @@ def _written(options: RowOptions, given: RowInput) -> str:
         raise UsageError("--chunks: only with arrays in --schema: other rows have one answer, at their end")
     if given.grouped and options.out not in (None, given.format):
         raise UsageError(f"--out {options.out}: arrays are answered in {given.format}")
-    out = given.format if options.out is None else options.out
+    out = options.out or (WRITTEN if given.format == "ArrowStream" else given.format)
     if out == "ArrowStream":
         raise UsageError("--out ArrowStream: rows are not written in it; use RowBinary or JSONEachRow")
     if out not in FORMATS:

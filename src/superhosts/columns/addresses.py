@@ -4,9 +4,9 @@ What is an address is what Python's `ipaddress` says: four decimal numbers witho
 forms (upper case, `::`, an IPv4 address at the end). An IPv4-mapped IPv6 address (::ffff:192.0.2.1) is that IPv4
 address. Blanks, quotes, ports and zones (%eth0) are not part of an address: whoever has them cuts them off first.
 
-A loop over characters mispredicts at the end of every number, which costs more than all the rest. So text is read eight
-bytes at a time into integers, and all bytes of one are compared at once. The dots of an IPv4 address become the bits of
-a mask; the positions of these bits say where each number ends. IPv6 takes one such step for each group.
+A loop over characters mispredicts at the end of every number, which costs more than all the rest. So all bytes of an
+IPv4 address are compared at once in a vector register. Its dots become the bits of a mask; the positions of these bits
+say where each number ends. IPv6 is read eight bytes at a time into integers, one step for each group.
 
 Every function takes bytes as uint8 and returns the address as (kind, high, low): `kind` is 4 or 6, or 0 if the text is
 no address; `low` has the 32 bits of an IPv4 address. Nothing outside of `data` is read.
@@ -36,7 +36,7 @@ READABLE = 56  # bytes from the start of a text that are read, wherever it ends
 _HIGH_BITS = 0x8080808080808080
 _LOW_BITS = 0x7F7F7F7F7F7F7F7F
 _ONES = 0x0101010101010101
-_GATHER = 0x0102040810204080  # the product with this has the lowest bits of the eight bytes in its highest byte
+_VECTOR = 16  # bytes that are compared at once
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -46,6 +46,30 @@ def _word(_context: Any, _address: Any) -> Any:
     def generate(_target: Any, builder: Any, _types: Any, values: Any) -> Any:
         word = ir.IntType(64)
         return builder.load(builder.inttoptr(values[0], word.as_pointer()), "", 1)
+
+    return uint64(uint64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _marks(_context: Any, _address: Any) -> Any:
+    """Return 48 bits about the 16 bytes at an address: which are no digits, above them which are dots, then zeros.
+
+    A vector register holds all of them. Vectors are not part of Python, so the instructions are given here; LLVM
+    translates them for every processor.
+    """
+
+    def generate(_target: Any, builder: Any, _types: Any, values: Any) -> Any:
+        vector, bits, word = ir.VectorType(ir.IntType(8), _VECTOR), ir.IntType(_VECTOR), ir.IntType(64)
+        text = builder.load(builder.inttoptr(values[0], vector.as_pointer()), "", 1)
+
+        def compared(how: str, other: Any, number: int) -> Any:
+            found = builder.icmp_unsigned(how, other, ir.Constant(vector, [number] * _VECTOR))
+            return builder.zext(builder.bitcast(found, bits), word)
+
+        others = compared(">", builder.sub(text, ir.Constant(vector, [ord("0")] * _VECTOR)), 9)
+        dots = builder.shl(compared("==", text, ord(".")), ir.Constant(word, _VECTOR))
+        zeros = builder.shl(compared("==", text, ord("0")), ir.Constant(word, 2 * _VECTOR))
+        return builder.or_(others, builder.or_(dots, zeros))
 
     return uint64(uint64), generate
 
@@ -76,54 +100,42 @@ def _not_hex(word: np.uint64) -> np.uint64:
 
 
 @compiled
-def _dots(word: np.uint64) -> np.uint64:
-    """Return 0x80 for each byte that is a dot."""
-    distance = word ^ np.uint64(0x2E2E2E2E2E2E2E2E)
-    return ~((distance & np.uint64(_LOW_BITS)) + np.uint64(_LOW_BITS) | distance) & np.uint64(_HIGH_BITS)
-
-
-@compiled
-def _gathered(marks: np.uint64) -> np.uint64:
-    """Return eight bits, one for each byte that is 0x80."""
-    return ((marks >> np.uint64(7)) * np.uint64(_GATHER)) >> np.uint64(56)
-
-
-@compiled
-def _number(word: np.uint64, length: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Return the number in the first `length` characters, which are digits, and 1 if IPv4 cannot have it (else 0).
-
-    Of a number with more than three digits, or none, only the mark means something.
-    """
+def _number(word: np.uint64, length: np.uint64) -> np.uint64:
+    """Return the number in the first `length` characters, which are one to three digits."""
     digits = word << (np.uint64(24) - (length << np.uint64(3)) & np.uint64(63))
-    value = (digits & np.uint64(15)) * np.uint64(100) + (digits >> np.uint64(8) & np.uint64(15)) * np.uint64(10)
-    value += digits >> np.uint64(16) & np.uint64(15)
-    padded = (word & np.uint64(0xFF) == np.uint64(48)) & (length != np.uint64(1))
-    wrong = (length - np.uint64(1) > np.uint64(2)) | (value > np.uint64(255)) | padded
-    return value, np.uint64(wrong)
+    hundreds, tens = digits & np.uint64(15), digits >> np.uint64(8) & np.uint64(15)
+    return hundreds * np.uint64(100) + tens * np.uint64(10) + (digits >> np.uint64(16) & np.uint64(15))
 
 
 @compiled
-def _parse_ipv4(start: np.uint64, length: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Return the IPv4 address in the text, and 1 if it is none (else 0)."""
-    zero, one = np.uint64(0), np.uint64(1)
+def parse_ipv4(start: np.uint64, length: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Return the IPv4 address in the text at an address in memory, and 1 if it is none (else 0).
+
+    24 bytes can be read there. Everything is tested at once, for all four numbers, by bits that stand for characters.
+    """
+    zero, one, two = np.uint64(0), np.uint64(1), np.uint64(2)
     if length - np.uint64(7) > np.uint64(8):
         return zero, one
-    first, second = np.uint64(_word(start)), np.uint64(_word(start + np.uint64(8)))
-    after = one << length  # The end of the text counts as a dot: every step below finds a bit.
-    others = (_gathered(_not_digits(first)) | _gathered(_not_digits(second)) << np.uint64(8)) & (after - one)
-    dots = (_gathered(_dots(first)) | _gathered(_dots(second)) << np.uint64(8)) & (after - one)
-    dots1 = dots | after
-    dots2 = dots1 & (dots1 - one)
-    dots3 = dots2 & (dots2 - one)
-    if others != dots or dots3 & (dots3 - one) != after:
+    marks = np.uint64(_marks(start))
+    after = one << length
+    others, dots = marks & (after - one), marks >> np.uint64(_VECTOR) & (after - one)
+    ends = dots | after  # The end of the text counts as a dot: every step below finds a bit.
+    ends2 = ends & (ends - one)
+    ends3 = ends2 & (ends2 - one)
+    begins = ends << one | one  # beyond the end, too
+    empty = begins & ends
+    long = ~(ends | ends >> one | ends >> two | ends >> np.uint64(3)) & (after - one)
+    padded = marks >> np.uint64(2 * _VECTOR) & begins & ~(ends >> one) & (after - one)
+    wrong = (others ^ dots) | (ends3 & (ends3 - one) ^ after) | empty | long | padded
+    if wrong != zero:
         return zero, one
-    end1, end2, end3 = _trailing_zeros(dots1), _trailing_zeros(dots2), _trailing_zeros(dots3)
-    number1, wrong1 = _number(first, end1)
-    number2, wrong2 = _number(np.uint64(_word(start + end1 + one)), end2 - end1 - one)
-    number3, wrong3 = _number(np.uint64(_word(start + end2 + one)), end3 - end2 - one)
-    number4, wrong4 = _number(np.uint64(_word(start + end3 + one)), length - end3 - one)
+    end1, end2, end3 = _trailing_zeros(ends), _trailing_zeros(ends2), _trailing_zeros(ends3)
+    number1 = _number(np.uint64(_word(start)), end1)
+    number2 = _number(np.uint64(_word(start + end1 + one)), end2 - end1 - one)
+    number3 = _number(np.uint64(_word(start + end2 + one)), end3 - end2 - one)
+    number4 = _number(np.uint64(_word(start + end3 + one)), length - end3 - one)
     value = number1 << np.uint64(24) | number2 << np.uint64(16) | number3 << np.uint64(8) | number4
-    return value, wrong1 | wrong2 | wrong3 | wrong4
+    return value, np.uint64(number1 | number2 | number3 | number4 > np.uint64(255))
 
 
 @compiled
@@ -156,7 +168,7 @@ def _parse_ipv6(start: np.uint64, length: np.uint64) -> tuple[int, np.uint64, np
             return 0, zero, zero
         after = word >> (digits << np.uint64(3))
         if digits < left and after & byte == np.uint64(46):
-            number, wrong = _parse_ipv4(start + at, left)
+            number, wrong = parse_ipv4(start + at, left)
             if wrong:
                 return 0, zero, zero
             high, low = high << np.uint64(32) | low >> np.uint64(32), low << np.uint64(32) | number
@@ -198,7 +210,7 @@ def parse_at(start: np.uint64, length: np.uint64) -> tuple[int, np.uint64, np.ui
     if length - np.uint64(2) > np.uint64(LONGEST - 2):
         return 0, zero, zero
     if length < np.uint64(16):
-        number, wrong = _parse_ipv4(start, length)
+        number, wrong = parse_ipv4(start, length)
         if not wrong:
             return 4, zero, number
     kind, high, low = _parse_ipv6(start, length)

@@ -258,6 +258,8 @@ class Scan:
         finally:
             self._running = None  # even if the iterator is kept
             self._builder.count_gathered()  # after an error, or if the loop was left
+            for source in self.sources:
+                source.leave()
 
     def _results(self) -> Iterator[WindowResult]:
         for events in self._read():

@@ -103,6 +103,10 @@ class Source(Protocol):
         """
         return
 
+    def leave(self) -> None:
+        """Take note that the run is over: nothing is read or released any more. Gives back what others wait for."""
+        return
+
     def finished(self) -> dict[str, tuple[int, int]]:
         """Return the files read to their end so far: identity → first and last time."""
         return {}

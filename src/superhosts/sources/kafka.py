@@ -17,10 +17,11 @@ spooled. A window that is open when an edge stops belongs to the next run.
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ MESSAGES = 20_000  # of a block, at most
 POLL = 0.2  # seconds of waiting for messages after which a reader looks whether it should stop
 REACHED_WITHIN = 30.0  # seconds in which a broker must answer
 SHOWN = 3  # bad messages
+MOST_NOTED = 10_000  # offsets of a partition that wait to be committed
 AHEAD = 86400 * 10**9  # nanoseconds; a time further ahead of this machine's clock is wrong, and holds no offset back
 EXAMPLE = "kafka://broker:9092/flows?group=superhosts"
 
@@ -86,6 +88,45 @@ def parse_topic(text: str) -> Topic:
     return Topic(brokers, topic, words)
 
 
+class Notes:
+    """Up to which offset the messages of each partition were read, and the latest time among them.
+
+    One thread reads and notes, others take. A run that never takes, or whose windows are long, has a bounded number of
+    notes: neighbours become one, with the later offset and the later time, which is committed later than it might be.
+    """
+
+    def __init__(self, most: int = MOST_NOTED) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._read: dict[int, deque[tuple[int, int]]] = {}  # partition → (offset behind messages, their latest time)
+
+    def add(self, partition: int, offset: int, time: int) -> None:
+        """Note that messages before an offset were read."""
+        with self._lock:
+            read = self._read.setdefault(partition, deque())
+            read.append((offset, time))
+            if len(read) > self._most:
+                notes = list(read)
+                pairs = zip(notes[::2], notes[1::2], strict=False)
+                last = notes[len(notes) & ~1 :]
+                self._read[partition] = deque([*((b[0], max(a[1], b[1])) for a, b in pairs), *last])
+
+    def take(self, before: int) -> dict[int, int]:
+        """Return the offsets of partitions before which all messages have earlier times than this, and forget them."""
+        done = {}
+        with self._lock:
+            for partition, read in self._read.items():
+                while read and read[0][1] < before:
+                    done[partition] = read.popleft()[0]
+        return done
+
+    def forget(self, _consumer: Any, partitions: Sequence[Any]) -> None:
+        """Forget partitions that another member of the group reads from now on: it commits their offsets."""
+        with self._lock:
+            for each in partitions:
+                self._read.pop(each.partition, None)
+
+
 class KafkaSource(Source):
     """The records of a topic as packets."""
 
@@ -102,7 +143,9 @@ class KafkaSource(Source):
         if topic.words.get("format") == "goflow2":
             self._fields = self._fields or GOFLOW2
         self._consumer: Any = None
-        self._read: dict[int, deque[tuple[int, int]]] = {}  # partition → (offset behind messages, their latest time)
+        self._notes = Notes()
+        self._polling = threading.Lock()  # A consumer must not be closed while it is asked for messages.
+        self._closes: Any = None
         self._bytes = 0
         self._shown = 0
         self._stopped = self._waits = False
@@ -150,20 +193,23 @@ class KafkaSource(Source):
 
     def release(self, before: int) -> None:
         """Commit the offsets of messages whose times are before this one: their windows are safe."""
-        done = []
-        for partition, read in list(self._read.items()):  # the reading thread may add one
-            offset = None
-            while read and read[0][1] < before:
-                offset = read.popleft()[0]
-            if offset is not None:
-                done.append(self._client.TopicPartition(self._topic.name, partition, offset))
+        if self._closes is None or not self._closes.alive:  # not begun, or left
+            return
+        offsets = self._notes.take(before).items()
+        done = [self._client.TopicPartition(self._topic.name, partition, offset) for partition, offset in offsets]
         if done:
             try:
                 self._consumer.commit(offsets=done, asynchronous=False)
-            except (
-                self._client.KafkaException
-            ) as error:  # The next window commits more; until then a restart reads more.
+            except self._client.KafkaException as error:
+                # The next window commits more; until then a restart reads more.
                 self.counters.warn(f"{self.name}: offsets cannot be committed: {_reason(error)}")
+
+    def leave(self) -> None:
+        """Leave the group, so that another member need not wait until this one is given up."""
+        self._stopped = True
+        with self._polling:
+            if self._closes is not None:
+                self._closes()
 
     def _open(self) -> Any:
         words = self._topic.words
@@ -181,15 +227,17 @@ class KafkaSource(Source):
             found = consumer.list_topics(self._topic.name, timeout=REACHED_WITHIN).topics[self._topic.name]
             if found.error is not None:
                 raise InputError(f"cannot be read: {found.error.str()}", file=self.name)
-            consumer.subscribe([self._topic.name])
+            # Callbacks of the notes alone: if the consumer held this source, it would never be closed.
+            consumer.subscribe([self._topic.name], on_revoke=self._notes.forget, on_lost=self._notes.forget)
         except self._client.KafkaException as error:
             raise InputError(f"cannot be read: {_reason(error)}", file=self.name) from None
-        weakref.finalize(self, consumer.close)  # leaves the group, so that another member need not wait for a timeout
+        self._closes = weakref.finalize(self, consumer.close)  # also where nobody says that the run is over
         return consumer
 
     def _poll(self, consumer: Any) -> list[Any]:
         try:
-            polled: list[Any] = consumer.consume(MESSAGES, POLL)
+            with self._polling:
+                polled: list[Any] = [] if self._stopped else consumer.consume(MESSAGES, POLL)
         except self._client.KafkaException as error:
             raise InputError(f"cannot be read: {_reason(error)}", file=self.name) from None
         return polled
@@ -237,7 +285,7 @@ class KafkaSource(Source):
 
     def _decode(self, values: list[bytes]) -> Records:
         if not self._known:
-            self._recognise(values[0])
+            self._recognise(next((value for value in values if value[:1] == b"{" or is_delimited(value)), values[0]))
         if self._json is not None:
             return self._json.read(values)
         assert self._fields is not None
@@ -265,8 +313,8 @@ class KafkaSource(Source):
             partition = message.partition()
             _, before = latest.get(partition, (0, NO_TIME))
             latest[partition] = (message.offset() + 1, max(before, stamp))
-        for partition, noted in latest.items():
-            self._read.setdefault(partition, deque()).append(noted)
+        for partition, (offset, stamp) in latest.items():
+            self._notes.add(partition, offset, stamp)
 
 
 def open_kafka(text: str) -> Source:

@@ -10,6 +10,7 @@ import pytest
 
 import naive_text
 from places import DATA
+from superhosts.errors import InputError
 from superhosts.sources.tables.formats import FORMATS
 from superhosts.sources.tables.options import TableOptions
 from table_reading import Reading, options, read_file
@@ -182,8 +183,22 @@ def test_the_end_of_a_record(case: str, tmp_path: Path) -> None:
 
 
 def test_every_format_of_text_has_a_case() -> None:
-    names = {format.name for format in FORMATS} - {"parquet", "arrow"}
+    names = {format.name for format in FORMATS} - {"parquet", "arrow", "tsv"}  # the last is never recognised: csv is
     assert {name for name, _ in TEXTS.values()} >= {name for name in names if "binary" not in name}
+
+
+def test_a_table_with_tabs_may_be_called_one(tmp_path: Path) -> None:
+    path = written(tmp_path / "log", f"a\tb\tc\n{A}\t{B}\t5\n")
+    found = read_file(path, options("src=a,dst=b,time=c"), "tsv")
+    assert (found.format, len(found.rows)) == ("tsv", 1)
+
+
+@pytest.mark.parametrize("head", [b"PAR1\x15", b"ARROW1", b"\xd4\xc3\xb2\xa1", b"\x89CUBE\r\n\x1a"])
+def test_a_text_format_for_what_is_no_text_is_said_to_be_wrong(tmp_path: Path, head: bytes) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(head + bytes(range(256)))
+    with pytest.raises(InputError, match='it is no text, and a Zeek log is; without format="zeek" the content decides'):
+        read_file(path, name="zeek")
 
 
 def test_logs_that_are_concatenated_may_have_other_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ class RowOptions:
             "--out",
             metavar="NAME",
             help="Format of the rows that are written, one of those of --format except ArrowStream.",
-            show_default="as --format",
+            show_default="as --format; JSONEachRow for ArrowStream",
         ),
     ] = None
     columns: Annotated[

@@ -7,8 +7,11 @@ counts: the first description that fits is taken. One name stands for a log as d
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
+from superhosts.errors import InputError
+from superhosts.recognising import PCAP, PCAPNG, SKETCH
 from superhosts.sources.inputs import Input
 from superhosts.sources.tables.base import Opens, TableFormat, TableReader
 from superhosts.sources.tables.delimited import BANNER_LINES, MARK, DelimitedGrammar, is_address, sniff, split
@@ -19,6 +22,7 @@ from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textlayout import BLANK
 from superhosts.sources.tables.textpieces import open_text
 from superhosts.sources.tables.textreader import Grammar, Layout, TextReader
+from superhosts.text import setting
 
 ZEEK = Log(
     "zeek",
@@ -152,6 +156,7 @@ RITA = Log(
 LOGS = (ZEEK, EVE, GOFLOW2, PMACCT, NFDUMP, SILK, ARGUS, AWS, GCP, NTOPNG, RITA)
 CSV = Log("csv", "a table of delimited text")
 JSON_LINES = Log("jsonl", "JSON Lines")
+_NO_TEXT = (b"PAR1", b"ARROW1", PCAPNG, SKETCH, *PCAP)  # how files begin that are given with a wrong --format
 RESULT = frozenset({"host", "peers"})  # columns of what this program writes: no traffic
 
 
@@ -166,6 +171,10 @@ class TextGrammar:
         text = head.removeprefix(MARK).lstrip()
         if not text and not ended:
             return None
+        if head.startswith(_NO_TEXT):
+            name, log, _ = self._arguments
+            way = f"without {setting('format', log.name)} the content decides"
+            raise InputError(f"it is no text, and {log.title} is; {way}", file=name)
         grammar: Grammar = (JsonGrammar if text[:1] in (b"{", b"[") else DelimitedGrammar)(*self._arguments)
         return grammar.begin(head, ended=ended)
 
@@ -239,4 +248,5 @@ TEXT_FORMATS = [
     *(_format(log, _OWN.get(log.name, partial(_is_log, log))) for log in LOGS),
     _format(JSON_LINES, _is_json),
     _format(CSV, _is_table),
+    _format(replace(CSV, name="tsv"), lambda _head: False),  # for those who say so: any separator is found
 ]

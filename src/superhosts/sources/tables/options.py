@@ -12,7 +12,7 @@ WHICH_TIME = ("start", "end")
 # The names of all formats, as --format takes them, written out because the formats are slow to load.
 FORMAT_NAMES = (
     *("parquet", "arrow", "azure", "zeek", "eve", "goflow2", "pmacct", "nfdump", "silk", "argus", "aws", "gcp"),
-    *("ntopng", "rita", "jsonl", "csv"),
+    *("ntopng", "rita", "jsonl", "csv", "tsv"),
 )
 
 

@@ -26,6 +26,7 @@ from superhosts.sources.tables.arrowcolumns import addresses_of, import_arrow, n
 from superhosts.sources.tables.base import BadRow, Opens, RowBlock, TableFormat
 from superhosts.sources.tables.mapping import Mapping, RowTimes, resolve, row_times
 from superhosts.sources.tables.options import TableOptions
+from superhosts.sources.tables.parquetpages import PlainPages
 from superhosts.sources.tables.placed import placed
 from superhosts.stopwatch import measured
 from superhosts.text import printable
@@ -56,10 +57,15 @@ class Wanted(NamedTuple):
     times: RowTimes | None
 
     @property
+    def time_columns(self) -> list[str]:
+        """The names of the columns that make times."""
+        times = () if self.times is None else (self.times.column, self.times.duration)
+        return [column.name for column in times if column is not None]
+
+    @property
     def columns(self) -> list[str]:
         """The names of the columns, each once."""
-        times = () if self.times is None else (self.times.column, self.times.duration)
-        return list(dict.fromkeys([self.src, self.dst, *(column.name for column in times if column is not None)]))
+        return list(dict.fromkeys([self.src, self.dst, *self.time_columns]))
 
     def needs(self, top: str) -> bool:
         """Return True if a column, which may have others inside, is or has one that is read."""
@@ -76,22 +82,30 @@ def wanted_of(columns: Sequence[str], options: TableOptions, file: str) -> Wante
 
 def block_of(batch: Any, wanted: Wanted, begin: int, file: str) -> RowBlock:
     """Return the rows of a batch, of which `begin` others come before."""
-    arrays = {name: _column(batch, name, file) for name in wanted.columns}
+    arrays = _arrays(batch, wanted.columns, file)
 
     def describe(index: int) -> BadRow:
         values = (f"{name}={_shown(array[index])}" for name, array in arrays.items())
         return BadRow(begin + index + 1, ", ".join(values))
 
-    times = None
-    if wanted.times is not None:
-        duration = wanted.times.duration
-        lengths = None if duration is None else arrays[duration.name]
-        times = times_of((arrays[wanted.times.column.name], lengths), wanted.times, file)
+    times = _times(arrays, wanted, file)
     src = narrowed(addresses_of(arrays[wanted.src], wanted.src, file))
     dst = narrowed(addresses_of(arrays[wanted.dst], wanted.dst, file))
     is_clean = not isinstance(src, AddressColumn) and not isinstance(dst, AddressColumn) and not _has_gaps(times)
     # Where no row is bad, the arrays are not held any longer.
     return RowBlock(src, dst, times, _no_row if is_clean else describe)
+
+
+def _arrays(batch: Any, columns: Sequence[str], file: str) -> dict[str, Any]:
+    return {name: _column(batch, name, file) for name in columns}
+
+
+def _times(arrays: dict[str, Any], wanted: Wanted, file: str) -> Times | None:
+    if wanted.times is None:
+        return None
+    duration = wanted.times.duration
+    lengths = None if duration is None else arrays[duration.name]
+    return times_of((arrays[wanted.times.column.name], lengths), wanted.times, file)
 
 
 def _no_row(_index: int) -> BadRow:
@@ -168,6 +182,7 @@ class ParquetReader:
             schema = self._metadata.schema
             self._texts = [i for i in range(len(schema)) if _is_text(schema.column(i), self._wanted)]
             self._text_names = {schema.column(i).path for i in self._texts}
+            self._pages = PlainPages(self._places, first, (self._wanted.src, self._wanted.dst))
         except BaseException:
             self._places.close()
             raise
@@ -235,6 +250,36 @@ class ParquetReader:
 
     def _read_piece(self, groups: list[Group]) -> list[RowBlock]:
         """Read row groups as a whole and convert them."""
+        return self._read_pages(groups) or self._read_tables(groups)
+
+    def _read_pages(self, groups: list[Group]) -> list[RowBlock]:
+        """Return rows with addresses that need no Arrow arrays; none if they do, or if a row may be bad."""
+        ends = self._pages.read([group.number for group in groups])
+        if ends is None:
+            return []
+        src, dst = ends
+        if not self._wanted.time_columns:
+            return [RowBlock(src, dst, None, _no_row)]
+        blocks, begin = [], 0
+        for batch in self._table(groups, self._wanted.time_columns).to_batches():
+            with measured("parse"), arrow_errors(self._name, "Parquet file"):
+                times = _times(_arrays(batch, self._wanted.time_columns, self._name), self._wanted, self._name)
+            if _has_gaps(times):
+                return []
+            end = begin + len(batch)
+            blocks.append(RowBlock(src[begin:end], dst[begin:end], times, _no_row))
+            begin = end
+        return blocks
+
+    def _read_tables(self, groups: list[Group]) -> list[RowBlock]:
+        """Return rows by way of Arrow arrays."""
+        blocks, begin = [], groups[0].begin
+        for batch in self._table(groups, self._wanted.columns).to_batches():
+            blocks.append(self._convert(batch, begin))
+            begin += len(batch)
+        return blocks
+
+    def _table(self, groups: list[Group], columns: list[str]) -> Any:
         with arrow_errors(self._name, "Parquet file"), measured("read"):
             numbers = [group.number for group in groups]
             dictionaries = self._dictionaries(numbers)
@@ -242,14 +287,10 @@ class ParquetReader:
                 unused = self._files.setdefault(dictionaries, [])
                 file = unused.pop() if unused else None
             file = file or self._open_file(self._metadata, read_dictionary=dictionaries)
-            table = file.read_row_groups(numbers, columns=self._wanted.columns, use_threads=False)
+            table = file.read_row_groups(numbers, columns=columns, use_threads=False)
             with self._lock:
                 unused.append(file)
-        blocks, begin = [], groups[0].begin
-        for batch in table.to_batches():
-            blocks.append(self._convert(batch, begin))
-            begin += len(batch)
-        return blocks
+        return table
 
     def _in_batches(self, group: Group) -> Generator[Future[list[RowBlock]], None, None]:
         """Read a large row group batch by batch."""

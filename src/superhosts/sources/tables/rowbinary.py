@@ -7,6 +7,7 @@ packets in one copy. Rows with text or NULLs are walked by a compiled loop (`row
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from superhosts.errors import InputError, UsageError
 from superhosts.pairs import Times
 from superhosts.sources.streams import Stream
 from superhosts.sources.tables.base import NO_TIME, BadRow, Opens, RowBlock
-from superhosts.sources.tables.mapping import UNITS, Column, Mapping, resolve
+from superhosts.sources.tables.mapping import UNITS, Column, Mapping, resolve, row_times
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.rowbinary_loops import DAMAGED, Places, read_addresses, read_integers, walk
 from superhosts.sources.tables.rowbinary_schema import LITTLE, TEXT, Field, field_of, row_width
@@ -50,11 +51,12 @@ class RowBytes:
 
     def more(self) -> bool:
         """Read more, at least a byte; False at the end of the input."""
-        waiting = self._buffer[self._begin : self._end]
-        if len(waiting) == len(self._buffer):
-            self._buffer = bytearray(2 * len(waiting))
-        self._buffer[: len(waiting)] = waiting
-        self._begin, self._end = 0, len(waiting)
+        if self._end == len(self._buffer):  # Only a full buffer is moved: a pipe gives few bytes at a time.
+            waiting = self._buffer[self._begin : self._end]
+            if 2 * len(waiting) > len(self._buffer):
+                self._buffer = bytearray(2 * len(self._buffer))
+            self._buffer[: len(waiting)] = waiting
+            self._begin, self._end = 0, len(waiting)
         with memoryview(self._buffer) as view:
             got = self._stream.readinto(view[self._end :])
         self._end += got
@@ -76,7 +78,7 @@ class RowBinaryReader:
             self.fields = list(fields) or read_header(self._bytes, self._name)
             self.columns: Sequence[str] = [field.name for field in self.fields]
             self._mapping = resolve(options.map, self.columns, self._name)
-            self._time = _chosen_time(self._mapping, options.time)
+            self._time = _chosen_time(self._mapping, options.time, self.columns, self._name)
             self._check_types()
         except BaseException:
             self._stream.close()
@@ -264,11 +266,10 @@ def _bad_header(name: str) -> InputError:
     return InputError(f"does not begin with names and types of columns; {way}", file=name)
 
 
-def _chosen_time(mapping: Mapping, which: str) -> Column | None:
-    if mapping.untimed:
-        return None
-    start, end = mapping.time, mapping.time_end
-    return (end or start) if which == "end" else (start or end)
+def _chosen_time(mapping: Mapping, which: str, columns: Sequence[str], name: str) -> Column | None:
+    """Return the column of times. A duration is not added: whoever writes rows can write the time that counts."""
+    times = row_times(replace(mapping, duration=None), which, columns, name)
+    return None if times is None else times.column
 
 
 def _factor(field: Field, column: Column) -> int:

@@ -1,0 +1,276 @@
+"""Pages of Parquet files: what is read here is what pyarrow wrote, and everything else is left to pyarrow."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import mmap
+import random
+import sys
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from superhosts.errors import InputError
+from superhosts.sources.tables.parquet import ParquetReader
+from superhosts.sources.tables.parquetheaders import OddPage, have_values, pages_of
+from superhosts.sources.tables.parquetpages import PlainPages, parse_lengths, take_runs
+from superhosts.sources.tables.placed import Places
+from tables import answer, found, make_rows
+
+ROWS = 5000
+DRAW = random.Random(5)
+NUMBERS = [DRAW.getrandbits(31) for _ in range(ROWS // 2)] + [DRAW.choice((1, 77, 2**31 - 1)) for _ in range(100)]
+NUMBERS += [5] * 900  # a run of one index
+NUMBERS += [DRAW.choice(NUMBERS[:300]) for _ in range(ROWS - len(NUMBERS))]
+TEXTS = [str(IPv4Address(number)) for number in NUMBERS]
+KINDS = {
+    "uint32": pa.array(NUMBERS, pa.uint32()),
+    "int32": pa.array(NUMBERS, pa.int32()),
+    "int64": pa.array(NUMBERS, pa.int64()),
+    "uint64": pa.array(NUMBERS, pa.uint64()),
+    "uint16": pa.array([number & 0xFFFF for number in NUMBERS], pa.uint16()),
+    "text": pa.array(TEXTS),
+    "large text": pa.array(TEXTS, pa.large_string()),
+    "dictionary": pa.array(TEXTS).dictionary_encode(),
+}
+WRITING: dict[str, dict[str, Any]] = {
+    "as usual": {},
+    "without dictionaries": {"use_dictionary": False},
+    "a dictionary that is too small": {
+        "dictionary_pagesize_limit": 2000,
+        "data_page_size": 500,
+        "write_batch_size": 50,
+    },
+    "pages of version 2": {"data_page_version": "2.0", "data_page_size": 700, "write_batch_size": 100},
+    "version 1.0": {"version": "1.0"},
+    "zstd": {"compression": "zstd"},
+    "gzip": {"compression": "gzip", "data_page_version": "2.0"},
+    "not compressed": {"compression": "none"},
+    "row groups": {"row_group_size": 777},
+    "no statistics": {"write_statistics": False},
+    "checksums": {"write_page_checksum": True},
+}
+
+
+def written(columns: Any, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(columns if isinstance(columns, pa.Table) else pa.table(columns), buffer, **options)
+    return buffer.getvalue()
+
+
+def pages(file: bytes, *names: str) -> list[np.ndarray] | None:
+    opened = pq.ParquetFile(io.BytesIO(file))
+    plain = PlainPages(Places(len(file), lambda: io.BytesIO(file)), opened, names or ("a",))
+    return plain.read(range(opened.metadata.num_row_groups))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("writing", WRITING)
+def test_what_was_written_is_read(kind: str, writing: str) -> None:
+    expected = [number & 0xFFFF for number in NUMBERS] if kind == "uint16" else NUMBERS
+    read = pages(written({"other": NUMBERS, "a": KINDS[kind]}, **WRITING[writing]))
+    assert read is not None
+    assert read[0].tolist() == expected
+
+
+@pytest.mark.parametrize("kind", ["uint32", "text"])
+def test_columns_that_cannot_be_null(kind: str) -> None:
+    schema = pa.schema([pa.field("a", KINDS[kind].type, nullable=False)])
+    for version in ("1.0", "2.0"):
+        read = pages(written(pa.table([KINDS[kind]], schema), data_page_version=version))
+        assert read is not None
+        assert read[0].tolist() == NUMBERS
+
+
+def test_two_columns() -> None:
+    read = pages(written({"a": NUMBERS, "b": TEXTS}), "b", "a")
+    assert read is not None
+    assert [column.tolist() for column in read] == [NUMBERS, NUMBERS]
+
+
+@pytest.mark.parametrize(
+    ("column", "options"),
+    [
+        (pa.array([], pa.uint32()), {}),
+        (pa.array([1, None, 3]), {}),
+        (pa.array(["1.1.1.1", None]), {"data_page_version": "2.0"}),
+        (pa.array(["1.1.1.1", "::1"]), {}),
+        (pa.array(["1.1.1.1", "1.1.1.1 "]), {"use_dictionary": False}),
+        (pa.array(["1.1.1.1", ""]), {"use_dictionary": False}),
+        (pa.array([1, -1]), {}),
+        (pa.array([1, -1], pa.int32()), {"use_dictionary": False}),
+        (pa.array([1, 2**32]), {}),
+        (pa.array([1, 2**64 - 1], pa.uint64()), {}),
+        (pa.array([1.0, 2.0]), {}),
+        (pa.array([1, 2], pa.date32()), {}),
+        (pa.array([1, 2], pa.duration("s")), {}),
+        (pa.array([b"1.1.1.1"]), {}),
+        (pa.array([b"1234"], pa.binary(4)), {}),
+        (pa.array([[1], [2]]), {}),
+        (pa.array([{"a": 1}]), {}),
+        (pa.array([1, 2]), {"column_encoding": "DELTA_BINARY_PACKED", "use_dictionary": False}),
+        (pa.array([1, 2]), {"column_encoding": "BYTE_STREAM_SPLIT", "use_dictionary": False}),
+        (pa.array(TEXTS), {"column_encoding": "DELTA_BYTE_ARRAY", "use_dictionary": False}),
+        (pa.array(TEXTS), {"compression": "lz4"}),
+    ],
+    ids=str,
+)
+def test_what_is_left_to_pyarrow(column: Any, options: dict[str, Any]) -> None:
+    assert pages(written({"a": column}, **options)) is None
+
+
+def test_two_columns_of_one_name_are_left_to_pyarrow() -> None:
+    assert pages(written(pa.table([KINDS["uint32"], KINDS["uint32"]], ["a", "a"]))) is None
+
+
+def test_a_table_of_which_some_row_groups_are_odd(tmp_path: Path) -> None:
+    rows = make_rows(3000)
+    src: list[str | None] = [row.src for row in rows]
+    src[1500] = None
+    table = pa.table({"src": src, "dst": [row.dst for row in rows], "time": [row.time for row in rows]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=100)
+    assert found(tmp_path / "a.parquet", window="all") == answer(rows[:1500] + rows[1501:], None)
+
+
+def test_rows_come_from_pages_with_their_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = make_rows(3000)
+    ends = {"src": [row.src for row in rows], "dst": [row.dst for row in rows]}
+    pq.write_table(pa.table({**ends, "time": [row.time for row in rows]}), tmp_path / "a.parquet", row_group_size=700)
+    plain = found(tmp_path / "a.parquet", window="1m")
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("not by way of Arrow")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ParquetReader, "_read_tables", refuse)
+        assert found(tmp_path / "a.parquet", window="1m") == plain
+    monkeypatch.setattr(PlainPages, "read", lambda *_: None)
+    assert found(tmp_path / "a.parquet", window="1m") == plain
+
+
+SMALL = [
+    written({"src": TEXTS[:200], "dst": NUMBERS[:200]}),
+    written({"src": TEXTS[2400:2700], "dst": NUMBERS[2400:2700]}, use_dictionary=False, data_page_version="2.0"),
+]
+
+
+@given(st.sampled_from(SMALL), st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=4))
+def test_damage_is_an_error_or_other_rows(file: bytes, changes: list[tuple[float, int]]) -> None:
+    """The description at the end is as it was: pyarrow reads that."""
+    end = len(file) - 8 - int.from_bytes(file[-8:-4], "little")
+    damaged = bytearray(file)
+    for place, byte in changes:
+        damaged[4 + int(place * (end - 5))] = byte
+    read = pages(bytes(damaged), "src", "dst")
+    rows = pq.ParquetFile(io.BytesIO(file)).metadata.num_rows
+    assert read is None or [len(column) for column in read] == [rows, rows]
+
+
+@given(st.sampled_from(SMALL), st.integers(0, 3000))
+def test_any_bytes_are_pages_or_odd(file: bytes, begin: int) -> None:
+    chunk = np.frombuffer(file, np.uint8)[4 + begin :]
+    try:
+        for page in pages_of(chunk):
+            assert 0 <= page.begin <= page.end <= len(chunk)
+    except OddPage:
+        pass
+
+
+def test_a_page_that_claims_much_takes_no_memory() -> None:
+    """Bytes that decompress to two gigabytes, says their header, are left to pyarrow, which looks at the bytes."""
+    file = bytearray(written({"a": TEXTS}, use_dictionary=False))
+    header = file.index(b"\x15\x00\x15", 4)  # kind 0, then the decompressed size
+    file[header + 3 : header + 8] = b"\xfe\xff\xff\xff\x0f"
+    assert pages(bytes(file)) is None
+
+
+@given(st.lists(st.booleans(), max_size=70), st.lists(st.integers(1, 30), max_size=10))
+def test_definition_levels(bits: list[bool], runs: list[int]) -> None:
+    levels = bytearray()
+    expected: list[bool] = []
+    for run in runs:
+        levels += bytes([run << 1, 1])
+        expected += [True] * run
+    groups = (len(bits) + 7) // 8
+    if groups:
+        levels.append(groups << 1 | 1)
+        levels += sum(bit << place for place, bit in enumerate(bits)).to_bytes(groups, "little")
+    expected += bits
+    read = np.frombuffer(bytes(levels), np.uint8)
+    assert have_values(read, len(expected)) == all(expected)
+    if not bits:
+        with pytest.raises(OddPage):
+            have_values(read, len(expected) + 1)
+
+
+def naive_runs(data: bytes, width: int, count: int) -> list[int]:
+    indices: list[int] = []
+    at = 0
+    while len(indices) < count:
+        head = shift = 0
+        while True:
+            head |= (data[at] & 127) << shift
+            shift += 7
+            at += 1
+            if data[at - 1] < 128:
+                break
+        size = (head >> 1) * width if head & 1 else (width + 7) // 8
+        if len(data) - at < size or head < 2:
+            raise IndexError
+        bits = int.from_bytes(data[at : at + size], "little")
+        at += size
+        if head & 1:
+            places = range(min(8 * (head >> 1), count - len(indices)))
+            indices += [bits >> (place * width) & ((1 << width) - 1) for place in places]
+        else:
+            indices += [bits] * min(head >> 1, count - len(indices))
+    return indices
+
+
+@given(st.binary(max_size=60), st.integers(0, 32), st.integers(1, 100))
+def test_runs_are_those_of_a_plain_reader(data: bytes, width: int, count: int) -> None:
+    known = np.arange(1000, 1200, dtype=np.uint32)
+    taken = np.zeros(count, np.uint32)
+    whole = take_runs(np.frombuffer(data, np.uint8), 0, width, known, taken)
+    try:
+        indices = naive_runs(data, width, count)
+    except IndexError:
+        assert not whole
+        return
+    assert whole == (max(indices) < len(known)) or len(data) > 5  # A length of more than five bytes is damage.
+    if whole:
+        assert taken.tolist() == [1000 + index for index in indices]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mprotect is called as on Linux")
+def test_loops_stay_within_their_memory() -> None:
+    memory = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(begin + mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0
+    place = np.frombuffer(memory, np.uint8)[: mmap.PAGESIZE]
+    addresses, known = np.empty(40, np.uint32), np.arange(2**10, dtype=np.uint32)
+    for _ in range(2000):
+        text = b"".join(len(each).to_bytes(4, "little") + each for each in (t.encode() for t in DRAW.sample(TEXTS, 5)))
+        data = place[-len(text) :]
+        data[:] = np.frombuffer(text, np.uint8)
+        assert parse_lengths(data, 0, addresses[:5])
+        data[DRAW.randrange(len(data))] = DRAW.randrange(256)
+        parse_lengths(data, 0, addresses)
+        take_runs(data, 0, DRAW.randrange(33), known, addresses)
+
+
+def test_damaged_pages_are_an_error_of_one_line(tmp_path: Path) -> None:
+    file = bytearray(SMALL[0])
+    file[4:40] = bytes(36)
+    (tmp_path / "a.parquet").write_bytes(file)
+    with pytest.raises(InputError, match="damaged Parquet file") as raised:
+        found(tmp_path / "a.parquet", window="all")
+    assert "\n" not in str(raised.value)
