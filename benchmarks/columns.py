@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 
 from cases import SHUFFLED_5M, THETA, TRAINS_5M
@@ -75,6 +74,8 @@ def add_rates(report: Report, section: str, runs: dict[str, list[float]], rows: 
 
 def text(report: Report) -> None:
     """Measure the parser on one core."""
+    import polars as pl
+
     draw = np.random.default_rng(1)
     words = draw.integers(0, 1 << 64, (DISTINCT, 2), dtype=np.uint64)
     ipv4 = [ipaddress.IPv4Address(int(word) & 0xFFFFFFFF) for word in words[:, 0]]

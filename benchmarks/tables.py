@@ -1,13 +1,14 @@
 """Tables: `superhosts scan` of Parquet and Arrow files against DuckDB's exact query on the same file, in turns.
 
-    python benchmarks/tables.py                  about 10 minutes on two cores
+    python benchmarks/tables.py                  about 15 minutes on two cores
     python benchmarks/tables.py --quick          ten times smaller inputs, to check that the benchmark works
     python benchmarks/tables.py --rounds 5
 
 Requires the extra "bench". Both are measured as a user runs them: from the start of a process to its exit, with the
 file in the page cache. Two questions are asked. "both ends": every address is a host, and its peers are those it sends
 to and those that send to it; this is what a scan counts without options. "sources": only the sender is a host. DuckDB
-has two ways to ask each, and its faster one counts. Processor seconds are noted, because other load affects them less.
+has two ways to ask each, and its faster one counts. The long file has four times the rows: there the start of a process
+counts less. Processor seconds are noted, because other load affects them less.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ import numpy as np
 from cases import SHUFFLED_5M, THETA, Case, Column
 from harness import HERE, PUBLIC_KEY, Report, superhosts_command
 
-TEXT_PART = 5  # the file of text has this part of the rows, because making it is slow
+TIMES = 4  # as many rows of the same flows in the long file
 DUCKDB = """
 import sys, duckdb
 connection = duckdb.connect()
@@ -54,11 +55,18 @@ class Spent(NamedTuple):
     hosts: int
 
 
-def write_numbers(hosts: Column, peers: Column, file: Path) -> None:
+def write_numbers(hosts: Column, peers: Column, file: Path, times: int = 1) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.table({"src": hosts, "dst": peers}), file)
+    table = pa.table({"src": hosts, "dst": peers})
+    with pq.ParquetWriter(file, table.schema) as writer:
+        for _ in range(times):
+            writer.write_table(table)
+
+
+def write_long(hosts: Column, peers: Column, file: Path) -> None:
+    write_numbers(hosts, peers, file, TIMES)
 
 
 def write_text(hosts: Column, peers: Column, file: Path) -> None:
@@ -98,12 +106,13 @@ def ask(file: Path, pairs: str, query: str) -> Spent:
     return spend([sys.executable, "-c", DUCKDB, threads, text], int)
 
 
-def compare(report: Report, what: str, file: Path, rows: int, rounds: int) -> None:
+QUESTIONS = {"both ends": (("--special", "keep"), ENDS), "sources": (("--direction", "out"), SOURCES)}
+
+
+def compare(report: Report, what: str, file: Path, rows: int, rounds: int, questions: Sequence[str]) -> None:
     """Take turns, and report rates and the quotient."""
-    for question, options, pairs in (
-        ("both ends", ("--special", "keep"), ENDS),
-        ("sources", ("--direction", "out"), SOURCES),
-    ):
+    for question in questions:
+        options, pairs = QUESTIONS[question]
         jobs: dict[str, Callable[[], Spent]] = {"superhosts": lambda options=options: scan(file, *options)}
         for name, query in QUERIES.items():
             jobs[f"DuckDB, {name}"] = lambda pairs=pairs, query=query: ask(file, pairs, query)
@@ -135,19 +144,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Scans of tables against DuckDB")
     parser.add_argument("--quick", action="store_true", help="ten times smaller inputs")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", action="append", help="integers, text, or 'integers, long'; may be repeated")
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder of the JSON and Markdown files")
     options = parser.parse_args()
     report = Report(quick=options.quick)
     case: Case = SHUFFLED_5M.quick() if options.quick else SHUFFLED_5M
     with tempfile.TemporaryDirectory() as made:
         hosts, peers = case.make()
-        files: dict[str, tuple[Path, int, Any]] = {
-            "Parquet, integers": (Path(made, "numbers.parquet"), len(hosts), write_numbers),
-            "Parquet, text": (Path(made, "text.parquet"), len(hosts) // TEXT_PART, write_text),
+        both = tuple(QUESTIONS)
+        files: dict[str, tuple[int, Any, Sequence[str]]] = {
+            "integers": (len(hosts), write_numbers, both),
+            "text": (len(hosts), write_text, both),
+            "integers, long": (TIMES * len(hosts), write_long, ("sources",)),
         }
-        for what, (file, rows, write) in files.items():
-            write(hosts[:rows], peers[:rows], file)
-            compare(report, what, file, rows, options.rounds)
+        for what, (rows, write, questions) in files.items():
+            if options.only and what not in options.only:
+                continue
+            file = Path(made, "table.parquet")
+            write(hosts, peers, file)
+            compare(report, f"Parquet, {what}", file, rows, options.rounds, questions)
             file.unlink()
     if not options.quick:
         machine = report.machine

@@ -11,6 +11,7 @@ numba writes. If Python calls the function, too, the function itself is compiled
 
 from __future__ import annotations
 
+import functools
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,6 +65,14 @@ class CallerCompiler(Compiler):  # type: ignore[misc]
 class _Caller(CPUDispatcher):  # type: ignore[misc]
     """A compiled function that is its twin where compiled functions refer to it."""
 
+    @functools.cached_property
+    def twin(self) -> Any:
+        """The twin, made when a function that calls it is compiled: most runs compile nothing."""
+        options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        return CPUDispatcher(
+            self.py_func, targetoptions={**self.targetoptions, **options}, pipeline_class=_CalleeCompiler
+        )
+
     @property
     def _numba_type_(self) -> Any:
         return self._type if self.is_compiling else self.twin._type  # or it calls itself
@@ -71,9 +80,4 @@ class _Caller(CPUDispatcher):  # type: ignore[misc]
 
 def give_twin(dispatcher: Any) -> None:
     """Let compiled functions call the twin of a compiled function."""
-    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    twin: Any = CPUDispatcher(
-        dispatcher.py_func, targetoptions={**dispatcher.targetoptions, **options}, pipeline_class=_CalleeCompiler
-    )
-    dispatcher.twin = twin
     dispatcher.__class__ = _Caller
