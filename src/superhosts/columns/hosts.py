@@ -12,8 +12,9 @@ A row of which either end is null is no pair: it is left out and counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,7 @@ class Pairs(NamedTuple):
     hosts: Addresses
     peers: Addresses
     dropped: int = 0  # rows with a null
+    checked: Callable[[], Iterator[Pairs]] | None = None  # of integers that nobody has looked at: the same, looked at
 
 
 def blocks_of(hosts: Column, peers: Column, format: HostFormat) -> Iterator[Pairs]:
@@ -48,6 +50,21 @@ def blocks_of(hosts: Column, peers: Column, format: HostFormat) -> Iterator[Pair
     for start in range(0, len(hosts), size):
         stop = start + size
         yield pairs_of(hosts.part(start, stop), peers.part(start, stop), format)
+
+
+def integers_of(hosts: Column, peers: Column, format: HostFormat) -> Pairs | None:
+    """Return two columns of 64-bit integers without nulls as they are, for those who narrow them; None for others."""
+    if not (_is_integers(hosts) and _is_integers(peers) and format.key_bits == 32):
+        return None
+    wide = [unsigned(cast(NDArray[Any], column.values)) for column in (hosts, peers)]
+    return Pairs(wide[0], wide[1], 0, partial(blocks_of, hosts, peers, format))
+
+
+def _is_integers(column: Column) -> bool:
+    values = column.values
+    if not isinstance(values, np.ndarray) or column.codes is not None or column.valid is not None:
+        return False
+    return values.ndim == 1 and values.dtype in (np.int64, np.uint64) and values.flags.carray
 
 
 def pairs_of(hosts: Column, peers: Column, format: HostFormat) -> Pairs:

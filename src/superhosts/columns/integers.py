@@ -25,7 +25,7 @@ _lender = Lender(4 * BLOCK)
 
 
 @compiled
-def _narrow(values: NDArray[np.uint64], narrow: NDArray[np.uint32]) -> np.uint64:
+def narrow_into(values: NDArray[np.uint64], narrow: NDArray[np.uint32]) -> np.uint64:
     """Copy the low halves of values; return the OR of the values."""
     seen = np.uint64(0)
     for i in range(len(values)):
@@ -43,7 +43,7 @@ def narrowed(values: NDArray[np.uint64]) -> NDArray[np.uint32] | None:
     count = len(values)
     narrow = _lent(count) if count <= BLOCK else np.empty(count, np.uint32)
     runs = _runs(count)
-    seen = run_parallel(_narrow, [(values[slice(*run)], narrow[slice(*run)]) for run in runs], len(runs))
+    seen = run_parallel(narrow_into, [(values[slice(*run)], narrow[slice(*run)]) for run in runs], len(runs))
     return None if any(int(each) >> 32 for each in seen) else narrow
 
 

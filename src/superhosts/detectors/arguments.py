@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from superhosts.columns.column import Column
-from superhosts.columns.hosts import Pairs, blocks_of, hosts_of
+from superhosts.columns.hosts import Pairs, blocks_of, hosts_of, integers_of
 from superhosts.columns.reading import column_of
 from superhosts.device import thread_count
 from superhosts.engines.arrays import is_on_gpu
@@ -28,10 +28,11 @@ _NARROW = np.dtype(np.uint32)
 _WORDS = _NARROW, np.dtype(np.uint64)
 
 
-def as_pairs(hosts: Any, peers: Any, format: HostFormat, detector: str) -> Iterable[Pairs]:
+def as_pairs(hosts: Any, peers: Any, format: HostFormat, detector: str, *, narrows: bool = False) -> Iterable[Pairs]:
     """Return two columns as pairs, in blocks; raise UsageError if they are not what a detector takes.
 
-    If a row is not, that is raised when its block is asked for.
+    If a row is not, that is raised when its block is asked for. If the detector `narrows`, integers of 64 bits are one
+    block as they are.
     """
     if format.key_bits == 32 and _is_narrow(hosts) and _is_narrow(peers):
         _check_lengths(len(hosts), len(peers))
@@ -45,7 +46,8 @@ def as_pairs(hosts: Any, peers: Any, format: HostFormat, detector: str) -> Itera
     _check_lengths(len(left), len(right))
     if isinstance(left.values, np.ndarray) and left.values.ndim == 2:
         _check_bits(left.values, format, detector)
-    return blocks_of(left, right, format)
+    whole = integers_of(left, right, format) if narrows else None
+    return blocks_of(left, right, format) if whole is None else [whole]
 
 
 def as_hosts(hosts: Any, format: HostFormat) -> Addresses:

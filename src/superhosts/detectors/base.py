@@ -29,6 +29,7 @@ from superhosts.detectors.hostcolumns import Hosts, is_one_host, named_column
 from superhosts.detectors.kinds import Kind, check_alike
 from superhosts.detectors.locking import holding
 from superhosts.detectors.storing import Storable
+from superhosts.engines.bins import DoesNotFitError
 from superhosts.engines.tuning import Tuning
 from superhosts.errors import MergeError, UsageError
 from superhosts.pairs import TEXT, Addresses, Batches, Host, HostFormat, PairBatch
@@ -122,8 +123,16 @@ class Detector(Storable):
             for block in blocks:
                 self._dropped += block.dropped
                 if len(block.hosts):
-                    self._update(block.hosts, block.peers)
+                    self._update_block(block)
         return None
+
+    def _update_block(self, block: Pairs) -> None:
+        try:
+            self._update(block.hosts, block.peers)
+        except DoesNotFitError:
+            assert block.checked is not None
+            for each in block.checked():  # Pairs that were added before change nothing.
+                self._update(each.hosts, each.peers)
 
     @final
     @property
@@ -141,7 +150,11 @@ class Detector(Storable):
         with self.lock:
             blocks = [block for each in checked for block in each]
             self._dropped += sum(block.dropped for block in blocks)
-            self._update_many([block[:2] for block in blocks if len(block.hosts)])
+            try:
+                self._update_many([block[:2] for block in blocks if len(block.hosts)])
+            except DoesNotFitError:
+                for block in blocks:
+                    self._update_block(block)
         return None
 
     def _update_keys(self, batches: Iterable[tuple[Any, Any]]) -> None:
@@ -157,7 +170,11 @@ class Detector(Storable):
 
     def _checked(self, hosts: Any, peers: Any) -> Iterable[Pairs]:
         """Return the blocks of a batch; raise UsageError if its columns do not fit this detector or each other."""
-        return as_pairs(hosts, peers, self.format, self.name)
+        return as_pairs(hosts, peers, self.format, self.name, narrows=self._narrows())
+
+    def _narrows(self) -> bool:
+        """Return True if `_update` takes integers of 64 bits for hosts of 32, and raises DoesNotFitError."""
+        return False
 
     @final
     def merge(self, other: Self) -> Self:

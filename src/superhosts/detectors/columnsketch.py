@@ -109,6 +109,9 @@ class EngineSketch(KeyedSketch):
     def _memory(self) -> int:
         return self.engine.size
 
+    def _narrows(self) -> bool:
+        return self.engine.narrows
+
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         self.engine.update(hosts, peers)
 

@@ -55,6 +55,7 @@ class Engine(ABC):
     """The columns of one sketch on one device."""
 
     max_steps = MAX_STEPS
+    narrows = False  # it takes integers of 64 bits for hosts of 32 (see `bins.py`), and raises DoesNotFitError
 
     def __init__(self, plan: Plan) -> None:
         self.geometry, self.key, self.threads, self.tuning = plan

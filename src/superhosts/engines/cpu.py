@@ -115,6 +115,8 @@ def make_bins(plan: Plan, *, grows: bool = False) -> Bins:
 class CpuEngine(Engine):
     """Bit columns, their zero counts and the bins of pending pairs. Subclasses implement writing and searching."""
 
+    narrows = True
+
     def __init__(self, plan: Plan, bins: Bins | None = None) -> None:
         super().__init__(plan)
         geometry = plan.geometry

@@ -23,7 +23,7 @@ from superhosts.device import gpus_of
 from superhosts.engines.arrays import Arrays, Counts, Words
 from superhosts.engines.autogpu import AutoGpu
 from superhosts.engines.base import Engine, Plan, SeveralEngines, Sums
-from superhosts.engines.bins import CHUNK, Bins, Indexes, Narrow, Task
+from superhosts.engines.bins import CHUNK, Bins, Indexes, Narrow, Task, narrow_batches
 from superhosts.engines.cpu import make_bins
 from superhosts.engines.pairset import PairSet
 from superhosts.engines.pairtable import Portion, unpack_portion
@@ -51,6 +51,11 @@ class Stages(Engine):
         self.dense: Engine | None = None
         self.bins: Bins | None = make_bins(self.plan, grows=True)
         self.pairs: PairSet | None = PairSet(self.bins, self.geometry.exact_pairs)
+
+    @property
+    def narrows(self) -> bool:  # type: ignore[override]
+        """Return True unless the dense engine is, or may soon be, on a GPU."""
+        return self.dense is None or self._asked == "cpu"
 
     def settle(self) -> PairSet | None:
         """Write all pending pairs. Return the set if the cube is exact, else None."""
@@ -148,8 +153,9 @@ class Stages(Engine):
         for piece in _pieces(batches):
             if self.dense is not None:
                 self._finish()
-                if not self._add_on_auto_gpu(piece):
-                    self.dense.update_batches(piece)
+                narrow = piece if self.narrows else narrow_batches(piece, self.geometry.key_bits)  # for a GPU
+                if not self._add_on_auto_gpu(narrow):
+                    self.dense.update_batches(narrow)
                 continue
             assert self.bins is not None
             self.bins.add([(to_host(hosts), to_host(peers)) for hosts, peers in piece], self._drain)
