@@ -173,7 +173,10 @@ class Detector(Storable):
         return as_pairs(hosts, peers, self.format, self.name, narrows=self._narrows())
 
     def _narrows(self) -> bool:
-        """Return True if `_update` takes integers of 64 bits for hosts of 32, and raises DoesNotFitError."""
+        """Return True if `_update` takes integers of 64 bits for hosts of 32, and raises DoesNotFitError.
+
+        This is asked without the lock: an engine that no longer narrows by then must still take them.
+        """
         return False
 
     @final

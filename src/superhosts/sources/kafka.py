@@ -170,7 +170,7 @@ class KafkaSource(Source):
                     block = self._packets(messages)
                     if block:
                         yield block
-                elif self._is_at_end(consumer, ends):
+                elif self._stopped or self._is_at_end(consumer, ends):
                     return
         finally:
             self._waits = True
@@ -200,7 +200,7 @@ class KafkaSource(Source):
         if done:
             try:
                 self._consumer.commit(offsets=done, asynchronous=False)
-            except self._client.KafkaException as error:
+            except (self._client.KafkaException, RuntimeError) as error:  # the latter if it was closed meanwhile
                 # The next window commits more; until then a restart reads more.
                 self.counters.warn(f"{self.name}: offsets cannot be committed: {_reason(error)}")
 

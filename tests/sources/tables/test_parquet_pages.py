@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from superhosts.errors import InputError
 from superhosts.sources.tables.parquet import ParquetReader
 from superhosts.sources.tables.parquetheaders import OddPage, have_values, pages_of
-from superhosts.sources.tables.parquetpages import PlainPages, parse_lengths, take_runs
+from superhosts.sources.tables.parquetpages import PlainPages, _plain, parse_lengths, take_runs
 from superhosts.sources.tables.placed import Places
 from tables import answer, found, make_rows
 
@@ -182,6 +182,55 @@ def test_any_bytes_are_pages_or_odd(file: bytes, begin: int) -> None:
             assert 0 <= page.begin <= page.end <= len(chunk)
     except OddPage:
         pass
+
+
+def test_a_field_that_is_cut_off_behind_a_whole_page_ends_the_reading() -> None:
+    page = bytes([0x15, 0, 0x15, 0, 0x15, 0, 0x2C, 0x15, 0, 0x15, 0, 0x15, 6, 0, 0])
+    found = pages_of(np.frombuffer(page + b"\x0c\x81", np.uint8))
+    assert next(found).kind == 0
+    with pytest.raises(OddPage):
+        next(found)
+
+
+def test_a_codec_that_does_not_exist_is_no_end_of_the_process(tmp_path: Path) -> None:
+    """pyarrow aborts if it is asked for such a codec. The bytes of a page say how they are compressed."""
+    rows = make_rows(300)
+    pq.write_table(pa.table({"src": [row.src for row in rows], "dst": [row.dst for row in rows]}), tmp_path / "a")
+    file = bytearray((tmp_path / "a").read_bytes())
+    footer = len(file) - 8 - int.from_bytes(file[-8:-4], "little")
+    for name in (b"src", b"dst"):  # a list of one name, then the codec
+        place = file.index(b"\x19\x18\x03" + name + b"\x15\x02", footer)
+        file[place + 7] = 0x7E
+    (tmp_path / "a").write_bytes(file)
+    assert found(tmp_path / "a", window="all") == answer(rows, None)
+
+
+@pytest.mark.parametrize("codec", ["snappy", "gzip", "zstd"])
+def test_fewer_bytes_than_a_header_says_are_never_filled_with_others(codec: str) -> None:
+    packed = np.frombuffer(pa.Codec(codec).compress(b"abcd" * 10, asbytes=True), np.uint8)
+    assert _plain(packed, 40, True).tobytes() == b"abcd" * 10
+    for size in (39, 41, 4000):
+        with pytest.raises(OddPage):
+            _plain(packed, size, True)
+
+
+def test_places_that_lie_outside_of_the_file_are_left_to_pyarrow() -> None:
+    file = written({"a": NUMBERS})
+    opened = pq.ParquetFile(io.BytesIO(file))
+    assert PlainPages(Places(100, lambda: io.BytesIO(file)), opened, ("a",)).read([0]) is None
+
+    def fail() -> Any:
+        raise OSError(22, "Invalid argument")
+
+    assert PlainPages(Places(len(file), fail), opened, ("a",)).read([0]) is None
+
+
+def test_a_column_within_another_is_not_taken_for_one_of_the_same_path() -> None:
+    inside = pa.array([{"b": 1}, {"b": 2}], pa.struct([pa.field("b", pa.int64(), nullable=False)]))
+    table = pa.table(
+        [inside, pa.array([10, 20])], pa.schema([pa.field("a", inside.type, nullable=False), ("a.b", pa.int64())])
+    )
+    assert pages(written(table), "a.b") is None
 
 
 def test_a_page_that_claims_much_takes_no_memory() -> None:

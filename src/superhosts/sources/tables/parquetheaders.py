@@ -20,6 +20,7 @@ Pages = NDArray[np.int64]  # a row for each page: the fields of `Page`
 
 DATA, DICTIONARY, DATA_2 = 0, 2, 3  # kinds of pages
 PLAIN, PLAIN_DICTIONARY, RLE_DICTIONARY = 0, 2, 8  # encodings
+_RUNS = 3  # the encoding of levels in pages of today
 _AT_ONCE = 256  # pages
 _FIELDS = 9  # numbers of fields that matter are below
 _DEEPEST = 8  # structures within structures
@@ -74,7 +75,8 @@ def list_pages(chunk: Bytes, at: int, pages: Pages) -> tuple[int, int]:
             if fields[8, 5] < 0 or fields[8, 6] < 0:
                 return count, at
             levels = fields[8, 5] + fields[8, 6]
-        known = kind in (DATA, DICTIONARY, DATA_2)
+        # Levels of an old page that are not runs have no length, and would be read wrongly.
+        known = kind in (DICTIONARY, DATA_2) or (kind == DATA and fields[5, 3] == _RUNS)
         inside = 0 <= fields[0, 3] <= len(chunk) - begin and levels <= fields[0, 3] and levels <= size
         if not (known and inside and values >= 0):
             return count, at
@@ -109,6 +111,8 @@ def read_fields(data: Bytes, at: int, fields: Pages) -> int:
             numbers[depth] += head >> 4
         else:
             numbers[depth], at = read_integer(data, at)
+            if at < 0:
+                return -1
         if kind == _STRUCTURE:
             depth += 1
             if depth > _DEEPEST:

@@ -3,11 +3,15 @@
 pyarrow makes an Arrow array of every value first. For addresses as text that takes longer than to decompress and parse
 them; here each is parsed where it was decompressed. Only the common case is read: columns without nulls of numbers or
 text, all of them IPv4, as plain values or as a dictionary. `PlainPages.read` returns None for anything else, damage
-included, and pyarrow reads the same rows: what it says about them is what counts.
+that it notices included, and pyarrow reads the same rows and says what is wrong with them.
+
+How a page is compressed is told by its own bytes and checked by its size. The description of the file says it, too, but
+pyarrow ends the whole process when it is asked for a codec that does not exist.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +30,7 @@ from superhosts.sources.tables.parquetheaders import (
     Page,
     have_values,
     pages_of,
+    read_varint,
 )
 from superhosts.sources.tables.placed import Places
 from superhosts.sources.tables.rawmemory import number_at, word_at
@@ -33,7 +38,7 @@ from superhosts.stopwatch import measured
 
 Narrow = NDArray[np.uint32]
 
-_CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "ZSTD": "zstd", "GZIP": "gzip"}
+_ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 _LARGEST = 64 << 20  # bytes of a page: a damaged header may say anything
 _WIDEST = 32  # bits of an index
 
@@ -48,7 +53,11 @@ class Column(NamedTuple):
 
 
 class PlainPages:
-    """The columns of addresses of a file."""
+    """The columns of addresses of a file.
+
+    Once some row group was none of the common case, all later ones are left to pyarrow: a file is alike throughout, and
+    to try each in vain costs as much as to read it.
+    """
 
     def __init__(self, places: Places, file: Any, names: Sequence[str]) -> None:
         self._places = places
@@ -63,8 +72,8 @@ class PlainPages:
             return None
         try:
             return [self._read(groups, column) for column in self._columns]
-        except OddPage:
-            self._is_common = False  # Other row groups are alike.
+        except (OddPage, OSError, ValueError, OverflowError, MemoryError):  # Sizes and places may be any numbers.
+            self._is_common = False
             return None
 
     def _read(self, groups: Sequence[int], column: Column) -> Narrow:
@@ -78,21 +87,21 @@ class PlainPages:
 
     def _fetch(self, group: int, column: Column) -> Chunk:
         about = self._metadata.row_group(group).column(column.number)
-        if about.compression not in _CODECS or about.file_path:
-            raise OddPage
-        begin = about.data_page_offset
+        begin, size = about.data_page_offset, about.total_compressed_size
         if about.has_dictionary_page:
             begin = min(begin, about.dictionary_page_offset)
+        if about.file_path or not (begin >= 0 and 0 <= size <= self._places.size - begin):
+            raise OddPage
         with measured("read"):
             file = self._places.open()
             try:
                 file.seek(begin)
-                data = np.frombuffer(file.read(about.total_compressed_size), np.uint8)
+                data = np.frombuffer(file.read(size), np.uint8)
             finally:
                 file.close()
-        if len(data) < about.total_compressed_size:
+        if len(data) < size:
             raise OddPage
-        return Chunk(data, column, _codec(_CODECS[about.compression]))
+        return Chunk(data, column)
 
 
 class Chunk(NamedTuple):
@@ -100,7 +109,6 @@ class Chunk(NamedTuple):
 
     data: Bytes
     column: Column
-    codec: Any
 
     def values(self, page: Page) -> tuple[Bytes, int]:
         """Return the bytes of a page, and where its values begin. None of them is null."""
@@ -108,9 +116,7 @@ class Chunk(NamedTuple):
             raise OddPage
         begin = page.begin + page.levels
         with measured("read"):
-            part = self.data[begin : page.end]
-            if self.codec is not None and page.is_compressed:
-                part = np.frombuffer(_decompressed(self.codec, part, page.size - page.levels), np.uint8)
+            part = _plain(self.data[begin : page.end], page.size - page.levels, bool(page.is_compressed))
         if page.kind == DICTIONARY or not self.column.nullable:
             return part, 0
         if page.kind == DATA_2:
@@ -123,19 +129,39 @@ class Chunk(NamedTuple):
         return part, at
 
 
-def _codec(name: str | None) -> Any:
-    from pyarrow import Codec
-
-    return None if name is None else Codec(name)
-
-
-def _decompressed(codec: Any, data: Bytes, size: int) -> Any:
+def _plain(data: Bytes, size: int, may_be_compressed: bool) -> Bytes:
+    """Return the bytes of a page, decompressed to exactly this size."""
     from pyarrow import ArrowException
 
+    codec = _codec_of(data, size) if may_be_compressed else ""
+    if not codec:
+        if len(data) != size:
+            raise OddPage
+        return data
     try:
-        return codec.decompress(data, size)
-    except (ArrowException, OSError, ValueError):
+        return np.frombuffer(_codec(codec).decompress(data, size), np.uint8)
+    except (ArrowException, OSError):
         raise OddPage from None
+
+
+def _codec_of(data: Bytes, size: int) -> str:
+    """Return the codec of a page by its bytes, "" if there is none of those known here.
+
+    Snappy and gzip say how much there is. If it were less than `size`, pyarrow would return what memory held before.
+    """
+    head = data[:4].tobytes()
+    if head == _ZSTD:
+        return "zstd"
+    if head.startswith(_GZIP):
+        return "gzip" if int.from_bytes(data[-4:].tobytes(), "little") == size else ""
+    return "snappy" if read_varint(data, 0)[0] == size else ""
+
+
+@functools.cache
+def _codec(name: str) -> Any:
+    from pyarrow import Codec
+
+    return Codec(name)
 
 
 def _column(file: Any, name: str) -> Column | None:
@@ -150,15 +176,16 @@ def _column(file: Any, name: str) -> Column | None:
     numbers = types.is_integer(kind)
     if not (numbers or types.is_string(kind) or types.is_large_string(kind)):
         return None
-    columns = file.metadata.schema
-    for i in range(len(columns)):
-        column = columns.column(i)
-        is_flat = column.max_repetition_level == 0 and column.max_definition_level <= 1
-        physical = ("INT32", "INT64") if numbers else ("BYTE_ARRAY",)
-        if column.path == name and is_flat and column.physical_type in physical:
-            signed = numbers and types.is_signed_integer(kind)
-            return Column(i, column.physical_type, signed, column.max_definition_level == 1)
-    return None
+    columns = [file.metadata.schema.column(i) for i in range(len(file.metadata.schema))]
+    places = [i for i, column in enumerate(columns) if column.path == name]
+    if len(places) != 1:  # A column within another may have the same path.
+        return None
+    column = columns[places[0]]
+    is_flat = column.max_repetition_level == 0 and column.max_definition_level <= 1
+    if not is_flat or column.physical_type not in (("INT32", "INT64") if numbers else ("BYTE_ARRAY",)):
+        return None
+    signed = numbers and types.is_signed_integer(kind)
+    return Column(places[0], column.physical_type, signed, column.max_definition_level == 1)
 
 
 def _read_chunk(chunk: Chunk, addresses: Narrow) -> None:
