@@ -128,13 +128,12 @@ def compare(report: Report, what: str, file: Path, rows: int, rounds: int) -> No
             note = f"{all_of_it[0].hosts:,} hosts; {least[name]:.2f} processor seconds"
             report.add("tables", f"{what}, {question}: {name}", max(rates), "M rows/s", note=note, runs=rates)
         peer = min((name for name in best if name != "superhosts"), key=lambda name: best[name])
-        times = [least[peer] / least["superhosts"]]
         report.add(
             "tables",
             f"{what}, {question}: times as fast as DuckDB",
             best[peer] / best["superhosts"],
             "times",
-            note=f"{peer}; of processor seconds {times[0]:.2f}",
+            note=f"{peer}; of processor seconds {least[peer] / least['superhosts']:.2f}",
         )
 
 

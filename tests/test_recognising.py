@@ -186,3 +186,12 @@ def test_real_logs_and_exports_have_names() -> None:
         named = next((name for start, name in words.items() if path.name.startswith(start)), expected.get(path.name))
         if named and path.suffix != ".pcap":
             assert recognising.not_a_capture(head).startswith(f"not a capture: it looks like {named}"), path.name
+
+
+def test_a_list_of_pairs_is_a_table_and_sentences_are_not() -> None:
+    assert "it looks like CSV: a, b; name its columns: superhosts scan pairs.csv" in recognising.not_a_capture(
+        b"a,b\nx,y\n", "pairs.csv"
+    )
+    assert "it looks like a tab-separated table" in recognising.not_a_capture(b"a\tb\nx\ty\n")
+    for text in (b"hello, world\ngood, bye\n", b"one,two\n", b"hello\nworld\n", b"a,b\nx\n"):
+        assert recognising.not_a_capture(text) == "not a capture: it looks like text"

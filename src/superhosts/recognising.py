@@ -164,10 +164,16 @@ def _is_tcpdump_text(head: bytes) -> bool:
 
 
 def _is_table(head: bytes, separator: str) -> bool:
-    """Return True if the first two lines have the same number of fields; one line is enough where there is no other."""
+    """Return True if the first two lines have the same number of fields; one line is enough where there is no other.
+
+    Two fields are a list of pairs, or a sentence: that has one line, or a blank behind its comma.
+    """
     lines = (_text(head) or "").splitlines()[:2]
     fields = {line.count(separator) + 1 for line in lines}
-    return len(fields) == 1 and fields.pop() >= _FEWEST_FIELDS
+    if len(fields) != 1:
+        return False
+    are_pairs = fields == {2} and len(lines) == 2 and not any(f"{separator} " in line for line in lines)
+    return are_pairs or fields.pop() >= _FEWEST_FIELDS
 
 
 def _text(head: bytes) -> str | None:

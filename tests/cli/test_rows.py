@@ -239,7 +239,7 @@ def test_an_arrow_stream_is_answered_in_json() -> None:
         (["--schema", "src Array(IPv6), dst IPv6"], b"", 3, "stdin: column dst is no array of addresses"),
         (["--schema", "src Array(IPv4), dst Array(IPv4)", "--chunks"], b"x", 3, "where a line with a number of rows"),
         (["--schema", TIMED, "--time", "end"], b"", 3, "stdin: the end of its rows is not known; name its column"),
-        ([], b"no names", 3, "stdin: does not begin with names and types of columns; of RowBinary say which"),
+        ([], b"no names", 3, "of RowBinary say which they are: --schema 'src IPv4, dst IPv4'; --help lists other"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(

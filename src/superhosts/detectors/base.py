@@ -154,7 +154,8 @@ class Detector(Storable):
                 self._update_many([block[:2] for block in blocks if len(block.hosts)])
             except DoesNotFitError:
                 for block in blocks:
-                    self._update_block(block)
+                    if len(block.hosts):
+                        self._update_block(block)
         return None
 
     def _update_keys(self, batches: Iterable[tuple[Any, Any]]) -> None:

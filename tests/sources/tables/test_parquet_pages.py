@@ -323,3 +323,16 @@ def test_damaged_pages_are_an_error_of_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="damaged Parquet file") as raised:
         found(tmp_path / "a.parquet", window="all")
     assert "\n" not in str(raised.value)
+
+
+def test_fewer_times_than_addresses_are_left_to_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = make_rows(300)
+    ends = {"src": [row.src for row in rows], "dst": [row.dst for row in rows]}
+    pq.write_table(pa.table({**ends, "time": [row.time for row in rows]}), tmp_path / "a.parquet")
+    whole = ParquetReader._table
+
+    def table(reader: Any, groups: Any, columns: list[str]) -> Any:
+        return whole(reader, groups, columns).slice(0, 200 if columns == ["time"] else None)
+
+    monkeypatch.setattr(ParquetReader, "_table", table)
+    assert found(tmp_path / "a.parquet", window="all") == answer(rows, None)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.columns.addresses import READABLE, Bytes, Kinds, Words, are_inside, parse_address, parse_at, parse_text
+from superhosts.columns.integers import narrow_into
 from superhosts.columns.split import AddressColumn, Ends, widened
 from superhosts.compiled import compiled
 from superhosts.errors import InputError
@@ -181,19 +182,9 @@ def _numbers(array: Any, bits: int, signed: bool) -> Ends:
         return numbers.astype(np.uint32)
     wide = numbers.astype(np.int64, copy=False)  # numbers of uint64 beyond int64 become negative, and are none
     narrow = np.empty(len(wide), np.uint32)
-    if narrow_into(wide, narrow):
+    if not int(narrow_into(wide.view(np.uint64), narrow)) >> 32:
         return narrow
     return _checked(wide)
-
-
-@compiled
-def narrow_into(numbers: NDArray[np.int64], narrow: NDArray[np.uint32]) -> bool:
-    """Write IPv4 numbers as uint32; return False if some are none."""
-    beyond = 0
-    for i in range(len(numbers)):
-        beyond |= numbers[i]
-        narrow[i] = np.uint32(numbers[i] & 0xFFFFFFFF)
-    return 0 <= beyond <= 0xFFFFFFFF
 
 
 def _checked(numbers: NDArray[np.int64]) -> AddressColumn:

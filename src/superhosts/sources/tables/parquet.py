@@ -269,7 +269,7 @@ class ParquetReader:
             end = begin + len(batch)
             blocks.append(RowBlock(src[begin:end], dst[begin:end], times, _no_row))
             begin = end
-        return blocks
+        return blocks if begin == len(src) else []  # A damaged file may have fewer times than addresses.
 
     def _read_tables(self, groups: list[Group]) -> list[RowBlock]:
         """Return rows by way of Arrow arrays."""

@@ -43,7 +43,7 @@ _LARGEST = 64 << 20  # bytes of a page: a damaged header may say anything
 _WIDEST = 32  # bits of an index
 
 
-class Column(NamedTuple):
+class PlainColumn(NamedTuple):
     """A column whose pages may be read here."""
 
     number: int  # among the columns of a row group
@@ -76,7 +76,7 @@ class PlainPages:
             self._is_common = False
             return None
 
-    def _read(self, groups: Sequence[int], column: Column) -> Narrow:
+    def _read(self, groups: Sequence[int], column: PlainColumn) -> Narrow:
         rows = [self._metadata.row_group(group).num_rows for group in groups]
         addresses = np.empty(sum(rows), np.uint32)
         begin = 0
@@ -85,7 +85,7 @@ class PlainPages:
             begin += count
         return addresses
 
-    def _fetch(self, group: int, column: Column) -> Chunk:
+    def _fetch(self, group: int, column: PlainColumn) -> Chunk:
         about = self._metadata.row_group(group).column(column.number)
         begin, size = about.data_page_offset, about.total_compressed_size
         if about.has_dictionary_page:
@@ -108,7 +108,7 @@ class Chunk(NamedTuple):
     """The bytes of a column in one row group."""
 
     data: Bytes
-    column: Column
+    column: PlainColumn
 
     def values(self, page: Page) -> tuple[Bytes, int]:
         """Return the bytes of a page, and where its values begin. None of them is null."""
@@ -164,7 +164,7 @@ def _codec(name: str) -> Any:
     return Codec(name)
 
 
-def _column(file: Any, name: str) -> Column | None:
+def _column(file: Any, name: str) -> PlainColumn | None:
     """Return a column of a file by its name; None if its type is none of those that are read here."""
     from pyarrow import types
 
@@ -185,7 +185,7 @@ def _column(file: Any, name: str) -> Column | None:
     if not is_flat or column.physical_type not in (("INT32", "INT64") if numbers else ("BYTE_ARRAY",)):
         return None
     signed = numbers and types.is_signed_integer(kind)
-    return Column(places[0], column.physical_type, signed, column.max_definition_level == 1)
+    return PlainColumn(places[0], column.physical_type, signed, column.max_definition_level == 1)
 
 
 def _read_chunk(chunk: Chunk, addresses: Narrow) -> None:
@@ -213,7 +213,7 @@ def _read_chunk(chunk: Chunk, addresses: Narrow) -> None:
         raise OddPage
 
 
-def _read_plain(data: Bytes, at: int, column: Column, addresses: Narrow) -> None:
+def _read_plain(data: Bytes, at: int, column: PlainColumn, addresses: Narrow) -> None:
     if column.physical == "BYTE_ARRAY":
         if not parse_lengths(data, at, addresses):
             raise OddPage

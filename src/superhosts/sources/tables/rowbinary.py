@@ -22,7 +22,7 @@ from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.rowbinary_loops import DAMAGED, Places, read_addresses, read_integers, walk
 from superhosts.sources.tables.rowbinary_schema import LITTLE, TEXT, Field, field_of, row_width
 from superhosts.sources.tables.times import factor_of, parse_time, scale_floats, scale_integers
-from superhosts.text import setting
+from superhosts.text import either
 
 BUFFER = 1 << 20  # bytes that are read before their rows are returned; a row may be larger
 LARGEST = 1 << 28  # bytes of one row
@@ -262,7 +262,8 @@ def read_length(data: RowBytes, name: str) -> int:
 
 
 def _bad_header(name: str) -> InputError:
-    way = f"of RowBinary say which they are: {setting('schema', 'src IPv4, dst IPv4')}"
+    schema = either("--schema 'src IPv4, dst IPv4'; --help lists other formats", 'schema="src IPv4, dst IPv4"')
+    way = f"of RowBinary say which they are: {schema}"
     return InputError(f"does not begin with names and types of columns; {way}", file=name)
 
 
