@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 
 import numpy as np
 from hypothesis import example, given
@@ -101,6 +102,17 @@ def test_text_is_read_as_ipaddress_reads_it(texts: list[str]) -> None:
 def test_unusual_forms_are_addresses(text: str) -> None:
     assert parsed([text])[0][0] in (4, 6)
     assert parsed([text]) == [naive(text)]
+
+
+def test_numbers_of_every_length_at_every_place() -> None:
+    numbers = ("", "0", "7", "00", "10", "99", "000", "100", "255", "256", "999", "0255", "1000", "1234", "12345", "1x")
+    texts = [".".join(four) for four in itertools.product(numbers, repeat=4)]
+    data, ends = "".join(texts).encode(), np.cumsum([0, *map(len, texts)])
+    kinds, words = parse_text(np.frombuffer(data, np.uint8), ends)
+    assert [(kind, *row) for kind, row in zip(kinds.tolist(), words.tolist(), strict=True) if kind] == [
+        found for found in map(naive, texts) if found[0]
+    ]
+    assert kinds.tolist() == [naive(text)[0] for text in texts]
 
 
 def test_an_address_inside_other_text() -> None:

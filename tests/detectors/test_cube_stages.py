@@ -432,6 +432,21 @@ def test_auto_goes_on_on_the_cpu_until_the_gpu_is_ready_and_loses_nothing():
 
 
 @on_gpu
+@pytest.mark.filterwarnings("ignore:a cube has more")
+def test_integers_of_64_bits_go_to_the_gpu_that_has_become_ready():
+    pairs = distinct_pairs(tiny().exact_pairs + 40)
+    hosts, peers = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
+    auto = Waiting()
+    cube = auto_cube(auto)
+    cube.update(hosts[:-30], peers[:-30])
+    assert (cube.exact, cube.device) == (False, "cpu")
+    auto.start()
+    cube.update(hosts[-40:], peers[-40:])
+    assert cube.device == "cuda:0"
+    assert_same(cube, feed(cube_of(exact=False), pairs), asked_of(pairs, 32))
+
+
+@on_gpu
 @pytest.mark.filterwarnings("error")
 def test_auto_stays_on_the_cpu_where_there_is_no_gpu_or_a_small_or_broken_one():
     pairs = distinct_pairs(tiny().exact_pairs + 1)

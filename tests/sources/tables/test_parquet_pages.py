@@ -23,7 +23,7 @@ from superhosts.sources.tables.parquet import ParquetReader
 from superhosts.sources.tables.parquetheaders import OddPage, have_values, pages_of
 from superhosts.sources.tables.parquetpages import PlainPages, _plain, parse_lengths, take_runs
 from superhosts.sources.tables.placed import Places
-from tables import answer, found, make_rows
+from tables import answer, found, make_rows, scan
 
 ROWS = 5000
 DRAW = random.Random(5)
@@ -271,6 +271,8 @@ def naive_runs(data: bytes, width: int, count: int) -> list[int]:
             at += 1
             if data[at - 1] < 128:
                 break
+            if shift > 28:  # A number of more than five bytes is damage.
+                raise IndexError
         size = (head >> 1) * width if head & 1 else (width + 7) // 8
         if len(data) - at < size or head < 2:
             raise IndexError
@@ -294,7 +296,7 @@ def test_runs_are_those_of_a_plain_reader(data: bytes, width: int, count: int) -
     except IndexError:
         assert not whole
         return
-    assert whole == (max(indices) < len(known)) or len(data) > 5  # A length of more than five bytes is damage.
+    assert whole == (max(indices) < len(known))
     if whole:
         assert taken.tolist() == [1000 + index for index in indices]
 
@@ -323,6 +325,30 @@ def test_damaged_pages_are_an_error_of_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="damaged Parquet file") as raised:
         found(tmp_path / "a.parquet", window="all")
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("bad", [0, 49, 50])
+def test_an_index_that_names_no_value_is_found_in_a_long_run(bad: int) -> None:
+    indices = [7] * 50 + [3] * 6
+    indices[bad] = 201
+    bits = sum(index << (8 * place) for place, index in enumerate(indices))
+    data = np.frombuffer(bytes([7 << 1 | 1]) + bits.to_bytes(56, "little") + bytes(8), np.uint8)
+    taken = np.zeros(56, np.uint32)
+    assert take_runs(data, 0, 8, np.arange(202, dtype=np.uint32), taken)
+    assert taken.tolist() == indices
+    assert not take_runs(data, 0, 8, np.arange(200, dtype=np.uint32), taken)
+
+
+def test_rows_without_a_time_are_bad_and_shown_where_all_addresses_are_good(tmp_path: Path) -> None:
+    rows = make_rows(300)
+    times: list[int | None] = [row.time for row in rows]
+    times[7] = None
+    ends = {"src": [row.src for row in rows], "dst": [row.dst for row in rows]}
+    pq.write_table(pa.table({**ends, "time": times}), tmp_path / "a.parquet")
+    run = scan(tmp_path / "a.parquet", window="all")
+    list(run)
+    assert (run.counters.rows, run.counters.bad_rows) == (300, 1)
+    assert any("row 8 does not count: src=" in text and "time=null" in text for text in run.counters.warnings)
 
 
 def test_fewer_times_than_addresses_are_left_to_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
