@@ -16,7 +16,7 @@ from crowd import DEADLINE
 from gpus import full_gpu
 from superhosts import Cube, Exact, Geometry, Sketch, load
 from superhosts.detectors.cube.cpu import CpuCube
-from superhosts.detectors.cube.stages import make_on_gpu
+from superhosts.detectors.cube.stages import Stages, make_on_gpu
 from superhosts.device import cuda_problem, gpus_of
 from superhosts.engines.autogpu import AutoGpu, DeviceWarning, SayOnce
 from superhosts.engines.tuning import GpuTuning, Tuning
@@ -433,7 +433,15 @@ def test_auto_goes_on_on_the_cpu_until_the_gpu_is_ready_and_loses_nothing():
 
 @on_gpu
 @pytest.mark.filterwarnings("ignore:a cube has more")
-def test_integers_of_64_bits_go_to_the_gpu_that_has_become_ready():
+def test_integers_of_64_bits_go_to_the_gpu_that_has_become_ready(monkeypatch):
+    """As uint32, for which its kernels are on disk."""
+    kinds, move = set(), Stages._add_on_auto_gpu
+
+    def moved(stages, batches):
+        kinds.update(column.dtype for batch in batches for column in batch)
+        return move(stages, batches)
+
+    monkeypatch.setattr(Stages, "_add_on_auto_gpu", moved)
     pairs = distinct_pairs(tiny().exact_pairs + 40)
     hosts, peers = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
     auto = Waiting()
@@ -443,6 +451,7 @@ def test_integers_of_64_bits_go_to_the_gpu_that_has_become_ready():
     auto.start()
     cube.update(hosts[-40:], peers[-40:])
     assert cube.device == "cuda:0"
+    assert kinds == {np.dtype(np.uint32)}
     assert_same(cube, feed(cube_of(exact=False), pairs), asked_of(pairs, 32))
 
 

@@ -192,6 +192,7 @@ def test_rows_without_an_address_or_a_time_are_counted_and_the_first_shown(save:
     [
         pa.array([-1, 1 << 32, 5, 6, None], pa.int64()),
         pa.array([-1, 1 << 40, 5, 6, None], pa.int64()),
+        pa.array([1 << 32, 1 << 33, 5, 6, None], pa.int64()),
         pa.array([-7, -1, 5, 6, None], pa.int32()),
         pa.array([1.5, float("nan"), 5, 6, None], pa.float64()),
         pa.array([b"\0\0\0", b"", b"\0\0\0\5", b"\0\0\0\6", None], pa.binary()),
