@@ -170,7 +170,7 @@ def make_pairs(
 def _shares(batch: PacketBatch, size: int) -> list[PacketBatch]:
     """Split a batch into shares of up to `size` packets."""
     return [
-        PacketBatch(batch.family, batch.src[start:stop], batch.dst[start:stop], batch.time[start:stop], batch.span)
+        batch.take(slice(start, stop), batch.span)
         for start, stop in split_evenly(len(batch), -(-len(batch) // size) or 1)
     ]
 

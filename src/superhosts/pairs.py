@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.errors import GeometryError, UsageError
+from superhosts.packetdetails import Details
 
 Addresses = NDArray[np.uint32] | NDArray[np.uint64]
 Times = NDArray[np.int64]
@@ -42,6 +43,7 @@ class PacketBatch:
     dst: Addresses
     time: Times
     known_span: InitVar[tuple[int, int] | None] = None
+    details: Details | None = None  # protocol, ports and flags (packetdetails.py); None: not asked for, or unknown
     span: tuple[int, int] = field(init=False)  # earliest and latest time; (0, 0) without packets
 
     def __post_init__(self, known_span: tuple[int, int] | None) -> None:
@@ -52,6 +54,11 @@ class PacketBatch:
 
     def __len__(self) -> int:
         return len(self.time)
+
+    def take(self, rows: slice | NDArray[Any], known_span: tuple[int, int] | None = None) -> PacketBatch:
+        """Return some of the packets: a slice, indexes, or a mask."""
+        details = None if self.details is None else self.details[rows]
+        return PacketBatch(self.family, self.src[rows], self.dst[rows], self.time[rows], known_span, details)
 
 
 # Packets of one span of time: at most one batch per address family. A block holds both families so that no window

@@ -12,13 +12,16 @@ def fill(columns: Columns, value: int) -> None:
         column.fill(value)
 
 
-def test_columns_have_their_sizes_and_do_not_overlap() -> None:
-    columns = ColumnLender(5, 3).borrow()
-    assert [column.shape for column in columns] == [(5,), (5,), (5,), (3, 2), (3, 2), (3,)]
+@pytest.mark.parametrize("details", [False, True])
+def test_columns_have_their_sizes_and_do_not_overlap(details: bool) -> None:
+    columns = ColumnLender(5, 3, details).borrow()
+    of_details = [(5,), (3,)] if details else [(0,), (0,)]
+    assert [column.shape for column in columns] == [(5,), (5,), (5,), (3, 2), (3, 2), (3,), *of_details]
     for number, column in enumerate(columns):
         column.fill(number)
     assert all((column == number).all() for number, column in enumerate(columns))
-    assert [column.dtype for column in columns] == [np.uint32, np.uint32, np.int64, np.uint64, np.uint64, np.int64]
+    kinds = [np.uint32, np.uint32, np.int64, np.uint64, np.uint64, np.int64, np.uint64, np.uint64]
+    assert [column.dtype for column in columns] == kinds
 
 
 def test_memory_is_lent_again_only_when_the_last_view_is_gone() -> None:

@@ -27,6 +27,7 @@ from superhosts.cli._values import (
     check_special,
     check_switch,
     check_window,
+    one_of,
     parse_at_least_one,
     parse_threshold,
     parse_whole,
@@ -247,6 +248,15 @@ Top = Annotated[
         "counted exactly, down to about 16 in others, and the title says so; saved cubes are asked by estimate.",
     ),
 ]
+Tunnels = Annotated[
+    str,
+    typer.Option(
+        metavar="outer|inner|both",
+        callback=one_of("outer", "inner", "both"),
+        help="Whose addresses count in tunnels (GRE, IP in IP, VXLAN, GTP-U and others): the outer IP header's, "
+        "the innermost one's, or both.",
+    ),
+]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only windows that begin before this time.")]
 Verbose = Annotated[
     bool,
@@ -282,6 +292,7 @@ class TrafficOptions:
     watch: Watch = field(default_factory=lambda: ["inner"])
     direction: Direction = field(default_factory=lambda: ["any"])
     special: Special = defaults.SPECIAL
+    tunnels: Tunnels = "outer"
     window: Annotated[str | None, WINDOW_OR_ALL] = defaults.WINDOW
     tables: TableInputOptions = field(default_factory=TableInputOptions)
 

@@ -56,6 +56,16 @@ def _special(text: str) -> None:
         raise UsageError(f"{text!r} is neither drop nor keep")
 
 
+def one_of(*words: str) -> Callable[[str | None], str | None]:
+    """Return the callback of an option that takes one of some words."""
+
+    def check(text: str) -> None:
+        if text not in words:
+            raise UsageError(f"{text!r} is none of {', '.join(words)}")
+
+    return checked(check)
+
+
 def parse_seconds(text: str) -> float:
     """Read a duration in seconds; zero is allowed."""
     return 0.0 if text.strip() == "0" else parse_duration(text, allow_zero=True) / SECOND

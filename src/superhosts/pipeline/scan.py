@@ -149,6 +149,8 @@ class Scan:
         if settings.window == "all":
             for source in self.sources:
                 source.use_one_window()
+        for source in self.sources:
+            source.want(settings.wants)
         self._stopping = False
         # A folder may be empty for a long time: it cannot be asked for its first packet like a file.
         timed = options.grace is not None

@@ -41,6 +41,7 @@ def scan(
     site: str = "",
     device: str = "auto",
     threads: int | None = None,
+    tunnels: str = "outer",
     families: Sequence[int] = (4, 6),
     map: str | Mapping[str, object] | None = None,
     format: str | None = None,
@@ -59,6 +60,7 @@ def scan(
     - `watch`: "inner" hosts, "outer" ones or both. `direction`: peers in "any" direction, "in", "out" or several.
     - `threshold`: hosts with at least this many peers. `top`: this many hosts with the most peers. Without both, the
       ten hosts with the most peers, and all with 1024 or more.
+    - `tunnels`: which IP header of a tunnelled packet counts, the "outer" one, the "inner" one or "both".
     - `ipv4_prefix`, `ipv6_prefix`: networks of this length are hosts. `families`: address families that count.
 
     How:
@@ -101,6 +103,7 @@ def scan(
         site=site,
         device=device,
         threads=threads,
+        tunnels=tunnels,
         families=families,
     )
     reopen = partial(open_inputs, names, tables=TableOptions(format, as_map(map), time))

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from typing import IO
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from superhosts.errors import InputError, OutputError
 from superhosts.pairs import PacketBatch
@@ -21,7 +22,7 @@ from superhosts.sources.base import Source
 from superhosts.windows.events import split_by_window
 from superhosts.windows.held import LIMITS, Limits
 
-COLUMNS = ("src", "dst", "time")
+COLUMNS = ("src", "dst", "time", "details")
 
 
 class Waiting:
@@ -50,8 +51,7 @@ class Waiting:
             for index, pieces in self._held.items():
                 for family in sorted({piece.family for piece in pieces}):
                     self._stored.setdefault(index, []).append((family, file.tell()))
-                    for name in COLUMNS:
-                        column = np.concatenate([getattr(piece, name) for piece in pieces if piece.family == family])
+                    for column in _columns([piece for piece in pieces if piece.family == family]):
                         np.save(file, column, allow_pickle=False)
             file.flush()  # a full disk shows here, and not when the packets are read
         except OSError as error:
@@ -68,7 +68,8 @@ class Waiting:
         for family, place in self._stored.pop(index, []):
             assert self._file is not None
             self._file.seek(place)
-            yield PacketBatch(family, *(np.load(self._file, allow_pickle=False) for _ in COLUMNS))
+            src, dst, time, details = (np.load(self._file, allow_pickle=False) for _ in COLUMNS)
+            yield PacketBatch(family, src, dst, time, details=details if len(details) else None)
         yield from self._held.pop(index, [])
 
     def close(self) -> None:
@@ -76,6 +77,17 @@ class Waiting:
         if self._file is not None:
             with contextlib.suppress(OSError):  # what a full disk did not take is not needed
                 self._file.close()
+
+
+def _columns(pieces: Sequence[PacketBatch]) -> Iterator[NDArray[Any]]:
+    """Yield COLUMNS of packets of one family. The column of details is empty if no packet has any."""
+    for name in COLUMNS[:-1]:
+        yield np.concatenate([getattr(piece, name) for piece in pieces])
+    known = any(piece.details is not None for piece in pieces)
+    none = [np.zeros(len(piece) if known else 0, np.uint64) for piece in pieces]
+    yield np.concatenate(
+        [empty if piece.details is None else piece.details for piece, empty in zip(pieces, none, strict=True)]
+    )
 
 
 class SecondReading:
@@ -93,8 +105,7 @@ class SecondReading:
                 if stopped():
                     return
                 keep = np.isin(batch.time // self._length, self._wanted)
-                kept = PacketBatch(batch.family, *(getattr(batch, name)[keep] for name in COLUMNS))
-                for index, piece in split_by_window(kept, self._length):
+                for index, piece in split_by_window(batch.take(keep), self._length):
                     self._waiting.add(index, piece)
 
     def windows(self) -> Iterator[tuple[int, Iterator[PacketBatch]]]:

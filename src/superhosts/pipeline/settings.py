@@ -17,13 +17,19 @@ from superhosts.names import NAME_RULE, is_name
 from superhosts.network import Network
 from superhosts.pairs import DIRECTIONS, SIDES, HostFormat, Part
 from superhosts.selection import Selection
+from superhosts.sources.base import TUNNELS, Wants
 from superhosts.text import counted, either, named, option, printable, setting
 from superhosts.units import format_size, parse_size
 
 # The settings that decide which bits a packet sets. The key does, too, but is never stored.
 FINGERPRINT = ("inner", "exclude", "watch", "direction", "window", "detector", "memory", "ipv6_prefix", "site")
 # Settings that count only where they differ from the default, so that an edge goes on where an older release stopped.
-LATER_FINGERPRINT = {"geometry": "", "ipv4_prefix": defaults.IPV4_PREFIX, "special": defaults.SPECIAL}
+LATER_FINGERPRINT = {
+    "geometry": "",
+    "ipv4_prefix": defaults.IPV4_PREFIX,
+    "special": defaults.SPECIAL,
+    "tunnels": "outer",
+}
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,7 @@ class Settings:
     site: str = ""
     device: str = "auto"
     threads: int | None = None
+    tunnels: str = "outer"  # whose addresses count: those of the outer IP header, the inner one, or both
     families: Sequence[int] = (4, 6)  # address families that count; no option has them yet
 
     def __post_init__(self) -> None:
@@ -56,6 +63,8 @@ class Settings:
             for value in values:
                 if value not in known:
                     raise UsageError(f"{setting(name, value)}: one of {', '.join(known)}")
+        if self.tunnels not in TUNNELS:
+            raise UsageError(f"{setting('tunnels', self.tunnels)}: one of {', '.join(TUNNELS)}")
         if self.site and not is_name(self.site):
             raise UsageError(f"{setting('site', printable(self.site))}: {NAME_RULE}")
         if "outer" in self.watch and not self.inner:
@@ -105,6 +114,11 @@ class Settings:
         """Most bytes of the cubes, the pairs that wait for them, and the caches."""
         caches = 4 * thread_count(self.threads) << 20
         return sum(self._memory(part) * 3 // 2 + caches for part in self.parts)
+
+    @property
+    def wants(self) -> Wants:
+        """What sources are to tell of packets besides their addresses and times."""
+        return Wants(tunnels=self.tunnels)
 
     @property
     def starts_exact(self) -> bool:

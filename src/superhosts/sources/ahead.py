@@ -153,7 +153,8 @@ class _WaitingBlocks:
 
 
 def _size(block: PacketBlock) -> int:
-    return sum(batch.src.nbytes + batch.dst.nbytes + batch.time.nbytes for batch in block)
+    columns = (column for batch in block for column in (batch.src, batch.dst, batch.time, batch.details))
+    return sum(column.nbytes for column in columns if column is not None)
 
 
 class HeldWarnings:

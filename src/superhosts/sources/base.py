@@ -51,6 +51,20 @@ class SourceCounters:
             del self.warnings[:-LAST_WARNINGS]
 
 
+TUNNELS = ("outer", "inner", "both")  # whose addresses count: the outermost IP header's, the innermost's, or each
+
+
+@dataclass(frozen=True)
+class Wants:
+    """What a run needs to know of packets besides addresses and times. A source ignores what it cannot tell."""
+
+    details: bool = False  # protocol, ports and flags, in `PacketBatch.details`
+    tunnels: str = "outer"  # one of TUNNELS
+
+
+PLAIN = Wants()
+
+
 class Source(Protocol):
     """One input: a capture file, a pipe, a folder that is followed, synthetic traffic."""
 
@@ -66,6 +80,10 @@ class Source(Protocol):
 
     def use_one_window(self) -> None:
         """Take all packets as one window: they need no time. Called before it is read."""
+        return
+
+    def want(self, wants: Wants) -> None:
+        """Take note of what the run needs to know of packets. Called before it is read."""
         return
 
     def first_time(self) -> int | None:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from superhosts.errors import InputError
 from superhosts.pairs import PacketBlock
-from superhosts.sources.base import Source, SourceCounters
+from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
 from superhosts.sources.capture_reader import (
     BLOCK_BYTES,
     BLOCK_PACKETS,
@@ -67,6 +67,7 @@ class CaptureSource(Source):
         self._opening: int | None = None  # time of the very first packet of a file, stray or not
         self._position = 0
         self._finished: dict[str, tuple[int, int]] = {}
+        self._wants = PLAIN
         # Nothing is held open until it is read: there may be thousands of files.
         if source.reopens and (head := source.head()) and format_of(head) is None:
             raise not_a_capture(head, self.name, source.compression)
@@ -76,6 +77,10 @@ class CaptureSource(Source):
         """Let no more than this many threads read pieces of a file."""
         self._cutting = self._cutting._replace(threads=threads)
         self.one_thread = self._takes_one_thread()
+
+    def want(self, wants: Wants) -> None:
+        """Take note of what is to be read besides addresses and times."""
+        self._wants = wants
 
     def first_time(self) -> int | None:
         """Return the time at which the input begins; None for an empty input.
@@ -110,7 +115,7 @@ class CaptureSource(Source):
         span = Span(self._opening)
         try:
             if self._reader is None:
-                self._reader = open_pieces(self._input, self.counters, self._block_bytes, self._cutting)
+                self._reader = open_pieces(self._input, self.counters, self._block_bytes, self._cutting, self._wants)
             reader = self._reader or self._open()
             if self._first:
                 first, self._first = self._first, ()
@@ -140,7 +145,9 @@ class CaptureSource(Source):
 
     def again(self) -> Source:
         """Return the same file, to be read from its beginning."""
-        return CaptureSource(self._input, self._block_bytes, self._cutting)
+        source = CaptureSource(self._input, self._block_bytes, self._cutting)
+        source.want(self._wants)
+        return source
 
     def identity(self) -> str | None:
         """Return a name by which later runs recognise a file; None if it is empty or cannot be read again."""
@@ -183,7 +190,7 @@ class CaptureSource(Source):
 
     def _open(self) -> CaptureReader:
         if not isinstance(self._reader, CaptureReader):
-            self._reader = CaptureReader(self._input, self.counters, self._block_bytes, BLOCK_PACKETS)
+            self._reader = CaptureReader(self._input, self.counters, self._block_bytes, BLOCK_PACKETS, self._wants)
         return self._reader
 
 

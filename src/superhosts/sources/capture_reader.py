@@ -14,9 +14,10 @@ from superhosts import recognising
 from superhosts.errors import InputError
 from superhosts.pairs import PacketBatch, PacketBlock
 from superhosts.sources.ahead import MOST_SHARE
-from superhosts.sources.base import SourceCounters
+from superhosts.sources.base import PLAIN, SourceCounters, Wants
 from superhosts.sources.decompressing import MOST_AHEAD
 from superhosts.sources.frames import (
+    DETAILS,
     EARLIEST4,
     EARLIEST6,
     IPV4,
@@ -32,12 +33,14 @@ from superhosts.sources.frames import (
     TIME,
     TRUNCATED,
     UNSUPPORTED_LINK,
+    WANTS,
     Bytes,
     Columns,
     Tally,
     copied,
     new_columns,
     start_walk,
+    wants_of,
     written,
 )
 from superhosts.sources.inputs import MOST_HEAD
@@ -54,7 +57,7 @@ BLOCK_BYTES = 4 * 1024 * 1024
 BLOCK_PACKETS = 65_536
 _MAGIC_BYTES = 4
 LARGEST_RECORD = max(LARGEST, LARGEST_BLOCK) + 64  # with its header
-_PACKET_BYTES = 40  # of an IPv6 packet in a block
+_PACKET_BYTES = 48  # of an IPv6 packet with details in a block
 BLOCKS_HELD = 8  # of one input: four that are read ahead, those at both ends of that queue, and room for copies
 READER_MEMORY = (
     LARGEST_RECORD
@@ -106,12 +109,15 @@ class Opens(Protocol):
 class CaptureReader:
     """One pass over an input: a buffer of bytes, and where in it the next record starts."""
 
-    def __init__(self, source: Opens, counters: SourceCounters, block_bytes: int, packets: int) -> None:
+    def __init__(
+        self, source: Opens, counters: SourceCounters, block_bytes: int, packets: int, wants: Wants = PLAIN
+    ) -> None:
         self._name = source.name
         self._counters = counters
         self._packets = packets
-        self._columns = new_columns(packets, packets)
+        self._columns = new_columns(packets, packets, wants.details)
         self._tally = np.zeros(TALLY_SLOTS, np.int64)
+        self._tally[WANTS] = wants_of(wants)
         self._block_bytes = max(block_bytes, _MAGIC_BYTES)
         self._buffer = np.empty(self._block_bytes, np.uint8)
         self._filled = 0
@@ -251,12 +257,15 @@ class CaptureReader:
         if counts[SIMPLE] and not self._simple:
             self._simple = True
             self._warn("packets without a time (simple packet blocks) get the time of the packet before them")
-        src4, dst4, time4, src6, dst6, time6 = columns
+        src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
+        detailed = bool(self._tally[WANTS] & DETAILS)
         block: PacketBlock = ()
         if counts[IPV4]:
-            block += (PacketBatch(4, src4, dst4, time4, (counts[EARLIEST4], counts[LATEST4])),)
+            span = counts[EARLIEST4], counts[LATEST4]
+            block += (PacketBatch(4, src4, dst4, time4, span, details4 if detailed else None),)
         if counts[IPV6]:
-            block += (PacketBatch(6, src6, dst6, time6, (counts[EARLIEST6], counts[LATEST6])),)
+            span = counts[EARLIEST6], counts[LATEST6]
+            block += (PacketBatch(6, src6, dst6, time6, span, details6 if detailed else None),)
         return block
 
     def _finish(self) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.pairs import PacketBlock
-from superhosts.sources.base import Source, SourceCounters
+from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
 from superhosts.sources.capture import Span, first_packet, identity_of, without_compression
 from superhosts.sources.capture_reader import BLOCK_BYTES, BLOCK_PACKETS, CaptureReader, format_of
 from superhosts.sources.decompressing import decompressed
@@ -98,6 +98,11 @@ class FolderSource(Source):
         self._unreadable = False
         self._next_look = 0.0
         self._position = 0
+        self._wants = PLAIN
+
+    def want(self, wants: Wants) -> None:
+        """Take note of what is to be read besides addresses and times."""
+        self._wants = wants
 
     def first_time(self) -> int | None:
         """Return the earliest time of the present files; None if there are none yet."""
@@ -178,7 +183,7 @@ class FolderSource(Source):
         """Return the reader of a file: of a capture, or of a table or log."""
         table = _table_format(file, self._tables)
         if table is None:
-            return CaptureReader(tail, self.counters, self._block_bytes, BLOCK_PACKETS)
+            return CaptureReader(tail, self.counters, self._block_bytes, BLOCK_PACKETS, self._wants)
         return RowPackets(tail.name, table.open(tail, self._tables), self.counters, one_window=False)
 
     def is_over(self, tail: _Tail) -> bool:

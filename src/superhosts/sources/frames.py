@@ -32,6 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
+from superhosts.packetdetails import Details
+from superhosts.sources.base import Wants
 
 Bytes = NDArray[np.uint8]
 Tally = NDArray[np.int64]
@@ -44,7 +46,9 @@ TIME = 3  # of the latest packet, kept from walk to walk
 SIMPLE = 4  # pcapng packets that carry no time of their own
 PACKETS, IPV4, IPV6, NOT_IP, TRUNCATED, UNSUPPORTED_LINK = 5, 6, 7, 8, 9, 10
 EARLIEST4, LATEST4, EARLIEST6, LATEST6 = 11, 12, 13, 14  # times of the packets in the columns, by family
-TALLY_SLOTS = 15
+WANTS = 15  # what is to be read besides the outermost addresses: a sum of the following
+TALLY_SLOTS = 16
+DETAILS, INNER, BOTH = 1, 2, 4  # write details; addresses of the innermost IP header; of the outermost and it
 
 # How a frame starts. Zero is an unsupported link type.
 UNSUPPORTED, ETHERNET, RAW, NULL, SLL, SLL2 = 0, 1, 2, 3, 4, 5
@@ -98,9 +102,16 @@ class Columns(NamedTuple):
     src6: NDArray[np.uint64]
     dst6: NDArray[np.uint64]
     time6: NDArray[np.int64]
+    details4: Details  # empty unless they are wanted
+    details6: Details
 
 
-def new_columns(ipv4: int, ipv6: int) -> Columns:
+def wants_of(wants: Wants) -> int:
+    """Return the content of the slot WANTS."""
+    return DETAILS * wants.details | {"outer": 0, "inner": INNER, "both": BOTH}[wants.tunnels]
+
+
+def new_columns(ipv4: int, ipv6: int, details: bool = False) -> Columns:
     """Return columns for this many packets of each family. Memory that is never written costs nothing."""
     return Columns(
         np.empty(ipv4, np.uint32),
@@ -109,26 +120,30 @@ def new_columns(ipv4: int, ipv6: int) -> Columns:
         np.empty((ipv6, 2), np.uint64),
         np.empty((ipv6, 2), np.uint64),
         np.empty(ipv6, np.int64),
+        np.empty(ipv4 if details else 0, np.uint64),
+        np.empty(ipv6 if details else 0, np.uint64),
     )
 
 
 def written(columns: Columns, tally: Tally) -> Columns:
     """Return the rows of the columns that a walk has written, as views."""
     narrow, wide = int(tally[IPV4]), int(tally[IPV6])
-    src4, dst4, time4, src6, dst6, time6 = columns
-    return Columns(src4[:narrow], dst4[:narrow], time4[:narrow], src6[:wide], dst6[:wide], time6[:wide])
+    src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
+    first = src4[:narrow], dst4[:narrow], time4[:narrow]
+    return Columns(*first, src6[:wide], dst6[:wide], time6[:wide], details4[:narrow], details6[:wide])
 
 
 def copied(columns: Columns) -> Columns:
     """Return a copy."""
-    src4, dst4, time4, src6, dst6, time6 = columns
-    return Columns(src4.copy(), dst4.copy(), time4.copy(), src6.copy(), dst6.copy(), time6.copy())
+    src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
+    first = src4.copy(), dst4.copy(), time4.copy()
+    return Columns(*first, src6.copy(), dst6.copy(), time6.copy(), details4.copy(), details6.copy())
 
 
 def start_walk(tally: Tally, limit: int, stop: int = _LATEST) -> None:
     """Prepare a tally for a walk over at most `limit` packets, none of which starts at `stop` or behind it."""
     tally[LIMIT], tally[STOP] = limit, stop
-    tally[PACKETS:] = 0
+    tally[PACKETS:WANTS] = 0
     tally[EARLIEST4] = tally[EARLIEST6] = _LATEST
     tally[LATEST4] = tally[LATEST6] = ~_LATEST
 

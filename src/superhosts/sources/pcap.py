@@ -74,7 +74,7 @@ class Records(NamedTuple):
 @compiled
 def _walk(block: Bytes, records: Records, tally: Tally, columns: Columns) -> int:
     """Read the whole records of a block, at most as many as the tally allows; return why it stopped."""
-    src4, dst4, time4, src6, dst6, time6 = columns
+    src4, dst4, time4, src6, dst6, time6, _, _ = columns
     at, size, limit, reason = tally[POSITION], len(block), tally[LIMIT], _MORE
     time, packets, ipv4, ipv6 = tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6]
     earliest4, latest4, earliest6, latest6 = tally[EARLIEST4], tally[LATEST4], tally[EARLIEST6], tally[LATEST6]

@@ -146,7 +146,7 @@ def _section_bytes(block: Bytes, at: int, swap: int) -> int:
 @compiled
 def walk(block: Bytes, blocks: Blocks, tally: Tally, columns: Columns) -> int:
     """Read the whole blocks of `block`, at most as many packets as the tally allows; return why it stopped."""
-    src4, dst4, time4, src6, dst6, time6 = columns
+    src4, dst4, time4, src6, dst6, time6, _, _ = columns
     section, interfaces = blocks
     swap, declared, alone = section[SWAP], section[DECLARED], section[ALONE]
     at, size, limit, reason = tally[POSITION], len(block), tally[LIMIT], MORE

@@ -33,7 +33,7 @@ from superhosts.compiled import is_switched_off
 from superhosts.device import thread_count
 from superhosts.errors import InputError
 from superhosts.pairs import PacketBlock
-from superhosts.sources.base import SourceCounters
+from superhosts.sources.base import PLAIN, SourceCounters, Wants
 from superhosts.sources.capture_reader import (
     BLOCK_BYTES,
     BLOCK_PACKETS,
@@ -43,8 +43,8 @@ from superhosts.sources.capture_reader import (
     Format,
     format_of,
 )
-from superhosts.sources.columns import NARROW_BYTES, WIDE_BYTES, ColumnLender
-from superhosts.sources.frames import PACKETS, POSITION, TALLY_SLOTS, Columns, Tally, start_walk
+from superhosts.sources.columns import DETAIL_BYTES, NARROW_BYTES, WIDE_BYTES, ColumnLender
+from superhosts.sources.frames import PACKETS, POSITION, TALLY_SLOTS, WANTS, Columns, Tally, start_walk, wants_of
 from superhosts.sources.inputs import Input
 from superhosts.sources.piece_loop import ROOM_BYTES
 from superhosts.stopwatch import measured, timed
@@ -78,7 +78,9 @@ class Cutting(NamedTuple):
     def memory(self) -> int:
         """Return the most bytes that a file takes while it is read. Several files at once take less each."""
         piece = LARGEST_PIECE if self.piece_bytes is None else self.piece_bytes
-        columns = piece // LEAST_IPV4 * NARROW_BYTES + piece // LEAST_IPV6 * WIDE_BYTES
+        columns = piece // LEAST_IPV4 * (NARROW_BYTES + DETAIL_BYTES) + piece // LEAST_IPV6 * (
+            WIDE_BYTES + DETAIL_BYTES
+        )
         pieces = (self.ahead() + BLOCKS_HELD) * columns
         return LARGEST_RECORD + BLOCK_BYTES + self.workers() * ROOM_BYTES + pieces
 
@@ -158,15 +160,18 @@ _being_read: WeakSet[PieceReader] = WeakSet()  # of all threads
 class PieceReader:
     """One pass over a file: reads pieces ahead and confirms them in order."""
 
-    def __init__(self, stream: FileStream, counters: SourceCounters, block_bytes: int, cutting: Cutting) -> None:
+    def __init__(
+        self, stream: FileStream, counters: SourceCounters, block_bytes: int, cutting: Cutting, wants: Wants = PLAIN
+    ) -> None:
         self._cutting = cutting
         self._stream = stream
-        self._reader = CaptureReader(stream, counters, block_bytes, BLOCK_PACKETS)
+        self._wants = wants_of(wants)
+        self._reader = CaptureReader(stream, counters, block_bytes, BLOCK_PACKETS, wants)
         size = os.fstat(self._stream.file).st_size
         _being_read.add(self)
         self._size = cutting.piece(size, len(_being_read))
         self._count = -(-size // self._size)  # bytes that are added later come last
-        self.lender = ColumnLender(self._size // LEAST_IPV4 + 2, self._size // LEAST_IPV6 + 2)
+        self.lender = ColumnLender(self._size // LEAST_IPV4 + 2, self._size // LEAST_IPV6 + 2, wants.details)
         self.confirmed = 0  # pieces that did not have to be read again
         self._next = 1  # the piece that is read next
         self._ahead: deque[tuple[int, Future[Piece]]] = deque()
@@ -230,13 +235,15 @@ class PieceReader:
             start = self._next * self._size
             place = start, start + self._size, self._reader.last_time()
             job = reading_pool(workers).submit(
-                _read, self._stream.file, place, format, layout, self.lender, self._cutting.room_bytes
+                _read, self._stream.file, place, format, layout, self.lender, self._cutting.room_bytes, self._wants
             )
             self._ahead.append((self._next, job))
             self._next += 1
 
 
-def open_pieces(source: Input, counters: SourceCounters, block_bytes: int, cutting: Cutting) -> PieceReader | None:
+def open_pieces(
+    source: Input, counters: SourceCounters, block_bytes: int, cutting: Cutting, wants: Wants = PLAIN
+) -> PieceReader | None:
     """Return a reader of a plain capture file that is worth several threads; None for any other input."""
     file = source.open_file() if cutting.suits(source.size or 0) else None
     if file is None:
@@ -244,7 +251,7 @@ def open_pieces(source: Input, counters: SourceCounters, block_bytes: int, cutti
     reader = None
     try:
         if format_of(os.pread(file, _HEAD, 0)) is not None:
-            reader = PieceReader(FileStream(source.name, file), counters, block_bytes, cutting)
+            reader = PieceReader(FileStream(source.name, file), counters, block_bytes, cutting, wants)
     except OSError:  # reported by whoever reads it instead
         pass
     finally:
@@ -271,7 +278,13 @@ os.register_at_fork(after_in_child=reading_pool.cache_clear)  # A forked child h
 
 
 def _read(
-    file: int, place: tuple[int, int, int], format: Format, layout: Any, lender: ColumnLender, room_bytes: int
+    file: int,
+    place: tuple[int, int, int],
+    format: Format,
+    layout: Any,
+    lender: ColumnLender,
+    room_bytes: int,
+    wants: int,
 ) -> Piece:
     """Read a piece."""
     buffer = getattr(_this_thread, "buffer", None)
@@ -279,6 +292,7 @@ def _read(
         buffer = _this_thread.buffer = np.empty(room_bytes, np.uint8)
     tally = np.zeros(TALLY_SLOTS, np.int64)
     columns = lender.borrow()
+    tally[WANTS] = wants
     start_walk(tally, _NO_LIMIT)
     with measured("read and walk") as work:
         begins = format.read_piece(file, place, layout, buffer, tally, columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from superhosts.pairs import PacketBlock
-from superhosts.sources.base import Source, SourceCounters
+from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
 from superhosts.sources.inputs import Input
 from superhosts.sources.streams import Stopped
 
@@ -24,6 +24,7 @@ class PipeSource(Source):
         self._source: Source | None = None
         self._threads: int | None = None
         self._one_window = False
+        self._wants = PLAIN
 
     def use_threads(self, threads: int) -> None:
         """Let no more than this many threads read it."""
@@ -32,6 +33,10 @@ class PipeSource(Source):
     def use_one_window(self) -> None:
         """Take all packets as one window."""
         self._one_window = True
+
+    def want(self, wants: Wants) -> None:
+        """Take note of what is to be read besides addresses and times."""
+        self._wants = wants
 
     def _recognised(self) -> Source:
         """Return the source that reads it, waiting for the first bytes."""
@@ -42,6 +47,7 @@ class PipeSource(Source):
                 source.use_threads(self._threads)
             if self._one_window:
                 source.use_one_window()
+            source.want(self._wants)
             self._source, self.counters = source, source.counters
         return self._source
 

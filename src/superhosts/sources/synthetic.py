@@ -82,7 +82,7 @@ class SyntheticSource(Source):
 
 def _choose(batch: PacketBatch, share: float, random: np.random.Generator) -> PacketBatch:
     chosen = random.random(len(batch)) < share
-    return PacketBatch(batch.family, batch.src[chosen], batch.dst[chosen], batch.time[chosen])
+    return batch.take(chosen)
 
 
 def _family(text: str) -> Any:

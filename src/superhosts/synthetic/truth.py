@@ -96,7 +96,7 @@ class Tally:
                 self._window = window
             for batch in block:
                 inside = batch.time // self.length == window
-                self._add(PacketBatch(batch.family, batch.src[inside], batch.dst[inside], batch.time[inside]))
+                self._add(batch.take(inside))
 
     def rows(self) -> list[Row]:
         """Close the last window; return all rows so far, sorted by window, then by peers descending."""

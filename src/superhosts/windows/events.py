@@ -45,7 +45,7 @@ def split_by_window(batch: PacketBatch, length: int) -> Iterator[tuple[int, Pack
         return
     indexes = batch.time // length
     order = np.argsort(indexes, kind="stable")
-    indexes, src, dst, time = indexes[order], batch.src[order], batch.dst[order], batch.time[order]
+    indexes, batch = indexes[order], batch.take(order, batch.span)
     edges = [0, *(np.flatnonzero(np.diff(indexes)) + 1).tolist(), len(order)]
     for start, end in pairwise(edges):
-        yield int(indexes[start]), PacketBatch(batch.family, src[start:end], dst[start:end], time[start:end])
+        yield int(indexes[start]), batch.take(slice(start, end))
