@@ -13,24 +13,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.compiled import compiled
 from superhosts.device import run_parallel, split_evenly
 from superhosts.errors import UsageError
 from superhosts.lending import Lender
-from superhosts.pairs import Addresses, PacketBatch, PairBatch, Part
+from superhosts.lens import PLAIN_LENS, Lens
+from superhosts.packetdetails import ANSWERED, ANSWERS, OPENED
+from superhosts.pairmaking import Choice, PortUse, Rule, choose, make_pairs, make_port_pairs
+from superhosts.pairs import MASK64, MOST_PORTS, PORT_BITS, Addresses, PacketBatch, PairBatch, Part
 from superhosts.prefixes import (
     SPECIAL_NETWORKS,
-    Flags,
     OutsideSample,
     PrefixTable,
     inside,
     make_table,
-    mark_inside,
     mark_special,
     parse_networks,
     tables_of_some,
@@ -43,20 +42,8 @@ SPECIAL = ("drop", "keep")  # what to do with multicast, broadcast and unspecifi
 # Packets that a thread turns into pairs at a time. With more they leave its cache, with fewer threads wait for Python.
 LEAST_SHARE, MOST_SHARE = 1 << 14, 1 << 17
 ROOM = 2 * MOST_SHARE + 1  # pairs: two of each packet, and what is overwritten
-BLOCK = 1024  # packets whose flags are in a core's cache together
-
-
-class Rule(NamedTuple):
-    """Which end of a packet becomes a host. Flags are integers for the compiler."""
-
-    outer: int  # 1: the outer end is the host
-    sent: int  # 1: include hosts that sent the packet
-    received: int  # 1: include hosts that received the packet
-    all_inner: int  # 1: there are no inner prefixes
-    exclusions: int  # 1: some hosts are excluded
-    drops_special: int  # 1: multicast, broadcast and unspecified addresses are no hosts
-    mask_high: int  # mask of an IPv6 host, high word; or of an IPv4 host
-    mask_low: int  # mask of an IPv6 host, low word
+# The marks of packets that count for a contact (packetdetails.py)
+MARKS = {"": 0, "opened": OPENED, "answered": ANSWERS | ANSWERED}
 
 
 @dataclass
@@ -66,105 +53,13 @@ class NetworkCounters:
     no_inner_end: int = 0
     same_ends: int = 0
     special_ends: int = 0  # of multicast, broadcast or unspecified addresses
+    unknown_details: int = 0  # the protocol or the ports that are asked for are not known
+    filtered: int = 0  # of other protocols or ports than those asked for
 
     def add(self, other: NetworkCounters) -> None:
         """Add the counts of another one."""
-        self.no_inner_end += other.no_inner_end
-        self.same_ends += other.same_ends
-        self.special_ends += other.special_ends
-
-
-@compiled
-def _find_hosts(
-    src: Addresses, dst: Addresses, inner: PrefixTable, excluded: PrefixTable, rule: Rule
-) -> tuple[Flags, Flags, int, int, int]:
-    """Return for every packet 1 if its source is a host, and 1 if its destination is.
-
-    Return also the number of packets without an inner end, the number with equal ends, and the number of special ends
-    that would be hosts otherwise.
-    """
-    n = len(src)
-    sources, targets = np.empty(n, np.uint8), np.empty(n, np.uint8)
-    inner_src, inner_dst = np.ones(BLOCK, np.uint8), np.ones(BLOCK, np.uint8)
-    counts, marked = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.uint8)
-    left_out = 0
-    outer, sent, received = np.uint8(rule.outer), np.uint8(rule.sent), np.uint8(rule.received)
-    differing, counted = np.uint32(0), np.uint32(0)
-    for start in range(0, n, BLOCK):  # in loops so simple that they run in vector registers
-        left, right = src[start : start + BLOCK], dst[start : start + BLOCK]
-        size = len(left)
-        if rule.all_inner == 0:
-            mark_inside(left, inner, inner_src)
-            mark_inside(right, inner, inner_dst)
-        for i in range(size):
-            if src.ndim == 1:
-                counts[i] = left[i] != right[i]
-            else:
-                counts[i] = (left[i, 0] != right[i, 0]) | (left[i, 1] != right[i, 1])
-        for i in range(size):
-            differing = np.uint32(differing + np.uint32(counts[i]))
-        for i in range(size):
-            counts[i] &= inner_src[i] | inner_dst[i]
-        for i in range(size):
-            counted = np.uint32(counted + np.uint32(counts[i]))
-        from_here, to_here = sources[start : start + size], targets[start : start + size]
-        for i in range(size):
-            from_here[i] = counts[i] & (inner_src[i] ^ outer) & sent
-        for i in range(size):
-            to_here[i] = counts[i] & (inner_dst[i] ^ outer) & received
-        if rule.exclusions == 1:  # first: an excluded end is no host, special or not
-            mark_inside(left, excluded, marked)
-            _leave_out(from_here, marked)
-            mark_inside(right, excluded, marked)
-            _leave_out(to_here, marked)
-        if rule.drops_special == 1:
-            if mark_special(left, marked):
-                left_out += _leave_out(from_here, marked)
-            if mark_special(right, marked):
-                left_out += _leave_out(to_here, marked)
-    return sources, targets, int(differing) - int(counted), n - int(differing), left_out
-
-
-@compiled
-def _leave_out(hosts: Flags, marked: Flags) -> int:
-    """Clear the flags of hosts whose addresses are marked; return how many these are."""
-    count = np.uint32(0)
-    for i in range(len(hosts)):
-        count = np.uint32(count + np.uint32(hosts[i] & marked[i]))
-    for i in range(len(hosts)):
-        hosts[i] &= marked[i] ^ np.uint8(1)
-    return int(count)
-
-
-@compiled
-def make_pairs(
-    src: Addresses, dst: Addresses, inner: PrefixTable, excluded: PrefixTable, rule: Rule, pairs: tuple[Any, Any]
-) -> tuple[int, int, int, int]:
-    """Write the hosts and peers of packets into the columns of `pairs`; return their number and those of `_find_hosts`.
-
-    The columns have room for two pairs of each packet, and one more. Which end of a packet is a host is as good as
-    random, so a branch would be mispredicted. Every packet is written twice instead, and the next one overwrites what
-    does not count.
-    """
-    hosts, peers = pairs
-    sources, targets, ignored, same, left_out = _find_hosts(src, dst, inner, excluded, rule)
-    count = np.uint64(0)  # Unsigned: a signed index is tested for negative values.
-    if src.ndim == 1:
-        mask = np.uint32(rule.mask_high)
-        for i in range(len(src)):
-            hosts[count], peers[count] = src[i] & mask, dst[i]
-            count += np.uint64(sources[i])
-            hosts[count], peers[count] = dst[i] & mask, src[i]
-            count += np.uint64(targets[i])
-    else:
-        for i in range(len(src)):
-            hosts[count, 0], hosts[count, 1] = src[i, 0] & rule.mask_high, src[i, 1] & rule.mask_low
-            peers[count, 0], peers[count, 1] = dst[i, 0], dst[i, 1]
-            count += np.uint64(sources[i])
-            hosts[count, 0], hosts[count, 1] = dst[i, 0] & rule.mask_high, dst[i, 1] & rule.mask_low
-            peers[count, 0], peers[count, 1] = src[i, 0], src[i, 1]
-            count += np.uint64(targets[i])
-    return int(count), ignored, same, left_out
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
 
 
 def _shares(batch: PacketBatch, size: int) -> list[PacketBatch]:
@@ -186,6 +81,7 @@ class Network:
         special: str = "drop",
         ipv4_prefix: int = 32,
         ipv6_prefix: int = 64,
+        lens: Lens = PLAIN_LENS,
     ) -> None:
         for name, bits, most in (("ipv4_prefix", ipv4_prefix, 32), ("ipv6_prefix", ipv6_prefix, 128)):
             if not 1 <= bits <= most:
@@ -200,6 +96,7 @@ class Network:
         self.excluded = {family: make_table(excluded, family) for family in (4, 6)}
         self.drops_special = special == "drop"
         self.host_bits = {4: ipv4_prefix, 6: ipv6_prefix}
+        self.lens = lens
         self._hosts_with_inner = tables_of_some(inner_networks, self.host_bits)
         self._hosts_all_inner = tables_of_whole(inner_networks, self.host_bits)
         self.counters = NetworkCounters()
@@ -226,6 +123,8 @@ class Network:
     ) -> tuple[list[tuple[Part, PairBatch]], NetworkCounters]:
         """Return the pairs of each part of the family, and how many packets yield none."""
         chosen = [part for part in parts if part.family == batch.family]
+        if self.lens.needs_details or any(part.contact for part in chosen):
+            return self._find_detailed(batch, chosen)
         inner, excluded = self.inner[batch.family], self.excluded[batch.family]
         result, counts = [], NetworkCounters()
         both = any(part.direction == "any" for part in chosen)  # such parts have the hosts of the other directions, too
@@ -238,9 +137,52 @@ class Network:
                 counts.no_inner_end, counts.same_ends = ignored, same
             if part.direction == "any" or not both:  # Count an end once.
                 counts.special_ends += left_out
-            one_word = batch.family == 6 and self.host_bits[6] <= 64  # The low word of such hosts is zero.
-            result.append((part, PairBatch(hosts[:, 0].copy() if one_word else hosts, peers)))
+            result.append((part, PairBatch(hosts[:, 0].copy() if self._takes_one_word(part) else hosts, peers)))
         return result, counts
+
+    def _find_detailed(
+        self, batch: PacketBatch, parts: Sequence[Part]
+    ) -> tuple[list[tuple[Part, PairBatch]], NetworkCounters]:
+        """Do the same where protocols, ports or contacts matter."""
+        details = np.zeros(len(batch), np.uint64) if batch.details is None else batch.details
+        lens, tables = self.lens, (self.inner[batch.family], self.excluded[batch.family])
+        use = PortUse(int(lens.hosts_have_ports), int(lens.counts == "host-ports"), int(lens.counts == "ports"))
+        result, counts = [], NetworkCounters()
+        for number, part in enumerate(parts):
+            choice = Choice(
+                np.uint64(MARKS[part.contact]),
+                int(lens.needs_ports),
+                int(lens.protocols is not None),
+                int(lens.ports is not None),
+            )
+            src, dst = np.empty_like(batch.src), np.empty_like(batch.dst)
+            ports = np.empty(len(batch), np.uint16)
+            count, unknown, stopped = choose(batch.src, batch.dst, details, choice, lens.allowed, (src, dst, ports))
+            pairs = self._port_room(batch.family, count)
+            count, ignored, same, left_out = make_port_pairs(
+                src[:count], dst[:count], ports[:count], tables, self._rule(part), use, pairs
+            )
+            if number == 0:
+                counts.unknown_details, counts.filtered = unknown, stopped
+                counts.no_inner_end, counts.same_ends = ignored, same
+            counts.special_ends += left_out if number == 0 else 0
+            hosts, peers = pairs[0][:count], pairs[1][:count]
+            result.append((part, PairBatch(hosts[:, 0].copy() if self._takes_one_word(part) else hosts, peers)))
+        return result, counts
+
+    def _takes_one_word(self, part: Part) -> bool:
+        """Return True if the low word of a part's hosts is always zero."""
+        return part.family == 6 and self.host_bits[6] <= 64 and not self.lens.hosts_have_ports
+
+    def _port_room(self, family: int, packets: int) -> tuple[Addresses, Addresses]:
+        """Return columns for two pairs of each packet, and what is overwritten."""
+        rows = 2 * packets + 1
+        if family == 6:
+            return np.empty((rows, 2), np.uint64), np.empty((rows, 2), np.uint64)
+        hosts, peers = np.empty(rows, np.uint32), np.empty(rows, np.uint32)
+        if self.lens.hosts_have_ports:
+            return np.empty(rows, np.uint64), np.empty(rows, np.uint64)
+        return (hosts, np.empty(rows, np.uint64)) if self.lens.counts == "host-ports" else (hosts, peers)
 
     def _room(self, batch: PacketBatch) -> tuple[Addresses, Addresses]:
         """Return columns for the pairs of a share, in memory that is used again.
@@ -261,8 +203,8 @@ class Network:
             mask = (1 << 32) - (1 << (32 - bits)) << 64 if part.family == 4 else (1 << 128) - (1 << (128 - bits))
             self._rules[part] = Rule(
                 outer=int(part.side == "outer"),
-                sent=int(part.direction != "in"),
-                received=int(part.direction != "out"),
+                sent=int(part.way != "in"),
+                received=int(part.way != "out"),
                 all_inner=int(self.all_inner),
                 exclusions=int(len(self.excluded[part.family].low) > 0),
                 drops_special=int(self.drops_special),
@@ -285,6 +227,8 @@ class Network:
 
     def monitors(self, hosts: Addresses, part: Part) -> NDArray[np.bool_]:
         """Return True for each host on the part's side. A reported host that is not was never seen (a phantom)."""
+        if self.lens.hosts_have_ports:
+            hosts = _without_ports(hosts)
         if part.family == 6 and hosts.ndim == 1:
             prefixes = hosts
             hosts = np.zeros((len(prefixes), 2), np.uint64)
@@ -297,3 +241,10 @@ class Network:
         if part.side == "inner":
             return np.asarray(seen & (inside(hosts, self._hosts_with_inner[part.family]) == 1))
         return np.asarray(seen & (inside(hosts, self._hosts_all_inner[part.family]) == 0))
+
+
+def _without_ports(hosts: Addresses) -> Addresses:
+    """Return the addresses or prefixes of hosts with ports."""
+    if hosts.ndim == 1:
+        return np.asarray(hosts >> np.uint64(PORT_BITS), np.uint32)
+    return np.asarray(hosts & np.array([MASK64, MASK64 - MOST_PORTS], np.uint64))

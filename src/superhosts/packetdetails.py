@@ -15,6 +15,7 @@ flow says what all its packets said together, and often more: which end opened i
 | 51 | it is a record of packets in one direction, not a packet |
 | 52 | it is a record of a whole conversation, which the source opened; both directions are in it |
 | 53 | only with bit 52: the destination answered |
+| 56 to 58 | what a run has found out (`contacts.py`): the source opened, the source answers, the destination answered |
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ HAS_FLAGS: Final = 1 << 50
 IS_RECORD: Final = 1 << 51
 IS_CONVERSATION: Final = 1 << 52
 IS_ANSWERED: Final = 1 << 53
+OPENED: Final = 1 << 56
+ANSWERS: Final = 1 << 57
+ANSWERED: Final = 1 << 58
 
 TCP, UDP, ICMP, ICMPV6, SCTP, UDP_LITE, DCCP = 6, 17, 1, 58, 132, 136, 33
 FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10

@@ -30,8 +30,14 @@ Address = ipaddress.IPv4Address | ipaddress.IPv4Network | ipaddress.IPv6Address 
 Host = Address | int | str  # integers and text are generic keys
 KEYS = 0  # the family of hosts that are no addresses
 MASK64 = (1 << 64) - 1
+PORT_BITS = 16
+MOST_PORTS = (1 << PORT_BITS) - 1
 SIDES = ("inner", "outer")
 DIRECTIONS = ("any", "out", "in")
+CONTACTS = ("opened", "answered", "unanswered")  # peers to whom the host opened, and of these who answered or not
+COUNTS = ("hosts", "ports", "host-ports")  # what peers are: addresses, ports, or both together
+# What the direction of a part may be. Without an ending a contact is one that the host opened, with it the peer.
+CONTACT_DIRECTIONS = tuple(f"{contact}{ending}" for ending in ("", "-in") for contact in CONTACTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,25 +105,48 @@ class Window(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A subset of the traffic's pairs: an address family, the watched side and a direction."""
+    """A subset of the traffic's pairs: an address family, the watched side and a direction, and what peers are."""
 
     family: int = 4  # 4, 6 or KEYS
     side: str = "inner"  # one of SIDES
-    direction: str = "any"  # one of DIRECTIONS; "out": the host sent the packet, "in": the peer sent it
+    # One of DIRECTIONS ("out": the host sent the packet, "in": the peer sent it) or of CONTACT_DIRECTIONS
+    direction: str = "any"
+    counts: str = "hosts"  # one of COUNTS
 
     @property
     def columns(self) -> tuple[int | None, str, str]:
         """The part as rows have it, in which the family of generic keys is None."""
         return self.family or None, self.side, self.direction
 
+    @property
+    def contact(self) -> str:
+        """One of CONTACTS; empty if all packets count."""
+        return self.direction.removesuffix("-in") if self.direction not in DIRECTIONS else ""
+
+    @property
+    def way(self) -> str:
+        """One of DIRECTIONS. Of a contact, "out" if the host opened it and "in" if the peer did."""
+        return self.direction if not self.contact else "in" if self.direction.endswith("-in") else "out"
+
+    def with_contact(self, contact: str) -> Part:
+        """Return the same part with another contact."""
+        return self._replace(direction=contact + ("-in" if self.way == "in" else ""))
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The part as files have it: `counts` only where it is not the default, which older releases know alone."""
+        fields = self._asdict()
+        return fields if self.counts != "hosts" else {name: fields[name] for name in fields if name != "counts"}
+
     def may_hold(self, host: object) -> bool:
         """Return True if a host is of this part's address family. Generic keys may look like anything."""
-        return self.family == KEYS or self.family == (6 if ":" in str(host) else 4)
+        return self.family == KEYS or self.family == (6 if ":" in str(host).rpartition(":")[0] else 4)
 
     @property
     def words(self) -> str:
         """The part as messages call it: IPv4 inner any."""
-        return f"{f'IPv{self.family}' if self.family else 'generic keys'} {self.side} {self.direction}"
+        counts = f" {self.counts}" if self.counts != "hosts" else ""
+        return f"{f'IPv{self.family}' if self.family else 'generic keys'} {self.side} {self.direction}{counts}"
 
 
 class HostFormat(NamedTuple):
@@ -128,11 +157,19 @@ class HostFormat(NamedTuple):
 
     family: int = 4
     prefix: int = 32
+    port: bool = False  # a host is an address or prefix with a port, which are the last 16 bits of its integer
 
     @property
     def key_bits(self) -> int:
         """Bits of the integer that represents a host: 32, 64 or 128."""
+        if self.port:
+            return 64 if self.family == 4 else 128
         return 32 if self.family == 4 else 64 if self.prefix <= 64 else 128
+
+    @property
+    def fields(self) -> list[int]:
+        """The format as files have it."""
+        return [self.family, self.prefix, PORT_BITS] if self.port else [self.family, self.prefix]
 
     @property
     def keys(self) -> str | None:
@@ -142,7 +179,7 @@ class HostFormat(NamedTuple):
     @property
     def words(self) -> str:
         """The hosts as messages call them: IPv6 /64 hosts, int64 keys."""
-        return f"{self.keys} keys" if self.keys else f"IPv{self.family} /{self.prefix} hosts"
+        return f"{self.keys} keys" if self.keys else f"IPv{self.family} /{self.prefix} hosts{' with ports' * self.port}"
 
     def knows(self, number: int) -> bool:
         """Return True if `to_host` returns the host itself, not what stands for a name that is not known."""
@@ -156,6 +193,8 @@ class HostFormat(NamedTuple):
         """Convert an integer to an address, to a prefix if hosts are prefixes, or to a generic key."""
         if self.family == KEYS:
             return _signed(number) if self.prefix == 64 else shown_hash(number)
+        if self.port:
+            return _with_port(self.without_port.to_host(self.address(number)), number & MOST_PORTS)
         if self.family == 4:
             return ipaddress.IPv4Address(number) if self.prefix == 32 else _ipv4_prefix(number, self.prefix)
         if self.key_bits == 64:
@@ -172,6 +211,10 @@ class HostFormat(NamedTuple):
         """
         if self.family == KEYS:
             return _whole_key(host)
+        if self.port and not isinstance(host, int | np.integer):
+            text, port = _split_port(str(host))
+            number = self.without_port.to_number(text)
+            return (number << PORT_BITS if self.family == 4 else number << (64 if self.prefix <= 64 else 0)) | port
         if isinstance(host, int | np.integer):
             if not 0 <= host < 1 << self.key_bits:
                 raise UsageError(f"host {host} does not fit in {self.key_bits} bits")
@@ -191,7 +234,21 @@ class HostFormat(NamedTuple):
             return number & -(1 << (32 - self.prefix))
         return (number & -(1 << (128 - self.prefix))) >> (64 if self.key_bits == 64 else 0)
 
+    @property
+    def without_port(self) -> HostFormat:
+        """The format of the same addresses or prefixes without ports."""
+        return HostFormat(self.family, self.prefix)
 
+    def address(self, number: int) -> int:
+        """Return the integer of the address or prefix alone, as the format without ports has it."""
+        if not self.port:
+            return number
+        if self.family == 4:
+            return number >> PORT_BITS
+        return number >> 64 if self.prefix <= 64 else number & ~MOST_PORTS
+
+
+IPV4 = HostFormat(4, 32)
 INT64 = HostFormat(KEYS, 64)
 TEXT = HostFormat(KEYS, 128)
 KEY_FORMATS = {"int64": INT64, "text": TEXT}
@@ -225,6 +282,18 @@ def _unmapped(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> ipaddre
     return (
         network if mapped is None or network.prefixlen < 96 else ipaddress.IPv4Network((mapped, network.prefixlen - 96))
     )
+
+
+def _with_port(host: Host, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+
+
+def _split_port(text: str) -> tuple[str, int]:
+    """Return the address or prefix and the port of a host such as 10.1.2.3:443 or [2001:db8::/64]:443."""
+    address, _, port = text.rpartition(":")
+    if not re.fullmatch("[0-9]{1,5}", port, re.ASCII) or int(port) > MOST_PORTS or not address:
+        raise UsageError(f"{text!r} is no address with a port; write it like 10.1.2.3:443 or [2001:db8::/64]:443")
+    return address.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _ipv4_prefix(number: int, bits: int) -> ipaddress.IPv4Network:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.errors import MissingExtraError
-from superhosts.pairs import Addresses, HostFormat, Part, Window, array_to_numbers
+from superhosts.pairs import IPV4, Addresses, HostFormat, Part, Window, array_to_numbers
 
 # The columns of a result row, the same in JSON Lines, CSV, Parquet and the tables of Python.
 COLUMNS = (
@@ -139,7 +139,7 @@ class _Texts(NamedTuple):
 def _host_values(columns: TableColumns, which: NDArray[np.uint8]) -> list[Any] | _Texts:
     """Return the hosts as text, or as integers."""
     formats = [origin.format for origin in columns.origins]
-    if columns.hosts.dtype == np.uint32 and all(format == (4, 32) for format in formats):
+    if columns.hosts.dtype == np.uint32 and all(format == IPV4 for format in formats):
         return _ipv4_texts(columns.hosts)
     numbers = array_to_numbers(columns.hosts)
     return [plain_host(formats[i].to_host(number)) for i, number in zip(which.tolist(), numbers, strict=True)]

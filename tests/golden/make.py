@@ -81,9 +81,18 @@ def answers(path: Path) -> dict[str, Any]:
         "sites": sorted(sketch.sites),
         "counters": sketch.entries,
         "partial": sketch.partial,
-        "parts": [list(part) for part in sketch.parts],
+        "parts": [[part.family, *part.columns[1:]] for part in sketch.parts],
         "found": [
-            [*item.part, str(item.host), item.peers, item.peers_low, item.peers_high, item.saturated, item.detector]
+            [
+                item.part.family,
+                *item.part.columns[1:],
+                str(item.host),
+                item.peers,
+                item.peers_low,
+                item.peers_high,
+                item.saturated,
+                item.detector,
+            ]
             for item in found
         ],
     }

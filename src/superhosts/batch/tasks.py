@@ -208,7 +208,7 @@ def _sum_entries(entries: list[Entry], window: Window) -> list[Entry]:
     """Return one entry for each part, as one scan over all packets would produce."""
     sums: dict[tuple[Any, ...], Entry] = {}
     for entry in entries:
-        part = tuple(entry[name] for name in ("site", "family", "side", "direction"))
+        part = tuple(entry.get(name) for name in ("site", "family", "side", "direction", "counts"))
         pairs = entry["pairs"] + (sums[part]["pairs"] if part in sums else 0)
         sums[part] = {**entry, "start": window.start, "end": window.end, "pairs": pairs}
     return list(sums.values())

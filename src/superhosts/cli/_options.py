@@ -248,6 +248,42 @@ Top = Annotated[
         "counted exactly, down to about 16 in others, and the title says so; saved cubes are asked by estimate.",
     ),
 ]
+By = Annotated[
+    str,
+    typer.Option(
+        metavar="address|address-port",
+        callback=one_of("address", "address-port"),
+        help="What a host is: an address (or a prefix), or an address with the destination port (10.1.2.3:443).",
+    ),
+]
+Count = Annotated[
+    str,
+    typer.Option(
+        metavar="hosts|ports|host-ports",
+        callback=one_of("hosts", "ports", "host-ports"),
+        help="What is counted: distinct peers, distinct destination ports (scans of one host), or distinct pairs of "
+        "both. Ports are those that the host opened to, unless --peers is given.",
+    ),
+]
+Peers = Annotated[
+    list[str],
+    typer.Option(
+        metavar="LIST",
+        callback=split_commas,
+        help="Peers that count: any, opened (the host opened a conversation to them), and of these answered or "
+        "unanswered; or several. With --direction in: those who opened to the host.",
+    ),
+]
+Port = Annotated[
+    list[str],
+    typer.Option(
+        metavar="LIST", callback=split_commas, help="Only packets from or to these ports: 443, 8000-8100, https."
+    ),
+]
+Proto = Annotated[
+    list[str],
+    typer.Option(metavar="LIST", callback=split_commas, help="Only packets of these protocols: tcp, udp, icmp, 47."),
+]
 Tunnels = Annotated[
     str,
     typer.Option(
@@ -292,6 +328,11 @@ class TrafficOptions:
     watch: Watch = field(default_factory=lambda: ["inner"])
     direction: Direction = field(default_factory=lambda: ["any"])
     special: Special = defaults.SPECIAL
+    peers: Peers = field(default_factory=lambda: ["any"])
+    count: Count = "hosts"
+    by: By = "address"
+    proto: Proto = field(default_factory=list)
+    port: Port = field(default_factory=list)
     tunnels: Tunnels = "outer"
     window: Annotated[str | None, WINDOW_OR_ALL] = defaults.WINDOW
     tables: TableInputOptions = field(default_factory=TableInputOptions)
@@ -299,7 +340,8 @@ class TrafficOptions:
     @property
     def varying(self) -> frozenset[str]:
         """The fields of rows, side and direction, of which several are looked for, so that tables have to show them."""
-        wanted = {"side": self.watch, "direction": self.direction}
+        directions = [f"{peers} {way}" for way in self.direction for peers in self.peers]
+        wanted = {"side": self.watch, "direction": directions}
         return frozenset(name for name, values in wanted.items() if len(set(values)) > 1)
 
 

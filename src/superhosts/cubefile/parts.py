@@ -35,7 +35,7 @@ def array_name(number: int, name: str) -> str:
 
 def compose_header(parts: Iterable[StoredPart], notes: Mapping[str, Any] = NO_NOTES) -> dict[str, Any]:
     """Return the header of a sketch. The notes are its other fields: window, sites, counters and flags."""
-    return {"parts": [{**stored.part._asdict(), **stored.header} for stored in parts], **notes}
+    return {"parts": [{**stored.part.fields, **stored.header} for stored in parts], **notes}
 
 
 def write_parts(file: File, header: dict[str, Any], parts: Iterable[StoredPart]) -> None:

@@ -52,7 +52,7 @@ class KeyedSketch(Detector):
             "detector": self.name,
             "geometry": dict(self.geometry._asdict()),
             "key": self.fingerprint,
-            "format": list(self.format),
+            "format": self.format.fields,
         }
 
     @classmethod

@@ -29,6 +29,9 @@ def check_alike(mine: Kind, other: Kind) -> None:
     _check_detector(mine, other)
     _check_key(mine, other)
     _check_keys(mine, other)
+    if mine.format.port != other.format.port:
+        there, here = other.format.words, mine.format.words
+        raise DifferenceError(f"cannot merge: {there} into {here}", there=there, here=here)
     if mine.format != other.format:
         text = f"cannot merge: hosts /{other.format.prefix} into hosts /{mine.format.prefix}"
         raise DifferenceError(text, there=_prefix(other.format), here=_prefix(mine.format))

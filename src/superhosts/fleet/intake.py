@@ -22,7 +22,6 @@ from superhosts.fleet.limits import DEFAULT_LIMITS, FUTURE, LimitedSay, Limits, 
 from superhosts.fleet.parcels import Parcel, check_site
 from superhosts.fleet.receipts import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, Say
 from superhosts.fleet.store import UNION, WindowStore
-from superhosts.pairs import DIRECTIONS, SIDES
 from superhosts.pipeline.settings import Settings
 from superhosts.sketches.header import Stored, read_header
 from superhosts.text import printable
@@ -146,7 +145,7 @@ class Intake:
     def check_kinds(self, stored: Stored) -> None:
         """Refuse a sketch with another key, geometry, detector or part than this hub merges."""
         for part, kind in stored.kinds.items():
-            if part.side not in SIDES or part.direction not in DIRECTIONS or part.family not in self._expected:
+            if part.family not in self._expected:
                 raise MergeError(f"cannot merge: this hub has no part {part.words}")
             check_alike(self._expected[part.family], kind)
 

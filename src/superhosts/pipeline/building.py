@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from superhosts.contacts import Conversations, with_details
 from superhosts.detectors.base import Detector
 from superhosts.device import thread_count
 from superhosts.errors import UsageError
@@ -60,18 +61,19 @@ class WindowResult(SuperHosts):
 
 
 class _Monitored(NamedTuple):
-    """The monitored hosts of a sketch; others that a detector reports were never seen."""
+    """The monitored hosts of a sketch in some parts; others that a detector reports were never seen."""
 
     sketch: Sketch
     network: Network
+    parts: Sequence[Part]
 
     def super_hosts(self, threshold: float) -> SuperHosts:
         """Return the hosts with at least `threshold` peers."""
-        return self.sketch.collect(lambda part, detector: self._of(part, detector.super_hosts(threshold)))
+        return self.sketch.collect(lambda part, detector: self._of(part, detector.super_hosts(threshold)), self.parts)
 
     def top(self, count: int) -> SuperHosts:
         """Return the `count` hosts with the most peers."""
-        return self.sketch.collect(lambda part, detector: self._of(part, detector.top(count)))[:count]
+        return self.sketch.collect(lambda part, detector: self._of(part, detector.top(count)), self.parts)[:count]
 
     def _of(self, part: Part, found: SuperHosts) -> SuperHosts:
         return found.select(self.network.monitors(found.hosts, part))
@@ -86,6 +88,7 @@ class _OpenWindow:
     pairs: dict[Part, int] = field(default_factory=dict)
     gathered: list[PacketBatch] = field(default_factory=list)  # counted, but not in the sketch yet
     waiting: int = 0  # packets of these
+    conversations: Conversations | None = None  # only if it matters who opened
 
 
 class WindowBuilder:
@@ -108,8 +111,11 @@ class WindowBuilder:
     ) -> None:
         self.pairs = 0  # repeats included
         self.skipped = 0  # packets of a family that the detector does not take
+        self.no_contact = 0  # packets that neither open nor answer, where that matters
+        self.crowded = False  # some window had more conversations than can be told apart well
         self.network = settings.make_network()
         self._settings = settings
+        self._parts, self._reported = settings.parts, settings.reported_parts
         self._make_detector = settings.make_detector if make_detector is None else make_detector
         self._find = find
         self._threads = thread_count(settings.threads)
@@ -142,7 +148,7 @@ class WindowBuilder:
             self._gathering = None
         batches, opened.gathered, opened.waiting = opened.gathered, [], 0
         by_part: dict[Part, list[PairBatch]] = {}
-        for part, pairs in self._pairs(batches):
+        for part, pairs in self._pairs(batches, opened.conversations):
             if len(pairs):
                 by_part.setdefault(part, []).append(pairs)
         for part, found in by_part.items():
@@ -173,11 +179,11 @@ class WindowBuilder:
         sketch, site = opened.sketch, self._settings.site
         sketch.window = window
         sketch.entries = [
-            {"site": site, "start": window.start, "end": window.end, **part._asdict(), "pairs": pairs}
+            {"site": site, "start": window.start, "end": window.end, **part.fields, "pairs": pairs}
             for part, pairs in opened.pairs.items()
         ]
         found, left_out = self.search(sketch) if self._find else (SuperHosts.none(), 0)
-        largest = None if len(found) or not self._find else next(iter(_Monitored(sketch, self.network).top(1)), None)
+        largest = None if len(found) or not self._find else next(iter(self._monitored(sketch).top(1)), None)
         return WindowResult(window, found, sketch, opened.packets, largest, left_out)
 
     def clear(self) -> None:
@@ -198,14 +204,26 @@ class WindowBuilder:
 
     def search(self, sketch: Sketch) -> tuple[SuperHosts, int]:
         """Return the same, and how many hosts are left out because others have more peers."""
-        return self._settings.selection.search(_Monitored(sketch, self.network))
+        return self._settings.selection.search(self._monitored(sketch))
+
+    def _monitored(self, sketch: Sketch) -> _Monitored:
+        return _Monitored(sketch, self.network, self._reported)
 
     def _new(self) -> _OpenWindow:
-        return _OpenWindow(Sketch(self._make_detector, site=self._settings.site))
+        opened = _OpenWindow(Sketch(self._make_detector, site=self._settings.site))
+        if self._settings.has_contacts:
+            opened.conversations = Conversations(self._settings.key)
+        return opened
 
-    def _pairs(self, batches: Sequence[PacketBatch]) -> list[tuple[Part, PairBatch]]:
+    def _pairs(
+        self, batches: Sequence[PacketBatch], conversations: Conversations | None = None
+    ) -> list[tuple[Part, PairBatch]]:
         """Return the pairs of each part of the batches, and count the packets that yield none."""
-        parts = self._settings.parts
+        parts = self._parts
+        if conversations is not None:
+            batches = [with_details(batch) for batch in batches]
+            self.no_contact += conversations.judge(batches)
+            self.crowded |= conversations.is_crowded
         for batch in batches:
             if all(part.family != batch.family for part in parts):
                 self.skipped += len(batch)

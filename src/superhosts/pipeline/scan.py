@@ -33,6 +33,10 @@ from superhosts.windows.events import Event, Piece, PutOff
 from superhosts.windows.jumps import Jump
 from superhosts.windows.tumbling import TumblingWindows
 
+CROWDED = (
+    "a window had so many conversations that some of those that were opened may have been taken for answers; take "
+    "shorter windows"
+)
 GAPS = 12  # most empty windows yielded for a gap, which may last years: a hub forgets a site after as many silent ones
 
 
@@ -57,6 +61,9 @@ class Counters:
     repeated: int = 0  # packets of windows that were done before this run
     revised: int = 0  # windows that were read a second time: some of their packets lay far out of order
     unrevised: int = 0  # windows still to be read a second time; after the run: windows that lack packets
+    filtered: int = 0  # of other protocols or ports than those asked for
+    unknown_details: int = 0  # packets of whose protocol or ports, which are asked for, nothing is known
+    no_contact: int = 0  # packets that neither open a conversation nor answer, where only those count
     skipped_family: int = 0  # IPv6 packets for a detector that takes IPv4 only
     outside: list[str] = field(default_factory=list)  # prefixes seen most in packets without an inner end, if most are
     pairs: int = 0  # (host, peer) pairs, repeats included
@@ -203,9 +210,11 @@ class Scan:
         if self._stopping:
             total.unused = total.ipv4 + total.ipv6 - self._taken
         total.pairs = self._builder.pairs
-        total.no_inner_end = self._builder.network.counters.no_inner_end
-        total.same_ends = self._builder.network.counters.same_ends
-        total.special_ends = self._builder.network.counters.special_ends
+        for name, value in vars(self._builder.network.counters).items():
+            setattr(total, name, value)
+        total.no_contact = self._builder.no_contact
+        if self._builder.crowded:
+            total.warnings.append(CROWDED)
         total.outside = self._builder.network.outside.most_seen()
         return total
 

@@ -41,6 +41,11 @@ def scan(
     site: str = "",
     device: str = "auto",
     threads: int | None = None,
+    peers: str | Sequence[str] = "any",
+    count: str = "hosts",
+    by: str = "address",
+    proto: str | Sequence[str] = (),
+    port: str | int | Sequence[str | int] = (),
     tunnels: str = "outer",
     families: Sequence[int] = (4, 6),
     map: str | Mapping[str, object] | None = None,
@@ -60,6 +65,12 @@ def scan(
     - `watch`: "inner" hosts, "outer" ones or both. `direction`: peers in "any" direction, "in", "out" or several.
     - `threshold`: hosts with at least this many peers. `top`: this many hosts with the most peers. Without both, the
       ten hosts with the most peers, and all with 1024 or more.
+    - `peers`: "any" that the host exchanges packets with, those to whom it "opened" a conversation, and of these the
+      ones that "answered" or left it "unanswered"; or several. With direction="in": those who opened to the host.
+    - `count`: distinct "hosts", destination "ports", or "host-ports" (both together). Ports are those that the host
+      opened, unless `peers` says otherwise. `by`: a host is an "address" (or prefix), or an "address-port": an address
+      with the destination port.
+    - `proto`, `port`: only packets of these protocols, or with one of these ports at either end.
     - `tunnels`: which IP header of a tunnelled packet counts, the "outer" one, the "inner" one or "both".
     - `ipv4_prefix`, `ipv6_prefix`: networks of this length are hosts. `families`: address families that count.
 
@@ -103,6 +114,11 @@ def scan(
         site=site,
         device=device,
         threads=threads,
+        peers=_several(peers),
+        count=count,
+        by=by,
+        proto=_several(proto),
+        port=[str(each) for each in ((port,) if isinstance(port, str | int) else port)],
         tunnels=tunnels,
         families=families,
     )

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from superhosts import defaults
+from superhosts.contacts import FILTER_BYTES
 from superhosts.detectors.arguments import check_count, check_exact, check_threshold, starts_exact
 from superhosts.detectors.base import Detector
 from superhosts.detectors.hostlist import on_cpu_only
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import check_device, thread_count
 from superhosts.errors import GeometryError, UsageError
+from superhosts.lens import Lens, parse_ports, parse_protocols
 from superhosts.names import NAME_RULE, is_name
 from superhosts.network import Network
-from superhosts.pairs import DIRECTIONS, SIDES, HostFormat, Part
+from superhosts.pairs import CONTACTS, COUNTS, DIRECTIONS, PORT_BITS, SIDES, HostFormat, Part
 from superhosts.selection import Selection
 from superhosts.sources.base import TUNNELS, Wants
 from superhosts.text import counted, either, named, option, printable, setting
@@ -29,7 +32,14 @@ LATER_FINGERPRINT = {
     "ipv4_prefix": defaults.IPV4_PREFIX,
     "special": defaults.SPECIAL,
     "tunnels": "outer",
+    "peers": ("any",),
+    "count": "hosts",
+    "by": "address",
+    "proto": (),
+    "port": (),
 }
+PEERS = ("any", *CONTACTS)
+BY = ("address", "address-port")
 
 
 @dataclass(frozen=True)
@@ -55,16 +65,31 @@ class Settings:
     site: str = ""
     device: str = "auto"
     threads: int | None = None
+    peers: Sequence[str] = ("any",)  # which peers count: any, or those of contacts (opened, answered, unanswered)
+    count: str = "hosts"  # what is counted: hosts, ports or host-ports
+    by: str = "address"  # what a host is: an address (or prefix), or with address-port a port of it
+    proto: Sequence[str] = ()  # protocols that count; none: all
+    port: Sequence[str] = ()  # ports that count, of either end; none: all
     tunnels: str = "outer"  # whose addresses count: those of the outer IP header, the inner one, or both
     families: Sequence[int] = (4, 6)  # address families that count; no option has them yet
 
     def __post_init__(self) -> None:
-        for name, values, known in (("watch", self.watch, SIDES), ("direction", self.direction, DIRECTIONS)):
+        for name, values, known in (
+            ("watch", self.watch, SIDES),
+            ("direction", self.direction, DIRECTIONS),
+            ("peers", self.peers, PEERS),
+            ("count", (self.count,), COUNTS),
+            ("by", (self.by,), BY),
+        ):
             for value in values:
                 if value not in known:
                     raise UsageError(f"{setting(name, value)}: one of {', '.join(known)}")
         if self.tunnels not in TUNNELS:
             raise UsageError(f"{setting('tunnels', self.tunnels)}: one of {', '.join(TUNNELS)}")
+        if self.by == "address-port" and self.ipv6_prefix > 128 - PORT_BITS:
+            most = f"{setting('ipv6_prefix', 128 - PORT_BITS)} or less"
+            raise UsageError(f"{setting('by', self.by)}: a host is a prefix with a port of 128 bits; take {most}")
+        _ = self.lens  # raises what is wrong with protocols and ports
         if self.site and not is_name(self.site):
             raise UsageError(f"{setting('site', printable(self.site))}: {NAME_RULE}")
         if "outer" in self.watch and not self.inner:
@@ -104,21 +129,61 @@ class Settings:
 
     @property
     def parts(self) -> list[Part]:
-        """The detectors that may be needed: every family, side and direction."""
+        """The detectors that may be needed: every family, side, direction and contact that is asked for."""
+        stored = []
+        for part in self.reported_parts:
+            contacts = ("opened", "answered") if part.contact == "unanswered" else (part.contact,)
+            stored += [part.with_contact(contact) if contact else part for contact in contacts]
+        return list(dict.fromkeys(stored))
+
+    @property
+    def reported_parts(self) -> list[Part]:
+        """The parts whose hosts are asked for. Those that are unanswered are the difference of two detectors."""
         families = [family for family in self.families if family == 4 or DETECTORS[self.detector].takes_ipv6]
-        sides, ways = dict.fromkeys(self.watch), dict.fromkeys(self.direction)
-        return [Part(family, side, way) for family in families for side in sides for way in ways]
+        sides = dict.fromkeys(self.watch)
+        ways = dict.fromkeys(way for peers in self.chosen_peers for way in self._directions(peers))
+        return [Part(family, side, way, self.count) for family in families for side in sides for way in ways]
+
+    @property
+    def chosen_peers(self) -> Sequence[str]:
+        """Which peers count. Ports are those that somebody opened, unless it is said: replies go to any port."""
+        return ("opened",) if self.count != "hosts" and tuple(self.peers) == ("any",) else tuple(self.peers)
+
+    def _directions(self, peers: str) -> list[str]:
+        """Return the directions of parts with these peers. Contacts are those that the host opened, unless it is said.
+
+        So "any" direction of a contact means "out".
+        """
+        if peers == "any":
+            return list(self.direction)
+        return [f"{peers}-in" if way == "in" else peers for way in self.direction]
+
+    @property
+    def has_contacts(self) -> bool:
+        """True if it matters who opened."""
+        return any(peers != "any" for peers in self.chosen_peers)
+
+    @cached_property
+    def lens(self) -> Lens:
+        """What of the traffic is looked at besides addresses."""
+        return Lens(
+            parse_protocols(self.proto) if self.proto else None,
+            parse_ports(self.port) if self.port else None,
+            self.count,
+            self.by == "address-port",
+        )
 
     @property
     def most_memory(self) -> int:
         """Most bytes of the cubes, the pairs that wait for them, and the caches."""
         caches = 4 * thread_count(self.threads) << 20
-        return sum(self._memory(part) * 3 // 2 + caches for part in self.parts)
+        contacts = 2 * FILTER_BYTES if self.has_contacts else 0  # of two open windows
+        return sum(self._memory(part) * 3 // 2 + caches for part in self.parts) + contacts
 
     @property
     def wants(self) -> Wants:
         """What sources are to tell of packets besides their addresses and times."""
-        return Wants(tunnels=self.tunnels)
+        return Wants(details=self.has_contacts or self.lens.needs_details, tunnels=self.tunnels)
 
     @property
     def starts_exact(self) -> bool:
@@ -142,7 +207,7 @@ class Settings:
     @property
     def fingerprint(self) -> dict[str, Any]:
         """The settings that decide what a sketch of given traffic holds, in a form that can be compared and stored."""
-        later = [name for name, usual in LATER_FINGERPRINT.items() if getattr(self, name) != usual]
+        later = [name for name, usual in LATER_FINGERPRINT.items() if _comparable(getattr(self, name)) != usual]
         values = {name: getattr(self, name) for name in (*FINGERPRINT, *later)}
         return {name: value if isinstance(value, str | int) else list(value) for name, value in values.items()}
 
@@ -153,7 +218,8 @@ class Settings:
 
     def host_format(self, part: Part) -> HostFormat:
         """Return how the numbers of a part's detector read as hosts."""
-        return HostFormat(part.family, self.ipv4_prefix if part.family == 4 else self.ipv6_prefix)
+        prefix = self.ipv4_prefix if part.family == 4 else self.ipv6_prefix
+        return HostFormat(part.family, prefix, self.lens.hosts_have_ports)
 
     def _memory(self, part: Part) -> int:
         if self.geometry:
@@ -175,6 +241,7 @@ class Settings:
             special=self.special,
             ipv4_prefix=self.ipv4_prefix,
             ipv6_prefix=self.ipv6_prefix,
+            lens=self.lens,
         )
 
     def make_detector(self, part: Part) -> Detector:
@@ -195,6 +262,10 @@ class Settings:
         detector = kind(**common)
         detector.format = host
         return detector
+
+
+def _comparable(value: Any) -> Any:
+    return value if isinstance(value, str | int) else tuple(value)
 
 
 def _detectors(names: Sequence[str]) -> str:

@@ -43,6 +43,7 @@ from superhosts.errors import (
 from superhosts.hashing import DEFAULT_KEY, fingerprint
 from superhosts.pairs import Part, Window
 from superhosts.results import SuperHosts
+from superhosts.sketches.contacts import searched
 from superhosts.sketches.grammar import read_fields
 from superhosts.sketches.header import (
     Entry,
@@ -127,13 +128,16 @@ class Sketch(Mergeable):
         with self._held():
             return max((detector.least_listed for detector in self.parts.values()), default=1)
 
-    def collect(self, ask: Callable[[Part, Detector], SuperHosts]) -> SuperHosts:
-        """Call `ask` for every part and return all rows, sorted by peers in descending order.
+    def collect(self, ask: Callable[[Part, Any], SuperHosts], parts: Iterable[Part] | None = None) -> SuperHosts:
+        """Call `ask` for every part, or for some, and return all rows, sorted by peers in descending order.
 
-        The sketch is locked during the calls, so `ask` must not wait for a thread that uses the sketch.
+        A part whose contacts are unanswered is the difference of two. The sketch is locked during the calls, so `ask`
+        must not wait for a thread that uses the sketch.
         """
         with self._held():
-            found = [ask(part, detector).named(detector.name, part) for part, detector in self.parts.items()]
+            chosen = self.parts if parts is None else parts
+            asked = [(part, detector) for part in chosen if (detector := searched(self.parts, part)) is not None]
+            found = [ask(part, detector).named(detector.name, part) for part, detector in asked]
             return SuperHosts.joined(found, self.window)
 
     def estimate(self, host: Any) -> SuperHosts:

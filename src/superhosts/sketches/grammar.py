@@ -18,9 +18,23 @@ from superhosts.detectors.registry import DETECTORS
 from superhosts.engines.geometry import ArrayShape
 from superhosts.errors import GeometryError
 from superhosts.fields import Check, FieldError, name, one_of, optional, record, refuse, sequence, text, whole
-from superhosts.pairs import DIRECTIONS, INT64, KEYS, SIDES, TEXT, HostFormat, Part, Window
+from superhosts.pairs import (
+    CONTACT_DIRECTIONS,
+    COUNTS,
+    DIRECTIONS,
+    INT64,
+    KEYS,
+    PORT_BITS,
+    SIDES,
+    TEXT,
+    HostFormat,
+    Part,
+    Window,
+)
 
-MOST_PARTS = 2 * len(SIDES) * len(DIRECTIONS)
+# A contact that is unanswered is the difference of two others, and not stored.
+_DIRECTIONS = (*DIRECTIONS, *(each for each in CONTACT_DIRECTIONS if not each.startswith("unanswered")))
+MOST_PARTS = 2 * len(SIDES) * len(_DIRECTIONS) * len(COUNTS)
 
 
 class Fields(NamedTuple):
@@ -54,7 +68,7 @@ def read_fields(header: Mapping[str, Any]) -> Fields:
 def build_kind(fields: Mapping[str, Any], place: str = "parts") -> tuple[Part, Kind]:
     """Return the part and kind that valid fields describe. Raise FieldError if the fields contradict each other."""
     geometry, host = fields.get("geometry"), fields["format"]
-    part = Part(fields["family"], fields["side"], fields["direction"])
+    part = Part(fields["family"], fields["side"], fields["direction"], fields.get("counts", "hosts"))
     detector = DETECTORS[fields["detector"]]
     if host.family != part.family:
         raise FieldError(f"{place}.format", f"{host.words} in a part of family {part.family}")
@@ -107,11 +121,15 @@ def _window(value: Any, place: str) -> Window:
 
 def _format(value: Any, place: str) -> HostFormat:
     """Check the format of hosts: prefixes of any length, up to a full address, or generic keys."""
-    family, prefix = sequence(whole(0, 128), 2, 2)(value, place)
+    family, prefix, *port = sequence(whole(0, 128), 2, 3)(value, place)
     one_of(4, 6, KEYS)(family, f"{place}[0]")
     check = one_of(INT64.prefix, TEXT.prefix) if family == KEYS else whole(1, 32 if family == 4 else 128)
     check(prefix, f"{place}[1]")
-    return HostFormat(family, prefix)
+    if port:
+        one_of(PORT_BITS)(port[0], f"{place}[2]")
+        one_of(4, 6)(family, f"{place}[0]")
+        whole(1, 128 - PORT_BITS)(prefix, f"{place}[1]")
+    return HostFormat(family, prefix, bool(port))
 
 
 def _geometry(kind: Any) -> Check:
@@ -154,8 +172,8 @@ def _part_fields(detector: type[Detector]) -> Check:
     """Return the check for a part with this detector."""
     fields = {**_PLACE, "detector": one_of(detector.name), "format": _format}
     if detector.geometry_type is None:
-        return record({**fields, **_EXACT})
-    return record({**fields, **_KEYED, "geometry": _geometry(detector.geometry_type)})
+        return record({**fields, **_EXACT}, _COUNTS)
+    return record({**fields, **_KEYED, "geometry": _geometry(detector.geometry_type)}, _COUNTS)
 
 
 def _site_or_none(value: Any, place: str) -> Any:
@@ -173,10 +191,13 @@ def _entry(value: Any, place: str) -> Any:
 # All windows of 64-bit times are within these years.
 TIME = whole(-(1 << 64), 1 << 64, "a whole number: nanoseconds since 1970, in the years 1385 to 2554")
 _COUNT = whole(0, (1 << 63) - 1)
-_PLACE: dict[str, Check] = {"family": one_of(4, 6, KEYS), "side": one_of(*SIDES), "direction": one_of(*DIRECTIONS)}
+_PLACE: dict[str, Check] = {"family": one_of(4, 6, KEYS), "side": one_of(*SIDES), "direction": one_of(*_DIRECTIONS)}
+_COUNTS: dict[str, Check] = {"counts": one_of(*COUNTS)}  # "hosts" if it is missing
 _KEYED: dict[str, Check] = {"key": text("[0-9a-f]{16}", "16 hexadecimal digits")}
 _EXACT: dict[str, Check] = {"key": optional(_KEYED["key"]), "key_bits": one_of(32, 64, 128)}
-_ENTRY = record({"site": _site_or_none, "start": TIME, "end": TIME}, {**_PLACE, "pairs": _COUNT, "packets": _COUNT})
+_ENTRY = record(
+    {"site": _site_or_none, "start": TIME, "end": TIME}, {**_PLACE, **_COUNTS, "pairs": _COUNT, "packets": _COUNT}
+)
 _HEADER = record(
     {
         "parts": sequence(check_part, 0, MOST_PARTS),

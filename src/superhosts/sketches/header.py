@@ -150,7 +150,7 @@ def check_hosts(reader: CubeReader, stored: Stored, secret: bytes) -> None:
     """
     for number, kind in enumerate(stored.kinds.values()):
         spare = -kind.format.prefix % (32 if kind.format.family == 4 else 64)
-        if not spare:
+        if not spare or kind.format.port:  # the port lies beyond the prefix
             continue
         with array_errors(reader.name, number):
             last = DETECTORS[kind.detector].shown_hosts(kind, secret, _PartArrays(reader, number))

@@ -255,7 +255,7 @@ class Exact(Detector):
 
     def header(self) -> dict[str, Any]:
         """Return the description of this detector in a file."""
-        return {"detector": self.name, "key_bits": self.key_bits, "key": self.fingerprint, "format": list(self.format)}
+        return {"detector": self.name, "key_bits": self.key_bits, "key": self.fingerprint, "format": self.format.fields}
 
     @classmethod
     def make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
