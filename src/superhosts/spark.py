@@ -34,7 +34,7 @@ from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Sketch
 
 SCHEMA = "sketch binary, rows bigint, bad_rows bigint"
-_LISTS = ("inner", "exclude", "watch", "direction")
+_LISTS = ("inner", "exclude", "watch", "direction", "peers", "proto", "port")
 
 
 def sketch_partitions(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 from superhosts.detectors.base import Detector
 from superhosts.errors import UsageError
+from superhosts.lens import Lens
 from superhosts.network import Network
-from superhosts.pairs import DIRECTIONS, SIDES, Part
+from superhosts.pairs import CONTACT_DIRECTIONS, DIRECTIONS, SIDES, Part
 from superhosts.prefixes import parse_networks
 from superhosts.results import SuperHosts
 from superhosts.selection import Searchable
 from superhosts.sketches.bundle import Sketch
+from superhosts.sketches.contacts import Unanswered
 
 MORE = 4  # times as many hosts are asked for, when too few of the largest are wanted
 
@@ -28,14 +30,16 @@ class HostFilter(NamedTuple):
         """Raise UsageError if a value is none."""
         if self.prefixes and not parse_networks(self.prefixes, "prefix"):
             raise UsageError(f"--prefix {' '.join(self.prefixes)}: contains no prefix")
-        for option, values, known in (("side", self.sides, SIDES), ("direction", self.directions, DIRECTIONS)):
+        directions = (*DIRECTIONS, *CONTACT_DIRECTIONS)
+        for option, values, known in (("side", self.sides, SIDES), ("direction", self.directions, directions)):
             for value in values:
                 if value not in known:
                     raise UsageError(f"--{option} {value}: one of {', '.join(known)}")
 
     def check_parts(self, parts: Set[tuple[str, str]]) -> None:
         """Raise UsageError if the sketches hold no such side and direction: "none" would be no answer."""
-        if parts and not any(self.takes(*part) for part in parts):
+        follow = {(side, way.replace("opened", "unanswered")) for side, way in parts if way.startswith("opened")}
+        if parts and not any(self.takes(*part) for part in (*parts, *follow)):
             given = [f"--side {side}" for side in self.sides] + [f"--direction {each}" for each in self.directions]
             held = ", ".join(f"--side {side} --direction {direction}" for side, direction in sorted(parts))
             raise UsageError(f"{' '.join(given)}: the sketches hold only {held}")
@@ -45,26 +49,34 @@ class HostFilter(NamedTuple):
         return (not self.sides or side in self.sides) and (not self.directions or direction in self.directions)
 
     def of(self, sketch: Sketch) -> Searchable:
-        """Return the wanted hosts of a sketch. Parts that are not wanted are removed from it."""
-        sketch.parts = {part: each for part, each in sketch.parts.items() if self.takes(part.side, part.direction)}
-        return _InPrefixes(sketch, self.prefixes) if self.prefixes else sketch
+        """Return the wanted hosts of a sketch."""
+        return _Wanted(sketch, self.wanted_parts(sketch.parts), self.prefixes)
+
+    def wanted_parts(self, parts: Iterable[Part]) -> list[Part]:
+        """Return the parts that are wanted. Contacts that are unanswered follow from others, and are named or left."""
+        held = list(parts)
+        follow = [part.with_contact("unanswered") for part in held if part.contact == "opened" and self.directions]
+        return [part for part in (*held, *follow) if self.takes(part.side, part.direction)]
 
 
-class _InPrefixes(NamedTuple):
-    """The hosts of a sketch in some prefixes."""
+class _Wanted(NamedTuple):
+    """The hosts of some parts of a sketch, and of some prefixes if there are any."""
 
     sketch: Sketch
+    parts: Sequence[Part]
     prefixes: Sequence[str]
 
     def super_hosts(self, threshold: float) -> SuperHosts:
         """Return the hosts with at least `threshold` peers."""
-        return self.sketch.collect(lambda part, detector: self._inside(part, detector, detector.super_hosts(threshold)))
+        return self.sketch.collect(
+            lambda part, detector: self._inside(part, detector, detector.super_hosts(threshold)), self.parts
+        )
 
     def top(self, count: int) -> SuperHosts:
         """Return the `count` hosts with the most peers."""
-        return self.sketch.collect(lambda part, detector: self._top(part, detector, count))[:count]
+        return self.sketch.collect(lambda part, detector: self._top(part, detector, count), self.parts)[:count]
 
-    def _top(self, part: Part, detector: Detector, count: int) -> SuperHosts:
+    def _top(self, part: Part, detector: Detector | Unanswered, count: int) -> SuperHosts:
         """Return the largest hosts of a part: more of all hosts are asked for until enough of them are inside."""
         asked = count
         while True:
@@ -74,10 +86,13 @@ class _InPrefixes(NamedTuple):
                 return inside.select(slice(count))
             asked *= MORE
 
-    def _inside(self, part: Part, detector: Detector, found: SuperHosts) -> SuperHosts:
+    def _inside(self, part: Part, detector: Detector | Unanswered, found: SuperHosts) -> SuperHosts:
+        if not self.prefixes:
+            return found
         if detector.format.keys:
             raise UsageError(f"--prefix selects addresses, but hosts here are {detector.format.words}; leave it out")
         bits = detector.format.prefix
         narrow, wide = (bits, 64) if part.family == 4 else (32, bits)
-        network = Network(self.prefixes, special="keep", ipv4_prefix=narrow, ipv6_prefix=wide)
+        lens = Lens(hosts_have_ports=detector.format.port)
+        network = Network(self.prefixes, special="keep", ipv4_prefix=narrow, ipv6_prefix=wide, lens=lens)
         return found.select(network.monitors(found.hosts, part._replace(side="inner")))

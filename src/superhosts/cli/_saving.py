@@ -96,8 +96,12 @@ def _check_parts(path: Path, settings: Settings) -> None:
 
 def _watching(parts: Iterable[Part]) -> str:
     """Return the options with which these parts are counted."""
-    sides, directions = (dict.fromkeys(each) for each in zip(*(part[1:] for part in parts), strict=True))
-    return f"--watch {','.join(sides)} --direction {','.join(directions)}"
+    sides, ways, contacts, counts = (
+        ",".join(dict.fromkeys(each))
+        for each in zip(*((part.side, part.way, part.contact or "any", part.counts) for part in parts), strict=True)
+    )
+    peers = f" --peers {contacts}" if contacts != "any" else ""
+    return f"--watch {sides} --direction {ways}{peers}{f' --count {counts}' if counts != 'hosts' else ''}"
 
 
 def file_name(window: Window, settings: Settings) -> str:

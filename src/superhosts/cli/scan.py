@@ -156,7 +156,7 @@ def run_scan(
 def _report(result: WindowResult, rows: list[Row], settings: Settings) -> Report:
     selection, found = settings.selection, result.found
     least = result.sketch.least_listed
-    outcome = Outcome(len(found), selection.reached(found), result.largest, least, result.left_out)
+    outcome = Outcome(len(found), selection.reached(found), result.largest, least, result.left_out, settings.count)
     notes = {PARTIAL: result.partial, f"revision {result.revision}": result.revision > 1}
     return Report(
         rows=rows,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 
@@ -21,7 +21,8 @@ GAP = 2  # spaces between two columns
 FIXED = "\N{NO-BREAK SPACE}"  # between a site and its number, where no line is broken
 LEAST_ROOM = 24  # characters of the last column, in which the sites of a hub are wrapped
 EXACT, PEERS, INTERVAL = "peers (exact)", "peers", "95 % interval"
-NUMBERS = (EXACT, PEERS, INTERVAL)  # aligned to the right
+NOUNS = (PEERS, "ports", "host-ports")  # what is counted
+NUMBERS = (*NOUNS, *(f"{noun} (exact)" for noun in NOUNS), INTERVAL)  # aligned to the right
 # Widths of a table whose later rows are not known yet: an IPv4 address, and numbers below a million.
 EXPECTED = {"host": 15, PEERS: 7, INTERVAL: 17}
 
@@ -37,10 +38,12 @@ class Columns(NamedTuple):
     direction: bool = False
     interval: bool = False
     sites: bool = False  # that saw the host, in rows of a hub
+    counts: str = ""  # what is counted, if not peers
 
     def united(self, other: Columns) -> Columns:
         """Return the columns that either has."""
-        return Columns(*map(max, self, other))
+        values: list[Any] = [mine or others for mine, others in zip(self, other, strict=True)]
+        return Columns(*values)
 
 
 def columns_of(rows: Sequence[Row], varying: Iterable[str] = ()) -> Columns:
@@ -49,7 +52,8 @@ def columns_of(rows: Sequence[Row], varying: Iterable[str] = ()) -> Columns:
         name: name in varying or len({row.get(name) for row in rows}) > 1 for name in ("site", "side", "direction")
     }
     interval = any(not row["exact"] for row in rows)
-    return Columns(**differs, interval=interval, sites=any("sites" in row for row in rows))
+    counts = max((row.get("counts", "") for row in rows), default="")
+    return Columns(**differs, interval=interval, sites=any("sites" in row for row in rows), counts=counts)
 
 
 def cells_of(row: Row, window: str, columns: Columns) -> dict[str, str]:
@@ -59,9 +63,10 @@ def cells_of(row: Row, window: str, columns: Columns) -> dict[str, str]:
     cells |= {"host": printable(row["host"])}
     cells |= {"side": row["side"]} if columns.side else {}
     cells |= {"direction": row["direction"]} if columns.direction else {}
+    noun = columns.counts or PEERS
     if not columns.interval:
-        return cells | {EXACT: peers_text(row)}
-    return cells | {PEERS: peers_text(row), INTERVAL: interval(row)}
+        return cells | {f"{noun} (exact)": peers_text(row)}
+    return cells | {noun: peers_text(row), INTERVAL: interval(row)}
 
 
 def widths_of(lines: Sequence[Mapping[str, str]], least: Widths) -> dict[str, int]:
@@ -80,7 +85,8 @@ def total_width(widths: Widths) -> int:
 def without_interval(row: Row, cells: Mapping[str, str]) -> dict[str, str]:
     """Return cells without the interval; the number of peers shows that it is an estimate."""
     kept = {name: text for name, text in cells.items() if name != INTERVAL}
-    return kept | ({} if row["exact"] or row["peers"] is None else {PEERS: f"≈ {cells[PEERS]}"})
+    noun = next(noun for noun in NOUNS if noun in cells)
+    return kept | ({} if row["exact"] or row["peers"] is None else {noun: f"≈ {cells[noun]}"})
 
 
 def header_line(widths: Widths, columns: Columns) -> str:

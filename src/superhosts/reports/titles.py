@@ -20,6 +20,7 @@ class Outcome:
     largest: SuperHost | None = None  # the host with the most peers, if no host has enough of them
     least_listed: float = 1  # peers below which hosts are not listed, however few were found
     left_out: int = 0  # hosts with as many peers as asked for that are not among the rows
+    counts: str = "hosts"  # what peers are (pairs.COUNTS)
 
 
 def which_hosts(selection: Selection, outcome: Outcome) -> str:
@@ -42,10 +43,10 @@ def _hosts(selection: Selection, outcome: Outcome) -> str:
     reached = count if outcome.reached is None else outcome.reached
     if reached < count:
         those = f"{reached:,}" if reached else "none"
-        return f"top {hosts}, {those} with at least {_peers(threshold)}"
+        return f"top {hosts}, {those} with at least {_peers(threshold, outcome)}"
     if outcome.left_out:
         hosts = f"{count:,} of {counted(count + outcome.left_out, 'host')}"
-    return f"{hosts} with at least {_peers(threshold)}"
+    return f"{hosts} with at least {_peers(threshold, outcome)}"
 
 
 def _none(selection: Selection, outcome: Outcome) -> str:
@@ -53,14 +54,13 @@ def _none(selection: Selection, outcome: Outcome) -> str:
     if outcome.largest is not None:
         largest = outcome.largest
         about = "" if largest.exact else "about "
-        return (
-            f"none with {_peers(least)} or more; largest: {printable(largest.host)} with {about}{largest.known_peers:,}"
-        )
-    return f"none with {_peers(least)} or more" if least > 1 else "no hosts"
+        most = f"{printable(largest.host)} with {about}{largest.known_peers:,}"
+        return f"none with {_peers(least, outcome)} or more; largest: {most}"
+    return f"none with {_peers(least, outcome)} or more" if least > 1 else "no hosts"
 
 
-def _peers(count: float) -> str:
-    return counted(count, "peer")
+def _peers(count: float, outcome: Outcome) -> str:
+    return counted(count, {"hosts": "peer", "ports": "port"}.get(outcome.counts, "host-port"))
 
 
 def _depth(selection: Selection, outcome: Outcome) -> str:
@@ -69,4 +69,4 @@ def _depth(selection: Selection, outcome: Outcome) -> str:
         return ""
     if selection.threshold is not None and not selection.either and selection.threshold >= outcome.least_listed:
         return ""
-    return f"; hosts with fewer than {_peers(outcome.least_listed)} cannot be listed: the window is estimated"
+    return f"; hosts with fewer than {_peers(outcome.least_listed, outcome)} cannot be listed: the window is estimated"

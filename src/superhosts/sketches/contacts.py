@@ -32,6 +32,7 @@ class Unanswered:
     def __init__(self, opened: Detector, answered: Detector | None) -> None:
         """`answered` is None if nobody answered anybody."""
         self.name = opened.name
+        self.format = opened.format
         self._opened, self._answered = opened, answered
 
     def super_hosts(self, threshold: float) -> SuperHosts:

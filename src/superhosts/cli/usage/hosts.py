@@ -38,7 +38,12 @@ class OnlyOptions:
         list[str], typer.Option(metavar="LIST", callback=split_commas, help="Only hosts of this side: inner or outer.")
     ] = field(default_factory=list)
     direction: Annotated[
-        list[str], worded(DIRECTION, "Only numbers of these packets: any, out (sent by the host) or in.")
+        list[str],
+        worded(
+            DIRECTION,
+            "Only numbers of these packets: any, out (sent by the host) or in; or of contacts: opened, answered, "
+            "unanswered, and with -in at the end those that the peer opened.",
+        ),
     ] = field(default_factory=list)
 
 
