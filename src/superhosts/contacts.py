@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
-from superhosts.hashing import Key, fold, make_key, pair_hash, secret_of
+from superhosts.hashing import make_key, secret_of
 from superhosts.packetdetails import (
     ACK,
     ANSWERED,
@@ -52,114 +52,157 @@ from superhosts.stopwatch import timed
 
 FILTER_BYTES = 32 << 20  # for each open window; 16 million conversations leave one bit in four set
 LINE = 8  # words of a block: a cache line, so that a question costs one visit to memory
-PROBES = 4  # bits of a conversation
+PROBES = 4  # bits of a mark
+BLOCK = 512  # packets whose lines are fetched before they are judged
 CROWDED = 0.5  # of the bits set: from here on one in sixteen openings may be taken for an answer
 
 Words = NDArray[np.uint64]
 _U = np.uint64
 _ZERO, _ONE = _U(0), _U(1)
+_TURNS = _U(0x9E3779B97F4A7C15)  # odd: the marks of the two directions have nothing in common
 _NOTHING, _BY_ORDER, _OPENS, _REPLIES = range(4)  # what a packet does
 
 
-class Marks(NamedTuple):
-    """The bits of details as numbers that the compiler takes."""
-
-    record: np.uint64 = _U(IS_RECORD)
-    conversation: np.uint64 = _U(IS_CONVERSATION)
-    was_answered: np.uint64 = _U(IS_ANSWERED)
-    protocol: np.uint64 = _U(HAS_PROTOCOL)
-    ports: np.uint64 = _U(HAS_PORTS)
-    flags: np.uint64 = _U(HAS_FLAGS)
-    opened: np.uint64 = _U(OPENED)
-    answers: np.uint64 = _U(ANSWERS)
-    answered: np.uint64 = _U(ANSWERED)
+# The bits of details as numbers of their own type.
+_IS_RECORD, _IS_CONVERSATION, _IS_ANSWERED = _U(IS_RECORD), _U(IS_CONVERSATION), _U(IS_ANSWERED)
+_HAS_PROTOCOL, _HAS_PORTS, _HAS_FLAGS = _U(HAS_PROTOCOL), _U(HAS_PORTS), _U(HAS_FLAGS)
+_OPENED, _ANSWERS, _ANSWERED = _U(OPENED), _U(ANSWERS), _U(ANSWERED)
 
 
-_MARKS = Marks()
+class Multipliers(NamedTuple):
+    """The part of a key that conversations need: a call with all of it costs more than the hashing."""
+
+    first: np.uint64
+    second: np.uint64
+    third: np.uint64
+    fourth: np.uint64
 
 
 @compiled
-def _deed(detail: np.uint64, marks: Marks) -> int:
+def _deed(detail: np.uint64) -> int:
     """Return what a packet does, by itself: nothing, open, reply to who has opened, or what the order decides."""
-    protocol = (detail >> _U(PROTOCOL_SHIFT)) & _U(0xFF) if detail & marks.protocol else _U(255)
-    flags = (detail >> _U(FLAGS_SHIFT)) & _U(0xFF)
-    known = detail & marks.flags != _ZERO
-    is_record = detail & marks.record != _ZERO
-    has_ports = detail & marks.ports != _ZERO
-    if protocol == _U(TCP):
+    protocol = np.int64((detail >> _U(PROTOCOL_SHIFT)) & _U(0xFF)) if detail & _HAS_PROTOCOL else -1
+    flags = np.int64((detail >> _U(FLAGS_SHIFT)) & _U(0xFF))
+    known = detail & _HAS_FLAGS != _ZERO
+    is_record = detail & _IS_RECORD != _ZERO
+    if protocol == TCP:
         if is_record:
-            if not known or flags == _ZERO:
+            if not known or flags == 0:
                 return _BY_ORDER
-            if not flags & _U(SYN):
+            if not flags & SYN:
                 return _NOTHING
-            return _BY_ORDER if flags & _U(ACK) else _OPENS
-        if not known or not flags & _U(SYN) or flags & _U(RST):
+            return _BY_ORDER if flags & ACK else _OPENS
+        if not known or not flags & SYN or flags & RST:
             return _NOTHING
-        return _REPLIES if flags & _U(ACK) else _OPENS
-    if protocol == _U(ICMP) and known:
+        return _REPLIES if flags & ACK else _OPENS
+    if protocol == UDP:
+        return _NOTHING if detail & _HAS_PORTS == _ZERO and not is_record else _BY_ORDER
+    if protocol == ICMP and known:
         if flags in (3, 4, 5, 11, 12):
             return _NOTHING
         return _REPLIES if flags in (0, 14, 16, 18) else _BY_ORDER
-    if protocol == _U(ICMPV6) and known:
+    if protocol == ICMPV6 and known:
         if flags < 128:
             return _NOTHING
         return _REPLIES if flags in (129, 132, 136) else _BY_ORDER
-    if protocol == _U(UDP) and not has_ports and not is_record:
-        return _NOTHING
     return _BY_ORDER
 
 
 @compiled
-def _visit(words: Words, conversation: np.uint64, lines: np.uint64, sets: bool) -> bool:
-    """Return True if the filter has a mark of a conversation; with `sets`, leave one."""
-    line = ((conversation >> _U(32)) * lines >> _U(32)) * _U(LINE)
-    seen = True
-    for probe in range(PROBES):  # nine bits each: a word of the line and a bit of the word
-        bits = conversation >> _U(9 * probe)
-        word, bit = line + ((bits >> _U(6)) & _U(7)), _ONE << (bits & _U(63))
-        if not words[word] & bit:
-            seen = False
-            if sets:
-                words[word] |= bit
-    return seen
+def _bits(found: np.uint64) -> np.uint64:
+    """Return the bits that choose the mark of a direction of a conversation in its line."""
+    return (found >> _ONE) * (_TURNS if found & _ONE else _ONE)
 
 
 @compiled
-def _judge(src: Addresses, dst: Addresses, details: Details, words: Words, key: Key, marks: Marks) -> tuple[int, int]:
-    """Note in the details of packets what they do; return how many do anything, and how many conversations are new."""
+def _word(bits: np.uint64, probe: int) -> np.uint64:
+    """Return which word of a line holds a bit of a mark: three of nine bits."""
+    return (bits >> _U(9 * probe + 6)) & _U(LINE - 1)
+
+
+@compiled
+def _bit(bits: np.uint64, probe: int) -> np.uint64:
+    """Return a bit of a mark in its word."""
+    return _ONE << ((bits >> _U(9 * probe)) & _U(63))
+
+
+@compiled
+def _folded(high: np.uint64, low: np.uint64, key: Multipliers) -> np.uint64:
+    """Return an IPv6 address in 64 bits."""
+    high *= key.third
+    return (high ^ (high >> _U(32))) * key.fourth ^ low
+
+
+@compiled
+def _conversation(here: np.uint64, there: np.uint64, detail: np.uint64, key: Multipliers) -> np.uint64:
+    """Return the hash of a conversation, the same for both directions but for the last bit, which is the direction."""
+    sent, received = (detail >> _U(16)) & _U(0xFFFF), detail & _U(0xFFFF)
+    if not detail & _HAS_PORTS:
+        sent, received = _ZERO, _ZERO
+    back = there < here or (there == here and received < sent)
+    low, high = (there, here) if back else (here, there)
+    asked, other = (received, sent) if back else (sent, received)
+    what = (detail >> _U(PROTOCOL_SHIFT)) & _U(0xFF) if detail & _HAS_PROTOCOL else _ZERO
+    x = low * key.first + high * key.second
+    x = (x ^ (x >> _U(32))) * key.third + (what << _U(32) | asked << _U(16) | other)
+    x = (x ^ (x >> _U(29))) * key.fourth
+    return (x ^ (x >> _U(32))) & ~_ONE | _U(back)
+
+
+@compiled
+def _judge(src: Addresses, dst: Addresses, details: Details, words: Words, key: Multipliers) -> tuple[int, int]:
+    """Note in the details of packets what they do; return how many do anything, and how many conversations are new.
+
+    A block of packets is looked at twice: first all their lines of the filter are touched, so that the memory fetches
+    several at a time, then the packets are judged one after the other.
+    """
     lines = _U(len(words) // LINE)
-    deeds, fresh = 0, 0
-    for i in range(len(details)):
-        detail = details[i]
-        if detail & marks.conversation:
-            details[i] = detail | marks.opened | (marks.answered if detail & marks.was_answered else _ZERO)
-            deeds += 1
-            continue
-        deed = _deed(detail, marks)
-        if deed == _NOTHING:
-            continue
-        if src.ndim == 1:
-            one, other = _U(src[i]), _U(dst[i])
-            there, back = one << _U(32) | other, other << _U(32) | one
-        else:
-            one, other = fold(src[i, 0], src[i, 1], key), fold(dst[i, 0], dst[i, 1], key)
-            there, back = pair_hash(one, other, key), pair_hash(other, one, key)
-        what = (detail >> _U(PROTOCOL_SHIFT)) & _U(0xFF)
-        sent, received = (detail >> _U(16)) & _U(0xFFFF), detail & _U(0xFFFF)
-        if not detail & marks.ports:
-            sent = received = _ZERO
-        if deed != _OPENS:
-            turned = pair_hash(back, what << _U(32) | received << _U(16) | sent, key)
-            if _visit(words, turned, lines, False):
-                details[i] = detail | marks.answers
-                deeds += 1
+    acting, deeds = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    hashes = np.empty(BLOCK, np.uint64)
+    done, fresh, touched = 0, 0, _ZERO
+    for start in range(0, len(details), BLOCK):
+        count = 0
+        for i in range(start, min(start + BLOCK, len(details))):
+            detail = details[i]
+            if detail & _IS_CONVERSATION:
+                details[i] = detail | _OPENED | (_ANSWERED if detail & _IS_ANSWERED else _ZERO)
+                done += 1
                 continue
-        if deed != _REPLIES:
-            straight = pair_hash(there, what << _U(32) | sent << _U(16) | received, key)
-            fresh += not _visit(words, straight, lines, True)
-            details[i] = detail | marks.opened
-            deeds += 1
-    return deeds, fresh
+            deed = _deed(detail)
+            if deed == _NOTHING:
+                continue
+            if src.ndim == 1:
+                found = _conversation(_U(src[i]), _U(dst[i]), detail, key)
+            else:
+                here, there = _folded(src[i, 0], src[i, 1], key), _folded(dst[i, 0], dst[i, 1], key)
+                found = _conversation(here, there, detail, key)
+            touched ^= words[((found >> _U(32)) * lines >> _U(32)) * _U(LINE)]
+            acting[count], deeds[count], hashes[count] = i, deed, found
+            count += 1
+        for number in range(count):  # no function that takes the filter is called: that would count references
+            i, deed, found = acting[number], deeds[number], hashes[number]
+            line = ((found >> _U(32)) * lines >> _U(32)) * _U(LINE)
+            if deed != _OPENS:
+                bits = _bits(found ^ _ONE)
+                missing = _ZERO
+                for probe in range(PROBES):
+                    missing |= ~words[line + _word(bits, probe)] & _bit(bits, probe)
+                if missing == _ZERO:
+                    details[i] |= _ANSWERS
+                    done += 1
+                    continue
+            if deed != _REPLIES:
+                bits = _bits(found)
+                missing = _ZERO
+                for probe in range(PROBES):
+                    missing |= ~words[line + _word(bits, probe)] & _bit(bits, probe)
+                if missing != _ZERO:
+                    fresh += 1
+                    for probe in range(PROBES):
+                        words[line + _word(bits, probe)] |= _bit(bits, probe)
+                details[i] |= _OPENED
+                done += 1
+    return done, fresh if touched | _ONE else 0  # what was touched must seem to matter
 
 
 def with_details(batch: PacketBatch) -> PacketBatch:
@@ -172,7 +215,7 @@ class Conversations:
 
     def __init__(self, key: bytes | str | None = None, size: int = FILTER_BYTES) -> None:
         self._words = np.zeros(size // 8 // LINE * LINE, np.uint64)
-        self._key = make_key(secret_of(key))
+        self._key = Multipliers(*make_key(secret_of(key)).pair[:4])
         self.opened = 0  # conversations
 
     @timed("contacts", amount=lambda _, conversations, batches: sum(map(len, batches)))
@@ -181,7 +224,7 @@ class Conversations:
         others = 0
         for batch in batches:
             assert batch.details is not None
-            deeds, fresh = _judge(batch.src, batch.dst, batch.details, self._words, self._key, _MARKS)
+            deeds, fresh = _judge(batch.src, batch.dst, batch.details, self._words, self._key)
             others += len(batch) - deeds
             self.opened += fresh
         return others

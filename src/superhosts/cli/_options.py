@@ -353,7 +353,7 @@ class ScanTrafficOptions(TrafficOptions):
         str | None,
         shown(
             WINDOW_OR_ALL,
-            f"{defaults.WINDOW}; input that ends and is shorter is one window, without --save and --memory-total",
+            f"{defaults.WINDOW}; input that ends and is shorter is one window, without --save, --memory-total and --peers",
         ),
     ] = None
 

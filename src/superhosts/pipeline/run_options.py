@@ -57,10 +57,12 @@ def scan_options(
 ) -> RunOptions:
     """Return the options of a scan: a clock closes windows of pipes; files are read twice if need be, or joined.
 
-    Short inputs are not joined under a limit of memory, because that takes the sketches of two windows at once.
+    Short inputs are not joined under a limit of memory, because that takes the sketches of two windows at once, nor if
+    it matters who opened, because that is decided window by window.
     """
     live = any(source.live for source in sources)
     can_join = "merge" not in DETECTORS[settings.detector].broken_laws and settings.memory_total is None
+    can_join = can_join and not settings.has_contacts
     return RunOptions(
         grace=grace if live and settings.window != "all" else None,
         clock_only=True,
