@@ -6,6 +6,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import packets as p
+from links import LINK_FRAMES
 from superhosts.sources.base import SourceCounters
 from superhosts.sources.capture import open_capture
 
@@ -103,6 +104,7 @@ FRAMES: dict[str, tuple[int, bytes, int, int]] = {
     "sll-other": (113, p.sll(0x0001, V4), 0, 16),
     "null-other": (0, p.null(7, V4), 0, 4),
     "raw-other": (101, b"\0" + V4[1:], 0, 1),
+    **LINK_FRAMES,
 }
 
 

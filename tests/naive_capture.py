@@ -2,7 +2,8 @@
 
 It imports nothing of the product and reads the whole file as bytes. It defines this contract:
 
-- Every packet before damage counts, with the addresses of its outermost IP header and its time in nanoseconds.
+- Every packet before damage counts, with the addresses of its outermost IP header (or its innermost, or both) and its
+  time in nanoseconds. naive_frames.py finds them.
 - A record or block with an impossible length, or a block that contradicts itself, is damage. The damage is at the
   first byte of that record or block, and nothing after it counts.
 - A file that ends inside a record or block is truncated, not damaged: all packets before count.
@@ -15,26 +16,15 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
+import naive_frames
+from naive_frames import LINKS, NotIp, Truncated, Unsupported
+
 Row = tuple[int, int, int]  # source, destination, time
 
 LARGEST = 64 << 20  # bytes of the largest plausible record or block
 LARGEST_USUAL = 256 << 10  # bytes of the largest plausible classic record, unless the file header allows more
 MOST_INTERFACES = 65_536
 EARLIEST, LATEST = -(2**63), 2**63 - 1
-
-ETHERNET, RAW, NULL, SLL, SLL2 = "ethernet", "raw", "null", "sll", "sll2"
-LINKS = {0: NULL, 1: ETHERNET, 12: RAW, 14: RAW, 101: RAW, 108: NULL, 113: SLL, 228: RAW, 229: RAW, 276: SLL2}
-TAGS = (0x8100, 0x88A8, 0x9100, 0x9200)
-LABELS = (0x8847, 0x8848)
-FAMILIES = (2, 10, 23, 24, 28, 30)  # AF_INET, and AF_INET6 of Linux, Windows, OpenBSD, FreeBSD and Darwin
-
-
-class NotIp(Exception):  # noqa: N818
-    """A frame that carries no IP header."""
-
-
-class Truncated(Exception):  # noqa: N818
-    """A frame that ends before its addresses are complete."""
 
 
 class Damaged(Exception):  # noqa: N818
@@ -45,124 +35,53 @@ class Damaged(Exception):  # noqa: N818
 class Capture:
     """The content of a file, up to its end or to the damage."""
 
+    tunnels: str = "outer"  # whose addresses count: "outer", "inner" or "both"
     ipv4: list[Row] = field(default_factory=list)
     ipv6: list[Row] = field(default_factory=list)
+    details4: list[int] = field(default_factory=list)
+    details6: list[int] = field(default_factory=list)
     not_ip: int = 0
     truncated: int = 0
     unsupported: dict[int, int] = field(default_factory=dict)  # link type → number of packets
     is_capture: bool = True
     damage: int | None = None  # where the damage begins
     ends_inside: int | None = None  # start of the record in which the file ends
-
-    @property
-    def packets(self) -> int:
-        """Number of all packets, including those of unsupported link types."""
-        return len(self.ipv4) + len(self.ipv6) + self.not_ip + self.truncated + sum(self.unsupported.values())
+    packets: int = 0  # each once, even if it has two rows
 
     def add(self, frame: bytes, link: int, time: int) -> None:
+        """Add the packets of a frame."""
         if link not in LINKS:
+            self.packets += 1
             self.unsupported[link] = self.unsupported.get(link, 0) + 1
             return
         try:
-            family, src, dst = addresses(ip_header(frame, LINKS[link]))
-        except NotIp:
-            self.not_ip += 1
-        except Truncated:
-            self.truncated += 1
-        else:
-            (self.ipv4 if family == 4 else self.ipv6).append((src, dst, time))
+            parts = naive_frames.packets_of(link, frame)
+        except (NotIp, Truncated, Unsupported) as problem:
+            self.packets += 1
+            self.miss(problem, link)
+            return
+        for part in parts:
+            self.packets += 1
+            try:
+                header = naive_frames.ip_header(part.link, part.data)
+            except (NotIp, Truncated) as problem:
+                self.miss(problem, link)
+                continue
+            inner = naive_frames.innermost(header)
+            wanted = {"outer": [header], "inner": [inner], "both": [header, inner]}[self.tunnels]
+            if inner is header:
+                wanted = [header]
+            for each in wanted:
+                family, src, dst = naive_frames.addresses(each)
+                (self.ipv4 if family == 4 else self.ipv6).append((src, dst, time))
+                (self.details4 if family == 4 else self.details6).append(naive_frames.details(each))
 
-
-# One frame
-
-
-def number(data: bytes, start: int, length: int) -> int:
-    """Read `length` bytes in network order."""
-    if start + length > len(data):
-        raise Truncated
-    return int.from_bytes(data[start : start + length], "big")
-
-
-def addresses(header: bytes) -> tuple[int, int, int]:
-    """Return the version and both addresses of an IP header."""
-    version = number(header, 0, 1) >> 4
-    if version == 4:
-        return 4, number(header, 12, 4), number(header, 16, 4)
-    if version == 6:
-        if len(header) < 40:
-            raise Truncated
-        return 6, number(header, 8, 16), number(header, 24, 16)
-    raise NotIp
-
-
-def ip_header(frame: bytes, link: str) -> bytes:
-    """Return the rest of a frame from its outermost IP header on."""
-    if link == RAW:
-        return frame
-    if link == ETHERNET:
-        return behind_type(number(frame, 12, 2), frame[14:])
-    if link == NULL:
-        family = number(frame, 0, 4)
-        swapped = int.from_bytes(frame[:4], "little")
-        if (swapped if swapped <= 0xFFFF else family) not in FAMILIES:
-            raise NotIp
-        return frame[4:]
-    size, place = (16, 14) if link == SLL else (20, 0)
-    if len(frame) < size:
-        raise Truncated
-    kind = number(frame, place, 2)
-    if kind < 0x0600 and kind != 4:
-        raise NotIp
-    return behind_type(kind, frame[size:])
-
-
-def behind_type(kind: int, rest: bytes) -> bytes:
-    """Return the rest of a frame from its IP header on, given an EtherType (or a length) and the data after it."""
-    while kind in TAGS:
-        kind, rest = number(rest, 2, 2), rest[4:]
-    if kind in (0x0800, 0x86DD):
-        return rest
-    if kind in LABELS:
-        return behind_labels(rest)
-    if kind == 0x8864:
-        return behind_ppp(rest[6:])
-    if kind < 0x0600:
-        return behind_llc(rest)
-    raise NotIp
-
-
-def behind_labels(rest: bytes) -> bytes:
-    while not number(rest, 0, 4) & 0x100:  # The last label of a stack has this bit set.
-        rest = rest[4:]
-    return rest[4:]
-
-
-def behind_ppp(rest: bytes) -> bytes:
-    if number(rest, 0, 2) & 0x100:  # If the first byte is odd, the field has one byte.
-        protocol, rest = rest[0], rest[1:]
-    else:
-        protocol, rest = number(rest, 0, 2), rest[2:]
-    if protocol in (0x21, 0x57):
-        return rest
-    if protocol in (0x281, 0x283):
-        return behind_labels(rest)
-    raise NotIp
-
-
-def behind_llc(rest: bytes) -> bytes:
-    service = number(rest, 0, 3)
-    if service == 0x060603:
-        return rest[3:]
-    if service != 0xAAAA03:
-        raise NotIp
-    if len(rest) < 8:
-        raise Truncated
-    if number(rest, 3, 3) not in (0, 0xF8):
-        raise NotIp
-    kind = number(rest, 6, 2)
-    if kind < 0x0600:
-        raise NotIp
-    return behind_type(kind, rest[8:])
+    def miss(self, problem: Exception, link: int) -> None:
+        """Count a packet without addresses."""
+        if isinstance(problem, Unsupported):
+            self.unsupported[link] = self.unsupported.get(link, 0) + 1
+        self.not_ip += isinstance(problem, NotIp)
+        self.truncated += isinstance(problem, Truncated)
 
 
 # The classic pcap format
@@ -322,9 +241,9 @@ class Pcapng:
         return self.interfaces[which]
 
 
-def read(data: bytes) -> Capture:
+def read(data: bytes, tunnels: str = "outer") -> Capture:
     """Read an uncompressed capture."""
-    found = Capture()
+    found = Capture(tunnels)
     if data[:4] == b"\x0a\x0d\x0d\x0a":
         Pcapng(data, found).read()
     elif (kind := classic_kind(data)) is not None:

@@ -13,13 +13,20 @@ SECOND = 1_000_000_000
 # IP packets
 
 
-def ipv4(src: str = A4, dst: str = B4, payload: bytes = b"payload!", first: int = 0x45) -> bytes:
-    head = struct.pack(">BBHHHBBH", first, 0, 20 + len(payload), 7, 0, 64, 17, 0)
+def ipv4(
+    src: str = A4,
+    dst: str = B4,
+    payload: bytes = b"payload!",
+    first: int = 0x45,
+    protocol: int = 17,
+    fragment: int = 0,
+) -> bytes:
+    head = struct.pack(">BBHHHBBH", first, 0, 20 + len(payload), 7, fragment, 64, protocol, 0)
     return head + IPv4Address(src).packed + IPv4Address(dst).packed + payload
 
 
-def ipv6(src: str = A6, dst: str = B6, payload: bytes = b"payload!") -> bytes:
-    head = struct.pack(">IHBB", 0x60000000, len(payload), 17, 64)
+def ipv6(src: str = A6, dst: str = B6, payload: bytes = b"payload!", protocol: int = 17) -> bytes:
+    head = struct.pack(">IHBB", 0x60000000, len(payload), protocol, 64)
     return head + IPv6Address(src).packed + IPv6Address(dst).packed + payload
 
 

@@ -19,6 +19,7 @@ from fuzz.mutations import NUMBERS, apply, edits
 from fuzz.targets import fresh_folder, target
 from places import DATA
 from superhosts.errors import InputError
+from superhosts.sources.base import PLAIN, Wants
 from superhosts.sources.capture import open_capture
 from superhosts.sources.pieces import Cutting
 
@@ -33,6 +34,8 @@ class Reading:
 
     ipv4: list[naive_capture.Row] = field(default_factory=list)
     ipv6: list[naive_capture.Row] = field(default_factory=list)
+    details4: list[int] = field(default_factory=list)
+    details6: list[int] = field(default_factory=list)
     error: InputError | None = None
     warnings: list[str] = field(default_factory=list)
     counters: Any = None
@@ -43,11 +46,12 @@ class Reading:
         return found[0] if found else None
 
 
-def read(path: Path, block_bytes: int, cutting: Cutting = ONE_THREAD) -> Reading:
+def read(path: Path, block_bytes: int, cutting: Cutting = ONE_THREAD, wants: Wants = PLAIN) -> Reading:
     """Read a capture with the product, up to its end or its damage."""
     reading = Reading()
     try:
         source = open_capture(path, block_bytes=block_bytes, cutting=cutting)
+        source.want(wants)
         reading.counters = source.counters
         reading.warnings = source.counters.warnings
         for block in source.blocks():
@@ -57,6 +61,10 @@ def read(path: Path, block_bytes: int, cutting: Cutting = ONE_THREAD) -> Reading
                     ends = tuple([high << 64 | low for high, low in column] for column in ends)
                 own = reading.ipv4 if batch.family == 4 else reading.ipv6
                 own += zip(*ends, batch.time.tolist(), strict=True)
+                assert (batch.details is not None) == wants.details
+                if batch.details is not None:
+                    own_details = reading.details4 if batch.family == 4 else reading.details6
+                    own_details += batch.details.tolist()
     except InputError as error:
         reading.error = error
     return reading
@@ -65,6 +73,9 @@ def read(path: Path, block_bytes: int, cutting: Cutting = ONE_THREAD) -> Reading
 def compare(reading: Reading, oracle: naive_capture.Capture) -> None:
     assert reading.ipv4 == oracle.ipv4
     assert reading.ipv6 == oracle.ipv6
+    if reading.details4 or reading.details6:
+        assert reading.details4 == oracle.details4
+        assert reading.details6 == oracle.details6
     counters = reading.counters
     if not oracle.is_capture:  # refused, or said to end early: the first bytes may be those of a compression
         assert reading.error is not None or any("ends early" in text for text in reading.warnings)

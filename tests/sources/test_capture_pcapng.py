@@ -123,7 +123,7 @@ def test_padding_and_options_are_not_packet_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("size", [48, 4096])
 def test_packets_of_an_unsupported_interface_are_counted_and_named_once(order: str, size: int, tmp_path: Path) -> None:
-    start = p.section(order) + b"".join(p.interface(link, order) for link in (127, 1, 105, 195, 105))
+    start = p.section(order) + b"".join(p.interface(link, order) for link in (189, 1, 147, 195, 147))
     assert rows(write(tmp_path, start + p.enhanced(1, PLAIN, 1, order)))[1].warnings == []
     some = [p.simple(PLAIN, order), p.enhanced(2, PLAIN, 1, order), p.enhanced(3, PLAIN, 2, order)]
     some += [p.obsolete(4, PLAIN, 3, order), p.enhanced(5, PLAIN, 4, order), p.enhanced(6, PLAIN, 1, order)]
@@ -132,12 +132,15 @@ def test_packets_of_an_unsupported_interface_are_counted_and_named_once(order: s
     assert [row[3] for row in found] == [2000, 6000] * 4
     assert (counters.packets, counters.ipv4, counters.unsupported_link) == (24, 8, 16)
     named = [text for text in counters.warnings if "link type" in text]
-    supported = "is not supported; Ethernet, raw IP, Linux cooked (SLL, SLL2) and BSD null and loop are"
+    supported = (
+        "is not supported; Ethernet, raw IP, Linux cooked, BSD null and loop, IEEE 802.11, PPP, HDLC, Frame Relay and "
+        "others are"
+    )
     assert named == [
         f"{path}: interface {number}: link type {link} ({name}) {supported}; its packets are only counted"
         for number, link, name in (
-            (0, 127, "IEEE 802.11 with radiotap"),
-            (2, 105, "IEEE 802.11"),
+            (0, 189, "USB, Linux"),
+            (2, 147, "user 0"),
             (3, 195, "IEEE 802.15.4"),
         )
     ]
@@ -160,7 +163,7 @@ def test_few_unsupported_link_types_are_named(tmp_path: Path) -> None:
 
 
 def test_only_unsupported_packets_are_an_error(tmp_path: Path) -> None:
-    data = p.section() + p.interface(1) + p.interface(105) + p.enhanced(1, PLAIN, 1) * 3
+    data = p.section() + p.interface(1) + p.interface(187) + p.enhanced(1, PLAIN, 1) * 3
     source = open_capture(write(tmp_path, data))
     assert source.first_time() == 1000
     with pytest.raises(InputError, match="capture: none of its 3 packets can be read: their link types are not supp"):
@@ -168,8 +171,8 @@ def test_only_unsupported_packets_are_an_error(tmp_path: Path) -> None:
     assert source.counters.unsupported_link == source.counters.packets == 3
     assert len(source.counters.warnings) == 1
     assert rows(write(tmp_path, data + p.enhanced(2, PLAIN)))[1].ipv4 == 1
-    classic = p.pcap([(1, PLAIN)], 105)
-    with pytest.raises(InputError, match=r"byte 24: link type 105 \(IEEE 802.11\) is not supported"):
+    classic = p.pcap([(1, PLAIN)], 187)
+    with pytest.raises(InputError, match=r"byte 24: link type 187 \(Bluetooth HCI\) is not supported"):
         rows(write(tmp_path, classic))
 
 

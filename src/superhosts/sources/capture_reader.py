@@ -24,6 +24,7 @@ from superhosts.sources.frames import (
     IPV6,
     LATEST4,
     LATEST6,
+    MOST_SUBFRAMES,
     NOT_IP,
     PACKETS,
     POSITION,
@@ -66,7 +67,9 @@ READER_MEMORY = (
     + 2 * (MOST_INPUT + MOST_OUTPUT)
     + MOST_AHEAD
     + MOST_SHARE
-    + (BLOCKS_HELD + 2) * BLOCK_PACKETS * _PACKET_BYTES  # two: the columns of the walk, of both families
+    + (BLOCKS_HELD + 2)
+    * (BLOCK_PACKETS + 2 * MOST_SUBFRAMES)
+    * _PACKET_BYTES  # two: the columns of the walk, of both families
 )
 
 
@@ -114,8 +117,10 @@ class CaptureReader:
     ) -> None:
         self._name = source.name
         self._counters = counters
-        self._packets = packets
-        self._columns = new_columns(packets, packets, wants.details)
+        most_rows = 2 if wants.tunnels == "both" else 1  # of a packet
+        self._packets = max(packets // most_rows, 1)
+        room = (self._packets + MOST_SUBFRAMES) * most_rows
+        self._columns = new_columns(room, room, wants.details)
         self._tally = np.zeros(TALLY_SLOTS, np.int64)
         self._tally[WANTS] = wants_of(wants)
         self._block_bytes = max(block_bytes, _MAGIC_BYTES)
@@ -145,7 +150,7 @@ class CaptureReader:
             raise not_a_capture(head, self._name, self._stream.compression)
 
     def read(self, limit: int | None = None, until: int | None = None) -> PacketBlock | None:
-        """Return the next packets, at most `limit`; () if none of them has addresses, None at the end.
+        """Return the next packets, about `limit` at most; () if none of them has addresses, None at the end.
 
         Records that start at byte `until` or later are not read; () also if there are no others.
         """

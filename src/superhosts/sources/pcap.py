@@ -14,6 +14,7 @@ import numpy as np
 
 from superhosts.compiled import compiled
 from superhosts.sources.frames import (
+    DETAILS,
     EARLIEST4,
     EARLIEST6,
     ETHERNET,
@@ -22,23 +23,29 @@ from superhosts.sources.frames import (
     LATEST4,
     LATEST6,
     LIMIT,
+    MOST_SUBFRAMES,
     PACKETS,
     POSITION,
     QUICK_BYTES,
     STOP,
     TIME,
     UNSUPPORTED,
+    WANTS,
     Bytes,
     Columns,
     Tally,
     byte,
+    find_headers,
+    glance,
     half,
     ip_header,
     is_ipv4,
     is_usual,
     is_whole,
+    is_wrapped,
     link_of,
     little,
+    peek,
     put_ipv4,
     put_ipv6,
     swapped,
@@ -74,15 +81,16 @@ class Records(NamedTuple):
 @compiled
 def _walk(block: Bytes, records: Records, tally: Tally, columns: Columns) -> int:
     """Read the whole records of a block, at most as many as the tally allows; return why it stopped."""
-    src4, dst4, time4, src6, dst6, time6, _, _ = columns
+    src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
     at, size, limit, reason = tally[POSITION], len(block), tally[LIMIT], _MORE
     time, packets, ipv4, ipv6 = tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6]
     earliest4, latest4, earliest6, latest6 = tally[EARLIEST4], tally[LATEST4], tally[EARLIEST6], tally[LATEST6]
     header_bytes, unit, largest = records.header, records.unit, records.largest
     last = min(tally[STOP] - 1, size - header_bytes)  # where the last record can start
+    wants = tally[WANTS]
     quick = records.link == ETHERNET and not records.swap
     while packets < limit and at <= last:
-        if quick:  # a run of usual records
+        if quick and not wants:  # a run of usual records
             before, most = ipv4, ipv4 + limit - packets
             while ipv4 < most and at <= last:
                 captured = little(block, at + 8)
@@ -93,6 +101,29 @@ def _walk(block: Bytes, records: Records, tally: Tally, columns: Columns) -> int
                 time = little(block, at) * SECOND + little(block, at + 4) * unit
                 put_ipv4(block, start + 14, ipv4, src4, dst4)
                 time4[np.uint64(ipv4)] = time
+                earliest4, latest4 = min(earliest4, time), max(latest4, time)
+                ipv4 += 1
+                at = end
+            packets += ipv4 - before
+            if packets >= limit or at > last:
+                break
+        elif quick:  # a run of usual records that are no tunnels
+            before, most = ipv4, ipv4 + limit - packets
+            while ipv4 < most and at <= last:
+                captured = little(block, at + 8)
+                start = at + header_bytes
+                end = start + captured
+                if captured < QUICK_BYTES or captured > largest or end > size or not is_usual(block, start):
+                    break
+                protocol, first, flags, left = peek(block, start + 14, end, 4)
+                details = glance(protocol, first, flags, left, wants)
+                if not details:
+                    break
+                time = little(block, at) * SECOND + little(block, at + 4) * unit
+                put_ipv4(block, start + 14, ipv4, src4, dst4)
+                time4[np.uint64(ipv4)] = time
+                if wants & DETAILS:
+                    details4[np.uint64(ipv4)] = details
                 earliest4, latest4 = min(earliest4, time), max(latest4, time)
                 ipv4 += 1
                 at = end
@@ -110,26 +141,46 @@ def _walk(block: Bytes, records: Records, tally: Tally, columns: Columns) -> int
         if end > size:
             break
         time = seconds * SECOND + units * unit
-        header = 0
-        if records.link == ETHERNET and captured >= QUICK_BYTES:
+        header = details = second = second_details = following = parts = 0
+        if records.link == ETHERNET and end - start >= QUICK_BYTES:
             header = start + type_end(half(block, start + 12))
             if not is_whole(half(block, header - 2), byte(block, header) >> 4, end - header):
                 header = 0
-        if not header:
-            header = ip_header(block, start, end, records.link)
-        if header < 0:
-            tally[-header] += 1
-        elif is_ipv4(block, header):
-            put_ipv4(block, header, ipv4, src4, dst4)
-            time4[np.uint64(ipv4)] = time
-            earliest4, latest4 = min(earliest4, time), max(latest4, time)
-            ipv4 += 1
-        else:
-            put_ipv6(block, header, ipv6, src6, dst6)
-            time6[np.uint64(ipv6)] = time
-            earliest6, latest6 = min(earliest6, time), max(latest6, time)
-            ipv6 += 1
-        packets += 1
+            elif wants:
+                protocol, first, flags, left = peek(block, header, end, byte(block, header) >> 4)
+                details = glance(protocol, first, flags, left, wants)
+                if not details:
+                    header = 0
+        part, is_simple = records.link, not wants and not is_wrapped(records.link)
+        while True:  # once for each packet of the frame
+            if not header and is_simple:
+                header = ip_header(block, start, end, part)
+            elif not header:
+                header, details, second, second_details, following, part = find_headers(block, start, end, part, wants)
+            if header < 0:
+                tally[-header] += 1
+                header = 0
+            while header:
+                if is_ipv4(block, header):
+                    put_ipv4(block, header, ipv4, src4, dst4)
+                    time4[np.uint64(ipv4)] = time
+                    if wants & DETAILS:
+                        details4[np.uint64(ipv4)] = details
+                    earliest4, latest4 = min(earliest4, time), max(latest4, time)
+                    ipv4 += 1
+                else:
+                    put_ipv6(block, header, ipv6, src6, dst6)
+                    time6[np.uint64(ipv6)] = time
+                    if wants & DETAILS:
+                        details6[np.uint64(ipv6)] = details
+                    earliest6, latest6 = min(earliest6, time), max(latest6, time)
+                    ipv6 += 1
+                header, details, second = second, second_details, 0
+            packets += 1
+            parts += 1
+            if not following or parts == MOST_SUBFRAMES:
+                break
+            start = following
         at = end
     tally[POSITION], tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6] = at, time, packets, ipv4, ipv6
     tally[EARLIEST4], tally[LATEST4], tally[EARLIEST6], tally[LATEST6] = earliest4, latest4, earliest6, latest6

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.sources.frames import (
+    DETAILS,
     EARLIEST4,
     EARLIEST6,
     ETHERNET,
@@ -25,6 +26,7 @@ from superhosts.sources.frames import (
     LATEST4,
     LATEST6,
     LIMIT,
+    MOST_SUBFRAMES,
     PACKETS,
     POSITION,
     QUICK_BYTES,
@@ -32,16 +34,21 @@ from superhosts.sources.frames import (
     STOP,
     TIME,
     UNSUPPORTED,
+    WANTS,
     Bytes,
     Columns,
     Tally,
     byte,
+    find_headers,
+    glance,
     half,
     ip_header,
     is_ipv4,
     is_usual,
     is_whole,
+    is_wrapped,
     little,
+    peek,
     put_ipv4,
     put_ipv6,
     swapped,
@@ -146,16 +153,17 @@ def _section_bytes(block: Bytes, at: int, swap: int) -> int:
 @compiled
 def walk(block: Bytes, blocks: Blocks, tally: Tally, columns: Columns) -> int:
     """Read the whole blocks of `block`, at most as many packets as the tally allows; return why it stopped."""
-    src4, dst4, time4, src6, dst6, time6, _, _ = columns
+    src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
     section, interfaces = blocks
     swap, declared, alone = section[SWAP], section[DECLARED], section[ALONE]
     at, size, limit, reason = tally[POSITION], len(block), tally[LIMIT], MORE
     time, packets, ipv4, ipv6 = tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6]
     earliest4, latest4, earliest6, latest6 = tally[EARLIEST4], tally[LATEST4], tally[EARLIEST6], tally[LATEST6]
     last = min(tally[STOP] - 1, size - 12)  # where the last block can start
+    wants = tally[WANTS]
     current, link, clock = -1, UNSUPPORTED, Clock(_ZERO, _ZERO, _ZERO, _ZERO, _ZERO)
     while packets < limit and at <= last:
-        if link == ETHERNET and clock.unit == TIMES and not swap:  # a run of usual packets of the same interface
+        if link == ETHERNET and clock.unit == TIMES and not swap and not wants:  # a run of usual packets
             before, most = ipv4, ipv4 + limit - packets
             while ipv4 < most and at <= min(last, size - 32):
                 length, captured = little(block, at + 4), little(block, at + 20)
@@ -176,6 +184,39 @@ def walk(block: Bytes, blocks: Blocks, tally: Tally, columns: Columns) -> int:
                 time = np.int64(ticks * clock.scale + clock.offset)
                 put_ipv4(block, at + 42, ipv4, src4, dst4)
                 time4[np.uint64(ipv4)] = time
+                earliest4, latest4 = min(earliest4, time), max(latest4, time)
+                ipv4 += 1
+                at += length
+            packets += ipv4 - before
+            if packets >= limit or at > last:
+                break
+        elif link == ETHERNET and clock.unit == TIMES and not swap:  # a run of usual packets that are no tunnels
+            before, most = ipv4, ipv4 + limit - packets
+            while ipv4 < most and at <= min(last, size - 32):
+                length, captured = little(block, at + 4), little(block, at + 20)
+                if little(block, at) != ENHANCED_PACKET or little(block, at + 8) != current:
+                    break
+                if (
+                    captured < QUICK_BYTES
+                    or captured > length - 32
+                    or length & 3
+                    or length > min(size - at, LARGEST_BLOCK)
+                ):
+                    break
+                ticks = np.uint64(little(block, at + 12)) << _U32 | np.uint64(little(block, at + 16))
+                if ticks > clock.highest or ticks < clock.lowest or little(block, at + length - 4) != length:
+                    break
+                if not is_usual(block, at + 28):
+                    break
+                protocol, first, flags, left = peek(block, at + 42, at + 28 + captured, 4)
+                details = glance(protocol, first, flags, left, wants)
+                if not details:
+                    break
+                time = np.int64(ticks * clock.scale + clock.offset)
+                put_ipv4(block, at + 42, ipv4, src4, dst4)
+                time4[np.uint64(ipv4)] = time
+                if wants & DETAILS:
+                    details4[np.uint64(ipv4)] = details
                 earliest4, latest4 = min(earliest4, time), max(latest4, time)
                 ipv4 += 1
                 at += length
@@ -239,7 +280,7 @@ def walk(block: Bytes, blocks: Blocks, tally: Tally, columns: Columns) -> int:
                 reason = NO_INTERFACE
                 break
             row = interfaces[interface]
-            current, link = interface, int(row[LINK])
+            current, link = interface, np.int64(row[LINK])  # type: ignore[assignment]
             clock = Clock(row[UNIT], row[SCALE], row[OFFSET], row[LOWEST], row[HIGHEST])
             if row[UNNAMED]:
                 reason = NO_LINK
@@ -250,26 +291,46 @@ def walk(block: Bytes, blocks: Blocks, tally: Tally, columns: Columns) -> int:
         else:
             ticks = np.uint64(high) << _U32 | np.uint64(low)
             time = nanoseconds(clock, ticks)
-        header = 0
+        header = details = second = second_details = following = parts = 0
         if link == ETHERNET and end - start >= QUICK_BYTES:
             header = start + type_end(half(block, start + 12))
             if not is_whole(half(block, header - 2), byte(block, header) >> 4, end - header):
                 header = 0
-        if not header:
-            header = ip_header(block, start, end, link)
-        if header < 0:
-            tally[-header] += 1
-        elif is_ipv4(block, header):
-            put_ipv4(block, header, ipv4, src4, dst4)
-            time4[np.uint64(ipv4)] = time
-            earliest4, latest4 = min(earliest4, time), max(latest4, time)
-            ipv4 += 1
-        else:
-            put_ipv6(block, header, ipv6, src6, dst6)
-            time6[np.uint64(ipv6)] = time
-            earliest6, latest6 = min(earliest6, time), max(latest6, time)
-            ipv6 += 1
-        packets += 1
+            elif wants:
+                protocol, first, flags, left = peek(block, header, end, byte(block, header) >> 4)
+                details = glance(protocol, first, flags, left, wants)
+                if not details:
+                    header = 0
+        part, is_simple = link, not wants and not is_wrapped(link)
+        while True:  # once for each packet of the frame
+            if not header and is_simple:
+                header = ip_header(block, start, end, part)
+            elif not header:
+                header, details, second, second_details, following, part = find_headers(block, start, end, part, wants)
+            if header < 0:
+                tally[-header] += 1
+                header = 0
+            while header:
+                if is_ipv4(block, header):
+                    put_ipv4(block, header, ipv4, src4, dst4)
+                    time4[np.uint64(ipv4)] = time
+                    if wants & DETAILS:
+                        details4[np.uint64(ipv4)] = details
+                    earliest4, latest4 = min(earliest4, time), max(latest4, time)
+                    ipv4 += 1
+                else:
+                    put_ipv6(block, header, ipv6, src6, dst6)
+                    time6[np.uint64(ipv6)] = time
+                    if wants & DETAILS:
+                        details6[np.uint64(ipv6)] = details
+                    earliest6, latest6 = min(earliest6, time), max(latest6, time)
+                    ipv6 += 1
+                header, details, second = second, second_details, 0
+            packets += 1
+            parts += 1
+            if not following or parts == MOST_SUBFRAMES:
+                break
+            start = following
         at = after
     tally[POSITION], tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6] = at, time, packets, ipv4, ipv6
     tally[EARLIEST4], tally[LATEST4], tally[EARLIEST6], tally[LATEST6] = earliest4, latest4, earliest6, latest6

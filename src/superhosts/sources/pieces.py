@@ -44,7 +44,17 @@ from superhosts.sources.capture_reader import (
     format_of,
 )
 from superhosts.sources.columns import DETAIL_BYTES, NARROW_BYTES, WIDE_BYTES, ColumnLender
-from superhosts.sources.frames import PACKETS, POSITION, TALLY_SLOTS, WANTS, Columns, Tally, start_walk, wants_of
+from superhosts.sources.frames import (
+    MOST_SUBFRAMES,
+    PACKETS,
+    POSITION,
+    TALLY_SLOTS,
+    WANTS,
+    Columns,
+    Tally,
+    start_walk,
+    wants_of,
+)
 from superhosts.sources.inputs import Input
 from superhosts.sources.piece_loop import ROOM_BYTES
 from superhosts.stopwatch import measured, timed
@@ -56,6 +66,8 @@ LEAST_AHEAD = 2  # pieces of a file, however many files there are
 LARGEST_PIECE = 16 << 20  # bytes
 LEAST_PIECES = 3  # a smaller file is read by one thread
 LEAST_IPV4, LEAST_IPV6 = 16 + 20, 16 + 40  # bytes of a record with the addresses of such a packet
+LEAST_BOTH4, LEAST_BOTH6 = (16 + 40) // 2, (16 + 80) // 2  # for each row of a record with a tunnel, if it has two rows
+ROWS_BEYOND = 2 * MOST_SUBFRAMES  # of the last record that starts in a piece and ends behind it
 _HEAD = 4  # bytes that tell the format
 _NO_LIMIT = 1 << 62  # the columns have room for all packets of a piece
 
@@ -78,9 +90,8 @@ class Cutting(NamedTuple):
     def memory(self) -> int:
         """Return the most bytes that a file takes while it is read. Several files at once take less each."""
         piece = LARGEST_PIECE if self.piece_bytes is None else self.piece_bytes
-        columns = piece // LEAST_IPV4 * (NARROW_BYTES + DETAIL_BYTES) + piece // LEAST_IPV6 * (
-            WIDE_BYTES + DETAIL_BYTES
-        )
+        columns = piece // LEAST_BOTH4 * (NARROW_BYTES + DETAIL_BYTES)
+        columns += piece // LEAST_BOTH6 * (WIDE_BYTES + DETAIL_BYTES)
         pieces = (self.ahead() + BLOCKS_HELD) * columns
         return LARGEST_RECORD + BLOCK_BYTES + self.workers() * ROOM_BYTES + pieces
 
@@ -171,7 +182,9 @@ class PieceReader:
         _being_read.add(self)
         self._size = cutting.piece(size, len(_being_read))
         self._count = -(-size // self._size)  # bytes that are added later come last
-        self.lender = ColumnLender(self._size // LEAST_IPV4 + 2, self._size // LEAST_IPV6 + 2, wants.details)
+        least = (LEAST_BOTH4, LEAST_BOTH6) if wants.tunnels == "both" else (LEAST_IPV4, LEAST_IPV6)
+        rows4, rows6 = (self._size // each + ROWS_BEYOND for each in least)
+        self.lender = ColumnLender(rows4, rows6, wants.details)
         self.confirmed = 0  # pieces that did not have to be read again
         self._next = 1  # the piece that is read next
         self._ahead: deque[tuple[int, Future[Piece]]] = deque()

@@ -1,0 +1,83 @@
+"""Columns of packets, and how the addresses of a header get there."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superhosts.compiled import compiled
+from superhosts.packetdetails import Details
+from superhosts.sources.frames.reading import Bytes, big, byte
+from superhosts.sources.frames.tally import IPV4, IPV6, Tally
+
+
+class Columns(NamedTuple):
+    """Room for the packets of one walk."""
+
+    src4: NDArray[np.uint32]
+    dst4: NDArray[np.uint32]
+    time4: NDArray[np.int64]
+    src6: NDArray[np.uint64]
+    dst6: NDArray[np.uint64]
+    time6: NDArray[np.int64]
+    details4: Details  # empty unless they are wanted
+    details6: Details
+
+
+def new_columns(ipv4: int, ipv6: int, details: bool = False) -> Columns:
+    """Return columns for this many rows of each family. Memory that is never written costs nothing."""
+    return Columns(
+        np.empty(ipv4, np.uint32),
+        np.empty(ipv4, np.uint32),
+        np.empty(ipv4, np.int64),
+        np.empty((ipv6, 2), np.uint64),
+        np.empty((ipv6, 2), np.uint64),
+        np.empty(ipv6, np.int64),
+        np.empty(ipv4 if details else 0, np.uint64),
+        np.empty(ipv6 if details else 0, np.uint64),
+    )
+
+
+def written(columns: Columns, tally: Tally) -> Columns:
+    """Return the rows of the columns that a walk has written, as views."""
+    narrow, wide = int(tally[IPV4]), int(tally[IPV6])
+    src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
+    first = src4[:narrow], dst4[:narrow], time4[:narrow]
+    return Columns(*first, src6[:wide], dst6[:wide], time6[:wide], details4[:narrow], details6[:wide])
+
+
+def copied(columns: Columns) -> Columns:
+    """Return a copy."""
+    src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
+    first = src4.copy(), dst4.copy(), time4.copy()
+    return Columns(*first, src6.copy(), dst6.copy(), time6.copy(), details4.copy(), details6.copy())
+
+
+@compiled
+def is_ipv4(block: Bytes, at: int) -> bool:
+    """Return True if the IP header at `at` is of version 4."""
+    return byte(block, at) >> 4 == 4
+
+
+@compiled
+def put_ipv4(block: Bytes, at: int, row: int, src: NDArray[np.uint32], dst: NDArray[np.uint32]) -> None:
+    """Write the addresses of the IPv4 header at `at`."""
+    src[np.uint64(row)] = big(block, at + 12)
+    dst[np.uint64(row)] = big(block, at + 16)
+
+
+@compiled
+def _wide(block: Bytes, at: int) -> np.uint64:
+    """Eight bytes in network order."""
+    return np.uint64(big(block, at)) << np.uint64(32) | np.uint64(big(block, at + 4))
+
+
+@compiled
+def put_ipv6(block: Bytes, at: int, row: int, src: NDArray[np.uint64], dst: NDArray[np.uint64]) -> None:
+    """Write the addresses of the IPv6 header at `at`."""
+    src[np.uint64(row), 0] = _wide(block, at + 8)
+    src[np.uint64(row), 1] = _wide(block, at + 16)
+    dst[np.uint64(row), 0] = _wide(block, at + 24)
+    dst[np.uint64(row), 1] = _wide(block, at + 32)
