@@ -50,7 +50,7 @@ def packets_of(path: Path) -> list[Packet]:
         if of["icmp.type"] or of["icmpv6.type"]:
             kind = int(of["icmp.type"] or of["icmpv6.type"])
             made.append(Packet(*ends, 1 if of["icmp.type"] else 58, None, kind))
-        elif of["ip.frag_offset"] not in ("", "0"):
+        elif of["ip.frag_offset"] not in ("", "0") or protocol not in (None, 6, 17):  # ports of a tunnel are inside
             made.append(Packet(*ends, protocol))
         elif of["tcp.srcport"]:
             ports = int(of["tcp.srcport"]), int(of["tcp.dstport"])
