@@ -209,9 +209,10 @@ def test_filters() -> None:
 
 def test_packets_that_do_nothing_are_counted() -> None:
     packets = [Packet(1, 2, 6, (5, 80), 2), Packet(1, 2, 6, (5, 80), 16), Packet(2, 1, 6, (80, 5), 18)]
+    packets.append(Packet(1, 2, 17))  # a fragment
     run = Scan([Given([(batch_of(packets),)])], Settings(window="all", peers=("answered",)))
     assert [(str(row.host), row.peers) for window in run for row in window] == [("0.0.0.1", 1)]
-    assert run.counters.no_contact == 1
+    assert (run.counters.no_contact, run.counters.unknown_details) == (1, 1)
 
 
 def test_sources_without_details_go_by_the_order_of_packets() -> None:
@@ -236,7 +237,7 @@ def test_any_details_are_judged(values: list[int], wide: bool) -> None:
     batch = batch_of(packets, 6 if wide else 4)
     assert batch.details is not None
     batch.details[:] = np.array(values, np.uint64) & np.uint64((1 << 56) - 1)
-    others = Conversations(size=1 << 12).judge([batch])
+    others = sum(Conversations(size=1 << 12).judge([batch]))
     marked = batch.details & np.uint64(OPENED | ANSWERS | ANSWERED) != 0
     assert others == len(values) - np.count_nonzero(marked)
 

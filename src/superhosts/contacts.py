@@ -60,7 +60,7 @@ Words = NDArray[np.uint64]
 _U = np.uint64
 _ZERO, _ONE = _U(0), _U(1)
 _TURNS = _U(0x9E3779B97F4A7C15)  # odd: the marks of the two directions have nothing in common
-_NOTHING, _BY_ORDER, _OPENS, _REPLIES = range(4)  # what a packet does
+_NOTHING, _BY_ORDER, _OPENS, _REPLIES, _UNKNOWN = range(5)  # what a packet does
 
 
 # The bits of details as numbers of their own type.
@@ -80,7 +80,10 @@ class Multipliers(NamedTuple):
 
 @compiled
 def _deed(detail: np.uint64) -> int:
-    """Return what a packet does, by itself: nothing, open, reply to who has opened, or what the order decides."""
+    """Return what a packet does, by itself: nothing, open, reply to who has opened, or what the order decides.
+
+    It is not known of TCP without flags and UDP without ports: of fragments, and of packets that were cut.
+    """
     protocol = np.int64((detail >> _U(PROTOCOL_SHIFT)) & _U(0xFF)) if detail & _HAS_PROTOCOL else -1
     flags = np.int64((detail >> _U(FLAGS_SHIFT)) & _U(0xFF))
     known = detail & _HAS_FLAGS != _ZERO
@@ -92,11 +95,13 @@ def _deed(detail: np.uint64) -> int:
             if not flags & SYN:
                 return _NOTHING
             return _BY_ORDER if flags & ACK else _OPENS
-        if not known or not flags & SYN or flags & RST:
+        if not known:
+            return _UNKNOWN
+        if not flags & SYN or flags & RST:
             return _NOTHING
         return _REPLIES if flags & ACK else _OPENS
     if protocol == UDP:
-        return _NOTHING if detail & _HAS_PORTS == _ZERO and not is_record else _BY_ORDER
+        return _UNKNOWN if detail & _HAS_PORTS == _ZERO and not is_record else _BY_ORDER
     if protocol == ICMP and known:
         if flags in (3, 4, 5, 11, 12):
             return _NOTHING
@@ -150,8 +155,10 @@ def _conversation(here: np.uint64, there: np.uint64, detail: np.uint64, key: Mul
 
 
 @compiled
-def _judge(src: Addresses, dst: Addresses, details: Details, words: Words, key: Multipliers) -> tuple[int, int]:
-    """Note in the details of packets what they do; return how many do anything, and how many conversations are new.
+def _judge(src: Addresses, dst: Addresses, details: Details, words: Words, key: Multipliers) -> tuple[int, int, int]:
+    """Note in the details of packets what they do; return how many do anything, and of how many that is not known.
+
+    Return also the number of conversations that are new.
 
     A block of packets is looked at twice: first all their lines of the filter are touched, so that the memory fetches
     several at a time, then the packets are judged one after the other.
@@ -159,7 +166,7 @@ def _judge(src: Addresses, dst: Addresses, details: Details, words: Words, key: 
     lines = _U(len(words) // LINE)
     acting, deeds = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     hashes = np.empty(BLOCK, np.uint64)
-    done, fresh, touched = 0, 0, _ZERO
+    done, unknown, fresh, touched = 0, 0, 0, _ZERO
     for start in range(0, len(details), BLOCK):
         count = 0
         for i in range(start, min(start + BLOCK, len(details))):
@@ -169,7 +176,8 @@ def _judge(src: Addresses, dst: Addresses, details: Details, words: Words, key: 
                 done += 1
                 continue
             deed = _deed(detail)
-            if deed == _NOTHING:
+            if deed == _NOTHING or deed == _UNKNOWN:
+                unknown += deed == _UNKNOWN
                 continue
             if src.ndim == 1:
                 found = _conversation(_U(src[i]), _U(dst[i]), detail, key)
@@ -202,7 +210,7 @@ def _judge(src: Addresses, dst: Addresses, details: Details, words: Words, key: 
                         words[line + _word(bits, probe)] |= _bit(bits, probe)
                 details[i] |= _OPENED
                 done += 1
-    return done, fresh if touched | _ONE else 0  # what was touched must seem to matter
+    return done, unknown, fresh if touched | _ONE else 0  # what was touched must seem to matter
 
 
 def with_details(batch: PacketBatch) -> PacketBatch:
@@ -219,15 +227,19 @@ class Conversations:
         self.opened = 0  # conversations
 
     @timed("contacts", amount=lambda _, conversations, batches: sum(map(len, batches)))
-    def judge(self, batches: Sequence[PacketBatch]) -> int:
-        """Note in the details of packets whether they open or answer; return how many do neither."""
-        others = 0
+    def judge(self, batches: Sequence[PacketBatch]) -> tuple[int, int]:
+        """Note in the details of packets whether they open or answer.
+
+        Return how many do neither, and of how many it is not known.
+        """
+        others = not_known = 0
         for batch in batches:
             assert batch.details is not None
-            deeds, fresh = _judge(batch.src, batch.dst, batch.details, self._words, self._key)
-            others += len(batch) - deeds
+            deeds, unknown, fresh = _judge(batch.src, batch.dst, batch.details, self._words, self._key)
+            others += len(batch) - deeds - unknown
+            not_known += unknown
             self.opened += fresh
-        return others
+        return others, not_known
 
     @property
     def fill(self) -> float:

@@ -37,6 +37,7 @@ LOSSES = (
     "truncated",
     "unsupported_link",
     "bad_rows",
+    "unknown_details",
     "late",
     "stray",
     "skipped_family",

@@ -112,6 +112,7 @@ class WindowBuilder:
         self.pairs = 0  # repeats included
         self.skipped = 0  # packets of a family that the detector does not take
         self.no_contact = 0  # packets that neither open nor answer, where that matters
+        self.unknown_contact = 0  # packets of which that is not known
         self.crowded = False  # some window had more conversations than can be told apart well
         self.network = settings.make_network()
         self._settings = settings
@@ -222,7 +223,9 @@ class WindowBuilder:
         parts = self._parts
         if conversations is not None:
             batches = [with_details(batch) for batch in batches]
-            self.no_contact += conversations.judge(batches)
+            others, unknown = conversations.judge(batches)
+            self.no_contact += others
+            self.unknown_contact += unknown
             self.crowded |= conversations.is_crowded
         for batch in batches:
             if all(part.family != batch.family for part in parts):

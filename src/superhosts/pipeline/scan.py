@@ -213,6 +213,7 @@ class Scan:
         for name, value in vars(self._builder.network.counters).items():
             setattr(total, name, value)
         total.no_contact = self._builder.no_contact
+        total.unknown_details = max(total.unknown_details, self._builder.unknown_contact)
         if self._builder.crowded:
             total.warnings.append(CROWDED)
         total.outside = self._builder.network.outside.most_seen()
