@@ -176,7 +176,7 @@ def _judge(src: Addresses, dst: Addresses, details: Details, words: Words, key: 
                 done += 1
                 continue
             deed = _deed(detail)
-            if deed == _NOTHING or deed == _UNKNOWN:
+            if deed in (_NOTHING, _UNKNOWN):
                 unknown += deed == _UNKNOWN
                 continue
             if src.ndim == 1:

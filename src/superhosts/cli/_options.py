@@ -353,7 +353,8 @@ class ScanTrafficOptions(TrafficOptions):
         str | None,
         shown(
             WINDOW_OR_ALL,
-            f"{defaults.WINDOW}; input that ends and is shorter is one window, without --save, --memory-total and --peers",
+            f"{defaults.WINDOW}; input that ends and is shorter is one window, but with --save, --memory-total or "
+            "--peers",
         ),
     ] = None
 
