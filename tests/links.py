@@ -57,9 +57,10 @@ def avs() -> bytes:
 
 def nflog(order: str = "<", family: int = 2) -> bytes:
     """Return an NFLOG header up to the payload, which is the last attribute."""
-    first = struct.pack(order + "HHHBB", 8, 1, 0x0800, 0, 0)
+    packet, kind = (V4, b"\x08\0") if family == 2 else (V6, b"\x86\xdd")
+    first = struct.pack(order + "HH", 8, 1) + kind + bytes(2)
     name = struct.pack(order + "HH", 10, 10) + b"filter" + bytes(2)
-    return struct.pack(">BBH", family, 0, 0) + first + name + struct.pack(order + "HH", 4 + len(V4), 9)
+    return struct.pack(">BBH", family, 0, 0) + first + name + struct.pack(order + "HH", 4 + len(packet), 9)
 
 
 def made(link: int, before: bytes, family: int = 4) -> Frame:
@@ -132,8 +133,8 @@ LINK_FRAMES: dict[str, Frame] = {
     "token-ring-route": made(6, b"\x10\x40" + b"\x02" * 6 + b"\x82" + bytes(5) + b"\x06\x30\0\x11\0\x20" + SNAP6, 6),
     "ipoib": made(242, bytes(40) + b"\x08\0\0\0"),
     "ipoib6": made(242, bytes(40) + b"\x86\xdd\0\0", 6),
-    "docsis": made(143, b"\0\0\0\x40\0\0" + ETHERNET4),
-    "docsis-extended": made(143, b"\x01\x03\0\x40\x11\x12\x13\0\0" + p.ethernet(0x86DD, b""), 6),
+    "docsis": made(143, b"\0\0\0\x2a\0\0" + ETHERNET4),
+    "docsis-extended": made(143, b"\x01\x03\0\x41\x11\x12\x13\0\0" + p.ethernet(0x86DD, b""), 6),
     "dsa": made(284, bytes(12) + b"\x40\0\0\0\x08\0"),
     "edsa": made(285, bytes(12) + b"\xda\xda\0\0\xc0\0\0\0\x86\xdd", 6),
     "edsa-ethernet": made(1, p.ethernet(0xDADA, b"\0\0\xc0\0\0\0\x08\0")),

@@ -13,15 +13,19 @@ from typing import Any
 from hypothesis import strategies as st
 
 import naive_capture
+import naive_frames
 import packets as p
 from frames import FRAMES, mixed, mixed_pcapng
 from fuzz.mutations import NUMBERS, apply, edits
 from fuzz.targets import fresh_folder, target
+from links import AGGREGATE, radiotap
 from places import DATA
 from superhosts.errors import InputError
 from superhosts.sources.base import PLAIN, Wants
+from superhosts.sources.base import TUNNELS as MODES
 from superhosts.sources.capture import open_capture
 from superhosts.sources.pieces import Cutting
+from tunnels import ERSPAN2, ERSPAN3, TUNNELS, geneve, gre, gtp, l2tp, udp, vxlan
 
 ONE_THREAD = Cutting(threads=1)
 LARGEST_SEED = 16 << 10
@@ -85,6 +89,8 @@ def compare(reading: Reading, oracle: naive_capture.Capture) -> None:
     assert counters.packets == oracle.packets
     assert (counters.ipv4, counters.ipv6) == (len(oracle.ipv4), len(oracle.ipv6))
     assert (counters.not_ip, counters.truncated) == (oracle.not_ip, oracle.truncated)
+    without_addresses = counters.not_ip + counters.truncated + counters.unsupported_link
+    assert (counters.packets == counters.ipv4 + counters.ipv6 + without_addresses) or oracle.tunnels == "both"
 
 
 # Captures that are well-formed but for a lie now and then. Each is made from a number of records and a seed: drawing
@@ -103,6 +109,25 @@ _LAYERS: list[tuple[int, Callable[[int, bytes], bytes]]] = [
     (60, p.snap),
     (60, lambda _, rest: b"\x06\x06\x03" + rest),
 ]
+_PROTOCOLS = (6, 6, 17, 17, 1, 58, 132, 136, 33, 47, 4, 41, 97, 137, 50, 59, 255)
+_TUNNELS: list[tuple[int, bytes]] = [
+    (4, b""),
+    (41, b""),
+    (47, gre(0x0800, b"")),
+    (47, gre(0x6558, b"", 0xB000, bytes(12))),
+    (47, gre(0x880B, b"\xff\x03\0\x21", 0x3081, bytes(12))),
+    (47, gre(0x88BE, ERSPAN2, 0x1000, bytes(4))),
+    (47, gre(0x22EB, ERSPAN3, 0x1000, bytes(4))),
+    (97, b"\x30\0"),
+    (137, p.mpls(2, b"")),
+    *((17, udp(port, vxlan(b""))) for port in (4789, 8472)),
+    (17, udp(4790, vxlan(b"", 0x0C, 1))),
+    (17, udp(6081, geneve(0x6558, b"", bytes(8)))),
+    (17, udp(2152, gtp(b"", 0x34, b"\0\0\0\x85\x01\0\0\0"))),
+    (17, udp(1701, l2tp(0x4A02, b"\xff\x03\0\x21", bytes(6)))),
+    (17, udp(6635, p.mpls(1, b""))),
+    (17, udp(3544, b"\0\x01\0\0" + bytes(17))),
+]
 _LINKS: dict[int, Callable[[int, bytes], bytes]] = {
     1: p.ethernet,
     113: p.sll,
@@ -115,19 +140,45 @@ _LINKS: dict[int, Callable[[int, bytes], bytes]] = {
 @cache
 def _known(link: int) -> list[bytes]:
     """Return the frames that the tests of captures know, of one link type."""
-    return [frame for number, frame, _, _ in FRAMES.values() if number == link]
+    found = [frame for number, frame, _, _ in FRAMES.values() if number == link]
+    if link == 1:
+        found += [frame for frame, _ in TUNNELS.values()]
+    return found + {105: [AGGREGATE], 127: [radiotap(0x10) + AGGREGATE + bytes(4)]}.get(link, [])
+
+
+def _payload(random: Random, depth: int) -> tuple[int, bytes]:
+    """Return a protocol and what it carries: perhaps a tunnel, with lies in its header now and then."""
+    if depth and random.random() < 0.6:
+        family, inner = _packet(random, depth - 1)
+        inner = p.ethernet(0x0800 if family == 4 else 0x86DD, inner) if random.random() < 0.3 else inner
+        protocol, head = random.choice(_TUNNELS)
+        if random.random() < 0.2:
+            place = random.randrange(len(head) + 1)
+            head = head[:place] + bytes([random.getrandbits(8)]) + head[place + 1 :]
+        return protocol, head + inner
+    return random.choice(_PROTOCOLS), random.randbytes(random.randrange(24))
+
+
+def _packet(random: Random, depth: int) -> tuple[int, bytes]:
+    """Return the version of an IP packet, and the packet."""
+    protocol, rest = _payload(random, depth)
+    if random.random() < 0.5:
+        first = random.choice((0x45, 0x45, 0x45, 0x45, 0x4F, 0x40, 0x55))
+        fragment = random.choice((0, 0, 0, 0x4000, 0x2000, 1))
+        return 4, p.ipv4(random.choice(_IPV4), random.choice(_IPV4), rest, first, protocol, fragment)
+    for _ in range(random.choice((0, 0, 1, 2))):
+        own = random.choice((0, 43, 44, 51, 60))
+        size = random.choice((0, 0, 0, 1, 200))
+        protocol, rest = own, bytes([protocol, size, 0, random.choice((0, 0, 1, 8)), *bytes(4)]) + rest
+    return 6, p.ipv6(random.choice(_IPV6), random.choice(_IPV6), rest, protocol)
 
 
 def _frame(random: Random, link: int) -> bytes:
     if random.random() < 0.2 and (known := _known(link)):
         return random.choice(known)
-    kind = random.choice((4, 4, 6, 6, 0))
-    if kind == 4:
-        first = random.choice((0x45, 0x45, 0x45, 0x4F, 0x40, 0x55))
-        frame = p.ipv4(random.choice(_IPV4), random.choice(_IPV4), random.randbytes(random.randrange(24)), first)
-    elif kind == 6:
-        extensions = (bytes([random.choice((0, 43, 44, 51, 60)), 0, *bytes(6)]) for _ in range(random.randrange(3)))
-        frame = p.ipv6(random.choice(_IPV6), random.choice(_IPV6), b"".join(extensions))
+    kind = 0
+    if random.random() < 0.8:
+        kind, frame = _packet(random, random.choice((0, 1, 1, 2, 10)))
     else:
         frame = random.choice((p.arp(), b"", random.randbytes(random.randrange(60))))
     kind = {4: 0x0800, 6: 0x86DD}.get(kind, 0) if random.random() < 0.8 else random.choice(_TYPES)
@@ -136,12 +187,18 @@ def _frame(random: Random, link: int) -> bytes:
         kind, frame = own, wrap(kind, frame)
     if link in _LINKS:
         frame = _LINKS[link](kind, frame)
+    elif known := _known(link):  # the start of a frame that is well-formed, perhaps with a lie
+        start = random.choice(known)
+        frame = start[: random.randrange(len(start) + 1)] + frame
+        if random.random() < 0.3 and frame:
+            place = random.randrange(min(len(frame), 40))
+            frame = frame[:place] + bytes([random.getrandbits(8)]) + frame[place + 1 :]
     if random.random() < 0.2:
         frame = frame[: random.randrange(len(frame) + 1)]
     return frame
 
 
-_LINK_TYPES = (1, 1, 1, 0, 12, 14, 101, 108, 113, 228, 229, 276, 105, 0x2400_0001, 0x10001)
+_LINK_TYPES = (1,) * 20 + (105, 127, 0x2400_0001, 0x10001, 147, 195, *sorted(naive_frames.LINKS))
 _SNAPLENS = (0, 20, 96, 65535, 262_144, 400_000, 1 << 26, 0xFFFFFFFF)
 _RESOLUTIONS = (None, 0, 3, 6, 9, 10, 12, 19, 20, 40, 127, 0x80, 0x8A, 0x94, 0x9E, 0xA0, 0xBF, 0xC0, 0xFF)
 _OFFSETS = (None, None, 0, 1, -1, 10**9, 9_223_372_036, -9_223_372_037, 2**62, 2**63 - 1, -(2**63))
@@ -210,14 +267,16 @@ _made = st.builds(
 _real = st.deferred(lambda: st.sampled_from(seeds()))
 captures_drawn = st.builds(apply, _made | _real, st.just([]) | edits)
 block_sizes = st.integers(1, 200) | st.sampled_from([1024, 4096, 1 << 22])
+wants_drawn = st.tuples(st.booleans(), st.sampled_from(MODES))
 
 
-@target(st.tuples(captures_drawn, block_sizes), examples=150)
-def captures(case: tuple[bytes, int]) -> None:
-    data, block_bytes = case
+@target(st.tuples(captures_drawn, block_sizes, wants_drawn), examples=150)
+def captures(case: tuple[bytes, int, tuple[bool, str]]) -> None:
+    data, block_bytes, (details, tunnels) = case
+    wants = Wants(details, tunnels)
     with fresh_folder() as folder:
         path = folder / "capture"
         path.write_bytes(data)
-        oracle = naive_capture.read(data)
-        compare(read(path, block_bytes), oracle)
-        compare(read(path, 4096, Cutting(block_bytes, 16 * block_bytes, threads=2)), oracle)
+        oracle = naive_capture.read(data, tunnels)
+        compare(read(path, block_bytes, wants=wants), oracle)
+        compare(read(path, 4096, Cutting(block_bytes, 16 * block_bytes, threads=2), wants), oracle)
