@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+import numpy as np
 
 from superhosts.contacts import Conversations, with_details
 from superhosts.detectors.base import Detector
@@ -45,6 +47,7 @@ class WindowResult(SuperHosts):
         self.largest = largest  # the host with the most peers, if none has as many as asked for
         self.left_out = left_out  # hosts with as many peers as asked for that are not among the top ones
         self.partial = False  # interrupted while it was open: more packets would have come
+        self.drops: int | None = None  # packets that live captures have lost in this window; None: there are none
         self.revision = 1  # 2: yielded again, complete; the first time it lacked packets that were far out of order
 
     @property
@@ -187,6 +190,15 @@ class WindowBuilder:
         largest = None if len(found) or not self._find else next(iter(self._monitored(sketch).top(1)), None)
         return WindowResult(window, found, sketch, opened.packets, largest, left_out)
 
+    def peek(self, start: int, window: Window) -> WindowResult | None:
+        """Return the window that begins at `start` as it is now, None if it is not open. It goes on as if not asked."""
+        opened = self._open.get(start)
+        if opened is None:
+            return None
+        self._fill(opened)
+        found, left_out = self.search(opened.sketch)
+        return WindowResult(window, found, opened.sketch, opened.packets, left_out=left_out)
+
     def clear(self) -> None:
         """Forget the windows that are open. Their packets stay counted."""
         self.count_gathered()
@@ -233,6 +245,24 @@ class WindowBuilder:
         found = self.network.pairs(batches, parts, self._threads)
         self.pairs += sum(len(pairs) for _, pairs in found)
         return found
+
+
+def compile_all(settings: Settings, make_detector: MakeDetector | None = None) -> None:
+    """Compile what packets need, before they come: a live capture loses packets while it waits for a compiler.
+
+    A window takes a packet of each family and is asked for its hosts. The packets may be outside of the monitored
+    network, so another window has every address as a host; if that would be exact at first, a third one is not.
+    """
+    everywhere = replace(settings, inner=(), exclude=(), watch=("inner",))
+    ways = [settings, everywhere]
+    if make_detector is None and settings.starts_exact:
+        ways.append(replace(everywhere, exact=False))
+    for way in ways:
+        builder = WindowBuilder(way, make_detector, gathers=1)
+        now = np.zeros(1, np.int64)
+        builder.update(0, PacketBatch(4, np.full(1, 1 << 24, np.uint32), np.full(1, 2 << 24, np.uint32), now))
+        builder.update(0, PacketBatch(6, np.full((1, 2), 1 << 61, np.uint64), np.full((1, 2), 9 << 58, np.uint64), now))
+        builder.close(0, Window(0, 1))
 
 
 def _gathered(threads: int) -> int:

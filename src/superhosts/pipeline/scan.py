@@ -19,7 +19,7 @@ from typing import Any
 
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.pairs import Window
-from superhosts.pipeline.building import MakeDetector, WindowBuilder, WindowResult
+from superhosts.pipeline.building import MakeDetector, WindowBuilder, WindowResult, compile_all
 from superhosts.pipeline.interleaving import Interleaving
 from superhosts.pipeline.run_options import RunOptions as RunOptions
 from superhosts.pipeline.second_reading import SecondReading
@@ -68,6 +68,7 @@ class Counters:
     outside: list[str] = field(default_factory=list)  # prefixes seen most in packets without an inner end, if most are
     pairs: int = 0  # (host, peer) pairs, repeats included
     truncated_files: int = 0  # inputs whose end is missing
+    drops: int = 0  # packets that live captures have lost, besides those read
     unused: int = 0  # packets that were read ahead when the scan was stopped: in no window
     warnings: list[str] = field(default_factory=list)
 
@@ -159,9 +160,9 @@ class Scan:
         for source in self.sources:
             source.want(settings.wants)
         self._stopping = False
-        # A folder may be empty for a long time: it cannot be asked for its first packet like a file.
+        # A folder or an interface may be empty for a long time: it cannot be asked for its first packet like a file.
         timed = options.grace is not None
-        self._follows = any(source.live and (timed or source.replays) for source in self.sources)
+        self._follows = any(source.live and (timed or source.replays or source.loses) for source in self.sources)
         self._windows = TumblingWindows(
             None if settings.window == "all" else parse_duration(settings.window),
             resume_from=options.resume_from,
@@ -233,6 +234,14 @@ class Scan:
         with self._lock:
             return self._windows.earliest()
 
+    def peek(self) -> WindowResult | None:
+        """Return the earliest open window as it is now; None if none is open. Only for `on_progress` to call.
+
+        The window goes on as if nobody had asked. Its sketch is not to be kept or changed.
+        """
+        window = self.open_window()
+        return None if window is None else self._builder.peek(self._start_of(window), window)
+
     def pending(self) -> int:
         """Return the packets that are in no window that was yielded: their windows are open, or not open yet."""
         with self._lock:
@@ -274,6 +283,8 @@ class Scan:
                 source.leave()
 
     def _results(self) -> Iterator[WindowResult]:
+        if any(source.loses for source in self.sources):
+            compile_all(self.settings, self._make_detector)
         for events in self._read():
             for event in self._each(events):
                 yield from self._handle(event)
@@ -360,7 +371,16 @@ class Scan:
                 self.on_jump(event)
         else:
             start = self._builder.join(event.starts) if event.starts else self._start_of(event.window)
-            yield self._builder.close(start, event.window)
+            result = self._builder.close(start, event.window)
+            result.drops = self._drops(event.window)
+            yield result
+
+    def _drops(self, window: Window) -> int | None:
+        """Return the packets that live captures have lost in a window; None if there are no live captures."""
+        if self._windows.length is None and any(source.loses for source in self.sources):
+            return sum(source.counters.drops for source in self.sources)
+        lost = [packets for source in self.sources if (packets := source.lost(*window)) is not None]
+        return sum(lost) if lost else None
 
     def _start_of(self, window: Window) -> int:
         return 0 if self._windows.length is None else window.start  # the one window over everything grows

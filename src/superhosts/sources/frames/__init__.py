@@ -43,7 +43,7 @@ from superhosts.sources.frames.finding import (
     type_end,
 )
 from superhosts.sources.frames.links import ip_header, is_wrapped
-from superhosts.sources.frames.linktypes import ETHERNET, UNSUPPORTED, link_of, unsupported
+from superhosts.sources.frames.linktypes import ETHERNET, RAW, UNSUPPORTED, link_of, unsupported
 from superhosts.sources.frames.reading import Bytes, big, byte, half, little, swapped
 from superhosts.sources.frames.rows import Columns, copied, is_ipv4, new_columns, put_ipv4, put_ipv6, written
 from superhosts.sources.frames.tally import (
@@ -90,6 +90,7 @@ __all__ = [
     "PACKETS",
     "POSITION",
     "QUICK_BYTES",
+    "RAW",
     "SIMPLE",
     "STOP",
     "TALLY_SLOTS",
