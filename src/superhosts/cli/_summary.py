@@ -65,6 +65,7 @@ class RunTotals:
             "skipped_records": counters.skipped_records,
             "special_ends": counters.special_ends,
             "truncated_files": counters.truncated_files,
+            "drops": counters.drops,
             "warnings": counters.warnings,
             "seconds": round(self.seconds, 3),
         }
@@ -128,6 +129,8 @@ def _not_counted(counters: Counters) -> str:
     if counters.special_ends:
         ends = counted(counters.special_ends, "multicast, broadcast or unspecified end")
         text += f"; no hosts: {ends} (--special keep)"
+    if counters.drops:
+        text += f"; DROPPED before they could be read: {counted(counters.drops, noun_of(counters))}"
     return text
 
 

@@ -128,7 +128,13 @@ def run_scan(
             _announce(settings)
         with Interruption(run.stop) as interruption, progress.of(run.sources):
             for result in run:
-                rows = make_rows(result.window, result.found, partial=result.partial, revision=result.revision)
+                rows = make_rows(
+                    result.window,
+                    result.found,
+                    partial=result.partial,
+                    revision=result.revision,
+                    drops=result.drops,
+                )
                 with measured("report"), progress.paused():
                     outputs.write(_report(result, rows, settings))
                 found_any |= bool(settings.selection.reached(result.found))
@@ -157,7 +163,11 @@ def _report(result: WindowResult, rows: list[Row], settings: Settings) -> Report
     selection, found = settings.selection, result.found
     least = result.sketch.least_listed
     outcome = Outcome(len(found), selection.reached(found), result.largest, least, result.left_out)
-    notes = {PARTIAL: result.partial, f"revision {result.revision}": result.revision > 1}
+    notes = {
+        PARTIAL: result.partial,
+        f"revision {result.revision}": result.revision > 1,
+        counted(result.drops or 0, "packet dropped", "packets dropped"): bool(result.drops),
+    }
     return Report(
         rows=rows,
         window=result.window,

@@ -45,7 +45,7 @@ class LocalRows:
                 self._say(f"late packets reopened {name}: the hub counts them, the rows here do not")
             return
         self._reported.append(result.window)
-        rows = make_rows(result.window, result.found, partial=result.partial)
+        rows = make_rows(result.window, result.found, partial=result.partial, drops=result.drops)
         self._waiting.append(Report(rows=rows, window=result.window))
         self.flush()
         if len(self._waiting) > self._max_waiting:

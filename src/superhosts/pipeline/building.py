@@ -44,6 +44,7 @@ class WindowResult(SuperHosts):
         self.largest = largest  # the host with the most peers, if none has as many as asked for
         self.left_out = left_out  # hosts with as many peers as asked for that are not among the top ones
         self.partial = False  # interrupted while it was open: more packets would have come
+        self.drops: int | None = None  # packets that live captures have lost in this window; None: there are none
         self.revision = 1  # 2: yielded again, complete; the first time it lacked packets that were far out of order
 
     @property

@@ -61,6 +61,7 @@ class Counters:
     outside: list[str] = field(default_factory=list)  # prefixes seen most in packets without an inner end, if most are
     pairs: int = 0  # (host, peer) pairs, repeats included
     truncated_files: int = 0  # inputs whose end is missing
+    drops: int = 0  # packets that live captures have lost, besides those read
     unused: int = 0  # packets that were read ahead when the scan was stopped: in no window
     warnings: list[str] = field(default_factory=list)
 
@@ -350,7 +351,14 @@ class Scan:
                 self.on_jump(event)
         else:
             start = self._builder.join(event.starts) if event.starts else self._start_of(event.window)
-            yield self._builder.close(start, event.window)
+            result = self._builder.close(start, event.window)
+            result.drops = self._drops(event.window)
+            yield result
+
+    def _drops(self, window: Window) -> int | None:
+        """Return the packets that live captures have lost in a window; None if there are no live captures."""
+        lost = [packets for source in self.sources if (packets := source.lost(*window)) is not None]
+        return sum(lost) if lost else None
 
     def _start_of(self, window: Window) -> int:
         return 0 if self._windows.length is None else window.start  # the one window over everything grows

@@ -1,8 +1,8 @@
 """The schema of result rows, the same for every destination.
 
 One row has the same columns in JSON Lines, CSV and Parquet. Rows are sorted by window, then by peers in descending
-order. Marks that only some rows have ("partial": true, "revision": 2) appear in JSON Lines, and only in those rows:
-the columns of CSV and Parquet do not change.
+order. Marks that only some rows have ("partial": true, "revision": 2, "drops": 5 in those of a live capture) appear in
+JSON Lines, and only in those rows: the columns of CSV and Parquet do not change.
 """
 
 from __future__ import annotations
@@ -30,11 +30,20 @@ def known_peers(row: Row) -> int:
 
 
 def make_rows(
-    window: Window | None, found: Iterable[SuperHost], *, partial: bool = False, revision: int = 1
+    window: Window | None,
+    found: Iterable[SuperHost],
+    *,
+    partial: bool = False,
+    revision: int = 1,
+    drops: int | None = None,
 ) -> list[Row]:
-    """Return the rows of one window, marked if it was interrupted or is reported again."""
+    """Return the rows of one window, marked if it was interrupted or is reported again.
+
+    Rows of a live capture say how many packets it has lost in the window.
+    """
     start, end = (iso_time(window.start), iso_time(window.end)) if window and window.is_timed else (None, None)
     marks: Row = ({"partial": True} if partial else {}) | ({"revision": revision} if revision > 1 else {})
+    marks |= {} if drops is None else {"drops": drops}
     return [
         dict(
             zip(

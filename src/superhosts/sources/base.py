@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from superhosts.errors import InputError
+from superhosts.errors import InputError, UsageError
 from superhosts.pairs import PacketBlock
 
 LAST_WARNINGS = 20
@@ -29,6 +29,7 @@ class SourceCounters:
     bad_rows: int = 0  # rows without two addresses of one family, or without a time
     skipped_records: int = 0  # of logs: other events, which are no rows
     truncated_files: int = 0  # inputs whose end is missing
+    drops: int = 0  # packets that a live capture has lost; they are none of the packets read
     warnings: list[str] = field(default_factory=list)  # for the user; only the last few if `on_warning` takes them
 
     def __post_init__(self) -> None:
@@ -72,6 +73,7 @@ class Source(Protocol):
     counters: SourceCounters
     replays: bool = True  # the next run can read it again, from its beginning
     live: bool = False  # it waits for traffic that has not happened yet
+    loses: bool = False  # packets are lost while it is not read: a live capture
     one_thread: bool = False  # one thread reads it, so that it takes long: several such inputs are read at once
 
     def use_threads(self, threads: int) -> None:
@@ -85,6 +87,10 @@ class Source(Protocol):
     def want(self, wants: Wants) -> None:
         """Take note of what the run needs to know of packets. Called before it is read."""
         return
+
+    def use_filter(self, expression: str) -> None:
+        """Take only packets that match an expression of libpcap. Called before it is read. Only for live captures."""
+        raise UsageError(f"--filter: only for live captures (live:eth0), not for {self.name}")
 
     def first_time(self) -> int | None:
         """Return the time of the first packet, None for an empty input. `blocks` still yields that packet."""
@@ -112,6 +118,10 @@ class Source(Protocol):
 
     def identity(self) -> str | None:
         """Return a name by which later runs recognise a file; None for other inputs and for files without packets."""
+        return None
+
+    def lost(self, start: int, end: int) -> int | None:
+        """Return the packets lost from one time on and before another; None for an input that loses none."""
         return None
 
     def release(self, before: int) -> None:

@@ -5,7 +5,7 @@ A kind is recognised by the scheme of a name (synth:flows=100k, netflow://:2055)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from superhosts.sources.base import Source
@@ -17,7 +17,7 @@ class Scheme:
     """Inputs whose names begin with a word and a colon; they are no files."""
 
     word: str
-    open: Callable[[str], Source]  # takes the whole name, with the word
+    open: Callable[[str], Source | Sequence[Source]]  # takes the whole name, with the word; it may stand for several
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from superhosts.pairs import PacketBlock
-from superhosts.sources.ahead import NOT_YET, Ahead, Clock, drain
+from superhosts.sources.ahead import MOST_SHARE, NOT_YET, Ahead, Clock, drain
 from superhosts.sources.base import Source
 from superhosts.sources.pace import PACE, Pace
 from superhosts.units import SECOND
@@ -187,6 +187,7 @@ class Following:
             source,
             number,
             reached=first,
+            share=MOST_SHARE if source.loses else 0,
             stopped=self._stopped,
             clock=self._clock,
             wake=self._wake,

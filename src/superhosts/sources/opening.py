@@ -24,6 +24,7 @@ from superhosts.sources.folder import FolderSource
 from superhosts.sources.inputs import STANDARD_INPUT, Input
 from superhosts.sources.kafka import KAFKA
 from superhosts.sources.kinds import FileFormat, Scheme
+from superhosts.sources.livecapture.source import LIVE
 from superhosts.sources.pipe import PipeSource
 from superhosts.sources.synthetic import SYNTHETIC
 from superhosts.sources.tables.formats import check_format, table_format
@@ -31,7 +32,7 @@ from superhosts.sources.tables.options import DEFAULT, TableOptions
 from superhosts.sources.tables.source import TableSource
 from superhosts.sources.urls import is_url
 
-SCHEMES: list[Scheme] = [SYNTHETIC, KAFKA]
+SCHEMES: list[Scheme] = [SYNTHETIC, KAFKA, LIVE]
 FORMATS: list[FileFormat] = [CAPTURES]
 
 Name = str | Path
@@ -59,20 +60,30 @@ def open_inputs(
     for name in _expand(inputs, on_error, follow=follow):
         with _reported(on_error):
             if follow and _is_folder(name):
-                source: Source = FolderSource(name, done=done, on_error=on_error, tables=tables)
+                opened: Sequence[Source] = [FolderSource(name, done=done, on_error=on_error, tables=tables)]
             else:
-                source = open_input(name, tables)
-            if not done or source.identity() not in done:
-                source.counters.on_warning = on_warning
-                sources.append(source)
+                opened = open_all(name, tables)
+            for source in opened:
+                if not done or source.identity() not in done:
+                    source.counters.on_warning = on_warning
+                    sources.append(source)
     return sources
+
+
+def open_all(name: Name, tables: TableOptions = DEFAULT) -> Sequence[Source]:
+    """Open the sources that a name stands for: one, unless its scheme has names of several."""
+    scheme = _scheme_of(name)
+    if scheme is None:
+        return [open_input(name, tables)]
+    opened = scheme.open(str(name))
+    return opened if isinstance(opened, Sequence) else [opened]
 
 
 def open_input(name: Name, tables: TableOptions = DEFAULT) -> Source:
     """Open the one source that a name stands for: a scheme's, a file, a pipe or standard input."""
-    scheme = _scheme_of(name)
-    if scheme is not None:
-        return scheme.open(str(name))
+    if _scheme_of(name) is not None:
+        (source,) = open_all(name, tables)
+        return source
     file = Input(name)
     # A pipe may have nothing to read for hours, and opening must not wait for its first bytes.
     recognise = partial(_recognise, tables=tables)

@@ -1,0 +1,304 @@
+"""One ring as a source. A name of several interfaces, or of several readers, opens several sources.
+
+So every ring has a thread of its own, which only moves packets from the ring to columns: a ring needs ten times the
+memory of columns for as many packets. What waits there for the windows is bounded (`ahead.py`).
+
+An interface that goes down, or vanishes, does not end the run: a warning says so, and the capture goes on when the
+interface is there again, even if it was made anew under the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from superhosts.errors import InputError
+from superhosts.pairs import PacketBatch, PacketBlock
+from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
+from superhosts.sources.columns import ColumnLender
+from superhosts.sources.frames import (
+    DETAILS,
+    EARLIEST4,
+    EARLIEST6,
+    IPV4,
+    IPV6,
+    LATEST4,
+    LATEST6,
+    NOT_IP,
+    PACKETS,
+    TALLY_SLOTS,
+    TIME,
+    TRUNCATED,
+    UNSUPPORTED_LINK,
+    WANTS,
+    Columns,
+    start_walk,
+    wants_of,
+)
+from superhosts.sources.kinds import Scheme
+from superhosts.sources.livecapture import bpf
+from superhosts.sources.livecapture.interfaces import has_ethernet_headers, index_of, interface_names, is_up
+from superhosts.sources.livecapture.losses import Losses
+from superhosts.sources.livecapture.naming import ANY, SNAP, TUNNEL_SNAP, WORD, Capturing, parse_name
+from superhosts.sources.livecapture.ringwalk import DAMAGED, PLACE_SLOTS, Layout, walk_ring
+from superhosts.sources.livecapture.sockets import RETIRE, Fanout, Ring, RingOptions, open_socket
+from superhosts.sources.pace import CLOCKS, PACE, Clocks, Pace
+from superhosts.stopwatch import measured
+from superhosts.text import printable
+
+BLOCK_PACKETS = 131_072
+CHECKED = 1.0  # seconds between two looks for an interface that is gone
+LINGER = 3 * RETIRE / 1000  # seconds without a block after which a stopped reader has everything
+LONGEST_LINGER = 1.0
+ADVICE = "see docs/live.md: a larger ring (?ring=256MiB), --filter, or more readers (?readers=2)"
+
+
+class LiveSource(Source):
+    """The packets of an interface, or of a share of its flows."""
+
+    live = True
+    replays = False
+    loses = True
+
+    def __init__(
+        self,
+        interface: str,
+        capturing: Capturing,
+        fanout: Fanout | None = None,
+        *,
+        pace: Pace = PACE,
+        clocks: Clocks = CLOCKS,
+    ) -> None:
+        """Check that the interface is there and that it may be captured."""
+        self.name = f"{WORD}:{interface}"
+        self.counters = SourceCounters()
+        open_socket(self.name).close()
+        if interface != ANY and index_of(interface) is None:
+            known = ", ".join(printable(name) for name in interface_names())
+            raise InputError(f"no such interface; here are {known}, or any for all of them", file=self.name)
+        self._interface, self._capturing, self._fanout = interface, capturing, fanout
+        self._pace, self._clocks = pace, clocks
+        self._wants = PLAIN
+        self._filter: str | None = None
+        self._ring: Ring | None = None
+        self._first: PacketBlock | None = None
+        self._bound = 0  # the number of the interface
+        self._trouble = ""  # what is wrong with the interface, as it was said
+        self._looked = 0.0
+        self._losses = Losses()
+        self._stopped = self._waits = False
+        self._tally = np.zeros(TALLY_SLOTS, np.int64)
+        self._place = np.zeros(PLACE_SLOTS, np.int64)
+        self._lender: ColumnLender | None = None
+        self._columns: Columns | None = None
+
+    def want(self, wants: Wants) -> None:
+        """Take note of what is to be read besides addresses and times."""
+        self._wants = wants
+
+    def use_filter(self, expression: str) -> None:
+        """Take only packets that match; UsageError with libpcap's message if the expression is wrong."""
+        self._filter = expression
+        if expression:
+            self._program()
+
+    def first_time(self) -> int | None:
+        """Wait for the first packet and return its time; None if the run was stopped before."""
+        self._prepare()
+        while not self._first and not self._stopped:
+            self._first = self._next()
+        return min(batch.span[0] for batch in self._first) if self._first else None
+
+    def blocks(self) -> Iterator[PacketBlock]:
+        """Yield the packets as they come."""
+        self._prepare()
+        try:
+            if self._first:
+                yield self._first
+            while not self._stopped:
+                if block := self._next():
+                    yield block
+            yield from self._rest()
+        finally:
+            self._waits = True
+            if self._ring is not None:
+                self._ring.close()
+
+    def position(self) -> int:
+        """Return 0: nobody knows how many bytes the packets had."""
+        return 0
+
+    def size(self) -> int | None:
+        """Return None: an interface has no end."""
+        return None
+
+    def waits(self) -> bool:
+        """Return True if the ring was read to its end."""
+        return self._waits
+
+    def stop(self) -> None:
+        """End the reading soon."""
+        self._stopped = True
+
+    def lost(self, start: int, end: int) -> int | None:
+        """Return the packets that were dropped from one time on and before another."""
+        return self._losses.between(start, end)
+
+    def release(self, before: int) -> None:
+        """Forget what was lost in windows that are reported."""
+        self._losses.forget(before)
+
+    # Reading
+
+    def _prepare(self) -> None:
+        """Open the ring, once everything is compiled: from then on packets come."""
+        if self._ring is not None:
+            return
+        self._tally[WANTS] = wants_of(self._wants)
+        self._lender = ColumnLender(BLOCK_PACKETS, BLOCK_PACKETS, self._wants.details)
+        self._columns = self._lender.borrow()
+        empty = np.zeros(32, np.uint32)
+        self._walk(empty.view(np.uint8), empty, Layout(128, 1, 0))
+        self._open()
+
+    def _open(self) -> None:
+        """Open the ring of the interface as it is now."""
+        index = 0 if self._interface == ANY else index_of(self._interface)
+        if index is None:
+            raise InputError("the interface has vanished", file=self.name)
+        options = RingOptions(
+            self._interface,
+            index,
+            self._capturing.ring,
+            self._program(),
+            self._is_cooked(),
+            self._capturing.promisc,
+            self._fanout,
+        )
+        self._ring = Ring(options, self.name)
+        self._bound = index
+        self._place[:] = 0
+        if index and not is_up(self._interface):
+            self._check_interface()
+
+    def _program(self) -> bpf.Program:
+        """Return the program that cuts packets behind their headers, and drops those that the filter drops."""
+        size = self._capturing.snap or (SNAP if self._wants.tunnels == "outer" else TUNNEL_SNAP)
+        if not self._filter:
+            return bpf.take(size)
+        plain = self._interface != ANY and has_ethernet_headers(self._interface)
+        return bpf.compile_filter(self._filter, bpf.ETHERNET if plain else bpf.RAW_IP, size)
+
+    def _is_cooked(self) -> bool:
+        """Return True if the kernel is to leave out link-layer headers: one filter has to fit all interfaces."""
+        return bool(self._filter) and self._interface == ANY
+
+    def _next(self) -> PacketBlock:
+        """Return what is in the ring; wait a moment if that is nothing."""
+        block = self._read()
+        if block:
+            self._waits = False
+            return block
+        self._waits = True
+        ring = self._ring
+        assert ring is not None
+        now = self._clocks.steady()
+        if not ring.wait(self._pace.wake) or (self._trouble and now - self._looked > CHECKED):
+            self._looked = now
+            self._check_interface()
+        return ()
+
+    def _rest(self) -> Iterator[PacketBlock]:
+        """Yield what came before the stop: the kernel hands over its last block a moment later."""
+        stopped, limit = self._clocks.wall(), self._clocks.steady() + LONGEST_LINGER
+        quiet = self._clocks.steady() + LINGER
+        while self._clocks.steady() < min(quiet, limit):
+            if block := self._read():
+                yield block
+                quiet = self._clocks.steady() + LINGER
+                if int(self._tally[TIME]) > stopped:
+                    return
+            else:
+                self._clocks.sleep(RETIRE / 5000)
+
+    def _read(self) -> PacketBlock:
+        """Return the packets that are in the ring, at most as many as the columns hold, and count them."""
+        ring, lender, columns = self._ring, self._lender, self._columns
+        assert ring is not None
+        assert lender is not None
+        assert columns is not None
+        with measured("walk") as work:
+            self._walk(ring.bytes, ring.words, ring.layout)
+            work.amount += int(self._tally[PACKETS])
+        self._note_drops(ring)
+        if not self._tally[PACKETS]:
+            return ()
+        kept = lender.kept(columns, self._tally)
+        if kept.time4.base is not None or kept.time6.base is not None:  # Some of what was lent is on its way.
+            self._columns = lender.borrow()
+        return self._take(kept)
+
+    def _walk(self, ring: np.ndarray, words: np.ndarray, layout: Layout) -> None:
+        assert self._columns is not None
+        start_walk(self._tally, BLOCK_PACKETS)
+        walk_ring(ring, words, layout, self._place, self._tally, self._columns)
+
+    def _note_drops(self, ring: Ring) -> None:
+        drops, self._place[DAMAGED] = ring.dropped() + int(self._place[DAMAGED]), 0
+        if not drops:
+            return
+        when = int(self._tally[TIME]) if self._tally[PACKETS] else self._clocks.wall()
+        if not self.counters.drops:
+            self.counters.warn(f"{self.name}: packets are dropped, because the ring is full; {ADVICE}")
+        self.counters.drops += drops
+        self._losses.add(when, drops)
+
+    def _take(self, columns: Columns) -> PacketBlock:
+        """Count the packets that the walk has found and return those with addresses."""
+        counters, counts = self.counters, self._tally.tolist()
+        counters.packets += counts[PACKETS]
+        counters.ipv4 += counts[IPV4]
+        counters.ipv6 += counts[IPV6]
+        counters.not_ip += counts[NOT_IP]
+        counters.truncated += counts[TRUNCATED]
+        counters.unsupported_link += counts[UNSUPPORTED_LINK]
+        src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
+        detailed = bool(counts[WANTS] & DETAILS)
+        block: PacketBlock = ()
+        if counts[IPV4]:
+            span = counts[EARLIEST4], counts[LATEST4]
+            block += (PacketBatch(4, src4, dst4, time4, span, details4 if detailed else None),)
+        if counts[IPV6]:
+            span = counts[EARLIEST6], counts[LATEST6]
+            block += (PacketBatch(6, src6, dst6, time6, span, details6 if detailed else None),)
+        return block
+
+    def _check_interface(self) -> None:
+        """Say if the interface is down or gone; go on with a new one of the same name."""
+        if self._interface == ANY:
+            return
+        index = index_of(self._interface)
+        trouble = "has vanished" if index is None else "is down" if not is_up(self._interface) else ""
+        if index is not None and index != self._bound:
+            assert self._ring is not None
+            self._ring.close()
+            self._open()
+        if trouble and trouble != self._trouble:
+            self.counters.warn(f"{self.name}: the interface {trouble}; the capture goes on when it is up again")
+        elif self._trouble and not trouble:
+            self.counters.warn(f"{self.name}: the interface is up again")
+        self._trouble = trouble
+
+
+def open_live(text: str) -> list[Source]:
+    """Open a live input by its name: one source for each reader of each interface."""
+    capturing = parse_name(text)
+    sources: list[Source] = []
+    for interface in capturing.interfaces:
+        fanout = Fanout() if capturing.readers > 1 else None
+        sources += [LiveSource(interface, capturing, fanout) for _ in range(capturing.readers)]
+    return sources
+
+
+LIVE = Scheme(WORD, open_live)
