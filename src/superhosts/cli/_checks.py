@@ -286,6 +286,23 @@ def same_content(left: Cube, right: Cube) -> bool:
     return bits and left.super_hosts(256).to_dict() == right.super_hosts(256).to_dict()
 
 
+def _capturing() -> Answer:
+    """Open a packet socket as a live capture does; nothing is captured."""
+    from superhosts.errors import InputError
+    from superhosts.sources.livecapture.bpf import INSTALL, load_libpcap
+    from superhosts.sources.livecapture.interfaces import interface_names
+    from superhosts.sources.livecapture.sockets import open_socket
+
+    try:
+        open_socket("live:").close()
+    except InputError as error:
+        return MISSING, f"live captures (live:eth0): {error.message}"
+    names = ", ".join(interface_names())
+    if load_libpcap() is None:
+        return OK, f"live:NAME works for {names}; --filter needs libpcap: {INSTALL}"
+    return OK, f"live:NAME works for {names}; libpcap is there for --filter"
+
+
 CHECKS: dict[str, Callable[[], Answer]] = {
     "versions": _python,
     "CPU": _cpu,
@@ -299,4 +316,5 @@ CHECKS: dict[str, Callable[[], Answer]] = {
     "tables": _tables,
     "fleet": _fleet,
     "batch": _batch,
+    "capturing": _capturing,
 }

@@ -87,7 +87,8 @@ FILES = (
     ".zst and .xz, folders of them, patterns in quotes ('day/**/*.pcap')"
 )
 INPUTS = (
-    f"{FILES}, URLs (s3://…), - for standard input, kafka://BROKER/TOPIC, or synth:flows=100k,… for synthetic traffic."
+    f"{FILES}, URLs (s3://…), - for standard input, live:eth0 for a network interface (live:eth0,eth1, live:any), "
+    "kafka://BROKER/TOPIC, or synth:flows=100k,… for synthetic traffic."
 )
 JSON = typer.Option("--json", help="Write results to standard output as JSON Lines.")
 KEY_FILE = typer.Option(
@@ -170,6 +171,14 @@ FailOnFind = Annotated[
     bool,
     typer.Option(
         "--fail-on-find", help="Exit with status 1 if any host reached the threshold (1024 without --threshold)."
+    ),
+]
+Filter = Annotated[
+    str | None,
+    typer.Option(
+        "--filter",
+        metavar="EXPRESSION",
+        help="Packets that a live capture takes, as tcpdump writes it: 'tcp port 22'. Needs libpcap.",
     ),
 ]
 Geometry = Annotated[
@@ -314,6 +323,7 @@ class ScanTrafficOptions(TrafficOptions):
             f"{defaults.WINDOW}; input that ends and is shorter is one window, without --save and --memory-total",
         ),
     ] = None
+    filter: Filter = None
 
 
 @dataclass(frozen=True)
@@ -321,6 +331,7 @@ class EndlessTrafficOptions(TrafficOptions):
     """The same for traffic that does not end."""
 
     window: Annotated[str, WINDOW] = defaults.WINDOW
+    filter: Filter = None
 
 
 @dataclass(frozen=True)

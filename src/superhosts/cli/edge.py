@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from superhosts.cli._capturing import use_filter
 from superhosts.cli._console import fail_with, log_status, tell
 from superhosts.cli._keys import fleet_key, say_what_leaves
 from superhosts.cli._links import connect_to, make_sender, sending
@@ -34,6 +35,8 @@ from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import RunKind
 from superhosts.reports.opening import OutputOptions, open_destinations
+from superhosts.sources.base import Source
+from superhosts.sources.finding import OnError
 from superhosts.sources.opening import open_inputs
 from superhosts.sources.tables.options import TableOptions
 from superhosts.text import counted
@@ -65,7 +68,9 @@ def edge(options: EdgeOptions) -> None:
     with _local_rows(options) as rows, hold_folder(options.spool):
         store = Spool(options.spool, options.site, cap=parse_size(options.spool_cap), say=tell)
         sender = make_sender(options.to, connection, options.site)
-        how = Watching(options.inputs, options.traffic.tables.read(), parse_seconds(options.grace))
+        how = Watching(
+            options.inputs, options.traffic.tables.read(), parse_seconds(options.grace), options.traffic.filter
+        )
         errors = watch(how, settings, store, sender, rows)
     fail_with(errors)
 
@@ -99,6 +104,15 @@ class Watching(NamedTuple):
     inputs: list[str]
     tables: TableOptions
     grace: float
+    filter: str | None = None
+
+    def open(self, done: frozenset[str], on_error: OnError) -> list[Source]:
+        """Open the inputs, without the files that are done."""
+        sources = open_inputs(
+            self.inputs, on_error, follow=True, done=done, on_warning=_tell_warning, tables=self.tables
+        )
+        use_filter(sources, self.filter)
+        return sources
 
 
 def watch(
@@ -135,9 +149,7 @@ def watch(
         reloads.add("--output", rows.reopen)
     position = Position(spool.folder, how.inputs, settings.fingerprint, tell)
     scan = Scan(
-        open_inputs(
-            how.inputs, on_error, follow=True, done=position.done(), on_warning=_tell_warning, tables=how.tables
-        ),
+        how.open(position.done(), on_error),
         settings,
         RunOptions(grace=how.grace, resume_from=position.frontier, find=rows is not None),
         on_error=on_error,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 
+from superhosts.cli._capturing import LiveWarnings, use_filter
 from superhosts.cli._console import fail_with, say
 from superhosts.cli._counters import CountersOutput
 from superhosts.cli._keys import key_for_sketches
@@ -70,6 +71,7 @@ def scan(options: ScanOptions) -> None:
     counters = CountersOutput(options.counters, options.results)
     errors = ReportedErrors()
     sources = open_inputs(options.inputs, errors.add, tables=options.traffic.tables.read())
+    use_filter(sources, options.traffic.filter)
     if not sources:  # No file of this name exists: no key is made, and no output is replaced.
         fail_with(errors.found)
     settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=options.save is not None))
@@ -116,6 +118,7 @@ def run_scan(
     progress = ScanProgress(wanted=not quiet)
     found_any = is_partial = False
     windows, started = 0, time.monotonic()
+    live_warnings = LiveWarnings(sources)
     with outputs:
         if save is not None:
             outputs.outlive_reader()
@@ -149,7 +152,7 @@ def run_scan(
     is_whole = interruption.number is None and not errors.found  # else nobody knows how long the input was
     text = windows_text(windows, settings.window, is_short=manner.run.joins_short and is_whole)
     totals = RunTotals(run.counters, seconds, windows, text)
-    tell_end(totals, quiet=quiet)
+    tell_end(replace(totals, counters=live_warnings.left(totals.counters)), quiet=quiet)
     manner.counters.write(totals)
     if interruption.number is not None:
         say("superhosts: interrupted; the last window is partial" if is_partial else "superhosts: interrupted")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+import numpy as np
 
 from superhosts.detectors.base import Detector
 from superhosts.device import thread_count
@@ -213,6 +215,22 @@ class WindowBuilder:
         found = self.network.pairs(batches, parts, self._threads)
         self.pairs += sum(len(pairs) for _, pairs in found)
         return found
+
+
+def compile_all(settings: Settings, make_detector: MakeDetector | None = None) -> None:
+    """Compile what packets need, before they come: a live capture loses packets while it waits for a compiler.
+
+    A window takes a packet of each family and is asked for its hosts; if it would be exact at first, another is not.
+    """
+    ways = [settings]
+    if make_detector is None and settings.starts_exact:
+        ways.append(replace(settings, exact=False))
+    for way in ways:
+        builder = WindowBuilder(way, make_detector, gathers=1)
+        now = np.zeros(1, np.int64)
+        builder.update(0, PacketBatch(4, np.ones(1, np.uint32), np.full(1, 2, np.uint32), now))
+        builder.update(0, PacketBatch(6, np.ones((1, 2), np.uint64), np.full((1, 2), 2, np.uint64), now))
+        builder.close(0, Window(0, 1))
 
 
 def _gathered(threads: int) -> int:

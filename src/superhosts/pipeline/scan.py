@@ -19,7 +19,7 @@ from typing import Any
 
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.pairs import Window
-from superhosts.pipeline.building import MakeDetector, WindowBuilder, WindowResult
+from superhosts.pipeline.building import MakeDetector, WindowBuilder, WindowResult, compile_all
 from superhosts.pipeline.interleaving import Interleaving
 from superhosts.pipeline.run_options import RunOptions as RunOptions
 from superhosts.pipeline.second_reading import SecondReading
@@ -265,6 +265,8 @@ class Scan:
                 source.leave()
 
     def _results(self) -> Iterator[WindowResult]:
+        if any(source.loses for source in self.sources):
+            compile_all(self.settings, self._make_detector)
         for events in self._read():
             for event in self._each(events):
                 yield from self._handle(event)
@@ -357,6 +359,8 @@ class Scan:
 
     def _drops(self, window: Window) -> int | None:
         """Return the packets that live captures have lost in a window; None if there are no live captures."""
+        if self._windows.length is None and any(source.loses for source in self.sources):
+            return sum(source.counters.drops for source in self.sources)
         lost = [packets for source in self.sources if (packets := source.lost(*window)) is not None]
         return sum(lost) if lost else None
 
