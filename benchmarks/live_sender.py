@@ -1,9 +1,9 @@
-"""Let packets of a capture arrive at an interface at a stated rate: `python live_sender.py INTERFACE FILE RATE [TIMES]`.
+"""Let a capture arrive at an interface at a stated rate: `python live_sender.py INTERFACE FILE RATE [TIMES]`.
 
 What sends shares the machine with what is measured, so it has to be light. A socket that sends into the other end of a
-veth pair takes 1.5 µs for each packet, most of it in the pair itself. So the kernel makes the packets: it runs a program
-of 27 instructions for each (BPF_PROG_RUN of XDP with live frames), which copies the next frame, cut to 60 bytes, out of
-an array; then the packet arrives at the interface like one from a wire.
+veth pair takes 1.5 µs for each packet, most of it in the pair itself. So the kernel makes the packets: it runs a short
+program for each (BPF_PROG_RUN of XDP with live frames), which copies the next frame, cut to 60 bytes, out of an array;
+then the packet arrives at the interface like one from a wire.
 
 It says when it is ready and waits for a line on standard input. In the end it prints what it has sent, as JSON.
 """

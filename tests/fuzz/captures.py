@@ -107,7 +107,7 @@ def _known(link: int) -> list[bytes]:
     return [frame for number, frame, _, _ in FRAMES.values() if number == link]
 
 
-def _frame(random: Random, link: int) -> bytes:
+def frame_of(random: Random, link: int) -> bytes:
     if random.random() < 0.2 and (known := _known(link)):
         return random.choice(known)
     kind = random.choice((4, 4, 6, 6, 0))
@@ -147,7 +147,7 @@ def classic(random: Random, records: int) -> bytes:
         time, captured = random.randrange(2**32 * p.SECOND), None
         if random.random() < _LIE:
             captured = random.choice(NUMBERS)
-        data += p.record(time, _frame(random, link & 0xFFFF), magic, order, captured)
+        data += p.record(time, frame_of(random, link & 0xFFFF), magic, order, captured)
     return data
 
 
@@ -166,13 +166,13 @@ def modern(random: Random, blocks: int) -> bytes:
             made.append(p.interface(links[-1], order, *clock, random.choice(_SNAPLENS)))
         elif kind == "simple":
             original = random.choice((None, *NUMBERS))
-            made.append(p.simple(_frame(random, links[0]), order, original))
+            made.append(p.simple(frame_of(random, links[0]), order, original))
         elif kind == "other":
             number = random.choice((4, 5, 10, 0x0BAD, 0x40000BAD, 0x80000001))
             made.append(p.block(number, bytes(4 * random.randrange(20)), order))
         else:
             number = random.randrange(len(links)) + (random.random() < _LIE)
-            frame = _frame(random, links[number] if number < len(links) else 1)
+            frame = frame_of(random, links[number] if number < len(links) else 1)
             ticks = random.choice((random.getrandbits(64), random.getrandbits(51), 0, 2**63 - 1, 2**63, 2**64 - 1))
             made.append((p.enhanced if kind == "enhanced" else p.obsolete)(ticks, frame, number, order))
         if random.random() < _LIE:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 MODULES = {  # module → its targets: a process imports only the one that it needs
     "captures": ("captures",),
+    "rings": ("rings",),
     "streams": ("streams",),
     "texts": ("delimited", "jsonlines"),
     "windows": ("windows", "scans"),

@@ -220,16 +220,18 @@ class WindowBuilder:
 def compile_all(settings: Settings, make_detector: MakeDetector | None = None) -> None:
     """Compile what packets need, before they come: a live capture loses packets while it waits for a compiler.
 
-    A window takes a packet of each family and is asked for its hosts; if it would be exact at first, another is not.
+    A window takes a packet of each family and is asked for its hosts. The packets may be outside of the monitored
+    network, so another window has every address as a host; if that would be exact at first, a third one is not.
     """
-    ways = [settings]
+    everywhere = replace(settings, inner=(), exclude=(), watch=("inner",))
+    ways = [settings, everywhere]
     if make_detector is None and settings.starts_exact:
-        ways.append(replace(settings, exact=False))
+        ways.append(replace(everywhere, exact=False))
     for way in ways:
         builder = WindowBuilder(way, make_detector, gathers=1)
         now = np.zeros(1, np.int64)
-        builder.update(0, PacketBatch(4, np.ones(1, np.uint32), np.full(1, 2, np.uint32), now))
-        builder.update(0, PacketBatch(6, np.ones((1, 2), np.uint64), np.full((1, 2), 2, np.uint64), now))
+        builder.update(0, PacketBatch(4, np.full(1, 1 << 24, np.uint32), np.full(1, 2 << 24, np.uint32), now))
+        builder.update(0, PacketBatch(6, np.full((1, 2), 1 << 61, np.uint64), np.full((1, 2), 9 << 58, np.uint64), now))
         builder.close(0, Window(0, 1))
 
 

@@ -153,9 +153,9 @@ class Scan:
         for source in self.sources:
             source.want(settings.wants)
         self._stopping = False
-        # A folder may be empty for a long time: it cannot be asked for its first packet like a file.
+        # A folder or an interface may be empty for a long time: it cannot be asked for its first packet like a file.
         timed = options.grace is not None
-        self._follows = any(source.live and (timed or source.replays) for source in self.sources)
+        self._follows = any(source.live and (timed or source.replays or source.loses) for source in self.sources)
         self._windows = TumblingWindows(
             None if settings.window == "all" else parse_duration(settings.window),
             resume_from=options.resume_from,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import mmap
+import os
 import select
 import socket
 import struct
@@ -47,7 +48,6 @@ LINUX_ONLY = "capturing works on Linux only; elsewhere: tcpdump -U -w - | superh
 class RingOptions:
     """How a ring is opened."""
 
-    interface: str
     index: int  # of the interface; 0: all of them
     size: int
     program: bpf.Program
@@ -115,7 +115,7 @@ class Ring:
         request = struct.pack("=7I", layout.block_bytes, layout.blocks, FRAME_BYTES, frames, RETIRE, 0, 0)
         own.setsockopt(SOL_PACKET, PACKET_RX_RING, request)
         attach(own, bpf.take(0))
-        own.bind((options.interface if options.index else "", ETH_P_ALL))
+        bind(own, options.index)
         if options.promisc and options.index:
             member = struct.pack("=iHH8x", options.index, PACKET_MR_PROMISC, 0)
             own.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, member)
@@ -140,6 +140,13 @@ class Ring:
     def close(self) -> None:
         """Give back the ring. Its memory goes when the arrays are gone."""
         self.socket.close()
+
+
+def bind(own: socket.socket, index: int) -> None:
+    """Take packets of an interface by its number; 0: of all interfaces, for which Python's own `bind` has no name."""
+    address = struct.pack("=HHi12x", socket.AF_PACKET, socket.htons(ETH_P_ALL), index)
+    if ctypes.CDLL(None, use_errno=True).bind(own.fileno(), address, len(address)):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def attach(own: socket.socket, program: bpf.Program) -> None:

@@ -82,7 +82,6 @@ class LiveSource(Source):
         self._wants = PLAIN
         self._filter: str | None = None
         self._ring: Ring | None = None
-        self._first: PacketBlock | None = None
         self._bound = 0  # the number of the interface
         self._trouble = ""  # what is wrong with the interface, as it was said
         self._looked = 0.0
@@ -104,18 +103,13 @@ class LiveSource(Source):
             self._program()
 
     def first_time(self) -> int | None:
-        """Wait for the first packet and return its time; None if the run was stopped before."""
-        self._prepare()
-        while not self._first and not self._stopped:
-            self._first = self._next()
-        return min(batch.span[0] for batch in self._first) if self._first else None
+        """Return None: nobody knows before a packet has come."""
+        return None
 
     def blocks(self) -> Iterator[PacketBlock]:
         """Yield the packets as they come."""
         self._prepare()
         try:
-            if self._first:
-                yield self._first
             while not self._stopped:
                 if block := self._next():
                     yield block
@@ -153,8 +147,6 @@ class LiveSource(Source):
 
     def _prepare(self) -> None:
         """Open the ring, once everything is compiled: from then on packets come."""
-        if self._ring is not None:
-            return
         self._tally[WANTS] = wants_of(self._wants)
         self._lender = ColumnLender(BLOCK_PACKETS, BLOCK_PACKETS, self._wants.details)
         self._columns = self._lender.borrow()
@@ -168,7 +160,6 @@ class LiveSource(Source):
         if index is None:
             raise InputError("the interface has vanished", file=self.name)
         options = RingOptions(
-            self._interface,
             index,
             self._capturing.ring,
             self._program(),

@@ -1,0 +1,86 @@
+"""The walk over a ring against the oracle: absurd offsets, lengths and counts, in memory between two fences."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+from hypothesis import strategies as st
+
+import rings as r
+from fuzz.captures import frame_of
+from fuzz.mutations import NUMBERS, apply, edits
+from fuzz.targets import target
+from superhosts.sources.frames import (
+    IPV4,
+    IPV6,
+    NOT_IP,
+    PACKETS,
+    TALLY_SLOTS,
+    TRUNCATED,
+    UNSUPPORTED_LINK,
+    new_columns,
+    start_walk,
+)
+from superhosts.sources.livecapture.ringwalk import BLOCKS, DAMAGED, PLACE_SLOTS, TWICE, Layout, walk_ring
+
+SIZE, BLOCKS_OF_RING, MOST = 1024, 4, 64
+_HARDWARE = (r.ETHER, r.ETHER, r.LOOPBACK, r.NONE, 512, 778, 802, r.RADIOTAP)
+
+
+def make(random: Random) -> bytes:
+    """Return a ring of a few packets in each block, with a lie now and then."""
+    data = b""
+    for _ in range(BLOCKS_OF_RING):
+        packets = []
+        for _ in range(random.randrange(5)):
+            hardware = random.choice(_HARDWARE)
+            frame = frame_of(random, 1)[:100]
+            kind = random.choice((0x0800, 0x86DD, 0x0806))
+            net = random.choice((14, 14, 0, 18, 200, -30))
+            time = random.randrange(2**32) * r.SECOND + random.randrange(r.SECOND)
+            packets.append(r.Packet(frame, time, hardware, random.choice((0, 3, 4)), kind, net))
+        data += r.block(packets, SIZE, random.choice((1, 1, 1, 1, 3, 0x80000001, 0, 2)))
+    if random.random() < 0.5:
+        at = 4 * random.randrange(len(data) // 4)
+        data = data[:at] + random.choice(NUMBERS).to_bytes(4, "little") + data[at + 4 :]
+    return data
+
+
+def walked(data: bytes, cooked: bool, limit: int) -> r.Reading:
+    """Walk a ring with the product, in steps of at most `limit` packets."""
+    fenced, found = r.Fenced(data), r.Reading()
+    words = np.frombuffer(fenced.memory, np.uint32, len(data) // 4, fenced.start)
+    tally, place = np.zeros(TALLY_SLOTS, np.int64), np.zeros(PLACE_SLOTS, np.int64)
+    columns = new_columns(limit, limit)
+    layout = Layout(SIZE, len(data) // SIZE, int(cooked))
+    while True:
+        start_walk(tally, limit)
+        walk_ring(words.view(np.uint8), words, layout, place, tally, columns)
+        counts = tally.tolist()
+        ends = zip(columns.src4.tolist(), columns.dst4.tolist(), columns.time4.tolist(), strict=True)
+        found.ipv4 += list(ends)[: counts[IPV4]]
+        wide = zip(columns.src6.tolist(), columns.dst6.tolist(), columns.time6.tolist(), strict=True)
+        found.ipv6 += [(a << 64 | b, c << 64 | d, time) for (a, b), (c, d), time in wide][: counts[IPV6]]
+        found.not_ip += counts[NOT_IP]
+        found.truncated += counts[TRUNCATED]
+        found.unsupported += counts[UNSUPPORTED_LINK]
+        if not counts[PACKETS]:
+            found.twice, found.damaged, found.blocks = (int(place[slot]) for slot in (TWICE, DAMAGED, BLOCKS))
+            assert not words[2 :: SIZE // 4][: found.blocks].any()  # given back
+            return found
+
+
+_rings = st.builds(
+    lambda number, changes: apply(make(Random(number)), changes)[: SIZE * BLOCKS_OF_RING].ljust(
+        SIZE * BLOCKS_OF_RING, b"\0"
+    ),
+    st.integers(0, 2**32 - 1),
+    st.just([]) | edits,
+)
+
+
+@target(st.tuples(_rings, st.booleans(), st.integers(1, MOST)), examples=400)
+def rings(case: tuple[bytes, bool, int]) -> None:
+    data, cooked, limit = case
+    assert walked(data, cooked, limit) == r.read(data, SIZE, cooked)

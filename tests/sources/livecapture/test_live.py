@@ -1,0 +1,270 @@
+"""Live captures in a namespace of the test's own: the same rows as from a file, and what happens when it fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import packets as p
+from commands import Run
+from netns import Namespace, namespace
+from places import DATA
+from traffic import Frames, talk, three_windows, write
+from waiting import wait_for
+
+ALL = ("--window", "all", "--threshold", "100")
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Iterator[Namespace]:
+    with namespace(tmp_path) as made:
+        yield made
+
+
+def from_file(run: Run, folder: Path, frames: Frames, *options: str) -> dict[str, int]:
+    """Return the hosts that a scan of a file finds, and their peers."""
+    rows = run("scan", str(write(folder / "file.pcap", frames)), "--json", *(options or ALL)).rows
+    return {row["host"]: row["peers"] for row in rows}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_rows_are_those_of_a_file(net: Namespace, run: Run, tmp_path: Path, number: int) -> None:
+    capture = net.start("scan", "live:near0", *ALL).ready()
+    net.send(three_windows())
+    capture.end(number)
+    assert capture.process.returncode == 128 + number
+    assert capture.found == from_file(run, tmp_path, three_windows())
+    assert {host.partition("/")[0] for host in capture.found} == {"10.0.0.7", "10.0.0.8", "2001:db8::"}
+    assert all(row["partial"] and row["drops"] == 0 for row in capture.rows)
+    assert (capture.counters["packets"], capture.counters["drops"]) == (len(three_windows()), 0)
+    assert "interrupted; the last window is partial" in capture.err
+
+
+def test_the_clock_closes_windows(net: Namespace) -> None:
+    capture = net.start("scan", "live:near0", "--window", "1s", "--grace", "0s", "--threshold", "1").ready()
+    net.send(talk("10.0.0.7", 300))
+    wait_for(lambda: capture.rows, lambda: capture.err)  # although no more packets come
+    assert sum(row["peers"] for row in capture.rows if row["host"] == "10.0.0.7") == 300
+    assert not any("partial" in row for row in capture.rows)
+    capture.end()
+
+
+def test_tags_ipv6_and_what_is_no_ip(net: Namespace) -> None:
+    v4, v6 = p.ipv4("10.0.0.1", "192.0.2.1"), p.ipv6("2001:db8::1", "2001:db8:1::1")
+    frames = [
+        p.ethernet(0x8100, p.vlan(0x0800, v4)),
+        p.ethernet(0x88A8, p.vlan(0x8100, p.vlan(0x86DD, v6), tag=7)),
+        p.ethernet(0x8100, p.vlan(0x8100, p.vlan(0x0800, p.ipv4("10.0.0.2", "192.0.2.2")))),
+        p.ethernet(0x8847, p.mpls(2, p.ipv4("10.0.0.3", "192.0.2.3"))),
+        p.ethernet(0x0806, p.arp()),
+    ]
+    capture = net.start("scan", "live:near0", "--window", "all", "--threshold", "1").ready()
+    net.send([(0, frame) for frame in frames])
+    capture.end()
+    assert set(capture.found) == {
+        *(f"10.0.0.{number}" for number in (1, 2, 3)),
+        *(f"192.0.2.{number}" for number in (1, 2, 3)),
+        "2001:db8::/64",
+        "2001:db8:1::/64",
+    }
+    counters = capture.counters
+    assert (counters["ipv4"], counters["ipv6"], counters["not_counted"]["not_ip"]) == (3, 1, 1)
+
+
+@pytest.mark.parametrize("name", ["live:near0,more0", "live:near0,more0?ring=1MiB&snap=64&promisc=no"])
+def test_several_interfaces(net: Namespace, name: str) -> None:
+    net.pair("more0", "away0")
+    capture = net.start("scan", name, *ALL).ready(2)
+    net.send(talk("10.0.0.7", 300))
+    net.send(talk("10.0.0.8", 200), "away0")
+    capture.end()
+    assert capture.found == {"10.0.0.7": 300, "10.0.0.8": 200}
+    assert capture.counters["packets"] == 500
+
+
+def test_any_takes_all_interfaces_and_the_loopback_once(net: Namespace) -> None:
+    net.pair("more0", "away0")
+    capture = net.start("scan", "live:any", *ALL).ready()
+    net.send(talk("10.0.0.7", 300))
+    net.send(talk("10.0.0.8", 200), "away0")
+    net.send(talk("10.0.0.9", 100), "lo")
+    capture.end()
+    assert capture.found == {"10.0.0.7": 300, "10.0.0.8": 200, "10.0.0.9": 100}
+    assert capture.counters["packets"] == 2 * (300 + 200) + 100  # sent and received; of the loopback one of both
+
+
+def test_the_loopback_counts_once(net: Namespace) -> None:
+    capture = net.start("scan", "live:lo", *ALL).ready()
+    net.send(talk("10.0.0.9", 100), "lo")
+    capture.end()
+    assert capture.counters["packets"] == 100
+
+
+INTO_TUN = """
+import fcntl, os, struct, sys
+tun = os.open("/dev/net/tun", os.O_RDWR)
+fcntl.ioctl(tun, 0x400454CA, struct.pack("16sH22x", b"tun0", 0x1001))  # TUNSETIFF, IFF_TUN | IFF_NO_PI
+for line in sys.stdin:
+    os.write(tun, bytes.fromhex(line))
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--filter", "dst net 192.0.2.0/24 or ip6")])
+def test_an_interface_without_link_layer(net: Namespace, options: tuple[str, ...]) -> None:
+    if not Path("/dev/net/tun").exists():
+        pytest.skip("no /dev/net/tun")
+    net.run("ip", "tuntap", "add", "dev", "tun0", "mode", "tun")
+    net.run("ip", "link", "set", "tun0", "up")
+    capture = net.start("scan", "live:tun0", "--window", "all", "--threshold", "2", *options).ready()
+    sent = [p.ipv4("10.0.0.1", f"192.0.2.{i}") for i in range(90)] + [p.ipv6("2001:db8::1", "2001:db8:1::1")]
+    net.run(sys.executable, "-c", INTO_TUN, input="\n".join(each.hex() for each in sent))
+    capture.end()
+    assert capture.found == {"10.0.0.1": 90}
+    assert (capture.counters["ipv4"], capture.counters["ipv6"]) == (90, 1)
+
+
+def test_several_readers_share_the_flows(net: Namespace, run: Run, tmp_path: Path) -> None:
+    capture = net.start("scan", "live:near0?readers=3&ring=2MiB", *ALL).ready(3)
+    net.send(three_windows())
+    capture.end()
+    assert capture.found == from_file(run, tmp_path, three_windows())
+    assert capture.counters["packets"] == len(three_windows())  # each packet once
+
+
+# The filter
+
+
+def mixed_ports() -> Frames:
+    def to(host: str, peer: str, port: int) -> tuple[int, bytes]:
+        head = p.ipv4(host, peer, port.to_bytes(2, "big") * 2 + bytes(16))
+        return 0, p.ethernet(0x0800, head)
+
+    return [to("10.0.0.7", f"192.0.2.{i}", 53 if i % 2 else 22) for i in range(200)]
+
+
+@pytest.mark.parametrize("name", ["live:near0", "live:any"])
+def test_a_filter(net: Namespace, name: str) -> None:
+    capture = net.start("scan", name, "--window", "all", "--threshold", "50", "--filter", "udp port 53").ready()
+    net.send(mixed_ports(), "near0" if name == "live:any" else "far0")
+    capture.end()
+    assert capture.found == {"10.0.0.7": 100}
+
+
+def test_a_filter_that_makes_no_sense(net: Namespace) -> None:
+    for text, said in (("tcp prt 22", "syntax error"), ("vlan 7", "vlan matches nothing")):
+        ended = net.command("scan", "live:near0", "--filter", text)
+        assert ended.returncode == 2
+        assert said in ended.stderr
+        assert ended.stderr.count("\n") == 1
+
+
+def test_a_filter_is_for_live_captures(run: Run, tmp_path: Path) -> None:
+    ended = run("scan", str(write(tmp_path / "a.pcap", talk("10.0.0.1", 5))), "--filter", "udp")
+    assert ended.status == 2
+    assert "--filter: only for live captures" in ended.err
+
+
+# What goes wrong
+
+
+def test_drops_are_counted_and_said(net: Namespace) -> None:
+    """The ring is tiny and the reader stands still."""
+    capture = net.start("scan", "live:near0?ring=256KiB", "--window", "30d", "--threshold", "1").ready()
+    os.kill(capture.process.pid, signal.SIGSTOP)
+    stat = Path(f"/proc/{capture.process.pid}/stat")
+    wait_for(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it stands still")
+    net.send(talk("10.0.0.7", 20_000))
+    os.kill(capture.process.pid, signal.SIGCONT)
+    wait_for(lambda: "packets are dropped" in capture.err, lambda: capture.err)
+    capture.end()
+    counters = capture.counters
+    assert counters["drops"] > 10_000
+    assert counters["packets"] + counters["drops"] == 20_000
+    assert {row["drops"] for row in capture.rows} == {counters["drops"]}
+    assert f"DROPPED before they could be read: {counters['drops']:,} packets" in capture.err
+
+
+def test_without_the_right_to_capture(net: Namespace) -> None:
+    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all")
+    ended = net.command("scan", "live:near0", "--key-file", "public", prefix=nobody)
+    assert ended.returncode == 3
+    assert "CAP_NET_RAW" in ended.stderr
+    assert "setcap" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_no_such_interface(net: Namespace) -> None:
+    ended = net.command("scan", "live:eth7")
+    assert ended.returncode == 3
+    assert ended.stderr.startswith("superhosts: live:eth7: no such interface; here are lo, far0, near0")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_an_interface_goes_down_and_comes_back(net: Namespace) -> None:
+    capture = net.start("scan", "live:near0", *ALL).ready()
+    net.send(talk("10.0.0.7", 300))
+    net.run("ip", "link", "set", "near0", "down")
+    wait_for(lambda: "the interface is down" in capture.err, lambda: capture.err)
+    net.run("ip", "link", "set", "near0", "up")
+    wait_for(lambda: "the interface is up again" in capture.err, lambda: capture.err)
+    net.send(talk("10.0.0.8", 200))
+    capture.end()
+    assert capture.found == {"10.0.0.7": 300, "10.0.0.8": 200}
+    assert capture.err.count("is down") == 1
+
+
+def test_an_interface_vanishes_and_is_made_anew(net: Namespace) -> None:
+    capture = net.start("scan", "live:near0", *ALL).ready()
+    net.send(talk("10.0.0.7", 300))
+    net.run("ip", "link", "delete", "near0")
+    wait_for(lambda: "has vanished" in capture.err, lambda: capture.err)
+    net.pair()
+    wait_for(lambda: "the interface is up again" in capture.err, lambda: capture.err)
+    net.send(talk("10.0.0.8", 200))
+    capture.end()
+    assert capture.found == {"10.0.0.7": 300, "10.0.0.8": 200}
+
+
+def test_an_edge_captures(net: Namespace, tmp_path: Path) -> None:
+    options = ["--to", str(tmp_path / "link"), "--site", "ams", "--spool", str(tmp_path / "spool"), "--memory", "1MiB"]
+    rows = ["--output", str(tmp_path / "rows.jsonl"), "--threshold", "100", "--key-file", "public"]
+    edge = net.start("edge", "live:near0", *options, *rows, "--window", "1h").ready()
+    net.send(talk("10.0.0.7", 300))
+    edge.end(signal.SIGTERM)
+    assert edge.process.returncode == 0, edge.err
+    written = (tmp_path / "rows.jsonl").read_text()
+    assert '"peers": 300' in written
+    assert '"drops": 0' in written
+    assert '"drops": 0' in (tmp_path / "spool" / "status.json").read_text()
+
+
+def fitting(path: Path) -> Frames:
+    """Return the frames of an Ethernet capture, cut behind their headers; none of other captures."""
+    data, at = path.read_bytes(), 24
+    frames: Frames = []
+    while data[:4] == b"\xd4\xc3\xb2\xa1" and data[20] == 1 and at + 16 <= len(data):
+        size = int.from_bytes(data[at + 8 : at + 12], "little")
+        frame = data[at + 16 : at + 16 + min(size, 120)]
+        if len(frame) >= 38:
+            frames.append((0, frame))
+        at += 16 + size
+    return frames
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="no captures of others here")
+def test_captures_of_others(net: Namespace, run: Run, tmp_path: Path) -> None:
+    """All in one capture: rows and counters are those of a file with the same frames."""
+    paths = [path for path in sorted(DATA.glob("*.pcap")) if path.stat().st_size < 1 << 20]
+    frames = [frame for path in paths for frame in fitting(path)]
+    assert len(frames) > 1000
+    options = ("--window", "all", "--threshold", "1", "--special", "keep")
+    capture = net.start("scan", "live:near0", *options).ready()
+    net.send(frames)
+    capture.end()
+    assert capture.found == from_file(run, tmp_path, frames, *options)
+    assert (capture.counters["packets"], capture.counters["drops"]) == (len(frames), 0)
