@@ -25,10 +25,11 @@ def memory_of_machine(proc: Path = PROC) -> int:
 
 def memory_left(proc: Path = PROC) -> int:
     """Return the bytes that this process can use in addition to its resident memory."""
-    return max(0, memory_of_machine(proc) - _resident(proc))
+    return max(0, memory_of_machine(proc) - memory_used(proc))
 
 
-def _resident(proc: Path) -> int:
+def memory_used(proc: Path = PROC) -> int:
+    """Return the resident memory of this process in bytes."""
     try:
         return int((proc / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):  # not Linux

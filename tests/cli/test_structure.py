@@ -43,6 +43,7 @@ OWN_MEANING = {
     ("compare", "detector"): "several detectors, as this is what is compared",
     ("synth", "window"): "the traffic has no length of its own, so `all` says nothing",
     ("edge", "window"): "the traffic has no end, so `all` says nothing",
+    ("watch", "window"): "the same",
     ("hosts", "window"): "windows that are merged into longer ones",
     ("rows", "format"): "formats of ClickHouse, by its names",
     ("hosts", "site"): "the sites of sketches that are there, of which several may be wanted",

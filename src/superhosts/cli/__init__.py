@@ -31,6 +31,11 @@ COMMANDS = {  # in the order of the help; the text is the first line of the help
         ".scan:scan",
         "Find the super hosts of captures and tables: hosts that talk to many distinct peers within a window.",
     ),
+    "watch": Entry(
+        ".usage.watch:Watch",
+        ".watch:watch",
+        "Watch a network interface on this machine: super hosts of the open window and of the last ones, live.",
+    ),
     "rows": Entry(
         ".usage.rows:Rows",
         ".rows:rows",

@@ -15,26 +15,25 @@ from superhosts.cli._counters import CountersOutput
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._outputs import output_options
 from superhosts.cli._profile import profiled
-from superhosts.cli._progress import ScanProgress
+from superhosts.cli._reports import report_of
 from superhosts.cli._saving import SketchSaver, prepare_folder
 from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import Interruption
 from superhosts.cli._summary import RunTotals, tell_end, windows_text
 from superhosts.cli._values import parse_seconds
+from superhosts.cli._views import ProgressView, View
 from superhosts.cli.usage.scan import Scan as ScanOptions
 from superhosts.detectors.registry import DETECTORS
 from superhosts.device import choose_device, gpus_of, thread_count
 from superhosts.engines.autogpu import DeviceWarning
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.pipeline.building import WindowResult, gathered_memory
+from superhosts.pipeline.building import gathered_memory
 from superhosts.pipeline.run_options import RunOptions, scan_options
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.reports.base import Report, RunKind
+from superhosts.reports.base import RunKind
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import open_destinations
-from superhosts.reports.rows import Row, make_rows
-from superhosts.reports.titles import PARTIAL, Outcome, is_incomplete, which_hosts
 from superhosts.sources.base import Source
 from superhosts.sources.capture import most_memory
 from superhosts.sources.opening import open_inputs
@@ -54,6 +53,7 @@ class Manner:
     verbose: bool = False
     counters: CountersOutput = field(default_factory=lambda: CountersOutput(None))
     run: RunOptions = OF_FILES
+    view: View | None = None
 
 
 def scan(options: ScanOptions) -> None:
@@ -115,7 +115,7 @@ def run_scan(
     A scan that is interrupted reports what it has and then raises typer.Exit.
     """
     save, quiet = manner.save, manner.quiet
-    progress = ScanProgress(wanted=not quiet)
+    view = ProgressView(wanted=not quiet) if manner.view is None else manner.view
     found_any = is_partial = False
     windows, started = 0, time.monotonic()
     live_warnings = LiveWarnings(sources)
@@ -123,23 +123,18 @@ def run_scan(
         if save is not None:
             outputs.outlive_reader()
             prepare_folder(save, settings.site)
-        run = Scan(sources, settings, manner.run, on_error=errors.add, on_progress=progress.read)
+        run = Scan(sources, settings, manner.run, on_error=errors.add, on_progress=view.step)
         keeper = None if save is None else SketchSaver(save, settings, quiet=quiet)
         if quiet:
             warnings.simplefilter("ignore", DeviceWarning)
         if manner.verbose:
             _announce(settings)
-        with Interruption(run.stop) as interruption, progress.of(run.sources):
+        with Interruption(run.stop) as interruption, view.of(run):
             for result in run:
-                rows = make_rows(
-                    result.window,
-                    result.found,
-                    partial=result.partial,
-                    revision=result.revision,
-                    drops=result.drops,
-                )
-                with measured("report"), progress.paused():
-                    outputs.write(_report(result, rows, settings))
+                report = report_of(result, settings)
+                with measured("report"), view.paused():
+                    outputs.write(report)
+                view.add(report)
                 found_any |= bool(settings.selection.reached(result.found))
                 windows, is_partial = windows + (result.revision == 1), result.partial
                 if keeper is not None:
@@ -160,25 +155,6 @@ def run_scan(
     if keeper is not None:
         errors.found[:0] = keeper.unsaved.values()
     return found_any
-
-
-def _report(result: WindowResult, rows: list[Row], settings: Settings) -> Report:
-    selection, found = settings.selection, result.found
-    least = result.sketch.least_listed
-    outcome = Outcome(len(found), selection.reached(found), result.largest, least, result.left_out)
-    notes = {
-        PARTIAL: result.partial,
-        f"revision {result.revision}": result.revision > 1,
-        counted(result.drops or 0, "packet dropped", "packets dropped"): bool(result.drops),
-    }
-    return Report(
-        rows=rows,
-        window=result.window,
-        revision=result.revision,
-        title=which_hosts(selection, outcome),
-        is_incomplete=is_incomplete(selection, outcome),
-        notes=[note for note, holds in notes.items() if holds],
-    )
 
 
 def _announce(settings: Settings) -> None:

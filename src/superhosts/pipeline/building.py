@@ -183,6 +183,15 @@ class WindowBuilder:
         largest = None if len(found) or not self._find else next(iter(_Monitored(sketch, self.network).top(1)), None)
         return WindowResult(window, found, sketch, opened.packets, largest, left_out)
 
+    def peek(self, start: int, window: Window) -> WindowResult | None:
+        """Return the window that begins at `start` as it is now, None if it is not open. It goes on as if not asked."""
+        opened = self._open.get(start)
+        if opened is None:
+            return None
+        self._fill(opened)
+        found, left_out = self.search(opened.sketch)
+        return WindowResult(window, found, opened.sketch, opened.packets, left_out=left_out)
+
     def clear(self) -> None:
         """Forget the windows that are open. Their packets stay counted."""
         self.count_gathered()

@@ -224,6 +224,14 @@ class Scan:
         with self._lock:
             return self._windows.earliest()
 
+    def peek(self) -> WindowResult | None:
+        """Return the earliest open window as it is now; None if none is open. Only for `on_progress` to call.
+
+        The window goes on as if nobody had asked. Its sketch is not to be kept or changed.
+        """
+        window = self.open_window()
+        return None if window is None else self._builder.peek(self._start_of(window), window)
+
     def pending(self) -> int:
         """Return the packets that are in no window that was yielded: their windows are open, or not open yet."""
         with self._lock:

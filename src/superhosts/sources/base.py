@@ -124,6 +124,10 @@ class Source(Protocol):
         """Return the packets lost from one time on and before another; None for an input that loses none."""
         return None
 
+    def fullness(self) -> float | None:
+        """Return how full the buffer of a live capture is, from 0 to 1; None for other inputs."""
+        return None
+
     def release(self, before: int) -> None:
         """Take note that all windows that end at or before this time are safe: in a spool, or reported.
 

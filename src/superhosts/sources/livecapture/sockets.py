@@ -17,6 +17,7 @@ import numpy as np
 from superhosts.errors import InputError
 from superhosts.sources.livecapture import bpf
 from superhosts.sources.livecapture.layout import (
+    BLOCK_STATUS,
     ETH_P_ALL,
     FANOUT_HASH,
     FANOUT_UNIQUE_ID,
@@ -28,6 +29,7 @@ from superhosts.sources.livecapture.layout import (
     PACKET_VERSION,
     SO_ATTACH_FILTER,
     SOL_PACKET,
+    TO_USER,
     TPACKET_V3,
 )
 from superhosts.sources.livecapture.ringwalk import Layout
@@ -136,6 +138,11 @@ class Ring:
         """Return the packets that found the ring full since the last call."""
         _, drops, _ = struct.unpack("=3I", self.socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 12))
         return int(drops)
+
+    def fullness(self) -> float:
+        """Return the share of the blocks that wait to be read."""
+        waiting = self.words[BLOCK_STATUS // 4 :: self.layout.block_bytes // 4] & TO_USER
+        return float(waiting.mean())
 
     def close(self) -> None:
         """Give back the ring. Its memory goes when the arrays are gone."""

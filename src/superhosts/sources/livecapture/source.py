@@ -139,6 +139,10 @@ class LiveSource(Source):
         """Return the packets that were dropped from one time on and before another."""
         return self._losses.between(start, end)
 
+    def fullness(self) -> float | None:
+        """Return the share of the ring that waits to be read."""
+        return None if self._ring is None else self._ring.fullness()
+
     def release(self, before: int) -> None:
         """Forget what was lost in windows that are reported."""
         self._losses.forget(before)

@@ -1,0 +1,32 @@
+"""From the result of a window to its report."""
+
+from __future__ import annotations
+
+from superhosts.pipeline.building import WindowResult
+from superhosts.pipeline.settings import Settings
+from superhosts.reports.base import Report
+from superhosts.reports.rows import make_rows
+from superhosts.reports.titles import PARTIAL, Outcome, is_incomplete, which_hosts
+from superhosts.text import counted
+
+
+def report_of(result: WindowResult, settings: Settings) -> Report:
+    """Return the report of a window, with what people should know about it."""
+    selection, found = settings.selection, result.found
+    least = result.sketch.least_listed
+    outcome = Outcome(len(found), selection.reached(found), result.largest, least, result.left_out)
+    notes = {
+        PARTIAL: result.partial,
+        f"revision {result.revision}": result.revision > 1,
+        counted(result.drops or 0, "packet dropped", "packets dropped"): bool(result.drops),
+    }
+    return Report(
+        rows=make_rows(
+            result.window, result.found, partial=result.partial, revision=result.revision, drops=result.drops
+        ),
+        window=result.window,
+        revision=result.revision,
+        title=which_hosts(selection, outcome),
+        is_incomplete=is_incomplete(selection, outcome),
+        notes=[note for note, holds in notes.items() if holds],
+    )

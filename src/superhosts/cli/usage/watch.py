@@ -1,0 +1,70 @@
+"""Options of `superhosts watch`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from superhosts import defaults
+from superhosts.cli._options import (
+    DEVICE,
+    GRACE,
+    INPUTS,
+    SAVE,
+    SITE,
+    Counters,
+    EndlessResultOptions,
+    EndlessTrafficOptions,
+    LocalTime,
+    MemoryTotal,
+    PairCubeOptions,
+    Quiet,
+    ScanWantedOptions,
+    worded,
+)
+from superhosts.cli._values import check_seconds
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Watch a network interface on this machine: super hosts of the open window and of the last ones, live.
+
+    On a terminal a table shows the hosts of the open window so far, the last windows, the packets per second, packets
+    that were dropped, and how full the ring is. Elsewhere every window is written once, when it closes. No hub is
+    needed. To capture needs rights: docs/live.md says how to give them.
+
+    Ctrl-C and SIGTERM stop it in an orderly way: the open window is reported and saved, marked as partial. A second
+    signal, at least half a second later, ends it at once.
+
+    Examples:
+        superhosts watch live:eth0 --inner private
+        superhosts watch live:any --window 1m --top 20
+        superhosts watch live:eth0,eth1 --filter 'tcp port 22' --json
+    """
+
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUT...", help=f"{INPUTS} A folder is followed, as new files come.")
+    ]
+    traffic: EndlessTrafficOptions = field(default_factory=EndlessTrafficOptions)
+    wanted: ScanWantedOptions = field(default_factory=ScanWantedOptions)
+    results: EndlessResultOptions = field(default_factory=EndlessResultOptions)
+    cube: PairCubeOptions = field(default_factory=PairCubeOptions)
+    memory_total: MemoryTotal = None
+    grace: Annotated[
+        str, worded(GRACE, "How long after its end a window of a live input stays open for packets that are late.")
+    ] = defaults.GRACE
+    refresh: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION", callback=check_seconds, help="How often the hosts of the open window are looked for."
+        ),
+    ] = "3s"
+    device: Annotated[str, DEVICE] = "auto"
+    site: Annotated[str, SITE] = "local"
+    save: Annotated[Path | None, SAVE] = None
+    local_time: LocalTime = False
+    counters: Counters = None
+    quiet: Quiet = False

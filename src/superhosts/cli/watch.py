@@ -1,0 +1,50 @@
+"""`superhosts watch`: the super hosts of this machine's own interfaces, live in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+from superhosts.cli._capturing import use_filter
+from superhosts.cli._console import fail_with
+from superhosts.cli._counters import CountersOutput
+from superhosts.cli._keys import key_for_sketches
+from superhosts.cli._liveview import LiveView
+from superhosts.cli._outputs import output_options
+from superhosts.cli._settings import make_settings
+from superhosts.cli._values import parse_seconds
+from superhosts.cli.scan import Manner, ReportedErrors, run_scan
+from superhosts.cli.usage.watch import Watch
+from superhosts.pipeline.run_options import scan_options
+from superhosts.reports.base import RunKind
+from superhosts.reports.opening import open_destinations
+from superhosts.sources.opening import open_inputs
+
+
+def watch(options: Watch) -> None:
+    """Watch until the inputs end or somebody stops it; then exit with the status of the first error."""
+    settings = make_settings(
+        options.traffic,
+        options.wanted,
+        options.cube,
+        memory_total=options.memory_total,
+        site=options.site,
+        device=options.device,
+    )
+    counters = CountersOutput(options.counters, options.results)
+    errors = ReportedErrors()
+    sources = open_inputs(options.inputs, errors.add, follow=True, tables=options.traffic.tables.read())
+    use_filter(sources, options.traffic.filter)
+    if not sources:
+        fail_with(errors.found)
+    settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=options.save is not None))
+    asked = output_options(options.results)
+    view = None
+    if asked.format == "table" and not counters.takes_standard_output and sys.stdout.isatty():
+        view = LiveView(settings, parse_seconds(options.refresh), options.traffic.varying)
+    kind = RunKind(endless=True, varying=options.traffic.varying)
+    outputs = open_destinations(asked, kind, table=view is None and not counters.takes_standard_output)
+    how = scan_options(sources, settings, joins_short=False, grace=parse_seconds(options.grace))
+    manner = Manner(options.save, options.quiet, counters=counters, view=view, run=replace(how, leaves_open=False))
+    run_scan(sources, settings, outputs, errors, manner)
+    fail_with(errors.found)

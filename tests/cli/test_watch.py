@@ -1,0 +1,150 @@
+"""`superhosts watch`: a screen on a terminal, and windows one by one elsewhere."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import superhosts as sh
+from commands import Run
+from netns import namespace
+from superhosts.cli._liveview import LiveView
+from superhosts.pipeline.run_options import RunOptions
+from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.settings import Settings
+from superhosts.sources.opening import open_inputs
+from traffic import NOON, talk, three_windows, write
+from waiting import DEADLINE, wait_for
+
+OPTIONS = ("--window", "5m", "--threshold", "1000")
+
+
+def test_without_a_terminal_it_is_a_scan(run: Run, tmp_path: Path) -> None:
+    path = str(write(tmp_path / "a.pcap", three_windows()))
+    watched, scanned = run("watch", path, *OPTIONS, "--json"), run("scan", path, *OPTIONS, "--json")
+    assert watched.status == 0
+    assert watched.rows == scanned.rows
+    assert len(watched.rows) == 5
+    assert run("watch", path, *OPTIONS).out.count("10.0.0.7") == 3
+
+
+def test_results_are_appended_and_saved(run: Run, tmp_path: Path) -> None:
+    path, rows = str(write(tmp_path / "a.pcap", three_windows())), tmp_path / "rows.jsonl"
+    for _ in range(2):
+        assert run("watch", path, *OPTIONS, "--output", str(rows)).status == 0
+    assert len(rows.read_text().splitlines()) == 10
+    assert run("watch", path, *OPTIONS, "--save", str(tmp_path / "saved")).status == 0
+    assert len(list((tmp_path / "saved").rglob("*.cube"))) == 3
+
+
+def test_asking_for_the_open_window_changes_nothing(tmp_path: Path) -> None:
+    """Of every step, and with a memory that the pairs outgrow."""
+    path = write(tmp_path / "a.pcap", three_windows())
+    settings = Settings(window="5m", threshold=100, memory="256KiB", key="a key of this test")
+    seen: list[dict[str, Any]] = []
+
+    def ask(*_: int) -> None:
+        result = run.peek()
+        if result is not None:
+            seen.append({str(row.host): row.peers for row in result})
+
+    run = Scan(open_inputs([path]), settings, RunOptions(), on_progress=ask)
+    asked = [(result.window, result.to_dict()) for result in run]
+    plain = [(result.window, result.to_dict()) for result in Scan(open_inputs([path]), settings, RunOptions())]
+    assert asked == plain
+    assert any("10.0.0.7" in hosts for hosts in seen)
+
+
+def test_the_screen(tmp_path: Path) -> None:
+    out = StringIO()
+    console = Console(file=out, force_terminal=True, width=100, height=40, markup=False, emoji=False)
+    now = [0.0]
+    view = LiveView(
+        Settings(window="5m", threshold=100),
+        1.0,
+        console=console,
+        clock=lambda: now[0],
+        wall=lambda: NOON + 290 * 10**9,
+    )
+
+    def step(position: int, packets: int) -> None:
+        now[0] += 2.0
+        view.step(position, packets)
+
+    path = write(tmp_path / "a.pcap", talk("10.0.0.7", 2500))
+    run = Scan(
+        open_inputs([path]),
+        Settings(window="5m", threshold=100, key="a key of this test"),
+        RunOptions(),
+        on_progress=step,
+    )
+    with view.of(run):
+        for _ in run:
+            pass
+    shown = out.getvalue()
+    assert "2,500 packets" in shown
+    assert "packets/s" in shown
+    assert "memory" in shown
+    assert "22:15:00Z to 2023-11-14T22:20:00Z: 1 host with at least 100 peers, 0:10 left" in shown
+    assert "dropped" not in shown  # a file loses nothing
+
+
+class OnTerminal:
+    """A command whose standard streams are a terminal."""
+
+    def __init__(self, *command: str) -> None:
+        self.main, other = pty.openpty()
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        environment = {**os.environ, "TERM": "xterm"}
+        self.process = subprocess.Popen(command, stdin=other, stdout=other, stderr=other, env=environment)
+        os.close(other)
+        os.set_blocking(self.main, False)
+        self.text = ""
+
+    def shows(self, *words: str) -> bool:
+        """Return True if all words were shown so far."""
+        try:
+            while more := os.read(self.main, 65_536):
+                self.text += more.decode(errors="replace")
+        except OSError:  # nothing to read, or its end
+            pass
+        return all(word in self.text for word in words)
+
+
+def test_a_terminal_shows_the_open_window_and_ctrl_c_reports_it(tmp_path: Path) -> None:
+    with namespace(tmp_path) as net:
+        options = ("--threshold", "100", "--refresh", "1s", "--window", "1h", "--key-file", "public")
+        watch = OnTerminal(*net.inside, sys.executable, "-m", "superhosts", "watch", "live:near0", *options)
+        maps = Path(f"/proc/{watch.process.pid}/maps")
+        wait_for(lambda: watch.shows("packets/s") and "socket:" in maps.read_text(), lambda: watch.text)
+        net.send(talk("10.0.0.7", 1500))
+        wait_for(lambda: watch.shows("10.0.0.7", "1,500", "dropped 0", "ring 0 % full"), lambda: watch.text)
+        assert "partial" not in watch.text
+        watch.process.send_signal(signal.SIGINT)
+        wait_for(lambda: watch.shows("partial: interrupted") and watch.process.poll() is not None, lambda: watch.text)
+        assert watch.process.wait(DEADLINE) == 130
+        wait_for(lambda: watch.shows("the last window is partial"), lambda: watch.text)
+        os.close(watch.main)
+
+
+def test_it_says_why_it_cannot_capture(run: Run) -> None:
+    ended = run("watch", "live:no-such-interface")
+    assert ended.status == 3
+    assert ended.err.count("\n") == 1
+
+
+def test_python_takes_live_names() -> None:
+    with pytest.raises(sh.InputError, match=r"no such interface|CAP_NET_RAW|Linux only"):
+        sh.scan("live:no-such-interface")
