@@ -24,7 +24,7 @@ import numpy as np
 
 FRAME, SLOT = 60, 64  # bytes of a frame: the shortest of Ethernet, with both addresses; bytes of a place in the array
 BATCH = 64  # frames that the kernel handles at once
-BURST = 0.1  # seconds: a call takes a twentieth of a second before its first frame, so each makes many
+BURST = 0.2  # seconds: a call takes a twentieth of a second before its first frame, so each makes many
 MAP_CREATE, PROG_LOAD, PROG_RUN, MAP_UPDATE = 0, 5, 10, 2
 ARRAY, MMAPABLE, XDP, LIVE_FRAMES = 2, 1 << 10, 6, 1 << 1
 SYS_BPF = {"x86_64": 321, "aarch64": 280}
