@@ -21,6 +21,7 @@ FREE = {"FILE", "DIR", "COUNT", "NUMBER", "K", "TEXT", "URL", "ADDRESS", "HOST:P
 ALSO_FREE = {  # and options of one word with others
     "--broker-cap": "a disk has any size",
     "--exclude": "prefixes",
+    "--filter": "expressions of libpcap",
     "--prefix": "prefixes",
     "--site": "a new name",
     "--spool-cap": "a disk has any size",

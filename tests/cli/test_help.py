@@ -16,6 +16,7 @@ from superhosts.evaluation.lineup import ENTRANTS
 NAMES = ["", *GROUPS, *COMMANDS]
 REQUIRED = {  # arguments without which a command cannot be parsed
     "scan": ["x.pcap"],
+    "watch": ["x.pcap"],
     "hosts": ["x.cube"],
     "explain": ["x.cube", "10.0.0.1"],
     "merge": ["x.cube", "-o", "y.cube"],

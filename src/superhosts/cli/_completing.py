@@ -119,6 +119,7 @@ VALUES: dict[str, Values] = {
     "memory_total": SIZES,
     "out": ROW_FORMATS,
     "side": SIDES,
+    "refresh": ("1s", "3s", "10s"),
     "since": DURATIONS,
     "sites": _enrolled_sites,
     "watch": SIDES,
