@@ -4,8 +4,8 @@ In a network namespace of its own a synthetic capture arrives at one end of a ve
 a rate of 0 is as fast as the sender can. The real command captures it (`superhosts scan live:near0`), and in the same
 round tcpdump does (`-w /dev/null`), so that both meet the same neighbours on this machine. Printed are the rate that
 was reached, the share of packets that were dropped, the CPU time of the capture, whether the rows are those of a scan
-of the file, and the share of the CPUs that the hypervisor took away ("steal"): on a machine with few cores a rate that the
-sender does not reach says nothing about the capture.
+of the file, and the share of the CPUs that the hypervisor took away ("steal"): on a machine with few cores a rate that
+the sender does not reach says nothing about the capture.
 """
 
 from __future__ import annotations
