@@ -25,13 +25,15 @@ from superhosts.sources.frames import (
 from superhosts.sources.livecapture.ringwalk import BLOCKS, DAMAGED, PLACE_SLOTS, TWICE, Layout, walk_ring
 
 SIZE, BLOCKS_OF_RING, MOST = 1024, 4, 64
+_EDGES = tuple(SIZE - distance for distance in (0, 1, 14, 34, 47, 48, 60, 66, 67, 68, 69, 80, 114, 128))
 _HARDWARE = (r.ETHER, r.ETHER, r.LOOPBACK, r.NONE, 512, 778, 802, r.RADIOTAP)
 
 
 def make(random: Random) -> bytes:
     """Return a ring of a few packets in each block, with a lie now and then."""
     data = b""
-    for _ in range(BLOCKS_OF_RING):
+    fields: list[tuple[int, int]] = []  # where a number stands on which the walk relies, and its bytes
+    for start in range(0, BLOCKS_OF_RING * SIZE, SIZE):
         packets = []
         for _ in range(random.randrange(5)):
             hardware = random.choice(_HARDWARE)
@@ -41,10 +43,16 @@ def make(random: Random) -> bytes:
             time = random.randrange(2**32) * r.SECOND + random.randrange(r.SECOND)
             packets.append(r.Packet(frame, time, hardware, random.choice((0, 3, 4)), kind, net))
         data += r.block(packets, SIZE, random.choice((1, 1, 1, 1, 3, 0x80000001, 0, 2)))
-    if random.random() < 0.5:
-        at = 4 * random.randrange(len(data) // 4)
-        data = data[:at] + random.choice(NUMBERS).to_bytes(4, "little") + data[at + 4 :]
-    return data
+        fields += [(start + 12, 4), (start + 16, 4)]
+        at = start + 48
+        for one in packets:
+            fields += [(at, 4), (at + 12, 4), (at + 24, 2), (at + 26, 2)]
+            at += len(r.packet(one, None))
+    changed = bytearray(data)
+    for at, length in random.sample(fields, random.choice((0, 1, 1, 2))):
+        value = random.choice((*NUMBERS, *_EDGES, random.randrange(2 * SIZE))) & (1 << 8 * length) - 1
+        changed[at : at + length] = value.to_bytes(length, "little")
+    return bytes(changed)
 
 
 def walked(data: bytes, cooked: bool, limit: int) -> r.Reading:

@@ -12,7 +12,7 @@ import pytest
 
 import packets as p
 from commands import Run
-from netns import Namespace, namespace
+from netns import Capture, Namespace, namespace
 from places import DATA
 from traffic import Frames, talk, three_windows, write
 from waiting import wait_for
@@ -172,12 +172,42 @@ def test_a_filter_is_for_live_captures(run: Run, tmp_path: Path) -> None:
 # What goes wrong
 
 
-def test_drops_are_counted_and_said(net: Namespace) -> None:
-    """The ring is tiny and the reader stands still."""
-    capture = net.start("scan", "live:near0?ring=256KiB", "--window", "30d", "--threshold", "1").ready()
+def hold(capture: Capture) -> None:
+    """Let a process stand still."""
     os.kill(capture.process.pid, signal.SIGSTOP)
     stat = Path(f"/proc/{capture.process.pid}/stat")
     wait_for(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it stands still")
+
+
+STOPPED = """
+import socket, sys
+from superhosts.sources.livecapture.source import open_live
+
+(source,) = open_live("live:near0")
+prepare = source._prepare
+
+def prepare_and_send():
+    prepare()
+    own = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    own.bind(("far0", 0))
+    for _ in range(300):
+        own.send(bytes.fromhex(sys.argv[1]))
+
+source._prepare = prepare_and_send
+source.stop()
+print(sum(len(batch) for block in source.blocks() for batch in block), source.counters.packets)
+"""
+
+
+def test_what_is_in_the_ring_when_it_is_stopped_counts(net: Namespace) -> None:
+    frame = p.ethernet(0x0800, p.ipv4())
+    assert net.run(sys.executable, "-c", STOPPED, frame.hex()) == "300 300\n"
+
+
+def test_drops_are_counted_and_said(net: Namespace) -> None:
+    """The ring is tiny and the reader stands still."""
+    capture = net.start("scan", "live:near0?ring=256KiB", "--window", "30d", "--threshold", "1").ready()
+    hold(capture)
     net.send(talk("10.0.0.7", 20_000))
     os.kill(capture.process.pid, signal.SIGCONT)
     wait_for(lambda: "packets are dropped" in capture.err, lambda: capture.err)

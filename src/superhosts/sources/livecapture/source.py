@@ -208,13 +208,14 @@ class LiveSource(Source):
         """Yield what came before the stop: the kernel hands over its last block a moment later."""
         stopped, limit = self._clocks.wall(), self._clocks.steady() + LONGEST_LINGER
         quiet = self._clocks.steady() + LINGER
-        while self._clocks.steady() < min(quiet, limit):
+        is_last = False
+        while not is_last:
+            is_last = self._clocks.steady() >= min(quiet, limit)  # asked before reading: this process may have slept
             if block := self._read():
                 yield block
                 quiet = self._clocks.steady() + LINGER
-                if int(self._tally[TIME]) > stopped:
-                    return
-            else:
+                is_last |= int(self._tally[TIME]) > stopped
+            elif not is_last:
                 self._clocks.sleep(RETIRE / 5000)
 
     def _read(self) -> PacketBlock:
