@@ -34,7 +34,7 @@ from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import open_destinations
 from superhosts.reports.rows import Row, make_rows
 from superhosts.reports.titles import PARTIAL, Outcome, is_incomplete, which_hosts
-from superhosts.sources.base import Source
+from superhosts.sources.base import Source, exports_of
 from superhosts.sources.capture import most_memory
 from superhosts.sources.opening import open_inputs
 from superhosts.stopwatch import measured
@@ -128,7 +128,8 @@ def run_scan(
             _announce(settings)
         with Interruption(run.stop) as interruption, progress.of(run.sources):
             for result in run:
-                rows = make_rows(result.window, result.found, partial=result.partial, revision=result.revision)
+                marks = {"partial": result.partial, "revision": result.revision, "exports": exports_of(sources)}
+                rows = make_rows(result.window, result.found, **marks)
                 with measured("report"), progress.paused():
                     outputs.write(_report(result, rows, settings))
                 found_any |= bool(settings.selection.reached(result.found))

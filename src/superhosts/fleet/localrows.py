@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from superhosts.errors import OutputError
 from superhosts.fleet.receipts import Say
@@ -30,6 +31,7 @@ class LocalRows:
 
     def __init__(self, destinations: Destinations, say: Say, *, max_waiting: int = MAX_WAITING) -> None:
         self.lost = 0  # reports that were dropped, because too many waited
+        self.exports: Callable[[], list[dict[str, Any]]] = list  # the status of inputs that are flow exports
         self.reopened = 0  # windows that late packets reopened after their report
         self._reported: deque[Window] = deque(maxlen=RECENT_WINDOWS)
         self._destinations, self._say, self._max_waiting = destinations, say, max_waiting
@@ -45,7 +47,7 @@ class LocalRows:
                 self._say(f"late packets reopened {name}: the hub counts them, the rows here do not")
             return
         self._reported.append(result.window)
-        rows = make_rows(result.window, result.found, partial=result.partial)
+        rows = make_rows(result.window, result.found, partial=result.partial, exports=self.exports())
         self._waiting.append(Report(rows=rows, window=result.window))
         self.flush()
         if len(self._waiting) > self._max_waiting:

@@ -19,6 +19,7 @@ from pathlib import Path
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.sources.base import Source
 from superhosts.sources.capture import CAPTURES
+from superhosts.sources.exports.udp import NETFLOW, SFLOW
 from superhosts.sources.finding import FoundFile, OnError, describe_file, find_files, natural_order
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.inputs import STANDARD_INPUT, Input
@@ -31,7 +32,7 @@ from superhosts.sources.tables.options import DEFAULT, TableOptions
 from superhosts.sources.tables.source import TableSource
 from superhosts.sources.urls import is_url
 
-SCHEMES: list[Scheme] = [SYNTHETIC, KAFKA]
+SCHEMES: list[Scheme] = [SYNTHETIC, KAFKA, NETFLOW, SFLOW]
 FORMATS: list[FileFormat] = [CAPTURES]
 
 Name = str | Path
@@ -72,7 +73,9 @@ def open_input(name: Name, tables: TableOptions = DEFAULT) -> Source:
     """Open the one source that a name stands for: a scheme's, a file, a pipe or standard input."""
     scheme = _scheme_of(name)
     if scheme is not None:
-        return scheme.open(str(name))
+        source = scheme.open(str(name))
+        source.choose_time(tables.time)
+        return source
     file = Input(name)
     # A pipe may have nothing to read for hours, and opening must not wait for its first bytes.
     recognise = partial(_recognise, tables=tables)
