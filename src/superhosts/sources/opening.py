@@ -19,6 +19,8 @@ from pathlib import Path
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.sources.base import Source
 from superhosts.sources.capture import CAPTURES
+from superhosts.sources.exports.collector import Pool
+from superhosts.sources.exports.files import ExportFile, recognise_exports
 from superhosts.sources.exports.udp import NETFLOW, SFLOW
 from superhosts.sources.finding import FoundFile, OnError, describe_file, find_files, natural_order
 from superhosts.sources.folder import FolderSource
@@ -28,7 +30,7 @@ from superhosts.sources.kinds import FileFormat, Scheme
 from superhosts.sources.pipe import PipeSource
 from superhosts.sources.synthetic import SYNTHETIC
 from superhosts.sources.tables.formats import check_format, table_format
-from superhosts.sources.tables.options import DEFAULT, TableOptions
+from superhosts.sources.tables.options import DEFAULT, EXPORT_FORMATS, TableOptions
 from superhosts.sources.tables.source import TableSource
 from superhosts.sources.urls import is_url
 
@@ -54,23 +56,27 @@ def open_inputs(
     `follow`: folders are followed. `done`: identities of files to leave out. `on_warning` takes warnings as they come,
     from the threads that read; without it all wait in the counters. `tables`: what is known of inputs that are tables.
     """
-    if tables.format is not None:
+    if tables.format is not None and tables.format not in EXPORT_FORMATS:
         check_format(tables.format)
     sources: list[Source] = []
+    pool: Pool = {}
     for name in _expand(inputs, on_error, follow=follow):
         with _reported(on_error):
             if follow and _is_folder(name):
                 source: Source = FolderSource(name, done=done, on_error=on_error, tables=tables)
             else:
-                source = open_input(name, tables)
+                source = open_input(name, tables, pool)
             if not done or source.identity() not in done:
                 source.counters.on_warning = on_warning
                 sources.append(source)
     return sources
 
 
-def open_input(name: Name, tables: TableOptions = DEFAULT) -> Source:
-    """Open the one source that a name stands for: a scheme's, a file, a pipe or standard input."""
+def open_input(name: Name, tables: TableOptions = DEFAULT, pool: Pool | None = None) -> Source:
+    """Open the one source that a name stands for: a scheme's, a file, a pipe or standard input.
+
+    Inputs that share a `pool` learn templates of flow exports from each other.
+    """
     scheme = _scheme_of(name)
     if scheme is not None:
         source = scheme.open(str(name))
@@ -78,7 +84,7 @@ def open_input(name: Name, tables: TableOptions = DEFAULT) -> Source:
         return source
     file = Input(name)
     # A pipe may have nothing to read for hours, and opening must not wait for its first bytes.
-    recognise = partial(_recognise, tables=tables)
+    recognise = partial(_recognise, tables=tables, pool={} if pool is None else pool)
     return recognise(file) if file.reopens else PipeSource(file, recognise)
 
 
@@ -117,12 +123,15 @@ def _expand(inputs: Sequence[Name], on_error: OnError | None, *, follow: bool) -
             yield name
 
 
-def _recognise(file: Input, tables: TableOptions) -> Source:
+def _recognise(file: Input, tables: TableOptions, pool: Pool) -> Source:
     """Open a file by its first bytes. One that nothing recognises is opened as a capture, which says what is wrong.
 
-    A format of tables that the caller names holds for every file that is no capture.
+    A format of tables that the caller names holds for every file that is no capture, one of exports for captures, too.
     """
     head = file.head()
+    export = tables.format if tables.format in EXPORT_FORMATS else None if tables.format else recognise_exports(head)
+    if export is not None and head:
+        return ExportFile(file, export, tables.time, pool)
     for format in FORMATS:
         if format.recognises(head):
             return format.open(file)

@@ -246,7 +246,17 @@ def _as_batch(waiting: list[HeldSet], address: int) -> Batch:
     datagrams[:, RECEIVED] = [held.received for held in waiting]
     peers = np.empty((len(waiting), 2), np.uint64)
     peers[:] = address >> 64, address & (1 << 64) - 1
-    return Batch(np.frombuffer(b"".join(held.content for held in waiting), np.uint8), datagrams, peers)
+    return Batch(as_block(b"".join(held.content for held in waiting)), datagrams, peers)
+
+
+def as_block(content: bytes) -> Bytes:
+    """Return bytes as an array. It can be written, as all blocks can: the loops are compiled for one kind of array."""
+    return np.frombuffer(bytearray(content), np.uint8)
+
+
+def empty_batch() -> Batch:
+    """Return a batch without datagrams: reading it loads the compiled loops before the first datagram comes."""
+    return Batch(as_block(b"\0"), np.zeros((0, DATAGRAM_SLOTS), np.int64), np.zeros((0, 2), np.uint64))
 
 
 def _link(protocol: int) -> int:

@@ -157,7 +157,7 @@ class Registry:
             row = self._rows[key] = self._new_row(stream)
             self._own[stream] += 1
         plan[OWNER], plan[TEMPLATE] = key
-        content = np.frombuffer(template.content, np.uint8)
+        content = np.frombuffer(bytearray(template.content), np.uint8)
         plan[HASH] = template_hash(content, 0, len(content))
         plan[PLAN_USED] = self.tables.streams[stream, USED]
         if len(fields):

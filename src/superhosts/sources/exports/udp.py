@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from superhosts.pairs import PacketBlock
 from superhosts.sources.base import Source, SourceCounters, Wants
-from superhosts.sources.exports.collector import Batch, Collector, Manner
+from superhosts.sources.exports.collector import Batch, Collector, Manner, empty_batch
 from superhosts.sources.exports.listening import Listening, parse_listening
 from superhosts.sources.exports.receiving import DROPPED, IDLE, new_batch, new_stage, open_sockets, receive
 from superhosts.sources.exports.state import TemplateFile
@@ -113,6 +113,7 @@ class UdpSource(Source):
         for thread in threads:
             thread.start()
         try:
+            yield from collector.feed(empty_batch())
             yield from self._decode(collector)
         finally:
             self._reception.stopped.set()
