@@ -66,8 +66,8 @@ class TableInputOptions:
         typer.Option(
             metavar="WORD",
             callback=check_which_time,
-            help="Which time of a record counts: its start or end; of flow exports also export or received. With record "
-            "it is the start, and for exports from the network the time at which they are received.",
+            help="Which time of a record counts: its start or end, of flow exports also export or received. With "
+            "record it is the start, and for exports from the network the time at which they are received.",
         ),
     ] = "record"
 

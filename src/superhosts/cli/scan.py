@@ -128,8 +128,8 @@ def run_scan(
             _announce(settings)
         with Interruption(run.stop) as interruption, progress.of(run.sources):
             for result in run:
-                marks = {"partial": result.partial, "revision": result.revision, "exports": exports_of(sources)}
-                rows = make_rows(result.window, result.found, **marks)
+                exports, which = exports_of(sources), result.revision
+                rows = make_rows(result.window, result.found, partial=result.partial, revision=which, exports=exports)
                 with measured("report"), progress.paused():
                     outputs.write(_report(result, rows, settings))
                 found_any |= bool(settings.selection.reached(result.found))

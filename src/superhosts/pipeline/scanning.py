@@ -50,7 +50,7 @@ def scan(
 ) -> Scan:
     """Scan inputs; iterate over the result for the windows, each of which is a result with its super hosts.
 
-    An input is a file, a folder, a pattern, a URL, "-" (standard input) or synth:… (`sources/opening.py`).
+    An input is a file, a folder, a pattern, a URL, "-" (standard input), netflow://… or synth:… (`sources/opening.py`).
 
     Which hosts:
 
@@ -72,7 +72,8 @@ def scan(
     - `key`: the secret. `site`: a name that sketches carry. `device`: "auto", "cpu", "cuda". `threads`: how many.
     - `map`, `format`, `time`: of tables and logs, the names of columns ("src=a,dst=b,time=c", or a dictionary) where
       they are unusual, the format where it is not recognised, and the time of a record that counts, its "start" or
-      "end", of flow exports also "export" or "received"; "record" as the input has it. Rows without a time need window="all".
+      "end", of flow exports also "export" or "received" ("record": the start, or received where exports are live).
+      Rows without a time need window="all".
 
     A window's sketch (`window.sketch`) is freed when the next window comes, unless `keep_sketch`. Another loop over the
     same scan reads the inputs again; of a pipe or standard input that is an error. A window of files far out of order

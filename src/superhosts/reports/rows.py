@@ -1,8 +1,8 @@
 """The schema of result rows, the same for every destination.
 
 One row has the same columns in JSON Lines, CSV and Parquet. Rows are sorted by window, then by peers in descending
-order. Marks that only some rows have ("partial": true, "revision": 2, "sampling": 1000) appear in JSON Lines, and only in those rows:
-the columns of CSV and Parquet do not change.
+order. Marks that only some rows have ("partial": true, "revision": 2, "sampling": 1000) appear in JSON Lines, and
+only in those rows: the columns of CSV and Parquet do not change.
 """
 
 from __future__ import annotations

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.sources.base import Source
-from superhosts.sources.capture import CAPTURES
-from superhosts.sources.exports.collector import Pool
-from superhosts.sources.exports.files import ExportFile, recognise_exports
-from superhosts.sources.exports.udp import NETFLOW, SFLOW
+from superhosts.sources.capture import CAPTURES, CaptureSource
+from superhosts.sources.exports.hints import advice, exports_in
+from superhosts.sources.exports.kinds import NETFLOW, SFLOW, open_export_file
+from superhosts.sources.exports.splitting import recognise_exports
 from superhosts.sources.finding import FoundFile, OnError, describe_file, find_files, natural_order
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.inputs import STANDARD_INPUT, Input
@@ -33,6 +34,9 @@ from superhosts.sources.tables.formats import check_format, table_format
 from superhosts.sources.tables.options import DEFAULT, EXPORT_FORMATS, TableOptions
 from superhosts.sources.tables.source import TableSource
 from superhosts.sources.urls import is_url
+
+if TYPE_CHECKING:
+    from superhosts.sources.exports.collector import Pool
 
 SCHEMES: list[Scheme] = [SYNTHETIC, KAFKA, NETFLOW, SFLOW]
 FORMATS: list[FileFormat] = [CAPTURES]
@@ -68,6 +72,7 @@ def open_inputs(
                 source = open_input(name, tables, pool)
             if not done or source.identity() not in done:
                 source.counters.on_warning = on_warning
+                _warn_of_exports(source, tables)
                 sources.append(source)
     return sources
 
@@ -86,6 +91,14 @@ def open_input(name: Name, tables: TableOptions = DEFAULT, pool: Pool | None = N
     # A pipe may have nothing to read for hours, and opening must not wait for its first bytes.
     recognise = partial(_recognise, tables=tables, pool={} if pool is None else pool)
     return recognise(file) if file.reopens else PipeSource(file, recognise)
+
+
+def _warn_of_exports(source: Source, tables: TableOptions) -> None:
+    """Warn if a capture that is read as traffic has flow exports, which the caller may have meant."""
+    if isinstance(source, CaptureSource) and source.replays and tables.format is None:
+        found = exports_in(source.first_bytes())
+        if found is not None:
+            source.counters.warn(advice(source.name, found))
 
 
 def list_files(inputs: Iterable[str], on_error: OnError) -> list[FoundFile]:
@@ -131,7 +144,7 @@ def _recognise(file: Input, tables: TableOptions, pool: Pool) -> Source:
     head = file.head()
     export = tables.format if tables.format in EXPORT_FORMATS else None if tables.format else recognise_exports(head)
     if export is not None and head:
-        return ExportFile(file, export, tables.time, pool)
+        return open_export_file(file, export, tables.time, pool)
     for format in FORMATS:
         if format.recognises(head):
             return format.open(file)

@@ -6,7 +6,8 @@ A datagram passes through these modules:
 |---|---|
 | datagrams come in batches | `receiving.py` (UDP), `payloads.py` (captures), `splitting.py` (files of datagrams) |
 | compiled loops read a batch | `netflow_walk.py`, `recordsets.py`, `sflow_walk.py` |
-| templates, options and data without a template go to Python | `collector.py`, `templates.py`, `elements.py`, `held.py` |
+| Python reads templates and options, and keeps data without a template | `collector.py`, `templates.py`, `held.py` |
+| fields become a plan for the loops | `elements.py` |
 | what is known of exporters | `registry.py`, on disk `state.py` |
 | sources | `udp.py`, `files.py` |
 """

@@ -122,13 +122,14 @@ class Collector:
         tally, room = self._tally, self._room
         narrow, wide = int(tally[ROWS4]), int(tally[ROWS6])
         block: PacketBlock = ()
-        detailed = self._manner.details
         if narrow:
-            columns = [column[:narrow].copy() for column in (room.src4, room.dst4, room.time4)]
-            block += (PacketBatch(4, *columns, details=room.details4[:narrow].copy() if detailed else None),)
+            details = room.details4[:narrow].copy() if self._manner.details else None
+            src, dst, time = room.src4[:narrow].copy(), room.dst4[:narrow].copy(), room.time4[:narrow].copy()
+            block += (PacketBatch(4, src, dst, time, details=details),)
         if wide:
-            columns = [column[:wide].copy() for column in (room.src6, room.dst6, room.time6)]
-            block += (PacketBatch(6, *columns, details=room.details6[:wide].copy() if detailed else None),)
+            details = room.details6[:wide].copy() if self._manner.details else None
+            ends = room.src6[:wide].copy(), room.dst6[:wide].copy()
+            block += (PacketBatch(6, *ends, room.time6[:wide].copy(), details=details),)
         counters = self._counters
         counters.ipv4 += narrow
         counters.ipv6 += wide

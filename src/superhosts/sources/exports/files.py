@@ -15,10 +15,11 @@ from superhosts.errors import InputError
 from superhosts.pairs import PacketBlock
 from superhosts.sources.base import Source, SourceCounters, Wants
 from superhosts.sources.capture import Span, identity_of
+from superhosts.sources.exports.captured import CAPTURES
 from superhosts.sources.exports.collector import Batch, Collector, Manner, Pool, as_block
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START
-from superhosts.sources.exports.payloads import PcapngRecords, PcapRecords, find_payloads, room_for
-from superhosts.sources.exports.splitting import datagrams_of, looks_like_netflow, looks_like_sflow
+from superhosts.sources.exports.payloads import find_payloads, room_for
+from superhosts.sources.exports.splitting import datagrams_of
 from superhosts.sources.inputs import Input
 from superhosts.sources.streams import Stopped, Stream
 
@@ -177,7 +178,7 @@ class _Splitter:
 
     def __init__(self, head: bytes, is_sflow: bool, name: str) -> None:
         self._is_sflow, self._name = is_sflow, name
-        kinds = (kind for kind in (PcapRecords, PcapngRecords) if kind.recognises(head))
+        kinds = (kind for kind in CAPTURES if kind.recognises(head))
         kind = next(kinds, None)
         self._records = None if kind is None else kind(head)
         self._begins = 0 if self._records is None else self._records.begins
@@ -213,8 +214,3 @@ def _decoded(collector: Collector, batch: Batch) -> PacketBlock:
     for block in collector.feed(batch):
         first = first or block
     return first or collector.take()
-
-
-def recognise_exports(head: bytes) -> str | None:
-    """Return the format of a file of datagrams by its first bytes; None if it is none."""
-    return "netflow" if looks_like_netflow(head) else SFLOW if looks_like_sflow(head) else None

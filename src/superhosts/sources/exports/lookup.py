@@ -47,7 +47,7 @@ def find_stream(tables: Tables, high: np.uint64, low: np.uint64, domain: np.uint
             break
         if keys[stream, 0] == high and keys[stream, 1] == low and keys[stream, 2] == domain:
             tables.streams[stream, USED] = tally[CLOCK]
-            return stream  # type: ignore[no-any-return]
+            return stream
         place = (place + np.uint64(1)) & mask
     stream = tables.used[0]
     if stream >= len(keys):
@@ -71,5 +71,5 @@ def find_plan(tables: Tables, stream: int, template: int) -> int:
     while True:
         plan = np.int64(slots[place])
         if plan < 0 or (plans[plan, OWNER] == stream and plans[plan, TEMPLATE] == template):
-            return plan  # type: ignore[no-any-return]
+            return plan
         place = (place + np.uint64(1)) & mask

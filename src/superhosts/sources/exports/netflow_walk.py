@@ -8,6 +8,7 @@ data without a template. An exporter sends its templates again and again; equal 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from superhosts.compiled import compiled
 from superhosts.sources.exports.layout import (
@@ -177,7 +178,7 @@ def _read_set(
     if rate > tables.streams[stream, RATE]:
         tables.streams[stream, RATE] = rate
     tables.streams[stream, STREAM_RECORDS] += count
-    return count  # type: ignore[no-any-return]
+    return count
 
 
 @compiled
@@ -214,7 +215,7 @@ def _begin(block: Bytes, start: int, header: tuple[int, int, int, int, int, int]
 
 @compiled
 def walk_netflow(
-    block: Bytes, datagrams: Rows, peers: Rows, tables: Tables, room: Room, tally: Rows, by_arrival: int
+    block: Bytes, datagrams: Rows, peers: NDArray[np.uint64], tables: Tables, room: Room, tally: Rows, by_arrival: int
 ) -> int:
     """Read datagrams from tally[DATAGRAM] on, in it from tally[AT] on, and return why the walk ended.
 
@@ -236,7 +237,7 @@ def walk_netflow(
             tally[DATAGRAM], tally[AT] = number + 1, 0
             continue
         key = np.uint64(version) << np.uint64(32) | np.uint64(domain)
-        stream = find_stream(tables, np.uint64(peers[number, 0]), np.uint64(peers[number, 1]), key, tally)
+        stream = find_stream(tables, peers[number, 0], peers[number, 1], key, tally)
         if stream < 0:
             return FULL
         tally[STREAM] = stream
@@ -256,7 +257,7 @@ def walk_netflow(
             continue
         reason = _sets(block, (max(start + length, tally[AT]), end), version, when, tables, room, tally)
         if reason != DONE:
-            return reason  # type: ignore[no-any-return]
+            return reason
         tally[DATAGRAM], tally[AT] = number + 1, 0
     return DONE
 

@@ -60,7 +60,7 @@ def header_details(block: Bytes, at: int, end: int) -> int:
     value = protocol << PROTOCOL_SHIFT | HAS_PROTOCOL
     if is_later:
         return value
-    if protocol == ICMP or protocol == ICMPV6:
+    if protocol in (ICMP, ICMPV6):
         if end - behind >= 1:
             value |= byte(block, behind) << FLAGS_SHIFT | HAS_FLAGS
     elif protocol == TCP or protocol == 17 or protocol == 132 or protocol == 136 or protocol == 33:

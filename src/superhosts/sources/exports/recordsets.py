@@ -73,8 +73,6 @@ from superhosts.sources.exports.layout import (
 from superhosts.sources.exports.numbers import byte, half, ntp_time, number, signed, time_of, wide, word
 from superhosts.sources.exports.packets import put_frame
 
-_KNOWN_PORTS = np.uint64(0)
-
 
 @compiled
 def details_of(block: Bytes, at: int, plan: Rows) -> int:
@@ -88,7 +86,7 @@ def details_of(block: Bytes, at: int, plan: Rows) -> int:
     if plan[PROTOCOL] >= 0:
         protocol = byte(block, at + plan[PROTOCOL])
         value |= protocol << PROTOCOL_SHIFT | HAS_PROTOCOL
-    if protocol == ICMP4 or protocol == ICMPV6:
+    if protocol in (ICMP4, ICMPV6):
         if plan[ICMP] >= 0:
             value |= byte(block, at + plan[ICMP]) << FLAGS_SHIFT | HAS_FLAGS
         elif plan[DPORT] >= 0:  # by old custom the destination port has type and code

@@ -65,7 +65,7 @@ def _put_addresses(block: Bytes, at: int, is_narrow: bool, time: int, room: Room
     protocol = word(block, at + 4)
     ports = at + 16 if is_narrow else at + 40
     value = (protocol & 0xFF) << PROTOCOL_SHIFT | HAS_PROTOCOL
-    if protocol == TCP or protocol == UDP:
+    if protocol in (TCP, UDP):
         value |= (word(block, ports) & 0xFFFF) << SRC_PORT_SHIFT | word(block, ports + 4) & 0xFFFF | HAS_PORTS
     if protocol == TCP:
         value |= byte(block, ports + 11) << FLAGS_SHIFT | HAS_FLAGS
@@ -189,7 +189,7 @@ def walk_sflow(block: Bytes, datagrams: Rows, links: Rows, tables: Tables, room:
             if length > end - at:
                 tally[DAMAGED] += 1
                 break
-            is_packet = kind == FLOW or kind == EXPANDED_FLOW or kind == DISCARDED
+            is_packet = kind in (FLOW, EXPANDED_FLOW, DISCARDED)
             if is_packet and not _sample(block, (at, at + length), kind, time, links, tables, room, tally):
                 tally[DAMAGED] += 1
             at += length + 3 & ~3

@@ -14,6 +14,11 @@ V9_MOST = 5000  # records that its header may say
 _LONGEST = 65_535
 
 
+def recognise_exports(head: bytes) -> str | None:
+    """Return the format of a file of datagrams by its first bytes; None if it is none."""
+    return "netflow" if looks_like_netflow(head) else "sflow" if looks_like_sflow(head) else None
+
+
 def looks_like_netflow(head: bytes) -> bool:
     """Return True if bytes begin like a datagram of NetFlow v5, v9 or IPFIX; all that are there must fit."""
     if len(head) < 20:
@@ -37,7 +42,7 @@ def looks_like_sflow(head: bytes) -> bool:
     if version != 5 or family not in (1, 2) or len(head) < at + 12:
         return False
     samples, kind, length = struct.unpack_from("!III", head, at)
-    return 1 <= samples <= 1000 and kind & 0xFFF <= 16 and 8 <= length <= _LONGEST
+    return bool(1 <= samples <= 1000 and kind & 0xFFF <= 16 and 8 <= length <= _LONGEST)
 
 
 def _is_set(head: bytes, at: int, templates: tuple[int, int], end: int) -> bool:
@@ -73,14 +78,14 @@ def _netflow_length(content: bytes, at: int) -> int | None:
     """Return the length of the datagram at `at`; None if that is not known."""
     if len(content) - at < 4:
         return None
-    version, count = struct.unpack_from("!HH", content, at)
+    version, count = int.from_bytes(content[at : at + 2], "big"), int.from_bytes(content[at + 2 : at + 4], "big")
     if version == 10:
         return max(count, 16)
     if version == 5:
         return 24 + 48 * count if count <= V5_MOST else None
     if version != 9 or len(content) - at < 20:
         return None
-    end = at + 20
+    end: int = at + 20
     while len(content) - end >= 4:
         kind, length = struct.unpack_from("!HH", content, end)
         if length < 4 or 2 <= kind < 256:

@@ -87,15 +87,15 @@ def _content(registry: Registry) -> list[dict[str, Any]]:
         kept.setdefault(key[0], []).append(registry.templates[key])
     content = []
     for stream in sorted(kept.keys() | set(registry.with_rates()), key=lambda stream: -streams[stream, USED]):
-        key = registry.key_of(stream)
+        exporter = registry.key_of(stream)
         content.append(
             {
-                "address": f"{key.address:x}",
-                "version": key.version,
-                "domain": key.domain,
-                "exporter": key.shown,
+                "address": f"{exporter.address:x}",
+                "version": exporter.version,
+                "domain": exporter.domain,
+                "exporter": exporter.shown,
                 "templates": [(each.kind, each.content.hex()) for each in kept.get(stream, ())],
-                "sampling": list(registry.samplers.get(key.address, {}).items()),
+                "sampling": list(registry.samplers.get(exporter.address, {}).items()),
             }
         )
     return content

@@ -18,7 +18,6 @@ from superhosts.sources.exports.collector import Batch, Collector, Manner, empty
 from superhosts.sources.exports.listening import Listening, parse_listening
 from superhosts.sources.exports.receiving import DROPPED, IDLE, new_batch, new_stage, open_sockets, receive
 from superhosts.sources.exports.state import TemplateFile
-from superhosts.sources.kinds import Scheme
 
 MOST_WAITING = 128  # batches of 1 MiB that wait to be decoded
 STATUS_PAUSE = 0.5  # seconds between two looks at all exporters
@@ -183,7 +182,3 @@ def _put(reception: _Reception, batch: Batch) -> None:
 def open_udp(text: str) -> Source:
     """Open a port by the name of the input."""
     return UdpSource(text, parse_listening(text))
-
-
-NETFLOW = Scheme("netflow", open_udp)
-SFLOW = Scheme("sflow", open_udp)
