@@ -133,7 +133,8 @@ class Naive:
                 return
             if is_option:
                 boot = next((int.from_bytes(value, "big") for element, _, value in record if element == 160), 0)
-                self.boots[stream] = boot * 10**6 or self.boots.get(stream, 0)
+                if 0 < boot < 4 * 10**12:
+                    self.boots[stream] = boot * 10**6
             else:
                 self._record(record, when, self.boots.get(stream, 0))
 
@@ -167,7 +168,8 @@ class Naive:
                         continue
                     if len(value) == 8 if kind == "ntp" else 0 < len(value) <= 8:
                         if kind == "uptime" and 160 in values:
-                            boot, uptime = int.from_bytes(values[160], "big") % 2**44 * 10**6, None
+                            said = int.from_bytes(values[160], "big")
+                            boot, uptime = said * 10**6 if said < 4 * 10**12 else 0, None
                         if kind == "uptime" and uptime is None and not boot:
                             return base
                         time = _meaning(kind, int.from_bytes(value, "big"), export, uptime, boot)

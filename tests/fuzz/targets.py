@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 MODULES = {  # module → its targets: a process imports only the one that it needs
     "captures": ("captures",),
     "streams": ("streams",),
+    "exports": ("netflow", "sflow"),
     "texts": ("delimited", "jsonlines"),
     "windows": ("windows", "scans"),
     "sketches": ("sketches", "commands"),

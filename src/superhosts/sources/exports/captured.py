@@ -9,6 +9,7 @@ from superhosts.sources.frames import link_of
 
 _PCAP = {b"\xa1\xb2\xc3\xd4": (1000, 16), b"\xa1\xb2\x3c\x4d": (1, 16), b"\xa1\xb2\xcd\x34": (1000, 24)}
 _SECTION, _INTERFACE, _PACKET, _SIMPLE, _ENHANCED = 0x0A0D0D0A, 1, 2, 3, 6
+_LATEST = 2**62  # nanoseconds, in the year 2116
 LARGEST = 1 << 26  # bytes of a record; a longer one is damage
 
 Record = tuple[int, int, int, int, int]  # start and end of a frame, its link (frames.py), its time, the next record
@@ -90,7 +91,7 @@ class PcapngRecords:
             return at, at, 0, self._time
         link, unit, offset = self._interfaces[number]
         if kind != _SIMPLE:
-            self._time = ticks * 10**9 // unit + offset * 10**9
+            self._time = min(max(ticks * 10**9 // unit + offset * 10**9, 0), _LATEST)
         return begins, begins + length, link, self._time
 
     def _interface(self, content: bytes, at: int, end: int) -> tuple[int, int, int]:

@@ -44,6 +44,7 @@ from superhosts.sources.exports.layout import (
     IP_VERSION,
     IS_BIFLOW,
     LENGTH,
+    MILLISECONDS,
     NO_TIME,
     NOT_IP,
     NTP,
@@ -126,10 +127,10 @@ def read_fixed(
                 time = export - signed(uptime - word(block, at + time_at)) * 1_000_000
             else:
                 if boot_at >= 0:
-                    boot = np.int64(wide(block, at + boot_at) & np.uint64(0xFFFFFFFFFFF)) * 1_000_000
+                    boot = time_of(MILLISECONDS, number(block, at + boot_at, 8), 0, 0, 0)
                 value = ntp_time(block, at + time_at) if kind == NTP else number(block, at + time_at, width)
                 time = time_of(kind, value, export, -1 if boot_at >= 0 else uptime, boot)
-                if time == 0 and kind == UPTIME and uptime < 0 and boot == 0:
+                if kind == UPTIME and boot == 0 and (uptime < 0 or boot_at >= 0):
                     time = base  # nothing says when the exporter was started
             if time - base > DAY or base - time > DAY:
                 time = base

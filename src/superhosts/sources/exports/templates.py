@@ -11,6 +11,7 @@ from superhosts.sources.exports.layout import VARIABLE
 
 FIRST_TEMPLATE = 256
 _BOOT = 160
+_FAR = 4 * 10**12  # milliseconds; a time beyond them makes no sense
 _SAMPLER = (48, 302, 300)  # sampler id, selector id, selection sequence id
 
 
@@ -109,7 +110,8 @@ def read_options(content: bytes, template: Template) -> Iterator[Options]:
         if at == begun:
             return
         sampler = next((values[element] for element in _SAMPLER if element in values), 0)
-        yield Options(sampler, _rate(values), values.get(_BOOT, 0) * 10**6)
+        boot = values.get(_BOOT, 0)
+        yield Options(sampler, _rate(values), boot * 10**6 if boot < _FAR else 0)
 
 
 def _variable_length(content: bytes, at: int) -> tuple[int, int]:
