@@ -45,10 +45,12 @@ def wide(block: Bytes, at: int) -> np.uint64:
 
 @compiled
 def number(block: Bytes, at: int, width: int) -> int:
-    """Up to eight bytes in network order; the lower 62 bits of them."""
+    """Up to eight bytes in network order; 2^62 if they are more than that."""
+    if width == 8:
+        return np.int64(min(wide(block, at), np.uint64(1 << 62)))  # type: ignore[return-value]
     value = 0
     for place in range(at, at + width):
-        value = (value << 8 | byte(block, place)) & 0x3FFFFFFFFFFFFFFF
+        value = value << 8 | byte(block, place)
     return value
 
 
