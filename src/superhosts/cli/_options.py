@@ -87,7 +87,8 @@ FILES = (
     ".zst and .xz, folders of them, patterns in quotes ('day/**/*.pcap')"
 )
 INPUTS = (
-    f"{FILES}, URLs (s3://…), - for standard input, kafka://BROKER/TOPIC, or synth:flows=100k,… for synthetic traffic."
+    f"{FILES}, URLs (s3://…), - for standard input, netflow://0.0.0.0:2055 (NetFlow, IPFIX) and sflow://0.0.0.0:6343 "
+    "for flow exports from the network, kafka://BROKER/TOPIC, or synth:flows=100k,… for synthetic traffic."
 )
 JSON = typer.Option("--json", help="Write results to standard output as JSON Lines.")
 KEY_FILE = typer.Option(
