@@ -64,7 +64,7 @@ class TableInputOptions:
     time: Annotated[
         str,
         typer.Option(
-            metavar="WORD",
+            metavar="|".join(WHICH_TIME),
             callback=check_which_time,
             help="Which time of a record counts: its start or end, of flow exports also export or received. With "
             "record it is the start, and for exports from the network the time at which they are received.",

@@ -34,7 +34,6 @@ from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import RunKind
 from superhosts.reports.opening import OutputOptions, open_destinations
-from superhosts.sources.base import exports_of
 from superhosts.sources.opening import open_inputs
 from superhosts.sources.tables.options import TableOptions
 from superhosts.text import counted
@@ -144,8 +143,6 @@ def watch(
         on_error=on_error,
         on_progress=on_progress,
     )
-    if rows is not None:
-        rows.exports = lambda: exports_of(scan.sources)
     run = Edge(scan, spool, position, tell, rows=rows)
     progress = ScanProgress(wanted=sys.stderr.isatty()).of(scan.sources)  # a log has the status file beside it
     status = _status(run, scan, spool, sender, rows)

@@ -10,7 +10,7 @@ rows of the first report stay, and the reopened window is counted.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from superhosts.errors import OutputError
@@ -31,15 +31,14 @@ class LocalRows:
 
     def __init__(self, destinations: Destinations, say: Say, *, max_waiting: int = MAX_WAITING) -> None:
         self.lost = 0  # reports that were dropped, because too many waited
-        self.exports: Callable[[], list[dict[str, Any]]] = list  # the status of inputs that are flow exports
         self.reopened = 0  # windows that late packets reopened after their report
         self._reported: deque[Window] = deque(maxlen=RECENT_WINDOWS)
         self._destinations, self._say, self._max_waiting = destinations, say, max_waiting
         self._waiting: deque[Report] = deque()
         self._failed = False  # the last attempt
 
-    def add(self, result: WindowResult) -> None:
-        """Write the report of a window, and those that wait."""
+    def add(self, result: WindowResult, exports: Sequence[dict[str, Any]] = ()) -> None:
+        """Write the report of a window, and those that wait. `exports`: the status of inputs that are flow exports."""
         if result.window in self._reported:
             self.reopened += 1
             if self.reopened == 1:
@@ -47,7 +46,7 @@ class LocalRows:
                 self._say(f"late packets reopened {name}: the hub counts them, the rows here do not")
             return
         self._reported.append(result.window)
-        rows = make_rows(result.window, result.found, partial=result.partial, exports=self.exports())
+        rows = make_rows(result.window, result.found, partial=result.partial, exports=exports)
         self._waiting.append(Report(rows=rows, window=result.window))
         self.flush()
         if len(self._waiting) > self._max_waiting:

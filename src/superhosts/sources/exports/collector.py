@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from superhosts.pairs import PacketBatch, PacketBlock
 from superhosts.sources.base import SourceCounters
+from superhosts.sources.exports.budget import Budget
 from superhosts.sources.exports.held import Held, HeldSet
 from superhosts.sources.exports.layout import (
     AT,
@@ -38,6 +39,7 @@ from superhosts.sources.exports.layout import (
     SET_END,
     START,
     STREAM,
+    STREAM_DATAGRAMS,
     TALLY_SLOTS,
     TEMPLATES,
     TRUNCATED,
@@ -50,7 +52,7 @@ from superhosts.sources.exports.layout import (
 )
 from superhosts.sources.exports.netflow_walk import IPFIX_HEADER, V9_HEADER, walk_netflow
 from superhosts.sources.exports.packets import PPP
-from superhosts.sources.exports.registry import LIMITS, Limits, Registry, StreamKey
+from superhosts.sources.exports.registry import ESTABLISHED, LIMITS, Limits, Registry, StreamKey
 from superhosts.sources.exports.sequence import UNKNOWN_STEP, add_records
 from superhosts.sources.exports.sflow_walk import walk_sflow
 from superhosts.sources.exports.templates import BadTemplateError, Template, read_options, read_templates
@@ -82,6 +84,7 @@ class Manner(NamedTuple):
     is_sflow: bool = False
     time: str = "start"  # "start", "end", "export" or "received"
     details: bool = False
+    is_live: bool = False  # from the network: anybody may send anything
     limits: Limits = LIMITS
 
 
@@ -96,7 +99,8 @@ class Collector:
         self._room = new_room(BLOCK_ROWS + LONGEST // 8 + 1, manner.details)
         self._tally = np.zeros(TALLY_SLOTS, np.int64)
         self._totals = np.zeros(TALLY_SLOTS, np.int64)
-        self._bad_templates = 0
+        self._bad_templates = self._refused = 0
+        self._budget = Budget()
         self._links = np.array([_link(protocol) for protocol in range(16)], np.int64)
 
     def feed(self, batch: Batch) -> Iterator[PacketBlock]:
@@ -158,6 +162,7 @@ class Collector:
             "damaged": totals[BAD] + totals[DAMAGED],
             "wrong_times": totals[WRONG_TIMES],
             "bad_templates": self._bad_templates,
+            "refused_templates": self._refused,
             "sets_waiting": len(self.held),
             "sets_without_template": self.held.given_up,
             "given_up": self.registry.given_up,
@@ -177,7 +182,9 @@ class Collector:
         at, end, stream = int(tally[AT]), int(tally[SET_END]), int(tally[STREAM])
         content = batch.block[at + 4 : end].tobytes()
         kind = int(batch.block[at]) << 8 | int(batch.block[at + 1])
-        if reason == TEMPLATES:
+        if reason == TEMPLATES and not self._may_learn(stream, len(content)):
+            self._refused += 1
+        elif reason == TEMPLATES:
             for template in self._learn(stream, content, kind):
                 yield from self._replay(stream, template)
         elif reason == OPTIONS:
@@ -186,6 +193,13 @@ class Collector:
             self._hold(batch, stream, kind, (at, end))
         else:
             tally[SET_END] = at  # the template is known now: read the set
+
+    def _may_learn(self, stream: int, size: int) -> bool:
+        """Return True unless an exporter from the network sends more new templates than there is time for."""
+        if not self._manner.is_live:
+            return True
+        is_established = int(self.registry.tables.streams[stream, STREAM_DATAGRAMS]) >= ESTABLISHED
+        return self._budget.allows(self.registry.key_of(stream), size, is_established=is_established)
 
     def _learn(self, stream: int, content: bytes, kind: int) -> list[Template]:
         """Take the templates of a set; return those that are new."""

@@ -73,3 +73,36 @@ def find_plan(tables: Tables, stream: int, template: int) -> int:
         if plan < 0 or (plans[plan, OWNER] == stream and plans[plan, TEMPLATE] == template):
             return plan
         place = (place + np.uint64(1)) & mask
+
+
+@compiled
+def index_streams(tables: Tables) -> None:
+    """Write the places of all streams anew."""
+    slots, keys = tables.stream_slots, tables.stream_keys
+    mask = np.uint64(len(slots) - 1)
+    slots[:] = -1
+    for stream in range(tables.used[0]):
+        high, low, domain = keys[stream, 0], keys[stream, 1], keys[stream, 2]
+        place = stream_hash(high, low, domain, tables.secret[0], tables.secret[1]) & mask
+        while slots[place] >= 0:
+            place = (place + np.uint64(1)) & mask
+        slots[place] = stream
+
+
+@compiled
+def index_plan(tables: Tables, row: int) -> None:
+    """Write the place of a plan."""
+    slots = tables.plan_slots
+    mask = np.uint64(len(slots) - 1)
+    place = plan_hash(tables.plans[row, OWNER], tables.plans[row, TEMPLATE], tables.secret[0]) & mask
+    while slots[place] >= 0 and slots[place] != row:
+        place = (place + np.uint64(1)) & mask
+    slots[place] = row
+
+
+@compiled
+def index_plans(tables: Tables, rows: Rows) -> None:
+    """Write the places of these plans, and of no other."""
+    tables.plan_slots[:] = -1
+    for row in rows:
+        index_plan(tables, row)

@@ -41,7 +41,7 @@ from superhosts.sources.exports.layout import (
     Rows,
     Tables,
 )
-from superhosts.sources.exports.lookup import plan_hash, stream_hash
+from superhosts.sources.exports.lookup import index_plan, index_plans, index_streams
 from superhosts.sources.exports.netflow_walk import V5_PLAN, template_hash
 from superhosts.sources.exports.templates import Template
 
@@ -134,7 +134,7 @@ class Registry:
         self.tables.streams[streams] = 0
         self.tables.streams[streams, VERSION] = key.version
         self.tables.used[0] += 1
-        self._index_streams()
+        index_streams(self.tables)
         return streams
 
     def learn(self, stream: int, template: Template) -> bool:
@@ -166,7 +166,7 @@ class Registry:
             self._fields += len(fields)
         self.tables.plans[row] = plan
         self.templates[key] = template
-        self._index_plan(row)
+        index_plan(self.tables, row)
         return True
 
     def withdraw(self, stream: int, template: Template) -> None:
@@ -228,13 +228,13 @@ class Registry:
         for address in addresses - {self.key_of(stream).address for stream in range(len(kept))}:
             self.samplers.pop(address, None)
         self.given_up += len(gone)
-        self._index_streams()
+        index_streams(self.tables)
         return numbers.tolist()
 
     def exporters(self, most: int) -> Iterator[dict[str, Any]]:
-        """Yield what status shows of the streams that have sent most."""
+        """Yield what status shows of the streams that have sent most datagrams."""
         rows = self.tables.streams[: self.tables.used[0]]
-        for stream in np.argsort(-rows[:, STREAM_RECORDS], kind="stable")[:most].tolist():
+        for stream in np.argsort(-rows[:, STREAM_DATAGRAMS], kind="stable")[:most].tolist():
             key, row = self.key_of(stream), rows[stream]
             unit = "records" if key.version in (5, 10) else "datagrams"
             yield {
@@ -307,29 +307,8 @@ class Registry:
                 at += count
         self._fields = at
 
-    def _index_streams(self) -> None:
-        tables = self.tables
-        tables.stream_slots[:] = -1
-        mask = len(tables.stream_slots) - 1
-        for stream in range(int(tables.used[0])):
-            place = int(stream_hash(*tables.stream_keys[stream], *tables.secret)) & mask
-            while tables.stream_slots[place] >= 0:
-                place = (place + 1) & mask
-            tables.stream_slots[place] = stream
-
     def _index_plans(self) -> None:
-        self.tables.plan_slots[:] = -1
-        for row in self._rows.values():
-            self._index_plan(row)
-
-    def _index_plan(self, row: int) -> None:
-        tables = self.tables
-        mask = len(tables.plan_slots) - 1
-        plan = tables.plans[row]
-        place = int(plan_hash(int(plan[OWNER]), int(plan[TEMPLATE]), tables.secret[0])) & mask
-        while tables.plan_slots[place] >= 0 and tables.plan_slots[place] != row:
-            place = (place + 1) & mask
-        tables.plan_slots[place] = row
+        index_plans(self.tables, np.array(list(self._rows.values()), np.int64))
 
 
 def _power(least: int) -> int:

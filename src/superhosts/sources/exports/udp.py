@@ -21,6 +21,7 @@ from superhosts.sources.exports.state import TemplateFile
 
 MOST_WAITING = 128  # batches of 1 MiB that wait to be decoded
 STATUS_PAUSE = 0.5  # seconds between two looks at all exporters
+LONGEST_WAIT = 0.2  # seconds for which records wait for others in their block
 LIVE_TIME = {"record": "received"}  # a flow is reported after it has ended: windows do not wait for it
 
 
@@ -44,7 +45,7 @@ class UdpSource(Source):
         self.name = name
         self.counters = SourceCounters()
         self._listening = listening
-        self._manner = Manner(is_sflow=listening.scheme == "sflow", time="received")
+        self._manner = Manner(is_sflow=listening.scheme == "sflow", time="received", is_live=True)
         self._sockets = open_sockets(listening, name)
         count = len(self._sockets)
         self._reception = _Reception(queue.Queue(MOST_WAITING), threading.Event(), [False] * count, [0] * count)
@@ -125,14 +126,18 @@ class UdpSource(Source):
 
     def _decode(self, collector: Collector) -> Iterator[PacketBlock]:
         """Decode what was received; yield it when nothing more waits, or a block is full."""
-        batches, has_rows = self._reception.batches, False
+        batches, has_rows, taken = self._reception.batches, False, time.monotonic()
         while True:
+            if has_rows and time.monotonic() - taken > LONGEST_WAIT:
+                self._look(collector)
+                has_rows, taken = False, time.monotonic()
+                yield collector.take()
             try:
                 batch = batches.get(block=False) if has_rows else batches.get(timeout=IDLE)
             except queue.Empty:
                 self._look(collector)
                 if has_rows:
-                    has_rows = False
+                    has_rows, taken = False, time.monotonic()
                     yield collector.take()
                 elif self._reception.stopped.is_set() and not any(thread.is_alive() for thread in self._threads):
                     return
