@@ -20,7 +20,8 @@ from superhosts.sources.exports.templates import BadTemplateError, Template, rea
 
 FORMAT = "superhosts templates 1"
 MOST_BYTES = 4 << 20  # of templates; those that were used last are kept
-PAUSE = 1.0  # seconds between two writings
+PAUSE = 1.0  # seconds between two writings, at least
+BUSY = 20  # times as long as a writing takes; only exporters that send ever new templates make it long
 
 
 def state_folder() -> Path:
@@ -38,6 +39,7 @@ class TemplateFile:
     def __init__(self, path: Path, warn: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._path, self._warn, self._clock = path, warn, clock
         self._written = -PAUSE
+        self._pause = PAUSE
         self._has_failed = False
 
     def load(self, registry: Registry) -> None:
@@ -60,10 +62,11 @@ class TemplateFile:
 
     def save(self, registry: Registry, *, now: bool = False) -> None:
         """Write what a registry knows if it has changed; without `now` at most once in a while."""
-        if not registry.changed or (not now and self._clock() - self._written < PAUSE):
+        started = self._clock()
+        if not registry.changed or (not now and started - self._written < self._pause):
             return
         registry.changed = False
-        self._written = self._clock()
+        self._written = started
         try:
             make_folder(self._path.parent)
             write_json(self._path, {"format": FORMAT, "exporters": _content(registry)})
@@ -73,6 +76,7 @@ class TemplateFile:
                 reason = error.strerror or error
                 self._warn(f"{self._path}: templates cannot be kept for the next start: {reason}")
             self._has_failed = True
+        self._pause = max(PAUSE, BUSY * (self._clock() - started))
 
 
 def _content(registry: Registry) -> list[dict[str, Any]]:
