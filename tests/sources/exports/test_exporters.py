@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import exports as e
+from superhosts.sources.exports.budget import BURST, BURST_EACH, Budget
 from superhosts.sources.exports.held import Held, HeldSet
 from superhosts.sources.exports.registry import Limits, Registry, StreamKey
 from superhosts.sources.exports.state import TemplateFile
@@ -313,3 +314,41 @@ def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
     reading = e.Reading().feed(e.version9(e.template(256, e.USUAL)))
     TemplateFile(tmp_path / "file" / "state.json", said.append).save(reading.collector.registry)
     assert "cannot be kept" in said[0]
+
+
+def test_a_quiet_exporter_outlives_many_that_send_little() -> None:
+    reading = e.Reading(limits=Limits(streams=64, templates=128, templates_each=16))
+    reading.feed(*(e.version9(e.template(256, e.USUAL), sequence=each) for each in range(100)))
+    for number in range(300):
+        reading.feed(e.version9(e.template(256, e.WIDE), domain=number), exporter=f"198.51.100.{number % 256}")
+    reading.feed(e.version9(e.data(256, [e.usual("10.0.0.1", "10.0.0.2")]), sequence=100))
+    assert reading.ends == [("10.0.0.1", "10.0.0.2")]
+
+
+# Budgets
+
+
+def test_new_exporters_share_a_budget_and_established_ones_have_their_own() -> None:
+    clock = [0.0]
+    budget = Budget(lambda: clock[0])
+    assert budget.allows("a", BURST, is_established=False)
+    assert not budget.allows("b", 1000, is_established=False)
+    assert budget.allows("c", BURST_EACH, is_established=True)
+    assert not budget.allows("c", 1000, is_established=True)
+    assert budget.allows("d", 1000, is_established=True)
+    clock[0] = 1.0
+    assert budget.allows("b", 1000, is_established=False)
+    assert budget.allows("c", 1000, is_established=True)
+
+
+def test_templates_beyond_the_budget_are_counted_and_known_ones_cost_nothing() -> None:
+    reading = e.Reading(is_live=True, time="received")
+    fields: list[e.Field] = [(8, 4), (12, 4), *((number, 4) for number in range(300, 700))]
+    for number in range(400):
+        reading.feed(e.version9(e.template(256 + number, fields[: 402 - number % 7]), domain=number))
+    assert reading.status["refused_templates"] > 0
+    flow = e.data(256, [e.usual("10.0.0.1", "10.0.0.2")])
+    reading = e.Reading(is_live=True).feed(
+        *(e.version9(e.template(256, e.USUAL), flow, sequence=n) for n in range(20_000))
+    )
+    assert (len(reading.ipv4), reading.status["refused_templates"]) == (20_000, 0)
