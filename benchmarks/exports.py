@@ -224,7 +224,8 @@ def receive_nfcapd(rate: float, seconds: float, folder: Path) -> dict[str, Any]:
     port, files = free_port(), folder / "nfcapd"
     shutil.rmtree(files, ignore_errors=True)
     files.mkdir()
-    process = subprocess.Popen(["nfcapd", "-p", str(port), "-l" if _is_old() else "-w", str(files), "-b", "127.0.0.1"])
+    place = ["-p", str(port), "-b", "127.0.0.1", "-l" if _is_old() else "-w", str(files), "-B", str(64 << 20)]
+    process = subprocess.Popen(["nfcapd", *place])
     try:
         while not listens(port):
             time.sleep(0.05)
