@@ -343,6 +343,7 @@ def test_new_exporters_share_a_budget_and_established_ones_have_their_own() -> N
 
 def test_templates_beyond_the_budget_are_counted_and_known_ones_cost_nothing() -> None:
     reading = e.Reading(is_live=True, time="received")
+    reading.collector.budget = Budget(lambda: 0.0)
     fields: list[e.Field] = [(8, 4), (12, 4), *((number, 4) for number in range(300, 700))]
     for number in range(400):
         reading.feed(e.version9(e.template(256 + number, fields[: 402 - number % 7]), domain=number))

@@ -100,7 +100,7 @@ class Collector:
         self._tally = np.zeros(TALLY_SLOTS, np.int64)
         self._totals = np.zeros(TALLY_SLOTS, np.int64)
         self._bad_templates = self._refused = 0
-        self._budget = Budget()
+        self.budget = Budget()
         self._links = np.array([_link(protocol) for protocol in range(16)], np.int64)
 
     def feed(self, batch: Batch) -> Iterator[PacketBlock]:
@@ -199,7 +199,7 @@ class Collector:
         if not self._manner.is_live:
             return True
         is_established = int(self.registry.tables.streams[stream, STREAM_DATAGRAMS]) >= ESTABLISHED
-        return self._budget.allows(self.registry.key_of(stream), size, is_established=is_established)
+        return self.budget.allows(self.registry.key_of(stream), size, is_established=is_established)
 
     def _learn(self, stream: int, content: bytes, kind: int) -> list[Template]:
         """Take the templates of a set; return those that are new."""
