@@ -19,7 +19,8 @@ from superhosts import Cube, recognising
 from superhosts.cubefile.container import MAGIC
 from superhosts.sources.capture_reader import format_of
 
-FLOWS = "no command reads flow records yet: scan needs the packets (pcap or pcapng)"
+FLOWS = "no command reads it: export it as text (nfdump -o csv, rwcut), which scan reads"
+NETFLOW = "superhosts scan FILE --format netflow reads it, if its first datagram is whole"
 LOGS = "superhosts scan reads it"
 TABLES = "name its columns: superhosts scan FILE --format csv --map src=COLUMN,dst=COLUMN,time=COLUMN"
 TSHARK = "convert it: tshark -r FILE -w - | superhosts scan -"
@@ -60,10 +61,10 @@ LOOKS: dict[str, tuple[bytes, str]] = {
     ),
     "nfcapd": (struct.pack("<HH", 0xA50C, 1) + bytes(272), f"a file of nfcapd (nfdump); {FLOWS}"),
     "silk": (b"\xde\xad\xbe\xef\0\x10", f"a SiLK file; {FLOWS}"),
-    "netflow5": (struct.pack(">HHIII", 5, 30, 1, NOW, 0), f"NetFlow v5 datagrams; {FLOWS}"),
-    "netflow9": (struct.pack(">HHIII", 9, 2, 1, NOW, 0), f"NetFlow v9 datagrams; {FLOWS}"),
-    "ipfix": (struct.pack(">HHIII", 10, 100, NOW, 1, 0), f"IPFIX messages; {FLOWS}"),
-    "sflow": (struct.pack(">IIIIII", 5, 1, 1, 1, 1, 1), f"sFlow datagrams; {FLOWS}"),
+    "netflow5": (struct.pack(">HHIII", 5, 30, 1, NOW, 0), f"NetFlow v5 datagrams; {NETFLOW}"),
+    "netflow9": (struct.pack(">HHIII", 9, 2, 1, NOW, 0), f"NetFlow v9 datagrams; {NETFLOW}"),
+    "ipfix": (struct.pack(">HHIII", 10, 100, NOW, 1, 0), f"IPFIX messages; {NETFLOW}"),
+    "sflow": (struct.pack(">IIIIII", 5, 1, 1, 1, 1, 1), f"sFlow datagrams; {NETFLOW.replace('netflow', 'sflow')}"),
     "parquet": (b"PAR1\x15\4", f"a Parquet file; {LOGS}"),
     "arrow": (b"ARROW1\0\0", f"an Arrow file; {LOGS}"),
     "sqlite": (b"SQLite format 3\0", "a SQLite database; no command reads it: export it as Parquet or CSV"),

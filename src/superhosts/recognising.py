@@ -25,7 +25,9 @@ PCAP = (  # with microseconds, with nanoseconds, and modified; each in both byte
 )
 
 # What to do with a file of a kind if a capture is wanted; {file} is its name as a shell takes it.
-_NO_FLOWS = "no command reads flow records yet: scan needs the packets (pcap or pcapng)"
+_NO_FLOWS = "no command reads it: export it as text (nfdump -o csv, rwcut), which scan reads"
+_EXPORTS = "superhosts scan {{file}} --format {format} reads it, if its first datagram is whole"
+_NETFLOW, _SFLOW = _EXPORTS.format(format="netflow"), _EXPORTS.format(format="sflow")
 _SCAN = "superhosts scan reads it"
 _MAPPED = "name its columns: superhosts scan {file} --format csv --map src=COLUMN,dst=COLUMN,time=COLUMN"
 _NO_TABLES = "no command reads it: export it as Parquet or CSV"
@@ -236,10 +238,10 @@ KINDS = [
     Kind("a capture in the ERF format", _is_erf, "convert it: traceconvert erf:{file} pcapfile:out.pcap (libtrace)"),
     Kind("a file of nfcapd (nfdump)", (b"\x0c\xa5", b"\xa5\x0c"), _NO_FLOWS),
     Kind("a SiLK file", (b"\xde\xad\xbe\xef",), _NO_FLOWS),
-    Kind("NetFlow v5 datagrams", _is_netflow5, _NO_FLOWS),
-    Kind("NetFlow v9 datagrams", _is_netflow9, _NO_FLOWS),
-    Kind("IPFIX messages", _is_ipfix, _NO_FLOWS),
-    Kind("sFlow datagrams", _is_sflow, _NO_FLOWS),
+    Kind("NetFlow v5 datagrams", _is_netflow5, _NETFLOW),
+    Kind("NetFlow v9 datagrams", _is_netflow9, _NETFLOW),
+    Kind("IPFIX messages", _is_ipfix, _NETFLOW),
+    Kind("sFlow datagrams", _is_sflow, _SFLOW),
     Kind("a Parquet file", (b"PAR1",), _SCAN),
     Kind("an Arrow file", (b"ARROW1", b"\xff\xff\xff\xff"), _SCAN),
     Kind("an Avro file", (b"Obj\1",), _NO_TABLES),

@@ -16,6 +16,7 @@ MODULES = {  # module → its targets: a process imports only the one that it ne
     "captures": ("captures",),
     "rings": ("rings",),
     "streams": ("streams",),
+    "exports": ("netflow", "sflow"),
     "texts": ("delimited", "jsonlines"),
     "windows": ("windows", "scans"),
     "sketches": ("sketches", "commands"),

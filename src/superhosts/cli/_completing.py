@@ -18,7 +18,7 @@ import typer
 
 from superhosts.cli._options import HUB_STATE
 from superhosts.sources.tables.mapping import ROLES
-from superhosts.sources.tables.options import FORMAT_NAMES
+from superhosts.sources.tables.options import EXPORT_FORMATS, FORMAT_NAMES
 
 MOST_FILES = 1000  # sketches whose sites are looked up
 DURATIONS = ("90s", "5m", "15m", "1h", "1d")
@@ -111,7 +111,7 @@ VALUES: dict[str, Values] = {
     "tunnels": ("outer", "inner", "both"),
     "error": ("0.1%", "1%", "5%"),
     "family": ("4", "6", "both"),
-    "format": FORMAT_NAMES,
+    "format": (*FORMAT_NAMES, *EXPORT_FORMATS),
     "grace": DURATIONS,
     "inner": ("private",),
     "ipv4_prefix": ("16", "24", "32"),

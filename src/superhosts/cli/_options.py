@@ -88,6 +88,7 @@ FILES = (
 )
 INPUTS = (
     f"{FILES}, URLs (s3://…), - for standard input, live:eth0 for a network interface (live:eth0,eth1, live:any), "
+    "netflow://0.0.0.0:2055 (NetFlow, IPFIX) and sflow://0.0.0.0:6343 for flow exports from the network, "
     "kafka://BROKER/TOPIC, or synth:flows=100k,… for synthetic traffic."
 )
 JSON = typer.Option("--json", help="Write results to standard output as JSON Lines.")

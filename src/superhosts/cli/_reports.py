@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from superhosts.pipeline.building import WindowResult
 from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import Report
@@ -10,8 +13,8 @@ from superhosts.reports.titles import PARTIAL, Outcome, is_incomplete, which_hos
 from superhosts.text import counted
 
 
-def report_of(result: WindowResult, settings: Settings) -> Report:
-    """Return the report of a window, with what people should know about it."""
+def report_of(result: WindowResult, settings: Settings, exports: Sequence[dict[str, Any]] = ()) -> Report:
+    """Return the report of a window, with what people should know about it; `exports`: the status of flow exports."""
     selection, found = settings.selection, result.found
     least = result.sketch.least_listed
     outcome = Outcome(len(found), selection.reached(found), result.largest, least, result.left_out, settings.count)
@@ -22,7 +25,12 @@ def report_of(result: WindowResult, settings: Settings) -> Report:
     }
     return Report(
         rows=make_rows(
-            result.window, result.found, partial=result.partial, revision=result.revision, drops=result.drops
+            result.window,
+            result.found,
+            partial=result.partial,
+            revision=result.revision,
+            drops=result.drops,
+            exports=exports,
         ),
         window=result.window,
         revision=result.revision,

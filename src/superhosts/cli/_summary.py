@@ -70,6 +70,7 @@ class RunTotals:
             "special_ends": counters.special_ends,
             "truncated_files": counters.truncated_files,
             "drops": counters.drops,
+            **({"exports": counters.exports} if counters.exports else {}),
             "warnings": counters.warnings,
             "seconds": round(self.seconds, 3),
         }
@@ -117,8 +118,10 @@ def _write_warnings(counters: Counters) -> None:
 
 
 def noun_of(counters: Counters) -> str:
-    """Return what was read: packets, or rows of tables, or records if it was both."""
-    return "packet" if not counters.rows else "row" if counters.rows == counters.packets else "record"
+    """Return what was read: packets, or rows of tables; records if they are of flow exports, or if it was both."""
+    if not counters.rows and not counters.records:
+        return "packet"
+    return "row" if counters.rows == counters.packets else "record"
 
 
 def _packets(counters: Counters) -> str:

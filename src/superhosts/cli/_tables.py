@@ -10,17 +10,19 @@ import typer
 from superhosts.cli._values import checked
 from superhosts.errors import UsageError
 from superhosts.sources.tables.mapping import parse_map
-from superhosts.sources.tables.options import FORMAT_NAMES, WHICH_TIME, TableOptions
+from superhosts.sources.tables.options import EXPORT_FORMATS, FORMAT_NAMES, WHICH_TIME, TableOptions
+
+_EXPORTS = " or ".join((", ".join(EXPORT_FORMATS[:-1]), EXPORT_FORMATS[-1]))
 
 
 def _format(text: str) -> None:
-    if text not in FORMAT_NAMES:
-        raise UsageError(f"{text!r} is no format; use {', '.join(FORMAT_NAMES)}")
+    if text not in (*FORMAT_NAMES, *EXPORT_FORMATS):
+        raise UsageError(f"{text!r} is no format; use {', '.join((*FORMAT_NAMES, *EXPORT_FORMATS))}")
 
 
 def _which_time(text: str) -> None:
     if text not in WHICH_TIME:
-        raise UsageError(f"{text!r} is neither {' nor '.join(WHICH_TIME)}")
+        raise UsageError(f"{text!r} is no time; use {', '.join(WHICH_TIME)}")
 
 
 def _map(text: str) -> None:
@@ -54,14 +56,20 @@ class TableInputOptions:
         typer.Option(
             metavar="NAME",
             callback=check_format,
-            help=f"Format of all inputs that are no captures: {', '.join(FORMAT_NAMES)}.",
+            help=f"Format of all inputs that are no captures: {', '.join(FORMAT_NAMES)}. With {_EXPORTS} also captures "
+            "of exports are read: the flows that they report.",
             show_default="by content",
         ),
     ] = None
     time: Annotated[
         str,
-        typer.Option(metavar="start|end", callback=check_which_time, help="Which time of a record counts."),
-    ] = "start"
+        typer.Option(
+            metavar="|".join(WHICH_TIME),
+            callback=check_which_time,
+            help="Which time of a record counts: its start or end, of flow exports also export or received. With "
+            "record it is the start, and for exports from the network the time at which they are received.",
+        ),
+    ] = "record"
 
     def read(self) -> TableOptions:
         """Return what the sources take."""

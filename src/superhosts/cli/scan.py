@@ -34,7 +34,7 @@ from superhosts.pipeline.settings import Settings
 from superhosts.reports.base import RunKind
 from superhosts.reports.fanout import Destinations
 from superhosts.reports.opening import open_destinations
-from superhosts.sources.base import Source
+from superhosts.sources.base import Source, exports_of
 from superhosts.sources.capture import most_memory
 from superhosts.sources.opening import open_inputs
 from superhosts.stopwatch import measured
@@ -131,7 +131,7 @@ def run_scan(
             _announce(settings)
         with Interruption(run.stop) as interruption, view.of(run):
             for result in run:
-                report = report_of(result, settings)
+                report = report_of(result, settings, exports_of(sources))
                 with measured("report"), view.paused():
                     outputs.write(report)
                 view.add(report)

@@ -99,7 +99,7 @@ def compare(
     window: str = defaults.WINDOW,
     map: str | Mapping[str, object] | None = None,
     format: str | None = None,
-    time: str = "start",
+    time: str = "record",
 ) -> Comparison:
     """Run detectors over the same traffic and score them against the exact answer.
 

@@ -38,7 +38,7 @@ def calibrate(
     device: str = "auto",
     map: str | Mapping[str, object] | None = None,
     format: str | None = None,
-    time: str = "start",
+    time: str = "record",
 ) -> Calibration:
     """Compare the cube with the exact answer on your own traffic, and say how much memory it needs.
 

@@ -28,6 +28,7 @@ from superhosts.pairs import Window
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketches.bundle import Sketch
+from superhosts.sources.base import exports_of
 from superhosts.times import shown_time, window_name
 from superhosts.units import SECOND, format_duration, parse_duration
 from superhosts.windows.jumps import Jump
@@ -109,7 +110,7 @@ class Edge:
             elif self.write(result.sketch):
                 self._advance(result.window)
             if self._rows is not None:
-                self._rows.add(result)
+                self._rows.add(result, exports_of(self._scan.sources))
             if result.partial:
                 self._say(f"stopped within {window_name(result.window)}: the partial window is kept")
         if writer is None:

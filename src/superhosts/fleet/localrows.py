@@ -10,7 +10,8 @@ rows of the first report stay, and the reopened window is counted.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from superhosts.errors import OutputError
 from superhosts.fleet.receipts import Say
@@ -36,8 +37,8 @@ class LocalRows:
         self._waiting: deque[Report] = deque()
         self._failed = False  # the last attempt
 
-    def add(self, result: WindowResult) -> None:
-        """Write the report of a window, and those that wait."""
+    def add(self, result: WindowResult, exports: Sequence[dict[str, Any]] = ()) -> None:
+        """Write the report of a window, and those that wait. `exports`: the status of inputs that are flow exports."""
         if result.window in self._reported:
             self.reopened += 1
             if self.reopened == 1:
@@ -45,7 +46,8 @@ class LocalRows:
                 self._say(f"late packets reopened {name}: the hub counts them, the rows here do not")
             return
         self._reported.append(result.window)
-        rows = make_rows(result.window, result.found, partial=result.partial, drops=result.drops)
+        drops = result.drops
+        rows = make_rows(result.window, result.found, partial=result.partial, drops=drops, exports=exports)
         self._waiting.append(Report(rows=rows, window=result.window))
         self.flush()
         if len(self._waiting) > self._max_waiting:

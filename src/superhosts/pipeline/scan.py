@@ -53,6 +53,8 @@ class Counters:
     rows: int = 0  # those of the packets that are rows of tables
     bad_rows: int = 0  # rows without two addresses of one family, or without a time
     skipped_records: int = 0  # of logs: other events, which are no rows
+    records: int = 0  # those of the packets that are records of flow exports
+    exports: list[dict[str, Any]] = field(default_factory=list)  # the status of each input of flow exports
     no_inner_end: int = 0
     same_ends: int = 0
     special_ends: int = 0  # ends of packets that are no hosts, being multicast, broadcast or unspecified addresses

@@ -50,12 +50,12 @@ def scan(
     families: Sequence[int] = (4, 6),
     map: str | Mapping[str, object] | None = None,
     format: str | None = None,
-    time: str = "start",
+    time: str = "record",
     keep_sketch: bool = False,
 ) -> Scan:
     """Scan inputs; iterate over the result for the windows, each of which is a result with its super hosts.
 
-    An input is a file, a folder, a pattern, a URL, "-" (standard input) or synth:… (`sources/opening.py`).
+    An input is a file, a folder, a pattern, a URL, "-" (standard input), netflow://… or synth:… (`sources/opening.py`).
 
     Which hosts:
 
@@ -83,7 +83,8 @@ def scan(
     - `key`: the secret. `site`: a name that sketches carry. `device`: "auto", "cpu", "cuda". `threads`: how many.
     - `map`, `format`, `time`: of tables and logs, the names of columns ("src=a,dst=b,time=c", or a dictionary) where
       they are unusual, the format where it is not recognised, and the time of a record that counts, its "start" or
-      "end". Rows without a time need window="all".
+      "end", of flow exports also "export" or "received" ("record": the start, or received where exports are live).
+      Rows without a time need window="all".
 
     A window's sketch (`window.sketch`) is freed when the next window comes, unless `keep_sketch`. Another loop over the
     same scan reads the inputs again; of a pipe or standard input that is an error. A window of files far out of order

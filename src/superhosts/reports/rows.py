@@ -1,13 +1,13 @@
 """The schema of result rows, the same for every destination.
 
 One row has the same columns in JSON Lines, CSV and Parquet. Rows are sorted by window, then by peers in descending
-order. Marks that only some rows have ("partial": true, "revision": 2, "counts": "ports", "drops": 5 in those of a live
-capture) appear in JSON Lines, and only in those rows: the columns of CSV and Parquet do not change.
+order. Marks that only some rows have ("partial": true, "revision": 2, "counts": "ports", "sampling": 1000 of exports,
+"drops": 5 of live captures) appear in JSON Lines, and only in those rows: the columns of CSV and Parquet do not change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from superhosts.resulttables import COLUMNS as COLUMNS
@@ -36,14 +36,19 @@ def make_rows(
     partial: bool = False,
     revision: int = 1,
     drops: int | None = None,
+    exports: Sequence[dict[str, Any]] = (),
 ) -> list[Row]:
     """Return the rows of one window, marked if it was interrupted or is reported again.
 
-    Rows of a live capture say how many packets it has lost in the window.
+    Rows of a live capture say how many packets it has lost in the window. If flow exports were read (`exports` has
+    their status), rows have the highest sampling rate of the exporters, null if it is not known. Peers are those that
+    were seen: a number of distinct peers cannot be multiplied by it.
     """
     start, end = (iso_time(window.start), iso_time(window.end)) if window and window.is_timed else (None, None)
     marks: Row = ({"partial": True} if partial else {}) | ({"revision": revision} if revision > 1 else {})
     marks |= {} if drops is None else {"drops": drops}
+    if exports:
+        marks["sampling"] = max((each["sampling"] or 0 for each in exports), default=0) or None
     return [
         dict(
             zip(

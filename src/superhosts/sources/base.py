@@ -5,9 +5,9 @@ A source yields blocks of packets (`pairs.PacketBlock`), in reading order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from superhosts.errors import InputError, UsageError
 from superhosts.pairs import PacketBlock
@@ -28,6 +28,8 @@ class SourceCounters:
     rows: int = 0  # those of the packets that are rows of tables
     bad_rows: int = 0  # rows without two addresses of one family, or without a time
     skipped_records: int = 0  # of logs: other events, which are no rows
+    records: int = 0  # those of the packets that are records of flow exports
+    exports: list[dict[str, Any]] = field(default_factory=list)  # of an input of flow exports: its status
     truncated_files: int = 0  # inputs whose end is missing
     drops: int = 0  # packets that a live capture has lost; they are none of the packets read
     warnings: list[str] = field(default_factory=list)  # for the user; only the last few if `on_warning` takes them
@@ -92,6 +94,10 @@ class Source(Protocol):
         """Take only packets that match an expression of libpcap. Called before it is read. Only for live captures."""
         raise UsageError(f"--filter: only for live captures (live:eth0), not for {self.name}")
 
+    def choose_time(self, which: str) -> None:
+        """Count records of flows by this time, one of the words of --time. Called before it is read."""
+        return
+
     def first_time(self) -> int | None:
         """Return the time of the first packet, None for an empty input. `blocks` still yields that packet."""
 
@@ -142,3 +148,8 @@ class Source(Protocol):
     def finished(self) -> dict[str, tuple[int, int]]:
         """Return the files read to their end so far: identity → first and last time."""
         return {}
+
+
+def exports_of(sources: Iterable[Source]) -> list[dict[str, Any]]:
+    """Return the status of the inputs that are flow exports."""
+    return [status for source in sources for status in source.counters.exports]

@@ -109,6 +109,10 @@ class CaptureSource(Source):
             self._first_known = True
         return self._first_time
 
+    def first_bytes(self) -> bytes:
+        """Return the first bytes of a file, decompressed."""
+        return self._input.head() if self._input.reopens else b""
+
     def blocks(self) -> Iterator[PacketBlock]:
         """Yield the packets, once."""
         identity = self.identity()  # before reading: meanwhile another capture may take its name

@@ -15,10 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.sources.base import Source
-from superhosts.sources.capture import CAPTURES
+from superhosts.sources.capture import CAPTURES, CaptureSource
+from superhosts.sources.exports.hints import advice, exports_in
+from superhosts.sources.exports.kinds import NETFLOW, SFLOW, open_export_file
+from superhosts.sources.exports.splitting import recognise_exports
 from superhosts.sources.finding import FoundFile, OnError, describe_file, find_files, natural_order
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.inputs import STANDARD_INPUT, Input
@@ -28,11 +32,14 @@ from superhosts.sources.livecapture.source import LIVE
 from superhosts.sources.pipe import PipeSource
 from superhosts.sources.synthetic import SYNTHETIC
 from superhosts.sources.tables.formats import check_format, table_format
-from superhosts.sources.tables.options import DEFAULT, TableOptions
+from superhosts.sources.tables.options import DEFAULT, EXPORT_FORMATS, TableOptions
 from superhosts.sources.tables.source import TableSource
 from superhosts.sources.urls import is_url
 
-SCHEMES: list[Scheme] = [SYNTHETIC, KAFKA, LIVE]
+if TYPE_CHECKING:
+    from superhosts.sources.exports.collector import Pool
+
+SCHEMES: list[Scheme] = [SYNTHETIC, KAFKA, LIVE, NETFLOW, SFLOW]
 FORMATS: list[FileFormat] = [CAPTURES]
 
 Name = str | Path
@@ -54,40 +61,56 @@ def open_inputs(
     `follow`: folders are followed. `done`: identities of files to leave out. `on_warning` takes warnings as they come,
     from the threads that read; without it all wait in the counters. `tables`: what is known of inputs that are tables.
     """
-    if tables.format is not None:
+    if tables.format is not None and tables.format not in EXPORT_FORMATS:
         check_format(tables.format)
     sources: list[Source] = []
+    pool: Pool = {}
     for name in _expand(inputs, on_error, follow=follow):
         with _reported(on_error):
             if follow and _is_folder(name):
                 opened: Sequence[Source] = [FolderSource(name, done=done, on_error=on_error, tables=tables)]
             else:
-                opened = open_all(name, tables)
+                opened = open_all(name, tables, pool)
             for source in opened:
                 if not done or source.identity() not in done:
                     source.counters.on_warning = on_warning
+                    _warn_of_exports(source, tables)
                     sources.append(source)
     return sources
 
 
-def open_all(name: Name, tables: TableOptions = DEFAULT) -> Sequence[Source]:
-    """Open the sources that a name stands for: one, unless its scheme has names of several."""
+def open_all(name: Name, tables: TableOptions = DEFAULT, pool: Pool | None = None) -> Sequence[Source]:
+    """Open the sources that a name stands for: one, unless its scheme has names of several.
+
+    Inputs that share a `pool` learn templates of flow exports from each other.
+    """
     scheme = _scheme_of(name)
     if scheme is None:
-        return [open_input(name, tables)]
+        return [open_input(name, tables, pool)]
     opened = scheme.open(str(name))
-    return opened if isinstance(opened, Sequence) else [opened]
+    sources = opened if isinstance(opened, Sequence) else [opened]
+    for source in sources:
+        source.choose_time(tables.time)
+    return sources
 
 
-def open_input(name: Name, tables: TableOptions = DEFAULT) -> Source:
+def open_input(name: Name, tables: TableOptions = DEFAULT, pool: Pool | None = None) -> Source:
     """Open the one source that a name stands for: a scheme's, a file, a pipe or standard input."""
     if _scheme_of(name) is not None:
         (source,) = open_all(name, tables)
         return source
     file = Input(name)
     # A pipe may have nothing to read for hours, and opening must not wait for its first bytes.
-    recognise = partial(_recognise, tables=tables)
+    recognise = partial(_recognise, tables=tables, pool={} if pool is None else pool)
     return recognise(file) if file.reopens else PipeSource(file, recognise)
+
+
+def _warn_of_exports(source: Source, tables: TableOptions) -> None:
+    """Warn if a capture that is read as traffic has flow exports, which the caller may have meant."""
+    if isinstance(source, CaptureSource) and source.replays and tables.format is None:
+        found = exports_in(source.first_bytes())
+        if found is not None:
+            source.counters.warn(advice(source.name, found))
 
 
 def list_files(inputs: Iterable[str], on_error: OnError) -> list[FoundFile]:
@@ -125,12 +148,15 @@ def _expand(inputs: Sequence[Name], on_error: OnError | None, *, follow: bool) -
             yield name
 
 
-def _recognise(file: Input, tables: TableOptions) -> Source:
+def _recognise(file: Input, tables: TableOptions, pool: Pool) -> Source:
     """Open a file by its first bytes. One that nothing recognises is opened as a capture, which says what is wrong.
 
-    A format of tables that the caller names holds for every file that is no capture.
+    A format of tables that the caller names holds for every file that is no capture, one of exports for captures, too.
     """
     head = file.head()
+    export = tables.format if tables.format in EXPORT_FORMATS else None if tables.format else recognise_exports(head)
+    if export is not None and head:
+        return open_export_file(file, export, tables.time, pool)
     for format in FORMATS:
         if format.recognises(head):
             return format.open(file)

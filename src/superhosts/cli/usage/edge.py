@@ -55,6 +55,7 @@ class Edge:
     Examples:
         superhosts edge /var/captures --site ams --to /mnt/fleet
         tcpdump -U -w - | superhosts edge - --site ams --nkey ams.nk
+        superhosts edge netflow://0.0.0.0:2055 --site ams --to /mnt/fleet
     """
 
     inputs: Annotated[

@@ -48,6 +48,7 @@ class Scan:
         superhosts scan day/*.pcap.gz --window 1h --top 20 --save sketches
         superhosts scan flows.parquet --map src=sip,dst=dip,time=begin:ms
         zcat conn.log.gz | superhosts scan - --window all
+        superhosts scan netflow://0.0.0.0:2055 --inner 10.0.0.0/8
     """
 
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help=INPUTS)]

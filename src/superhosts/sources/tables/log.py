@@ -71,8 +71,8 @@ def wanted_of(log: Log, columns: Sequence[str], options: TableOptions, file: str
         duration = () if asked.duration is None else duration
     if not log.start or asked.has_time:  # Records of a known log may have one time only.
         known_times = Mapping(time=_one(start), time_end=_one(end), duration=_one(duration))
-        row_times(known_times, options.time, columns, file)
-    time, sign = _time(start, end, duration, options.time)
+        row_times(known_times, options.row_time, columns, file)
+    time, sign = _time(start, end, duration, options.row_time)
     wanted = Wanted(src, dst, time, duration if sign else (), sign, log.kind if log.kind in columns else "", log.kinds)
     _check_distinct(wanted, columns, file)
     return wanted

@@ -8,12 +8,13 @@ from superhosts.errors import UsageError
 from superhosts.sources.tables.mapping import Mapping
 from superhosts.text import setting
 
-WHICH_TIME = ("start", "end")
+WHICH_TIME = ("record", "start", "end", "export", "received")  # the last two are times of flow exports only
 # The names of all formats, as --format takes them, written out because the formats are slow to load.
 FORMAT_NAMES = (
     *("parquet", "arrow", "azure", "zeek", "eve", "goflow2", "pmacct", "nfdump", "silk", "argus", "aws", "gcp"),
     *("ntopng", "rita", "jsonl", "csv", "tsv"),
 )
+EXPORT_FORMATS = ("netflow", "ipfix", "sflow")  # of captures, too: the flows that the packets report, not the packets
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,17 @@ class TableOptions:
 
     format: str | None = None  # a name of tables/formats.py; None: by content
     map: Mapping | None = None  # None: by the usual names
-    time: str = "start"  # which time of a record counts, one of WHICH_TIME
+    time: str = "record"  # which time of a record counts, one of WHICH_TIME
     threads: int | None = None  # that may read a table; None: one for each CPU
 
     def __post_init__(self) -> None:
         if self.time not in WHICH_TIME:
-            raise UsageError(f"{setting('time', self.time)}: must be {' or '.join(WHICH_TIME)}")
+            raise UsageError(f"{setting('time', self.time)}: must be one of {', '.join(WHICH_TIME)}")
+
+    @property
+    def row_time(self) -> str:
+        """Which time of a row of a table counts, "start" or "end"."""
+        return "end" if self.time == "end" else "start"
 
 
 DEFAULT = TableOptions()

@@ -77,7 +77,7 @@ def wanted_of(columns: Sequence[str], options: TableOptions, file: str) -> Wante
     found: Mapping = resolve(options.map, columns, file)
     assert found.src is not None
     assert found.dst is not None
-    return Wanted(found.src.name, found.dst.name, row_times(found, options.time, columns, file))
+    return Wanted(found.src.name, found.dst.name, row_times(found, options.row_time, columns, file))
 
 
 def block_of(batch: Any, wanted: Wanted, begin: int, file: str) -> RowBlock:

@@ -78,7 +78,7 @@ class RowBinaryReader:
             self.fields = list(fields) or read_header(self._bytes, self._name)
             self.columns: Sequence[str] = [field.name for field in self.fields]
             self._mapping = resolve(options.map, self.columns, self._name)
-            self._time = _chosen_time(self._mapping, options.time, self.columns, self._name)
+            self._time = _chosen_time(self._mapping, options.row_time, self.columns, self._name)
             self._check_types()
         except BaseException:
             self._stream.close()

@@ -1,0 +1,355 @@
+"""What is known of exporters: times, sequence numbers, sampling rates, templates, all of it bounded."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import exports as e
+from superhosts.sources.exports.budget import BURST, BURST_EACH, Budget
+from superhosts.sources.exports.held import Held, HeldSet
+from superhosts.sources.exports.registry import Limits, Registry, StreamKey
+from superhosts.sources.exports.state import TemplateFile
+
+ENDS = e.address("10.0.0.1") + e.address("10.0.0.2")
+NOW = (e.NOON + 10) * e.SECOND
+V5 = e.version5([e.record5("10.0.0.1", "10.0.0.2")])
+
+
+def one(fields: list[e.Field], content: bytes, **manner: Any) -> e.Reading:
+    """Read one IPFIX record that has these fields behind its addresses."""
+    whole: list[e.Field] = [(8, 4), (12, 4), *fields]
+    flow = e.data(256, [ENDS + content])
+    return e.Reading(**manner).feed(e.ipfix(e.template(256, whole, is_ipfix=True), flow), received=NOW)
+
+
+def ntp(seconds: float) -> bytes:
+    return struct.pack("!II", int(seconds) + 2_208_988_800, int(seconds % 1 * 2**32))
+
+
+TIMES: list[tuple[int, bytes, int]] = [
+    (150, struct.pack("!I", e.NOON - 5), (e.NOON - 5) * e.SECOND),
+    (152, struct.pack("!Q", e.NOON * 1000 - 7), e.NOON * e.SECOND - 7_000_000),
+    (154, ntp(e.NOON - 1.5), e.NOON * e.SECOND - 1_500_000_000),
+    (156, ntp(e.NOON - 0.25), e.NOON * e.SECOND - 250_000_000),
+    (158, struct.pack("!I", 2500), e.NOON * e.SECOND - 2_500_000),
+    (323, struct.pack("!Q", e.NOON * 1000), e.NOON * e.SECOND),
+]
+
+
+@pytest.mark.parametrize(("element", "content", "time"), TIMES)
+def test_every_kind_of_time_in_ipfix(element: int, content: bytes, time: int) -> None:
+    assert one([(element, len(content))], content).times == [time]
+    if element < 322:
+        assert one([(element + 1, len(content))], content, time="end").times == [time]
+
+
+def test_uptime_with_the_time_of_boot_in_the_record() -> None:
+    content = struct.pack("!IQ", 4000, (e.NOON - 100) * 1000)
+    assert one([(22, 4), (160, 8)], content).times == [(e.NOON - 96) * e.SECOND]
+
+
+def test_uptime_with_the_time_of_boot_in_options() -> None:
+    sets = e.options_template(300, [(149, 4)], [(160, 8)], is_ipfix=True)
+    reading = e.Reading().feed(e.ipfix(sets, e.data(300, [struct.pack("!IQ", 0, (e.NOON - 100) * 1000)])))
+    fields: list[e.Field] = [(8, 4), (12, 4), (22, 4)]
+    flow = e.data(256, [ENDS + struct.pack("!I", 4000)])
+    reading.feed(e.ipfix(e.template(256, fields, is_ipfix=True), flow, sequence=1))
+    assert reading.times == [(e.NOON - 96) * e.SECOND]
+
+
+def test_uptime_without_the_time_of_boot_is_the_export_time() -> None:
+    reading = one([(22, 4)], struct.pack("!I", 4000))
+    assert reading.times == [e.NOON * e.SECOND]
+    assert reading.status["wrong_times"] == 0
+
+
+def test_uptime_that_began_again() -> None:
+    flow = e.record5("10.0.0.1", "10.0.0.2", first=2**32 - 1000)
+    reading = e.Reading().feed(e.version5([flow], uptime=500))
+    assert reading.times == [e.NOON * e.SECOND - 1_500_000_000]
+
+
+@pytest.mark.parametrize("seconds", [0, 1, e.NOON - 90_000, e.NOON + 90_000, 2**32 - 1])
+def test_a_clock_that_is_far_off_is_counted_and_not_obeyed(seconds: int) -> None:
+    reading = one([(150, 4)], struct.pack("!I", seconds))
+    assert reading.times == [e.NOON * e.SECOND]
+    assert reading.status["wrong_times"] == 1
+
+
+def test_an_export_time_that_is_far_off_is_the_time_of_arrival() -> None:
+    for time in ("start", "export", "received"):
+        reading = e.Reading(time=time).feed(e.version5([e.record5("10.0.0.1", "10.0.0.2")], seconds=0), received=NOW)
+        assert abs(reading.times[0] - NOW) <= 4 * e.SECOND
+        assert reading.status["wrong_times"] == 1
+
+
+def test_which_time_counts() -> None:
+    found = {time: e.Reading(time=time).feed(V5, received=NOW).times for time in ("start", "end", "export", "received")}
+    noon = e.NOON * e.SECOND
+    assert found == {
+        "start": [noon - 4 * e.SECOND],
+        "end": [noon - 3 * e.SECOND],
+        "export": [noon],
+        "received": [NOW],
+    }
+
+
+# Sequence numbers
+
+
+def flows5(*sequences: int) -> e.Reading:
+    return e.Reading().feed(
+        *(e.version5([e.record5("10.0.0.1", "10.0.0.2")] * 10, sequence=each) for each in sequences)
+    )
+
+
+@pytest.mark.parametrize(
+    ("sequences", "lost", "restarts"),
+    [
+        ((0, 10, 20), 0, 0),
+        ((0, 10, 40), 20, 0),
+        ((2**32 - 10, 0), 0, 0),
+        ((2**32 - 20, 0), 10, 0),
+        ((5_000_000, 5_000_010, 0, 10), 0, 1),
+        ((100, 110, 3_000_000_000, 3_000_000_010), 0, 1),
+        ((50_000, 50_020, 50_010, 50_030), 0, 0),  # one was overtaken
+    ],
+)
+def test_gaps_of_version_5(sequences: tuple[int, ...], lost: int, restarts: int) -> None:
+    status = flows5(*sequences).status
+    assert (status["lost_records"], status["restarts"], status["lost_datagrams"]) == (lost, restarts, 0)
+
+
+def test_gaps_of_version_9_are_datagrams() -> None:
+    known = e.template(256, e.USUAL)
+    reading = e.Reading().feed(*(e.version9(known, sequence=each) for each in (7, 8, 11)))
+    assert (reading.status["lost_datagrams"], reading.status["lost_records"]) == (2, 0)
+
+
+def test_gaps_of_ipfix_are_records_of_data_and_options() -> None:
+    sets = [
+        e.template(256, e.WIDE, is_ipfix=True),
+        e.options_template(300, [(149, 4)], [(34, 4)], is_ipfix=True),
+        e.data(256, [e.wide("2001:db8::1", "2001:db8::2")] * 3),
+        e.data(300, [struct.pack("!II", 0, 100)] * 2),
+    ]
+    reading = e.Reading().feed(e.ipfix(*sets), e.ipfix(*sets, sequence=5), e.ipfix(*sets, sequence=14))
+    assert reading.status["lost_records"] == 4
+
+
+def test_records_without_a_template_are_no_gap() -> None:
+    flow = e.data(256, [e.wide("2001:db8::1", "2001:db8::2")] * 3)
+    known = e.template(256, e.WIDE, is_ipfix=True)
+    reading = e.Reading().feed(e.ipfix(flow), e.ipfix(known, flow, sequence=3), e.ipfix(flow, sequence=6))
+    assert (reading.status["lost_records"], len(reading.ipv6)) == (0, 9)
+
+
+def test_gaps_belong_to_an_exporter() -> None:
+    reading = e.Reading().feed(V5, V5, exporter=["192.0.2.1", "192.0.2.2"])
+    assert (reading.status["lost_records"], reading.status["restarts"]) == (0, 0)
+    assert [each["address"] for each in reading.status["exporters"]] == ["192.0.2.1", "192.0.2.2"]  # type: ignore[attr-defined]
+
+
+# Sampling
+
+
+@pytest.mark.parametrize(
+    ("fields", "content", "rate"),
+    [
+        ([(34, 4)], struct.pack("!I", 512), 512),
+        ([(48, 1), (49, 1), (50, 4)], struct.pack("!BBI", 3, 2, 1000), 1000),
+        ([(304, 2), (305, 4), (306, 4)], struct.pack("!HII", 1, 1, 999), 1000),
+        ([(305, 4)], struct.pack("!I", 256), 256),
+        ([(309, 4), (310, 4)], struct.pack("!II", 2, 4000), 2000),
+        ([(311, 8)], struct.pack("!d", 0.01), 100),
+        ([(35, 1)], b"\2", None),
+    ],
+)
+def test_the_rate_of_options(fields: list[e.Field], content: bytes, rate: int | None) -> None:
+    for is_ipfix in (False, True):
+        make = e.ipfix if is_ipfix else e.version9
+        known = e.options_template(300, [(1, 4)], fields, is_ipfix=is_ipfix)
+        reading = e.Reading().feed(make(known, e.data(300, [bytes(4) + content]), domain=77))
+        assert reading.status["sampling"] == rate
+
+
+def test_the_rate_holds_for_all_domains_of_an_exporter() -> None:
+    known = e.options_template(300, [(1, 4)], [(34, 4)])
+    reading = e.Reading().feed(e.version9(known, e.data(300, [struct.pack("!II", 0, 100)]), domain=9))
+    flow = e.data(256, [e.usual("10.0.0.1", "10.0.0.2")])
+    reading.feed(e.version9(e.template(256, e.USUAL), flow, domain=1))
+    reading.feed(V5, exporter="192.0.2.9")
+    rates = {(each["address"], each["domain"]): each["sampling"] for each in reading.status["exporters"]}  # type: ignore[attr-defined]
+    assert rates == {("192.0.2.1", 9): 100, ("192.0.2.1", 1): 100, ("192.0.2.9", 0): None}
+
+
+def test_the_rate_of_version_5_and_of_records() -> None:
+    assert (
+        e.Reading().feed(e.version5([e.record5("10.0.0.1", "10.0.0.2")], sampling=0x4000 | 30)).status["sampling"] == 30
+    )
+    assert one([(34, 4)], struct.pack("!I", 50)).status["sampling"] == 50
+
+
+# Templates
+
+
+def test_all_templates_are_withdrawn() -> None:
+    known = e.template(256, e.WIDE, is_ipfix=True), e.template(257, e.WIDE, is_ipfix=True)
+    options = e.options_template(300, [(149, 4)], [(34, 4)], is_ipfix=True)
+    reading = e.Reading().feed(e.ipfix(*known, options))
+    reading.feed(e.ipfix(e.a_set(2, struct.pack("!HH", 2, 0))))
+    assert [number for _, number in reading.collector.registry.templates] == [300]
+    reading.feed(e.ipfix(e.a_set(3, struct.pack("!HH", 3, 0))))
+    assert not reading.collector.registry.templates
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        struct.pack("!HH", 255, 1) + bytes(4),
+        struct.pack("!HH", 256, 600) + struct.pack("!HH", 8, 4) * 600,
+        struct.pack("!HH", 256, 5) + struct.pack("!HH", 8, 4),
+        struct.pack("!HHHH", 256, 1, 8, 0),
+    ],
+)
+def test_templates_that_make_no_sense_are_counted(content: bytes) -> None:
+    reading = e.Reading().feed(e.version9(e.a_set(0, content)))
+    assert reading.status["bad_templates"] == 1
+    assert not reading.collector.registry.templates
+
+
+def test_streams_and_templates_are_bounded_and_busy_exporters_served() -> None:
+    limits = Limits(streams=64, templates=128, templates_each=16, fields=512)
+    reading = e.Reading(limits=limits)
+    flow = e.data(256, [e.usual("10.0.0.1", "10.0.0.2")])
+    good = [e.version9(e.template(256, e.USUAL), flow, sequence=each) for each in range(100)]
+    reading.feed(*good, exporter="192.0.2.1")
+    varying: list[e.Field] = [(82, e.VARIABLE), (8, 4), (12, 4)]
+    for number in range(300):
+        kinds = varying if number % 2 else e.USUAL
+        sets = [e.template(256 + (number + each) % 1000, kinds) for each in range(5)]
+        forged = f"198.51.{number // 256}.{number % 256}"
+        reading.feed(e.version9(*sets, e.data(999, [bytes(40)]), domain=number), exporter=forged)
+        reading.feed(e.version9(flow, sequence=100 + number), exporter="192.0.2.1")
+    registry = reading.collector.registry
+    assert len(reading.ipv4) == 400
+    assert len(registry.templates) <= 128
+    assert int(registry.tables.used[0]) <= 64
+    assert registry.given_up > 200
+    assert reading.status["lost_datagrams"] == 0
+
+
+def test_one_exporter_with_endless_templates_does_not_displace_others() -> None:
+    reading = e.Reading(limits=Limits(streams=8, templates=64, templates_each=16))
+    reading.feed(e.version9(e.template(256, e.USUAL)), exporter="192.0.2.1")
+    for number in range(500):
+        fields: list[e.Field] = [(8, 4), (12, 4), (number, 4)]
+        reading.feed(e.version9(e.template(300 + number, fields), sequence=number), exporter="192.0.2.66")
+    flow = e.data(256, [e.usual("10.0.0.1", "10.0.0.2")])
+    reading.feed(e.version9(flow, sequence=1), exporter="192.0.2.1")
+    assert reading.ends == [("10.0.0.1", "10.0.0.2")]
+    assert len(reading.collector.registry.templates) <= 17
+
+
+def test_what_waits_is_bounded() -> None:
+    held = Held(most=10_000, each=4_000)
+    for number in range(1000):
+        held.add((StreamKey(number % 7, 9, 0), 256), HeldSet(bytes(300), 0))
+    assert len(held) <= 20
+    assert held.given_up == 1000 - len(held)
+    assert sum(len(held.take((StreamKey(each, 9, 0), 256))) for each in range(7)) == 1000 - held.given_up
+    assert len(held) == 0
+
+
+# The file
+
+
+def test_templates_and_rates_survive_a_restart(tmp_path: Path) -> None:
+    said: list[str] = []
+    reading = e.Reading()
+    options = e.options_template(300, [(1, 4)], [(34, 4)])
+    reading.feed(e.version9(e.template(256, e.USUAL), options, e.data(300, [struct.pack("!II", 0, 100)]), domain=5))
+    TemplateFile(tmp_path / "folder" / "state.json", said.append).save(reading.collector.registry)
+    after = e.Reading()
+    TemplateFile(tmp_path / "folder" / "state.json", said.append).load(after.collector.registry)
+    after.feed(e.version9(e.data(256, [e.usual("10.0.0.1", "10.0.0.2")]), domain=5))
+    assert after.ends == [("10.0.0.1", "10.0.0.2")]
+    assert after.status["sampling"] == 100
+    assert said == []
+
+
+def test_the_file_is_written_when_something_has_changed_and_not_too_often(tmp_path: Path) -> None:
+    path, clock = tmp_path / "state.json", [0.0]
+    file = TemplateFile(path, pytest.fail, clock=lambda: clock[0])
+    reading = e.Reading()
+    file.save(reading.collector.registry)
+    assert not path.exists()
+    reading.feed(e.version9(e.template(256, e.USUAL)))
+    file.save(reading.collector.registry)
+    first = path.read_text()
+    reading.feed(e.version9(e.template(257, e.USUAL)))
+    file.save(reading.collector.registry)
+    assert path.read_text() == first
+    clock[0] = 1.0
+    file.save(reading.collector.registry)
+    assert path.read_text() != first
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "superhosts templates 1", "exporters": [{}]}', "null"])
+def test_a_damaged_file_is_set_aside(tmp_path: Path, content: str) -> None:
+    path, said = tmp_path / "state.json", list[str]()
+    path.write_text(content)
+    TemplateFile(path, said.append).load(Registry())
+    assert not path.exists()
+    assert len(said) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said: list[str] = []
+    reading = e.Reading().feed(e.version9(e.template(256, e.USUAL)))
+    TemplateFile(tmp_path / "file" / "state.json", said.append).save(reading.collector.registry)
+    assert "cannot be kept" in said[0]
+
+
+def test_a_quiet_exporter_outlives_many_that_send_little() -> None:
+    reading = e.Reading(limits=Limits(streams=64, templates=128, templates_each=16))
+    reading.feed(*(e.version9(e.template(256, e.USUAL), sequence=each) for each in range(100)))
+    for number in range(300):
+        reading.feed(e.version9(e.template(256, e.WIDE), domain=number), exporter=f"198.51.100.{number % 256}")
+    reading.feed(e.version9(e.data(256, [e.usual("10.0.0.1", "10.0.0.2")]), sequence=100))
+    assert reading.ends == [("10.0.0.1", "10.0.0.2")]
+
+
+# Budgets
+
+
+def test_new_exporters_share_a_budget_and_established_ones_have_their_own() -> None:
+    clock = [0.0]
+    budget = Budget(lambda: clock[0])
+    assert budget.allows("a", BURST, is_established=False)
+    assert not budget.allows("b", 1000, is_established=False)
+    assert budget.allows("c", BURST_EACH, is_established=True)
+    assert not budget.allows("c", 1000, is_established=True)
+    assert budget.allows("d", 1000, is_established=True)
+    clock[0] = 1.0
+    assert budget.allows("b", 1000, is_established=False)
+    assert budget.allows("c", 1000, is_established=True)
+
+
+def test_templates_beyond_the_budget_are_counted_and_known_ones_cost_nothing() -> None:
+    reading = e.Reading(is_live=True, time="received")
+    reading.collector.budget = Budget(lambda: 0.0)
+    fields: list[e.Field] = [(8, 4), (12, 4), *((number, 4) for number in range(300, 700))]
+    for number in range(400):
+        reading.feed(e.version9(e.template(256 + number, fields[: 402 - number % 7]), domain=number))
+    assert reading.status["refused_templates"] > 0
+    flow = e.data(256, [e.usual("10.0.0.1", "10.0.0.2")])
+    reading = e.Reading(is_live=True).feed(
+        *(e.version9(e.template(256, e.USUAL), flow, sequence=n) for n in range(20_000))
+    )
+    assert (len(reading.ipv4), reading.status["refused_templates"]) == (20_000, 0)
