@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from harness import HERE, PUBLIC_KEY, Report, superhosts_command
-from superhosts.sources.base import SourceCounters
+from superhosts.sources.base import SourceCounters, Wants
 from superhosts.sources.exports.collector import Batch, Collector, Manner, as_block
 
 NOW = 1_700_000_000
@@ -152,7 +152,7 @@ def decoders(report: Report, rounds: int) -> None:
         shown = {5: "NetFlow v5", 9: "NetFlow v9", 10: "IPFIX"}[version]
         made = batches(datagrams)
         decode(f"{shown}: records decoded on one core", made, Manner(), rounds, report)
-        decode(f"{shown}: the same, with details", made, Manner(details=True), rounds, report)
+        decode(f"{shown}: the same, with details", made, Manner(wants=Wants(details=True)), rounds, report)
     samples = batches([sflow(each, rng) for each in range(DATAGRAMS)])
     decode("sFlow v5: samples decoded on one core", samples, Manner(is_sflow=True), rounds, report)
 

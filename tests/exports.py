@@ -9,7 +9,7 @@ from ipaddress import ip_address
 import numpy as np
 
 from superhosts.pairs import PacketBlock
-from superhosts.sources.base import SourceCounters
+from superhosts.sources.base import SourceCounters, Wants
 from superhosts.sources.exports.collector import Batch, Collector, Manner, as_block
 
 NOON = 1_700_000_000  # seconds
@@ -170,9 +170,10 @@ def _number(name: str) -> int:
 class Reading:
     """A collector and what it has read: rows of source, destination, time and details."""
 
-    def __init__(self, **manner: object) -> None:
+    def __init__(self, *, details: bool = False, tunnels: str = "outer", **manner: object) -> None:
         self.counters = SourceCounters()
-        self.collector = Collector(self.counters, Manner(**manner))  # type: ignore[arg-type]
+        wants = Wants(details, tunnels)
+        self.collector = Collector(self.counters, Manner(wants=wants, **manner))  # type: ignore[arg-type]
         self.ipv4: list[tuple[int, ...]] = []
         self.ipv6: list[tuple[int, ...]] = []
 

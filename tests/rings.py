@@ -8,7 +8,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import naive_capture as naive
+import naive_frames as naive
+from naive_capture import Row
 
 SECOND = 10**9
 ETHER, LOOPBACK, NONE, RADIOTAP = 1, 772, 65534, 803
@@ -60,8 +61,8 @@ def block(packets: list[Packet], size: int, status: int = 1) -> bytes:
 class Reading:
     """What a walk finds."""
 
-    ipv4: list[naive.Row] = field(default_factory=list)
-    ipv6: list[naive.Row] = field(default_factory=list)
+    ipv4: list[Row] = field(default_factory=list)
+    ipv6: list[Row] = field(default_factory=list)
     not_ip: int = 0
     truncated: int = 0
     unsupported: int = 0
@@ -105,7 +106,7 @@ def read(data: bytes, size: int, cooked: bool = False) -> Reading:
 def _add(found: Reading, frame: bytes, time: int, hardware: int, cooked: bool, protocol: int, net: int) -> None:
     try:
         if hardware in (ETHER, LOOPBACK) and not cooked:
-            header = naive.ip_header(frame, naive.ETHERNET)
+            header = naive.ip_header(1, frame)
         elif hardware in (801, 802, RADIOTAP):
             found.unsupported += 1
             return

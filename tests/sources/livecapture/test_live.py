@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from commands import Run
 from netns import Capture, Namespace, namespace
 from places import DATA
 from traffic import Frames, talk, three_windows, write
+from tunnels import TUNNELS
 from waiting import wait_for
 
 ALL = ("--window", "all", "--threshold", "100")
@@ -284,6 +286,37 @@ def fitting(path: Path) -> Frames:
             frames.append((0, frame))
         at += 16 + size
     return frames
+
+
+@pytest.mark.parametrize("tunnels", ["inner", "both"])
+def test_tunnels(net: Namespace, run: Run, tmp_path: Path, tunnels: str) -> None:
+    frames: Frames = [(0, frame) for frame, _ in TUNNELS.values()]
+    options = ("--window", "all", "--threshold", "1", "--special", "keep", "--tunnels", tunnels, "--ipv6-prefix", "128")
+    capture = net.start("scan", "live:near0", *options).ready()
+    net.send(frames)
+    capture.end()
+    assert capture.found == from_file(run, tmp_path, frames, *options)
+    assert len(capture.found) > 4
+    assert capture.counters["packets"] == len(frames)
+
+
+@pytest.mark.parametrize("name", ["live:near0", "live:any"])
+def test_contacts_and_ports(net: Namespace, run: Run, tmp_path: Path, name: str) -> None:
+    frames: Frames = []
+    for number in range(1, 60):
+        there, back = ("10.0.0.1", f"10.0.1.{number}"), (f"10.0.1.{number}", "10.0.0.1")
+        frames.append((0, p.ethernet(0x0800, p.ipv4(*there, tcp(5000, number, 2), protocol=6))))
+        if number % 3 == 0:
+            frames.append((0, p.ethernet(0x0800, p.ipv4(*back, tcp(number, 5000, 18), protocol=6))))
+    for options in (("--peers", "unanswered"), ("--count", "ports")):
+        capture = net.start("scan", name, "--window", "all", "--threshold", "5", *options).ready()
+        net.send(frames)
+        capture.end()
+        assert capture.found == {"10.0.0.1": 40 if "--peers" in options else 59}
+
+
+def tcp(src: int, dst: int, flags: int) -> bytes:
+    return struct.pack(">HHIIBBHHH", src, dst, 1, 2, 0x50, flags, 1000, 0, 0)
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="no captures of others here")

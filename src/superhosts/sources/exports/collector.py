@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.pairs import PacketBatch, PacketBlock
-from superhosts.sources.base import SourceCounters
+from superhosts.sources.base import PLAIN, SourceCounters, Wants
 from superhosts.sources.exports.budget import Budget
 from superhosts.sources.exports.held import Held, HeldSet
 from superhosts.sources.exports.layout import (
@@ -36,6 +36,7 @@ from superhosts.sources.exports.layout import (
     ROOM,
     ROWS4,
     ROWS6,
+    SECOND_ROWS,
     SET_END,
     START,
     STREAM,
@@ -45,26 +46,25 @@ from superhosts.sources.exports.layout import (
     TRUNCATED,
     UNKNOWN_VERSION,
     UNSUPPORTED,
+    WANTS,
     WRONG_TIMES,
     Bytes,
     Rows,
     new_room,
 )
 from superhosts.sources.exports.netflow_walk import IPFIX_HEADER, V9_HEADER, walk_netflow
-from superhosts.sources.exports.packets import PPP
 from superhosts.sources.exports.registry import ESTABLISHED, LIMITS, Limits, Registry, StreamKey
 from superhosts.sources.exports.sequence import UNKNOWN_STEP, add_records
 from superhosts.sources.exports.sflow_walk import walk_sflow
 from superhosts.sources.exports.templates import BadTemplateError, Template, read_options, read_templates
-from superhosts.sources.frames import link_of
+from superhosts.sources.frames import link_of, wants_of
 from superhosts.stopwatch import measured
 
 LONGEST = 65_535  # bytes of a datagram
 BLOCK_ROWS = 65_536  # of a family in a block, from which on it is handed out
 SHOWN_EXPORTERS = 100
 # The link types of the capture formats for the header protocols of sFlow.
-_LINKS = {1: 1, 5: 107, 11: 101, 12: 101}
-_PPP_HEADERS = 7
+_LINKS = {1: 1, 5: 107, 7: 9, 11: 101, 12: 101, 13: 219}
 
 
 class Batch(NamedTuple):
@@ -83,7 +83,7 @@ class Manner(NamedTuple):
 
     is_sflow: bool = False
     time: str = "start"  # "start", "end", "export" or "received"
-    details: bool = False
+    wants: Wants = PLAIN
     is_live: bool = False  # from the network: anybody may send anything
     limits: Limits = LIMITS
 
@@ -96,8 +96,9 @@ class Collector:
         self.held = Held()
         self.dropped = 0  # datagrams that the kernel had no room for
         self._counters, self._manner, self._pool = counters, manner, pool
-        self._room = new_room(BLOCK_ROWS + LONGEST // 8 + 1, manner.details)
+        self._room = new_room(BLOCK_ROWS + LONGEST // 8 + 1, manner.wants.details)
         self._tally = np.zeros(TALLY_SLOTS, np.int64)
+        self._tally[WANTS] = wants_of(manner.wants)
         self._totals = np.zeros(TALLY_SLOTS, np.int64)
         self._bad_templates = self._refused = 0
         self.budget = Budget()
@@ -127,11 +128,11 @@ class Collector:
         narrow, wide = int(tally[ROWS4]), int(tally[ROWS6])
         block: PacketBlock = ()
         if narrow:
-            details = room.details4[:narrow].copy() if self._manner.details else None
+            details = room.details4[:narrow].copy() if self._manner.wants.details else None
             src, dst, time = room.src4[:narrow].copy(), room.dst4[:narrow].copy(), room.time4[:narrow].copy()
             block += (PacketBatch(4, src, dst, time, details=details),)
         if wide:
-            details = room.details6[:wide].copy() if self._manner.details else None
+            details = room.details6[:wide].copy() if self._manner.wants.details else None
             ends = room.src6[:wide].copy(), room.dst6[:wide].copy()
             block += (PacketBatch(6, *ends, room.time6[:wide].copy(), details=details),)
         counters = self._counters
@@ -140,7 +141,8 @@ class Collector:
         counters.not_ip += int(tally[NOT_IP])
         counters.truncated += int(tally[TRUNCATED])
         counters.unsupported_link += int(tally[UNSUPPORTED])
-        counters.packets += narrow + wide + int(tally[NOT_IP] + tally[TRUNCATED] + tally[UNSUPPORTED])
+        others = int(tally[NOT_IP] + tally[TRUNCATED] + tally[UNSUPPORTED] - tally[SECOND_ROWS])
+        counters.packets += narrow + wide + others
         counters.records += int(tally[RECORDS])
         self._totals += tally
         tally[FIRST_COUNT:CLOCK] = 0
@@ -276,4 +278,4 @@ def empty_batch() -> Batch:
 
 def _link(protocol: int) -> int:
     """Return how frames of a header protocol of sFlow start."""
-    return PPP if protocol == _PPP_HEADERS else link_of(_LINKS.get(protocol, -1))
+    return link_of(_LINKS.get(protocol, -1))

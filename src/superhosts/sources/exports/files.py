@@ -51,7 +51,7 @@ class ExportFile(Source):
 
     def want(self, wants: Wants) -> None:
         """Take note of what is to be read besides addresses and times."""
-        self._manner = self._manner._replace(details=wants.details)
+        self._manner = self._manner._replace(wants=wants)
 
     def first_time(self) -> int | None:
         """Return the time of the first records; None for an empty input. Its templates are known to others then."""

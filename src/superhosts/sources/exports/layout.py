@@ -21,8 +21,11 @@ DATAGRAM, AT, SET_END, STREAM = 0, 1, 2, 3  # AT is 0 at the start of a datagram
 ROWS4, ROWS6 = 4, 5
 DATAGRAMS, BAD, DAMAGED, UNKNOWN_VERSION = 6, 7, 8, 9
 NOT_IP, TRUNCATED, UNSUPPORTED = 10, 11, 12  # records and samples without addresses, by reason
-WRONG_TIMES, RECORDS, SAMPLES, CLOCK = 13, 14, 15, 16  # CLOCK: datagrams so far, by which use is told
-TALLY_SLOTS = 17
+WRONG_TIMES, RECORDS, SAMPLES = 13, 14, 15
+SECOND_ROWS = 16  # rows of packets in a tunnel that have one already
+CLOCK = 17  # datagrams so far, by which use is told
+WANTS = 18  # what is wanted of the first bytes of packets: a sum of the bits of frames.tally
+TALLY_SLOTS = 19
 FIRST_COUNT = ROWS4  # slots from here to CLOCK begin at zero with every block
 
 # Why a walk returns.

@@ -65,7 +65,7 @@ class UdpSource(Source):
 
     def want(self, wants: Wants) -> None:
         """Take note of what is to be read besides addresses and times."""
-        self._manner = self._manner._replace(details=wants.details)
+        self._manner = self._manner._replace(wants=wants)
 
     def first_time(self) -> int | None:
         """Return the time of the first record, for which this waits; None if it was stopped before."""
