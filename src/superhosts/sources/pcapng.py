@@ -12,10 +12,22 @@ comes. The rest of the file is read.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from superhosts.sources.frames import POSITION, UNSUPPORTED, Bytes, Columns, Tally, link_of, swapped, unsupported
+from superhosts.sources.frames import (
+    POSITION,
+    UNSUPPORTED,
+    WANTS,
+    Bytes,
+    Columns,
+    Tally,
+    is_wrapped,
+    link_of,
+    swapped,
+    unsupported,
+)
 from superhosts.sources.pcapng_walk import (
     ALONE,
     AT_INTERFACE,
@@ -25,6 +37,7 @@ from superhosts.sources.pcapng_walk import (
     BAD_TRAILER,
     DECLARED,
     LARGEST_BLOCK,
+    LINK,
     MORE,
     NO_INTERFACE,
     NO_LINK,
@@ -39,7 +52,9 @@ from superhosts.sources.pcapng_walk import (
     Interfaces,
     clock_of,
     read_piece,
+    read_rich_piece,
     walk,
+    walk_rich,
 )
 from superhosts.text import counted
 from superhosts.units import SECOND
@@ -58,8 +73,6 @@ _PROBLEMS = {
 
 class Pcapng:
     """A pcapng capture, from its first byte."""
-
-    read_piece = staticmethod(read_piece)
 
     def __init__(self) -> None:
         self._section = np.zeros(3, np.int64)
@@ -90,10 +103,16 @@ class Pcapng:
         """Return True if a stream that starts with these four bytes is one."""
         return head[:4] == _SECTION_BYTES
 
+    def read_piece(self, *arguments: Any) -> int:
+        """Read a piece of a file (piece_loop.py)."""
+        _, _, blocks, _, tally, _ = arguments
+        return (read_rich_piece if _is_rich(blocks, tally) else read_piece)(*arguments)
+
     def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
         """Read on from tally[POSITION]; return what is wrong there, if anything."""
         while True:
-            reason = walk(block, Blocks(self._section, self._table), tally, columns)
+            blocks = Blocks(self._section, self._table)
+            reason = (walk_rich if _is_rich(blocks, tally) else walk)(block, blocks, tally, columns)
             if reason == MORE:
                 return None
             at = int(tally[POSITION])
@@ -205,3 +224,11 @@ class Pcapng:
             value = raw[at + 4 : at + 4 + length]
             yield code, value if len(value) == length else None
             at += 4 + (length + 3) // 4 * 4
+
+
+def _is_rich(blocks: Blocks, tally: Tally) -> bool:
+    """Return True if more is wanted than addresses, or frames of an interface have a header that takes a closer look.
+
+    Rows of interfaces that a section before has declared may be there, too, and do no harm.
+    """
+    return bool(tally[WANTS]) or any(is_wrapped(int(link)) for link in set(blocks.interfaces[:, LINK].tolist()))

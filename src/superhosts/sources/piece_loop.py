@@ -22,13 +22,13 @@ _BEYOND = 4096  # bytes read behind a piece, where its last record ends
 
 _pread = types.ExternalFunction("pread", types.intp(types.int32, types.voidptr, types.uintp, types.int64))
 
+Walk = Callable[..., int]
 Loop = Callable[[int, tuple[int, int, int], Any, Bytes, Tally, Columns], int]
 
 
-def piece_loop(guess: Callable[..., int], walk: Callable[..., int]) -> Loop:
-    """Return the compiled loop for a format, given its guess and its walk."""
+def piece_loop(guess: Callable[..., int], walk: Walk, name: str = "read_piece") -> Loop:
+    """Return the compiled loop for a format, given its guess and its walk, and a name for its machine code."""
 
-    @compiled
     def read_piece(
         file: int, place: tuple[int, int, int], layout: Any, buffer: Bytes, tally: Tally, columns: Columns
     ) -> int:
@@ -63,4 +63,5 @@ def piece_loop(guess: Callable[..., int], walk: Callable[..., int]) -> Loop:
         tally[POSITION] += offset
         return begins
 
-    return read_piece
+    read_piece.__qualname__ = name
+    return compiled(read_piece)
