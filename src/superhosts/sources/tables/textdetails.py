@@ -1,0 +1,78 @@
+"""From the wanted fields of one line to its details. Compiled into the loops of both text formats.
+
+A loop that is called without `DetailRoles` is compiled without any of this.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from superhosts.compiled import compiled
+from superhosts.sources.tables.detailvalues import (
+    DIRECTION,
+    DPORT,
+    FLAGS,
+    ICMP_TYPE,
+    PROTO,
+    REPLIES,
+    REPLY_FLAGS,
+    SPORT,
+    STATE,
+    VALUES,
+    Codes,
+    Values,
+    combine,
+    read_value,
+)
+from superhosts.sources.tables.rawmemory import number_at
+
+
+class DetailRoles(NamedTuple):
+    """Which slots are what."""
+
+    first: int  # slots before it are those of addresses, times and the kind
+    bounds: int  # address of two numbers for each value: its first slot, and the one behind its last
+    codes: Codes
+
+
+@compiled
+def _first_value(places: int, first: int, last: int, what: int, codes: Codes) -> int:
+    """Return the first number that one of several slots has, -1 if none has."""
+    for slot in range(first, last):
+        begin = number_at(places + 16 * slot)
+        if begin:
+            value = read_value(begin, number_at(places + 16 * slot + 8), what, codes)
+            if value >= 0:
+                return value
+    return -1
+
+
+@compiled
+def read_details(places: int, roles: DetailRoles) -> int:
+    """Return the details of a line whose wanted fields are at `places`."""
+    proto = sport = dport = flags = icmp_type = direction = state = reply_flags = replies = -1
+    for what in range(VALUES):  # A loop, not nine calls: each would be compiled by itself.
+        first, last = number_at(roles.bounds + 16 * what), number_at(roles.bounds + 16 * what + 8)
+        if first == last:
+            continue
+        value = _first_value(places, first, last, what, roles.codes)
+        if what == PROTO:
+            proto = value
+        elif what == SPORT:
+            sport = value
+        elif what == DPORT:
+            dport = value
+        elif what == FLAGS:
+            flags = value
+        elif what == ICMP_TYPE:
+            icmp_type = value
+        elif what == DIRECTION:
+            direction = value
+        elif what == STATE:
+            state = value
+        elif what == REPLY_FLAGS:
+            reply_flags = value
+        elif what == REPLIES:
+            replies = value
+    values = Values(proto, sport, dport, flags, icmp_type, direction, state, reply_flags, replies)
+    return combine(values, roles.codes)
