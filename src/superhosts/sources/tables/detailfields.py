@@ -73,6 +73,8 @@ def details_of(
                 found = [guess.name]
             shared = log.kind if role == "direction" else ""  # the kind of a record, which is wanted anyway
             found = [name for name in dict.fromkeys(found) if name not in taken or name == shared]
+        if role == "replies" and fields[-2]:
+            found = found[:1]  # The state says most; further columns would take time to find.
         taken.update(dict.fromkeys(found, role))
         fields.append(tuple(found))
     # The columns that the caller takes for the ends need not be who opened and who answered.

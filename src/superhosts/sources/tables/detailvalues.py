@@ -47,7 +47,7 @@ from superhosts.sources.tables.claims import (
     RECORD,
     UNANSWERED,
 )
-from superhosts.sources.tables.rawmemory import byte_at, number_at
+from superhosts.sources.tables.rawmemory import byte_at, number_at, word_at
 from superhosts.sources.tables.textscan import short_word
 
 # What a field is. The numbers are the places of the values in `Values`.
@@ -78,19 +78,17 @@ _SPELLINGS = {
     "ipcomp": 108,
     "udp-lite": UDP_LITE,
 }
-_LOWER = 0x2020202020202020
-_NAMES = dict(
-    sorted({**PROTOCOLS, **_SPELLINGS}.items(), key=lambda item: item[1] not in (TCP, UDP, ICMP))
-)  # the frequent ones first
-_WORDS = tuple(np.uint64(int.from_bytes(name.encode()[:8].ljust(8), "little") | _LOWER) for name in _NAMES)
-_LENGTHS = tuple(len(name) for name in _NAMES)
-_NUMBERS = tuple(_NAMES.values())
-_MOST_NAME = max(_LENGTHS)
+_NAMES = {"tcp": TCP, "udp": UDP, "icmp": ICMP, **PROTOCOLS, **_SPELLINGS}  # the frequent ones first
+_MOST_NAME = max(map(len, _NAMES))
+_LOWER = 0x2020202020202020  # makes letters of a word lower-case, and the zeros behind it blanks
+_ZEROS, _HIGH_HALVES, _SIX = 0x3030303030303030, 0xF0F0F0F0F0F0F0F0, 0x0606060606060606
 
 
 class Codes(NamedTuple):
     """How a log writes its values."""
 
+    protocols: int  # address of a table of names: the first eight characters; the length, and the number below it
+    protocol_count: int
     has_hex_flags: int  # 1: flags are hexadecimal digits without 0x
     icmp_place: int  # one of claims.ICMP_…
     claim: int  # what records are, unless a word says otherwise
@@ -133,7 +131,12 @@ def make_codes(
     """Return codes with tables of words."""
     first, second = _words_table(directions), _words_table(states)
     addresses = first.ctypes.data, len(directions), second.ctypes.data, len(states)
-    return Codes(int(has_hex_flags), icmp_place, claim, *addresses)
+    names = numbers_table(tuple((_lower_word(name), len(name) << 8 | number) for name, number in _NAMES.items()))
+    return Codes(names.ctypes.data, len(_NAMES), int(has_hex_flags), icmp_place, claim, *addresses)
+
+
+def _lower_word(name: str) -> int:
+    return int.from_bytes(name.encode()[:8].ljust(8), "little", signed=True) | _LOWER
 
 
 @compiled
@@ -161,15 +164,34 @@ def _read_hex(begin: int, end: int) -> int:
 
 @compiled
 def _read_digits(begin: int, end: int) -> int:
-    """Return the number of decimal digits."""
-    if end <= begin or end - begin > 18:
+    """Return the number of decimal digits. Up to eight are read at once: a loop would mispredict where it ends."""
+    length = end - begin
+    if length <= 0 or length > 18:
         return -1
+    if length <= 8:
+        return _read_eight(begin, length)
     value = 0
     for at in range(begin, end):
         digit = byte_at(at) - 48
         if digit < 0 or digit > 9:
             return -1
         value = value * 10 + digit
+    return value
+
+
+@compiled
+def _read_eight(begin: int, length: int) -> int:
+    """Return the number of up to eight digits."""
+    word = word_at(begin)
+    if length < 8:  # Zeros come before them.
+        free = np.uint64(64 - 8 * length)
+        word = word << free | np.uint64(_ZEROS) & ((np.uint64(1) << free) - np.uint64(1))
+    are_digits = word & np.uint64(_HIGH_HALVES) == np.uint64(_ZEROS)
+    if not are_digits or (word + np.uint64(_SIX)) & np.uint64(_HIGH_HALVES) != np.uint64(_ZEROS):
+        return -1
+    pairs = (word & np.uint64(0x0F0F0F0F0F0F0F0F)) * np.uint64(10 * 2**8 + 1) >> np.uint64(8)
+    fours = (pairs & np.uint64(0x00FF00FF00FF00FF)) * np.uint64(100 * 2**16 + 1) >> np.uint64(16)
+    value: int = np.int64((fours & np.uint64(0x0000FFFF0000FFFF)) * np.uint64(10000 * 2**32 + 1) >> np.uint64(32))  # type: ignore[assignment]
     return value
 
 
@@ -215,7 +237,7 @@ def _read_port(begin: int, end: int, is_dotted: bool) -> int:
 
 
 @compiled
-def _read_protocol(begin: int, end: int) -> int:
+def _read_protocol(begin: int, end: int, codes: Codes) -> int:
     """Return a protocol by its number or its name, in any case."""
     if 48 <= byte_at(begin) <= 57:
         value = read_number(begin, end)
@@ -223,10 +245,13 @@ def _read_protocol(begin: int, end: int) -> int:
     length = end - begin
     if length > _MOST_NAME:
         return -1
-    word = short_word(begin, end) | np.uint64(_LOWER)
-    for i in range(len(_WORDS)):
-        if _WORDS[i] == word and _LENGTHS[i] == length:
-            return _NUMBERS[i]
+    word = np.int64(short_word(begin, end) | np.uint64(_LOWER))
+    for i in range(codes.protocol_count):
+        if number_at(codes.protocols + 16 * i) == word:
+            found = number_at(codes.protocols + 16 * i + 8)
+            if found >> 8 == length:
+                number: int = found & 0xFF
+                return number
     return -1
 
 
@@ -320,7 +345,7 @@ def read_value(begin: int, end: int, what: int, codes: Codes) -> int:
     if end <= begin:
         return -1
     if what == PROTO:
-        return _read_protocol(begin, end)
+        return _read_protocol(begin, end, codes)
     if what in (SPORT, DPORT):
         return _read_port(begin, end, what == DPORT and codes.icmp_place == ICMP_IN_DPORT)
     if what in (FLAGS, REPLY_FLAGS):

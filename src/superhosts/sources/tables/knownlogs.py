@@ -58,7 +58,7 @@ ZEEK = Log(
     claim=CONVERSATION,
     state=("conn_state",),
     states=ZEEK_STATES,
-    replies=("resp_pkts", "resp_bytes"),
+    replies=("resp_bytes", "resp_pkts"),
 )
 EVE = Log(
     "eve",
@@ -79,7 +79,7 @@ EVE = Log(
     direction="event_type",
     directions={"flow": CONVERSATION, "netflow": RECORD, "alert": NO_CLAIM},
     reply_flags=("tcp.tcp_flags_tc",),
-    replies=("flow.pkts_toclient", "flow.bytes_toclient"),
+    replies=("flow.pkts_toclient",),
 )
 GOFLOW2 = Log(
     "goflow2",

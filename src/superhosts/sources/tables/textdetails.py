@@ -36,9 +36,9 @@ class DetailRoles(NamedTuple):
 
 
 @compiled
-def _first_value(places: int, first: int, last: int, what: int, codes: Codes) -> int:
+def _first_value(places: int, bounds: int, what: int, codes: Codes) -> int:
     """Return the first number that one of several slots has, -1 if none has."""
-    for slot in range(first, last):
+    for slot in range(number_at(bounds + 16 * what), number_at(bounds + 16 * what + 8)):
         begin = number_at(places + 16 * slot)
         if begin:
             value = read_value(begin, number_at(places + 16 * slot + 8), what, codes)
@@ -50,29 +50,14 @@ def _first_value(places: int, first: int, last: int, what: int, codes: Codes) ->
 @compiled
 def read_details(places: int, roles: DetailRoles) -> int:
     """Return the details of a line whose wanted fields are at `places`."""
-    proto = sport = dport = flags = icmp_type = direction = state = reply_flags = replies = -1
-    for what in range(VALUES):  # A loop, not nine calls: each would be compiled by itself.
-        first, last = number_at(roles.bounds + 16 * what), number_at(roles.bounds + 16 * what + 8)
-        if first == last:
-            continue
-        value = _first_value(places, first, last, what, roles.codes)
-        if what == PROTO:
-            proto = value
-        elif what == SPORT:
-            sport = value
-        elif what == DPORT:
-            dport = value
-        elif what == FLAGS:
-            flags = value
-        elif what == ICMP_TYPE:
-            icmp_type = value
-        elif what == DIRECTION:
-            direction = value
-        elif what == STATE:
-            state = value
-        elif what == REPLY_FLAGS:
-            reply_flags = value
-        elif what == REPLIES:
-            replies = value
+    proto = _first_value(places, roles.bounds, PROTO, roles.codes)
+    sport = _first_value(places, roles.bounds, SPORT, roles.codes)
+    dport = _first_value(places, roles.bounds, DPORT, roles.codes)
+    flags = _first_value(places, roles.bounds, FLAGS, roles.codes)
+    icmp_type = _first_value(places, roles.bounds, ICMP_TYPE, roles.codes)
+    direction = _first_value(places, roles.bounds, DIRECTION, roles.codes)
+    state = _first_value(places, roles.bounds, STATE, roles.codes)
+    reply_flags = _first_value(places, roles.bounds, REPLY_FLAGS, roles.codes)
+    replies = _first_value(places, roles.bounds, REPLIES, roles.codes)
     values = Values(proto, sport, dport, flags, icmp_type, direction, state, reply_flags, replies)
     return combine(values, roles.codes)
