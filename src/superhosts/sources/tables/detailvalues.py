@@ -53,6 +53,7 @@ from superhosts.sources.tables.textscan import short_word
 # What a field is. The numbers are the places of the values in `Values`.
 PROTO, SPORT, DPORT, FLAGS, ICMP_TYPE, DIRECTION, STATE, REPLY_FLAGS, REPLIES = range(9)
 VALUES = 9
+_DOTTED = 1 << 16  # larger than any port
 LONGEST_WORD = 8  # characters of a direction or a state
 
 # How logs write protocols besides the names that --proto takes; Argus names some by what UDP carries.
@@ -227,13 +228,14 @@ def read_number(begin: int, end: int) -> int:
 
 @compiled
 def _read_port(begin: int, end: int, is_dotted: bool) -> int:
-    """Return a port. `is_dotted`: 3.1 is the type and the code of an ICMP message, in the two bytes of a port."""
+    """Return a port. `is_dotted`: 3.1 is the type and the code of an ICMP message, in the bytes below _DOTTED."""
     point = _point(begin, end) if is_dotted else end
     if point < end:
         kind, code = _read_digits(begin, point), _read_digits(point + 1, end)
-        return kind * 256 + code if 0 <= kind < 256 and 0 <= code < 256 else -1
+        if 0 <= kind < 256 and 0 <= code < 256:
+            return _DOTTED | kind << 8 | code
     value = read_number(begin, end)
-    return value if value < 65536 else -1
+    return value if value < _DOTTED else -1
 
 
 @compiled
@@ -367,7 +369,7 @@ def _icmp_type(values: Values, place: int) -> int:
         return values.sport if values.sport < 256 else -1
     if place == ICMP_IN_SPORT:
         return values.sport & 0xFF if values.sport >= 0 else -1
-    return values.dport >> 8 if place == ICMP_IN_DPORT else -1
+    return values.dport >> 8 & 0xFF if place == ICMP_IN_DPORT and values.dport >= 0 else -1
 
 
 @compiled
@@ -397,7 +399,7 @@ def combine(values: Values, codes: Codes) -> int:
     if proto >= 0:
         detail = proto << PROTOCOL_SHIFT | HAS_PROTOCOL
     has_ports = proto in (TCP, UDP, SCTP, UDP_LITE, DCCP) or proto < 0
-    if has_ports and values.dport >= 0:
+    if has_ports and 0 <= values.dport < _DOTTED:
         detail |= max(values.sport, 0) << SRC_PORT_SHIFT | values.dport | HAS_PORTS
     flags = -1
     if proto in (ICMP, ICMPV6):

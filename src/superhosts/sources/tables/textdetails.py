@@ -18,7 +18,6 @@ from superhosts.sources.tables.detailvalues import (
     REPLY_FLAGS,
     SPORT,
     STATE,
-    VALUES,
     Codes,
     Values,
     combine,
