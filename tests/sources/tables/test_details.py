@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 import naive_details as naive
+import superhosts as sh
 from naive_details import ANSWERED, CONVERSATION, RECORD, packed
 from places import DATA
 from superhosts.errors import InputError
@@ -433,3 +434,40 @@ def test_a_real_eve_log() -> None:
             texts = {key: str(value) for key, value in {**event, **deep}.items()}
             expected.append(naive.of_eve(texts))
     assert read_file(real("suricata-eve.json"), WANTED).details == expected
+
+
+def test_a_scan_of_a_log_counts_what_plain_python_counts(tmp_path: Path) -> None:
+    drawn = Random(12)
+    records = []
+    for _ in range(3000):
+        record = zeek(drawn)
+        record["ts"] = str(1700000000 + drawn.randrange(100))
+        record["id.orig_h"], record["id.resp_h"] = f"10.0.0.{drawn.randrange(9)}", f"192.0.2.{drawn.randrange(250)}"
+        record["proto"], record["id.orig_p"] = drawn.choice(["tcp", "udp"]), str(drawn.randrange(1024, 65536))
+        record["id.resp_p"] = drawn.choice(["53", "80", "443", "8080"])
+        record["conn_state"] = drawn.choice(["SF", "S0", "REJ", "S1", "RSTO"])
+        records.append(record)
+    path = tmp_path / "conn.log"
+    path.write_text(written(records, "\t", "zeek"))
+    answered = {"SF", "S1", "RSTO"}
+
+    def scanned(**asked: object) -> dict[str, int]:
+        (window,) = sh.scan(str(path), inner="10.0.0.0/8", window="all", top=100, **asked)  # type: ignore[arg-type]
+        return {str(row.host): round(row.peers) for row in window}
+
+    def counted(chosen: Callable[[Record], bool], *names: str) -> dict[str, int]:
+        found: dict[str, set[tuple[str | None, ...]]] = {}
+        for record in filter(chosen, records):
+            found.setdefault(str(record["id.orig_h"]), set()).add(tuple(record[name] for name in names))
+        return {host: len(peers) for host, peers in found.items()}
+
+    opened = counted(lambda _: True, "id.resp_h")
+    assert scanned(peers="opened") == opened
+    replied = counted(lambda record: record["conn_state"] in answered, "id.resp_h")
+    assert scanned(peers="answered") == replied
+    assert scanned(peers="unanswered") == {
+        host: opened[host] - replied.get(host, 0) for host in opened if opened[host] > replied.get(host, 0)
+    }
+    assert scanned(count="ports") == counted(lambda _: True, "id.resp_p")
+    https = counted(lambda record: record["proto"] == "tcp" and record["id.resp_p"] == "443", "id.resp_h")
+    assert scanned(proto="tcp", port="443") == https
