@@ -352,6 +352,35 @@ def test_all_formats_give_the_same_details(tmp_path: Path) -> None:
             assert read_file(path, WANTED).details == expected, (kind, path)
 
 
+def test_a_zeek_log_without_states(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    drawn = Random(9)
+    records = [zeek(drawn) for _ in range(200)]
+    for record in records:
+        del record["conn_state"]
+    expected = [naive.of_zeek(each) for each in records]
+    assert {each & ANSWERED for each in expected} == {ANSWERED, CONVERSATION}
+    path = tmp_path / "conn.log"
+    path.write_text(written(records, "\t", "zeek"))
+    assert read_file(path, WANTED).details == expected
+    pq.write_table(pa.table({name: [each[name] for each in records] for name in records[0]}), tmp_path / "conn.parquet")
+    assert read_file(tmp_path / "conn.parquet", WANTED).details == expected
+
+
+def test_what_lies_behind_a_null_is_unknown(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    texts = pa.array(["tcp", "udp"])
+    _, offsets, data = texts.buffers()
+    proto = pa.StringArray.from_buffers(2, offsets, data, pa.py_buffer(b"\x01"))
+    table = pa.table({"src": [A] * 2, "dst": [B] * 2, "time": [1, 2], "proto": proto})
+    with pa.OSFile(str(tmp_path / "rows.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    assert read_file(tmp_path / "rows.arrow", WANTED).details == [RECORD + packed(6, None, None, None), RECORD]
+
+
 def test_missing_values_of_columns_are_unknown(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq

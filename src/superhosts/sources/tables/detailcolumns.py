@@ -44,7 +44,7 @@ def details_of_columns(fields: DetailFields, count: int, read: Callable[[str, in
     for what, names in enumerate(fields.names):
         for name in names:
             found = read(name, what)
-            values[what] = np.where(values[what] < 0, found, values[what])
+            values[what] = np.where(values[what] < (what == REPLIES), found, values[what])  # no 0 of replies
     details = np.empty(count, np.uint64)
     combine_columns(values, fields.codes, details)
     return details

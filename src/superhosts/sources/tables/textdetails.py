@@ -36,12 +36,12 @@ class DetailRoles(NamedTuple):
 
 @compiled
 def _first_value(places: int, bounds: int, what: int, codes: Codes) -> int:
-    """Return the first number that one of several slots has, -1 if none has."""
+    """Return the first number that one of several slots has, of replies the first that is not 0; -1 if none has."""
     for slot in range(number_at(bounds + 16 * what), number_at(bounds + 16 * what + 8)):
         begin = number_at(places + 16 * slot)
         if begin:
             value = read_value(begin, number_at(places + 16 * slot + 8), what, codes)
-            if value >= 0:
+            if value >= (what == REPLIES):
                 return value
     return -1
 
