@@ -16,6 +16,7 @@ from naive_details import ANSWERED, CONVERSATION, RECORD, packed
 from places import DATA
 from superhosts.errors import InputError
 from superhosts.sources.base import Wants
+from superhosts.sources.folder import FolderSource
 from superhosts.sources.opening import open_inputs
 from superhosts.sources.tables.knownlogs import LOGS
 from superhosts.sources.tables.logs import CSV, JSON_LINES, TextGrammar
@@ -424,6 +425,21 @@ def test_dropped_rows_drop_their_details_and_both_families_have_theirs(tmp_path:
     for family, which in ((4, 0), (6, 2)):
         kept = [row[3] for i, row in enumerate(rows) if i % 4 == which and row[2] >= 0]
         assert found[family] == [packed(None, None, dport, None, None, RECORD) for dport in kept]
+
+
+def test_a_folder_gives_details_of_its_logs_and_reading_again_does(tmp_path: Path) -> None:
+    records = [zeek(Random(5)) for _ in range(20)]
+    (tmp_path / "conn.log").write_text(written(records, "\t", "zeek"))
+    expected = [naive.of_zeek(each) for each in records]
+    folder = FolderSource(tmp_path)
+    folder.want(Wants(details=True))
+    (batch,) = next(folder.blocks())
+    assert batch.details is not None
+    assert batch.details.tolist() == expected
+    (source,) = open_inputs([str(tmp_path / "conn.log")])
+    source.want(Wants(details=True))
+    for each in (source, source.again()):
+        assert [batch.details.tolist() for block in each.blocks() for batch in block] == [expected]  # type: ignore[union-attr]
 
 
 def real(name: str) -> Path:
